@@ -1,0 +1,1 @@
+//! Runs WebAssembly components as steps. The only crate that touches wasmtime.

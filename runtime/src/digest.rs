@@ -1,0 +1,123 @@
+//! BLAKE3 names: how lobster refers to bytes and to actions.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A 256-bit BLAKE3 digest. Printed and parsed as 64 lower-case hex digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// The digest of `bytes`.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(*blake3::hash(bytes).as_bytes())
+    }
+
+    /// The digest of everything `reader` yields, in bounded memory.
+    ///
+    /// # Errors
+    /// Whatever the reader fails with.
+    pub fn of_reader(reader: impl Read) -> io::Result<Self> {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update_reader(reader)?;
+        Ok(Self(*hasher.finalize().as_bytes()))
+    }
+
+    /// The digest of a value's canonical JSON (RFC 8785).
+    ///
+    /// # Errors
+    /// When the value has no JSON form (a map with keys that are not strings).
+    pub fn of_json(value: &impl Serialize) -> serde_json::Result<Self> {
+        Ok(Self::of(&serde_json_canonicalizer::to_vec(value)?))
+    }
+
+    /// The raw 32 bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The first 12 hex digits: enough for a person to tell two digests apart.
+    #[must_use]
+    pub fn short(&self) -> String {
+        self.to_string()[..12].to_owned()
+    }
+}
+
+impl From<[u8; 32]> for Digest {
+    fn from(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl From<blake3::Hash> for Digest {
+    fn from(hash: blake3::Hash) -> Self {
+        Self(*hash.as_bytes())
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(blake3::Hash::from_bytes(self.0).to_hex().as_str())
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "blake3:{self}")
+    }
+}
+
+/// Text that is not 64 lower-case hex digits.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is not a BLAKE3 digest (64 lower-case hex digits)")]
+pub struct DigestSyntaxError(String);
+
+impl FromStr for Digest {
+    type Err = DigestSyntaxError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let hex = text.strip_prefix("blake3:").unwrap_or(text);
+        match blake3::Hash::from_hex(hex) {
+            Ok(hash) if !hex.bytes().any(|b| b.is_ascii_uppercase()) => Ok(hash.into()),
+            _ => Err(DigestSyntaxError(text.to_owned())),
+        }
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_form_round_trips() {
+        let digest = Digest::of(b"lobster");
+        assert_eq!(digest.to_string().parse::<Digest>().ok(), Some(digest));
+        assert_eq!(format!("blake3:{digest}").parse::<Digest>().ok(), Some(digest));
+        assert!("xyz".parse::<Digest>().is_err());
+        assert!(digest.to_string().to_uppercase().parse::<Digest>().is_err());
+    }
+
+    #[test]
+    fn canonical_json_ignores_key_order() {
+        let a = serde_json::json!({"a": 1, "b": [true, null]});
+        let b = serde_json::json!({"b": [true, null], "a": 1});
+        assert_eq!(Digest::of_json(&a).ok(), Digest::of_json(&b).ok());
+    }
+}

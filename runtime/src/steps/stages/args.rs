@@ -1,0 +1,68 @@
+//! The words of a stage, sorted into options and positionals.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// One option of a stage, for help, completion and the check for unknown ones.
+#[derive(Debug)]
+pub struct Flag {
+    /// Its name without the dashes.
+    pub name: &'static str,
+    /// What its value is called in help (`N`, `PATH`); `None` for a switch.
+    pub value: Option<&'static str>,
+    /// One line of help.
+    pub help: &'static str,
+}
+
+/// Parsed words: values are text, or `true` for an option without a value,
+/// never numbers. A repeated option keeps the last value.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StageArgs {
+    /// Words that belong to no option, in order.
+    #[serde(rename = "_", default)]
+    pub positional: Vec<String>,
+    /// Options by name, without dashes, in order of first appearance.
+    #[serde(flatten)]
+    pub options: Map<String, Value>,
+}
+
+impl StageArgs {
+    /// The value of an option as it stands: text, or `true`.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.options.get(name)
+    }
+
+    /// The first of several spellings that is present.
+    #[must_use]
+    pub fn any(&self, names: &[&str]) -> Option<&Value> {
+        names.iter().find_map(|name| self.options.get(*name))
+    }
+
+    /// The value as text; a bare option is the text `true`.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<String> {
+        self.get(name).map(crate::json::js_string)
+    }
+
+    /// The text of an option only if a value was given: a bare option is none.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.get(name).and_then(Value::as_str)
+    }
+
+    /// A switch: present and not the empty text. (`--desc=false` is on, as with the incumbent.)
+    #[must_use]
+    pub fn switch(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|value| value.as_str() != Some(""))
+    }
+
+    /// The value as ECMAScript `Number()` reads it: bare is 1, empty is 0, nonsense is NaN.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<f64> {
+        self.get(name).map(|value| match value {
+            Value::String(text) => crate::json::js_number(text),
+            _ => 1.0,
+        })
+    }
+}

@@ -1,0 +1,340 @@
+//! Pipeline commands ("stages"), one file each.
+//!
+//! A stage is pushed its input item by item and pushes its output on, so items
+//! flow and memory does not grow with them unless the stage itself must hold
+//! them (`sort`). Whatever a stage does to the world goes through [`Host`]: an
+//! effect runs through [`Host::effect`] or [`Host::native`], a question to a
+//! person through [`Host::gate`]. The host journals them, and answers from the
+//! journal when a run is resumed or replayed. So **a stage must be a function
+//! of its arguments, its input and what the host answered**, and is simply run
+//! again to get back to where it was.
+
+mod args;
+mod registry;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use args::{Flag, StageArgs};
+pub use registry::Registry;
+
+use crate::cancel::CancelToken;
+
+/// Whether a consumer wants more items.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flow {
+    /// Go on.
+    More,
+    /// Nothing that comes now can change the result; producers may stop early.
+    Enough,
+}
+
+/// Where a stage pushes its output.
+pub trait Sink {
+    /// Takes the next item.
+    ///
+    /// # Errors
+    /// What a later stage failed with; the caller passes it on with `?`.
+    fn item(&mut self, item: Value) -> Result<Flow, Stop>;
+}
+
+/// A running pipeline command.
+pub trait Stage {
+    /// Takes one input item. A stage that has returned [`Flow::Enough`] gets no more items.
+    ///
+    /// # Errors
+    /// Why the stage, or one after it, cannot go on.
+    fn item(&mut self, item: Value, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop>;
+
+    /// The input has ended. Called exactly once, also after [`Flow::Enough`],
+    /// but not after an error.
+    ///
+    /// # Errors
+    /// As [`Stage::item`].
+    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop>;
+}
+
+/// What a stage is, for the registry, `help`, `commands.list` and checks before a run.
+pub struct StageSpec {
+    /// The name that pipelines use: `where`, `state.get`.
+    pub name: &'static str,
+    /// One line; `help` prints `name — description`.
+    pub description: &'static str,
+    /// The rest of its help text: usage, notes, examples.
+    pub help: &'static str,
+    /// Its options. Anything else beginning with `--` is warned about.
+    pub flags: &'static [Flag],
+    /// JSON Schema of its arguments as `commands.list` shows it; `null` where it has none.
+    pub args_schema: fn() -> Value,
+    /// Examples as `commands.list` shows them (an array of `{args, description}`), or `null`.
+    pub examples: fn() -> Value,
+    /// Names of its side effects as `commands.list` shows them, or `None` where the list shows `null`.
+    pub side_effects: Option<&'static [&'static str]>,
+    /// What kind of work it is.
+    pub kind: StageKind,
+    /// Checks the arguments and makes a stage ready for its first item. What
+    /// can be known from the arguments alone is refused here, before any effect.
+    pub build: fn(&StageArgs) -> Result<Box<dyn Stage + Send>, StageError>,
+}
+
+/// How the engine treats a stage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StageKind {
+    /// A function of its input: never journaled, recomputed at will.
+    Pure,
+    /// Prints what passes ([`Host::render`]); otherwise pure.
+    Renderer,
+    /// Asks a person.
+    Gate,
+    /// Touches the world through [`Host::effect`] or [`Host::native`].
+    Effect,
+}
+
+/// What a stage may use of the world.
+pub trait Host {
+    /// The value of a variable in the step's environment.
+    fn env(&self, name: &str) -> Option<String>;
+    /// The step's working directory, absolute.
+    fn cwd(&self) -> &Path;
+    /// Whether a program reads the result (`--mode tool`, an embedding) or a person.
+    fn mode(&self) -> Mode;
+    /// Set when the work should end; long loops look at it.
+    fn cancel(&self) -> &CancelToken;
+    /// All known commands.
+    fn registry(&self) -> &Registry;
+
+    /// Performs an effect once per run. `action` says completely and without
+    /// secrets what will be done; it is journaled before `perform` runs and the
+    /// answer after it. On resume and replay the recorded answer comes back and
+    /// `perform` is not called. Calls are matched by their order within the stage.
+    ///
+    /// # Errors
+    /// What `perform` failed with (also recorded), or why the run must stop.
+    fn effect(
+        &mut self,
+        action: EffectAction,
+        perform: &mut dyn FnMut(&EffectHost<'_>) -> Result<Value, StageError>,
+    ) -> Result<Value, Stop>;
+
+    /// Runs a native process once per run, under policy and sandbox; stdout and
+    /// stderr go to the store as they come.
+    ///
+    /// # Errors
+    /// A refused or failed start, a timeout, a cap that was hit. A non-zero
+    /// exit is not an error here: see [`NativeOutcome::exit`].
+    fn native(&mut self, command: NativeCommand) -> Result<NativeOutcome, Stop>;
+
+    /// Asks a person and returns the answer once it is there.
+    ///
+    /// # Errors
+    /// [`Stop::Paused`] when nobody can answer now; a refusal.
+    fn gate(&mut self, question: Question) -> Result<Answer, Stop>;
+
+    /// Text that a renderer shows. A person sees it at once; a program finds it in the step's record.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn render(&mut self, text: &str) -> Result<(), Stop>;
+
+    /// A line for the person on stderr.
+    fn note(&mut self, line: &str);
+
+    /// Runs `commit` once the whole pipeline has succeeded (`diff.last` keeps
+    /// its snapshot only then). Recorded like an effect.
+    fn on_success(
+        &mut self,
+        action: EffectAction,
+        commit: Box<dyn FnOnce(&EffectHost<'_>) -> Result<Value, StageError> + Send>,
+    );
+
+    /// Runs another pipeline command over `items` and returns what it emits
+    /// (`email.triage --llm` uses `llm.invoke`).
+    ///
+    /// # Errors
+    /// As the command itself.
+    fn call(&mut self, name: &str, args: StageArgs, items: Vec<Value>) -> Result<Vec<Value>, Stop>;
+}
+
+/// What an effect may use while it runs.
+pub struct EffectHost<'a> {
+    /// Set when the work should end.
+    pub cancel: &'a CancelToken,
+    /// Where `state.get`, `state.set` and `diff.last` keep their values.
+    pub state_dir: &'a Path,
+    /// The step's environment.
+    pub env: &'a dyn Fn(&str) -> Option<String>,
+    /// The step's working directory.
+    pub cwd: &'a Path,
+}
+
+/// All that decides an effect that is neither a process nor a component.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EffectAction {
+    /// The kind: `http`, `state.get`, `llm`.
+    pub kind: String,
+    /// What will be done, without secrets: method, address, body, key.
+    pub detail: Value,
+    /// Doing it twice is the same as doing it once, so an interrupted one may be repeated unasked.
+    pub idempotent: bool,
+}
+
+/// A process to run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NativeCommand {
+    /// Shell text, or a program with its arguments.
+    pub program: Program,
+    /// Bytes for its stdin; `None` is an empty stdin.
+    pub stdin: Option<Payload>,
+    /// Variables on top of the step's environment.
+    pub env: Vec<(String, String)>,
+    /// Most bytes kept of stdout; more is an error that says so. `None`: the runtime's default.
+    pub max_output: Option<u64>,
+}
+
+/// How a process is named.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Program {
+    /// Text for the shell (`LOBSTER_SHELL`, else `/bin/sh`).
+    Shell(String),
+    /// A program, looked up on `PATH`, with its arguments; no shell.
+    Argv(Vec<String>),
+}
+
+/// Bytes on their way into or out of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Payload {
+    /// Held in memory.
+    Bytes(Arc<[u8]>),
+    /// In the store, or spooled to a file that nobody changes any more.
+    File(PathBuf),
+}
+
+impl Payload {
+    /// A reader over the bytes from their beginning.
+    ///
+    /// # Errors
+    /// When the file cannot be opened.
+    pub fn open(&self) -> std::io::Result<Box<dyn std::io::Read + Send>> {
+        Ok(match self {
+            Self::Bytes(bytes) => Box::new(std::io::Cursor::new(Arc::clone(bytes))),
+            Self::File(path) => Box::new(std::fs::File::open(path)?),
+        })
+    }
+}
+
+/// How a process ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NativeOutcome {
+    /// The exit code, or `None` when a signal ended it.
+    pub exit: Option<i32>,
+    /// Everything it wrote to stdout.
+    pub stdout: Payload,
+    /// What it wrote to stderr (the beginning and the end of it, when there was much).
+    pub stderr: Payload,
+}
+
+/// Who reads the result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// A person.
+    Human,
+    /// A program: stdout carries one envelope.
+    Tool,
+}
+
+/// What a person is asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Question {
+    /// Yes or no, over items that the person is shown.
+    Approval {
+        prompt: String,
+        items: Vec<Value>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        preview: Option<String>,
+        /// Never ask on the terminal, even where there is one (`--emit`).
+        emit: bool,
+    },
+    /// A JSON value that fits a schema.
+    Input {
+        prompt: String,
+        schema: Value,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        defaults: Option<Value>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        subject: Option<Value>,
+        /// Never ask on the terminal (`--emit`).
+        emit: bool,
+    },
+}
+
+/// What a person answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// The approval was given, by this person if known.
+    Approved { by: Option<String> },
+    /// The input, which fits the question's schema.
+    Response(Value),
+}
+
+/// Why a stage does not go on.
+#[derive(Debug)]
+pub enum Stop {
+    /// It failed.
+    Failed(StageError),
+    /// A person has to answer first; the engine knows the question.
+    Paused,
+    /// The work was cancelled; the token has the reason.
+    Cancelled,
+}
+
+impl From<StageError> for Stop {
+    fn from(error: StageError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// A failure with its message; `code` names it for programs (`policy_denied`, `timeout`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StageError {
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// Trying again cannot help, or would repeat an effect.
+    #[serde(default)]
+    pub permanent: bool,
+}
+
+impl StageError {
+    /// A failure that a retry may cure.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: None, permanent: false }
+    }
+
+    /// A failure that no retry may follow.
+    pub fn permanent(message: impl Into<String>) -> Self {
+        Self { permanent: true, ..Self::new(message) }
+    }
+
+    /// The same failure with a name for programs.
+    #[must_use]
+    pub fn with_code(mut self, code: impl Into<String>) -> Self {
+        self.code = Some(code.into());
+        self
+    }
+}
+
+impl fmt::Display for StageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for StageError {}

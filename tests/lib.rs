@@ -1,0 +1,1 @@
+//! Drives the real `lobster` binary as a user would.
