@@ -7,3 +7,4 @@ pub mod cancel;
 pub mod digest;
 pub mod json;
 pub mod steps;
+pub mod store;
