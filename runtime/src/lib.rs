@@ -6,5 +6,6 @@
 pub mod cancel;
 pub mod digest;
 pub mod json;
+pub mod language;
 pub mod steps;
 pub mod store;

@@ -1,3 +1,14 @@
 //! Source text to [`Plan`](plan::Plan). Pure: nothing here reads a clock, an
 //! environment or a file; sources come in as text, and sub-workflows through a
 //! loader that the caller gives.
+
+pub mod codes;
+pub mod condition;
+pub mod diagnostic;
+mod json_text;
+pub mod pipeline;
+pub mod plan;
+mod scalar;
+pub mod source;
+pub mod template;
+mod yaml;
