@@ -31,10 +31,7 @@ fn start_and_watch(control: &OwnedFd, job: OwnedFd, stdio: [OwnedFd; 3]) -> io::
     let job = read_job(job)?;
     set_child_subreaper(Some(getpid()))?;
     let ended = sys::child_signals()?;
-    let main = match sys::fork()? {
-        sys::Fork::Parent(pid) => pid,
-        sys::Fork::Child => launch::launch(&job, &stdio, control),
-    };
+    let main = sys::spawn(|| launch::launch(&job, &stdio, control))?;
     // Kept open here, the step's pipes would never end.
     drop(stdio);
     Ok(watch(control, &ended, Tree::new(main), &job))
