@@ -7,5 +7,6 @@ pub mod cancel;
 pub mod digest;
 pub mod json;
 pub mod language;
+pub mod sandbox;
 pub mod steps;
 pub mod store;

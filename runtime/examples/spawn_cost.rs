@@ -1,0 +1,115 @@
+//! What a native step costs to start, as ratios to a plain `posix_spawn`.
+//!
+//! `cargo run --release -p lobster-runtime --example spawn_cost [rounds]`
+//!
+//! All ways take turns in every round, so that a busy machine is equally
+//! unfair to each; the figures are the minimum, the 10th percentile and the
+//! median of one run of `/bin/true`.
+
+use std::io;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use lobster_runtime::cancel::CancelToken;
+use lobster_runtime::sandbox::{
+    Confinement, HELPER_ARGUMENT, OutputSinks, ProcessLimits, Sandbox, SandboxConfig, SpawnRequest, Stdin,
+    helper_main,
+};
+
+struct Ignore;
+
+impl OutputSinks for Ignore {
+    fn stdout(&mut self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+    fn stderr(&mut self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn plain() -> Result<(), String> {
+    Command::new("/bin/true")
+        .env_clear()
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| error.to_string())
+        .map(drop)
+}
+
+fn sandboxed(sandbox: &Sandbox, confinement: &Confinement) -> Result<(), String> {
+    let request = SpawnRequest {
+        argv: vec!["/bin/true".into()],
+        env: Vec::new(),
+        cwd: "/".into(),
+        stdin: Stdin::Empty,
+        limits: ProcessLimits::default(),
+        confinement: confinement.clone(),
+    };
+    sandbox.run(&request, &mut Ignore, &CancelToken::new()).map_err(|error| error.to_string()).map(drop)
+}
+
+fn measure(
+    rounds: usize,
+    title: &str,
+    ways: &[(&str, Box<dyn Fn() -> Result<(), String> + '_>)],
+) -> Result<(), String> {
+    let mut times = vec![Vec::with_capacity(rounds); ways.len()];
+    for round in 0..rounds + 3 {
+        for (way, times) in ways.iter().zip(&mut times) {
+            let begin = Instant::now();
+            way.1()?;
+            // The first rounds start the helper and warm the caches.
+            if round >= 3 {
+                times.push(begin.elapsed());
+            }
+        }
+    }
+    println!("{title}");
+    let mut base = [Duration::ZERO; 3];
+    for (index, ((name, _), times)) in ways.iter().zip(&mut times).enumerate() {
+        times.sort();
+        let figures = [times[0], times[times.len() / 10], times[times.len() / 2]];
+        if index == 0 {
+            base = figures;
+        }
+        let cells: Vec<String> = figures
+            .iter()
+            .zip(&base)
+            .map(|(time, base)| {
+                format!(
+                    "{:7.3} ms ({:4.2}x)",
+                    time.as_secs_f64() * 1e3,
+                    time.as_secs_f64() / base.as_secs_f64()
+                )
+            })
+            .collect();
+        println!("  {name:<20} min {}  p10 {}  median {}", cells[0], cells[1], cells[2]);
+    }
+    Ok(())
+}
+
+fn bench() -> Result<(), String> {
+    let rounds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(300);
+    let sandbox = Sandbox::new(SandboxConfig::default());
+    let none = Confinement::None;
+    let ways: Vec<(&str, Box<dyn Fn() -> Result<(), String>>)> =
+        vec![("plain posix_spawn", Box::new(plain)), ("unconfined", Box::new(|| sandboxed(&sandbox, &none)))];
+    measure(rounds, "small process", &ways)?;
+    let ballast = vec![1u8; 512 << 20];
+    measure(rounds, "with 512 MiB resident", &ways)?;
+    drop(ballast);
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some(HELPER_ARGUMENT) {
+        return helper_main();
+    }
+    match bench() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("spawn_cost: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Linux: the helper, its supervisors and the side that watches them.
+//!
+//! ```text
+//! lobster ──(jobs: fds + memfd)──► helper ──fork──► supervisor ──fork──► step
+//!    └────────────── one control socket per step ─────────┘
+//! ```
+//! The helper does nothing but fork, so parallel runs do not wait for each
+//! other. Each supervisor speaks to lobster over its own socket: losing that
+//! socket means that lobster is gone, and so must be the step.
+
+mod channel;
+mod helper;
+mod launch;
+mod supervisor;
+mod sys;
+mod tree;
+mod watch;
+mod wire;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::{Enforcement, Exit, Mechanism, Promise};
+use super::{OutputSinks, SandboxConfig, SpawnError, SpawnRequest, Stdin};
+use crate::cancel::CancelToken;
+
+pub(super) use helper::helper_main;
+
+/// A running helper; dropping it closes its socket, which ends it.
+#[derive(Debug)]
+struct Helper {
+    socket: Option<OwnedFd>,
+    process: Child,
+}
+
+impl Helper {
+    fn start(config: &SandboxConfig) -> io::Result<Self> {
+        let (ours, theirs) = socket_pair()?;
+        let process = Command::new(&config.helper)
+            .arg0("lobster")
+            .args(&config.helper_args)
+            .env_clear()
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(Self { socket: Some(ours), process })
+    }
+
+    fn send(&self, fds: &[&OwnedFd]) -> io::Result<()> {
+        let socket = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
+        channel::send(socket.as_fd(), channel::JOB, &fds)
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.socket = None;
+        // It ends at once on the closed socket; waiting only collects it.
+        let _ = self.process.wait();
+    }
+}
+
+/// The Linux side of [`super::Sandbox`].
+#[derive(Debug)]
+pub(super) struct Sandbox {
+    config: SandboxConfig,
+    helper: Mutex<Option<Arc<Helper>>>,
+}
+
+impl Sandbox {
+    pub(super) fn new(config: SandboxConfig) -> Self {
+        Self { config, helper: Mutex::new(None) }
+    }
+
+    pub(super) fn run(
+        &self,
+        request: &SpawnRequest,
+        sinks: &mut dyn OutputSinks,
+        cancel: &CancelToken,
+    ) -> Result<Exit, SpawnError> {
+        let started = Instant::now();
+        let job = wire::Job::from_request(request);
+        let pipes = || pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from);
+        let (stdout, stdout_end) = pipes().map_err(SpawnError::io("open a pipe for stdout"))?;
+        let (stderr, stderr_end) = pipes().map_err(SpawnError::io("open a pipe for stderr"))?;
+        let (control, control_end) = socket_pair().map_err(SpawnError::io("open a control socket"))?;
+        let job_file = job_file(&job.encode()).map_err(SpawnError::io("hand the request over"))?;
+        let stdin = stdin_of(request)?;
+        self.submit(&[&control_end, &job_file, &stdin, &stdout_end, &stderr_end])?;
+        // Only the supervisor may hold these ends, or their closing would never be seen.
+        drop((control_end, job_file, stdin, stdout_end, stderr_end));
+
+        let watch = watch::Watch::new(control, stdout, stderr, request, started);
+        let finished = watch.until_the_end(sinks, cancel)?;
+        Ok(Exit {
+            status: finished.report.status,
+            ended: finished.ended,
+            wall: started.elapsed(),
+            cpu: finished.report.cpu,
+            max_rss: finished.report.max_rss,
+            enforcement: statement(&finished.report),
+        })
+    }
+
+    /// Sends a job to the helper; one that died since the last run is replaced.
+    fn submit(&self, fds: &[&OwnedFd]) -> Result<(), SpawnError> {
+        let first = self.helper(None)?;
+        let Err(error) = first.send(fds) else { return Ok(()) };
+        if !matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN)) {
+            return Err(SpawnError::io("reach the sandbox helper")(error));
+        }
+        let second = self.helper(Some(&first))?;
+        second
+            .send(fds)
+            .map_err(SpawnError::io("reach the sandbox helper (it ended as soon as it was started)"))
+    }
+
+    fn helper(&self, broken: Option<&Arc<Helper>>) -> Result<Arc<Helper>, SpawnError> {
+        let mut slot = self.helper.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*slot {
+            Some(helper) if broken.is_none_or(|broken| !Arc::ptr_eq(helper, broken)) => {
+                Ok(Arc::clone(helper))
+            }
+            _ => {
+                let doing = format!("start the sandbox helper {:?}", self.config.helper);
+                let helper = Arc::new(Helper::start(&self.config).map_err(SpawnError::io(doing))?);
+                *slot = Some(Arc::clone(&helper));
+                Ok(helper)
+            }
+        }
+    }
+}
+
+fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+fn job_file(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create("job", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    Ok(file.into())
+}
+
+fn stdin_of(request: &SpawnRequest) -> Result<OwnedFd, SpawnError> {
+    match &request.stdin {
+        Stdin::Empty => File::open("/dev/null").map_err(SpawnError::io("open /dev/null")),
+        Stdin::File(file) => file.try_clone().map_err(SpawnError::io("duplicate stdin")),
+    }
+    .map(OwnedFd::from)
+}
+
+fn statement(report: &wire::Report) -> Enforcement {
+    let mut held =
+        vec![(Promise::EnvScrub, vec![Mechanism::Exec]), (Promise::FdClose, vec![Mechanism::CloseRange])];
+    let mut missing = Vec::new();
+    if report.survivors == 0 {
+        held.insert(0, (Promise::TreeKill, vec![Mechanism::Subreaper]));
+    } else {
+        missing.push(super::Missing {
+            promise: Promise::TreeKill,
+            why: format!("{} processes could not be killed: they run as another user", report.survivors),
+        });
+    }
+    Enforcement { asked: "none".into(), held, missing }
+}
+
+/// Bytes that `execve` would have to copy, for the message of `E2BIG`.
+fn exec_size(request: &SpawnRequest) -> usize {
+    let args: usize = request.argv.iter().map(|arg| arg.as_bytes().len() + 1).sum();
+    let env: usize = request.env.iter().map(|(k, v)| k.as_bytes().len() + v.as_bytes().len() + 2).sum();
+    args + env
+}

@@ -1,0 +1,162 @@
+//! The system calls that no safe wrapper exists for. All `unsafe` code of the
+//! sandbox is here.
+//!
+//! Callers are single-threaded processes (the helper and what it forks), so a
+//! forked child may run ordinary code.
+#![expect(unsafe_code, reason = "fork, execve, signal dispositions and signalfd have no safe wrapper")]
+
+use std::convert::Infallible;
+use std::ffi::{CStr, CString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::ptr;
+use std::time::Duration;
+
+use rustix::process::Pid;
+
+/// The two sides of a fork.
+pub(super) enum Fork {
+    Parent(Pid),
+    Child,
+}
+
+/// Forks this single-threaded process.
+pub(super) fn fork() -> io::Result<Fork> {
+    // SAFETY: the process has one thread, so no lock can be held by a thread
+    // that the child does not have.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        pid => Ok(Pid::from_raw(pid).map_or(Fork::Child, Fork::Parent)),
+    }
+}
+
+/// The stack of a process made by [`spawn`]. It runs a few calls and `execve`.
+const SPAWN_STACK: usize = 256 * 1024;
+
+/// Starts a process that runs `become_program` in this process's memory while
+/// this one waits, until it has called `execve` or exited: what `posix_spawn`
+/// does, and much cheaper than a fork.
+pub(super) fn spawn(mut become_program: impl FnMut() -> Infallible) -> io::Result<Pid> {
+    extern "C" fn enter<F: FnMut() -> Infallible>(argument: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: `argument` is the `become_program` of the suspended caller.
+        match (unsafe { &mut *argument.cast::<F>() })() {}
+    }
+    fn entry<F: FnMut() -> Infallible>(_: &F) -> extern "C" fn(*mut libc::c_void) -> libc::c_int {
+        enter::<F>
+    }
+    let entry = entry(&become_program);
+    let mut stack = vec![0u128; SPAWN_STACK / size_of::<u128>()];
+    // SAFETY: the child has a stack of its own, aligned and alive as long as
+    // this frame, which `CLONE_VFORK` suspends until the child has left this
+    // memory. Both have one thread, so nothing runs beside the child here; it
+    // leaves by `execve` or `_exit`, never by returning or unwinding.
+    let pid = unsafe {
+        libc::clone(
+            entry,
+            stack.as_mut_ptr_range().end.cast(),
+            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+            (&raw mut become_program).cast(),
+        )
+    };
+    Pid::from_raw(pid).filter(|_| pid > 0).ok_or_else(io::Error::last_os_error)
+}
+
+/// Ends the process without running destructors or exit handlers, which
+/// belong to the process it was forked from.
+pub(super) fn exit_now(code: i32) -> ! {
+    // SAFETY: `_exit` has no preconditions.
+    unsafe { libc::_exit(code) }
+}
+
+/// Replaces the process image; returns only the reason why it could not.
+pub(super) fn exec(program: &CStr, argv: &[CString], env: &[CString]) -> io::Error {
+    let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
+        strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
+    };
+    let (argv, env) = (pointers(argv), pointers(env));
+    // SAFETY: both arrays end in a null pointer, and every other entry points
+    // to a NUL-terminated string that outlives the call.
+    unsafe { libc::execve(program.as_ptr(), argv.as_ptr(), env.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+fn change_mask(how: libc::c_int, fill: unsafe extern "C" fn(*mut libc::sigset_t) -> libc::c_int) {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: `fill` initialises the set, and neither call can fail on a valid one.
+    unsafe {
+        fill(set.as_mut_ptr());
+        libc::sigprocmask(how, set.as_ptr(), ptr::null_mut());
+    }
+}
+
+/// Blocks every signal that can be blocked.
+pub(super) fn block_signals() {
+    change_mask(libc::SIG_SETMASK, libc::sigfillset);
+}
+
+/// Lets every signal through, as a program expects at its start.
+pub(super) fn unblock_signals() {
+    change_mask(libc::SIG_SETMASK, libc::sigemptyset);
+}
+
+/// Undoes what the Rust runtime (SIGPIPE) or a parent such as `nohup` ignored,
+/// because ignored signals stay ignored across `execve`.
+pub(super) fn default_signals() {
+    // The kernel's `sigaction`, four words: no handler, no flags, no mask. The
+    // C library's function would refuse its own two signals.
+    let default = [0usize; 4];
+    for signal in 1..=64 {
+        // SAFETY: the default disposition runs no code of ours; the structure is
+        // as long as the kernel's; numbers that cannot be changed are refused.
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), ptr::null::<u8>(), 8) };
+    }
+}
+
+/// A descriptor that is readable when a child has ended. Signals must be blocked.
+pub(super) fn child_signals() -> io::Result<OwnedFd> {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: the set is initialised by `sigemptyset`; the descriptor, when
+    // there is one, is new and ours.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGCHLD);
+        match libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(OwnedFd::from_raw_fd(fd)),
+        }
+    }
+}
+
+/// CPU time of all collected children and the largest resident set, in bytes, of any of them.
+pub(super) fn children_usage() -> (Duration, u64) {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is valid, and all-zero bytes are a valid `rusage` should the call fail.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    let time = |t: libc::timeval| {
+        Duration::from_secs(t.tv_sec.unsigned_abs()) + Duration::from_micros(t.tv_usec.unsigned_abs())
+    };
+    (time(usage.ru_utime) + time(usage.ru_stime), usage.ru_maxrss.unsigned_abs() * 1024)
+}
+
+/// Closes every descriptor from `first` on.
+pub(super) fn close_from(first: u32) {
+    // SAFETY: the caller owns no descriptor in that range that it uses afterwards.
+    if unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) } == 0 {
+        return;
+    }
+    // Kernels before 5.9: one by one.
+    let open: Vec<i32> = std::fs::read_dir("/proc/self/fd")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|fd| i64::from(*fd) >= i64::from(first))
+        .collect();
+    for fd in open {
+        // SAFETY: as above; a number that is closed already is refused harmlessly.
+        unsafe { libc::close(fd) };
+    }
+}
