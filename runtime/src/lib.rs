@@ -5,5 +5,7 @@
 
 pub mod cancel;
 pub mod digest;
+mod http;
 pub mod json;
+pub mod model;
 pub mod steps;
