@@ -9,3 +9,4 @@ mod http;
 pub mod json;
 pub mod model;
 pub mod steps;
+pub mod store;
