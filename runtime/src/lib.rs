@@ -5,8 +5,10 @@
 
 pub mod cancel;
 pub mod digest;
+mod http;
 pub mod json;
 pub mod language;
+pub mod model;
 pub mod sandbox;
 pub mod steps;
 pub mod store;

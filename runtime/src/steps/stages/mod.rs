@@ -10,7 +10,24 @@
 //! again to get back to where it was.
 
 mod args;
+mod describe;
+mod diff_last;
+mod effects;
+mod email_triage;
+mod gog_search;
+mod gog_send;
+mod kept;
+mod openclaw_agent;
+mod openclaw_invoke;
+mod pr_monitor;
+#[cfg(test)]
+mod recording_host;
 mod registry;
+mod state_get;
+mod state_set;
+mod tool;
+mod workflows_list;
+mod workflows_run;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -150,6 +167,11 @@ pub trait Host {
         action: EffectAction,
         commit: Box<dyn FnOnce(&EffectHost<'_>) -> Result<Value, StageError> + Send>,
     );
+
+    /// Says that something will now be done that must not be done twice (a
+    /// mail is sent): from here on the step's `retry` does not try it again,
+    /// whatever a later stage fails with.
+    fn no_retry(&mut self) {}
 
     /// Runs another pipeline command over `items` and returns what it emits
     /// (`email.triage --llm` uses `llm.invoke`).
@@ -316,6 +338,13 @@ pub struct StageError {
 }
 
 impl StageError {
+    /// The code of [`Host::native`]'s error when there is no such program.
+    pub const COMMAND_NOT_FOUND: &'static str = "command_not_found";
+    /// The code of [`Host::native`]'s error when a stream passed its cap.
+    pub const OUTPUT_LIMIT: &'static str = "output_limit";
+    /// The code of an effect that ended because it was cancelled.
+    pub const CANCELLED: &'static str = "cancelled";
+
     /// A failure that a retry may cure.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: None, permanent: false }
