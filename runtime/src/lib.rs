@@ -6,4 +6,5 @@
 pub mod cancel;
 pub mod digest;
 pub mod json;
+pub mod language;
 pub mod steps;
