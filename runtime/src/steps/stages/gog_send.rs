@@ -101,7 +101,7 @@ impl Send {
         host.no_retry();
         let finished = tool::run(host, argv, None, explain).map_err(|stop| match stop {
             Stop::Failed(error) => Stop::Failed(self.failed(index, error)),
-            Stop::Paused | Stop::Cancelled => stop,
+            Stop::Paused | Stop::Cancelled | Stop::Interrupted => stop,
         })?;
         if !finished.succeeded() {
             let (code, stderr) = (finished.code(), tool::excerpt(finished.stderr.trim_end()));

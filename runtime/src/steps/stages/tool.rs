@@ -44,7 +44,7 @@ pub(super) fn run(
             Some(message) => Stop::Failed(StageError { message, ..error }),
             None => Stop::Failed(error),
         },
-        Stop::Paused | Stop::Cancelled => stop,
+        Stop::Paused | Stop::Cancelled | Stop::Interrupted => stop,
     })?;
     Ok(Finished { exit: outcome.exit, stdout: text(&outcome.stdout)?, stderr: text(&outcome.stderr)? })
 }
