@@ -124,7 +124,7 @@ codes! {
     "Inside text, a reference to an unknown step is left as it is (it might be meant for the shell), so the \
      command would see the letters `$id.path`.";
     BRACKET_INDEX = "W0806", "A list is indexed with brackets",
-    "List elements are written `$id.json.0`, not `$id.json[0]`.";
+    "List elements are written `$id.json.0`, not `$id.json[0]`. The text `[0]` is left behind as it is.";
     ARGUMENT_SPEC = "W0807", "An argument's declaration is off",
     "A declaration is a map with default, required, type, enum and description.";
     QUOTED_REFERENCE = "W0808", "A step's output is pasted into shell text",

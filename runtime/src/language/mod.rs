@@ -11,4 +11,5 @@ pub mod plan;
 mod scalar;
 pub mod source;
 pub mod template;
+pub mod workflow;
 mod yaml;

@@ -340,7 +340,7 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(10_000))]
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(10_000) })]
 
         #[test]
         fn any_text_is_filled_without_panic(text in "[$a-z.{}0-9 \\\\é\"'_-]{0,60}") {

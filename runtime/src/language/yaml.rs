@@ -370,8 +370,8 @@ mod tests {
             ("a: &x {n: 1}\nb: *x\n<<: *x\n", json!({"a": {"n": 1}, "b": {"n": 1}, "<<": {"n": 1}})),
             ("%YAML 1.1\n---\na: yes\nb: 017\nc: 1_000\n", json!({"a": true, "b": 15, "c": 1000})),
             (
-                "%YAML 1.1\n---\na: &x {n: 1, m: 2}\nb: {n: 3, <<: *x}\nc: {<<: [*x], n: 4}\n",
-                json!({"a": {"n": 1, "m": 2}, "b": {"n": 3, "m": 2}, "c": {"n": 4, "m": 2}}),
+                "%YAML 1.1\n---\na: &x {k: 1, m: 2}\nb: {k: 3, <<: *x}\nc: {<<: [*x], k: 4}\n",
+                json!({"a": {"k": 1, "m": 2}, "b": {"k": 3, "m": 2}, "c": {"k": 4, "m": 2}}),
             ),
             (
                 "a: yes\nb: '1'\nc: !foo 5\nd: !!str 5\ne: !!int '5'\nf:\n",
@@ -433,7 +433,7 @@ mod tests {
         assert_eq!(written(tree.get("é").unwrap()), "[1, {x: 'y z'}]");
         assert_eq!(written(&tree.get("é").unwrap().as_list().unwrap()[1]), "{x: 'y z'}");
         assert_eq!(written(tree.get("m").unwrap().get("k").unwrap()), "v");
-        assert_eq!(written(tree.get("m").unwrap().get("l").unwrap()), "|\n    t");
+        assert_eq!(written(tree.get("m").unwrap().get("l").unwrap()), "t");
         let key = tree.entry("m").unwrap().key_span;
         assert_eq!(&text[key.start..key.end], "m");
     }
