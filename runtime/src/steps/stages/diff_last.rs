@@ -7,6 +7,7 @@ use super::kept;
 use super::state_set::as_value;
 use super::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
 use crate::json;
+use crate::store::StoreError;
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "diff.last",
@@ -70,10 +71,10 @@ pub(super) struct Compared {
 /// Compares `now` with the snapshot under `key` and makes it the next one when the pipeline succeeds.
 pub(super) fn compare(key: &str, now: Value, host: &mut dyn Host) -> Result<Compared, Stop> {
     let answer = host.effect(kept::reading(key), &mut |effect| {
-        // A snapshot that cannot be read is none; a key that cannot be used is an error.
         let before = match kept::get(effect, key) {
-            Err(error) if !error.permanent => Value::Null,
-            other => other?,
+            // What is no JSON is no snapshot: everything has changed.
+            Err(StoreError::StateText { .. }) => Value::Null,
+            other => other.map_err(kept::failed)?,
         };
         Ok(json!({"value": before}))
     })?;
@@ -82,7 +83,7 @@ pub(super) fn compare(key: &str, now: Value, host: &mut dyn Host) -> Result<Comp
     host.on_success(
         kept::writing(key, &now),
         Box::new(move |effect| {
-            kept::set(effect, &kept_key, &snapshot)?;
+            kept::set(effect, &kept_key, &snapshot).map_err(kept::failed)?;
             Ok(json!({}))
         }),
     );
@@ -129,6 +130,9 @@ mod tests {
         );
         host.forget();
         assert_eq!(error_of(run(&SPEC, &json!({}), vec![], &mut host)).message, "diff.last requires --key");
-        assert!(error_of(run(&SPEC, &json!({"key": "///"}), vec![], &mut host)).permanent);
+        assert_eq!(
+            error_of(run(&SPEC, &json!({"key": "///"}), vec![], &mut host)).message,
+            "state key is empty/invalid"
+        );
     }
 }

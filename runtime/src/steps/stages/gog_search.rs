@@ -4,7 +4,9 @@ use serde_json::Value;
 
 use super::describe::{Arg, args_schema, examples};
 use super::tool;
-use super::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
+use super::{
+    Flag, Flow, Host, PROGRAM_NOT_FOUND, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop,
+};
 use crate::json;
 
 pub(super) static SPEC: StageSpec = StageSpec {
@@ -57,7 +59,7 @@ pub(super) fn gog(host: &dyn Host) -> Vec<String> {
 
 /// What is said when it cannot be started.
 pub(super) fn explain(error: &StageError) -> Option<String> {
-    (error.code.as_deref() == Some(StageError::COMMAND_NOT_FOUND))
+    (error.code.as_deref() == Some(PROGRAM_NOT_FOUND))
         .then(|| "gog not found on PATH (install: https://github.com/steipete/gogcli)".to_owned())
 }
 
@@ -170,7 +172,7 @@ mod tests {
         );
         assert_eq!(host.programs()[0][..2], ["node", "/x/gog.mjs"]);
         host.forget();
-        host.natives(|_| Err(StageError::new("no").with_code(StageError::COMMAND_NOT_FOUND)));
+        host.natives(|_| Err(StageError::new("no").with_code(PROGRAM_NOT_FOUND)));
         assert!(
             error_of(run(&SPEC, &json!({}), vec![], &mut host)).message.starts_with("gog not found on PATH")
         );

@@ -244,6 +244,12 @@ pub struct NativeCommand {
 /// Code of the error when a program, or the shell, does not exist.
 pub const PROGRAM_NOT_FOUND: &str = "program_not_found";
 
+/// Code of the error when a process wrote more than its cap.
+pub const OUTPUT_LIMIT: &str = "output_limit";
+
+/// Code of the error of an effect that ended because it was cancelled.
+pub const CANCELLED: &str = "cancelled";
+
 /// How a process is named.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -368,13 +374,6 @@ pub struct StageError {
 }
 
 impl StageError {
-    /// The code of [`Host::native`]'s error when there is no such program.
-    pub const COMMAND_NOT_FOUND: &'static str = "command_not_found";
-    /// The code of [`Host::native`]'s error when a stream passed its cap.
-    pub const OUTPUT_LIMIT: &'static str = "output_limit";
-    /// The code of an effect that ended because it was cancelled.
-    pub const CANCELLED: &'static str = "cancelled";
-
     /// A failure that a retry may cure.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: None, permanent: false }

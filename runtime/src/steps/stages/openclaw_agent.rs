@@ -4,7 +4,10 @@ use serde_json::Value;
 
 use super::describe::{Arg, args_schema, examples};
 use super::tool;
-use super::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
+use super::{
+    Flag, Flow, Host, OUTPUT_LIMIT, PROGRAM_NOT_FOUND, Sink, Stage, StageArgs, StageError, StageKind,
+    StageSpec, Stop,
+};
 use crate::json;
 
 pub(super) static SPEC: StageSpec = StageSpec {
@@ -124,13 +127,11 @@ impl Stage for Agent {
         argv.push(message);
         argv.extend(self.options.iter().cloned());
         let finished = tool::run(host, argv, Some(MAX_OUTPUT), |error| match error.code.as_deref() {
-            Some(StageError::COMMAND_NOT_FOUND) => Some(
+            Some(PROGRAM_NOT_FOUND) => Some(
                 "openclaw.agent could not find the OpenClaw CLI (openclaw on PATH, or LOBSTER_OPENCLAW_BIN)"
                     .to_owned(),
             ),
-            Some(StageError::OUTPUT_LIMIT) => {
-                Some(format!("openclaw.agent output exceeded {MAX_OUTPUT} bytes"))
-            }
+            Some(OUTPUT_LIMIT) => Some(format!("openclaw.agent output exceeded {MAX_OUTPUT} bytes")),
             _ => None,
         })?;
         if !finished.succeeded() {
@@ -237,7 +238,7 @@ mod tests {
             assert_eq!(error_of(run(&SPEC, &args, vec![], &mut host(exit, stdout, stderr))).message, message);
         }
         let mut host = RecordingHost::new();
-        host.natives(|_| Err(StageError::new("x").with_code(StageError::OUTPUT_LIMIT)));
+        host.natives(|_| Err(StageError::new("x").with_code(OUTPUT_LIMIT)));
         assert_eq!(
             error_of(run(&SPEC, &args, vec![], &mut host)).message,
             "openclaw.agent output exceeded 10485760 bytes"

@@ -3,7 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::describe::{Arg, args_schema, examples};
-use super::{EffectAction, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
+use super::{
+    CANCELLED, EffectAction, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop,
+};
 use crate::http::{self, Credential, HttpError, Limits, Post, Reply, Secret, Url};
 use crate::json;
 
@@ -239,9 +241,7 @@ impl Invoke {
     /// Says with a failure of `--each` which calls were made.
     fn explain(&self, stop: Stop) -> Stop {
         match stop {
-            Stop::Failed(error)
-                if self.each.is_some() && error.code.as_deref() != Some(StageError::CANCELLED) =>
-            {
+            Stop::Failed(error) if self.each.is_some() && error.code.as_deref() != Some(CANCELLED) => {
                 let done = match self.done {
                     0 => "no call before it".to_owned(),
                     1 => "the call for item 1 was answered".to_owned(),
@@ -298,7 +298,7 @@ fn result(name: &str, reply: &Reply) -> Result<Value, StageError> {
 
 fn failure(name: &str, error: &HttpError) -> StageError {
     match error {
-        HttpError::Cancelled(_) => StageError::new(error.to_string()).with_code(StageError::CANCELLED),
+        HttpError::Cancelled(_) => StageError::new(error.to_string()).with_code(CANCELLED),
         _ => StageError::new(format!("{name}: {error}")),
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::diff_last;
 use super::tool;
-use super::{Host, StageError, Stop};
+use super::{Host, PROGRAM_NOT_FOUND, StageError, Stop};
 use crate::json;
 
 /// What is asked of `gh`.
@@ -97,7 +97,7 @@ fn observe(args: &Map<String, Value>, host: &mut dyn Host) -> Result<Observed, S
 fn view(repo: &str, number: &str, host: &mut dyn Host) -> Result<Value, Stop> {
     let argv = ["gh", "pr", "view", number, "--repo", repo, "--json", FIELDS].map(str::to_owned).to_vec();
     let finished = tool::run(host, argv, None, |error| {
-        (error.code.as_deref() == Some(StageError::COMMAND_NOT_FOUND))
+        (error.code.as_deref() == Some(PROGRAM_NOT_FOUND))
             .then(|| "gh not found on PATH (install GitHub CLI)".to_owned())
     })?;
     if !finished.succeeded() {
@@ -253,7 +253,7 @@ mod tests {
             assert!(error.message.starts_with(part), "{}", error.message);
         }
         let mut host = RecordingHost::new();
-        host.natives(|_| Err(StageError::new("x").with_code(StageError::COMMAND_NOT_FOUND)));
+        host.natives(|_| Err(StageError::new("x").with_code(PROGRAM_NOT_FOUND)));
         assert_eq!(
             error_of(run(&SPEC, &plain, vec![], &mut host)).message,
             "gh not found on PATH (install GitHub CLI)"

@@ -41,7 +41,7 @@ impl Stage for Get {
 
     fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         let answer = host.effect(kept::reading(&self.key), &mut |effect| {
-            Ok(json!({"value": kept::get(effect, &self.key)?}))
+            Ok(json!({"value": kept::get(effect, &self.key).map_err(kept::failed)?}))
         })?;
         out.item(answer["value"].clone()).map(drop)
     }

@@ -44,7 +44,7 @@ impl Stage for Set {
     fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         let value = as_value(std::mem::take(&mut self.items));
         host.effect(kept::writing(&self.key, &value), &mut |effect| {
-            kept::set(effect, &self.key, &value)?;
+            kept::set(effect, &self.key, &value).map_err(kept::failed)?;
             Ok(json!({}))
         })?;
         out.item(value).map(drop)
