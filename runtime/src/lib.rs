@@ -5,10 +5,14 @@
 
 pub mod cancel;
 pub mod digest;
+pub mod engine;
+pub mod envelope;
 mod http;
 pub mod json;
 pub mod language;
 pub mod model;
+pub mod runtime;
 pub mod sandbox;
+pub mod schema;
 pub mod steps;
 pub mod store;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::OnceLock;
 
 use serde_json::{Map, Value};
 
@@ -20,7 +20,6 @@ use crate::language::pipeline;
 use crate::language::plan::{Plan, Workflow};
 use crate::language::source::{Source, has_workflow_extension};
 use crate::language::workflow;
-use crate::policy::Policy;
 use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::steps::stages::{Mode, Registry};
 use crate::store::{Durability, Event, NewRun, RunId, RunStatus, Store, StoreError};
@@ -45,8 +44,6 @@ pub struct Settings {
     pub screen: Option<Screen>,
     /// How native processes are started.
     pub sandbox: SandboxConfig,
-    /// What native processes may do.
-    pub policy: Policy,
 }
 
 impl Settings {
@@ -59,13 +56,12 @@ impl Settings {
             mode: Mode::Tool,
             env: std::env::vars_os().collect(),
             cwd: std::env::current_dir()?,
-            registry: Registry::builtin(),
+            registry: crate::steps::stages::builtin(),
             cancel: CancelToken::new(),
             prompter: None,
             notes: Box::new(|_| {}),
             screen: None,
             sandbox: SandboxConfig::default(),
-            policy: Policy::builtin(),
         })
     }
 }
@@ -128,8 +124,8 @@ impl Runtime {
                 notes: settings.notes,
                 screen: settings.screen,
                 sandbox: Sandbox::new(settings.sandbox),
-                policy: settings.policy,
                 store: OnceLock::new(),
+                components: OnceLock::new(),
             },
         })
     }
@@ -306,18 +302,18 @@ pub fn workflow_file(path: &Path) -> Result<(), WorkflowFileError> {
 const MAX_SOURCE: u64 = 8 << 20;
 
 /// Reads a source file.
-pub(crate) fn read_source(path: &Path) -> io::Result<Arc<Source>> {
+pub(crate) fn read_source(path: &Path) -> io::Result<Source> {
     let file = std::fs::File::open(path)?;
     if file.metadata()?.len() > MAX_SOURCE {
         return Err(io::Error::other(format!("larger than {MAX_SOURCE} bytes, which no workflow file is")));
     }
     let bytes = crate::engine::read_to_end(file, MAX_SOURCE)?;
     let name = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
-    Ok(Arc::new(Source::new(name, path, &bytes)))
+    Ok(Source::new(name, path, &bytes))
 }
 
 /// Loads a workflow with the children whose paths are fixed.
-pub(crate) fn load_with_warnings(source: Arc<Source>) -> Result<(Workflow, Vec<Diagnostic>), Box<Diagnostic>> {
+pub(crate) fn load_with_warnings(source: Source) -> Result<(Workflow, Vec<Diagnostic>), Box<Diagnostic>> {
     workflow::load(&source, &|path| read_source(path))
 }
 
@@ -341,5 +337,3 @@ pub(crate) fn recorded<T: serde::de::DeserializeOwned>(store: &Store, digest: &D
     json::parse_as(&String::from_utf8_lossy(&bytes)).map_err(|error| Failure::runtime(error.to_string()))
 }
 
-/// A mutex around a value that only one thread uses at a time.
-pub(crate) type Shared<T> = Mutex<T>;

@@ -2,17 +2,18 @@
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
 use super::env::Env;
 use super::gate::{Asker, GateQuestion, Identity};
 use super::path::StepPath;
-use super::run::{ActionRecord, Run};
+use super::run::{ActionRecord, Run, lock};
 use super::value::{ItemSpool, Items};
 use crate::cancel::CancelToken;
 use crate::language::pipeline::{self, Pipeline};
+use crate::model::cost::CostTracker;
 use crate::steps::native::{self, ShellText};
 use crate::steps::stages::{
     Answer, EffectAction, EffectHost, Flow, Host, Mode, NativeCommand, NativeOutcome, Program, Question, Registry, Sink, Stage,
@@ -30,6 +31,8 @@ pub(crate) struct Place {
     pub(crate) cancel: CancelToken,
     /// Keep what renderers show instead of showing it.
     pub(crate) capture: bool,
+    /// Who counts what model calls cost, and under which step.
+    pub(crate) cost: Option<(Arc<Mutex<CostTracker>>, String)>,
 }
 
 /// What the first stage reads.
@@ -179,7 +182,8 @@ impl Shared<'_, '_> {
             idempotent: action.idempotent,
         };
         let cancel = &self.place.cancel;
-        self.run.once(
+        let described = action.clone();
+        let answer = self.run.once(
             path,
             &record,
             || {
@@ -205,7 +209,11 @@ impl Shared<'_, '_> {
                 StepStatus::Cancelled => Err(Stop::Cancelled),
                 _ => Err(Stop::Failed(outcome_error(outcome))),
             },
-        )
+        )?;
+        if let Some((cost, step)) = &self.place.cost {
+            lock(cost).effect(step, &described, &answer);
+        }
+        Ok(answer)
     }
 }
 

@@ -195,6 +195,14 @@ impl<'p> Scope<'p> {
         self.last_completed.as_ref()
     }
 
+    /// Every record that can be seen from here, inner ones hiding outer ones.
+    pub(crate) fn visible(&self) -> Vec<&Arc<Record>> {
+        let mut seen = self.parent.map_or_else(Vec::new, Self::visible);
+        seen.retain(|record| !self.own.contains_key(&record.id));
+        seen.extend(self.own.values());
+        seen
+    }
+
     pub(crate) fn get(&self, id: &str) -> Option<&Arc<Record>> {
         self.own.get(id).or_else(|| self.parent.and_then(|parent| parent.get(id)))
     }

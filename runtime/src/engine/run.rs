@@ -155,6 +155,22 @@ impl<'s> Run<'s> {
         self.located(path, decode(&outcome))
     }
 
+    /// Journals a pure step's outcome. It may be computed again, so it costs no sync.
+    pub(crate) fn pure(&self, path: &StepPath, kind: &str, preimage: Value, outcome: &StepOutcome) -> Result<(), Stop> {
+        let action = canonical(&preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
+        self.lazily(Event::StepStarted {
+            path: path.to_string(),
+            attempt: path.attempt_number(),
+            kind: kind.to_owned(),
+            action: Some(action.digest),
+            effect: false,
+            idempotent: true,
+            decision: Value::Null,
+            detail: Value::Null,
+        })?;
+        self.lazily(ended_event(path, outcome.clone()))
+    }
+
     /// Remembers where a failure came from, for a later retry.
     fn located<T>(&self, path: &StepPath, result: Result<T, Stop>) -> Result<T, Stop> {
         if matches!(result, Err(Stop::Failed(_) | Stop::Cancelled)) {
@@ -275,8 +291,10 @@ impl Recall {
     fn read(&mut self, journal: &[JournalRecord]) {
         for record in journal {
             match &record.event {
-                Event::StepStarted { path, .. } => {
-                    self.started.insert(path.as_str().into());
+                Event::StepStarted { path, effect, .. } => {
+                    if *effect {
+                        self.started.insert(path.as_str().into());
+                    }
                 }
                 Event::StepEnded { path, attempt: SUMMARY, .. } => {
                     self.summarised.insert(path.as_str().into());

@@ -1,6 +1,6 @@
 //! From the end of an execution to its envelope.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value, json};
 
@@ -14,7 +14,8 @@ use super::workflow::Frame;
 use crate::envelope::{Envelope, Failure};
 use crate::json;
 use crate::language::plan::{Plan, Workflow};
-use crate::model::cost::CostTracker;
+use crate::model::cost::{CostLimit, CostTracker, LimitAction, Spending};
+use crate::model::pricing::Pricing;
 use crate::steps::stages::{Question, StageError, Stop};
 use crate::store::{
     Blob, Durability, Event, Gate, GateFilter, GateKind, GateRecord, GateStatus, RunStatus, StoreError,
@@ -31,6 +32,7 @@ pub(crate) fn execute(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> 
                 asker: Asker::Pipeline,
                 cancel: run.services.cancel.clone(),
                 capture: run.services.screen.is_none(),
+                cost: None,
             };
             pipeline::run_pipeline(run, pipeline, PipelineInput::Nothing, place).map(|done| {
                 // In tool mode what a renderer showed last is the result.
@@ -47,7 +49,7 @@ pub(crate) fn execute(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> 
 
 fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>) -> Result<Output, Stop> {
     let services = run.services;
-    let cost = Mutex::new(CostTracker::new(workflow.cost_limit.as_ref(), services.env.get("LOBSTER_LLM_PRICING_JSON"))?);
+    let cost = cost_tracker(run, workflow);
     let frame = Frame {
         run,
         workflow,
@@ -56,7 +58,7 @@ fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>
         cwd: services.cwd.clone(),
         path: StepPath::root(),
         active: vec![std::fs::canonicalize(&workflow.file).unwrap_or_else(|_| workflow.file.clone())],
-        cost: &cost,
+        cost: Arc::clone(&cost),
     };
     let last = frame.steps(&services.cancel)?;
     if let Some(meta) = lock(&cost).summary() {
@@ -66,6 +68,19 @@ fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>
         Some(record) => record.output()?,
         None => Output::empty(),
     })
+}
+
+/// A fresh tracker: a resumed run is told its earlier spending again by the journal.
+pub(super) fn cost_tracker(run: &Run<'_>, workflow: &Workflow) -> Arc<Mutex<CostTracker>> {
+    let (pricing, warning) = Pricing::new(run.services.env.get("LOBSTER_LLM_PRICING_JSON").as_deref());
+    if let Some(warning) = warning {
+        run.services.note(&warning);
+    }
+    let limit = workflow.cost_limit.as_ref().map(|limit| CostLimit {
+        max_usd: limit.max_usd,
+        action: if limit.stop { LimitAction::Stop } else { LimitAction::Warn },
+    });
+    Arc::new(Mutex::new(CostTracker::new(pricing, limit, Spending::default())))
 }
 
 /// Journals how the execution ended and says so in an envelope.

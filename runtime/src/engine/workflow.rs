@@ -17,7 +17,7 @@ use crate::json;
 use crate::language::plan::{OnError, Stdin, Step, Work, Workflow};
 use crate::language::template::{self, ExprError, Resolved};
 use crate::language::{self};
-use crate::model::cost::CostTracker;
+use crate::model::cost::{CostTracker, Verdict};
 use crate::steps::native::{self, ShellText};
 use crate::steps::stages::{Answer, Payload, Question, StageError, Stop};
 use crate::store::{StepOutcome, StepStatus};
@@ -35,7 +35,7 @@ pub(super) struct Frame<'f> {
     pub(super) path: StepPath,
     /// The files being executed, outermost first, resolved.
     pub(super) active: Vec<PathBuf>,
-    pub(super) cost: &'f Mutex<CostTracker>,
+    pub(super) cost: Arc<Mutex<CostTracker>>,
 }
 
 /// How a step ended, if it did not stop the run.
@@ -60,7 +60,7 @@ impl Frame<'_> {
     pub(super) fn steps(&self, cancel: &CancelToken) -> Result<Option<Arc<Record>>, Stop> {
         let mut scope = Scope::default();
         let last = self.sequence(&self.workflow.steps, &mut scope, &self.path, &Enclosing::default(), cancel)?;
-        lock(self.cost).finish(&|line| self.run.services.note(line))?;
+        self.check_cost()?;
         Ok(last)
     }
 
@@ -110,7 +110,7 @@ impl Frame<'_> {
             Ok(record) => record,
             Err(Stop::Failed(error)) if step.on_error != OnError::Stop && !is_cost_stop(&error) => {
                 self.summarise(step, &path, StepStatus::Failed, Some(&error), begun)?;
-                lock(self.cost).step_failed(&step.id, &|line| self.run.services.note(line))?;
+                self.count_cost(&step.id, None)?;
                 scope.insert(Arc::new(Record { error: Some(error.message), ..Record::new(&step.id) }));
                 return Ok(if step.on_error == OnError::SkipRest { Ended::SkipRest } else { Ended::Passed });
             }
@@ -121,7 +121,13 @@ impl Frame<'_> {
                 return Err(stop);
             }
         };
-        self.count_cost(step, &record)?;
+        let result = match &step.work {
+            // Parts are counted under their own ids.
+            Work::Parallel { .. } | Work::ForEach { .. } | Work::Workflow { .. } => None,
+            _ if self.workflow.cost_limit.is_some() => record.json()?.map(|value| &**value),
+            _ => None,
+        };
+        self.count_cost(&step.id, result)?;
         if let Some(approval) = &step.approval {
             let question = super::approval::question(step, approval, &record, &self.run.services.env)?;
             record.initiated_by.clone_from(&question.identity.initiated_by);
@@ -154,14 +160,24 @@ impl Frame<'_> {
         self.run.summarise(path, outcome, kind_name(&step.work))
     }
 
-    /// Counts what model calls in a step's result cost.
-    fn count_cost(&self, step: &Step, record: &Record) -> Result<(), Stop> {
-        let mut cost = lock(self.cost);
-        if !cost.wants_results() {
-            return Ok(());
+    /// Counts what a step's model calls cost, and holds it against the limit.
+    fn count_cost(&self, id: &str, result: Option<&Value>) -> Result<(), Stop> {
+        for warning in lock(&self.cost).step_done(id, result) {
+            self.run.services.note(&warning);
         }
-        let value = record.json()?;
-        Ok(cost.step_done(&step.id, value.map(|v| &**v), &|line| self.run.services.note(line))?)
+        self.check_cost()
+    }
+
+    fn check_cost(&self) -> Result<(), Stop> {
+        let verdict = lock(&self.cost).check();
+        match verdict {
+            Verdict::Within => Ok(()),
+            Verdict::Warn(line) => {
+                self.run.services.note(&line);
+                Ok(())
+            }
+            Verdict::Stop(error) => Err(error.into()),
+        }
     }
 
     /// One attempt of a step's work, whatever it is.
@@ -206,6 +222,7 @@ impl Frame<'_> {
                     asker: Asker::Step(step.id.clone()),
                     cancel: cancel.clone(),
                     capture: true,
+                    cost: Some((Arc::clone(&self.cost), step.id.clone())),
                 };
                 let done = pipeline::run_text(self.run, &text, input, place).map_err(|stop| match stop {
                     pipeline::TextStop::Syntax(message) => Stop::Failed(StageError::permanent(format!(
@@ -453,10 +470,11 @@ impl Frame<'_> {
                 ))
             })
             .collect::<Result<_, Stop>>()?;
-        let bound = language::workflow::bind_args(workflow, &Value::Object(provided)).map_err(StageError::permanent)?;
+        let bound = language::workflow::bind_args(workflow, &Value::Object(provided))
+            .map_err(|error| StageError::permanent(format!("Workflow step {} {error}", step.id)))?;
         let mut active = self.active.clone();
         active.push(resolved);
-        let cost = Mutex::new(lock(self.cost).for_child(workflow.cost_limit.as_ref()));
+        let cost = super::settle::cost_tracker(self.run, workflow);
         let frame = Frame {
             run: self.run,
             workflow,
@@ -465,9 +483,11 @@ impl Frame<'_> {
             cwd: cwd.to_owned(),
             path: path.clone(),
             active,
-            cost: &cost,
+            cost: Arc::clone(&cost),
         };
-        let last = frame.steps(cancel)?;
+        let last = frame.steps(cancel);
+        lock(&self.cost).absorb(&step.id, &lock(&cost));
+        let last = last?;
         let items = match last {
             Some(record) => record.output()?.to_vec()?,
             None => Vec::new(),
@@ -498,8 +518,8 @@ impl Frame<'_> {
                     StageError::permanent(format!("{}: {error}", location.display()))
                 }
             })?;
-            let workflow = crate::runtime::load_workflow(&source, location)
-                .map_err(|diagnostic| StageError::permanent(diagnostic.to_string()))?;
+            let (workflow, _) = crate::runtime::load_with_warnings(source)
+                .map_err(|diagnostic| StageError::permanent(diagnostic.one_line_with_snippet()))?;
             serde_json::to_value(workflow).map_err(|error| StageError::permanent(error.to_string()))
         })?;
         serde_json::from_value(kept).map_err(|error| StageError::permanent(error.to_string()).into())
@@ -515,7 +535,7 @@ pub(super) struct Enclosing {
     pub(super) reinject_args: bool,
 }
 
-fn items_text(items: &[Value]) -> String {
+pub(super) fn items_text(items: &[Value]) -> String {
     match items {
         [] => String::new(),
         many if many.iter().all(Value::is_string) => {

