@@ -5,6 +5,7 @@
 
 pub mod cancel;
 pub mod digest;
+pub mod graph;
 pub mod json;
 pub mod language;
 pub mod steps;
