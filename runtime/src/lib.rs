@@ -7,6 +7,7 @@ pub mod cancel;
 pub mod digest;
 pub mod engine;
 pub mod envelope;
+pub mod graph;
 mod http;
 pub mod json;
 pub mod language;

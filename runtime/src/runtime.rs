@@ -16,7 +16,7 @@ use crate::engine::{Interrupted, Notes, Prompter, Screen};
 use crate::envelope::{Envelope, Failure};
 use crate::json;
 use crate::language::diagnostic::Diagnostic;
-use crate::language::pipeline;
+use crate::language::pipeline::{self, Pipeline};
 use crate::language::plan::{Plan, Workflow};
 use crate::language::source::{Source, has_workflow_extension};
 use crate::language::workflow;
@@ -158,9 +158,7 @@ impl Runtime {
         match &request.target {
             Target::Pipeline(text) => {
                 let pipeline = pipeline::parse(text).map_err(|error| Failure::parse(error.to_string()))?;
-                for warning in crate::steps::stages::check(&pipeline, &self.services.registry) {
-                    self.services.note(&warning.to_string());
-                }
+                self.warn_about(&pipeline);
                 crate::engine::pipeline::build(&self.services.registry, &pipeline)
                     .map_err(|error| Failure::runtime(error.message))?;
                 Ok(Planned { plan: Plan::Pipeline(pipeline), args: Map::new(), name: clipped(text) })
@@ -191,8 +189,19 @@ impl Runtime {
 
     /// Finds unknown commands in fixed pipeline text before anything runs.
     fn check_pipelines(&self, workflow: &Workflow) -> Result<(), Failure> {
-        crate::language::dry_run::check_commands(workflow, &|name| self.services.registry.get(name).is_some())
-            .map_err(Failure::runtime)
+        let known = |name: &str| self.services.registry.get(name).is_some();
+        crate::language::dry_run::check_commands(workflow, &known).map_err(|error| Failure::runtime(error.to_string()))
+    }
+
+    /// Says which options of a pipeline nobody will read.
+    fn warn_about(&self, pipeline: &Pipeline) {
+        for call in &pipeline.stages {
+            let Some(spec) = self.services.registry.get(&call.name) else { continue };
+            for warning in crate::steps::stages::check(spec, &call.args) {
+                let help = warning.help.map(|help| format!(" ({help})")).unwrap_or_default();
+                self.services.note(&format!("warning: {}{help}", warning.message));
+            }
+        }
     }
 
     /// Runs a target to its end or to its first question.
@@ -314,7 +323,7 @@ pub(crate) fn read_source(path: &Path) -> io::Result<Source> {
 
 /// Loads a workflow with the children whose paths are fixed.
 pub(crate) fn load_with_warnings(source: Source) -> Result<(Workflow, Vec<Diagnostic>), Box<Diagnostic>> {
-    workflow::load(&source, &|path| read_source(path))
+    workflow::load(source, &|path| read_source(path))
 }
 
 fn clipped(text: &str) -> String {

@@ -24,7 +24,7 @@ use crate::digest::Digest;
 use crate::json;
 use crate::language::plan::{self, Step, Work};
 use crate::steps::stages::{Payload, StageError, Stop};
-use crate::store::{Blob, BlobReader, BlobWriter, RunId, StepOutcome, StepStatus, Store, StoreError};
+use crate::store::{Blob, BlobReader, Durability, BlobWriter, RunId, StepOutcome, StepStatus, Store, StoreError};
 
 /// The component that evaluates `js:` steps.
 const JS_EVALUATOR: &[u8] = include_bytes!("../../../guest-steps/dist/js-eval.wasm");
@@ -96,7 +96,7 @@ pub(super) fn step(
     let base = frame.workflow.file.parent().unwrap_or(Path::new("/"));
     let job = Job {
         grants: grants(frame, wanted, base, env, scope, path)?,
-        limits: limits(&component, step),
+        limits: limits(step),
         cache: step.extras.cache.unwrap_or(true),
         idempotent: step.extras.idempotent,
         component,
@@ -233,12 +233,9 @@ fn grants(
     })
 }
 
-/// The lowest of the defaults, what the component suggests and what the step says.
-fn limits(component: &Component, step: &Step) -> Limits {
+/// The defaults, or less if the step says so; the component's own wishes can only lower them further.
+fn limits(step: &Step) -> Limits {
     let mut limits = Limits::default();
-    if let Ok(Some(description)) = component.describe() {
-        limits = description.tighten(limits);
-    }
     if let Some(own) = &step.extras.limits {
         limits.fuel = own.fuel.map_or(limits.fuel, |fuel| fuel.min(limits.fuel));
         limits.memory = own.memory.map_or(limits.memory, |memory| memory.min(limits.memory));
@@ -277,7 +274,7 @@ pub(crate) fn run_component(run: &Run<'_>, path: &StepPath, job: Job, cancel: &C
             let mut outcome = execute(run, job, action, cancel);
             outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
             if cache && outcome.status == StepStatus::Ok {
-                store.cache_outcome(&action, &outcome, Some(run.id), None).map_err(stopped)?;
+                store.cache_outcome(&action, &outcome, None).map_err(stopped)?;
             }
             outcome
         }
@@ -561,7 +558,7 @@ impl HostServices for RunServices {
 
     fn state_set(&self, key: &str, text: &str) -> io::Result<()> {
         let value = json::parse(text).map_err(io::Error::other)?;
-        self.store.set_run_value(self.run, key, &value).map_err(io::Error::other)
+        self.store.set_run_value(self.run, key, &value, Durability::Lazy).map_err(io::Error::other)
     }
 
     fn blob_open(&self, digest: &str) -> Result<Box<dyn BlobRead>, BlobError> {

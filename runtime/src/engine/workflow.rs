@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::env::{Env, argument_vars};
 use super::gate::{Asker, GateQuestion};
@@ -329,6 +329,7 @@ impl Frame<'_> {
                 schema: request.schema.clone(),
                 defaults: request.defaults.clone(),
                 subject: Some(subject.clone()),
+                items: Vec::new(),
                 emit: false,
             },
             identity: Default::default(),

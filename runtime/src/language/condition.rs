@@ -127,6 +127,22 @@ impl Condition {
         }
     }
 
+    /// What the condition comes to as far as it can be told before results
+    /// exist; none if it depends on what is not known yet.
+    ///
+    /// # Errors
+    /// What `facts` fails with.
+    pub fn decide<E>(&self, facts: &dyn Fn(&Reference) -> Result<Fact, E>) -> Result<Option<bool>, E> {
+        match self {
+            Self::Always => Ok(Some(true)),
+            Self::Never => Ok(Some(false)),
+            Self::When(expression) => Ok(match decide(&expression.root, facts)? {
+                Fact::Unknown => None,
+                Fact::Known(value) => Some(is_truthy(value.as_ref())),
+            }),
+        }
+    }
+
     /// All references, from left to right.
     #[must_use]
     pub fn references(&self) -> Vec<&Reference> {
@@ -402,6 +418,56 @@ fn evaluate<'s>(expr: &'s Expr, scope: &'s dyn Scope) -> Result<Operand<'s>, Exp
             let (left, right) = (evaluate(&sides.0, scope)?, evaluate(&sides.2, scope)?);
             boolean(compare(left.as_deref(), sides.1, right.as_deref()))
         }
+    })
+}
+
+/// What is known of a value before a run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fact {
+    Unknown,
+    /// The value, or that there will be none.
+    Known(Option<Value>),
+}
+
+impl Fact {
+    fn truth(&self) -> Option<bool> {
+        match self {
+            Self::Unknown => None,
+            Self::Known(value) => Some(is_truthy(value.as_ref())),
+        }
+    }
+
+    fn of(truth: Option<bool>) -> Self {
+        truth.map_or(Self::Unknown, |truth| Self::Known(Some(Value::Bool(truth))))
+    }
+}
+
+/// Evaluates with three truth values (Kleene): what one known side settles is settled.
+fn decide<E>(expr: &Expr, facts: &dyn Fn(&Reference) -> Result<Fact, E>) -> Result<Fact, E> {
+    let truths = |parts: &[Expr]| {
+        parts.iter().map(|part| Ok(decide(part, facts)?.truth())).collect::<Result<Vec<_>, E>>()
+    };
+    let settled_by = |truths: &[Option<bool>], settling: bool| {
+        if truths.contains(&Some(settling)) {
+            Some(settling)
+        } else if truths.contains(&None) {
+            None
+        } else {
+            Some(!settling)
+        }
+    };
+    Ok(match expr {
+        Expr::Constant(value) => Fact::Known(Some(value.clone())),
+        Expr::Reference(reference) => facts(reference)?,
+        Expr::Not(inner) => Fact::of(decide(inner, facts)?.truth().map(|truth| !truth)),
+        Expr::And(parts) => Fact::of(settled_by(&truths(parts)?, false)),
+        Expr::Or(parts) => Fact::of(settled_by(&truths(parts)?, true)),
+        Expr::Compare(sides) => match (decide(&sides.0, facts)?, decide(&sides.2, facts)?) {
+            (Fact::Known(left), Fact::Known(right)) => {
+                Fact::of(Some(compare(left.as_ref(), sides.1, right.as_ref())))
+            }
+            _ => Fact::Unknown,
+        },
     })
 }
 

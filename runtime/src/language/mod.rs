@@ -5,6 +5,7 @@
 pub mod codes;
 pub mod condition;
 pub mod diagnostic;
+pub mod dry_run;
 mod json_text;
 pub mod pipeline;
 pub mod plan;

@@ -175,6 +175,15 @@ impl Store {
         fill().map_err(|e| StoreError::io("hand over", self.inner.db.path(), e))
     }
 
+    /// The file of a large blob, once its bytes have been checked.
+    ///
+    /// # Errors
+    /// As [`Store::open_blob`]; a small blob has no file.
+    pub(crate) fn verified_path(&self, digest: &Digest) -> Result<PathBuf, StoreError> {
+        self.checked_file(digest)?;
+        Ok(self.blob_path(digest))
+    }
+
     /// The checked bytes of a blob that is held in memory or in the database.
     fn small_blob(&self, digest: &Digest) -> Result<Option<Arc<[u8]>>, StoreError> {
         let pending = lock(&self.inner.pending);

@@ -289,7 +289,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
     },
-    /// A gate closed without an answer: cancelled or expired.
+    /// A gate closed without an answer (cancelled, expired), or opened again.
     GateClosed {
         path: String,
         gate: String,

@@ -292,6 +292,22 @@ impl Store {
         self.close_gate(key, GateStatus::Cancelled, None, by)
     }
 
+    /// Opens an answered gate again, when nothing was done on the strength of its answer.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownGate`], or when it cannot be written.
+    pub fn reopen_gate(&self, key: GateKey) -> Result<(), StoreError> {
+        self.write(Durability::Synced, |tx| {
+            let mut found = by_key(tx, key)?;
+            let gate = &mut found.gate;
+            if gate.status == GateStatus::Answered {
+                (gate.status, gate.answer, gate.answered_by, gate.answered_at) = (GateStatus::Open, None, None, None);
+                self.record_closing(tx, found.run_number, gate)?;
+            }
+            Ok(())
+        })
+    }
+
     /// Closes all gates whose time is over and returns them.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::super::codes;
 use super::super::diagnostic::{Diagnostic, Severity};
@@ -30,7 +31,7 @@ impl Report {
 
 /// Checks a workflow file and its sub-workflows for errors and likely mistakes.
 #[must_use]
-pub fn check(source: Source, loader: Loader<'_>) -> Report {
+pub fn check(source: &Arc<Source>, loader: Loader<'_>) -> Report {
     let mut loading = Loading::new(loader, true);
     let loaded = loading.file(source);
     let mut diagnostics = std::mem::take(&mut loading.warnings);
@@ -332,8 +333,8 @@ mod tests {
     use super::*;
 
     fn lint(text: &str) -> Vec<(&'static str, String, Option<String>)> {
-        let source = Source::new("t.lobster", "/t.lobster", text.as_bytes());
-        let report = check(source, &|_| Err(io::ErrorKind::NotFound.into()));
+        let source = Arc::new(Source::new("t.lobster", "/t.lobster", text.as_bytes()));
+        let report = check(&source, &|_| Err(io::ErrorKind::NotFound.into()));
         assert!(!report.has_errors(), "{:?}", report.diagnostics);
         let marked = |d: &Diagnostic| d.source().text[d.span.start..d.span.end].to_owned();
         report

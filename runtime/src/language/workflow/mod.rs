@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use super::codes;
 use super::condition::Condition;
-use super::diagnostic::{Checked, Diagnostic};
+use super::diagnostic::{Checked, Diagnostic, Severity};
 use super::plan::{CostLimit, OnError, Step, Work, Workflow};
 use super::source::{Node, Source};
 use super::template;
@@ -33,7 +33,7 @@ use fields::nearest;
 pub use lint::check;
 
 /// Gives the source of a sub-workflow by its path.
-pub type Loader<'a> = &'a dyn Fn(&Path) -> io::Result<Source>;
+pub type Loader<'a> = &'a dyn Fn(&Path) -> io::Result<Arc<Source>>;
 
 /// Levels of sub-workflows, and sub-workflows in all: a small set of files can
 /// name each other so often that reading every call would never end.
@@ -49,14 +49,20 @@ const MAX_CHILDREN: usize = 1000;
 ///
 /// Diagnostics of severity error are about things that are certain to fail when
 /// the file is run, such as a reference to no earlier step: running should
-/// refuse them, drawing a graph need not.
+/// refuse them (see [`certain_failure`]), drawing a graph need not.
 ///
 /// # Errors
 /// The first thing that is wrong with the file itself.
-pub fn load(source: Source, loader: Loader<'_>) -> Checked<(Workflow, Vec<Diagnostic>)> {
+pub fn load(source: &Arc<Source>, loader: Loader<'_>) -> Checked<(Workflow, Vec<Diagnostic>)> {
     let mut loading = Loading::new(loader, false);
     let workflow = loading.file(source)?;
     Ok((workflow, loading.warnings))
+}
+
+/// The first of the diagnostics that says running is certain to fail.
+#[must_use]
+pub fn certain_failure(diagnostics: &[Diagnostic]) -> Option<&Diagnostic> {
+    diagnostics.iter().find(|diagnostic| diagnostic.severity == Severity::Error)
 }
 
 struct Loading<'a> {
@@ -74,12 +80,11 @@ impl<'a> Loading<'a> {
         Self { loader, active: Vec::new(), loaded: 0, warnings: Vec::new(), lint }
     }
 
-    fn file(&mut self, source: Source) -> Checked<Workflow> {
-        let source = Arc::new(source);
+    fn file(&mut self, source: &Arc<Source>) -> Checked<Workflow> {
         let root = source.parse()?;
-        validate::workflow(&source, &root)?;
+        validate::workflow(source, &root)?;
         let mut lowering = Lowering {
-            source: &source,
+            source,
             warnings: &mut self.warnings,
             known: Known::default(),
             declared: HashSet::new(),
@@ -88,7 +93,7 @@ impl<'a> Loading<'a> {
         };
         let mut workflow = lowering.workflow(&root)?;
         self.active.push(source.path.clone());
-        let children = self.children(&source, &workflow.steps);
+        let children = self.children(source, &workflow.steps);
         self.active.pop();
         workflow.children = children?;
         Ok(workflow)
@@ -123,7 +128,7 @@ impl<'a> Loading<'a> {
                     continue;
                 }
             };
-            match self.file(child) {
+            match self.file(&child) {
                 Ok(child) => {
                     children.insert(written.to_owned(), child);
                 }

@@ -7,12 +7,16 @@ use super::super::diagnostic::Severity;
 use super::super::plan::{Approval, Stdin, Wait};
 use super::*;
 
-fn nothing(_: &Path) -> io::Result<Source> {
+fn nothing(_: &Path) -> io::Result<Arc<Source>> {
     Err(io::ErrorKind::NotFound.into())
 }
 
+fn source(name: &str, path: &str, text: &str) -> Arc<Source> {
+    Arc::new(Source::new(name, path, text.as_bytes()))
+}
+
 fn read(text: &str) -> Checked<(Workflow, Vec<Diagnostic>)> {
-    load(Source::new("t.lobster", "/w/t.lobster", text.as_bytes()), &nothing)
+    load(&source("t.lobster", "/w/t.lobster", text), &nothing)
 }
 
 fn good(text: &str) -> Workflow {
@@ -388,11 +392,11 @@ fn references_that_must_fail_are_found_before_anything_runs() {
     }
 }
 
-fn files<'f>(files: &'f [(&'f str, &'f str)]) -> impl Fn(&Path) -> io::Result<Source> + 'f {
+fn files<'f>(files: &'f [(&'f str, &'f str)]) -> impl Fn(&Path) -> io::Result<Arc<Source>> + 'f {
     move |path| {
         let (name, text) =
             files.iter().find(|(name, _)| Path::new(name) == path).ok_or(io::ErrorKind::NotFound)?;
-        Ok(Source::new(*name, *name, text.as_bytes()))
+        Ok(source(name, name, text))
     }
 }
 
@@ -403,7 +407,7 @@ fn fixed_sub_workflows_come_along() {
         ("/w/kids/c.lobster", "steps: [{id: x, workflow: ../t.lobster}]"),
         ("/w/kids/../t.lobster", "steps: [{id: x, run: x}]"),
     ];
-    let (workflow, said) = load(Source::new("t", "/w/t.lobster", parent.as_bytes()), &files(&tree)).unwrap();
+    let (workflow, said) = load(&source("t", "/w/t.lobster", parent), &files(&tree)).unwrap();
     assert_eq!(workflow.children.keys().collect::<Vec<_>>(), ["kids/c.lobster"]);
     assert_eq!(workflow.children["kids/c.lobster"].children["../t.lobster"].steps.len(), 1);
     assert_eq!(
@@ -421,7 +425,7 @@ fn circles_end_and_broken_children_are_refused_unless_prepared_for() {
         ("/b", "steps: [{id: x, workflow: a}]"),
         ("/broken", "steps: []"),
     ];
-    let read = |text: &str| load(Source::new("a", "/a", text.as_bytes()), &files(&tree));
+    let read = |text: &str| load(&source("a", "/a", text), &files(&tree));
     let (workflow, _) = read(tree[0].1).unwrap();
     assert!(workflow.children["b"].children.is_empty());
     let refused = read("steps: [{id: x, workflow: broken}]").expect_err("broken");
@@ -470,18 +474,18 @@ use serde_json::Value;
 const SEED: &str = "name: x\nargs: {who: {default: ada}}\nenv: {A: '${who}'}\nsteps:\n  - id: a\n    run: |\n      echo \"é\" $a.json\n  - {id: g, approval: {prompt: ok?}, stdin: $a.json}\n  - id: l\n    for_each: $a.json\n    steps:\n      - {id: s, run: x, when: $item.json > 1}\n  - id: p\n    parallel:\n      wait: any\n      branches: [{id: b1, run: x}, {id: b2, pipeline: json}]\n  - &anchor {id: w, workflow: kid.lobster, workflow_args: {a: 1}}\n  - id: q\n    input: {prompt: p, responseSchema: {type: object}}\n";
 
 fn one_sound_answer(name: &str, text: &str) {
-    let source = Source::new(name, format!("/w/{name}"), text.as_bytes());
-    let said = match load(source, &nothing) {
+    let source = source(name, &format!("/w/{name}"), text);
+    let said = match load(&source, &nothing) {
         Ok((_, said)) => said,
         Err(error) => vec![*error],
     };
     for diagnostic in &said {
         assert!(diagnostic.span.end <= diagnostic.source().text.len(), "{diagnostic:?}");
         assert!(diagnostic.line >= 1 && diagnostic.column >= 1 && !diagnostic.message.is_empty());
-        assert!(super::super::codes::explain(diagnostic.code).is_some());
+        assert!(codes::explain(diagnostic.code).is_some());
         let _ = (diagnostic.render_human(false), diagnostic.one_line_with_snippet());
     }
-    let _ = check(Source::new(name, format!("/w/{name}"), text.as_bytes()), &nothing);
+    let _ = check(&source, &nothing);
 }
 
 proptest! {
