@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 
@@ -88,11 +88,13 @@ pub struct RunRequest {
 pub struct RunResult {
     pub run: Option<RunId>,
     pub envelope: Envelope,
+    /// Whether a person has been shown something by a renderer already.
+    pub rendered: bool,
 }
 
 impl From<Failure> for RunResult {
     fn from(failure: Failure) -> Self {
-        Self { run: None, envelope: Envelope::Failed(failure) }
+        Self { run: None, envelope: Envelope::Failed(failure), rendered: false }
     }
 }
 
@@ -158,10 +160,7 @@ impl Runtime {
         match &request.target {
             Target::Pipeline(text) => {
                 let pipeline = pipeline::parse(text).map_err(|error| Failure::parse(error.to_string()))?;
-                self.warn_about(&pipeline);
-                crate::engine::pipeline::build(&self.services.registry, &pipeline)
-                    .map_err(|error| Failure::runtime(error.message))?;
-                Ok(Planned { plan: Plan::Pipeline(pipeline), args: Map::new(), name: clipped(text) })
+                self.plan_pipeline(pipeline, text)
             }
             Target::File(file) => {
                 let path = self.services.cwd.join(file);
@@ -176,11 +175,18 @@ impl Runtime {
         }
     }
 
+    /// Checks a pipeline that is not text; `name` is what people call the run.
+    ///
+    /// # Errors
+    /// An unknown command, or arguments that it refuses.
+    pub fn plan_pipeline(&self, pipeline: Pipeline, name: &str) -> Result<Planned, Failure> {
+        self.warn_about(&pipeline);
+        crate::engine::pipeline::build(&self.services.registry, &pipeline).map_err(|error| Failure::runtime(error.message))?;
+        Ok(Planned { plan: Plan::Pipeline(pipeline), args: Map::new(), name: clipped(name) })
+    }
+
     fn load(&self, path: &Path) -> Result<Workflow, Failure> {
-        workflow_file(path).map_err(|error| Failure::runtime(error.to_string()))?;
-        let source = read_source(path).map_err(|error| Failure::runtime(format!("{}: {error}", path.display())))?;
-        let (workflow, warnings) = load_with_warnings(source)
-            .map_err(|diagnostic| Failure::runtime(diagnostic.one_line_with_snippet()))?;
+        let (workflow, warnings) = load_workflow(path)?;
         for warning in warnings {
             self.services.note(&format!("warning: {}", warning.one_line_with_snippet()));
         }
@@ -204,6 +210,21 @@ impl Runtime {
         }
     }
 
+    /// What would run, in words: the text of `--dry-run`. Runs nothing.
+    ///
+    /// # Errors
+    /// When a step that may run is certain to fail.
+    pub fn describe(&self, planned: &Planned) -> Result<String, Failure> {
+        match &planned.plan {
+            Plan::Pipeline(pipeline) => Ok(pipeline.plan()),
+            Plan::Workflow(workflow) => {
+                let known = |name: &str| self.services.registry.get(name).is_some();
+                crate::language::dry_run::dry_run(workflow, &planned.args, &known)
+                    .map_err(|error| Failure::runtime(error.to_string()))
+            }
+        }
+    }
+
     /// Runs a target to its end or to its first question.
     pub fn run(&self, request: &RunRequest) -> RunResult {
         match self.plan(request) {
@@ -217,7 +238,7 @@ impl Runtime {
         match self.begin(planned, None) {
             Ok(run) => {
                 let envelope = crate::engine::execute(&run, &planned.plan, &planned.args);
-                RunResult { run: Some(run.id), envelope }
+                RunResult { run: Some(run.id), envelope, rendered: run.has_rendered() }
             }
             Err(error) => Failure::runtime(error.to_string()).into(),
         }
@@ -311,19 +332,32 @@ pub fn workflow_file(path: &Path) -> Result<(), WorkflowFileError> {
 const MAX_SOURCE: u64 = 8 << 20;
 
 /// Reads a source file.
-pub(crate) fn read_source(path: &Path) -> io::Result<Source> {
+///
+/// # Errors
+/// When it cannot be read, or is larger than any workflow file is.
+pub fn read_source(path: &Path) -> io::Result<Arc<Source>> {
     let file = std::fs::File::open(path)?;
     if file.metadata()?.len() > MAX_SOURCE {
         return Err(io::Error::other(format!("larger than {MAX_SOURCE} bytes, which no workflow file is")));
     }
     let bytes = crate::engine::read_to_end(file, MAX_SOURCE)?;
     let name = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
-    Ok(Source::new(name, path, &bytes))
+    Ok(Arc::new(Source::new(name, path, &bytes)))
+}
+
+/// Reads and checks a workflow file; also gives what is odd about it.
+///
+/// # Errors
+/// The first thing that is wrong with the file.
+pub fn load_workflow(path: &Path) -> Result<(Workflow, Vec<Diagnostic>), Failure> {
+    workflow_file(path).map_err(|error| Failure::runtime(error.to_string()))?;
+    let source = read_source(path).map_err(|error| Failure::runtime(format!("{}: {error}", path.display())))?;
+    load_with_warnings(source).map_err(|diagnostic| Failure::runtime(diagnostic.one_line_with_snippet()))
 }
 
 /// Loads a workflow with the children whose paths are fixed.
-pub(crate) fn load_with_warnings(source: Source) -> Result<(Workflow, Vec<Diagnostic>), Box<Diagnostic>> {
-    workflow::load(source, &|path| read_source(path))
+pub(crate) fn load_with_warnings(source: Arc<Source>) -> Result<(Workflow, Vec<Diagnostic>), Box<Diagnostic>> {
+    workflow::load(&source, &|path| read_source(path))
 }
 
 fn clipped(text: &str) -> String {

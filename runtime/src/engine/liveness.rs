@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::store::{Event, Record};
+use crate::store::{Event, Record, RunId, Store, StoreError};
 
 /// This process, as no other process ever was: its id with its start time and the boot it belongs to.
 pub(crate) fn this_process() -> Value {
@@ -24,6 +24,14 @@ pub(crate) fn is_alive(journal: &[Record]) -> bool {
         && process.get("boot") == Some(&json!(boot_id()))
         && start_time(pid).is_some()
         && process.get("started") == Some(&json!(start_time(pid)))
+}
+
+/// Whether a run that is not over has lost its process.
+///
+/// # Errors
+/// When its journal cannot be read.
+pub fn is_interrupted(store: &Store, run: RunId) -> Result<bool, StoreError> {
+    Ok(!is_alive(&store.events(run)?))
 }
 
 /// Start time in clock ticks since boot (`proc(5)`, field 22 of `stat`), unless the process is gone or a zombie.

@@ -22,9 +22,11 @@ pub(crate) mod value;
 mod workflow;
 
 pub use gate::{PromptError, Prompter};
+pub use liveness::is_interrupted;
 pub use resume::{GateRef, Reply, ResumeRequest};
 pub use run::Interrupted;
 pub use services::{Notes, Screen};
+pub use token::gate_token;
 pub(crate) use settle::execute;
 pub use value::Output;
 pub(crate) use value::read_to_end;

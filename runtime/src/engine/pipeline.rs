@@ -319,7 +319,10 @@ impl Host for StageHost<'_, '_, '_> {
 
     fn render(&mut self, text: &str) -> Result<(), Stop> {
         match &self.shared.run.services.screen {
-            Some(screen) if !self.shared.place.capture => Ok(screen(text)?),
+            Some(screen) if !self.shared.place.capture => {
+                self.shared.run.shown();
+                Ok(screen(text)?)
+            }
             _ => {
                 self.shared.rendered.borrow_mut().push_str(text);
                 Ok(())

@@ -166,7 +166,7 @@ fn go_on(runtime: &Runtime, id: RunId, interrupted: Interrupted, gate: Option<&G
         // Nothing was done on the strength of the answer, so the person keeps it.
         store.reopen_gate(gate.key).map_err(failure)?;
     }
-    Ok(RunResult { run: Some(id), envelope })
+    Ok(RunResult { run: Some(id), envelope, rendered: run.has_rendered() })
 }
 
 fn started(journal: &[JournalRecord]) -> Option<(crate::digest::Digest, Option<crate::digest::Digest>)> {
@@ -181,7 +181,7 @@ fn end_cancelled(runtime: &Runtime, run: RunId, how: &str) -> Result<RunResult, 
     let event =
         Event::RunEnded { status: RunStatus::Cancelled, output: None, error: None, detail: json!({ "answer": how }) };
     store.append(run, vec![event], Durability::Synced).map_err(failure)?;
-    Ok(RunResult { run: Some(run), envelope: Envelope::Cancelled })
+    Ok(RunResult { run: Some(run), envelope: Envelope::Cancelled, rendered: false })
 }
 
 fn kind_of_run(runtime: &Runtime, id: RunId) -> Result<TokenKind, Failure> {

@@ -56,6 +56,7 @@ pub(crate) struct Run<'s> {
     pending: Mutex<Vec<PendingGate>>,
     failed_at: Mutex<Option<StepPath>>,
     acted: AtomicBool,
+    rendered: AtomicBool,
 }
 
 /// The attempt number under which a composite step's summary is journaled: it
@@ -79,6 +80,7 @@ impl<'s> Run<'s> {
             pending: Mutex::default(),
             failed_at: Mutex::default(),
             acted: AtomicBool::new(false),
+            rendered: AtomicBool::new(false),
         }
     }
 
@@ -192,6 +194,16 @@ impl<'s> Run<'s> {
     /// Whether this execution has begun any effect, as opposed to remembering it.
     pub(crate) fn has_acted(&self) -> bool {
         self.acted.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a person was shown something.
+    pub(crate) fn shown(&self) {
+        self.rendered.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a person was shown something.
+    pub(crate) fn has_rendered(&self) -> bool {
+        self.rendered.load(Ordering::Relaxed)
     }
 
     /// Whether the journal knows how this attempt ended.

@@ -9,7 +9,7 @@
 use serde_json::{Value, json};
 
 use crate::json;
-use crate::store::GateKey;
+use crate::store::{Gate, GateKey, Store, StoreError};
 
 /// What a token resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +85,15 @@ pub(crate) enum TokenError {
          run the workflow again to get one that only names its gate"
     )]
     Embedded,
+}
+
+/// The token that reopens a gate.
+///
+/// # Errors
+/// When its run cannot be found.
+pub fn gate_token(store: &Store, gate: &Gate) -> Result<String, StoreError> {
+    let kind = if store.run(gate.run)?.kind == "pipeline" { TokenKind::Pipeline } else { TokenKind::Workflow };
+    Ok(Token::encode(kind, gate.key))
 }
 
 /// The longest text that is looked at; real tokens have about 160 characters.

@@ -32,6 +32,18 @@ pub struct StageCall {
     pub span: Range<usize>,
 }
 
+impl StageCall {
+    /// A call whose words are separate already (a command line), so nothing is
+    /// cut or unquoted. Empty words keep their place as values of options.
+    ///
+    /// # Errors
+    /// An option that no command can have.
+    pub fn from_words(name: &str, words: &[String]) -> Result<Self, PipelineError> {
+        let args = arguments(words.iter().map(|text| Word { text: text.clone(), at: 0 }))?;
+        Ok(Self { name: name.to_owned(), args, raw: name.to_owned(), span: 0..name.len() })
+    }
+}
+
 /// Why a text is no pipeline, and the byte where the trouble begins.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
