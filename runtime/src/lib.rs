@@ -7,4 +7,5 @@ pub mod cancel;
 pub mod digest;
 pub mod json;
 pub mod language;
+pub mod schema;
 pub mod steps;
