@@ -171,11 +171,7 @@ pub trait Host {
 
     /// Runs `commit` once the whole pipeline has succeeded (`diff.last` keeps
     /// its snapshot only then). Recorded like an effect.
-    fn on_success(
-        &mut self,
-        action: EffectAction,
-        commit: Box<dyn FnOnce(&EffectHost<'_>) -> Result<Value, StageError> + Send>,
-    );
+    fn on_success(&mut self, action: EffectAction, commit: Commit);
 
     /// Runs another pipeline command over `items` and returns what it emits
     /// (`email.triage --llm` uses `llm.invoke`).
@@ -184,6 +180,9 @@ pub trait Host {
     /// As the command itself.
     fn call(&mut self, name: &str, args: StageArgs, items: Vec<Value>) -> Result<Vec<Value>, Stop>;
 }
+
+/// Work that waits until the whole pipeline has succeeded.
+pub type Commit = Box<dyn FnOnce(&EffectHost<'_>) -> Result<Value, StageError> + Send>;
 
 /// What an effect may use while it runs.
 pub struct EffectHost<'a> {
