@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value};
 
 use super::{
-    Additional, ArrayRules, Condition, Items, Node, NumberRules, ObjectRules, Pattern, Rest, Schema, StringRules, Type,
-    Types, Unique, validate,
+    Additional, ArrayRules, Condition, Items, Node, NumberRules, ObjectRules, Pattern, Rest, Schema,
+    StringRules, Type, Types, Unique, validate,
 };
 use crate::json::{js_string, parse};
 
@@ -35,7 +35,8 @@ pub(super) fn compile(document: &Value) -> Result<Schema, String> {
     let (meta_document, meta) = META.as_ref().map_err(Clone::clone)?;
     let errors = validate::errors(meta, document, false);
     if !errors.is_empty() {
-        let errors: Vec<_> = errors.iter().map(|error| format!("data{} {}", error.pointer, error.message)).collect();
+        let errors: Vec<_> =
+            errors.iter().map(|error| format!("data{} {}", error.pointer, error.message)).collect();
         return Err(format!("schema is invalid: {}", errors.join(", ")));
     }
     Compiler::run(document, Some(meta_document))
@@ -131,7 +132,10 @@ impl<'a> Compiler<'a> {
         let mut node = Node { types: types(map)?, ..Node::default() };
         node.not = map.get("not").map(&mut sub).transpose()?;
         let mut list = |name| -> Result<Option<Vec<usize>>, String> {
-            map.get(name).and_then(Value::as_array).map(|schemas| schemas.iter().map(&mut sub).collect()).transpose()
+            map.get(name)
+                .and_then(Value::as_array)
+                .map(|schemas| schemas.iter().map(&mut sub).collect())
+                .transpose()
         };
         node.any_of = list("anyOf")?;
         node.one_of = list("oneOf")?;
@@ -179,6 +183,9 @@ impl<'a> Compiler<'a> {
         }
         for name in pointer.strip_prefix('/')?.split('/') {
             let name = name.replace("~1", "/").replace("~0", "~");
+            if let Some(id) = own_id(place.schema) {
+                place.base = without_fragment(&join(&place.base, id)).to_owned();
+            }
             place.schema = match place.schema {
                 Value::Object(map) => map.get(&name)?,
                 Value::Array(items) => items.get(name.parse::<usize>().ok()?)?,
@@ -211,7 +218,9 @@ fn join(base: &str, reference: &str) -> String {
     let keep = match (reference.starts_with('/'), base[path_at..].find('/')) {
         (true, Some(slash)) => path_at + slash,
         (true, None) => base.len(),
-        (false, _) => base[path_at..].rfind('/').map_or(if path_at == 0 { 0 } else { base.len() }, |at| path_at + at + 1),
+        (false, _) => base[path_at..]
+            .rfind('/')
+            .map_or(if path_at == 0 { 0 } else { base.len() }, |at| path_at + at + 1),
     };
     format!("{}{reference}", &base[..keep])
 }
@@ -344,7 +353,9 @@ fn array_rules<'a>(
     let unique = (map.get("uniqueItems") == Some(&Value::Bool(true))).then(|| {
         let types = map.get("items").and_then(|items| types(items.as_object()?).ok()?);
         match types.map(|types| types.allowed) {
-            Some(types) if !types.is_empty() && !types.iter().any(|t| matches!(t, Type::Array | Type::Object)) => {
+            Some(types)
+                if !types.is_empty() && !types.iter().any(|t| matches!(t, Type::Array | Type::Object)) =>
+            {
                 Unique::Scalars(types)
             }
             _ => Unique::AnyType,
@@ -436,7 +447,8 @@ impl Schema {
     fn in_place(&self, index: usize) -> Vec<usize> {
         let node = &self.nodes[index];
         let condition = node.condition.iter().flat_map(|c| [Some(c.test), c.then, c.otherwise]).flatten();
-        let dependent = node.object.iter().flat_map(|rules| rules.schema_with.iter().map(|(_, schema)| *schema));
+        let dependent =
+            node.object.iter().flat_map(|rules| rules.schema_with.iter().map(|(_, schema)| *schema));
         let lists = [&node.any_of, &node.one_of].into_iter().flatten().flatten().copied();
         node.reference
             .into_iter()
@@ -446,5 +458,88 @@ impl Schema {
             .chain(condition)
             .chain(dependent)
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_schema_is_refused_with_the_words_of_ajv() {
+        for (schema, message) in [
+            (json!(5), "schema must be object or boolean"),
+            (
+                json!({"type": "strng"}),
+                "schema is invalid: data/type must be equal to one of the allowed values, data/type must be array, \
+                 data/type must match a schema in anyOf",
+            ),
+            (json!({"minimum": "x"}), "schema is invalid: data/minimum must be number"),
+            (json!({"properties": [1]}), "schema is invalid: data/properties must be object"),
+            (json!({"$ref": "#/nowhere"}), "can't resolve reference #/nowhere from id #"),
+            (json!({"$ref": "http://x/y"}), "can't resolve reference http://x/y from id #"),
+            (
+                json!({"$schema": "https://json-schema.org/draft/2020-12/schema"}),
+                "no schema with key or ref \"https://json-schema.org/draft/2020-12/schema\"",
+            ),
+            (json!({"nullable": true}), "\"nullable\" cannot be used without \"type\""),
+            (json!({"$ref": "#"}), "the schema refers to itself without end"),
+            (
+                json!({"anyOf": [{"$ref": "#/definitions/a"}], "definitions": {"a": {"allOf": [{"$ref": "#"}]}}}),
+                "the schema refers to itself without end",
+            ),
+        ] {
+            assert_eq!(Schema::compile(&schema).err().as_deref(), Some(message), "{schema}");
+        }
+        let error = Schema::compile(&json!({"pattern": "("})).err().unwrap_or_default();
+        assert!(error.starts_with("Invalid regular expression: /(/"), "{error}");
+    }
+
+    #[test]
+    fn references_lead_into_the_schema() {
+        let integer = json!({"a": "x"});
+        for schema in [
+            json!({"properties": {"a": {"$ref": "#/definitions/i%25~1"}}, "definitions": {"i%/": {"type": "integer"}}}),
+            json!({"properties": {"a": {"$ref": "#/$defs/i"}}, "$defs": {"i": {"type": "integer"}}}),
+            json!({"properties": {"a": {"$ref": "#i"}}, "definitions": {"x": {"$id": "#i", "type": "integer"}}}),
+            json!({"$id": "http://x/root", "properties": {"a": {"$ref": "item"}}, "definitions": {"x": {"$id": "item", "type": "integer"}}}),
+            json!({"$id": "http://x/root", "properties": {"a": {"$ref": "/item#/definitions/y"}},
+                "definitions": {"x": {"$id": "item", "definitions": {"y": {"$ref": "#/definitions/z"}, "z": {"type": "integer"}}}}}),
+            json!({"type": "object", "additionalProperties": {"anyOf": [{"type": "integer"}, {"type": "object", "additionalProperties": {"$ref": "#"}}]}}),
+        ] {
+            let compiled = Schema::compile(&schema).unwrap_or_else(|error| panic!("{schema}: {error}"));
+            assert_eq!(
+                compiled.first_error(&integer).map(|e| e.to_string()).as_deref(),
+                Some("/a: must be integer"),
+                "{schema}"
+            );
+            assert_eq!(compiled.first_error(&json!({"a": 1})), None);
+        }
+        let meta = Schema::compile(&json!({"$ref": "http://json-schema.org/draft-07/schema#"})).unwrap();
+        assert_eq!(meta.first_error(&json!({"type": 5})).map(|e| e.pointer).as_deref(), Some("/type"));
+    }
+
+    #[test]
+    fn patterns_are_those_of_ecmascript_and_never_hang() {
+        let matches = |pattern: &str, text: &str| {
+            Schema::compile(&json!({"pattern": pattern})).unwrap().first_error(&json!(text)).is_none()
+        };
+        for (pattern, text, expected) in [
+            ("^\\d+$", "١", false),
+            ("^\\w$", "é", false),
+            ("^[^\\s]$", "\u{feff}", false),
+            ("^a(?=b)", "ab", true),
+            ("^(a)\\1$", "aa", true),
+            ("^\\p{L}+$", "é", true),
+            ("^[[]$", "[", true),
+            ("^a/b\\/c$", "a/b/c", true),
+            ("^a.c$", "a😀c", true),
+            ("^(a+)+$", &format!("{}b", "a".repeat(5000)), false),
+            ("^(?=(a+)+$)", &format!("{}b", "a".repeat(5000)), false),
+        ] {
+            assert_eq!(matches(pattern, text), expected, "{pattern} {}", &text[..text.len().min(9)]);
+        }
     }
 }

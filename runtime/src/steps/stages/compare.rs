@@ -104,7 +104,7 @@ fn write_canonical(value: &Value, out: &mut String) {
         }
         Value::Object(map) => {
             let mut fields: Vec<_> = map.iter().collect();
-            fields.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+            fields.sort_unstable_by_key(|(key, _)| *key);
             out.push('{');
             for (key, value) in fields {
                 out.push_str(&compact(key));

@@ -11,6 +11,7 @@
 
 mod approve;
 mod args;
+mod ask;
 mod check;
 mod commands_list;
 mod compare;
@@ -58,6 +59,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use args::{Flag, StageArgs, args_schema, option_schema, words_schema};
+pub use ask::read_answer;
 pub use check::{Warning, check};
 pub use registry::{Registry, UnknownCommand, builtin};
 
@@ -186,11 +188,7 @@ pub trait Host {
 
     /// Runs `commit` once the whole pipeline has succeeded (`diff.last` keeps
     /// its snapshot only then). Recorded like an effect.
-    fn on_success(
-        &mut self,
-        action: EffectAction,
-        commit: Box<dyn FnOnce(&EffectHost<'_>) -> Result<Value, StageError> + Send>,
-    );
+    fn on_success(&mut self, action: EffectAction, commit: Commit);
 
     /// Says that something will now be done that must not be done twice (a
     /// mail is sent): from here on the step's `retry` does not try it again,
@@ -204,6 +202,9 @@ pub trait Host {
     /// As the command itself.
     fn call(&mut self, name: &str, args: StageArgs, items: Vec<Value>) -> Result<Vec<Value>, Stop>;
 }
+
+/// Work that waits until the whole pipeline has succeeded.
+pub type Commit = Box<dyn FnOnce(&EffectHost<'_>) -> Result<Value, StageError> + Send>;
 
 /// What an effect may use while it runs.
 pub struct EffectHost<'a> {

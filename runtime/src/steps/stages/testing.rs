@@ -161,12 +161,7 @@ impl Host for FakeHost {
 
     fn note(&mut self, _: &str) {}
 
-    fn on_success(
-        &mut self,
-        _: EffectAction,
-        _: Box<dyn FnOnce(&EffectHost<'_>) -> Result<Value, StageError> + Send>,
-    ) {
-    }
+    fn on_success(&mut self, _: EffectAction, _: Commit) {}
 
     fn call(&mut self, name: &str, args: StageArgs, items: Vec<Value>) -> Result<Vec<Value>, Stop> {
         let call = StageCall { name: name.to_owned(), args, raw: String::new(), span: 0..0 };
