@@ -65,10 +65,12 @@ impl Database {
     /// Opens the database in `dir`, making it (and `dir`) if nothing is there.
     pub(super) fn open(dir: &Path, sync: bool) -> Result<Self, StoreError> {
         let path = dir.join("lobster.db");
-        let log_is_new = !log_path(&path).exists();
+        // Whether connecting will make the log, whose name then still has to become durable.
+        let mut log_is_new = !log_path(&path).exists();
         let connection = match connect(&path) {
             Err(StoreError::Unusable { .. }) if !path.exists() => {
                 create(dir, &path)?;
+                log_is_new = !log_path(&path).exists();
                 connect(&path)?
             }
             other => other?,

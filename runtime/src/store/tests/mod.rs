@@ -1,6 +1,10 @@
 //! Behaviour of the store as a whole.
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
+mod faults;
+mod processes;
+mod shared_syncs;
+
 use std::io::Write;
 use std::sync::atomic::{AtomicI64, Ordering};
 
