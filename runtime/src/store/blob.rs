@@ -261,15 +261,16 @@ impl Store {
         let place = || -> io::Result<File> {
             file.as_file().set_permissions(fs::Permissions::from_mode(0o400))?;
             fault::point("blob rename")?;
-            let shelf = dir.parent().unwrap_or(&dir);
+            let shelf = self.inner.dir.join("blobs");
             if !dir.is_dir() {
-                let first = !shelf.is_dir();
-                fs::create_dir_all(&dir)?;
-                self.inner.db.group.sync_first(shelf);
-                if first {
+                if !shelf.is_dir() {
                     self.inner.db.group.sync_first(&self.inner.dir);
                 }
+                fs::create_dir_all(&dir)?;
+                self.inner.db.group.sync_first(&shelf);
             }
+            // gc looks and removes under the other kind of this lock.
+            let _shelf = self.lock_shelf(FlockOperation::LockShared)?;
             let file = file.persist(&path).map_err(|e| e.error)?;
             rustix::fs::flock(&file, FlockOperation::Unlock)?;
             fault::point("blob renamed")?;

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 
 use super::error::StoreError;
 use super::fault;
@@ -240,11 +241,12 @@ fn create(dir: &Path, path: &Path) -> Result<(), StoreError> {
     let fresh = make_dirs(dir).map_err(unusable)?;
     // One process makes it; the others find it made.
     let guard = File::open(dir).map_err(unusable)?;
-    lock_file(&guard, dir)?;
+    flock_patiently(&guard, FlockOperation::LockExclusive, dir)?;
     if path.exists() {
         return Ok(());
     }
-    if log_path(path).metadata().is_ok_and(|m| m.len() > 0) || dir.join("blobs").exists() {
+    let shelved = fs::read_dir(dir.join("blobs")).is_ok_and(|mut shelf| shelf.next().is_some());
+    if log_path(path).metadata().is_ok_and(|m| m.len() > 0) || shelved {
         let what = "the database is missing although what belongs to it is there".to_owned();
         return Err(StoreError::Damaged { path: path.to_owned(), what });
     }
@@ -267,6 +269,10 @@ fn create(dir: &Path, path: &Path) -> Result<(), StoreError> {
     draft.persist_noclobber(path).map_err(|e| unusable(e.error))?;
     // The log is never removed; its name becomes durable with the database's.
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(log_path(path)).map_err(unusable)?;
+    match fs::create_dir(dir.join("blobs")) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(unusable(e)),
+        _ => {}
+    }
     for dir in fresh.iter().map(PathBuf::as_path).chain([dir]) {
         sync_dir(dir).map_err(unusable)?;
     }
@@ -299,15 +305,21 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
 }
 
 /// Locks `file` against other processes and threads, but does not wait for ever.
-fn lock_file(file: &File, path: &Path) -> Result<(), StoreError> {
+/// `how` is a blocking kind of lock.
+pub(super) fn flock_patiently(file: &File, how: FlockOperation, path: &Path) -> Result<(), StoreError> {
+    let at_once = match how {
+        FlockOperation::LockShared => FlockOperation::NonBlockingLockShared,
+        FlockOperation::LockExclusive => FlockOperation::NonBlockingLockExclusive,
+        other => other,
+    };
     let since = Instant::now();
     loop {
-        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        match rustix::fs::flock(file, at_once) {
             Ok(()) => return Ok(()),
-            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) if since.elapsed() < PATIENCE => {
+            Err(Errno::WOULDBLOCK | Errno::INTR) if since.elapsed() < PATIENCE => {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(Errno::WOULDBLOCK) => {
                 return Err(StoreError::Busy { path: path.to_owned(), seconds: PATIENCE.as_secs() });
             }
             Err(errno) => return Err(StoreError::io("lock", path, errno.into())),

@@ -21,10 +21,13 @@ mod error;
 mod event;
 mod fault;
 mod gate;
+mod gc;
 mod group;
 mod journal;
+mod mark;
 mod redact;
 mod user_state;
+mod verify;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -42,9 +45,11 @@ pub use event::{Event, RunId, RunStatus, StepOutcome, StepStatus, UnknownWord};
 #[cfg(any(test, feature = "faults"))]
 pub use fault::points_passed;
 pub use gate::{Gate, GateAnswer, GateFilter, GateKey, GateKind, GateRecord, GateStatus};
+pub use gc::{GcPolicy, GcReport};
 pub use journal::{NewRun, Record, RunFilter, RunSummary};
 pub use redact::Redactions;
 pub use user_state::{LockedState, UserState, state_dir};
+pub use verify::{Problem, StoreStats, VerifyReport};
 
 use crate::digest::Digest;
 

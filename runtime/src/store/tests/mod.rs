@@ -1,7 +1,10 @@
 //! Behaviour of the store as a whole.
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
+mod collection;
+mod damage;
 mod faults;
+mod model;
 mod processes;
 mod shared_syncs;
 
