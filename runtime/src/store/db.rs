@@ -255,11 +255,11 @@ fn create(dir: &Path, path: &Path) -> Result<(), StoreError> {
     let build = || -> Result<(), StoreError> {
         let connection = Connection::open_with_flags(draft.path(), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         connection.execute_batch(&format!(
-            "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA synchronous = OFF; BEGIN; {} COMMIT; \
-             PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};",
+            "PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY; PRAGMA auto_vacuum = INCREMENTAL; BEGIN; {} \
+             PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT; \
+             PRAGMA journal_mode = WAL;",
             include_str!("schema.sql")
         ))?;
-        connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
         connection.close().map_err(|(_, e)| e)?;
         Ok(())
     };

@@ -136,3 +136,24 @@ fn figures() {
     show("first 50 of 5000 gates", at, 1);
     assert_eq!(listed.unwrap().len(), 50);
 }
+
+#[test]
+fn two_who_alternate_do_not_wait_for_a_third() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let run = new_run(&store, "w");
+    store.sync().unwrap();
+    let at = Instant::now();
+    std::thread::scope(|scope| {
+        for i in 0..2 {
+            let store = &store;
+            scope.spawn(move || {
+                for _ in 0..100 {
+                    store.append(run, vec![started(&i.to_string())], Durability::Synced).unwrap();
+                }
+            });
+        }
+    });
+    println!("{:?} for each of 100 pairs, {} syncs", at.elapsed() / 100, store.syncs());
+    assert!(store.syncs() <= 201);
+}
