@@ -20,6 +20,7 @@ use tempfile::NamedTempFile;
 
 use super::db::{Durability, lock};
 use super::error::StoreError;
+use super::redact::Redactor;
 use super::{Store, fault};
 use crate::digest::Digest;
 
@@ -66,7 +67,14 @@ impl Store {
     /// Takes bytes as they come, without a limit on their number.
     #[must_use]
     pub fn blob_writer(&self) -> BlobWriter {
-        BlobWriter { store: self.clone(), sink: Sink::Memory(Vec::new()), len: 0, limit: None }
+        BlobWriter {
+            store: self.clone(),
+            sink: Sink::Memory(Vec::new()),
+            redactor: Redactor::new(self.redactions()),
+            taken: 0,
+            len: 0,
+            limit: None,
+        }
     }
 
     /// Records `bytes`.
@@ -75,7 +83,7 @@ impl Store {
     /// When they cannot be written.
     pub fn put(&self, bytes: &[u8]) -> Result<Blob, StoreError> {
         if bytes.len() <= INLINE_MAX {
-            return self.put_small(bytes);
+            return self.put_small(&self.redactions().bytes(bytes));
         }
         let mut writer = self.blob_writer();
         writer.write_all(bytes).map_err(|e| writer.error(e))?;
@@ -83,11 +91,9 @@ impl Store {
     }
 
     fn put_small(&self, bytes: &[u8]) -> Result<Blob, StoreError> {
-        let clean = self.redactions();
-        let bytes = clean.bytes(bytes);
-        let blob = Blob { digest: Digest::of(&bytes), len: bytes.len() as u64 };
+        let blob = Blob { digest: Digest::of(bytes), len: bytes.len() as u64 };
         let mut pending = lock(&self.inner.pending);
-        if pending.blobs.insert(blob.digest, bytes.as_ref().into()).is_none() {
+        if pending.blobs.insert(blob.digest, bytes.into()).is_none() {
             pending.bytes += bytes.len();
         }
         let full = pending.bytes > PENDING_MAX;
@@ -332,6 +338,10 @@ enum Sink {
 pub struct BlobWriter {
     store: Store,
     sink: Sink,
+    redactor: Option<Redactor>,
+    /// Bytes written to it.
+    taken: u64,
+    /// Bytes in the sink.
     len: u64,
     limit: Option<u64>,
 }
@@ -347,14 +357,17 @@ impl BlobWriter {
     /// How many bytes it has taken.
     #[must_use]
     pub fn written(&self) -> u64 {
-        self.len
+        self.taken
     }
 
     /// The blob of all bytes written. It is durable with the next synced event.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn finish(self) -> Result<Blob, StoreError> {
+    pub fn finish(mut self) -> Result<Blob, StoreError> {
+        if let Some(redactor) = self.redactor.take() {
+            self.keep(&redactor.finish()).map_err(|e| self.error(e))?;
+        }
         match self.sink {
             Sink::Memory(bytes) => self.store.put_small(&bytes),
             Sink::File { file, hasher } => {
@@ -374,16 +387,13 @@ impl BlobWriter {
     }
 }
 
-impl Write for BlobWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if let Some(limit) = self.limit.filter(|limit| self.len + bytes.len() as u64 > *limit) {
-            return Err(StoreError::OverLimit { limit }.into());
-        }
+impl BlobWriter {
+    fn keep(&mut self, bytes: &[u8]) -> io::Result<()> {
         if let Sink::Memory(held) = &mut self.sink {
             if held.len() + bytes.len() <= INLINE_MAX {
                 held.extend_from_slice(bytes);
                 self.len += bytes.len() as u64;
-                return Ok(bytes.len());
+                return Ok(());
             }
             let mut file = self.store.temp_file()?;
             file.write_all(held)?;
@@ -391,12 +401,31 @@ impl Write for BlobWriter {
             hasher.update(held);
             self.sink = Sink::File { file, hasher };
         }
-        let Sink::File { file, hasher } = &mut self.sink else { return Ok(0) };
-        fault::point("blob write")?;
-        let written = file.write(bytes)?;
-        hasher.update(&bytes[..written]);
-        self.len += written as u64;
-        Ok(written)
+        if let Sink::File { file, hasher } = &mut self.sink {
+            fault::point("blob write")?;
+            file.write_all(bytes)?;
+            hasher.update(bytes);
+            self.len += bytes.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+impl Write for BlobWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = self.taken + bytes.len() as u64;
+        if let Some(limit) = self.limit.filter(|limit| taken > *limit) {
+            return Err(StoreError::OverLimit { limit }.into());
+        }
+        match &mut self.redactor {
+            None => self.keep(bytes)?,
+            Some(redactor) => {
+                let clean = redactor.push(bytes);
+                self.keep(&clean)?;
+            }
+        }
+        self.taken = taken;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -8,7 +8,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
@@ -18,6 +18,7 @@ use serde::Serialize;
 use super::Store;
 use super::db::{self, Durability};
 use super::error::StoreError;
+use super::fault;
 use super::mark::{Marks, digests_in};
 use crate::digest::Digest;
 
@@ -25,7 +26,7 @@ use crate::digest::Digest;
 const RUNS_AT_ONCE: i64 = 200;
 
 /// Blobs looked at in one transaction.
-const BLOBS_AT_ONCE: i64 = 1000;
+const BLOBS_AT_ONCE: i64 = 250;
 
 /// Pages given back to the file system in one transaction.
 const PAGES_AT_ONCE: i64 = 2000;
@@ -45,7 +46,7 @@ pub struct GcPolicy {
     /// Running and waiting runs of which nothing was heard for so long count as over.
     pub abandoned_ms: Option<i64>,
     /// A blob recorded within this many milliseconds stays, named or not: its
-    /// run may be about to name it.
+    /// run may be about to name it. 0 is only for stores that nobody is using.
     pub grace_ms: i64,
     /// Only say what would go.
     pub dry_run: bool,
@@ -87,6 +88,17 @@ struct ReadSoFar {
     journal: i64,
     gates: i64,
     actions: i64,
+}
+
+/// One stretch of the table of blobs.
+#[derive(Default)]
+struct Page {
+    /// The last row that was looked at.
+    last: i64,
+    /// Files whose rows are gone.
+    files: Vec<PathBuf>,
+    /// Keeps anyone from placing a file until these are removed.
+    shelf: Option<File>,
 }
 
 struct Collector<'a> {
@@ -324,74 +336,84 @@ impl Collector<'_> {
     }
 
     fn sweep_blobs(&mut self, read: &mut ReadSoFar) -> Result<(), StoreError> {
-        let mut after = 0;
         let store = self.store;
-        while let Some(last) = store.write(Durability::Lazy, |tx| self.sweep_page(tx, read, after))? {
-            after = last;
+        let mut page = Page::default();
+        loop {
+            let after = page.last;
+            // The rows go first and durably, so that no row or run outlives its
+            // file; a file that a crash leaves behind is an orphan for the next time.
+            page = store.write(Durability::Synced, |tx| self.sweep_page(tx, read, after))?;
+            for path in &page.files {
+                fault::point("remove")
+                    .and_then(|()| fs::remove_file(path))
+                    .or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
+                    .map_err(|e| StoreError::io("remove", path, e))?;
+            }
+            page.shelf = None;
+            if page.last == after {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
-    /// Removes the unnamed among the next blobs; returns the last it looked at.
+    /// Removes the rows of the unnamed among the next blobs.
     fn sweep_page(
         &mut self,
         tx: &Transaction<'_>,
         read: &mut ReadSoFar,
         after: i64,
-    ) -> Result<Option<i64>, StoreError> {
+    ) -> Result<Page, StoreError> {
         self.catch_up(tx, read)?;
+        let mut page = Page { last: after, ..Page::default() };
         let mut statement = tx.prepare_cached(
             "SELECT id, digest, len, touched, data IS NULL FROM blobs WHERE id > ?1 ORDER BY id LIMIT ?2",
         )?;
-        let page: Vec<(i64, Digest, u64, i64, bool)> = statement
-            .query_map([after, BLOBS_AT_ONCE], |row| {
-                let digest: [u8; 32] = row.get(1)?;
-                Ok((
-                    row.get(0)?,
-                    digest.into(),
-                    row.get::<_, i64>(2)?.cast_unsigned(),
-                    row.get(3)?,
-                    row.get(4)?,
-                ))
-            })?
-            .collect::<Result<_, _>>()?;
-        let Some(last) = page.last().map(|row| row.0) else { return Ok(None) };
-        let mut shelf = None;
-        for (id, digest, len, touched, in_file) in page {
+        let mut rows = statement.query([after, BLOBS_AT_ONCE])?;
+        while let Some(row) = rows.next()? {
+            page.last = row.get(0)?;
+            let digest: Digest = row.get::<_, [u8; 32]>(1)?.into();
             // A time to come is one before the clock jumped back: as good as now.
-            if touched > self.now - self.policy.grace_ms || self.marks.has(&digest) {
+            if row.get::<_, i64>(3)? > self.now - self.policy.grace_ms || self.marks.has(&digest) {
                 continue;
             }
+            let in_file: bool = row.get(4)?;
             if in_file && !self.policy.dry_run {
-                if shelf.is_none() {
-                    shelf = Some(self.store.lock_shelf(FlockOperation::LockExclusive)?);
+                if page.shelf.is_none() {
+                    page.shelf = Some(self.store.lock_shelf(FlockOperation::LockExclusive)?);
                 }
-                if !self.remove_if_old(&self.store.blob_path(&digest))? {
+                let path = self.store.blob_path(&digest);
+                if !self.is_old(&path)? {
                     continue;
                 }
+                page.files.push(path);
             }
             self.report.blobs += 1;
-            self.report.bytes += len;
+            self.report.bytes += row.get::<_, i64>(2)?.cast_unsigned();
             if !self.policy.dry_run {
-                tx.prepare_cached("DELETE FROM blobs WHERE id = ?1")?.execute([id])?;
+                tx.prepare_cached("DELETE FROM blobs WHERE id = ?1")?.execute([page.last])?;
             }
         }
-        Ok(Some(last))
+        Ok(page)
+    }
+
+    /// Whether a file was not written lately; one that is gone was not.
+    fn is_old(&self, path: &Path) -> Result<bool, StoreError> {
+        match fs::metadata(path) {
+            Ok(meta) => Ok(!is_recent(&meta, self.policy.grace_ms)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(true),
+            Err(e) => Err(StoreError::io("look at", path, e)),
+        }
     }
 
     /// Removes a file unless it was written lately; false when it stays.
     fn remove_if_old(&self, path: &Path) -> Result<bool, StoreError> {
-        let fail = |e| StoreError::io("remove", path, e);
-        match fs::metadata(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(true),
-            Err(e) => return Err(fail(e)),
-            Ok(meta) if is_recent(&meta, self.policy.grace_ms) => return Ok(false),
-            Ok(_) => {}
+        let old = self.is_old(path)?;
+        if old && !self.policy.dry_run {
+            fault::point("remove")
+                .and_then(|()| fs::remove_file(path))
+                .map_err(|e| StoreError::io("remove", path, e))?;
         }
-        if !self.policy.dry_run {
-            fs::remove_file(path).map_err(fail)?;
-        }
-        Ok(true)
+        Ok(old)
     }
 
     /// Blob files that no row knows (a crash came between the two), and what
@@ -499,8 +521,10 @@ fn texts_of_run(db: &Connection, n: i64) -> Result<Vec<String>, StoreError> {
     Ok(texts)
 }
 
+type BlobRow = (u64, Option<Vec<u8>>);
+
 /// Size and, for one in the database, bytes of a blob; only those that may name others.
-fn row_of_blob(db: &Connection, digest: &Digest) -> Result<Option<(u64, Option<Vec<u8>>)>, StoreError> {
+fn row_of_blob(db: &Connection, digest: &Digest) -> Result<Option<BlobRow>, StoreError> {
     let mut statement = db.prepare_cached(
         "SELECT len, iif(substr(data, 1, 1) IN (x'7b', x'5b') OR data IS NULL, data, x'') FROM blobs WHERE digest = ?1",
     )?;
@@ -544,7 +568,7 @@ fn is_recent(meta: &fs::Metadata, grace_ms: i64) -> bool {
 }
 
 /// The paths in a directory; none if it cannot be read.
-pub(super) fn entries(dir: &Path) -> Vec<std::path::PathBuf> {
+pub(super) fn entries(dir: &Path) -> Vec<PathBuf> {
     let Ok(listing) = fs::read_dir(dir) else { return Vec::new() };
     listing.filter_map(|entry| Some(entry.ok()?.path())).collect()
 }

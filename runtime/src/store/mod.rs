@@ -15,6 +15,7 @@
 
 mod blob;
 mod cache;
+mod claim;
 mod clock;
 mod db;
 mod error;
@@ -26,6 +27,7 @@ mod group;
 mod journal;
 mod mark;
 mod redact;
+mod transfer;
 mod user_state;
 mod verify;
 
@@ -38,6 +40,7 @@ use rusqlite::Transaction;
 use tempfile::TempDir;
 
 pub use blob::{Blob, BlobReader, BlobWriter, INLINE_MAX};
+pub use claim::RunClaim;
 pub use clock::{Clock, iso, system_clock};
 pub use db::Durability;
 pub use error::StoreError;
@@ -130,7 +133,7 @@ impl Store {
     }
 
     /// Sets what is hidden in everything written from now on: events, questions,
-    /// answers, cached outcomes, and blobs that are text of at most [`INLINE_MAX`] bytes.
+    /// answers, cached outcomes and blobs. What was recorded before stays.
     pub fn redact(&self, redactions: Redactions) {
         *self.inner.redactions.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(redactions);
     }

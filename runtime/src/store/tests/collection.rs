@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::*;
 
 /// A finished run with a small and a large blob of its own.
-fn finished(store: &Store, name: &str) -> (RunId, [Digest; 3]) {
+pub(super) fn finished(store: &Store, name: &str) -> (RunId, [Digest; 3]) {
     let run = new_run(store, name);
     let small = store.put(format!("small of {run}").as_bytes()).unwrap();
     let large = store.put(format!("{run}").repeat(4000).as_bytes()).unwrap();
@@ -165,6 +165,18 @@ fn writers_lose_nothing_beside_it() {
     assert_eq!(store.verify().unwrap().problems, []);
     assert_eq!(store.stats().unwrap().runs, 100);
     assert!(matches!(store.gc(&policy), Ok(GcReport { runs: 0, .. })));
+}
+
+#[test]
+fn many_files_go_in_several_strokes() {
+    let store = Store::in_memory().unwrap();
+    for i in 0..600_u32 {
+        let mut bytes = vec![0; INLINE_MAX];
+        bytes.extend(i.to_le_bytes());
+        store.put(&bytes).unwrap();
+    }
+    assert_eq!(store.gc(&at_once()).unwrap().blobs, 600);
+    assert_eq!(store.stats().unwrap().blobs, 0);
 }
 
 /// The bars for a large store; `cargo test -- --ignored --nocapture`.

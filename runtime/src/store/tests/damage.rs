@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 
+use super::processes::start_mounted;
 use super::*;
 
 /// A closed store with a run, folded into its database file.
@@ -121,4 +122,90 @@ fn verify_names_each_damage_and_nothing_else_suffers() {
     store.verify_chain(good).unwrap();
     assert!(matches!(store.load(&rotten, u64::MAX), Err(StoreError::DamagedBlob { .. })));
     assert_eq!(store.load(&Digest::of(b"plan"), 9).unwrap(), b"plan");
+}
+
+/// Played by a copy on a file system of 1 MiB.
+pub(super) fn on_a_full_disk(dir: &Path) {
+    let store = Store::open(dir).unwrap();
+    let run = new_run(&store, "w");
+    let mut kept = Vec::new();
+    let error = loop {
+        let bytes = vec![u8::try_from(kept.len()).unwrap(); 20_000];
+        let append = || {
+            let blob = store.put(&bytes)?;
+            store.append(run, vec![note("kept")], Durability::Synced)?;
+            Ok(blob.digest)
+        };
+        match append() {
+            Ok(digest) => kept.push(digest),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
+    assert!(kept.len() > 5);
+    let large = store.put(&vec![7; 900_000]);
+    assert!(matches!(large, Err(StoreError::Full { .. })), "{large:?}");
+    let state = UserState::at(dir).set("k", &json!("x".repeat(900_000)));
+    assert!(matches!(state, Err(StoreError::Full { .. })), "{state:?}");
+    drop(store);
+    let store = Store::open(dir).unwrap();
+    store.verify_chain(run).unwrap();
+    assert!(kept.iter().all(|digest| store.open_blob(digest).is_ok()));
+    // With room again, it goes on.
+    fs::remove_file(dir.join("../ballast")).unwrap();
+    store.append(run, vec![note("goes on")], Durability::Synced).unwrap();
+    assert_eq!(store.verify().unwrap().problems, []);
+    println!("> {error}");
+}
+
+#[test]
+fn a_full_disk_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mount = format!(
+        "mount -t tmpfs -o size=1m none {0} && mkdir {0}/state && head -c 300000 /dev/zero > {0}/ballast",
+        dir.path().display()
+    );
+    let state = dir.path().join("state");
+    let Some(said) = start_mounted("full disk", &state, &mount) else { return };
+    let place = state.join("store/lobster.db");
+    let wanted = format!(
+        "no space left for {}; free some space (`lobster store gc` may help) and try again",
+        place.display()
+    );
+    assert_eq!(said, [wanted]);
+}
+
+/// Played by a copy over a store that it cannot write.
+pub(super) fn on_a_read_only_disk(dir: &Path) {
+    println!("> {}", Store::open(dir).err().unwrap());
+    println!("> {:?}", UserState::at(dir).get("k").unwrap());
+    println!("> {}", UserState::at(dir).set("k", &json!(2)).unwrap_err());
+    println!("> {}", Store::open(&dir.join("new")).err().unwrap());
+}
+
+#[test]
+fn a_read_only_disk_is_said_to_be_one() {
+    let dir = tempfile::tempdir().unwrap();
+    closed(dir.path());
+    UserState::at(dir.path()).set("k", &json!(1)).unwrap();
+    let state = dir.path().display();
+    let mount = format!("mount --bind {state} {state} && mount -o remount,bind,ro {state}");
+    let Some(said) = start_mounted("read-only disk", dir.path(), &mount) else { return };
+    let read_only = |path: &Path| {
+        format!(
+            "{} is read-only, so nothing can be recorded; make it writable or set LOBSTER_STATE_DIR to another directory",
+            path.display()
+        )
+    };
+    let store = dir.path().join("store");
+    assert_eq!(
+        said,
+        [
+            read_only(&store.join("lobster.db")),
+            "Some(Number(1))".to_owned(),
+            read_only(&dir.path().join("k.json")),
+            read_only(&dir.path().join("new/store")),
+        ]
+    );
+    assert_eq!(Store::open(dir.path()).unwrap().verify().unwrap().problems, []);
 }

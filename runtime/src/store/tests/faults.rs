@@ -133,3 +133,43 @@ fn killed_or_failing_at_any_point_nothing_promised_is_lost() {
         check(dir.path(), &said, &format!("failed at {n}"));
     }
 }
+
+/// What the copy does: collects all but the pinned run.
+pub(super) fn collects(dir: &Path) {
+    let store = Store::open(dir).unwrap();
+    match store.gc(&GcPolicy { max_runs: Some(0), grace_ms: 0, ..GcPolicy::default() }) {
+        Ok(_) => println!("> points x {}", points_passed()),
+        Err(error) => println!("> error {error}"),
+    }
+}
+
+#[test]
+fn a_collection_that_dies_leaves_a_whole_store() {
+    let prepare = || {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        for i in 0..4 {
+            let (run, _) = collection::finished(&store, &i.to_string());
+            store.pin_run(run, i == 1).unwrap();
+        }
+        dir
+    };
+    let dir = prepare();
+    let output = start("collects", dir.path(), "", None).wait_with_output().unwrap();
+    let points: u64 = lines(&output.stdout).last().unwrap().rsplit_once(' ').unwrap().1.parse().unwrap();
+    assert!(points >= 12, "{points} points");
+    for (n, how) in (1..=points).flat_map(|n| [(n, "kill"), (n, "fail")]) {
+        let dir = prepare();
+        start("collects", dir.path(), "", Some(&format!("{n}:{how}"))).wait_with_output().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        assert_eq!(store.verify().unwrap().problems, [], "{how} at {n}");
+        store.gc(&GcPolicy { max_runs: Some(0), grace_ms: 0, ..GcPolicy::default() }).unwrap();
+        assert_eq!(store.verify().unwrap().problems, [], "{how} at {n}");
+        let stats = store.stats().unwrap();
+        // Plan, small, large, behind, manifest.
+        assert_eq!((stats.runs, stats.blobs), (1, 5), "{how} at {n}");
+        let files = std::fs::read_dir(store.dir().join("blobs")).unwrap();
+        let files = files.flat_map(|shelf| std::fs::read_dir(shelf.unwrap().path()).unwrap()).count();
+        assert_eq!(files, 1, "{how} at {n}");
+    }
+}

@@ -22,6 +22,24 @@ pub(super) fn start(role: &str, dir: &Path, rest: &str, fault: Option<&str>) -> 
     command.spawn().unwrap()
 }
 
+/// Starts a copy that plays `role` over a file system of its own at `dir`,
+/// which `prepare` (a shell command) mounts. `None` where this is not allowed.
+pub(super) fn start_mounted(role: &str, dir: &Path, prepare: &str) -> Option<Vec<String>> {
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c"])
+        .arg(format!("{prepare} || exit 99; exec \"$0\" store::tests::processes::copy --exact --nocapture"))
+        .arg(std::env::current_exe().unwrap())
+        .env(ROLE, format!("{role}\n{}\n", dir.display()))
+        .output()
+        .ok()?;
+    if matches!(output.status.code(), Some(1 | 99)) && lines(&output.stdout).is_empty() {
+        eprintln!("not allowed to mount: {}", String::from_utf8_lossy(&output.stderr));
+        return None;
+    }
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(lines(&output.stdout))
+}
+
 /// What it said on lines that begin with `> `; panics with its stderr if it failed.
 fn said(child: Child) -> Vec<String> {
     let output = child.wait_with_output().unwrap();
@@ -64,6 +82,9 @@ fn copy() {
             }
         }
         "effects" => faults::effects(&dir, rest),
+        "collects" => faults::collects(&dir),
+        "full disk" => damage::on_a_full_disk(&dir),
+        "read-only disk" => damage::on_a_read_only_disk(&dir),
         other => panic!("unknown role {other}"),
     }
 }
