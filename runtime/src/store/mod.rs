@@ -113,7 +113,10 @@ impl Store {
     }
 
     fn build(dir: &Path, clock: Clock, sync: bool, scratch: Option<TempDir>) -> Result<Self, StoreError> {
-        let dir = dir.join("store");
+        // The working directory may change under an open store.
+        let dir = std::path::absolute(dir)
+            .map_err(|source| StoreError::Unusable { path: dir.to_owned(), source })?
+            .join("store");
         let inner = Inner {
             db: db::Database::open(&dir, sync)?,
             dir,

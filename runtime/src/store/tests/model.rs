@@ -271,3 +271,15 @@ proptest! {
         both.compare();
     }
 }
+
+proptest! {
+    #[test]
+    fn whatever_is_typed_finds_nothing_and_breaks_nothing(text in "\\PC{0,40}|[0-9a-fA-F-]{0,40}") {
+        thread_local!(static STORE: Store = Store::in_memory().unwrap());
+        STORE.with(|store| {
+            assert!(matches!(store.find_run(&text), Err(StoreError::UnknownRun(_))));
+            assert!(matches!(store.gate_by_id(&text), Err(StoreError::UnknownGate(_))));
+            assert!(matches!(store.import_run(vec![text]), Err(StoreError::BrokenChain { seq: 1, .. })));
+        });
+    }
+}
