@@ -181,6 +181,19 @@ impl Store {
         fill().map_err(|e| StoreError::io("hand over", self.inner.db.path(), e))
     }
 
+    /// The file of a large blob, checked now; `None` for a small one, which has
+    /// no file. Nobody may write to it; gc may remove it once nothing names it.
+    ///
+    /// # Errors
+    /// As [`Store::open_blob`].
+    pub fn blob_file(&self, digest: &Digest) -> Result<Option<PathBuf>, StoreError> {
+        if self.small_blob(digest)?.is_some() {
+            return Ok(None);
+        }
+        self.checked_file(digest)?;
+        Ok(Some(self.blob_path(digest)))
+    }
+
     /// The checked bytes of a blob that is held in memory or in the database.
     fn small_blob(&self, digest: &Digest) -> Result<Option<Arc<[u8]>>, StoreError> {
         let pending = lock(&self.inner.pending);

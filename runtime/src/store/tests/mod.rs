@@ -94,6 +94,11 @@ fn blobs_small_and_large_come_back_and_are_checked() {
             let mut file = Vec::new();
             std::io::Read::read_to_end(&mut store.open_file(&blob.digest).unwrap(), &mut file).unwrap();
             assert_eq!(file, bytes);
+            let path = store.blob_file(&blob.digest).unwrap();
+            assert_eq!(
+                path.map(|path| std::fs::read(path).unwrap()),
+                (len > INLINE_MAX).then(|| bytes.clone())
+            );
             store.flush().unwrap();
         }
         if len > 0 {
