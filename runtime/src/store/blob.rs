@@ -20,6 +20,7 @@ use tempfile::NamedTempFile;
 
 use super::db::{Durability, lock};
 use super::error::StoreError;
+use super::file_lock::Sharing;
 use super::redact::Redactor;
 use super::{Store, fault};
 use crate::digest::Digest;
@@ -289,7 +290,7 @@ impl Store {
                 self.inner.db.group.sync_first(&shelf);
             }
             // gc looks and removes under the other kind of this lock.
-            let _shelf = self.lock_shelf(FlockOperation::LockShared)?;
+            let _shelf = self.lock_shelf(Sharing::Shared)?;
             let file = file.persist(&path).map_err(|e| e.error)?;
             rustix::fs::flock(&file, FlockOperation::Unlock)?;
             fault::point("blob renamed")?;

@@ -7,19 +7,21 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
-
-use rustix::fs::FlockOperation;
-use rustix::io::Errno;
+use std::time::Duration;
 
 use super::Store;
 use super::error::StoreError;
 use super::event::RunId;
+use super::file_lock::{FileLock, Sharing};
+
+/// [`Store::is_claimed`] holds the lock for an instant; a claim outwaits it.
+const GLANCE: Duration = Duration::from_millis(20);
 
 /// The right to execute a run; ends when dropped.
 #[derive(Debug)]
 pub struct RunClaim {
     path: PathBuf,
-    _lock: File,
+    _lock: FileLock,
 }
 
 impl Drop for RunClaim {
@@ -48,16 +50,13 @@ impl Store {
                 }
                 other => other.map_err(fail)?,
             };
-            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {}
-                Err(Errno::INTR) => continue,
-                Err(Errno::WOULDBLOCK) => return Err(StoreError::RunBusy(run.to_string())),
-                Err(errno) => return Err(fail(errno.into())),
-            }
-            let ours = file.metadata().map_err(fail)?;
+            let Some(lock) = FileLock::take(file, Sharing::Exclusive, GLANCE).map_err(fail)? else {
+                return Err(StoreError::RunBusy(run.to_string()));
+            };
+            let ours = lock.file().metadata().map_err(fail)?;
             // Its last holder may have removed it in between; then it locks nothing.
             if fs::metadata(&path).is_ok_and(|now| (now.dev(), now.ino()) == (ours.dev(), ours.ino())) {
-                return Ok(RunClaim { path, _lock: file });
+                return Ok(RunClaim { path, _lock: lock });
             }
         }
     }
@@ -65,9 +64,9 @@ impl Store {
     /// Whether somebody is executing `run` at this moment.
     #[must_use]
     pub fn is_claimed(&self, run: RunId) -> bool {
-        File::open(self.claim_path(run)).is_ok_and(|file| {
-            matches!(rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK))
-        })
+        File::open(self.claim_path(run))
+            .and_then(|file| FileLock::take(file, Sharing::Shared, Duration::ZERO))
+            .is_ok_and(|lock| lock.is_none())
     }
 
     fn claim_path(&self, run: RunId) -> PathBuf {

@@ -14,11 +14,10 @@ use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
-use rustix::fs::FlockOperation;
-use rustix::io::Errno;
 
 use super::error::StoreError;
 use super::fault;
+use super::file_lock::{FileLock, Sharing};
 use super::group::Group;
 
 /// How long a writer waits for other processes. A write takes well under a
@@ -241,7 +240,9 @@ fn create(dir: &Path, path: &Path) -> Result<(), StoreError> {
     let fresh = make_dirs(dir).map_err(unusable)?;
     // One process makes it; the others find it made.
     let guard = File::open(dir).map_err(unusable)?;
-    flock_patiently(&guard, FlockOperation::LockExclusive, dir)?;
+    let Some(_lock) = FileLock::take(guard, Sharing::Exclusive, PATIENCE).map_err(unusable)? else {
+        return Err(StoreError::Busy { path: dir.to_owned(), seconds: PATIENCE.as_secs() });
+    };
     if path.exists() {
         return Ok(());
     }
@@ -302,29 +303,6 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     fault::point("sync directory")?;
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     File::open(dir)?.sync_all()
-}
-
-/// Locks `file` against other processes and threads, but does not wait for ever.
-/// `how` is a blocking kind of lock.
-pub(super) fn flock_patiently(file: &File, how: FlockOperation, path: &Path) -> Result<(), StoreError> {
-    let at_once = match how {
-        FlockOperation::LockShared => FlockOperation::NonBlockingLockShared,
-        FlockOperation::LockExclusive => FlockOperation::NonBlockingLockExclusive,
-        other => other,
-    };
-    let since = Instant::now();
-    loop {
-        match rustix::fs::flock(file, at_once) {
-            Ok(()) => return Ok(()),
-            Err(Errno::WOULDBLOCK | Errno::INTR) if since.elapsed() < PATIENCE => {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            Err(Errno::WOULDBLOCK) => {
-                return Err(StoreError::Busy { path: path.to_owned(), seconds: PATIENCE.as_secs() });
-            }
-            Err(errno) => return Err(StoreError::io("lock", path, errno.into())),
-        }
-    }
 }
 
 /// A mutex whose holder panicked still guards whole data: transactions roll back.

@@ -68,6 +68,9 @@ pub enum StoreError {
     /// Somebody is executing it.
     #[error("run {0} is being executed by another process; wait for it or stop it")]
     RunBusy(String),
+    /// A collection is at work.
+    #[error("another `lobster store gc` is at work; wait for it")]
+    GcBusy,
     /// It is here already.
     #[error("run {0} is already in this store; nothing was changed")]
     RunExists(String),

@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
-use rustix::fs::FlockOperation;
 use serde::Serialize;
 
 use super::Store;
 use super::db::{self, Durability};
 use super::error::StoreError;
 use super::fault;
+use super::file_lock::{FileLock, Sharing};
 use super::mark::{Marks, digests_in};
 use crate::digest::Digest;
 
@@ -98,7 +98,7 @@ struct Page {
     /// Files whose rows are gone.
     files: Vec<PathBuf>,
     /// Keeps anyone from placing a file until these are removed.
-    shelf: Option<File>,
+    shelf: Option<FileLock>,
 }
 
 struct Collector<'a> {
@@ -115,18 +115,17 @@ impl Store {
     /// Collects by `policy`. One collection at a time; everything else may go on.
     ///
     /// # Errors
-    /// [`StoreError::Busy`] while another collection is at work; otherwise when
+    /// [`StoreError::GcBusy`] while another collection is at work; otherwise when
     /// the store cannot be read or written. What went until then stays gone, and
     /// the store is whole.
     pub fn gc(&self, policy: &GcPolicy) -> Result<GcReport, StoreError> {
         self.flush()?;
         let path = self.inner.dir.join("gc.lock");
-        let guard = File::create(&path).map_err(|e| StoreError::io("lock", &path, e))?;
-        match rustix::fs::flock(&guard, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(StoreError::Busy { path, seconds: 0 }),
-            Err(errno) => return Err(StoreError::io("lock", &path, errno.into())),
-        }
+        let lock =
+            File::create(&path).and_then(|file| FileLock::take(file, Sharing::Exclusive, Duration::ZERO));
+        let Some(_lock) = lock.map_err(|e| StoreError::io("lock", &path, e))? else {
+            return Err(StoreError::GcBusy);
+        };
         let mut collector = Collector {
             store: self,
             policy,
@@ -379,7 +378,7 @@ impl Collector<'_> {
             let in_file: bool = row.get(4)?;
             if in_file && !self.policy.dry_run {
                 if page.shelf.is_none() {
-                    page.shelf = Some(self.store.lock_shelf(FlockOperation::LockExclusive)?);
+                    page.shelf = Some(self.store.lock_shelf(Sharing::Exclusive)?);
                 }
                 let path = self.store.blob_path(&digest);
                 if !self.is_old(&path)? {
@@ -437,7 +436,7 @@ impl Collector<'_> {
                     if self.marks.has(&digest) || row_exists(tx, &digest)? {
                         return Ok(false);
                     }
-                    let _shelf = store.lock_shelf(FlockOperation::LockExclusive)?;
+                    let _shelf = store.lock_shelf(Sharing::Exclusive)?;
                     self.remove_if_old(&path)
                 })?;
                 self.report.blobs += u64::from(gone);
@@ -452,7 +451,8 @@ impl Collector<'_> {
         for path in drafts {
             // Whoever is still writing one holds its lock.
             let free = File::open(&path)
-                .is_ok_and(|file| rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok());
+                .and_then(|file| FileLock::take(file, Sharing::Exclusive, Duration::ZERO))
+                .is_ok_and(|lock| lock.is_some());
             if free && self.remove_if_old(&path)? {
                 self.report.leftovers += 1;
             }
@@ -581,14 +581,14 @@ fn named(path: &Path, prefix: &str, suffix: &str) -> bool {
 
 impl Store {
     /// Locks the place of blob files: shared to put one there, exclusive to take one away.
-    pub(super) fn lock_shelf(&self, how: FlockOperation) -> Result<File, StoreError> {
+    pub(super) fn lock_shelf(&self, sharing: Sharing) -> Result<FileLock, StoreError> {
         let shelf = self.inner.dir.join("blobs");
-        let open = || {
+        let take = || {
             fs::create_dir_all(&shelf)?;
-            File::open(&shelf)
+            FileLock::take(File::open(&shelf)?, sharing, db::PATIENCE)
         };
-        let file = open().map_err(|e| StoreError::io("lock", &shelf, e))?;
-        db::flock_patiently(&file, how, &shelf)?;
-        Ok(file)
+        take()
+            .map_err(|e| StoreError::io("lock", &shelf, e))?
+            .ok_or(StoreError::Busy { path: shelf, seconds: db::PATIENCE.as_secs() })
     }
 }

@@ -21,6 +21,7 @@ mod db;
 mod error;
 mod event;
 mod fault;
+mod file_lock;
 mod gate;
 mod gc;
 mod group;
