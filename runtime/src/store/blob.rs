@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Cursor, Read, Seek, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rusqlite::{OptionalExtension, Transaction, params};
@@ -20,6 +20,8 @@ use tempfile::NamedTempFile;
 
 use super::db::{Durability, lock};
 use super::error::StoreError;
+use super::file_lock::Sharing;
+use super::redact::Redactor;
 use super::{Store, fault};
 use crate::digest::Digest;
 
@@ -66,7 +68,14 @@ impl Store {
     /// Takes bytes as they come, without a limit on their number.
     #[must_use]
     pub fn blob_writer(&self) -> BlobWriter {
-        BlobWriter { store: self.clone(), sink: Sink::Memory(Vec::new()), len: 0, limit: None }
+        BlobWriter {
+            store: self.clone(),
+            sink: Sink::Memory(Vec::new()),
+            redactor: Redactor::new(self.redactions()),
+            taken: 0,
+            len: 0,
+            limit: None,
+        }
     }
 
     /// Records `bytes`.
@@ -75,7 +84,7 @@ impl Store {
     /// When they cannot be written.
     pub fn put(&self, bytes: &[u8]) -> Result<Blob, StoreError> {
         if bytes.len() <= INLINE_MAX {
-            return self.put_small(bytes);
+            return self.put_small(&self.redactions().bytes(bytes));
         }
         let mut writer = self.blob_writer();
         writer.write_all(bytes).map_err(|e| writer.error(e))?;
@@ -83,11 +92,9 @@ impl Store {
     }
 
     fn put_small(&self, bytes: &[u8]) -> Result<Blob, StoreError> {
-        let clean = self.redactions();
-        let bytes = clean.bytes(bytes);
-        let blob = Blob { digest: Digest::of(&bytes), len: bytes.len() as u64 };
+        let blob = Blob { digest: Digest::of(bytes), len: bytes.len() as u64 };
         let mut pending = lock(&self.inner.pending);
-        if pending.blobs.insert(blob.digest, bytes.as_ref().into()).is_none() {
+        if pending.blobs.insert(blob.digest, bytes.into()).is_none() {
             pending.bytes += bytes.len();
         }
         let full = pending.bytes > PENDING_MAX;
@@ -175,13 +182,17 @@ impl Store {
         fill().map_err(|e| StoreError::io("hand over", self.inner.db.path(), e))
     }
 
-    /// The file of a large blob, once its bytes have been checked.
+    /// The file of a large blob, checked now; `None` for a small one, which has
+    /// no file. Nobody may write to it; gc may remove it once nothing names it.
     ///
     /// # Errors
-    /// As [`Store::open_blob`]; a small blob has no file.
-    pub(crate) fn verified_path(&self, digest: &Digest) -> Result<PathBuf, StoreError> {
+    /// As [`Store::open_blob`].
+    pub fn blob_file(&self, digest: &Digest) -> Result<Option<PathBuf>, StoreError> {
+        if self.small_blob(digest)?.is_some() {
+            return Ok(None);
+        }
         self.checked_file(digest)?;
-        Ok(self.blob_path(digest))
+        Ok(Some(self.blob_path(digest)))
     }
 
     /// The checked bytes of a blob that is held in memory or in the database.
@@ -270,15 +281,16 @@ impl Store {
         let place = || -> io::Result<File> {
             file.as_file().set_permissions(fs::Permissions::from_mode(0o400))?;
             fault::point("blob rename")?;
-            let shelf = dir.parent().unwrap_or(&dir);
+            let shelf = self.inner.dir.join("blobs");
             if !dir.is_dir() {
-                let first = !shelf.is_dir();
-                fs::create_dir_all(&dir)?;
-                self.inner.db.group.sync_first(shelf);
-                if first {
+                if !shelf.is_dir() {
                     self.inner.db.group.sync_first(&self.inner.dir);
                 }
+                fs::create_dir_all(&dir)?;
+                self.inner.db.group.sync_first(&shelf);
             }
+            // gc looks and removes under the other kind of this lock.
+            let _shelf = self.lock_shelf(Sharing::Shared)?;
             let file = file.persist(&path).map_err(|e| e.error)?;
             rustix::fs::flock(&file, FlockOperation::Unlock)?;
             fault::point("blob renamed")?;
@@ -340,6 +352,10 @@ enum Sink {
 pub struct BlobWriter {
     store: Store,
     sink: Sink,
+    redactor: Option<Redactor>,
+    /// Bytes written to it.
+    taken: u64,
+    /// Bytes in the sink.
     len: u64,
     limit: Option<u64>,
 }
@@ -355,14 +371,17 @@ impl BlobWriter {
     /// How many bytes it has taken.
     #[must_use]
     pub fn written(&self) -> u64 {
-        self.len
+        self.taken
     }
 
     /// The blob of all bytes written. It is durable with the next synced event.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn finish(self) -> Result<Blob, StoreError> {
+    pub fn finish(mut self) -> Result<Blob, StoreError> {
+        if let Some(redactor) = self.redactor.take() {
+            self.keep(&redactor.finish()).map_err(|e| self.error(e))?;
+        }
         match self.sink {
             Sink::Memory(bytes) => self.store.put_small(&bytes),
             Sink::File { file, hasher } => {
@@ -382,16 +401,13 @@ impl BlobWriter {
     }
 }
 
-impl Write for BlobWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if let Some(limit) = self.limit.filter(|limit| self.len + bytes.len() as u64 > *limit) {
-            return Err(StoreError::OverLimit { limit }.into());
-        }
+impl BlobWriter {
+    fn keep(&mut self, bytes: &[u8]) -> io::Result<()> {
         if let Sink::Memory(held) = &mut self.sink {
             if held.len() + bytes.len() <= INLINE_MAX {
                 held.extend_from_slice(bytes);
                 self.len += bytes.len() as u64;
-                return Ok(bytes.len());
+                return Ok(());
             }
             let mut file = self.store.temp_file()?;
             file.write_all(held)?;
@@ -399,12 +415,31 @@ impl Write for BlobWriter {
             hasher.update(held);
             self.sink = Sink::File { file, hasher };
         }
-        let Sink::File { file, hasher } = &mut self.sink else { return Ok(0) };
-        fault::point("blob write")?;
-        let written = file.write(bytes)?;
-        hasher.update(&bytes[..written]);
-        self.len += written as u64;
-        Ok(written)
+        if let Sink::File { file, hasher } = &mut self.sink {
+            fault::point("blob write")?;
+            file.write_all(bytes)?;
+            hasher.update(bytes);
+            self.len += bytes.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+impl Write for BlobWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = self.taken + bytes.len() as u64;
+        if let Some(limit) = self.limit.filter(|limit| taken > *limit) {
+            return Err(StoreError::OverLimit { limit }.into());
+        }
+        match &mut self.redactor {
+            None => self.keep(bytes)?,
+            Some(redactor) => {
+                let clean = redactor.push(bytes);
+                self.keep(&clean)?;
+            }
+        }
+        self.taken = taken;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

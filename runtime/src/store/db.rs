@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
-use rustix::fs::FlockOperation;
 
 use super::error::StoreError;
 use super::fault;
+use super::file_lock::{FileLock, Sharing};
 use super::group::Group;
 
 /// How long a writer waits for other processes. A write takes well under a
@@ -65,10 +65,12 @@ impl Database {
     /// Opens the database in `dir`, making it (and `dir`) if nothing is there.
     pub(super) fn open(dir: &Path, sync: bool) -> Result<Self, StoreError> {
         let path = dir.join("lobster.db");
-        let log_is_new = !log_path(&path).exists();
+        // Whether connecting will make the log, whose name then still has to become durable.
+        let mut log_is_new = !log_path(&path).exists();
         let connection = match connect(&path) {
             Err(StoreError::Unusable { .. }) if !path.exists() => {
                 create(dir, &path)?;
+                log_is_new = !log_path(&path).exists();
                 connect(&path)?
             }
             other => other?,
@@ -238,11 +240,14 @@ fn create(dir: &Path, path: &Path) -> Result<(), StoreError> {
     let fresh = make_dirs(dir).map_err(unusable)?;
     // One process makes it; the others find it made.
     let guard = File::open(dir).map_err(unusable)?;
-    lock_file(&guard, dir)?;
+    let Some(_lock) = FileLock::take(guard, Sharing::Exclusive, PATIENCE).map_err(unusable)? else {
+        return Err(StoreError::Busy { path: dir.to_owned(), seconds: PATIENCE.as_secs() });
+    };
     if path.exists() {
         return Ok(());
     }
-    if log_path(path).metadata().is_ok_and(|m| m.len() > 0) || dir.join("blobs").exists() {
+    let shelved = fs::read_dir(dir.join("blobs")).is_ok_and(|mut shelf| shelf.next().is_some());
+    if log_path(path).metadata().is_ok_and(|m| m.len() > 0) || shelved {
         let what = "the database is missing although what belongs to it is there".to_owned();
         return Err(StoreError::Damaged { path: path.to_owned(), what });
     }
@@ -251,11 +256,11 @@ fn create(dir: &Path, path: &Path) -> Result<(), StoreError> {
     let build = || -> Result<(), StoreError> {
         let connection = Connection::open_with_flags(draft.path(), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         connection.execute_batch(&format!(
-            "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA synchronous = OFF; BEGIN; {} COMMIT; \
-             PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};",
+            "PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY; PRAGMA auto_vacuum = INCREMENTAL; BEGIN; {} \
+             PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT; \
+             PRAGMA journal_mode = WAL;",
             include_str!("schema.sql")
         ))?;
-        connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
         connection.close().map_err(|(_, e)| e)?;
         Ok(())
     };
@@ -265,6 +270,10 @@ fn create(dir: &Path, path: &Path) -> Result<(), StoreError> {
     draft.persist_noclobber(path).map_err(|e| unusable(e.error))?;
     // The log is never removed; its name becomes durable with the database's.
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(log_path(path)).map_err(unusable)?;
+    match fs::create_dir(dir.join("blobs")) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(unusable(e)),
+        _ => {}
+    }
     for dir in fresh.iter().map(PathBuf::as_path).chain([dir]) {
         sync_dir(dir).map_err(unusable)?;
     }
@@ -294,23 +303,6 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     fault::point("sync directory")?;
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     File::open(dir)?.sync_all()
-}
-
-/// Locks `file` against other processes and threads, but does not wait for ever.
-fn lock_file(file: &File, path: &Path) -> Result<(), StoreError> {
-    let since = Instant::now();
-    loop {
-        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(()),
-            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) if since.elapsed() < PATIENCE => {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(StoreError::Busy { path: path.to_owned(), seconds: PATIENCE.as_secs() });
-            }
-            Err(errno) => return Err(StoreError::io("lock", path, errno.into())),
-        }
-    }
 }
 
 /// A mutex whose holder panicked still guards whole data: transactions roll back.

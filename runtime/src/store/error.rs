@@ -65,6 +65,15 @@ pub enum StoreError {
     /// Several runs have ids like that.
     #[error("{prefix:?} could be any of {}; give more of the id", .candidates.join(", "))]
     AmbiguousRun { prefix: String, candidates: Vec<String> },
+    /// Somebody is executing it.
+    #[error("run {0} is being executed by another process; wait for it or stop it")]
+    RunBusy(String),
+    /// A collection is at work.
+    #[error("another `lobster store gc` is at work; wait for it")]
+    GcBusy,
+    /// It is here already.
+    #[error("run {0} is already in this store; nothing was changed")]
+    RunExists(String),
     /// The journal of a run is not the chain of records that was written.
     #[error("the journal of run {run} is damaged at record {seq}: {why}")]
     BrokenChain { run: String, seq: u64, why: String },

@@ -177,7 +177,7 @@ impl Store {
                 question: question_digest,
                 expires_at: record.expires_at,
             };
-            self.append_to(tx, &mut head, &[event])?;
+            self.append_to(tx, &mut head, created_at, &[event])?;
             Ok(id)
         })?;
         Ok(Gate {
@@ -374,7 +374,7 @@ impl Store {
         .execute(params![
             gate.key.0.as_bytes(),
             gate.status.as_str(),
-            gate.answer.as_ref().map(|answer| json::compact(answer)),
+            gate.answer.as_ref().map(json::compact),
             gate.answered_by,
             gate.answered_at,
         ])?;
@@ -387,7 +387,7 @@ impl Store {
         };
         let mut head: Head = head(tx, gate.run)?;
         debug_assert_eq!(head.n, run_number, "a gate belongs to its run");
-        self.append_to(tx, &mut head, &[event])
+        self.append_to(tx, &mut head, gate.answered_at.unwrap_or_else(|| self.now()), &[event])
     }
 
     fn with_question(&self, mut stored: Stored) -> Result<Gate, StoreError> {

@@ -14,12 +14,19 @@ use super::db::{lock, log_path, sync_dir};
 use super::error::StoreError;
 use super::fault;
 
-/// The longest that a leader waits for others before it syncs.
-const GATHER_AT_MOST: Duration = Duration::from_millis(4);
+/// The longest that a leader waits for others, whatever happens.
+const GATHER_AT_MOST: Duration = Duration::from_millis(100);
 
-/// While syncs are being shared, how long nobody may arrive before the leader
-/// goes ahead. About two syncs: waiting longer could not pay.
-const QUIET: Duration = Duration::from_micros(300);
+/// How long it waits for the next of those who are committing right now. They
+/// need microseconds, unless another process holds the database.
+const COMMIT_AT_MOST: Duration = Duration::from_millis(20);
+
+/// How long a leader waits for one more to arrive while syncs are being shared:
+/// about two syncs at first, as waiting longer would not pay.
+const WINDOW_MIN: Duration = Duration::from_micros(300);
+
+/// What that time grows to while waiting keeps being worth it.
+const WINDOW_MAX: Duration = Duration::from_millis(4);
 
 #[derive(Default)]
 struct State {
@@ -30,8 +37,12 @@ struct State {
     /// How many of them are durable.
     durable: u64,
     leading: bool,
-    /// How many the last sync served.
+    /// How many the last sync served: as many are likely to come again.
     last_served: u64,
+    /// Whether that was more than the time before.
+    growing: bool,
+    /// How long to wait for those who are likely to come.
+    window: Duration,
     /// The first failure. After it the kernel may have dropped pages that it
     /// could not write, so a later success would prove nothing.
     failed: Option<String>,
@@ -39,6 +50,19 @@ struct State {
     files: Vec<PathBuf>,
     log: Option<File>,
     syncs: u64,
+}
+
+impl State {
+    /// Waits longer the next time if many came, and shorter if fewer did than were waited for.
+    fn learn(&mut self, served: u64) {
+        self.growing = served > self.last_served;
+        self.window = if served >= self.last_served && served > 1 {
+            (self.window * 2).clamp(WINDOW_MIN, WINDOW_MAX)
+        } else {
+            (self.window / 2).max(WINDOW_MIN)
+        };
+        self.last_served = served;
+    }
 }
 
 pub(super) struct Group {
@@ -119,7 +143,8 @@ impl Group {
                 Ok((log, syncs)) => {
                     state.log = log;
                     state.syncs += syncs;
-                    state.last_served = served - state.durable;
+                    let count = served - state.durable;
+                    state.learn(count);
                     state.durable = served;
                 }
                 Err(error) => state.failed = Some(error.to_string()),
@@ -129,23 +154,27 @@ impl Group {
         Ok(())
     }
 
-    /// Lets those on their way arrive; while syncs are being shared, also those
-    /// who may follow closely.
+    /// Lets those on their way arrive, and while syncs are being shared also
+    /// those who are likely to follow.
     fn gather<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let deadline = Instant::now() + GATHER_AT_MOST;
-        let shared = state.last_served > 1 || state.committed - state.durable > 1 || state.on_the_way > 0;
         loop {
-            let now = Instant::now();
-            let left = deadline.saturating_duration_since(now);
-            if left.is_zero() || (state.on_the_way == 0 && !shared) {
+            let waiting = state.committed - state.durable;
+            let patience = if state.on_the_way > 0 {
+                COMMIT_AT_MOST
+            } else if waiting < state.last_served {
+                state.window
+            } else if waiting > 1 && (state.growing || waiting > state.last_served) {
+                WINDOW_MIN
+            } else {
                 return state;
-            }
+            };
+            let left = deadline.saturating_duration_since(Instant::now()).min(patience);
             let seen = state.committed;
-            let wait = if state.on_the_way > 0 { left } else { left.min(QUIET) };
             let (next, timeout) =
-                self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner);
+                self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
             state = next;
-            if timeout.timed_out() && state.on_the_way == 0 && state.committed == seen {
+            if timeout.timed_out() && state.committed == seen {
                 return state;
             }
         }

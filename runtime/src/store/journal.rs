@@ -140,6 +140,54 @@ pub(super) struct Head {
     hash: Digest,
 }
 
+impl Head {
+    /// Adds the text of the next record, and what it means for the run.
+    pub(super) fn push(
+        &mut self,
+        tx: &Transaction<'_>,
+        at: i64,
+        event: &Event,
+        text: &str,
+    ) -> Result<(), StoreError> {
+        self.seq += 1;
+        self.hash = Digest::of(text.as_bytes());
+        tx.prepare_cached("INSERT INTO journal (run, seq, record) VALUES (?1, ?2, ?3)")?.execute(params![
+            self.n,
+            self.seq.cast_signed(),
+            text
+        ])?;
+        let Some(status) = event.run_status() else { return Ok(()) };
+        let (output, error) = match event {
+            Event::RunEnded { output, error, .. } => (output.map(|blob| blob.digest), error.as_deref()),
+            _ => (None, None),
+        };
+        tx.prepare_cached("UPDATE runs SET status = ?2, ended = ?3, output = ?4, error = ?5 WHERE n = ?1")?
+            .execute(params![
+            self.n,
+            status.as_str(),
+            status.is_over().then_some(at),
+            output.as_ref().map(Digest::as_bytes),
+            error,
+        ])?;
+        Ok(())
+    }
+
+    /// Whether `record` continues this journal.
+    pub(super) fn precedes(&self, record: &Record) -> bool {
+        record.seq == self.seq + 1 && record.prev == self.hash
+    }
+
+    /// Writes down where the journal now ends.
+    pub(super) fn save(&self, tx: &Transaction<'_>) -> Result<(), StoreError> {
+        tx.prepare_cached("UPDATE runs SET head_seq = ?2, head = ?3 WHERE n = ?1")?.execute(params![
+            self.n,
+            self.seq.cast_signed(),
+            self.hash.as_bytes()
+        ])?;
+        Ok(())
+    }
+}
+
 impl Store {
     /// Starts a run: its row and its first event, [`Event::RunStarted`]. Lazy:
     /// the first synced event makes it durable.
@@ -156,34 +204,14 @@ impl Store {
             plan: new.plan,
             args: new.args,
             mode: new.mode,
-            actor: new.actor,
-            cwd: new.cwd,
+            actor: new.actor.map(|actor| clean.text(&actor).into_owned()),
+            cwd: clean.text(&new.cwd).into_owned(),
             parent: new.parent,
             detail: new.detail,
         };
         self.write(Durability::Lazy, |tx| {
-            let Event::RunStarted { name, kind, plan, args, mode, actor, cwd, parent, .. } = &event else {
-                return Ok(());
-            };
-            tx.prepare_cached(
-                "INSERT INTO runs (id, name, kind, status, mode, actor, cwd, parent, plan, args, started, head_seq, head)
-                 VALUES (?1, ?2, ?3, 'running', ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0, ?11)",
-            )?
-            .execute(params![
-                id.as_bytes(),
-                name,
-                kind,
-                mode,
-                actor,
-                cwd,
-                parent.as_ref().map(RunId::as_bytes),
-                plan.as_bytes(),
-                args.as_ref().map(Digest::as_bytes),
-                now,
-                BEFORE_ALL,
-            ])?;
-            let mut head = Head { n: tx.last_insert_rowid(), id, seq: 0, hash: BEFORE_ALL.into() };
-            self.append_to(tx, &mut head, std::slice::from_ref(&event))
+            let mut head = insert_run(tx, id, now, &event)?;
+            self.append_to(tx, &mut head, now, std::slice::from_ref(&event))
         })?;
         Ok(id)
     }
@@ -196,7 +224,7 @@ impl Store {
     pub fn append(&self, run: RunId, events: Vec<Event>, durability: Durability) -> Result<(), StoreError> {
         self.write(durability, |tx| {
             let mut head = head(tx, run)?;
-            self.append_to(tx, &mut head, &events)
+            self.append_to(tx, &mut head, self.now(), &events)
         })
     }
 
@@ -214,48 +242,25 @@ impl Store {
         &self,
         tx: &Transaction<'_>,
         head: &mut Head,
+        at: i64,
         events: &[Event],
     ) -> Result<(), StoreError> {
         let clean = self.redactions();
-        let mut insert = tx.prepare_cached("INSERT INTO journal (run, seq, record) VALUES (?1, ?2, ?3)")?;
         for event in events {
-            let at = self.now();
-            let seq = head.seq + 1;
-            let out = RecordOut { run: &head.id, seq, at, prev: &head.hash, event };
-            let text = if clean.is_empty() {
-                record_text(&out)?
-            } else {
-                let mut value = serde_json::to_value(event).map_err(not_json)?;
-                clean.value(&mut value);
-                record_text(&RecordOut { run: out.run, seq, at, prev: out.prev, event: &value })?
-            };
-            insert.execute(params![head.n, seq.cast_signed(), text])?;
-            head.seq = seq;
-            head.hash = Digest::of(text.as_bytes());
-            let Some(status) = event.run_status() else { continue };
-            let (output, error) = match event {
-                Event::RunEnded { output, error, .. } => {
-                    (output.map(|b| b.digest), error.as_deref().map(|e| clean.text(e)))
-                }
-                _ => (None, None),
-            };
-            tx.prepare_cached(
-                "UPDATE runs SET status = ?2, ended = ?3, output = ?4, error = ?5 WHERE n = ?1",
-            )?
-            .execute(params![
-                head.n,
-                status.as_str(),
-                status.is_over().then_some(at),
-                output.as_ref().map(Digest::as_bytes),
-                error,
-            ])?;
+            let out = RecordOut { run: &head.id, seq: head.seq + 1, at, prev: &head.hash, event };
+            if clean.is_empty() {
+                let text = record_text(&out)?;
+                head.push(tx, at, event, &text)?;
+                continue;
+            }
+            let mut value = serde_json::to_value(event).map_err(not_json)?;
+            clean.value(&mut value);
+            let text =
+                record_text(&RecordOut { run: out.run, seq: out.seq, at, prev: out.prev, event: &value })?;
+            let event: Event = serde_json::from_value(value).map_err(not_json)?;
+            head.push(tx, at, &event, &text)?;
         }
-        tx.prepare_cached("UPDATE runs SET head_seq = ?2, head = ?3 WHERE n = ?1")?.execute(params![
-            head.n,
-            head.seq.cast_signed(),
-            head.hash.as_bytes()
-        ])?;
-        Ok(())
+        head.save(tx)
     }
 
     /// The whole journal of a run, from its beginning.
@@ -427,6 +432,37 @@ impl Store {
     }
 }
 
+/// Adds the row of a run that `event` starts, with an empty journal.
+pub(super) fn insert_run(
+    tx: &Transaction<'_>,
+    id: RunId,
+    at: i64,
+    event: &Event,
+) -> Result<Head, StoreError> {
+    let Event::RunStarted { name, kind, plan, args, mode, actor, cwd, parent, .. } = event else {
+        let why = "it does not start a run".to_owned();
+        return Err(StoreError::BrokenChain { run: id.to_string(), seq: 1, why });
+    };
+    tx.prepare_cached(
+        "INSERT INTO runs (id, name, kind, status, mode, actor, cwd, parent, plan, args, started, head_seq, head)
+         VALUES (?1, ?2, ?3, 'running', ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0, ?11)",
+    )?
+    .execute(params![
+        id.as_bytes(),
+        name,
+        kind,
+        mode,
+        actor,
+        cwd,
+        parent.as_ref().map(RunId::as_bytes),
+        plan.as_bytes(),
+        args.as_ref().map(Digest::as_bytes),
+        at,
+        BEFORE_ALL,
+    ])?;
+    Ok(Head { n: tx.last_insert_rowid(), id, seq: 0, hash: BEFORE_ALL.into() })
+}
+
 const COLUMNS: &str = "id, name, kind, status, mode, actor, cwd, parent, plan, args, started, ended, output, error, \
                        pinned, head_seq";
 
@@ -492,7 +528,7 @@ fn not_json(error: serde_json::Error) -> StoreError {
     StoreError::Json { what: "an event has no JSON text", source: JsonError::Syntax(error) }
 }
 
-fn parse_record(run: RunId, seq: u64, text: String) -> Result<Record, StoreError> {
+pub(super) fn parse_record(run: RunId, seq: u64, text: String) -> Result<Record, StoreError> {
     let broken = |why: String| StoreError::BrokenChain { run: run.to_string(), seq, why };
     let record: RecordIn =
         json::parse_as(&text).map_err(|e| broken(format!("it is not the text of a record: {e}")))?;

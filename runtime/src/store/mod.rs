@@ -15,16 +15,22 @@
 
 mod blob;
 mod cache;
+mod claim;
 mod clock;
 mod db;
 mod error;
 mod event;
 mod fault;
+mod file_lock;
 mod gate;
+mod gc;
 mod group;
 mod journal;
+mod mark;
 mod redact;
+mod transfer;
 mod user_state;
+mod verify;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -35,6 +41,7 @@ use rusqlite::Transaction;
 use tempfile::TempDir;
 
 pub use blob::{Blob, BlobReader, BlobWriter, INLINE_MAX};
+pub use claim::RunClaim;
 pub use clock::{Clock, iso, system_clock};
 pub use db::Durability;
 pub use error::StoreError;
@@ -42,9 +49,11 @@ pub use event::{Event, RunId, RunStatus, StepOutcome, StepStatus, UnknownWord};
 #[cfg(any(test, feature = "faults"))]
 pub use fault::points_passed;
 pub use gate::{Gate, GateAnswer, GateFilter, GateKey, GateKind, GateRecord, GateStatus};
+pub use gc::{GcPolicy, GcReport};
 pub use journal::{NewRun, Record, RunFilter, RunSummary};
 pub use redact::Redactions;
 pub use user_state::{LockedState, UserState, state_dir};
+pub use verify::{Problem, StoreStats, VerifyReport};
 
 use crate::digest::Digest;
 
@@ -105,7 +114,10 @@ impl Store {
     }
 
     fn build(dir: &Path, clock: Clock, sync: bool, scratch: Option<TempDir>) -> Result<Self, StoreError> {
-        let dir = dir.join("store");
+        // The working directory may change under an open store.
+        let dir = std::path::absolute(dir)
+            .map_err(|source| StoreError::Unusable { path: dir.to_owned(), source })?
+            .join("store");
         let inner = Inner {
             db: db::Database::open(&dir, sync)?,
             dir,
@@ -125,7 +137,7 @@ impl Store {
     }
 
     /// Sets what is hidden in everything written from now on: events, questions,
-    /// answers, cached outcomes, and blobs that are text of at most [`INLINE_MAX`] bytes.
+    /// answers, cached outcomes and blobs. What was recorded before stays.
     pub fn redact(&self, redactions: Redactions) {
         *self.inner.redactions.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(redactions);
     }

@@ -1,7 +1,9 @@
 //! Keeps secret values out of everything that is written (invariant S5).
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
+use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::Value;
 
 /// Shorter values are not looked for: they would be found everywhere.
@@ -10,8 +12,9 @@ const SHORTEST: usize = 4;
 /// Secret values and what stands in their place: `«secret:NAME»`.
 #[derive(Clone, Default)]
 pub struct Redactions {
-    /// The text looked for and the text put there, longest first.
+    /// The text looked for and the text put there.
     pairs: Vec<(String, String)>,
+    finder: Option<AhoCorasick>,
 }
 
 impl Redactions {
@@ -21,8 +24,8 @@ impl Redactions {
         Self::default()
     }
 
-    /// Hides `value`, also as it looks inside a JSON text. False when it is
-    /// too short to be told from other text; the caller should say so.
+    /// Hides `value`, also as it looks inside a JSON text. False when it is too
+    /// short to be told from other text (under 4 bytes); the caller should say so.
     #[must_use]
     pub fn add(&mut self, name: &str, value: &str) -> bool {
         if value.len() < SHORTEST {
@@ -30,13 +33,19 @@ impl Redactions {
         }
         let quoted = crate::json::compact(&value);
         let inner = &quoted[1..quoted.len() - 1];
+        let before = self.pairs.len();
         for form in [value, inner] {
             if !self.pairs.iter().any(|(known, _)| known == form) {
                 self.pairs.push((form.to_owned(), format!("«secret:{name}»")));
             }
         }
-        self.pairs.sort_by_key(|(form, _)| std::cmp::Reverse(form.len()));
-        true
+        let forms = self.pairs.iter().map(|(form, _)| form);
+        match AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(forms) {
+            Ok(finder) => self.finder = Some(finder),
+            // Only gigabytes of secrets are too many to look for.
+            Err(_) => self.pairs.truncate(before),
+        }
+        self.pairs.len() > before || self.pairs.iter().any(|(known, _)| known == value)
     }
 
     /// Whether there is nothing to hide.
@@ -48,17 +57,18 @@ impl Redactions {
     /// `text` without secrets.
     #[must_use]
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let mut clean = Cow::Borrowed(text);
-        for (secret, mark) in &self.pairs {
-            if clean.contains(secret) {
-                clean = Cow::Owned(clean.replace(secret, mark));
-            }
+        match self.bytes(text.as_bytes()) {
+            // Both the secrets and the marks are whole characters.
+            Cow::Owned(clean) => Cow::Owned(String::from_utf8_lossy(&clean).into_owned()),
+            Cow::Borrowed(_) => Cow::Borrowed(text),
         }
-        clean
     }
 
     /// Hides secrets in all strings and field names of `value`.
     pub fn value(&self, value: &mut Value) {
+        if self.is_empty() {
+            return;
+        }
         match value {
             Value::String(text) => {
                 if let Cow::Owned(clean) = self.text(text) {
@@ -79,16 +89,35 @@ impl Redactions {
         }
     }
 
-    /// `bytes` without secrets, if they are text; anything else stays as it is.
+    /// `bytes` without secrets.
     #[must_use]
     pub fn bytes<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
-        if self.is_empty() {
+        if !self.finder.as_ref().is_some_and(|finder| finder.is_match(bytes)) {
             return Cow::Borrowed(bytes);
         }
-        match std::str::from_utf8(bytes).map(|text| self.text(text)) {
-            Ok(Cow::Owned(clean)) => Cow::Owned(clean.into_bytes()),
-            _ => Cow::Borrowed(bytes),
+        let mut clean = Vec::with_capacity(bytes.len());
+        let mut rest = bytes.to_vec();
+        self.emit(&mut rest, bytes.len(), &mut clean);
+        Cow::Owned(clean)
+    }
+
+    /// Moves the beginning of `held` to `clean`, without secrets: all that
+    /// stands before `bound`, and a secret that begins before it.
+    fn emit(&self, held: &mut Vec<u8>, bound: usize, clean: &mut Vec<u8>) {
+        let mut at = 0;
+        for found in self.finder.iter().flat_map(|finder| finder.find_iter(&*held)) {
+            if found.start() >= bound {
+                break;
+            }
+            clean.extend_from_slice(&held[at..found.start()]);
+            clean.extend_from_slice(self.pairs[found.pattern().as_usize()].1.as_bytes());
+            at = found.end();
         }
+        if at < bound {
+            clean.extend_from_slice(&held[at..bound]);
+            at = bound;
+        }
+        held.drain(..at);
     }
 }
 
@@ -99,10 +128,47 @@ impl std::fmt::Debug for Redactions {
     }
 }
 
+/// Hides secrets in bytes that come in pieces. It holds back as many bytes as
+/// could be the beginning of a secret.
+pub(super) struct Redactor {
+    redactions: Arc<Redactions>,
+    held: Vec<u8>,
+    /// One less than the longest secret.
+    reach: usize,
+}
+
+impl Redactor {
+    /// `None` when there is nothing to hide.
+    pub(super) fn new(redactions: Arc<Redactions>) -> Option<Self> {
+        let longest = redactions.pairs.iter().map(|(form, _)| form.len()).max()?;
+        Some(Self { redactions, held: Vec::new(), reach: longest - 1 })
+    }
+
+    /// Takes the next piece, gives what is certain by now.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.held.extend_from_slice(bytes);
+        let bound = self.held.len().saturating_sub(self.reach);
+        let mut clean = Vec::with_capacity(bytes.len());
+        self.redactions.emit(&mut self.held, bound, &mut clean);
+        clean
+    }
+
+    /// Gives the rest.
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        let (bound, mut clean) = (self.held.len(), Vec::new());
+        self.redactions.emit(&mut self.held, bound, &mut clean);
+        clean
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
+    #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
+
+    use proptest::prelude::*;
     use serde_json::json;
+
+    use super::*;
 
     fn secrets(pairs: &[(&str, &str)]) -> Redactions {
         let mut redactions = Redactions::new();
@@ -114,14 +180,15 @@ mod tests {
 
     #[test]
     fn hides_values_in_strings_keys_and_quoted_text() {
-        let redactions = secrets(&[("KEY", "hunter2"), ("Q", "pa\"ss")]);
+        let redactions = secrets(&[("KEY", "hunter2"), ("Q", "pa\"ss"), ("KEY", "hunter2")]);
         let mut value = json!({"hunter2": ["x hunter2 y hunter2", {"t": "{\"p\":\"pa\\\"ss\"}"}], "n": 7});
         redactions.value(&mut value);
         assert_eq!(
             value,
             json!({"«secret:KEY»": ["x «secret:KEY» y «secret:KEY»", {"t": "{\"p\":\"«secret:Q»\"}"}], "n": 7})
         );
-        assert_eq!(redactions.bytes(b"\xff hunter2").as_ref(), b"\xff hunter2");
+        let binary = [b"\xff ".as_slice(), "«secret:KEY»".as_bytes()].concat();
+        assert_eq!(redactions.bytes(b"\xff hunter2").as_ref(), binary);
         assert_eq!(format!("{redactions:?}"), r#"["«secret:KEY»", "«secret:Q»", "«secret:Q»"]"#);
     }
 
@@ -130,5 +197,21 @@ mod tests {
         let redactions = secrets(&[("A", "token"), ("B", "token-long")]);
         assert_eq!(redactions.text("a token-long token"), "a «secret:B» «secret:A»");
         assert!(!Redactions::new().add("S", "abc"));
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_do_not_matter(
+            words in prop::collection::vec(prop_oneof!["[abc]{1,6}", Just("abcabc".to_owned()), Just("cabb".to_owned())], 0..20),
+            cut in 1..9_usize,
+        ) {
+            let redactions = secrets(&[("A", "abcabc"), ("B", "cabb"), ("C", "abcabca")]);
+            let text = words.concat();
+            let whole = redactions.bytes(text.as_bytes()).into_owned();
+            let mut pieces = Redactor::new(Arc::new(redactions)).unwrap();
+            let mut clean: Vec<u8> = text.as_bytes().chunks(cut).flat_map(|piece| pieces.push(piece)).collect();
+            clean.extend(pieces.finish());
+            prop_assert_eq!(clean, whole);
+        }
     }
 }

@@ -3,27 +3,26 @@
 //! `state.get`, `state.set` and `diff.last` meet here. A change happens under
 //! the key's lock, and a reader sees either the old file or the new one.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::FlockOperation;
-use rustix::io::Errno;
 use serde_json::Value;
 
 use super::db::sync_dir;
 use super::error::StoreError;
 use super::fault;
+use super::file_lock::{FileLock, Sharing};
 use crate::json;
 
 /// How long to wait for another holder of a key. The holder computes one value,
 /// so this much means that it hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Between two looks at a lock that is held.
-const POLL: Duration = Duration::from_millis(2);
+/// Between two looks at a lock of the incumbent.
+const POLL: Duration = Duration::from_millis(5);
 
 /// Longest file name that Linux file systems take.
 const NAME_MAX: usize = 255;
@@ -103,7 +102,7 @@ impl UserState {
         work(&LockedState { path })
     }
 
-    fn lock(&self, name: &str, path: &Path) -> Result<File, StoreError> {
+    fn lock(&self, name: &str, path: &Path) -> Result<FileLock, StoreError> {
         let unusable = |source: io::Error| match StoreError::io("lock", path, source) {
             StoreError::Io { source, .. } => StoreError::Unusable { path: self.dir.clone(), source },
             other => other,
@@ -125,31 +124,23 @@ impl UserState {
             .open(locks.join(name))
             .map_err(unusable)?;
         let since = Instant::now();
-        let wait = |holder: String| {
-            if since.elapsed() >= self.patience {
-                return Err(StoreError::StateLocked {
-                    path: path.to_owned(),
-                    holder,
-                    seconds: self.patience.as_secs(),
-                });
-            }
-            std::thread::sleep(POLL);
-            Ok(())
+        let held = |holder: String| StoreError::StateLocked {
+            path: path.to_owned(),
+            holder,
+            seconds: self.patience.as_secs(),
         };
-        loop {
-            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => break,
-                Err(Errno::INTR) => {}
-                Err(Errno::WOULDBLOCK) => wait("another lobster process".to_owned())?,
-                Err(errno) => return Err(unusable(errno.into())),
-            }
-        }
+        let lock = FileLock::take(file, Sharing::Exclusive, self.patience)
+            .map_err(unusable)?
+            .ok_or_else(|| held("another lobster process".to_owned()))?;
         // A process of the incumbent holds a directory instead. One that is
         // alive is waited for; what a dead one left behind means nothing.
         while let Some(pid) = live_incumbent(path) {
-            wait(format!("process {pid}"))?;
+            if since.elapsed() >= self.patience {
+                return Err(held(format!("process {pid}")));
+            }
+            std::thread::sleep(POLL);
         }
-        Ok(file)
+        Ok(lock)
     }
 }
 

@@ -1,6 +1,13 @@
 //! Behaviour of the store as a whole.
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
+mod collection;
+mod damage;
+mod faults;
+mod model;
+mod processes;
+mod shared_syncs;
+
 use std::io::Write;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -87,6 +94,11 @@ fn blobs_small_and_large_come_back_and_are_checked() {
             let mut file = Vec::new();
             std::io::Read::read_to_end(&mut store.open_file(&blob.digest).unwrap(), &mut file).unwrap();
             assert_eq!(file, bytes);
+            let path = store.blob_file(&blob.digest).unwrap();
+            assert_eq!(
+                path.map(|path| std::fs::read(path).unwrap()),
+                (len > INLINE_MAX).then(|| bytes.clone())
+            );
             store.flush().unwrap();
         }
         if len > 0 {
@@ -238,7 +250,7 @@ fn a_gate_is_answered_once() {
     assert_eq!(store.gate_by_id(&typed).unwrap(), open);
     assert_eq!(
         store.gates(&GateFilter { status: Some(GateStatus::Open), ..Default::default() }).unwrap(),
-        [open.clone()]
+        std::slice::from_ref(&open)
     );
 
     let answered = store.answer_gate(open.key, GateAnswer::Approved, Some("ann")).unwrap();
@@ -350,4 +362,78 @@ fn secrets_never_reach_the_disk() {
         let bytes = std::fs::read(dir.path().join("store").join(file)).unwrap();
         assert!(!String::from_utf8_lossy(&bytes).contains("hunter"), "{file}");
     }
+}
+
+#[test]
+fn secrets_are_hidden_in_large_blobs_across_writes() {
+    let store = Store::in_memory().unwrap();
+    let mut redactions = Redactions::new();
+    assert!(redactions.add("KEY", "hunter2"));
+    store.redact(redactions);
+    let mut writer = store.blob_writer().limit(700_000);
+    for piece in "hunter2.".repeat(80_000).as_bytes().chunks(13) {
+        writer.write_all(piece).unwrap();
+    }
+    assert_eq!(writer.written(), 640_000);
+    let blob = writer.finish().unwrap();
+    assert_eq!(store.load(&blob.digest, u64::MAX).unwrap(), "«secret:KEY».".repeat(80_000).as_bytes());
+}
+
+#[test]
+fn one_at_a_time_executes_a_run() {
+    let store = Store::in_memory().unwrap();
+    let run = new_run(&store, "w");
+    assert!(!store.is_claimed(run));
+    let claim = store.claim_run(run).unwrap();
+    assert!(store.is_claimed(run));
+    assert!(matches!(store.claim_run(run), Err(StoreError::RunBusy(_))));
+    drop(claim);
+    assert!(!store.is_claimed(run));
+    let holders = AtomicI64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    if let Ok(claim) = store.claim_run(run) {
+                        assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0);
+                        holders.fetch_sub(1, Ordering::SeqCst);
+                        drop(claim);
+                    }
+                }
+            });
+        }
+    });
+    drop(store.claim_run(run).unwrap());
+    assert_eq!(std::fs::read_dir(store.dir().join("locks")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_run_moves_to_another_store_unchanged() {
+    let (here, there) = (Store::in_memory().unwrap(), Store::in_memory().unwrap());
+    let run = new_run(&here, "w");
+    let inner = here.put(b"inner").unwrap();
+    let outer = here.put(format!("[\"{}\"]", inner.digest).as_bytes()).unwrap();
+    let unnamed = here.put(b"unnamed").unwrap();
+    let mut outcome = StepOutcome::new(StepStatus::Ok);
+    outcome.output = Some(outer);
+    let ended = Event::StepEnded { path: "a".into(), attempt: 1, outcome: Box::new(outcome) };
+    let over =
+        Event::RunEnded { status: RunStatus::Ok, output: Some(outer), error: None, detail: json!(null) };
+    here.append(run, vec![ended, over], Durability::Lazy).unwrap();
+
+    let blobs = here.blobs_of_run(run).unwrap();
+    assert_eq!(blobs, [Blob { digest: Digest::of(b"plan"), len: 4 }, outer, inner]);
+    assert!(!blobs.contains(&unnamed));
+    let texts: Vec<_> = here.events(run).unwrap().into_iter().map(|r| r.text).collect();
+    let mut forged = texts.clone();
+    forged[1] = forged[1].replace("\"ok\"", "\"failed\"");
+    assert!(matches!(there.import_run(forged), Err(StoreError::BrokenChain { seq: 3, .. })));
+    assert!(matches!(there.import_run(texts[1..].to_vec()), Err(StoreError::BrokenChain { seq: 1, .. })));
+    assert!(matches!(there.import_run(Vec::new()), Err(StoreError::BrokenChain { seq: 1, .. })));
+    assert_eq!(there.runs(&RunFilter::default()).unwrap(), []);
+    assert_eq!(there.import_run(texts.clone()).unwrap(), run);
+    assert_eq!(there.run(run).unwrap(), here.run(run).unwrap());
+    there.verify_chain(run).unwrap();
+    assert_eq!(there.events(run).unwrap(), here.events(run).unwrap());
+    assert!(matches!(there.import_run(texts), Err(StoreError::RunExists(_))));
 }
