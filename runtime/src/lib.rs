@@ -7,6 +7,7 @@ pub mod cancel;
 pub mod digest;
 mod http;
 pub mod json;
+pub mod language;
 pub mod model;
 pub mod steps;
 pub mod store;

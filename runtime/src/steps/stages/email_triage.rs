@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::describe::{Arg, args_schema, examples};
+use super::describe::{Arg, examples, schema};
 use super::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
 use crate::json;
 
@@ -34,7 +34,7 @@ decides and drafts replies through llm.invoke, whose options and variables apply
         },
     ],
     args_schema: || {
-        args_schema(
+        schema(
             &[
                 Arg::number("limit", "Most mails").or("20"),
                 Arg::switch("llm", "Let a model decide"),

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::describe::{Arg, args_schema, examples};
+use super::describe::{Arg, examples, schema};
 use super::gog_search::{explain, gog};
 use super::tool;
 use super::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
@@ -28,7 +28,7 @@ sends is never retried; a resumed run goes on after the last draft that was sent
         Flag { name: "dryRun", value: None, help: "same as --dry-run" },
     ],
     args_schema: || {
-        args_schema(&[Arg::switch("dryRun", "Send nothing"), Arg::switch("dry-run", "Send nothing")], &[])
+        schema(&[Arg::switch("dryRun", "Send nothing"), Arg::switch("dry-run", "Send nothing")], &[])
     },
     examples: || examples(&[(r#"{"dry-run":true}"#, "Show what would be sent")]),
     side_effects: Some(&["sends_email"]),

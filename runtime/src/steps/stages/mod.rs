@@ -9,23 +9,44 @@
 //! of its arguments, its input and what the host answered**, and is simply run
 //! again to get back to where it was.
 
+mod approve;
 mod args;
+mod check;
+mod commands_list;
+mod compare;
+mod date;
+mod dedupe;
 mod describe;
 mod diff_last;
 mod effects;
 mod email_triage;
+mod exec;
+mod filters;
 mod gog_search;
 mod gog_send;
+mod group_by;
+mod head;
+mod held;
+mod json;
 mod kept;
+mod map;
 mod openclaw_agent;
 mod openclaw_invoke;
+mod path;
+mod pick;
 mod pr_monitor;
 #[cfg(test)]
 mod recording_host;
 mod registry;
+mod sort;
 mod state_get;
 mod state_set;
+mod table;
+mod template;
+#[cfg(test)]
+mod testing;
 mod tool;
+mod where_;
 mod workflows_list;
 mod workflows_run;
 
@@ -36,8 +57,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use args::{Flag, StageArgs};
-pub use registry::Registry;
+pub use args::{Flag, StageArgs, args_schema, option_schema, words_schema};
+pub use check::{Warning, check};
+pub use registry::{Registry, UnknownCommand, builtin};
 
 use crate::cancel::CancelToken;
 
@@ -91,7 +113,8 @@ pub struct StageSpec {
     pub examples: fn() -> Value,
     /// Names of its side effects as `commands.list` shows them, or `None` where the list shows `null`.
     pub side_effects: Option<&'static [&'static str]>,
-    /// What kind of work it is.
+    /// What kind of work it is. (`template` is pure, yet with `--file` it reads
+    /// the file through [`Host::effect`]: a call of the host counts, not the kind.)
     pub kind: StageKind,
     /// Checks the arguments and makes a stage ready for its first item. What
     /// can be known from the arguments alone is refused here, before any effect.
@@ -141,8 +164,9 @@ pub trait Host {
     /// stderr go to the store as they come.
     ///
     /// # Errors
-    /// A refused or failed start, a timeout, a cap that was hit. A non-zero
-    /// exit is not an error here: see [`NativeOutcome::exit`].
+    /// A refused or failed start, a timeout, a cap that was hit. A program that
+    /// does not exist has the code [`PROGRAM_NOT_FOUND`], so that a stage can say
+    /// what to install. A non-zero exit is not an error here: see [`NativeOutcome::exit`].
     fn native(&mut self, command: NativeCommand) -> Result<NativeOutcome, Stop>;
 
     /// Asks a person and returns the answer once it is there.
@@ -300,6 +324,9 @@ pub enum Question {
         defaults: Option<Value>,
         #[serde(skip_serializing_if = "Option::is_none")]
         subject: Option<Value>,
+        /// What was waiting in front of the question. A person without a
+        /// terminal sees it; a program does not.
+        items: Vec<Value>,
         /// Never ask on the terminal (`--emit`).
         emit: bool,
     },
