@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use std::task::Poll;
 use std::time::Duration;
 
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, redirect};
 use tokio::io::{Interest, unix::AsyncFd};
 use tokio::time::timeout;
@@ -109,6 +109,8 @@ pub(crate) struct Reply {
     pub(crate) reason: String,
     /// The body; bytes that are not UTF-8 are replaced.
     pub(crate) body: String,
+    /// How long the server asks to be left alone (`Retry-After` in seconds).
+    pub(crate) retry_after: Option<Duration>,
 }
 
 impl Reply {
@@ -312,6 +314,11 @@ async fn read(mut response: Response, origin: &str, limits: Limits) -> Result<Re
     }
     let status = response.status();
     let reason = status.canonical_reason().unwrap_or_default().to_owned();
+    let retry_after = response
+        .headers()
+        .get(RETRY_AFTER)
+        .and_then(|value| value.to_str().ok()?.trim().parse().ok())
+        .map(Duration::from_secs);
     let mut body = Vec::new();
     loop {
         match timeout(limits.idle, response.chunk()).await {
@@ -328,21 +335,21 @@ async fn read(mut response: Response, origin: &str, limits: Limits) -> Result<Re
     }
     let text = String::from_utf8_lossy(&body);
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    Ok(Reply { status: status.as_u16(), reason, body: text.to_owned() })
+    Ok(Reply { status: status.as_u16(), reason, body: text.to_owned(), retry_after })
 }
 
-/// The innermost causes of a failure, without the address.
+/// The causes of a failure, outermost first, without the address.
 fn cause(error: &reqwest::Error) -> String {
     let mut causes: Vec<String> = Vec::new();
     let mut source = std::error::Error::source(error);
     while let Some(error) = source {
         let text = error.to_string();
-        if causes.last() != Some(&text) {
+        // The client's own layer only says that it was the client.
+        if causes.last() != Some(&text) && !text.starts_with("client error (") {
             causes.push(text);
         }
         source = error.source();
     }
-    causes.dedup();
     if causes.is_empty() { "the request could not be made".to_owned() } else { causes.join(": ") }
 }
 
@@ -401,7 +408,10 @@ mod tests {
     fn sends_json_and_reads_the_answer() {
         let server = Server::start([Answer::new(201, "\u{feff}{\"ok\":true}")]);
         let reply = post_to(&server.url("/x?y=1")).unwrap();
-        assert_eq!(reply, Reply { status: 201, reason: "Created".into(), body: "{\"ok\":true}".into() });
+        assert_eq!(
+            reply,
+            Reply { status: 201, reason: "Created".into(), body: "{\"ok\":true}".into(), retry_after: None }
+        );
         let seen = server.requests();
         assert_eq!(seen.len(), 1);
         assert_eq!((seen[0].method.as_str(), seen[0].path.as_str()), ("POST", "/x?y=1"));

@@ -421,6 +421,17 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn an_address_is_one_word_with_a_name_and_a_host(from in ".{0,60}|[<>@a-z. ,]{0,30}") {
+            if let Some(to) = address(&from) {
+                proptest::prop_assert!(!to.contains(char::is_whitespace));
+                let (user, host) = to.split_once('@').unwrap();
+                proptest::prop_assert!(!user.is_empty() && !host.is_empty());
+            }
+        }
+    }
+
     #[test]
     fn drafts_answer_people_only() {
         let triage = Triage {

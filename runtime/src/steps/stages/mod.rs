@@ -186,11 +186,7 @@ pub trait Host {
 
     /// Runs `commit` once the whole pipeline has succeeded (`diff.last` keeps
     /// its snapshot only then). Recorded like an effect.
-    fn on_success(
-        &mut self,
-        action: EffectAction,
-        commit: Box<dyn FnOnce(&EffectHost<'_>) -> Result<Value, StageError> + Send>,
-    );
+    fn on_success(&mut self, action: EffectAction, commit: Commit);
 
     /// Says that something will now be done that must not be done twice (a
     /// mail is sent): from here on the step's `retry` does not try it again,
@@ -204,6 +200,9 @@ pub trait Host {
     /// As the command itself.
     fn call(&mut self, name: &str, args: StageArgs, items: Vec<Value>) -> Result<Vec<Value>, Stop>;
 }
+
+/// An effect that is put off, see [`Host::on_success`].
+pub type Commit = Box<dyn FnOnce(&EffectHost<'_>) -> Result<Value, StageError> + Send>;
 
 /// What an effect may use while it runs.
 pub struct EffectHost<'a> {

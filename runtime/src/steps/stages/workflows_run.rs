@@ -40,9 +40,11 @@ pub(super) struct Named {
     pub(super) description: &'static str,
     pub(super) args_schema: fn() -> Value,
     pub(super) examples: fn() -> Value,
-    /// Runs it and gives its one item.
-    run: fn(&Map<String, Value>, &mut dyn Host) -> Result<Value, Stop>,
+    run: Work,
 }
+
+/// Runs a workflow with its arguments and gives its one item.
+type Work = fn(&Map<String, Value>, &mut dyn Host) -> Result<Value, Stop>;
 
 /// All of them, in the order of `workflows.list`.
 pub(super) static NAMED: [Named; 2] = [
