@@ -170,8 +170,8 @@ pub(crate) enum HttpError {
     Broken { origin: String, cause: String },
     #[error("fetch failed: the answer of {origin} is larger than {limit} bytes (LOBSTER_HTTP_MAX_BYTES)")]
     TooLarge { origin: String, limit: u64 },
-    #[error("fetch failed: {origin} redirects to {target:?}, which is no http(s) address")]
-    BadRedirect { origin: String, target: String },
+    #[error("fetch failed: {origin} redirects to what is no http(s) address without user and password")]
+    BadRedirect { origin: String },
     #[error("fetch failed: more than {MAX_REDIRECTS} redirects, the last from {origin}")]
     TooManyRedirects { origin: String },
     #[error("fetch failed: {0}")]
@@ -300,10 +300,7 @@ fn redirect_target(response: &Response, url: &Url, origin: &str) -> Result<Optio
         Ok(target) if is_http(&target) && target.username().is_empty() && target.password().is_none() => {
             Ok(Some(target))
         }
-        _ => Err(HttpError::BadRedirect {
-            origin: origin.to_owned(),
-            target: location.chars().take(80).collect(),
-        }),
+        _ => Err(HttpError::BadRedirect { origin: origin.to_owned() }),
     }
 }
 
@@ -477,6 +474,32 @@ mod tests {
             assert!(late < Duration::from_millis(100), "{late:?}");
             assert!(matches!(post(&request, LIMITS, &token), Err(HttpError::Cancelled(_))));
         }
+    }
+
+    #[test]
+    fn cancelling_ends_a_call_that_still_connects() {
+        use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &std::net::SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        listen(&socket, 0).unwrap();
+        let address = std::net::SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();
+        // Nobody accepts: once the queue is full, further connections hang.
+        let queue: Vec<_> = std::iter::from_fn(|| {
+            std::net::TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok()
+        })
+        .take(16)
+        .collect();
+        assert!(queue.len() < 16, "the queue never fills");
+        let token = CancelToken::new();
+        let canceller = token.clone();
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            canceller.cancel(CancelReason::Signal("SIGTERM".into()));
+            Instant::now()
+        });
+        let error = post(&request(&format!("http://{address}/")), LIMITS, &token).unwrap_err();
+        assert_eq!(error.to_string(), "Received SIGTERM");
+        assert!(thread.join().unwrap().elapsed() < Duration::from_millis(100));
     }
 
     #[test]
