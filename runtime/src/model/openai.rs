@@ -81,15 +81,11 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
     copy(answer, "id", "runId", &mut result);
     copy(answer, "model", "model", &mut result);
     if let Some(usage) = answer.get("usage").filter(|usage| usage.is_object()) {
-        let count = |name: &str| usage.get(name).cloned().unwrap_or_else(|| json!(0));
-        result.insert(
-            "usage".into(),
-            json!({
-                "inputTokens": count("prompt_tokens"),
-                "outputTokens": count("completion_tokens"),
-                "totalTokens": count("total_tokens"),
-            }),
-        );
+        let count = |name: &str| usage.get(name).and_then(Value::as_u64);
+        let (input, output) = (count("prompt_tokens").unwrap_or(0), count("completion_tokens").unwrap_or(0));
+        let total = count("total_tokens").unwrap_or_else(|| input.saturating_add(output));
+        let usage = json!({"inputTokens": input, "outputTokens": output, "totalTokens": total});
+        result.insert("usage".into(), usage);
     }
     if choice.get("finish_reason").and_then(Value::as_str) == Some("length") {
         result.insert("warnings".into(), json!(["the answer was cut at the limit of output tokens"]));
@@ -178,7 +174,7 @@ mod tests {
         let answer = json!({
             "id": "c1", "model": "m-1",
             "choices": [{"message": {"content": " {\"n\":1} "}, "finish_reason": "length"}],
-            "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7},
+            "usage": {"prompt_tokens": 3, "completion_tokens": 4},
         });
         assert_eq!(
             Value::Object(result(&answer, &request(Some(json!({})))).unwrap()),
