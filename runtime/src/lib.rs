@@ -9,5 +9,6 @@ mod http;
 pub mod json;
 pub mod language;
 pub mod model;
+pub mod schema;
 pub mod steps;
 pub mod store;

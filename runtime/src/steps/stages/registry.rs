@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::StageSpec;
 use super::{
-    approve, commands_list, dedupe, effects, exec, group_by, head, json, map, pick, sort, table, template,
+    approve, ask, commands_list, dedupe, effects, exec, group_by, head, json, map, pick, sort, table, template,
     where_,
 };
 
@@ -19,6 +19,7 @@ pub struct Registry {
 pub fn builtin() -> Registry {
     let data = [
         &approve::SPEC,
+        &ask::SPEC,
         &commands_list::SPEC,
         &dedupe::SPEC,
         &exec::SPEC,
