@@ -30,6 +30,7 @@ mod head;
 mod held;
 mod json;
 mod kept;
+mod llm;
 mod map;
 mod openclaw_agent;
 mod openclaw_invoke;
