@@ -1,3 +1,5 @@
-//! Source text to plain data. Nothing here reads files, runs anything or asks anyone.
+//! Source text to [`Plan`](plan::Plan). Pure: nothing here reads a clock, an
+//! environment or a file; sources come in as text, and sub-workflows through a
+//! loader that the caller gives.
 
 pub mod pipeline;
