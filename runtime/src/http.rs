@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use std::task::Poll;
 use std::time::Duration;
 
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, redirect};
 use tokio::io::{Interest, unix::AsyncFd};
 use tokio::time::timeout;
@@ -109,6 +109,8 @@ pub(crate) struct Reply {
     pub(crate) reason: String,
     /// The body; bytes that are not UTF-8 are replaced.
     pub(crate) body: String,
+    /// How long the server asks to be left alone (`Retry-After` in seconds).
+    pub(crate) retry_after: Option<Duration>,
 }
 
 impl Reply {
@@ -168,8 +170,8 @@ pub(crate) enum HttpError {
     Broken { origin: String, cause: String },
     #[error("fetch failed: the answer of {origin} is larger than {limit} bytes (LOBSTER_HTTP_MAX_BYTES)")]
     TooLarge { origin: String, limit: u64 },
-    #[error("fetch failed: {origin} redirects to {target:?}, which is no http(s) address")]
-    BadRedirect { origin: String, target: String },
+    #[error("fetch failed: {origin} redirects to what is no http(s) address without user and password")]
+    BadRedirect { origin: String },
     #[error("fetch failed: more than {MAX_REDIRECTS} redirects, the last from {origin}")]
     TooManyRedirects { origin: String },
     #[error("fetch failed: {0}")]
@@ -298,10 +300,7 @@ fn redirect_target(response: &Response, url: &Url, origin: &str) -> Result<Optio
         Ok(target) if is_http(&target) && target.username().is_empty() && target.password().is_none() => {
             Ok(Some(target))
         }
-        _ => Err(HttpError::BadRedirect {
-            origin: origin.to_owned(),
-            target: location.chars().take(80).collect(),
-        }),
+        _ => Err(HttpError::BadRedirect { origin: origin.to_owned() }),
     }
 }
 
@@ -312,6 +311,11 @@ async fn read(mut response: Response, origin: &str, limits: Limits) -> Result<Re
     }
     let status = response.status();
     let reason = status.canonical_reason().unwrap_or_default().to_owned();
+    let retry_after = response
+        .headers()
+        .get(RETRY_AFTER)
+        .and_then(|value| value.to_str().ok()?.trim().parse().ok())
+        .map(Duration::from_secs);
     let mut body = Vec::new();
     loop {
         match timeout(limits.idle, response.chunk()).await {
@@ -328,21 +332,21 @@ async fn read(mut response: Response, origin: &str, limits: Limits) -> Result<Re
     }
     let text = String::from_utf8_lossy(&body);
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    Ok(Reply { status: status.as_u16(), reason, body: text.to_owned() })
+    Ok(Reply { status: status.as_u16(), reason, body: text.to_owned(), retry_after })
 }
 
-/// The innermost causes of a failure, without the address.
+/// The causes of a failure, outermost first, without the address.
 fn cause(error: &reqwest::Error) -> String {
     let mut causes: Vec<String> = Vec::new();
     let mut source = std::error::Error::source(error);
     while let Some(error) = source {
         let text = error.to_string();
-        if causes.last() != Some(&text) {
+        // The client's own layer only says that it was the client.
+        if causes.last() != Some(&text) && !text.starts_with("client error (") {
             causes.push(text);
         }
         source = error.source();
     }
-    causes.dedup();
     if causes.is_empty() { "the request could not be made".to_owned() } else { causes.join(": ") }
 }
 
@@ -401,7 +405,10 @@ mod tests {
     fn sends_json_and_reads_the_answer() {
         let server = Server::start([Answer::new(201, "\u{feff}{\"ok\":true}")]);
         let reply = post_to(&server.url("/x?y=1")).unwrap();
-        assert_eq!(reply, Reply { status: 201, reason: "Created".into(), body: "{\"ok\":true}".into() });
+        assert_eq!(
+            reply,
+            Reply { status: 201, reason: "Created".into(), body: "{\"ok\":true}".into(), retry_after: None }
+        );
         let seen = server.requests();
         assert_eq!(seen.len(), 1);
         assert_eq!((seen[0].method.as_str(), seen[0].path.as_str()), ("POST", "/x?y=1"));
@@ -467,6 +474,32 @@ mod tests {
             assert!(late < Duration::from_millis(100), "{late:?}");
             assert!(matches!(post(&request, LIMITS, &token), Err(HttpError::Cancelled(_))));
         }
+    }
+
+    #[test]
+    fn cancelling_ends_a_call_that_still_connects() {
+        use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &std::net::SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        listen(&socket, 0).unwrap();
+        let address = std::net::SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();
+        // Nobody accepts: once the queue is full, further connections hang.
+        let queue: Vec<_> = std::iter::from_fn(|| {
+            std::net::TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok()
+        })
+        .take(16)
+        .collect();
+        assert!(queue.len() < 16, "the queue never fills");
+        let token = CancelToken::new();
+        let canceller = token.clone();
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            canceller.cancel(CancelReason::Signal("SIGTERM".into()));
+            Instant::now()
+        });
+        let error = post(&request(&format!("http://{address}/")), LIMITS, &token).unwrap_err();
+        assert_eq!(error.to_string(), "Received SIGTERM");
+        assert!(thread.join().unwrap().elapsed() < Duration::from_millis(100));
     }
 
     #[test]

@@ -435,6 +435,18 @@ mod tests {
     }
 
     #[test]
+    fn checks_do_not_grow_with_the_record() {
+        let mut t = tracker(1e9, LimitAction::Stop);
+        let since = std::time::Instant::now();
+        for step in 0..20_000 {
+            t.step_done("s", Some(&json!({"model": "gpt-4o", "usage": {"inputTokens": step}})));
+            assert_eq!(t.check(), Verdict::Within);
+        }
+        // Summing up at each check took the incumbent 9 s for 32 000 records; this bound is loose even so.
+        assert!(since.elapsed().as_secs() < 5, "{:?}", since.elapsed());
+    }
+
+    #[test]
     fn amounts_print_as_in_ecmascript() {
         for (number, digits, text) in [
             (0.125, 2, "0.13"),

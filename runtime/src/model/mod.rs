@@ -1,7 +1,14 @@
 //! Calls of language models: who is asked and how, what is remembered, what it costs.
 
+mod anthropic;
+pub(crate) mod cache;
+pub(crate) mod channel;
 pub mod cost;
+pub(crate) mod envelope;
+mod openai;
+pub(crate) mod pool;
 pub mod pricing;
+pub(crate) mod request;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -10,13 +17,15 @@ use serde_json::{Map, Value};
 pub const CALL: &str = "llm";
 /// The kind of the effect that looks for an earlier answer.
 pub const LOOKUP: &str = "llm.lookup";
+/// The kind of the effect that keeps an answer for later runs.
+pub const KEEP: &str = "llm.keep";
 
 /// One call that a provider answered, as its effect's answer records it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Spend {
     /// A name of its own for each call.
     pub(crate) call: String,
-    /// The model as the provider named it.
+    /// The model that is billed.
     pub(crate) model: Option<String>,
     /// Token counts as the provider gave them.
     pub(crate) usage: Map<String, Value>,

@@ -1,6 +1,8 @@
 //! What `commands.list` says of a command's arguments.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+
+use super::{args_schema, option_schema, words_schema};
 
 /// One argument as `commands.list` shows it.
 pub(super) struct Arg {
@@ -30,29 +32,13 @@ impl Arg {
     }
 }
 
-/// The JSON Schema of a command's arguments, ending with the positionals.
-pub(super) fn args_schema(args: &[Arg], required: &[&str]) -> Value {
-    let mut properties: Map<String, Value> = args
-        .iter()
-        .map(|arg| {
-            let mut property = json!({"type": arg.kind, "description": arg.about});
-            if let Some(default) = arg.default.and_then(|text| crate::json::parse(text).ok()) {
-                property["default"] = default;
-            }
-            (arg.name.to_owned(), property)
-        })
-        .collect();
-    properties.insert("_".to_owned(), json!({"type": "array", "items": {"type": "string"}}));
-    json!({"type": "object", "properties": properties, "required": required})
-}
-
-/// The schema of a command whose only arguments are positionals.
-pub(super) fn positional_schema(about: &str) -> Value {
-    json!({
-        "type": "object",
-        "properties": {"_": {"type": "array", "items": {"type": "string"}, "description": about}},
-        "required": ["_"],
-    })
+/// The schema of a command's arguments, ending with the words of no option.
+pub(super) fn schema(args: &[Arg], required: &[&str]) -> Value {
+    let default = |arg: &Arg| arg.default.and_then(|text| crate::json::parse(text).ok()).unwrap_or_default();
+    let mut properties: Vec<(&str, Value)> =
+        args.iter().map(|arg| (arg.name, option_schema(arg.kind, arg.about, default(arg)))).collect();
+    properties.push(("_", words_schema(None)));
+    args_schema(&properties, required)
 }
 
 /// Examples as `commands.list` shows them, from pairs of JSON text and description.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::describe::{Arg, args_schema, examples};
+use super::describe::{Arg, examples, schema};
 use super::kept;
 use super::state_set::as_value;
 use super::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
@@ -25,7 +25,7 @@ lost with a stage that fails after it.
         value: Some("KEY"),
         help: "where the snapshot is kept (or the first word)",
     }],
-    args_schema: || args_schema(&[Arg::text("key", "State key of the snapshot")], &["key"]),
+    args_schema: || schema(&[Arg::text("key", "State key of the snapshot")], &["key"]),
     examples: || examples(&[(r#"{"key":"inbox"}"#, "Whether the inbox has changed")]),
     side_effects: Some(&["writes_state"]),
     kind: StageKind::Effect,

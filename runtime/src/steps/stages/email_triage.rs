@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::describe::{Arg, args_schema, examples};
+use super::describe::{Arg, examples, schema};
 use super::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
 use crate::json;
 
@@ -34,7 +34,7 @@ decides and drafts replies through llm.invoke, whose options and variables apply
         },
     ],
     args_schema: || {
-        args_schema(
+        schema(
             &[
                 Arg::number("limit", "Most mails").or("20"),
                 Arg::switch("llm", "Let a model decide"),
@@ -418,6 +418,17 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(address(from).as_deref(), to, "{from}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn an_address_is_one_word_with_a_name_and_a_host(from in ".{0,60}|[<>@a-z. ,]{0,30}") {
+            if let Some(to) = address(&from) {
+                proptest::prop_assert!(!to.contains(char::is_whitespace));
+                let (user, host) = to.split_once('@').unwrap();
+                proptest::prop_assert!(!user.is_empty() && !host.is_empty());
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::describe::{Arg, args_schema, examples};
+use super::describe::{Arg, examples, schema};
 use super::tool;
 use super::{
     Flag, Flow, Host, PROGRAM_NOT_FOUND, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop,
@@ -25,7 +25,7 @@ the threads that it finds.
         Flag { name: "limit", value: Some("N"), help: "same as --max" },
     ],
     args_schema: || {
-        args_schema(
+        schema(
             &[
                 Arg::text("query", "Gmail search").or("\"newer_than:1d\""),
                 Arg::number("max", "Most results").or("20"),

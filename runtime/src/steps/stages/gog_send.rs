@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::describe::{Arg, args_schema, examples};
+use super::describe::{Arg, examples, schema};
 use super::gog_search::{explain, gog};
 use super::tool;
 use super::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
@@ -28,7 +28,7 @@ sends is never retried; a resumed run goes on after the last draft that was sent
         Flag { name: "dryRun", value: None, help: "same as --dry-run" },
     ],
     args_schema: || {
-        args_schema(&[Arg::switch("dryRun", "Send nothing"), Arg::switch("dry-run", "Send nothing")], &[])
+        schema(&[Arg::switch("dryRun", "Send nothing"), Arg::switch("dry-run", "Send nothing")], &[])
     },
     examples: || examples(&[(r#"{"dry-run":true}"#, "Show what would be sent")]),
     side_effects: Some(&["sends_email"]),
@@ -71,6 +71,15 @@ impl Stage for Send {
         }
         if draft.to.starts_with('-') {
             return Err(refuse("gog.gmail.send draft has an option in the place of an address in to").into());
+        }
+        for (name, text) in [("to", &draft.to), ("subject", &draft.subject)] {
+            // A line break here could become a header of its own, `Bcc` for one.
+            if text.chars().any(char::is_control) {
+                return Err(refuse(&format!(
+                    "gog.gmail.send draft has a line break or control character in {name}"
+                ))
+                .into());
+            }
         }
         self.drafts.push(draft);
         Ok(Flow::More)
@@ -216,6 +225,8 @@ mod tests {
             (json!({"to": " "}), "draft missing to"),
             (json!({"subject": "x"}), "draft missing to"),
             (json!({"to": "--help"}), "option in the place of an address"),
+            (json!({"to": "a@b.test\nBcc: eve@b.test"}), "control character in to"),
+            (json!({"to": "a@b.test", "subject": "x\r\nBcc: eve@b.test"}), "control character in subject"),
         ] {
             let mut host = RecordingHost::new();
             let mut items = drafts();

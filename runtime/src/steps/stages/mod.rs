@@ -30,6 +30,7 @@ mod head;
 mod held;
 mod json;
 mod kept;
+mod llm;
 mod map;
 mod openclaw_agent;
 mod openclaw_invoke;
@@ -203,7 +204,7 @@ pub trait Host {
     fn call(&mut self, name: &str, args: StageArgs, items: Vec<Value>) -> Result<Vec<Value>, Stop>;
 }
 
-/// Work that waits until the whole pipeline has succeeded.
+/// An effect that is put off, see [`Host::on_success`].
 pub type Commit = Box<dyn FnOnce(&EffectHost<'_>) -> Result<Value, StageError> + Send>;
 
 /// What an effect may use while it runs.
@@ -352,9 +353,6 @@ pub enum Stop {
     Paused,
     /// The work was cancelled; the token has the reason.
     Cancelled,
-    /// An effect had started in an earlier process and nobody knows whether it
-    /// ended; a person has to decide. Never absorbed by `on_error`.
-    Interrupted,
 }
 
 impl From<StageError> for Stop {

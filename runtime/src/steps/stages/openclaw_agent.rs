@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::describe::{Arg, args_schema, examples};
+use super::describe::{Arg, examples, schema};
 use super::tool;
 use super::{
     Flag, Flow, Host, OUTPUT_LIMIT, PROGRAM_NOT_FOUND, Sink, Stage, StageArgs, StageError, StageKind,
@@ -36,7 +36,7 @@ the object that it prints. Input items follow the prompt, one JSON per line.
         Flag { name: "local", value: None, help: "run the agent in this place, not in the gateway" },
     ],
     args_schema: || {
-        args_schema(
+        schema(
             &[
                 Arg::text("agent", "Agent id"),
                 Arg::text("prompt", "What to say"),

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::describe::{Arg, args_schema, examples};
+use super::describe::{Arg, examples, schema};
 use super::{
     CANCELLED, EffectAction, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop,
 };
@@ -46,7 +46,7 @@ LOBSTER_HTTP_TIMEOUT_MS and LOBSTER_HTTP_MAX_BYTES bound the call.
         Flag { name: "itemKey", value: Some("KEY"), help: "same as --item-key" },
     ],
     args_schema: || {
-        args_schema(
+        schema(
             &[
                 Arg::text("url", "Gateway address"),
                 Arg::text("token", "Bearer token"),

@@ -9,12 +9,11 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{
-    Answer, EffectAction, EffectHost, Flow, Host, Mode, NativeCommand, NativeOutcome, Payload, Program,
-    Question, Registry, Sink, StageArgs, StageError, StageSpec, Stop,
+    Answer, Commit, EffectAction, EffectHost, Flow, Host, Mode, NativeCommand, NativeOutcome, Payload,
+    Program, Question, Registry, Sink, StageArgs, StageError, StageSpec, Stop,
 };
 use crate::cancel::CancelToken;
 
-type Commit = Box<dyn FnOnce(&EffectHost<'_>) -> Result<Value, StageError> + Send>;
 type Natives = Box<dyn FnMut(&[String]) -> Result<(i32, String, String), StageError>>;
 
 pub(super) struct RecordingHost {

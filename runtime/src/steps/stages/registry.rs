@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::StageSpec;
 use super::{
-    approve, ask, commands_list, dedupe, effects, exec, group_by, head, json, map, pick, sort, table, template, where_,
+    approve, ask, commands_list, dedupe, effects, exec, group_by, head, json, map, pick, sort, table,
+    template, where_,
 };
 
 /// The commands that pipelines may use. An embedding program can add its own.
@@ -16,7 +17,7 @@ pub struct Registry {
 /// All commands of lobster itself.
 #[must_use]
 pub fn builtin() -> Registry {
-    Registry::new([
+    let data = [
         &approve::SPEC,
         &ask::SPEC,
         &commands_list::SPEC,
@@ -31,7 +32,8 @@ pub fn builtin() -> Registry {
         &table::SPEC,
         &template::SPEC,
         &where_::SPEC,
-    ].into_iter().chain(effects::EFFECTS))
+    ];
+    Registry::new(data.into_iter().chain(effects::EFFECTS))
 }
 
 /// A name that no command has.

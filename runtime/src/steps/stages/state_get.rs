@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::describe::{examples, positional_schema};
+use super::describe::examples;
 use super::kept;
-use super::{Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
+use super::{
+    Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop, args_schema, words_schema,
+};
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "state.get",
@@ -17,7 +19,7 @@ Gives the value that state.set or diff.last kept under KEY as one item, null if 
 none. Reads no input.
 ",
     flags: &[],
-    args_schema: || positional_schema("The key"),
+    args_schema: || args_schema(&[("_", words_schema(Some("The key")))], &["_"]),
     examples: || examples(&[(r#"{"_":["counter"]}"#, "The value of counter")]),
     side_effects: Some(&["reads_state"]),
     kind: StageKind::Effect,

@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::describe::{examples, positional_schema};
+use super::describe::examples;
 use super::kept;
-use super::{Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
+use super::{
+    Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop, args_schema, words_schema,
+};
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "state.set",
@@ -17,7 +19,7 @@ Keeps the input under KEY and gives what was kept: the item itself if there is o
 otherwise the array of items.
 ",
     flags: &[],
-    args_schema: || positional_schema("The key"),
+    args_schema: || args_schema(&[("_", words_schema(Some("The key")))], &["_"]),
     examples: || examples(&[(r#"{"_":["counter"]}"#, "Keep the input as counter")]),
     side_effects: Some(&["writes_state"]),
     kind: StageKind::Effect,

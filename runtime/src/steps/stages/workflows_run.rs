@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::describe::{Arg, args_schema, examples};
+use super::describe::{Arg, examples, schema};
 use super::pr_monitor;
 use super::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
 use crate::json;
@@ -21,7 +21,7 @@ Usage:
         Flag { name: "args-json", value: Some("JSON"), help: "its arguments, an object" },
     ],
     args_schema: || {
-        args_schema(&[Arg::text("name", "Workflow"), Arg::text("args-json", "Arguments as JSON")], &["name"])
+        schema(&[Arg::text("name", "Workflow"), Arg::text("args-json", "Arguments as JSON")], &["name"])
     },
     examples: || {
         examples(&[(
@@ -40,9 +40,11 @@ pub(super) struct Named {
     pub(super) description: &'static str,
     pub(super) args_schema: fn() -> Value,
     pub(super) examples: fn() -> Value,
-    /// Runs it and gives its one item.
-    run: fn(&Map<String, Value>, &mut dyn Host) -> Result<Value, Stop>,
+    run: Work,
 }
+
+/// Runs a workflow with its arguments and gives its one item.
+type Work = fn(&Map<String, Value>, &mut dyn Host) -> Result<Value, Stop>;
 
 /// All of them, in the order of `workflows.list`.
 pub(super) static NAMED: [Named; 2] = [
@@ -50,7 +52,7 @@ pub(super) static NAMED: [Named; 2] = [
         name: "github.pr.monitor",
         description: "Fetch PR state via gh, diff against last run, emit only on change.",
         args_schema: || {
-            schema(&[
+            object_of(&[
                 ("repo", "string", "owner/name"),
                 ("pr", "number", "Number of the pull request"),
                 ("key", "string", "State key of the last snapshot"),
@@ -65,7 +67,7 @@ pub(super) static NAMED: [Named; 2] = [
         name: "github.pr.monitor.notify",
         description: "Monitor a PR and emit a single human-friendly message when it changes.",
         args_schema: || {
-            schema(&[
+            object_of(&[
                 ("repo", "string", "owner/name"),
                 ("pr", "number", "Number of the pull request"),
                 ("key", "string", "State key of the last snapshot"),
@@ -76,7 +78,7 @@ pub(super) static NAMED: [Named; 2] = [
     },
 ];
 
-fn schema(properties: &[(&str, &str, &str)]) -> Value {
+fn object_of(properties: &[(&str, &str, &str)]) -> Value {
     let properties: Map<String, Value> = properties
         .iter()
         .map(|(name, kind, about)| ((*name).to_owned(), json!({"type": kind, "description": about})))
