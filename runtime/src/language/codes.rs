@@ -132,6 +132,9 @@ codes! {
      changes the command. Hand it over with `stdin: $id.json`, or through `env:`.";
     INPUT_OUTSIDE = "W0809", "A field has no effect on this kind of step",
     "The field belongs to another kind of step and is ignored here.";
+    STAGE_OPTION = "W0810", "An option or word of a pipeline command has no effect",
+    "The command does not know the option, or takes no words besides its options, and ignores it. `lobster help \
+     <command>` lists what it takes.";
 }
 
 #[cfg(test)]

@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use super::super::codes;
 use super::super::diagnostic::{Diagnostic, Severity};
+use super::super::pipeline;
 use super::super::plan::{Span, Step, Work, Workflow};
 use super::super::source::{Data, Entry, Node, Source};
 use super::super::template::{self, Reference};
 use super::step::bracket_index;
 use super::{Loader, Loading, Lowering, nearest};
+use crate::steps::stages::{self, Registry};
 
 /// What `lobster check` says about a file.
 #[derive(Debug)]
@@ -31,8 +33,8 @@ impl Report {
 
 /// Checks a workflow file and its sub-workflows for errors and likely mistakes.
 #[must_use]
-pub fn check(source: &Arc<Source>, loader: Loader<'_>) -> Report {
-    let mut loading = Loading::new(loader, true);
+pub fn check(source: &Arc<Source>, loader: Loader<'_>, commands: &Registry) -> Report {
+    let mut loading = Loading::new(loader, Some(commands));
     let loaded = loading.file(source);
     let mut diagnostics = std::mem::take(&mut loading.warnings);
     let workflow = match loaded {
@@ -103,7 +105,10 @@ fn collect_step(step: &Node, ids: &mut HashSet<String>) {
 }
 
 impl Lowering<'_> {
-    pub(super) fn lint_step(&mut self, node: &Node, step: &Step) {
+    pub(super) fn lint_step(&mut self, node: &Node, step: &Step, commands: &Registry, fatal: bool) {
+        if let (Work::Pipeline(text), Some(written)) = (&step.work, node.get("pipeline")) {
+            self.lint_pipeline(written, text, commands, &step.id, fatal);
+        }
         if let Work::Shell(text) = &step.work {
             let key = if node.get("run").and_then(Node::as_text) == Some(text) { "run" } else { "command" };
             if let Some(entry) = node.entry(key) {
@@ -124,6 +129,32 @@ impl Lowering<'_> {
         if let Some((condition, text)) = condition.and_then(|node| Some((node, node.as_text()?))) {
             for (range, reference) in template::references_in(text) {
                 self.lint_record_field(condition, range, &reference);
+            }
+        }
+    }
+
+    fn lint_pipeline(&mut self, node: &Node, text: &str, commands: &Registry, id: &str, fatal: bool) {
+        // Text that cannot be read has been told about, or may become readable.
+        let Ok(parsed) = pipeline::parse(text) else { return };
+        for stage in parsed.stages.iter().filter(|stage| !stage.name.contains('$')) {
+            let span = node.part(self.source, stage.span.start..stage.span.start + stage.name.len());
+            match commands.resolve(&stage.name) {
+                Err(unknown) => {
+                    let message =
+                        format!("Workflow step {id} pipeline references unknown command: {}", stage.name);
+                    let help = unknown.nearest.map(|name| format!("did you mean `{name}`?"));
+                    let said = self.said(codes::UNKNOWN_COMMAND, span, message, fatal);
+                    said.help = help
+                        .or_else(|| Some("to run a program, use `run:`, or the command `exec`".to_owned()));
+                }
+                Ok(spec) => {
+                    for warning in stages::check(spec, &stage.args) {
+                        let mut said =
+                            Diagnostic::warning(self.source, codes::STAGE_OPTION, span, warning.message);
+                        said.help = warning.help;
+                        self.warnings.push(said);
+                    }
+                }
             }
         }
     }
@@ -334,7 +365,7 @@ mod tests {
 
     fn lint(text: &str) -> Vec<(&'static str, String, Option<String>)> {
         let source = Arc::new(Source::new("t.lobster", "/t.lobster", text.as_bytes()));
-        let report = check(&source, &|_| Err(io::ErrorKind::NotFound.into()));
+        let report = check(&source, &|_| Err(io::ErrorKind::NotFound.into()), &stages::builtin());
         assert!(!report.has_errors(), "{:?}", report.diagnostics);
         let marked = |d: &Diagnostic| d.source().text[d.span.start..d.span.end].to_owned();
         report
@@ -387,6 +418,15 @@ mod tests {
              \x20 - {id: p, pipeline: 'where x==1 | json', stdin: $l.json}\n",
         );
         assert_eq!(found, []);
+    }
+
+    #[test]
+    fn pipelines_are_looked_into() {
+        let found = lint(
+            "steps:\n  - {id: a, run: x}\n  - id: b\n    on_error: continue\n    pipeline: exec echo | jsn | head --nn 3 | $a.stdout\n  - {id: c, on_error: continue, pipeline: \"exec 'oops\"}\n",
+        );
+        let found: Vec<_> = found.iter().map(|(code, marked, _)| (*code, marked.as_str())).collect();
+        assert_eq!(found, [("E0601", "jsn"), ("W0810", "head"), ("E0602", "'")]);
     }
 
     #[test]
