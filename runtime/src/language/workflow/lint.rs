@@ -57,6 +57,7 @@ const STAGES: &[&str] = &[
     "pick",
     "dedupe",
     "groupBy",
+    "json",
     "llm.invoke",
     "llm_task.invoke",
     "openclaw.invoke",
@@ -248,18 +249,21 @@ impl Lowering<'_> {
             self.warnings.push(warning);
         }
         for (range, name) in template::args_in(text) {
-            if self.arguments.contains(name) && quoting.get(range.start) == Some(&Quote::None) {
-                let span = node.part(self.source, range);
-                let variable = format!("\"$LOBSTER_ARG_{}\"", variable_name(name));
-                let message = format!("the value of argument `{name}` becomes part of the shell command");
-                self.push(
-                    codes::UNQUOTED_ARGUMENT,
-                    span,
-                    message,
-                    format!("write `{variable}`"),
-                    Some(variable),
-                );
+            if !self.arguments.contains(name) {
+                continue;
             }
+            let variable = format!("$LOBSTER_ARG_{}", variable_name(name));
+            let (help, fix) = match quoting.get(range.start) {
+                Some(Quote::Double) => (format!("write `{variable}`"), Some(variable)),
+                Some(Quote::Single) => (
+                    format!("use double quotes and write `{variable}`, or hand the value over with `stdin:`"),
+                    None,
+                ),
+                _ => (format!("write `\"{variable}\"`"), Some(format!("\"{variable}\""))),
+            };
+            let span = node.part(self.source, range);
+            let message = format!("the value of argument `{name}` becomes part of the shell command");
+            self.push(codes::PASTED_ARGUMENT, span, message, help, fix);
         }
         for (range, reference) in template::references_in(text) {
             let harmless = matches!(reference.path[0].as_str(), "approved" | "skipped" | "id" | "error");
@@ -269,7 +273,7 @@ impl Lowering<'_> {
                 let help = format!(
                     "hand it over with `env: {{NAME: ${reference}}}` and use \"$NAME\", or with `stdin:`"
                 );
-                self.push(codes::QUOTED_REFERENCE, span, message, help, None);
+                self.push(codes::PASTED_REFERENCE, span, message, help, None);
             }
         }
     }
@@ -392,6 +396,7 @@ mod tests {
             ("W0701", "timeoutMs", Some("timeout_ms")),
             ("W0701", "on_success", None),
             ("W0803", "${who}", Some("\"$LOBSTER_ARG_WHO\"")),
+            ("W0803", "${who}", Some("$LOBSTER_ARG_WHO")),
             ("W0808", "$a.json.x", None),
             ("W0804", "${a.json.y}", Some("$a.json.y")),
             ("W0805", "$c.json", None),
