@@ -8,4 +8,5 @@ pub mod digest;
 pub mod graph;
 pub mod json;
 pub mod language;
+pub mod schema;
 pub mod steps;

@@ -187,6 +187,10 @@ fn step_messages_of_the_incumbent_are_kept() {
             "- {id: a, input: {prompt: p, responseSchema: 1}}",
             "Workflow step a input.responseSchema must be an object",
         ),
+        (
+            "- {id: a, input: {prompt: p, responseSchema: {type: strng}}}",
+            "Workflow step a input.responseSchema is invalid: schema is invalid: data/type must be equal to one of the allowed values",
+        ),
         ("- {id: a, approval: {initiated_by: 5}}", "Workflow step a approval.initiated_by must be a string"),
         (
             "- {id: a, approval: {requireDifferentApprover: 1}}",

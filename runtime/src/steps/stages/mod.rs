@@ -11,6 +11,7 @@
 
 mod approve;
 mod args;
+mod ask;
 mod check;
 mod commands_list;
 mod compare;
@@ -41,6 +42,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use args::{Flag, StageArgs, args_schema, option_schema, words_schema};
+pub use ask::read_answer;
 pub use check::{Warning, check};
 pub use registry::{Registry, UnknownCommand, builtin};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::StageSpec;
 use super::{
-    approve, commands_list, dedupe, exec, group_by, head, json, map, pick, sort, table, template, where_,
+    approve, ask, commands_list, dedupe, exec, group_by, head, json, map, pick, sort, table, template, where_,
 };
 
 /// The commands that pipelines may use. An embedding program can add its own.
@@ -18,6 +18,7 @@ pub struct Registry {
 pub fn builtin() -> Registry {
     Registry::new([
         &approve::SPEC,
+        &ask::SPEC,
         &commands_list::SPEC,
         &dedupe::SPEC,
         &exec::SPEC,
