@@ -6,7 +6,7 @@
 
 mod render;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::str::FromStr;
 
 use serde_json::{Map, Value};
@@ -81,7 +81,8 @@ const MAX_CONDITION: usize = 70;
 impl Graph {
     fn of(workflow: &Workflow, args: &Map<String, Value>) -> Self {
         let nodes = workflow.steps.iter().map(|step| Node::of(step, args)).collect();
-        let mut edges = Edges { workflow, seen: HashSet::new(), list: Vec::new() };
+        let ids = workflow.steps.iter().enumerate().map(|(index, step)| (step.id.as_str(), index)).collect();
+        let mut edges = Edges { ids, seen: HashSet::new(), list: Vec::new() };
         for (to, step) in workflow.steps.iter().enumerate() {
             if to > 0 {
                 edges.add(to - 1, to, "next");
@@ -102,7 +103,7 @@ impl Graph {
 }
 
 struct Edges<'a> {
-    workflow: &'a Workflow,
+    ids: HashMap<&'a str, usize>,
     seen: HashSet<Edge>,
     list: Vec<Edge>,
 }
@@ -117,7 +118,7 @@ impl Edges<'_> {
 
     fn references(&mut self, text: &str, to: usize, label: &str) {
         for (_, reference) in template::references_in(text) {
-            if let Some(from) = self.workflow.steps.iter().position(|step| step.id == reference.id) {
+            if let Some(from) = self.ids.get(reference.id.as_str()).copied() {
                 self.add(from, to, label);
             }
         }

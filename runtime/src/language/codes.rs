@@ -113,7 +113,7 @@ codes! {
     FIELD_WITHOUT_JSON = "W0802", "A reference lacks .json or .stdout",
     "The output of a step stands under `.json` (if it is JSON) or `.stdout`. `$id.field` looks for a field of \
      the step itself, finds nothing and gives an empty text; a condition on it is false.";
-    UNQUOTED_ARGUMENT = "W0803", "An argument is pasted into shell text",
+    PASTED_ARGUMENT = "W0803", "An argument is pasted into shell text",
     "`${arg}` is replaced by the argument's text before the shell sees it, so a value with spaces, quotes or `;` \
      changes the command. Read the environment variable instead, which the shell treats as data: \
      \"$LOBSTER_ARG_NAME\".";
@@ -127,11 +127,14 @@ codes! {
     "List elements are written `$id.json.0`, not `$id.json[0]`. The text `[0]` is left behind as it is.";
     ARGUMENT_SPEC = "W0807", "An argument's declaration is off",
     "A declaration is a map with default, required, type, enum and description.";
-    QUOTED_REFERENCE = "W0808", "A step's output is pasted into shell text",
+    PASTED_REFERENCE = "W0808", "A step's output is pasted into shell text",
     "The output replaces the reference before the shell sees the command: a quote, a space or `$(...)` in it \
      changes the command. Hand it over with `stdin: $id.json`, or through `env:`.";
     INPUT_OUTSIDE = "W0809", "A field has no effect on this kind of step",
     "The field belongs to another kind of step and is ignored here.";
+    STAGE_OPTION = "W0810", "An option or word of a pipeline command has no effect",
+    "The command does not know the option, or takes no words besides its options, and ignores it. `lobster help \
+     <command>` lists what it takes.";
 }
 
 #[cfg(test)]

@@ -243,6 +243,7 @@ impl<'t> Parser<'t> {
             Some('|') => "or is `||`".to_owned(),
             Some(')') => "no parenthesis is open".to_owned(),
             Some('+' | '-' | '*' | '/' | '%') => "there is no arithmetic in conditions".to_owned(),
+            Some('?') => "there is no `a ? b : c`; write `a && b || !a && c`".to_owned(),
             Some('<' | '>' | '!') => "comparisons cannot be chained".to_owned(),
             Some(_) if rest.starts_with("and ") || rest.starts_with("or ") => {
                 "write `&&` and `||`".to_owned()

@@ -23,6 +23,14 @@ pub enum ArgsError {
     Choice { name: String, choices: String, given: String },
 }
 
+impl ArgsError {
+    /// The code that explains the error.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        codes::ARGUMENT
+    }
+}
+
 /// The arguments of a run: the defaults in file order, overlaid by what is given.
 ///
 /// As in the incumbent, a list gives arguments named by index, a text one per

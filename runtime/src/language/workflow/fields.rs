@@ -96,8 +96,8 @@ const FOREIGN: &[(&str, &str)] = &[
 pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let bare = |name: &str| name.to_ascii_lowercase().replace(['_', '-', '.'], "");
     let wanted = bare(name);
-    // Beyond this length no field is close, and the distance costs length squared.
-    if wanted.len() > 40 {
+    // Beyond this nothing is close, and the distance costs length squared.
+    if wanted.len() > 40 || known.len() > 1000 {
         return None;
     }
     let distance = |known: &&'k str| strsim::damerau_levenshtein(&wanted, &bare(known));
@@ -114,6 +114,9 @@ impl Lowering<'_> {
     pub(super) fn unknown_fields(&mut self, node: &Node, known: &[&str], place: &str) {
         for entry in node.as_map().unwrap_or_default() {
             let key = entry.key.as_str();
+            if self.is_full() {
+                return;
+            }
             if known.contains(&key) || key.starts_with("x-") || key.starts_with('.') {
                 continue;
             }

@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use super::super::codes;
 use super::super::diagnostic::{Diagnostic, Severity};
+use super::super::pipeline;
 use super::super::plan::{Span, Step, Work, Workflow};
 use super::super::source::{Data, Entry, Node, Source};
 use super::super::template::{self, Reference};
 use super::step::bracket_index;
 use super::{Loader, Loading, Lowering, nearest};
+use crate::steps::stages::{self, Registry};
 
 /// What `lobster check` says about a file.
 #[derive(Debug)]
@@ -31,8 +33,8 @@ impl Report {
 
 /// Checks a workflow file and its sub-workflows for errors and likely mistakes.
 #[must_use]
-pub fn check(source: &Arc<Source>, loader: Loader<'_>) -> Report {
-    let mut loading = Loading::new(loader, true);
+pub fn check(source: &Arc<Source>, loader: Loader<'_>, commands: &Registry) -> Report {
+    let mut loading = Loading::new(loader, Some(commands));
     let loaded = loading.file(source);
     let mut diagnostics = std::mem::take(&mut loading.warnings);
     let workflow = match loaded {
@@ -55,6 +57,7 @@ const STAGES: &[&str] = &[
     "pick",
     "dedupe",
     "groupBy",
+    "json",
     "llm.invoke",
     "llm_task.invoke",
     "openclaw.invoke",
@@ -103,7 +106,10 @@ fn collect_step(step: &Node, ids: &mut HashSet<String>) {
 }
 
 impl Lowering<'_> {
-    pub(super) fn lint_step(&mut self, node: &Node, step: &Step) {
+    pub(super) fn lint_step(&mut self, node: &Node, step: &Step, commands: &Registry, fatal: bool) {
+        if let (Work::Pipeline(text), Some(written)) = (&step.work, node.get("pipeline")) {
+            self.lint_pipeline(written, text, commands, &step.id, fatal);
+        }
         if let Work::Shell(text) = &step.work {
             let key = if node.get("run").and_then(Node::as_text) == Some(text) { "run" } else { "command" };
             if let Some(entry) = node.entry(key) {
@@ -124,6 +130,32 @@ impl Lowering<'_> {
         if let Some((condition, text)) = condition.and_then(|node| Some((node, node.as_text()?))) {
             for (range, reference) in template::references_in(text) {
                 self.lint_record_field(condition, range, &reference);
+            }
+        }
+    }
+
+    fn lint_pipeline(&mut self, node: &Node, text: &str, commands: &Registry, id: &str, fatal: bool) {
+        // Text that cannot be read has been told about, or may become readable.
+        let Ok(parsed) = pipeline::parse(text) else { return };
+        for stage in parsed.stages.iter().filter(|stage| !stage.name.contains('$')) {
+            let span = node.part(self.source, stage.span.start..stage.span.start + stage.name.len());
+            match commands.resolve(&stage.name) {
+                Err(unknown) => {
+                    let message =
+                        format!("Workflow step {id} pipeline references unknown command: {}", stage.name);
+                    let help = unknown.nearest.map(|name| format!("did you mean `{name}`?"));
+                    let said = self.said(codes::UNKNOWN_COMMAND, span, message, fatal);
+                    said.help = help
+                        .or_else(|| Some("to run a program, use `run:`, or the command `exec`".to_owned()));
+                }
+                Ok(spec) => {
+                    for warning in stages::check(spec, &stage.args) {
+                        let mut said =
+                            Diagnostic::warning(self.source, codes::STAGE_OPTION, span, warning.message);
+                        said.help = warning.help;
+                        self.warnings.push(said);
+                    }
+                }
             }
         }
     }
@@ -217,18 +249,21 @@ impl Lowering<'_> {
             self.warnings.push(warning);
         }
         for (range, name) in template::args_in(text) {
-            if self.arguments.contains(name) && quoting.get(range.start) == Some(&Quote::None) {
-                let span = node.part(self.source, range);
-                let variable = format!("\"$LOBSTER_ARG_{}\"", variable_name(name));
-                let message = format!("the value of argument `{name}` becomes part of the shell command");
-                self.push(
-                    codes::UNQUOTED_ARGUMENT,
-                    span,
-                    message,
-                    format!("write `{variable}`"),
-                    Some(variable),
-                );
+            if !self.arguments.contains(name) {
+                continue;
             }
+            let variable = format!("$LOBSTER_ARG_{}", variable_name(name));
+            let (help, fix) = match quoting.get(range.start) {
+                Some(Quote::Double) => (format!("write `{variable}`"), Some(variable)),
+                Some(Quote::Single) => (
+                    format!("use double quotes and write `{variable}`, or hand the value over with `stdin:`"),
+                    None,
+                ),
+                _ => (format!("write `\"{variable}\"`"), Some(format!("\"{variable}\""))),
+            };
+            let span = node.part(self.source, range);
+            let message = format!("the value of argument `{name}` becomes part of the shell command");
+            self.push(codes::PASTED_ARGUMENT, span, message, help, fix);
         }
         for (range, reference) in template::references_in(text) {
             let harmless = matches!(reference.path[0].as_str(), "approved" | "skipped" | "id" | "error");
@@ -238,7 +273,7 @@ impl Lowering<'_> {
                 let help = format!(
                     "hand it over with `env: {{NAME: ${reference}}}` and use \"$NAME\", or with `stdin:`"
                 );
-                self.push(codes::QUOTED_REFERENCE, span, message, help, None);
+                self.push(codes::PASTED_REFERENCE, span, message, help, None);
             }
         }
     }
@@ -334,7 +369,7 @@ mod tests {
 
     fn lint(text: &str) -> Vec<(&'static str, String, Option<String>)> {
         let source = Arc::new(Source::new("t.lobster", "/t.lobster", text.as_bytes()));
-        let report = check(&source, &|_| Err(io::ErrorKind::NotFound.into()));
+        let report = check(&source, &|_| Err(io::ErrorKind::NotFound.into()), &stages::builtin());
         assert!(!report.has_errors(), "{:?}", report.diagnostics);
         let marked = |d: &Diagnostic| d.source().text[d.span.start..d.span.end].to_owned();
         report
@@ -361,6 +396,7 @@ mod tests {
             ("W0701", "timeoutMs", Some("timeout_ms")),
             ("W0701", "on_success", None),
             ("W0803", "${who}", Some("\"$LOBSTER_ARG_WHO\"")),
+            ("W0803", "${who}", Some("$LOBSTER_ARG_WHO")),
             ("W0808", "$a.json.x", None),
             ("W0804", "${a.json.y}", Some("$a.json.y")),
             ("W0805", "$c.json", None),
@@ -387,6 +423,15 @@ mod tests {
              \x20 - {id: p, pipeline: 'where x==1 | json', stdin: $l.json}\n",
         );
         assert_eq!(found, []);
+    }
+
+    #[test]
+    fn pipelines_are_looked_into() {
+        let found = lint(
+            "steps:\n  - {id: a, run: x}\n  - id: b\n    on_error: continue\n    pipeline: exec echo | jsn | head --nn 3 | $a.stdout\n  - {id: c, on_error: continue, pipeline: \"exec 'oops\"}\n",
+        );
+        let found: Vec<_> = found.iter().map(|(code, marked, _)| (*code, marked.as_str())).collect();
+        assert_eq!(found, [("E0601", "jsn"), ("W0810", "head"), ("E0602", "'")]);
     }
 
     #[test]

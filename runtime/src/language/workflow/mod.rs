@@ -23,9 +23,10 @@ use std::sync::Arc;
 use super::codes;
 use super::condition::Condition;
 use super::diagnostic::{Checked, Diagnostic, Severity};
-use super::plan::{CostLimit, OnError, Step, Work, Workflow};
+use super::plan::{CostLimit, OnError, Span, Step, Wait, Work, Workflow};
 use super::source::{Node, Source};
 use super::template;
+use crate::steps::stages::Registry;
 use step::Known;
 
 pub use args::{ArgsError, bind_args};
@@ -39,6 +40,10 @@ pub type Loader<'a> = &'a dyn Fn(&Path) -> io::Result<Arc<Source>>;
 /// name each other so often that reading every call would never end.
 const MAX_CHILD_DEPTH: usize = 32;
 const MAX_CHILDREN: usize = 1000;
+
+/// How much is said about one file and its children; nobody reads more, and
+/// a hostile file could make the saying long.
+const MAX_WARNINGS: usize = 200;
 
 /// Reads a workflow file and the sub-workflows whose paths are fixed, and says
 /// what is odd about them.
@@ -54,7 +59,7 @@ const MAX_CHILDREN: usize = 1000;
 /// # Errors
 /// The first thing that is wrong with the file itself.
 pub fn load(source: &Arc<Source>, loader: Loader<'_>) -> Checked<(Workflow, Vec<Diagnostic>)> {
-    let mut loading = Loading::new(loader, false);
+    let mut loading = Loading::new(loader, None);
     let workflow = loading.file(source)?;
     Ok((workflow, loading.warnings))
 }
@@ -71,12 +76,12 @@ struct Loading<'a> {
     active: Vec<PathBuf>,
     loaded: usize,
     warnings: Vec<Diagnostic>,
-    /// Whether to look for what is probably a mistake, too.
-    lint: bool,
+    /// The commands of pipelines, to look for what is probably a mistake, too.
+    lint: Option<&'a Registry>,
 }
 
 impl<'a> Loading<'a> {
-    fn new(loader: Loader<'a>, lint: bool) -> Self {
+    fn new(loader: Loader<'a>, lint: Option<&'a Registry>) -> Self {
         Self { loader, active: Vec::new(), loaded: 0, warnings: Vec::new(), lint }
     }
 
@@ -101,10 +106,10 @@ impl<'a> Loading<'a> {
 
     fn children(&mut self, source: &Arc<Source>, steps: &[Step]) -> Checked<BTreeMap<String, Workflow>> {
         let mut calls = Vec::new();
-        collect_calls(steps, &mut calls);
+        collect_calls(steps, true, &mut calls);
         let mut children = BTreeMap::new();
         let directory = source.path.parent().unwrap_or(Path::new("")).to_owned();
-        for (step, written) in calls {
+        for Call { step, path: written, fatal } in calls {
             let path = directory.join(written);
             if children.contains_key(written) || self.active.contains(&path) {
                 continue;
@@ -133,9 +138,7 @@ impl<'a> Loading<'a> {
                     children.insert(written.to_owned(), child);
                 }
                 // The step would fail whenever it is reached, and nothing is prepared for that.
-                Err(error) if step.on_error == OnError::Stop && step.when != Condition::Never => {
-                    return Err(error);
-                }
+                Err(error) if fatal => return Err(error),
                 Err(error) => {
                     let message = format!(
                         "Workflow step {} workflow {written} cannot be used: {}",
@@ -149,14 +152,28 @@ impl<'a> Loading<'a> {
     }
 }
 
-/// Steps that call a fixed path, at any depth, with the path as written.
-fn collect_calls<'s>(steps: &'s [Step], calls: &mut Vec<(&'s Step, &'s str)>) {
+/// A step that calls a fixed path.
+struct Call<'s> {
+    step: &'s Step,
+    /// As written.
+    path: &'s str,
+    /// Whether a failure of the step is a failure of the run.
+    fatal: bool,
+}
+
+/// All calls of fixed paths, at any depth.
+fn collect_calls<'s>(steps: &'s [Step], fatal: bool, calls: &mut Vec<Call<'s>>) {
     for step in steps {
+        let fatal = fatal && step.on_error == OnError::Stop && step.when != Condition::Never;
         match &step.work {
-            Work::Workflow { path, .. } if template::is_constant(path) => calls.push((step, path)),
-            Work::Parallel { branches: steps, .. } | Work::ForEach { steps, .. } => {
-                collect_calls(steps, calls)
+            Work::Workflow { path, .. } if template::is_constant(path) => {
+                calls.push(Call { step, path, fatal })
             }
+            Work::Parallel { wait, branches, .. } => {
+                collect_calls(branches, fatal && *wait == Wait::All, calls)
+            }
+            // A loop may have no items.
+            Work::ForEach { steps, .. } => collect_calls(steps, false, calls),
             Work::Workflow { .. }
             | Work::Nothing
             | Work::Shell(_)
@@ -178,7 +195,7 @@ struct Lowering<'a> {
     /// All ids of the file, and all declared arguments, for lints.
     declared: HashSet<String>,
     arguments: HashSet<String>,
-    lint: bool,
+    lint: Option<&'a Registry>,
 }
 
 impl Lowering<'_> {
@@ -187,7 +204,7 @@ impl Lowering<'_> {
         let text = |key: &str| root.get(key).and_then(Node::as_text).map(str::to_owned);
         let secrets = self.texts(root, "secrets", "secrets")?;
         let args = self.arg_specs(root);
-        if self.lint {
+        if self.lint.is_some() {
             self.arguments = args.iter().map(|spec| spec.name.clone()).collect();
             lint::collect_ids(root, &mut self.declared);
         }
@@ -210,7 +227,12 @@ impl Lowering<'_> {
         })
     }
 
-    fn warn(&mut self, code: &'static str, span: super::plan::Span, message: impl Into<String>) {
+    /// Whether enough has been said.
+    fn is_full(&self) -> bool {
+        self.warnings.len() >= MAX_WARNINGS
+    }
+
+    fn warn(&mut self, code: &'static str, span: Span, message: impl Into<String>) {
         self.warnings.push(Diagnostic::warning(self.source, code, span, message));
     }
 

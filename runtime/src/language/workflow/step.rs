@@ -6,11 +6,12 @@ use std::ops::Range;
 use super::super::codes;
 use super::super::condition::Condition;
 use super::super::diagnostic::{Checked, Diagnostic};
+use super::super::pipeline;
 use super::super::plan::{Approval, InputRequest, OnError, Retry, Span, Stdin, Step, Wait, Work};
 use super::super::source::{Data, Entry, Node, to_map};
 use super::super::template::{self, Reference};
 use super::validate::shell_text;
-use super::{Lowering, fields};
+use super::{Lowering, certain_failure, fields};
 
 /// The defaults of `retry`.
 const DELAY_MS: f64 = 1000.0;
@@ -82,8 +83,8 @@ impl Lowering<'_> {
             when,
         };
         self.without_effect(node, &step);
-        if self.lint {
-            self.lint_step(node, &step);
+        if let Some(registry) = self.lint.filter(|_| !self.is_full()) {
+            self.lint_step(node, &step, registry, fatal);
         }
         self.known.add(&step.id);
         Ok(step)
@@ -128,7 +129,9 @@ impl Lowering<'_> {
 
     /// Says that a reference which must name an earlier step does not.
     fn must_be_known(&mut self, node: &Node, reference: &Reference, prefix: &str, fatal: bool) {
-        if self.known.contains(&reference.id) {
+        // One certain failure is enough, and there is room for it.
+        let enough = self.is_full() && (!fatal || certain_failure(self.warnings).is_some());
+        if enough || self.known.contains(&reference.id) {
             return;
         }
         let message = format!("{prefix}Unknown step reference: {reference}");
@@ -141,12 +144,7 @@ impl Lowering<'_> {
             None if names.is_empty() => "no step comes before this one".to_owned(),
             None => "only earlier steps and branches can be referred to".to_owned(),
         };
-        let said = if fatal {
-            *Diagnostic::error(self.source, codes::UNKNOWN_REFERENCE, span, message)
-        } else {
-            Diagnostic::warning(self.source, codes::UNKNOWN_REFERENCE, span, message)
-        };
-        self.warnings.push(said.with_help(help));
+        self.said(codes::UNKNOWN_REFERENCE, span, message, fatal).help = Some(help);
     }
 
     fn work(
@@ -180,7 +178,7 @@ impl Lowering<'_> {
             return self.exec(exec, prefix);
         }
         if let Some(pipeline) = node.get("pipeline").and_then(Node::as_text).filter(|text| !text.is_empty()) {
-            return Ok(Work::Pipeline(pipeline.to_owned()));
+            return Ok(self.pipeline(node, pipeline, prefix, fatal));
         }
         Ok(match shell_text(node) {
             Some(text) if !text.trim().is_empty() => Work::Shell(text.to_owned()),
@@ -190,6 +188,40 @@ impl Lowering<'_> {
                 None => Work::Nothing,
             },
         })
+    }
+
+    /// Text that nothing can change is read now, and again when it is run.
+    fn pipeline(&mut self, node: &Node, text: &str, prefix: &str, fatal: bool) -> Work {
+        if template::is_constant(text)
+            && let Err(error) = pipeline::parse(text)
+            && let Some(written) = node.get("pipeline")
+        {
+            let width =
+                text.get(error.offset..).and_then(|rest| rest.chars().next()).map_or(0, char::len_utf8);
+            let part = if width == 0 { 0..text.len() } else { error.offset..error.offset + width };
+            let span = written.part(self.source, part);
+            let message = format!("{prefix}pipeline parse failed: {error}");
+            self.said(codes::PIPELINE_SYNTAX, span, message, fatal);
+        }
+        Work::Pipeline(text.to_owned())
+    }
+
+    /// Something that fails when it is reached; `fatal` if that is certain to end the run.
+    pub(super) fn said(
+        &mut self,
+        code: &'static str,
+        span: Span,
+        message: String,
+        fatal: bool,
+    ) -> &mut Diagnostic {
+        let said = if fatal {
+            *Diagnostic::error(self.source, code, span, message)
+        } else {
+            Diagnostic::warning(self.source, code, span, message)
+        };
+        self.warnings.push(said);
+        let last = self.warnings.len() - 1;
+        &mut self.warnings[last]
     }
 
     fn input(&mut self, input: &Node) -> Checked<Work> {
@@ -258,12 +290,8 @@ impl Lowering<'_> {
             self.must_be_known(over, &reference, &format!("{prefix}for_each: "), fatal);
         } else if template::args_in(text).next().is_none() {
             let message = format!("Workflow step {id} for_each: expected array, got string");
-            let said = if fatal {
-                *Diagnostic::error(self.source, codes::NOT_A_LIST, over.span, message)
-            } else {
-                Diagnostic::warning(self.source, codes::NOT_A_LIST, over.span, message)
-            };
-            self.warnings.push(said.with_help("write one reference to a list, such as `$collect.json`"));
+            let help = "write one reference to a list, such as `$collect.json`";
+            self.said(codes::NOT_A_LIST, over.span, message, fatal).help = Some(help.to_owned());
         }
     }
 
@@ -357,6 +385,7 @@ impl Lowering<'_> {
         let mut variables = Vec::new();
         for Entry { key, value, .. } in entries {
             match value.as_text() {
+                None if self.is_full() => {}
                 Some(text) => variables.push((key.clone(), text.to_owned())),
                 None => {
                     let message =
@@ -382,6 +411,9 @@ impl Lowering<'_> {
 
     /// Known fields that do nothing here.
     fn without_effect(&mut self, node: &Node, step: &Step) {
+        if self.is_full() {
+            return;
+        }
         let mut unused: Vec<(&str, String)> = Vec::new();
         let is_loop = matches!(step.work, Work::ForEach { .. });
         let is_workflow = matches!(step.work, Work::Workflow { .. });

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::super::diagnostic::Severity;
-use super::super::plan::{Approval, Stdin, Wait};
+use super::super::plan::{Approval, Stdin};
 use super::*;
 
 fn nothing(_: &Path) -> io::Result<Arc<Source>> {
@@ -186,6 +186,10 @@ fn step_messages_of_the_incumbent_are_kept() {
         (
             "- {id: a, input: {prompt: p, responseSchema: 1}}",
             "Workflow step a input.responseSchema must be an object",
+        ),
+        (
+            "- {id: a, input: {prompt: p, responseSchema: {type: strng}}}",
+            "Workflow step a input.responseSchema is invalid: schema is invalid: data/type must be equal to one of the allowed values",
         ),
         ("- {id: a, approval: {initiated_by: 5}}", "Workflow step a approval.initiated_by must be a string"),
         (
@@ -380,6 +384,9 @@ fn references_that_must_fail_are_found_before_anything_runs() {
             "- {id: a, parallel: {branches: [{id: x, run: x}, {id: y, run: x, stdin: $x.json}]}}",
             "Workflow step y stdin: Unknown step reference: x.json",
         ),
+        ("- {id: a, pipeline: \"exec 'oops\"}", "Workflow step a pipeline parse failed: Unclosed quote"),
+        ("- {id: a, pipeline: \"exec 'oops\", on_error: continue}", "accepted"),
+        ("- {id: a, pipeline: \"exec ${x}'oops\"}", "accepted"),
         // What may never be reached, or is prepared for, is not refused.
         ("- {id: a, run: cat, stdin: $nope.stdout, on_error: continue}", "accepted"),
         ("- {id: a, run: cat, stdin: $nope.stdout, when: false}", "accepted"),
@@ -471,6 +478,16 @@ fn arguments_are_merged_and_checked() {
 
 use serde_json::Value;
 
+#[test]
+fn little_is_said_about_a_file_with_countless_faults() {
+    let steps: String = (0..5000)
+        .map(|n| format!("- {{id: s{n}, run: x, foo{n}: 1, bar: 2, env: {{A: 1}}, stdin: $zz{n}.json}}\n"))
+        .collect();
+    let (_, said) = read(&format!("steps:\n{steps}")).unwrap();
+    assert!(said.len() < 250, "{}", said.len());
+    assert!(certain_failure(&said).is_some());
+}
+
 const SEED: &str = "name: x\nargs: {who: {default: ada}}\nenv: {A: '${who}'}\nsteps:\n  - id: a\n    run: |\n      echo \"é\" $a.json\n  - {id: g, approval: {prompt: ok?}, stdin: $a.json}\n  - id: l\n    for_each: $a.json\n    steps:\n      - {id: s, run: x, when: $item.json > 1}\n  - id: p\n    parallel:\n      wait: any\n      branches: [{id: b1, run: x}, {id: b2, pipeline: json}]\n  - &anchor {id: w, workflow: kid.lobster, workflow_args: {a: 1}}\n  - id: q\n    input: {prompt: p, responseSchema: {type: object}}\n";
 
 fn one_sound_answer(name: &str, text: &str) {
@@ -483,9 +500,11 @@ fn one_sound_answer(name: &str, text: &str) {
         assert!(diagnostic.span.end <= diagnostic.source().text.len(), "{diagnostic:?}");
         assert!(diagnostic.line >= 1 && diagnostic.column >= 1 && !diagnostic.message.is_empty());
         assert!(codes::explain(diagnostic.code).is_some());
-        let _ = (diagnostic.render_human(false), diagnostic.one_line_with_snippet());
     }
-    let _ = check(&source, &nothing);
+    if let Some(first) = said.first() {
+        let _ = (first.render_human(false), first.one_line_with_snippet());
+    }
+    let _ = check(&source, &nothing, &crate::steps::stages::builtin());
 }
 
 proptest! {

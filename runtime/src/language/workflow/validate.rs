@@ -12,6 +12,7 @@ use super::super::diagnostic::{Checked, Diagnostic};
 use super::super::plan::Span;
 use super::super::source::{Data, Node, Source};
 use crate::json;
+use crate::schema::Schema;
 
 const TIMEOUT: &str = "timeout_ms must be a positive integer between 1 and 2147483647";
 const MAX_TIMEOUT_MS: f64 = 2_147_483_647.0;
@@ -407,11 +408,17 @@ impl Check<'_> {
         if prompt.and_then(Node::as_text).is_none() {
             return self.refuse(prompt.unwrap_or(input), prefix, "input.prompt must be a string");
         }
-        let schema = input.get("responseSchema");
-        if schema.and_then(Node::as_map).is_none() {
-            return self.refuse(schema.unwrap_or(input), prefix, "input.responseSchema must be an object");
+        let Some(schema) = input.get("responseSchema").filter(|schema| schema.as_map().is_some()) else {
+            let node = input.get("responseSchema").unwrap_or(input);
+            return self.refuse(node, prefix, "input.responseSchema must be an object");
+        };
+        match Schema::compile(&schema.to_value()) {
+            Ok(_) => Ok(()),
+            Err(reason) => {
+                let message = format!("{prefix}input.responseSchema is invalid: {reason}");
+                Err(self.error(codes::INPUT_SCHEMA, schema.span, message))
+            }
         }
-        Ok(())
     }
 
     fn approval(&self, step: &Node, prefix: &str) -> Checked<()> {
