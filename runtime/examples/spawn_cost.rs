@@ -7,14 +7,17 @@
 //! median of one run of `/bin/true`.
 
 use std::io;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::sandbox::{
-    Confinement, HELPER_ARGUMENT, OutputSinks, ProcessLimits, Sandbox, SandboxConfig, SpawnRequest, Stdin,
-    helper_main,
+    Confinement, HELPER_ARGUMENT, JailSpec, OutputSinks, ProcessLimits, Sandbox, SandboxConfig, SpawnRequest,
+    Stdin, helper_main,
 };
+
+type Way<'a> = (&'a str, Box<dyn Fn() -> Result<(), String> + 'a>);
 
 struct Ignore;
 
@@ -48,11 +51,7 @@ fn sandboxed(sandbox: &Sandbox, confinement: &Confinement) -> Result<(), String>
     sandbox.run(&request, &mut Ignore, &CancelToken::new()).map_err(|error| error.to_string()).map(drop)
 }
 
-fn measure(
-    rounds: usize,
-    title: &str,
-    ways: &[(&str, Box<dyn Fn() -> Result<(), String> + '_>)],
-) -> Result<(), String> {
+fn measure(rounds: usize, title: &str, ways: &[Way<'_>]) -> Result<(), String> {
     let mut times = vec![Vec::with_capacity(rounds); ways.len()];
     for round in 0..rounds + 3 {
         for (way, times) in ways.iter().zip(&mut times) {
@@ -92,7 +91,16 @@ fn bench() -> Result<(), String> {
     let rounds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(300);
     let sandbox = Sandbox::new(SandboxConfig::default());
     let none = Confinement::None;
-    let ways: Vec<(&str, Box<dyn Fn() -> Result<(), String>>)> =
+    let paths = |list: &[&str]| list.iter().map(PathBuf::from).collect();
+    let spec = JailSpec {
+        read: paths(&["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc"]),
+        write: paths(&["/var/tmp"]),
+        private: paths(&["/tmp", "/dev/shm"]),
+        ..JailSpec::default()
+    };
+    let walls = Confinement::LandlockSeccomp(spec.clone());
+    let jail = Confinement::Jail(spec);
+    let ways: Vec<Way<'_>> =
         vec![("plain posix_spawn", Box::new(plain)), ("unconfined", Box::new(|| sandboxed(&sandbox, &none)))];
     measure(rounds, "small process", &ways)?;
     let ballast = vec![1u8; 512 << 20];

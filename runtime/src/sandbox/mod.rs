@@ -8,6 +8,7 @@
 //! This room never decides whether something may run; it runs what it is
 //! given, confined as it is told, and says what it could enforce.
 
+mod confinement;
 mod enforcement;
 mod outcome;
 mod request;
@@ -27,9 +28,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-pub use enforcement::{Enforcement, Mechanism, Missing, Promise};
+pub use confinement::{Confinement, HostPort, JailSpec, Mode, Net};
+pub use enforcement::{Denial, Enforcement, Mechanism, Missing, Promise};
 pub use outcome::{Ended, Exit, ExitStatus, OutputSinks, SpawnError, Stream};
-pub use request::{Confinement, ProcessLimits, SpawnRequest, Stdin};
+pub use request::{ProcessLimits, SpawnRequest, Stdin};
 
 use crate::cancel::CancelToken;
 

@@ -177,19 +177,23 @@ fn statement(request: &SpawnRequest) -> Result<Enforcement, SpawnError> {
               and none is killed with lobster"
             .into(),
     };
-    let limits = &request.limits;
-    let limited = [limits.memory, limits.processes, limits.file_size, limits.open_files];
-    if limits.cpu.is_some() || limited.iter().any(Option::is_some) {
+    if request.limits.any() {
         return Err(SpawnError::Io {
             doing: "set resource limits".into(),
             source: io::Error::new(io::ErrorKind::Unsupported, "not available on this system"),
         });
     }
-    match &request.confinement {
-        Confinement::None => Ok(Enforcement {
-            asked: "none".into(),
-            held: vec![(Promise::EnvScrub, vec![Mechanism::Exec]), (Promise::FdClose, vec![Mechanism::Exec])],
-            missing: vec![tree],
-        }),
+    if request.confinement != Confinement::None {
+        let why = "lobster confines native steps on Linux only";
+        let missing = request.confinement.promises(&request.limits).into_iter();
+        return Err(SpawnError::Sandbox {
+            missing: missing.map(|promise| Missing { promise, why: why.into() }).collect(),
+        });
     }
+    Ok(Enforcement {
+        asked: "none".into(),
+        held: vec![(Promise::EnvScrub, vec![Mechanism::Exec]), (Promise::FdClose, vec![Mechanism::Exec])],
+        missing: vec![tree],
+        denied: Vec::new(),
+    })
 }

@@ -457,3 +457,59 @@ fn process_groups_do_what_they_can() {
     let exit = sandbox.run(&loud, &mut Kept::default(), &CancelToken::new()).unwrap();
     assert_eq!(exit.ended, Ended::OutputCap { stream: Stream::Stdout, cap: 10 });
 }
+
+/// A jail in which an ordinary program finds what it needs.
+fn jail(root: &Path) -> JailSpec {
+    JailSpec {
+        read: ["/usr", "/bin", "/lib", "/lib64", "/etc/passwd", "/etc/ld.so.cache"]
+            .map(PathBuf::from)
+            .to_vec(),
+        write: vec![root.to_owned()],
+        ..JailSpec::default()
+    }
+}
+
+fn jailed(script: &str, spec: JailSpec) -> SpawnRequest {
+    SpawnRequest { confinement: Confinement::Jail(spec), ..sh(script) }
+}
+
+#[test]
+fn a_jail_holds_what_it_promises() {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let work = dir.path().join("work");
+    let (open, shut) = (work.join("open"), work.join("git/hooks"));
+    for path in [&open, &shut] {
+        fs::create_dir_all(path).unwrap();
+    }
+    fs::write(dir.path().join("outside"), "secret").unwrap();
+    fs::write(open.join("hidden"), "secret").unwrap();
+    let spec = JailSpec { deny: vec![open.join("hidden")], protect: vec![shut.clone()], ..jail(&work) };
+    let script = format!(
+        "cd {work} && echo written > open/file && mkdir new && cat open/file; \
+         cat ../outside 2>/dev/null || echo cannot read; \
+         cat open/hidden 2>/dev/null || echo cannot see; \
+         (echo x > git/hooks/post) 2>/dev/null || echo cannot change; \
+         mv git elsewhere 2>/dev/null || echo cannot move; \
+         chmod 777 /usr 2>/dev/null || echo cannot chmod; \
+         (echo x > /root/x) 2>/dev/null || echo cannot create; \
+         echo tmp > /tmp/x && cat /tmp/x; \
+         ls /proc | grep -c '^[0-9]'; id -u; hostname; \
+         grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status; \
+         unshare -U true 2>/dev/null || echo cannot unshare; \
+         (echo > /proc/sys/kernel/core_pattern) 2>/dev/null || echo cannot tune; ls /",
+        work = work.display()
+    );
+    let (exit, out, err) = run(&jailed(&script, spec)).unwrap();
+    let uid = rustix::process::getuid().as_raw();
+    assert_eq!(
+        out,
+        format!(
+            "written\ncannot read\ncannot see\ncannot change\ncannot move\ncannot chmod\ncannot create\ntmp\n4\n{uid}\n\
+             lobster\nCapEff:\t0000000000000000\nCapBnd:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\n\
+             cannot unshare\ncannot tune\nbin\ndev\netc\nlib\nlib64\nproc\ntmp\nusr\nvar\n"
+        ),
+        "{err}"
+    );
+    assert_eq!((exit.status, exit.enforcement.missing), (ExitStatus::Code(0), vec![]));
+    assert_eq!(fs::read_to_string(open.join("file")).unwrap(), "written\n");
+}

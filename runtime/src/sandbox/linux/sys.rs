@@ -5,11 +5,10 @@
 //! forked child may run ordinary code.
 #![expect(unsafe_code, reason = "fork, execve, signal dispositions and signalfd have no safe wrapper")]
 
-use std::convert::Infallible;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::time::Duration;
 
@@ -31,18 +30,98 @@ pub(super) fn fork() -> io::Result<Fork> {
     }
 }
 
+/// Forks into new namespaces: `flags` as for `clone`. The child is the first
+/// process of its process namespace.
+pub(super) fn fork_into(flags: libc::c_int) -> io::Result<Fork> {
+    let flags = libc::c_long::from(flags | libc::SIGCHLD);
+    // SAFETY: as for `fork`; no stack is given, so the child gets a copy of
+    // this one, and no thread or descriptor pointers are asked for.
+    match unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) } {
+        -1 => Err(io::Error::last_os_error()),
+        pid => Ok(i32::try_from(pid).ok().and_then(Pid::from_raw).map_or(Fork::Child, Fork::Parent)),
+    }
+}
+
+/// SIGKILL to every process of this namespace but its first, which calls this.
+pub(super) fn kill_namespace() {
+    // SAFETY: no memory is involved; the caller is process 1 of a namespace.
+    unsafe { libc::kill(-1, libc::SIGKILL) };
+}
+
+/// Brings the loopback interface of this network namespace up.
+pub(super) fn loopback_up() -> io::Result<()> {
+    // SAFETY: all-zero bytes are a valid request.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+        *to = from.cast_signed();
+    }
+    let flags = libc::IFF_UP | libc::IFF_RUNNING;
+    request.ifr_ifru.ifru_flags = libc::c_short::try_from(flags).unwrap_or_default();
+    let socket = rustix::net::socket_with(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::DGRAM,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )?;
+    // SAFETY: the request is complete for this call and outlives it.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &request) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Adds attributes to a mount, to all below it when `recursive` (Linux 5.12).
+pub(super) fn set_mount_attributes(mount: &OwnedFd, attributes: u32, recursive: bool) -> io::Result<()> {
+    // As the kernel's `mount_attr`: set, clear, propagation, user namespace.
+    let change = [u64::from(attributes), 0, 0, 0];
+    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: the descriptor is open, the path is an empty string, and the
+    // structure is as long as is said.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            change.as_ptr(),
+            size_of_val(&change),
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Gives up every capability, for good and for all that it will execute.
+pub(super) fn drop_capabilities() -> io::Result<()> {
+    use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+    let current = capabilities(None)?;
+    if current.permitted.contains(CapabilitySet::SETPCAP) {
+        // Root would otherwise get them back with its next program.
+        for capability in 0..64 {
+            // SAFETY: no memory is involved.
+            if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } == -1 {
+                break;
+            }
+        }
+    }
+    rustix::thread::clear_ambient_capability_set()?;
+    let none = CapabilitySet::empty();
+    Ok(set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
+}
+
 /// The stack of a process made by [`spawn`]. It runs a few calls and `execve`.
 const SPAWN_STACK: usize = 256 * 1024;
 
 /// Starts a process that runs `become_program` in this process's memory while
 /// this one waits, until it has called `execve` or exited: what `posix_spawn`
 /// does, and much cheaper than a fork.
-pub(super) fn spawn(mut become_program: impl FnMut() -> Infallible) -> io::Result<Pid> {
-    extern "C" fn enter<F: FnMut() -> Infallible>(argument: *mut libc::c_void) -> libc::c_int {
+pub(super) fn spawn(mut become_program: impl FnMut()) -> io::Result<Pid> {
+    extern "C" fn enter<F: FnMut()>(argument: *mut libc::c_void) -> libc::c_int {
         // SAFETY: `argument` is the `become_program` of the suspended caller.
-        match (unsafe { &mut *argument.cast::<F>() })() {}
+        let become_program = unsafe { &mut *argument.cast::<F>() };
+        become_program();
+        exit_now(127)
     }
-    fn entry<F: FnMut() -> Infallible>(_: &F) -> extern "C" fn(*mut libc::c_void) -> libc::c_int {
+    fn entry<F: FnMut()>(_: &F) -> extern "C" fn(*mut libc::c_void) -> libc::c_int {
         enter::<F>
     }
     let entry = entry(&become_program);

@@ -11,6 +11,7 @@ use rustix::io::{Errno, ioctl_fionread, read};
 
 use super::super::{Ended, OutputSinks, SpawnError, SpawnRequest, Stream};
 use super::channel;
+use super::walls::Wall;
 use super::wire::{News, Order, Report, Stage};
 use crate::cancel::CancelToken;
 
@@ -28,6 +29,29 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Finished {
     pub(super) report: Report,
     pub(super) ended: Ended,
+}
+
+/// Why a run has no end to report.
+pub(super) enum Trouble {
+    Error(SpawnError),
+    /// Nothing was started, because the host does not have this mechanism.
+    Wall {
+        wall: Wall,
+        errno: i32,
+        why: String,
+    },
+}
+
+impl Trouble {
+    fn wall(wall: Wall, errno: i32, detail: &str) -> Self {
+        Self::Wall { wall, errno, why: format!("{detail}: {}", io::Error::from_raw_os_error(errno)) }
+    }
+}
+
+impl From<SpawnError> for Trouble {
+    fn from(error: SpawnError) -> Self {
+        Self::Error(error)
+    }
 }
 
 enum Phase {
@@ -94,7 +118,7 @@ impl<'a> Watch<'a> {
         mut self,
         sinks: &mut dyn OutputSinks,
         cancel: &CancelToken,
-    ) -> Result<Finished, SpawnError> {
+    ) -> Result<Finished, Trouble> {
         let mut buffer = vec![0; CHUNK];
         let cancelled = cancel.pollable().map_err(SpawnError::io("watch for cancellation"))?;
         loop {
@@ -110,7 +134,7 @@ impl<'a> Watch<'a> {
             match poll(&mut fds, timeout.as_ref()) {
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
-                Err(error) => return Err(SpawnError::io("wait for the process")(error.into())),
+                Err(error) => return Err(SpawnError::io("wait for the process")(error.into()).into()),
             }
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
             let news = ready[0];
@@ -123,7 +147,7 @@ impl<'a> Watch<'a> {
             if news && let Some(report) = self.hear()? {
                 self.drain(&mut buffer, sinks)?;
                 return match self.failure {
-                    Some(failure) => Err(failure),
+                    Some(failure) => Err(failure.into()),
                     None => Ok(Finished { report, ended: self.ended }),
                 };
             }
@@ -254,7 +278,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Takes the supervisor's news; gives its report when that is it.
-    fn hear(&mut self) -> Result<Option<Report>, SpawnError> {
+    fn hear(&mut self) -> Result<Option<Report>, Trouble> {
         let message = channel::receive(self.control.as_fd())
             .map_err(SpawnError::io("hear from the supervisor"))?
             .ok_or_else(|| SpawnError::Io {
@@ -271,11 +295,25 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn refusal(&self, stage: Stage, errno: i32, detail: &str) -> SpawnError {
+    fn refusal(&self, stage: Stage, errno: i32, detail: &str) -> Trouble {
         let program = PathBuf::from(self.request.argv.first().cloned().unwrap_or_default());
         let cwd = self.request.cwd.clone();
         let source = io::Error::from_raw_os_error(errno);
-        match (stage, errno) {
+        let confined = self.request.confinement.spec().is_some();
+        let error = match (stage, errno) {
+            (Stage::Namespaces, _) => return Trouble::wall(Wall::Namespaces, errno, detail),
+            (Stage::Landlock, _) => return Trouble::wall(Wall::Landlock, errno, detail),
+            (Stage::Seccomp, _) => return Trouble::wall(Wall::Seccomp, errno, detail),
+            (Stage::Root, _) => SpawnError::Io { doing: format!("grant {detail:?} to the step"), source },
+            // There, but not in what the step may see.
+            (Stage::Exec | Stage::Interpreter, libc::ENOENT)
+                if confined && program.is_absolute() && program.exists() =>
+            {
+                SpawnError::PermissionDenied { doing: "run", path: program }
+            }
+            (Stage::Cwd, libc::ENOENT) if confined && cwd.exists() => {
+                SpawnError::PermissionDenied { doing: "enter", path: cwd }
+            }
             (Stage::Exec, libc::ENOENT | libc::ENOTDIR) => SpawnError::NotFound { program },
             (Stage::Interpreter, _) => SpawnError::NoInterpreter { program },
             (Stage::Exec, libc::EACCES | libc::EPERM) => {
@@ -290,6 +328,7 @@ impl<'a> Watch<'a> {
             (Stage::Cwd, _) => SpawnError::Io { doing: format!("enter {cwd:?}"), source },
             (Stage::Limit, _) => SpawnError::Io { doing: format!("set the limit {detail}"), source },
             (Stage::Setup, _) => SpawnError::Io { doing: format!("start {program:?} ({detail})"), source },
-        }
+        };
+        error.into()
     }
 }

@@ -1,11 +1,14 @@
 //! What lobster and a supervisor say to each other. Both ends are one binary,
 //! so the form is private and carries no version.
 
+use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use super::super::{ExitStatus, SpawnRequest};
+use super::super::{ExitStatus, JailSpec, Net, SpawnRequest};
+use super::walls::{Wall, Walls};
 
 /// What to start, as read by the supervisor.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,10 +20,90 @@ pub(super) struct Job {
     pub(super) linger: Duration,
     /// Resource number (as in [`super::launch::LIMITS`]) and its limit.
     pub(super) limits: Vec<(u8, u64)>,
+    pub(super) confined: Option<Confined>,
+}
+
+/// The confinement of a job, as the supervisor builds it. The namespaces are
+/// made by the helper before the job is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Confined {
+    pub(super) landlock: bool,
+    pub(super) seccomp: bool,
+    pub(super) read: Vec<PathBuf>,
+    pub(super) write: Vec<PathBuf>,
+    pub(super) deny: Vec<PathBuf>,
+    pub(super) protect: Vec<PathBuf>,
+    pub(super) private: Vec<PathBuf>,
+    pub(super) private_size: u64,
+    pub(super) network: Network,
+}
+
+/// What network the step finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Network {
+    None,
+    Proxy,
+    Host,
+}
+
+const NETWORKS: [Network; 3] = [Network::None, Network::Proxy, Network::Host];
+
+impl Confined {
+    pub(super) fn new(spec: &JailSpec, walls: &Walls) -> Self {
+        Self {
+            landlock: walls.has(Wall::Landlock),
+            seccomp: walls.has(Wall::Seccomp),
+            read: spec.read.clone(),
+            write: spec.write.clone(),
+            deny: spec.deny.clone(),
+            protect: spec.protect.clone(),
+            private: spec.private.clone(),
+            private_size: spec.private_size,
+            network: match spec.net {
+                Net::None => Network::None,
+                Net::Hosts(_) => Network::Proxy,
+                Net::Host => Network::Host,
+            },
+        }
+    }
+
+    pub(super) fn net_is_host(&self) -> bool {
+        self.network == Network::Host
+    }
+
+    fn encode(&self, out: &mut Writer) {
+        out.number(u64::from(self.landlock));
+        out.number(u64::from(self.seccomp));
+        for paths in [&self.read, &self.write, &self.deny, &self.protect, &self.private] {
+            out.number(paths.len() as u64);
+            for path in paths {
+                out.bytes(path.as_os_str().as_bytes());
+            }
+        }
+        out.number(self.private_size);
+        out.number(self.network as u64);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> io::Result<Self> {
+        let paths = |from: &mut Reader<'_>| -> io::Result<Vec<PathBuf>> {
+            Ok(from.list()?.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect())
+        };
+        Ok(Self {
+            landlock: from.number()? != 0,
+            seccomp: from.number()? != 0,
+            read: paths(from)?,
+            write: paths(from)?,
+            deny: paths(from)?,
+            protect: paths(from)?,
+            private: paths(from)?,
+            private_size: from.number()?,
+            network: *NETWORKS.get(usize::from(from.byte()?)).ok_or_else(malformed)?,
+        })
+    }
 }
 
 impl Job {
-    pub(super) fn from_request(request: &SpawnRequest) -> Self {
+    pub(super) fn from_request(request: &SpawnRequest, walls: &Walls) -> Self {
         let limits = &request.limits;
         let cpu = limits.cpu.map(|cpu| cpu.as_secs() + u64::from(cpu.subsec_nanos() > 0));
         let values = [cpu, limits.memory, limits.processes, limits.file_size, limits.open_files];
@@ -34,6 +117,7 @@ impl Job {
             cwd: request.cwd.as_os_str().as_bytes().to_vec(),
             linger: limits.linger,
             limits: (0u8..).zip(values).filter_map(|(number, value)| Some((number, value?))).collect(),
+            confined: request.confinement.spec().map(|spec| Confined::new(spec, walls)),
         }
     }
 
@@ -48,6 +132,10 @@ impl Job {
             out.number(u64::from(*number));
             out.number(*value);
         }
+        out.number(u64::from(self.confined.is_some()));
+        if let Some(confined) = &self.confined {
+            confined.encode(&mut out);
+        }
         out.0
     }
 
@@ -61,6 +149,7 @@ impl Job {
             limits: (0..from.number()?)
                 .map(|_| Ok((from.byte()?, from.number()?)))
                 .collect::<io::Result<_>>()?,
+            confined: if from.number()? == 0 { None } else { Some(Confined::decode(&mut from)?) },
         })
     }
 }
@@ -100,9 +189,27 @@ pub(super) enum Stage {
     Exec,
     /// The program's interpreter or loader is missing.
     Interpreter,
+    /// A root of the confinement.
+    Root,
+    /// Making or furnishing the namespaces.
+    Namespaces,
+    /// Applying Landlock rules.
+    Landlock,
+    /// Loading the system call filter.
+    Seccomp,
 }
 
-const STAGES: [Stage; 5] = [Stage::Setup, Stage::Cwd, Stage::Limit, Stage::Exec, Stage::Interpreter];
+const STAGES: [Stage; 9] = [
+    Stage::Setup,
+    Stage::Cwd,
+    Stage::Limit,
+    Stage::Exec,
+    Stage::Interpreter,
+    Stage::Root,
+    Stage::Namespaces,
+    Stage::Landlock,
+    Stage::Seccomp,
+];
 
 /// The last word about a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,6 +357,17 @@ mod tests {
             cwd: b"/tmp".to_vec(),
             linger: Duration::from_millis(100),
             limits: vec![(0, 1), (4, u64::MAX)],
+            confined: Some(Confined {
+                landlock: true,
+                seccomp: false,
+                read: vec!["/usr".into(), "/etc".into()],
+                write: vec!["/w".into()],
+                deny: Vec::new(),
+                protect: vec!["/w/.git/hooks".into()],
+                private: vec!["/tmp".into()],
+                private_size: 1 << 33,
+                network: Network::Proxy,
+            }),
         };
         assert_eq!(Job::decode(&job.encode()).ok(), Some(job));
         let over = Report {
@@ -268,6 +386,9 @@ mod tests {
         }
         for (number, stage) in STAGES.into_iter().enumerate() {
             assert_eq!(stage as usize, number);
+        }
+        for (number, network) in NETWORKS.into_iter().enumerate() {
+            assert_eq!(network as usize, number);
         }
     }
 
