@@ -100,8 +100,12 @@ fn bench() -> Result<(), String> {
     };
     let walls = Confinement::LandlockSeccomp(spec.clone());
     let jail = Confinement::Jail(spec);
-    let ways: Vec<Way<'_>> =
-        vec![("plain posix_spawn", Box::new(plain)), ("unconfined", Box::new(|| sandboxed(&sandbox, &none)))];
+    let ways: Vec<Way<'_>> = vec![
+        ("plain posix_spawn", Box::new(plain)),
+        ("unconfined", Box::new(|| sandboxed(&sandbox, &none))),
+        ("Landlock + seccomp", Box::new(|| sandboxed(&sandbox, &walls))),
+        ("jail", Box::new(|| sandboxed(&sandbox, &jail))),
+    ];
     measure(rounds, "small process", &ways)?;
     let ballast = vec![1u8; 512 << 20];
     measure(rounds, "with 512 MiB resident", &ways)?;

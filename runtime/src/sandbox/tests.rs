@@ -10,24 +10,23 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::cancel::{CancelReason, CancelToken};
 
+mod confined;
+
 /// Lets the test executable be the helper, as the real binary is: before
 /// `main`, so before the test harness makes threads.
 mod entry {
-    /// Runs the script in its second argument as a step, for tests that kill "lobster".
+    /// Lets it be lobster too, for tests that kill it or run it as somebody else.
     pub(super) const RUNNER_ARGUMENT: &str = "__sandbox_test_runner";
 
     extern "C" fn helper_if_asked() {
         let cmdline = std::fs::read_to_string("/proc/self/cmdline").unwrap_or_default();
-        let args: Vec<&str> = cmdline.split('\0').collect();
+        let args: Vec<&str> = cmdline.trim_end_matches('\0').split('\0').collect();
         match args.get(1).copied() {
             Some(super::HELPER_ARGUMENT) => {
                 let ended_well = super::helper_main() == std::process::ExitCode::SUCCESS;
                 std::process::exit(i32::from(!ended_well));
             }
-            Some(RUNNER_ARGUMENT) => {
-                let outcome = super::run(&super::sh(args[2]));
-                std::process::exit(i32::from(outcome.is_err()));
-            }
+            Some(RUNNER_ARGUMENT) => super::confined::run_as_lobster(&args[2..]),
             _ => {}
         }
     }
@@ -422,8 +421,10 @@ fn no_survivor_of_a_killed_lobster() {
         "for i in 1 2 3 4 5; do setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 1; done' {mark} & done; \
          exec sh -c 'sleep 100; :' {mark}"
     );
-    let mut lobster =
-        std::process::Command::new("/proc/self/exe").args([entry::RUNNER_ARGUMENT, &script]).spawn().unwrap();
+    let mut lobster = std::process::Command::new("/proc/self/exe")
+        .args([entry::RUNNER_ARGUMENT, "none", "", &script])
+        .spawn()
+        .unwrap();
     let begin = Instant::now();
     // The sixth is the main process; lobster's own command line counts as well.
     while alive(&mark) < 7 {
@@ -456,60 +457,4 @@ fn process_groups_do_what_they_can() {
     loud.limits.stdout_cap = 10;
     let exit = sandbox.run(&loud, &mut Kept::default(), &CancelToken::new()).unwrap();
     assert_eq!(exit.ended, Ended::OutputCap { stream: Stream::Stdout, cap: 10 });
-}
-
-/// A jail in which an ordinary program finds what it needs.
-fn jail(root: &Path) -> JailSpec {
-    JailSpec {
-        read: ["/usr", "/bin", "/lib", "/lib64", "/etc/passwd", "/etc/ld.so.cache"]
-            .map(PathBuf::from)
-            .to_vec(),
-        write: vec![root.to_owned()],
-        ..JailSpec::default()
-    }
-}
-
-fn jailed(script: &str, spec: JailSpec) -> SpawnRequest {
-    SpawnRequest { confinement: Confinement::Jail(spec), ..sh(script) }
-}
-
-#[test]
-fn a_jail_holds_what_it_promises() {
-    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
-    let work = dir.path().join("work");
-    let (open, shut) = (work.join("open"), work.join("git/hooks"));
-    for path in [&open, &shut] {
-        fs::create_dir_all(path).unwrap();
-    }
-    fs::write(dir.path().join("outside"), "secret").unwrap();
-    fs::write(open.join("hidden"), "secret").unwrap();
-    let spec = JailSpec { deny: vec![open.join("hidden")], protect: vec![shut.clone()], ..jail(&work) };
-    let script = format!(
-        "cd {work} && echo written > open/file && mkdir new && cat open/file; \
-         cat ../outside 2>/dev/null || echo cannot read; \
-         cat open/hidden 2>/dev/null || echo cannot see; \
-         (echo x > git/hooks/post) 2>/dev/null || echo cannot change; \
-         mv git elsewhere 2>/dev/null || echo cannot move; \
-         chmod 777 /usr 2>/dev/null || echo cannot chmod; \
-         (echo x > /root/x) 2>/dev/null || echo cannot create; \
-         echo tmp > /tmp/x && cat /tmp/x; \
-         ls /proc | grep -c '^[0-9]'; id -u; hostname; \
-         grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status; \
-         unshare -U true 2>/dev/null || echo cannot unshare; \
-         (echo > /proc/sys/kernel/core_pattern) 2>/dev/null || echo cannot tune; ls /",
-        work = work.display()
-    );
-    let (exit, out, err) = run(&jailed(&script, spec)).unwrap();
-    let uid = rustix::process::getuid().as_raw();
-    assert_eq!(
-        out,
-        format!(
-            "written\ncannot read\ncannot see\ncannot change\ncannot move\ncannot chmod\ncannot create\ntmp\n4\n{uid}\n\
-             lobster\nCapEff:\t0000000000000000\nCapBnd:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\n\
-             cannot unshare\ncannot tune\nbin\ndev\netc\nlib\nlib64\nproc\ntmp\nusr\nvar\n"
-        ),
-        "{err}"
-    );
-    assert_eq!((exit.status, exit.enforcement.missing), (ExitStatus::Code(0), vec![]));
-    assert_eq!(fs::read_to_string(open.join("file")).unwrap(), "written\n");
 }

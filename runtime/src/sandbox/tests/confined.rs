@@ -1,0 +1,240 @@
+//! Confinement: what holds, what is missing, who runs it.
+
+use std::process::{Command, Stdio};
+
+use seccompiler::{
+    SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
+
+use super::*;
+
+/// A confined run by a process of its own: `kind` is `none`, `strict` or
+/// `degrade`; `lacking` names what its kernel shall not have. Prints the
+/// step's output, then how it went.
+pub(super) fn run_as_lobster(args: &[&str]) -> ! {
+    let [kind, lacking, script, rest @ ..] = args else { std::process::exit(99) };
+    take_away(lacking);
+    let spec = |mode| JailSpec { mode, ..jail(Path::new(rest[0])) };
+    let minimum = vec![Promise::FsWrite, Promise::NetDeny, Promise::NoNewPrivs, Promise::TreeKill];
+    let confinement = match *kind {
+        "strict" => Confinement::Jail(spec(Mode::Strict)),
+        "degrade" => Confinement::Jail(spec(Mode::Degrade { minimum })),
+        "walls" => Confinement::LandlockSeccomp(spec(Mode::Strict)),
+        _ => Confinement::None,
+    };
+    let request = SpawnRequest { confinement, ..sh(script) };
+    match run(&request) {
+        Ok((exit, out, err)) => {
+            let missing: Vec<_> = exit.enforcement.missing.iter().map(|m| m.promise.name()).collect();
+            println!("{out}{err}ended {:?}, missing {missing:?}", exit.status);
+        }
+        Err(SpawnError::Sandbox { missing }) => {
+            let missing: Vec<_> = missing.iter().map(|m| m.promise.name()).collect();
+            println!("refused {missing:?}");
+        }
+        Err(error) => println!("failed: {error}"),
+    }
+    std::process::exit(0)
+}
+
+/// Makes this process and its children believe in an older or stricter kernel.
+fn take_away(lacking: &str) {
+    let when = |argument, value: u64, mask: u64| {
+        let operator = SeccompCmpOp::MaskedEq(mask);
+        let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value).unwrap();
+        vec![SeccompRule::new(vec![condition]).unwrap()]
+    };
+    let user_namespace = u64::from(libc::CLONE_NEWUSER.unsigned_abs());
+    for name in lacking.split_terminator(',') {
+        let (rules, errno) = match name {
+            "user-namespaces" => {
+                let rule = when(0, user_namespace, user_namespace);
+                (vec![(libc::SYS_clone, rule.clone()), (libc::SYS_unshare, rule)], libc::EPERM)
+            }
+            // As Ubuntu's AppArmor profile does: the namespace is made, and useless.
+            "mounts" => {
+                let calls = [libc::SYS_mount, libc::SYS_move_mount, libc::SYS_open_tree];
+                (calls.map(|call| (call, vec![])).to_vec(), libc::EPERM)
+            }
+            "landlock" => {
+                let calls = [libc::SYS_landlock_create_ruleset, libc::SYS_landlock_restrict_self];
+                (calls.map(|call| (call, vec![])).to_vec(), libc::ENOSYS)
+            }
+            "seccomp" => {
+                let rule = when(0, libc::PR_SET_SECCOMP.unsigned_abs().into(), u64::MAX);
+                (vec![(libc::SYS_seccomp, vec![]), (libc::SYS_prctl, rule)], libc::EINVAL)
+            }
+            _ => std::process::exit(98),
+        };
+        let filter = SeccompFilter::new(
+            rules.into_iter().collect(),
+            SeccompAction::Allow,
+            SeccompAction::Errno(errno.unsigned_abs()),
+            std::env::consts::ARCH.try_into().unwrap(),
+        );
+        let program: seccompiler::BpfProgram = filter.unwrap().try_into().unwrap();
+        rustix::thread::set_no_new_privs(true).unwrap();
+        seccompiler::apply_filter(&program).unwrap();
+    }
+}
+
+/// Runs the script as this user and, where that is possible, as nobody.
+fn as_lobster(kind: &str, lacking: &str, script: &str) -> Vec<String> {
+    let root = rustix::process::geteuid().is_root();
+    let outside = tempfile::tempdir_in("/var/tmp").unwrap();
+    fs::set_permissions(outside.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    fs::write(outside.path().join("secret"), "secret\n").unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let script = &script
+        .replace("OUTSIDE", outside.path().to_str().unwrap())
+        .replace("PORT", &listener.local_addr().unwrap().port().to_string());
+    let users: &[&str] = if root { &["", "--reuid=65534 --regid=65534 --clear-groups"] } else { &[""] };
+    users
+        .iter()
+        .map(|user| {
+            let work = tempfile::tempdir_in("/var/tmp").unwrap();
+            let mut command = if user.is_empty() {
+                Command::new("/proc/self/exe")
+            } else {
+                rustix::fs::chown(work.path(), Some(rustix::fs::Uid::from_raw(65534)), None).unwrap();
+                let mut command = Command::new("setpriv");
+                command.args(user.split(' ')).arg(std::env::current_exe().unwrap());
+                command
+            };
+            let output = command
+                .args([entry::RUNNER_ARGUMENT, kind, lacking, script])
+                .arg(work.path())
+                .current_dir("/")
+                .stderr(Stdio::inherit())
+                .output()
+                .unwrap();
+            String::from_utf8_lossy(&output.stdout).replace(work.path().to_str().unwrap(), "WORK")
+        })
+        .collect()
+}
+
+fn for_all_users(kind: &str, lacking: &str, script: &str, expected: &str) {
+    for (number, outcome) in as_lobster(kind, lacking, script).iter().enumerate() {
+        assert_eq!(outcome.trim_end(), expected, "user {number}, {kind} without {lacking:?}");
+    }
+}
+
+/// What an unconfined process could do, whoever it is.
+const TRY: &str = "(echo x > OUTSIDE/new$$) 2>/dev/null && echo wrote; \
+     (cat OUTSIDE/secret) 2>/dev/null && echo read; \
+     (: < /dev/tcp/127.0.0.1/PORT) 2>/dev/null && echo connected; :";
+
+fn bash(script: &str) -> String {
+    format!("exec bash -c '{script}'")
+}
+
+#[test]
+fn what_holds_is_the_same_for_root_and_nobody() {
+    for_all_users("none", "", &bash(TRY), "wrote\nsecret\nread\nconnected\nended Code(0), missing []");
+    for_all_users("strict", "", &bash(TRY), "ended Code(0), missing []");
+    for_all_users("walls", "", &bash(TRY), "ended Code(0), missing []");
+}
+
+#[test]
+fn strict_refuses_what_the_host_cannot_hold() {
+    let without_namespaces = "refused [\"fs-metadata\", \"unix-deny\", \"process-isolation\"]";
+    for lacking in ["user-namespaces", "mounts"] {
+        for_all_users("strict", lacking, "echo ran", without_namespaces);
+    }
+    for_all_users("strict", "seccomp", "echo ran", "refused [\"kernel-surface\"]");
+    // A second wall only: everything promised is held by the namespaces.
+    for_all_users("strict", "landlock", &bash(TRY), "ended Code(0), missing []");
+    for_all_users("walls", "landlock", "echo ran", "refused [\"fs-read\", \"fs-write\"]");
+}
+
+#[test]
+fn degraded_says_what_is_missing_and_keeps_the_minimum() {
+    let rest = "ended Code(0), missing [\"fs-metadata\", \"unix-deny\", \"process-isolation\"]";
+    for lacking in ["user-namespaces", "mounts"] {
+        for_all_users("degrade", lacking, &bash(TRY), rest);
+    }
+    for_all_users("degrade", "seccomp", "echo ran", "ran\nended Code(0), missing [\"kernel-surface\"]");
+    for_all_users("degrade", "user-namespaces,landlock", "echo ran", "refused [\"fs-write\"]");
+    for_all_users("degrade", "user-namespaces,seccomp", "echo ran", "refused [\"net-deny\"]");
+}
+
+#[test]
+fn a_jailed_swarm_dies_at_once() {
+    let mark = marker();
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let mut request = swarm(&mark, 300);
+    let token = CancelToken::new();
+    request.argv[0] = "/usr/bin/env".into();
+    request.argv[1] = "/usr/bin/python3".into();
+    request.confinement = Confinement::Jail(jail(dir.path()));
+    let watcher = {
+        let (token, mark) = (token.clone(), mark.clone());
+        std::thread::spawn(move || {
+            let begin = Instant::now();
+            while alive(&mark) < 200 && begin.elapsed() < Duration::from_secs(30) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            token.force(CancelReason::Signal("SIGINT".into()));
+            Instant::now()
+        })
+    };
+    let (exit, ..) = run_with(&Sandbox::new(SandboxConfig::default()), &request, &token).unwrap();
+    println!("jailed swarm of 300 ended in {:?}", watcher.join().unwrap().elapsed());
+    assert_eq!((alive(&mark), exit.ended), (0, Ended::Cancelled));
+}
+
+/// A jail in which an ordinary program finds what it needs.
+fn jail(root: &Path) -> JailSpec {
+    JailSpec {
+        read: ["/usr", "/bin", "/lib", "/lib64", "/etc/passwd", "/etc/ld.so.cache"]
+            .map(PathBuf::from)
+            .to_vec(),
+        write: vec![root.to_owned()],
+        ..JailSpec::default()
+    }
+}
+
+fn jailed(script: &str, spec: JailSpec) -> SpawnRequest {
+    SpawnRequest { confinement: Confinement::Jail(spec), ..sh(script) }
+}
+
+#[test]
+fn a_jail_holds_what_it_promises() {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let work = dir.path().join("work");
+    let (open, shut) = (work.join("open"), work.join("git/hooks"));
+    for path in [&open, &shut] {
+        fs::create_dir_all(path).unwrap();
+    }
+    fs::write(dir.path().join("outside"), "secret").unwrap();
+    fs::write(open.join("hidden"), "secret").unwrap();
+    let spec = JailSpec { deny: vec![open.join("hidden")], protect: vec![shut.clone()], ..jail(&work) };
+    let script = format!(
+        "cd {work} && echo written > open/file && mkdir new && cat open/file; \
+         cat ../outside 2>/dev/null || echo cannot read; \
+         cat open/hidden 2>/dev/null || echo cannot see; \
+         (echo x > git/hooks/post) 2>/dev/null || echo cannot change; \
+         mv git elsewhere 2>/dev/null || echo cannot move; \
+         chmod 777 /usr 2>/dev/null || echo cannot chmod; \
+         (echo x > /root/x) 2>/dev/null || echo cannot create; \
+         echo tmp > /tmp/x && cat /tmp/x; \
+         ls /proc | grep -c '^[0-9]'; id -u; hostname; \
+         grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status; \
+         unshare -U true 2>/dev/null || echo cannot unshare; \
+         (echo > /proc/sys/kernel/core_pattern) 2>/dev/null || echo cannot tune; ls /",
+        work = work.display()
+    );
+    let (exit, out, err) = run(&jailed(&script, spec)).unwrap();
+    let uid = rustix::process::getuid().as_raw();
+    assert_eq!(
+        out,
+        format!(
+            "written\ncannot read\ncannot see\ncannot change\ncannot move\ncannot chmod\ncannot create\ntmp\n4\n{uid}\n\
+             lobster\nCapEff:\t0000000000000000\nCapBnd:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\n\
+             cannot unshare\ncannot tune\nbin\ndev\netc\nlib\nlib64\nproc\ntmp\nusr\nvar\n"
+        ),
+        "{err}"
+    );
+    assert_eq!((exit.status, exit.enforcement.missing), (ExitStatus::Code(0), vec![]));
+    assert_eq!(fs::read_to_string(open.join("file")).unwrap(), "written\n");
+}
