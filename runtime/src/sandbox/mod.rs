@@ -11,6 +11,8 @@
 mod confinement;
 mod enforcement;
 mod outcome;
+#[cfg(target_os = "linux")]
+mod proxy;
 mod request;
 
 #[cfg(target_os = "linux")]

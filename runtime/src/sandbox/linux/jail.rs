@@ -99,11 +99,20 @@ struct Piece {
 /// In the order in which pieces of the same path are placed.
 enum What {
     /// A tree of the host's, perhaps read-only.
-    Tree { tree: OwnedFd, kind: Kind },
+    Tree { tree: OwnedFd, kind: Kind, exact: bool },
     /// An empty file system of its own.
     Private { tree: OwnedFd },
     /// Nothing to see: an unreadable file or directory.
     Hidden { kind: Kind },
+}
+
+impl What {
+    fn exactly(self) -> Self {
+        match self {
+            Self::Tree { tree, kind, .. } => Self::Tree { tree, kind, exact: true },
+            other => other,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -140,15 +149,15 @@ fn plan(spec: &Confined) -> Result<Vec<Piece>, Obstacle> {
         let what = tree(&path, false)?.ok_or_else(|| missing(&path))?;
         pieces.push(Piece { path, what });
     }
-    for path in &spec.protect {
+    for path in spec.protect.iter().filter(|path| spec.write.iter().any(|root| path.starts_with(root))) {
         // The placeholder of a path that does not exist has been made by now.
-        let what = tree(path, true)?.ok_or_else(|| missing(path))?;
+        let what = tree(path, true)?.ok_or_else(|| missing(path))?.exactly();
         // A directory above it could be moved away, and the path made anew:
         // unless it is a mount point too.
         for above in path.ancestors().skip(1) {
             let inside = spec.write.iter().any(|root| above.starts_with(root) && above != root);
             if inside && let Some(what) = tree(above, false)? {
-                pieces.push(Piece { path: above.to_owned(), what });
+                pieces.push(Piece { path: above.to_owned(), what: what.exactly() });
             }
         }
         pieces.push(Piece { path: path.clone(), what });
@@ -206,7 +215,7 @@ fn tree(path: &Path, read_only: bool) -> Result<Option<What>, Obstacle> {
     sys::set_mount_attributes(&tree, attributes.bits(), true)
         .map_err(at(Stage::Namespaces, format!("restrict the mount of {}", path.display())))?;
     let kind = fstat(&tree).map(|stat| Kind::of(&stat)).map_err(setup("look at a root"))?;
-    Ok(Some(What::Tree { tree, kind }))
+    Ok(Some(What::Tree { tree, kind, exact: false }))
 }
 
 /// A new, detached file system.
@@ -254,7 +263,12 @@ impl Root {
 
     fn place(&self, piece: &Piece) -> Result<(), Obstacle> {
         match &piece.what {
-            What::Tree { tree, kind } => self.attach(tree, &piece.path, *kind),
+            What::Tree { tree, kind, exact } => {
+                if *exact {
+                    self.check_same(tree, &piece.path)?;
+                }
+                self.attach(tree, &piece.path, *kind)
+            }
             What::Private { tree } => self.attach(tree, &piece.path, Kind::Directory),
             What::Hidden { kind } => {
                 let name = if *kind == Kind::File { "file" } else { "directory" };
@@ -268,6 +282,22 @@ impl Root {
                     result => result,
                 }
             }
+        }
+    }
+
+    /// A protected path must be itself, not something that a link leads to:
+    /// the step could replace the link.
+    fn check_same(&self, tree: &OwnedFd, path: &Path) -> Result<(), Obstacle> {
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
+        let same = || -> rustix::io::Result<bool> {
+            let target = openat2(&self.root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
+            let (one, other) = (fstat(tree)?, fstat(&target)?);
+            Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
+        };
+        match same() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(at(Stage::Root, path.display().to_string())(Errno::LOOP)),
+            Err(error) => Err(at(Stage::Root, path.display().to_string())(error)),
         }
     }
 

@@ -13,6 +13,7 @@ mod helper;
 mod jail;
 mod landlock;
 mod launch;
+mod placeholder;
 mod seccomp;
 mod supervisor;
 mod sys;
@@ -39,6 +40,7 @@ use super::{
 };
 use crate::cancel::CancelToken;
 
+use placeholder::Placeholders;
 use walls::{Wall, Walls};
 use watch::Trouble;
 
@@ -87,11 +89,17 @@ pub(super) struct Sandbox {
     helper: Mutex<Option<Arc<Helper>>>,
     /// What this host was found to lack.
     lacking: Mutex<Vec<(Wall, String)>>,
+    placeholders: placeholder::Register,
 }
 
 impl Sandbox {
     pub(super) fn new(config: SandboxConfig) -> Self {
-        Self { config, helper: Mutex::new(None), lacking: Mutex::new(Vec::new()) }
+        Self {
+            config,
+            helper: Mutex::new(None),
+            lacking: Mutex::new(Vec::new()),
+            placeholders: placeholder::Register::default(),
+        }
     }
 
     pub(super) fn run(
@@ -134,6 +142,12 @@ impl Sandbox {
         sinks: &mut dyn OutputSinks,
         cancel: &CancelToken,
     ) -> Result<Exit, Trouble> {
+        let _placeholders = match request.confinement.spec() {
+            Some(spec) if walls.has(Wall::Namespaces) => {
+                Some(Placeholders::stand_in(spec, &self.placeholders)?)
+            }
+            _ => None,
+        };
         let job = wire::Job::from_request(request, walls);
         let pipes = || pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from);
         let (stdout, stdout_end) = pipes().map_err(SpawnError::io("open a pipe for stdout"))?;
@@ -160,7 +174,7 @@ impl Sandbox {
             wall: started.elapsed(),
             cpu: finished.report.cpu,
             max_rss: finished.report.max_rss,
-            enforcement: statement(request, walls, &finished.report),
+            enforcement: statement(request, walls, finished),
         })
     }
 
@@ -211,14 +225,15 @@ fn stdin_of(request: &SpawnRequest) -> Result<OwnedFd, SpawnError> {
     .map(OwnedFd::from)
 }
 
-fn statement(request: &SpawnRequest, walls: &Walls, report: &wire::Report) -> Enforcement {
+fn statement(request: &SpawnRequest, walls: &Walls, finished: watch::Finished) -> Enforcement {
     let (mut held, mut missing) = walls.judge(&request.confinement, &request.limits);
-    if report.survivors > 0 {
+    let survivors = finished.report.survivors;
+    if survivors > 0 {
         held.retain(|(promise, _)| *promise != Promise::TreeKill);
-        let why = format!("{} processes could not be killed: they run as another user", report.survivors);
+        let why = format!("{} processes could not be killed: they run as another user", survivors);
         missing.push(Missing { promise: Promise::TreeKill, why });
     }
-    Enforcement { asked: request.confinement.name().into(), held, missing, denied: Vec::new() }
+    Enforcement { asked: request.confinement.name().into(), held, missing, denied: finished.denied }
 }
 
 /// Bytes that `execve` would have to copy, for the message of `E2BIG`.

@@ -2,17 +2,18 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{DumpableBehavior, WaitStatus, getpid, set_child_subreaper, set_dumpable_behavior};
 
-use super::super::ExitStatus;
+use super::super::{ExitStatus, proxy};
 use super::jail::{self, Identity, Obstacle, at};
 use super::launch::Bonds;
 use super::tree::{self, Tree};
-use super::wire::{Job, News, Order, Report, Stage};
+use super::wire::{Job, Network, News, Order, Report, Stage};
 use super::{channel, launch, sys};
 
 /// Runs one job to its end and exits. `fds`: control socket, job, stdin, stdout, stderr.
@@ -39,6 +40,13 @@ fn start_and_watch(
     let job = read_job(job).map_err(at(Stage::Setup, "read the job"))?;
     if let (Some(identity), Some(spec)) = (jail, &job.confined) {
         jail::furnish(spec, identity)?;
+        if spec.network == Network::Proxy {
+            let open = || {
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, proxy::PORT))?;
+                channel::send(control.as_fd(), &News::Listening.encode(), &[listener.as_fd()])
+            };
+            open().map_err(at(Stage::Namespaces, "open the way to the proxy"))?;
+        }
         // Nothing inside may look into this process.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     } else {

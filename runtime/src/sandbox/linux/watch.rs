@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionread, read};
 
-use super::super::{Ended, OutputSinks, SpawnError, SpawnRequest, Stream};
+use super::super::proxy::Proxy;
+use super::super::{Denial, Ended, Net, OutputSinks, SpawnError, SpawnRequest, Stream};
 use super::channel;
 use super::walls::Wall;
 use super::wire::{News, Order, Report, Stage};
@@ -29,6 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Finished {
     pub(super) report: Report,
     pub(super) ended: Ended,
+    pub(super) denied: Vec<Denial>,
 }
 
 /// Why a run has no end to report.
@@ -86,6 +88,7 @@ pub(super) struct Watch<'a> {
     main_exited: bool,
     ended: Ended,
     failure: Option<SpawnError>,
+    proxy: Option<Proxy>,
 }
 
 impl<'a> Watch<'a> {
@@ -110,6 +113,7 @@ impl<'a> Watch<'a> {
             main_exited: false,
             ended: Ended::ByItself,
             failure: None,
+            proxy: None,
         }
     }
 
@@ -148,7 +152,11 @@ impl<'a> Watch<'a> {
                 self.drain(&mut buffer, sinks)?;
                 return match self.failure {
                     Some(failure) => Err(failure.into()),
-                    None => Ok(Finished { report, ended: self.ended }),
+                    None => Ok(Finished {
+                        report,
+                        ended: self.ended,
+                        denied: self.proxy.map(|proxy| proxy.denied()).unwrap_or_default(),
+                    }),
                 };
             }
         }
@@ -279,16 +287,26 @@ impl<'a> Watch<'a> {
 
     /// Takes the supervisor's news; gives its report when that is it.
     fn hear(&mut self) -> Result<Option<Report>, Trouble> {
-        let message = channel::receive(self.control.as_fd())
+        let (message, fds) = channel::receive(self.control.as_fd())
             .map_err(SpawnError::io("hear from the supervisor"))?
             .ok_or_else(|| SpawnError::Io {
                 doing: "supervise the process".into(),
                 source: io::Error::other("its supervisor was killed; the process was killed with it"),
             })?;
-        match News::decode(&message.0).map_err(SpawnError::io("understand the supervisor"))? {
+        match News::decode(&message).map_err(SpawnError::io("understand the supervisor"))? {
             News::Over(report) => Ok(Some(report)),
             News::MainExited => {
                 self.main_exited = true;
+                Ok(None)
+            }
+            News::Listening => {
+                if let (Some(listener), Some(Net::Hosts(hosts))) =
+                    (fds.into_iter().next(), self.request.confinement.spec().map(|spec| &spec.net))
+                {
+                    let proxy =
+                        Proxy::start(listener, hosts).map_err(SpawnError::io("start the network proxy"))?;
+                    self.proxy = Some(proxy);
+                }
                 Ok(None)
             }
             News::Failed { stage, errno, detail } => Err(self.refusal(stage, errno, &detail)),

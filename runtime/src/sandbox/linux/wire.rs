@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::super::{ExitStatus, JailSpec, Net, SpawnRequest};
+use super::super::{ExitStatus, JailSpec, Net, SpawnRequest, proxy};
 use super::walls::{Wall, Walls};
 
 /// What to start, as read by the supervisor.
@@ -109,11 +109,7 @@ impl Job {
         let values = [cpu, limits.memory, limits.processes, limits.file_size, limits.open_files];
         Self {
             argv: request.argv.iter().map(|arg| arg.as_bytes().to_vec()).collect(),
-            env: request
-                .env
-                .iter()
-                .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
-                .collect(),
+            env: environment(request, walls),
             cwd: request.cwd.as_os_str().as_bytes().to_vec(),
             linger: limits.linger,
             limits: (0u8..).zip(values).filter_map(|(number, value)| Some((number, value?))).collect(),
@@ -152,6 +148,19 @@ impl Job {
             confined: if from.number()? == 0 { None } else { Some(Confined::decode(&mut from)?) },
         })
     }
+}
+
+/// The environment as given, and in a jail with granted hosts the proxy's variables.
+fn environment(request: &SpawnRequest, walls: &Walls) -> Vec<Vec<u8>> {
+    let proxy = match request.confinement.spec().map(|spec| &spec.net) {
+        Some(Net::Hosts(hosts)) if walls.has(Wall::Namespaces) => proxy::environment(hosts),
+        _ => Vec::new(),
+    };
+    let given = request.env.iter().filter(|(name, _)| !proxy.iter().any(|(own, _)| name == own));
+    given
+        .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
+        .chain(proxy.iter().map(|(name, value)| format!("{name}={value}").into_bytes()))
+        .collect()
 }
 
 /// What lobster tells a supervisor.
@@ -227,6 +236,8 @@ pub(super) struct Report {
 pub(super) enum News {
     /// The step never started. Written by the step process itself, up to its `execve`.
     Failed { stage: Stage, errno: i32, detail: String },
+    /// The jail's listening socket comes along, for the proxy to accept on.
+    Listening,
     /// The main process ended; others are still there.
     MainExited,
     /// Everything has ended.
@@ -244,6 +255,7 @@ impl News {
                 out.bytes(detail.as_bytes());
             }
             Self::MainExited => out.number(1),
+            Self::Listening => out.number(3),
             Self::Over(report) => {
                 out.number(2);
                 let (kind, value) = match report.status {
@@ -269,6 +281,7 @@ impl News {
                 detail: String::from_utf8_lossy(&from.bytes()?).into_owned(),
             },
             1 => Self::MainExited,
+            3 => Self::Listening,
             2 => Self::Over(Report {
                 status: match (from.number()?, from.int()?) {
                     (0, code) => ExitStatus::Code(code),
@@ -379,6 +392,7 @@ mod tests {
         for news in [
             News::Failed { stage: Stage::Interpreter, errno: 2, detail: "x".into() },
             News::MainExited,
+            News::Listening,
             News::Over(over),
             News::Over(Report { status: ExitStatus::Code(255), ..over }),
         ] {

@@ -238,3 +238,112 @@ fn a_jail_holds_what_it_promises() {
     assert_eq!((exit.status, exit.enforcement.missing), (ExitStatus::Code(0), vec![]));
     assert_eq!(fs::read_to_string(open.join("file")).unwrap(), "written\n");
 }
+
+#[test]
+fn protected_paths_need_not_exist() {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let hooks = dir.path().join("git/hooks");
+    let spec = JailSpec { protect: vec![hooks.clone(), dir.path().join("config")], ..jail(dir.path()) };
+    let script = format!(
+        "cd {}; (echo x > git/hooks/a) 2>/dev/null || echo no hook; \
+         mv git x 2>/dev/null || echo no move; rm -rf git config 2>/dev/null; \
+         (mkdir -p git/hooks && echo x > git/hooks/a) 2>/dev/null || echo still no hook; \
+         (echo x > config) 2>/dev/null || echo no config; echo y > git/other; ls -a git",
+        dir.path().display()
+    );
+    let (_, out, err) = run(&jailed(&script, spec.clone())).unwrap();
+    assert_eq!(out, "no hook\nno move\nstill no hook\nno config\n.\n..\nhooks\nother\n", "{err}");
+    // What is the user's stays, what was ours is gone.
+    let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["git"]);
+    assert!(!hooks.exists());
+
+    fs::remove_dir_all(dir.path().join("git")).unwrap();
+    std::os::unix::fs::symlink("/etc", dir.path().join("git")).unwrap();
+    let error = run(&jailed("echo ran", spec)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("cannot protect {hooks:?}: it is, or lies behind, a symbolic link")
+    );
+}
+
+#[test]
+fn one_run_does_not_lift_the_protection_of_another() {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let path = dir.path().join("shut");
+    let spec = JailSpec { protect: vec![path.clone()], ..jail(dir.path()) };
+    let sandbox = Sandbox::new(SandboxConfig::default());
+    let go = |script: &str| {
+        let script = format!("cd {}; {script}", dir.path().display());
+        run_with(&sandbox, &jailed(&script, spec.clone()), &CancelToken::new()).unwrap().1
+    };
+    let out = std::thread::scope(|scope| {
+        let long = scope.spawn(|| {
+            go("touch started; until [ -e other-ended ]; do sleep 0.01; done; \
+                (echo x > shut/x) 2>/dev/null || echo still shut")
+        });
+        while !dir.path().join("started").exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(go("(echo x > shut/x) 2>/dev/null || echo shut; rmdir shut 2>/dev/null"), "shut\n");
+        fs::write(dir.path().join("other-ended"), "").unwrap();
+        long.join().unwrap()
+    });
+    assert_eq!(out, "still shut\n");
+    assert!(!path.exists());
+}
+
+/// Answers every connection with a line.
+fn greeter() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            // A client that goes away is no concern of this test.
+            let _ =
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n");
+            let _ = std::io::Read::read(&mut stream, &mut [0; 1024]);
+        }
+    });
+    port
+}
+
+#[test]
+fn granted_hosts_are_reached_and_no_others() {
+    let (granted, other) = (greeter(), greeter());
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let net = Net::Hosts(vec![HostPort { host: "127.0.0.1".into(), port: granted }]);
+    let client = format!(
+        "import os, urllib.request, urllib.error, socket\n\
+         def get(port):\n\
+         \x20try: return urllib.request.urlopen(f'http://127.0.0.1:{{port}}/').read().decode().strip()\n\
+         \x20except urllib.error.HTTPError as e: return e.code\n\
+         def tunnel(port):\n\
+         \x20s = socket.create_connection(('127.0.0.1', 3128))\n\
+         \x20s.sendall(f'CONNECT 127.0.0.1:{{port}} HTTP/1.1\\r\\n\\r\\n'.encode())\n\
+         \x20data = b''\n\
+         \x20while chunk := s.recv(4096): data += chunk; s.shutdown(1) if b'hello' in data else None\n\
+         \x20return data.split()[1].decode(), b'hello' in data\n\
+         def direct(port):\n\
+         \x20try: socket.create_connection(('127.0.0.1', port)); return 'reached'\n\
+         \x20except OSError as e: return e.strerror\n\
+         print(get({granted}), get({other}), tunnel({granted}), tunnel({other}), direct({granted}))\n"
+    );
+    let mut request = jailed("", JailSpec { net, ..jail(dir.path()) });
+    request.argv = ["/usr/bin/python3", "-c", &client].map(OsString::from).to_vec();
+    request.env.push(("HTTP_PROXY".into(), "http://elsewhere".into()));
+    let (exit, out, err) = run(&request).unwrap();
+    assert_eq!(out, "hello 403 ('200', True) ('403', False) Connection refused\n", "{err}");
+    let what = format!("127.0.0.1:{other}: not among the granted hosts");
+    let denial = Denial { promise: Promise::NetHosts, what };
+    assert_eq!(exit.enforcement.denied, [denial.clone(), denial]);
+    assert!(exit.enforcement.held.iter().any(|(promise, by)| {
+        *promise == Promise::NetHosts && *by == [Mechanism::NetNamespace, Mechanism::Proxy]
+    }));
+    // Without namespaces there is no proxy, and then nothing is reached at all.
+    request.confinement =
+        Confinement::LandlockSeccomp(JailSpec { net: Net::Hosts(Vec::new()), ..jail(dir.path()) });
+    assert!(
+        matches!(run(&request), Err(SpawnError::Sandbox { missing }) if missing[0].promise == Promise::NetHosts)
+    );
+}
