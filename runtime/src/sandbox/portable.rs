@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use super::doctor::{Checkup, Probe};
 use super::{Confinement, Ended, Enforcement, Exit, ExitStatus, Mechanism, Missing, OutputSinks, Promise};
 use super::{SandboxConfig, SpawnError, SpawnRequest, Stdin, Stream};
 use crate::cancel::CancelToken;
@@ -35,6 +36,14 @@ pub(super) struct Sandbox;
 impl Sandbox {
     pub(super) fn new(_: SandboxConfig) -> Self {
         Self
+    }
+
+    pub(super) fn probe(&self) -> Result<Probe, SpawnError> {
+        Err(unsupported("probe the sandbox"))
+    }
+
+    pub(super) fn doctor(&self) -> Result<Checkup, SpawnError> {
+        Err(unsupported("attack the sandbox"))
     }
 
     pub(super) fn run(
@@ -69,6 +78,11 @@ impl Sandbox {
             enforcement,
         })
     }
+}
+
+fn unsupported(doing: &str) -> SpawnError {
+    let source = io::Error::new(io::ErrorKind::Unsupported, "lobster confines native steps on Linux only");
+    SpawnError::Io { doing: doing.into(), source }
 }
 
 fn start(request: &SpawnRequest) -> Result<Child, SpawnError> {

@@ -16,7 +16,7 @@ use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, setsid, wai
 use super::jail::Identity;
 use super::supervisor::supervise;
 use super::wire::{News, Stage};
-use super::{channel, sys, tree};
+use super::{attack, channel, sys, tree};
 
 /// The namespaces of every jail.
 const NAMESPACES: libc::c_int =
@@ -24,6 +24,10 @@ const NAMESPACES: libc::c_int =
 
 /// The helper's `main`.
 pub(in crate::sandbox) fn helper_main() -> ExitCode {
+    let args: Vec<_> = std::env::args_os().skip(2).collect();
+    if let Some(code) = attack::main(&args) {
+        return code;
+    }
     match claim_socket().and_then(serve) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -9,6 +9,7 @@ use landlock::{
 };
 
 use super::jail::DEVICES;
+use super::sys;
 use super::wire::Confined;
 
 /// The first version without holes in the promise: before it, files outside
@@ -34,6 +35,11 @@ impl Rules {
         }
         Ok(())
     }
+}
+
+/// The version that this kernel offers (`LANDLOCK_CREATE_RULESET_VERSION`).
+pub(super) fn version() -> Option<u32> {
+    sys::landlock_version().filter(|version| *version > 0)
 }
 
 fn build(spec: &Confined, jailed: bool) -> Result<RulesetCreated, RulesetError> {

@@ -124,7 +124,8 @@ fn exec(job: &Job) -> Result<(Stage, io::Error), Obstacle> {
             .map_err(at(Stage::Setup, "arguments"))
     };
     let (argv, env) = (strings(&job.argv)?, strings(&job.env)?);
-    let Some(program) = job.argv.first() else { return Ok((Stage::Exec, not_found())) };
+    // Nothing to run: only the confinement itself is being tried.
+    let Some(program) = job.argv.first() else { sys::exit_now(0) };
     sys::unblock_signals();
     let mut refused = None;
     let mut headless = false;

@@ -8,7 +8,9 @@
 //! other. Each supervisor speaks to lobster over its own socket: losing that
 //! socket means that lobster is gone, and so must be the step.
 
+mod attack;
 mod channel;
+mod checkup;
 mod helper;
 mod jail;
 mod landlock;
@@ -35,6 +37,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::doctor::{Checkup, Probe};
 use super::{
     Enforcement, Exit, Missing, OutputSinks, Promise, SandboxConfig, SpawnError, SpawnRequest, Stdin,
 };
@@ -132,6 +135,14 @@ impl Sandbox {
                 }
             }
         }
+    }
+
+    pub(super) fn probe(&self) -> Result<Probe, SpawnError> {
+        checkup::probe(&self.config)
+    }
+
+    pub(super) fn doctor(&self) -> Result<Checkup, SpawnError> {
+        checkup::doctor(&self.config)
     }
 
     fn attempt(

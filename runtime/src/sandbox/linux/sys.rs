@@ -9,6 +9,8 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::ptr;
 use std::time::Duration;
 
@@ -106,6 +108,86 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
     rustix::thread::clear_ambient_capability_set()?;
     let none = CapabilitySet::empty();
     Ok(set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
+}
+
+/// Landlock's version on this kernel.
+pub(super) fn landlock_version() -> Option<u32> {
+    // SAFETY: no ruleset is given, so no memory is involved.
+    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0, 1) };
+    u32::try_from(version).ok()
+}
+
+/// Attacks of `doctor` that no safe wrapper offers. None changes anything.
+pub(super) fn try_call(number: libc::c_long) -> io::Result<()> {
+    // SAFETY: every argument is an invalid one, so the call can only be
+    // refused as such; no memory is involved.
+    match unsafe { libc::syscall(number, -1, 0, 0, 0, 0, 0) } {
+        -1 => match io::Error::last_os_error() {
+            error if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS)) => {
+                Err(error)
+            }
+            // It got as far as looking at its arguments.
+            _ => Ok(()),
+        },
+        descriptor => {
+            // SAFETY: the call has made this descriptor for nobody else.
+            drop(i32::try_from(descriptor).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+            Ok(())
+        }
+    }
+}
+
+/// Attaches to a process, without stopping it, and lets go again.
+pub(super) fn try_trace(pid: i32) -> io::Result<()> {
+    // SAFETY: no memory of this process is involved.
+    unsafe {
+        if libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        libc::ptrace(libc::PTRACE_DETACH, pid, 0, 0);
+    }
+    Ok(())
+}
+
+/// Makes a user namespace, for this thread only.
+pub(super) fn try_user_namespace() -> io::Result<()> {
+    // SAFETY: no memory or descriptors are shared differently afterwards.
+    match unsafe { libc::unshare(libc::CLONE_NEWUSER) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// `truncate` by path, which needs no open file.
+pub(super) fn truncate(path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the path is a NUL-terminated string that outlives the call.
+    match unsafe { libc::truncate(path.as_ptr(), 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Opens a connection to the loopback interface by sending its first data.
+pub(super) fn send_fast_open(socket: &OwnedFd, port: u16) -> io::Result<()> {
+    let address = libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: port.to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from(std::net::Ipv4Addr::LOCALHOST).to_be() },
+        sin_zero: [0; 8],
+    };
+    // SAFETY: data and address are valid for the lengths given.
+    let sent = unsafe {
+        libc::sendto(
+            socket.as_raw_fd(),
+            b"x".as_ptr().cast(),
+            1,
+            libc::MSG_FASTOPEN | libc::MSG_NOSIGNAL,
+            (&raw const address).cast(),
+            size_of_val(&address) as libc::socklen_t,
+        )
+    };
+    if sent == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// The stack of a process made by [`spawn`]. It runs a few calls and `execve`.

@@ -1,5 +1,6 @@
 //! Confinement: what holds, what is missing, who runs it.
 
+use std::io::Read;
 use std::process::{Command, Stdio};
 
 use seccompiler::{
@@ -14,6 +15,10 @@ use super::*;
 pub(super) fn run_as_lobster(args: &[&str]) -> ! {
     let [kind, lacking, script, rest @ ..] = args else { std::process::exit(99) };
     take_away(lacking);
+    if *kind == "doctor" {
+        println!("{}", examine());
+        std::process::exit(0);
+    }
     let spec = |mode| JailSpec { mode, ..jail(Path::new(rest[0])) };
     let minimum = vec![Promise::FsWrite, Promise::NetDeny, Promise::NoNewPrivs, Promise::TreeKill];
     let confinement = match *kind {
@@ -302,7 +307,7 @@ fn greeter() -> u16 {
             // A client that goes away is no concern of this test.
             let _ =
                 stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n");
-            let _ = std::io::Read::read(&mut stream, &mut [0; 1024]);
+            let _ = stream.shutdown(std::net::Shutdown::Write).map(|()| stream.read(&mut [0; 1024]));
         }
     });
     port
@@ -346,4 +351,36 @@ fn granted_hosts_are_reached_and_no_others() {
     assert!(
         matches!(run(&request), Err(SpawnError::Sandbox { missing }) if missing[0].promise == Promise::NetHosts)
     );
+}
+
+/// The doctor's findings in two lines.
+fn examine() -> String {
+    let checkup = Sandbox::new(SandboxConfig::default()).doctor().unwrap();
+    let with = |verdict| -> Vec<&str> {
+        let findings = checkup.findings.iter().filter(|finding| finding.verdict == verdict);
+        findings.map(|finding| finding.action.as_str()).collect()
+    };
+    let mut open: Vec<_> = checkup.probe.jail.missing.iter().map(|missing| missing.promise.name()).collect();
+    open.sort_unstable();
+    let most = if with(Verdict::Held).len() * 3 > checkup.findings.len() * 2 { "most" } else { "few" };
+    eprintln!("impossible: {:?}", with(Verdict::Impossible));
+    format!(
+        "broken {:?}, open {:?} {open:?}, {most} held",
+        with(Verdict::Broken),
+        with(Verdict::Unenforceable)
+    )
+}
+
+#[test]
+fn the_doctor_finds_nothing_broken() {
+    for_all_users("doctor", "", "", "broken [], open [] [], most held");
+}
+
+#[test]
+fn the_doctor_tells_what_a_lesser_host_leaves_open() {
+    for outcome in as_lobster("doctor", "user-namespaces", "") {
+        assert!(outcome.starts_with("broken [], open ["), "{outcome}");
+        assert!(outcome.contains("change the mode of a file"), "{outcome}");
+        assert!(outcome.contains("connect to a unix socket by its path"), "{outcome}");
+    }
 }
