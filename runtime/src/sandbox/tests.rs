@@ -416,13 +416,21 @@ fn no_survivor_of_a_self_replacing_swarm() {
 
 #[test]
 fn no_survivor_of_a_killed_lobster() {
+    for kind in ["none", "strict"] {
+        kill_lobster(kind);
+    }
+}
+
+fn kill_lobster(kind: &str) {
     let mark = marker();
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let script = format!(
         "for i in 1 2 3 4 5; do setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 1; done' {mark} & done; \
          exec sh -c 'sleep 100; :' {mark}"
     );
     let mut lobster = std::process::Command::new("/proc/self/exe")
-        .args([entry::RUNNER_ARGUMENT, "none", "", &script])
+        .args([entry::RUNNER_ARGUMENT, kind, "", &script])
+        .arg(dir.path())
         .spawn()
         .unwrap();
     let begin = Instant::now();
@@ -438,7 +446,7 @@ fn no_survivor_of_a_killed_lobster() {
         assert!(killed.elapsed() < Duration::from_secs(5));
         std::thread::sleep(Duration::from_millis(1));
     }
-    println!("all gone {:?} after kill -9", killed.elapsed());
+    println!("{kind}: all gone {:?} after kill -9", killed.elapsed());
 }
 
 #[test]

@@ -80,7 +80,12 @@ pub(super) fn furnish(spec: &Confined, identity: Identity) -> Result<(), Obstacl
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(setup("detach mounts"))?;
     let plan = plan(spec)?;
-    let proc = file_system("proc", &[], MountAttrFlags::MOUNT_ATTR_RDONLY).map_err(setup("mount /proc"))?;
+    let proc = file_system("proc", &[], MountAttrFlags::empty()).map_err(setup("mount /proc"))?;
+    if let Some(processes) = spec.processes {
+        bound_numbers(&proc, processes).map_err(at(Stage::ProcessNumbers, "bound the process numbers"))?;
+    }
+    sys::set_mount_attributes(&proc, MountAttrFlags::MOUNT_ATTR_RDONLY.bits(), false)
+        .map_err(setup("mount /proc"))?;
     let root = Root::new()?;
     for piece in plan {
         root.place(&piece)?;
@@ -88,6 +93,23 @@ pub(super) fn furnish(spec: &Confined, identity: Identity) -> Result<(), Obstacl
     root.devices()?;
     root.attach(&proc, Path::new("/proc"), Kind::Directory)?;
     root.enter()
+}
+
+/// Numbers below this are given out once and not again (`RESERVED_PIDS`).
+const RESERVED: u64 = 300;
+
+/// Bounds the processes of this namespace by its `pid_max`. Between the limit
+/// and [`RESERVED`] more can be alive at once.
+fn bound_numbers(proc: &OwnedFd, processes: u64) -> rustix::io::Result<()> {
+    // Before Linux 6.14 the file is the whole machine's, and root may write it.
+    let release = rustix::system::uname();
+    let mut numbers = release.release().to_bytes().split(|byte| !byte.is_ascii_digit());
+    let mut next = || std::str::from_utf8(numbers.next()?).ok()?.parse::<u32>().ok();
+    if (next(), next()) < (Some(6), Some(14)) {
+        return Err(Errno::NOSYS);
+    }
+    let file = openat(proc, "sys/kernel/pid_max", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(&file, RESERVED.saturating_add(processes).to_string().as_bytes()).map(drop)
 }
 
 /// What goes where.

@@ -60,6 +60,9 @@ impl Bonds {
         if !self.confined {
             return Ok(());
         }
+        // A core dump may start a program of the host's, as root. One byte
+        // refuses that too; none would not.
+        limit(Resource::Core, 1).map_err(at(Stage::Limit, "core"))?;
         sys::drop_capabilities().map_err(at(Stage::Setup, "drop capabilities"))?;
         set_no_new_privs(true).map_err(at(Stage::Setup, "refuse new privileges"))?;
         if let Some(rules) = &self.rules {

@@ -113,7 +113,7 @@ impl Sandbox {
     ) -> Result<Exit, SpawnError> {
         let started = Instant::now();
         let lacking = self.lacking.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut walls = Walls::wanted(&request.confinement, &lacking);
+        let mut walls = Walls::wanted(&request.confinement, &request.limits, &lacking);
         loop {
             // A missing mechanism shows before anything has run. What is left
             // without it is judged anew; less than was promised never runs.

@@ -8,16 +8,18 @@ pub(super) enum Wall {
     Namespaces,
     Landlock,
     Seccomp,
+    /// A bound on the process numbers of a namespace: for root, who is not
+    /// held to `RLIMIT_NPROC`.
+    ProcessNumbers,
 }
 
 impl Wall {
-    pub(super) const ALL: [Self; 3] = [Self::Namespaces, Self::Landlock, Self::Seccomp];
-
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Namespaces => "namespaces",
             Self::Landlock => "Landlock",
             Self::Seccomp => "seccomp",
+            Self::ProcessNumbers => "pid_max per namespace",
         }
     }
 }
@@ -29,15 +31,26 @@ pub(super) struct Walls {
     pub(super) fallen: Vec<(Wall, String)>,
 }
 
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 impl Walls {
     /// All that the confinement wants, less what this host is known to lack.
-    pub(super) fn wanted(confinement: &Confinement, lacking: &[(Wall, String)]) -> Self {
-        let wanted: &[Wall] = match confinement {
-            Confinement::None => &[],
-            Confinement::Jail(_) => &Wall::ALL,
-            Confinement::LandlockSeccomp(_) => &[Wall::Landlock, Wall::Seccomp],
+    pub(super) fn wanted(
+        confinement: &Confinement,
+        limits: &ProcessLimits,
+        lacking: &[(Wall, String)],
+    ) -> Self {
+        let mut standing = match confinement {
+            Confinement::None => Vec::new(),
+            Confinement::Jail(_) => vec![Wall::Namespaces, Wall::Landlock, Wall::Seccomp],
+            Confinement::LandlockSeccomp(_) => vec![Wall::Landlock, Wall::Seccomp],
         };
-        let mut walls = Self { standing: wanted.to_vec(), fallen: Vec::new() };
+        if matches!(confinement, Confinement::Jail(_)) && limits.processes.is_some() && is_root() {
+            standing.push(Wall::ProcessNumbers);
+        }
+        let mut walls = Self { standing, fallen: Vec::new() };
         for (wall, why) in lacking {
             walls.fall(*wall, why);
         }
@@ -81,8 +94,10 @@ impl Walls {
             Promise::EnvScrub => &[(true, Mechanism::Exec)],
             Promise::FdClose => &[(true, Mechanism::CloseRange)],
             Promise::Limits => &[(true, Mechanism::Rlimit)],
-            // The kernel counts no processes against root.
-            Promise::ProcessLimit => &[(!rustix::process::geteuid().is_root(), Mechanism::Rlimit)],
+            Promise::ProcessLimit => &[
+                (!is_root(), Mechanism::Rlimit),
+                (namespaces && self.has(Wall::ProcessNumbers), Mechanism::PidNamespace),
+            ],
         };
         candidates.iter().filter(|(holds, _)| *holds).map(|(_, mechanism)| *mechanism).collect()
     }
@@ -107,7 +122,8 @@ impl Walls {
 
     fn why_not(&self, promise: Promise) -> String {
         if promise == Promise::ProcessLimit {
-            return "the kernel does not hold root to a number of processes; run lobster as another user"
+            return "the kernel holds root to a number of processes only in a jail, from Linux 6.14 on; \
+                    run lobster as another user"
                 .into();
         }
         let reasons: Vec<String> =

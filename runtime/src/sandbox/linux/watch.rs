@@ -322,6 +322,7 @@ impl<'a> Watch<'a> {
             (Stage::Namespaces, _) => return Trouble::wall(Wall::Namespaces, errno, detail),
             (Stage::Landlock, _) => return Trouble::wall(Wall::Landlock, errno, detail),
             (Stage::Seccomp, _) => return Trouble::wall(Wall::Seccomp, errno, detail),
+            (Stage::ProcessNumbers, _) => return Trouble::wall(Wall::ProcessNumbers, errno, detail),
             (Stage::Root, _) => SpawnError::Io { doing: format!("grant {detail:?} to the step"), source },
             // There, but not in what the step may see.
             (Stage::Exec | Stage::Interpreter, libc::ENOENT)

@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::super::{ExitStatus, JailSpec, Net, SpawnRequest, proxy};
+use super::super::{ExitStatus, JailSpec, Net, ProcessLimits, SpawnRequest, proxy};
 use super::walls::{Wall, Walls};
 
 /// What to start, as read by the supervisor.
@@ -36,6 +36,8 @@ pub(super) struct Confined {
     pub(super) private: Vec<PathBuf>,
     pub(super) private_size: u64,
     pub(super) network: Network,
+    /// Processes in the namespace, where its numbers shall bound them.
+    pub(super) processes: Option<u64>,
 }
 
 /// What network the step finds.
@@ -49,7 +51,7 @@ pub(super) enum Network {
 const NETWORKS: [Network; 3] = [Network::None, Network::Proxy, Network::Host];
 
 impl Confined {
-    pub(super) fn new(spec: &JailSpec, walls: &Walls) -> Self {
+    fn new(spec: &JailSpec, limits: &ProcessLimits, walls: &Walls) -> Self {
         Self {
             landlock: walls.has(Wall::Landlock),
             seccomp: walls.has(Wall::Seccomp),
@@ -64,6 +66,7 @@ impl Confined {
                 Net::Hosts(_) => Network::Proxy,
                 Net::Host => Network::Host,
             },
+            processes: limits.processes.filter(|_| walls.has(Wall::ProcessNumbers)),
         }
     }
 
@@ -82,6 +85,7 @@ impl Confined {
         }
         out.number(self.private_size);
         out.number(self.network as u64);
+        out.number(self.processes.unwrap_or(u64::MAX));
     }
 
     fn decode(from: &mut Reader<'_>) -> io::Result<Self> {
@@ -98,6 +102,7 @@ impl Confined {
             private: paths(from)?,
             private_size: from.number()?,
             network: *NETWORKS.get(usize::from(from.byte()?)).ok_or_else(malformed)?,
+            processes: Some(from.number()?).filter(|processes| *processes < u64::MAX),
         })
     }
 }
@@ -113,7 +118,7 @@ impl Job {
             cwd: request.cwd.as_os_str().as_bytes().to_vec(),
             linger: limits.linger,
             limits: (0u8..).zip(values).filter_map(|(number, value)| Some((number, value?))).collect(),
-            confined: request.confinement.spec().map(|spec| Confined::new(spec, walls)),
+            confined: request.confinement.spec().map(|spec| Confined::new(spec, limits, walls)),
         }
     }
 
@@ -206,9 +211,11 @@ pub(super) enum Stage {
     Landlock,
     /// Loading the system call filter.
     Seccomp,
+    /// Bounding the process numbers of the namespace.
+    ProcessNumbers,
 }
 
-const STAGES: [Stage; 9] = [
+const STAGES: [Stage; 10] = [
     Stage::Setup,
     Stage::Cwd,
     Stage::Limit,
@@ -218,6 +225,7 @@ const STAGES: [Stage; 9] = [
     Stage::Namespaces,
     Stage::Landlock,
     Stage::Seccomp,
+    Stage::ProcessNumbers,
 ];
 
 /// The last word about a step.
@@ -380,6 +388,7 @@ mod tests {
                 private: vec!["/tmp".into()],
                 private_size: 1 << 33,
                 network: Network::Proxy,
+                processes: Some(12),
             }),
         };
         assert_eq!(Job::decode(&job.encode()).ok(), Some(job));

@@ -384,3 +384,35 @@ fn the_doctor_tells_what_a_lesser_host_leaves_open() {
         assert!(outcome.contains("connect to a unix socket by its path"), "{outcome}");
     }
 }
+
+#[test]
+fn a_fork_bomb_is_bounded() {
+    // As many as it can get, all alive at once.
+    let bomb = "import os, time\n\
+        n = 0\n\
+        try:\n\
+        \x20while n < 3000:\n\
+        \x20 if os.fork() == 0: time.sleep(60); os._exit(0)\n\
+        \x20 n += 1\n\
+        except OSError: pass\n\
+        print(n, flush=True)\n";
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let mut request = jailed("", jail(dir.path()));
+    request.argv = ["/usr/bin/python3", "-c", bomb].map(OsString::from).to_vec();
+    request.limits.processes = Some(50);
+    match run(&request) {
+        Ok((exit, out, _)) => {
+            let started: u64 = out.trim().parse().unwrap();
+            assert!((40..=350).contains(&started), "{started}");
+            assert!(exit.wall < Duration::from_secs(30));
+        }
+        // An older kernel cannot hold root to it, and strict mode says so.
+        Err(SpawnError::Sandbox { missing }) => assert_eq!(missing[0].promise, Promise::ProcessLimit),
+        Err(error) => panic!("{error}"),
+    }
+    request.confinement = Confinement::None;
+    let root = rustix::process::geteuid().is_root();
+    request.argv = ["/bin/true"].map(OsString::from).to_vec();
+    let missing = run(&request).unwrap().0.enforcement.missing;
+    assert_eq!(missing.iter().any(|missing| missing.promise == Promise::ProcessLimit), root);
+}
