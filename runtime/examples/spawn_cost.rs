@@ -21,6 +21,19 @@ type Way<'a> = (&'a str, Box<dyn Fn() -> Result<(), String> + 'a>);
 
 struct Ignore;
 
+/// Counts what a process prints at full speed.
+struct Count(u64);
+
+impl OutputSinks for Count {
+    fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
+        self.0 += chunk.len() as u64;
+        Ok(())
+    }
+    fn stderr(&mut self, chunk: &[u8]) -> io::Result<()> {
+        self.stdout(chunk)
+    }
+}
+
 impl OutputSinks for Ignore {
     fn stdout(&mut self, _: &[u8]) -> io::Result<()> {
         Ok(())
@@ -49,6 +62,34 @@ fn sandboxed(sandbox: &Sandbox, confinement: &Confinement) -> Result<(), String>
         confinement: confinement.clone(),
     };
     sandbox.run(&request, &mut Ignore, &CancelToken::new()).map_err(|error| error.to_string()).map(drop)
+}
+
+/// Bytes of this process that are resident, from `/proc/self/statm`.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
+}
+
+fn flood(sandbox: &Sandbox) -> Result<(), String> {
+    let seconds = 10;
+    let request = SpawnRequest {
+        argv: vec!["yes".into()],
+        env: Vec::new(),
+        cwd: "/".into(),
+        stdin: Stdin::Empty,
+        limits: ProcessLimits { wall: Some(Duration::from_secs(seconds)), ..ProcessLimits::default() },
+        confinement: Confinement::None,
+    };
+    let before = resident();
+    let mut count = Count(0);
+    sandbox.run(&request, &mut count, &CancelToken::new()).map_err(|error| error.to_string())?;
+    let grown = resident().saturating_sub(before);
+    println!(
+        "flood for {seconds} s: {} MB/s, memory grew by {} KiB",
+        count.0 / 1_000_000 / seconds,
+        grown / 1024
+    );
+    Ok(())
 }
 
 fn measure(rounds: usize, title: &str, ways: &[Way<'_>]) -> Result<(), String> {
@@ -110,6 +151,7 @@ fn bench() -> Result<(), String> {
     let ballast = vec![1u8; 512 << 20];
     measure(rounds, "with 512 MiB resident", &ways)?;
     drop(ballast);
+    flood(&sandbox)?;
     Ok(())
 }
 

@@ -75,7 +75,8 @@ impl Confinement {
 pub struct JailSpec {
     /// Files and directories it may read and execute. One that does not exist is skipped.
     pub read: Vec<PathBuf>,
-    /// Files and directories it may also change. They must exist.
+    /// Files and directories it may also change. They must exist, and be named
+    /// by their real paths: an earlier step could have left a symbolic link.
     pub write: Vec<PathBuf>,
     /// Hidden, also inside the roots above.
     pub deny: Vec<PathBuf>,

@@ -218,11 +218,22 @@ fn missing(path: &Path) -> Obstacle {
     at(Stage::Root, path.display().to_string())(Errno::NOENT)
 }
 
+/// Opens a path that no symbolic link leads to. What may be written must be
+/// named by its real path: an earlier step could have put a link there.
+pub(super) fn open_exactly(path: &Path) -> rustix::io::Result<OwnedFd> {
+    openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+}
+
 /// A detached copy of the host's tree at `path`; `None` when there is none.
 fn tree(path: &Path, read_only: bool) -> Result<Option<What>, Obstacle> {
     let flags =
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-    let tree = match open_tree(CWD, path, flags) {
+    let opened = if read_only {
+        open_tree(CWD, path, flags)
+    } else {
+        open_exactly(path).and_then(|found| open_tree(found, "", flags | OpenTreeFlags::AT_EMPTY_PATH))
+    };
+    let tree = match opened {
         Ok(tree) => tree,
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
         Err(error @ (Errno::ACCESS | Errno::LOOP | Errno::NAMETOOLONG)) => {

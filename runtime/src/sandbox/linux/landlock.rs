@@ -1,16 +1,19 @@
 //! Landlock: the file system rules, as the only wall or the second one.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, path_beneath_rules,
 };
 
-use super::jail::DEVICES;
+use rustix::fs::{FileType, fstat};
+
+use super::jail::{DEVICES, Obstacle, at, open_exactly};
 use super::sys;
-use super::wire::Confined;
+use super::wire::{Confined, Stage};
 
 /// The first version without holes in the promise: before it, files outside
 /// the roots could be truncated and linked.
@@ -22,8 +25,17 @@ pub(super) struct Rules(RulesetCreated);
 impl Rules {
     /// Builds the rules for the paths as they are seen from here. `jailed`:
     /// private directories are mounted and the network is a namespace.
-    pub(super) fn new(spec: &Confined, jailed: bool) -> io::Result<Self> {
-        build(spec, jailed).map(Self).map_err(as_io)
+    pub(super) fn new(spec: &Confined, jailed: bool) -> Result<Self, Obstacle> {
+        let mut writable = Vec::new();
+        for path in &spec.write {
+            let opened = open_exactly(path).map_err(at(Stage::Root, path.display().to_string()))?;
+            let stat = fstat(&opened).map_err(at(Stage::Root, path.display().to_string()))?;
+            let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+            let access = if directory { AccessFs::from_all(LEAST) } else { AccessFs::from_file(LEAST) };
+            writable.push(PathBeneath::new(opened, access));
+        }
+        let rules = build(spec, jailed, writable).map_err(as_io);
+        Ok(Self(rules.map_err(at(Stage::Landlock, "prepare rules"))?))
     }
 
     /// Restricts this thread and its children, for good.
@@ -42,7 +54,11 @@ pub(super) fn version() -> Option<u32> {
     sys::landlock_version().filter(|version| *version > 0)
 }
 
-fn build(spec: &Confined, jailed: bool) -> Result<RulesetCreated, RulesetError> {
+fn build(
+    spec: &Confined,
+    jailed: bool,
+    writable: Vec<PathBeneath<OwnedFd>>,
+) -> Result<RulesetCreated, RulesetError> {
     let read = AccessFs::from_read(LEAST);
     let all = AccessFs::from_all(LEAST);
     let mut rules = Ruleset::default()
@@ -55,10 +71,7 @@ fn build(spec: &Confined, jailed: bool) -> Result<RulesetCreated, RulesetError> 
         // Holes and all (it does not see UDP), it stops most before seccomp would.
         rules = rules.handle_access(AccessNet::from_all(ABI::V4))?;
     }
-    let mut writable: Vec<PathBuf> = spec.write.clone();
-    if jailed {
-        writable.extend(spec.private.iter().cloned());
-    }
+    let private: &[PathBuf] = if jailed { &spec.private } else { &[] };
     // In a jail nothing is there to be listed but what was granted.
     let listed = Path::new(if jailed { "/" } else { "/dev" });
     let devices = DEVICES.map(|name| Path::new("/dev").join(name));
@@ -71,7 +84,8 @@ fn build(spec: &Confined, jailed: bool) -> Result<RulesetCreated, RulesetError> 
         .add_rules(path_beneath_rules(["/proc"], AccessFs::ReadFile | AccessFs::ReadDir))?
         .add_rules(path_beneath_rules([listed], AccessFs::ReadDir))?
         .add_rules(path_beneath_rules(devices, on_devices))?
-        .add_rules(path_beneath_rules(&writable, all))
+        .add_rules(path_beneath_rules(private, all))?
+        .add_rules(writable.into_iter().map(Ok::<_, RulesetError>))
 }
 
 /// Keeps the system's error number, by which a missing mechanism is told from a mistake.

@@ -42,7 +42,7 @@ impl Bonds {
         let Some(spec) = &job.confined else {
             return Ok(Self { confined: false, rules: None, filters: None });
         };
-        let rules = || Rules::new(spec, jailed).map_err(at(Stage::Landlock, "prepare rules"));
+        let rules = || Rules::new(spec, jailed);
         let sockets = match (spec.network, jailed) {
             (Network::Host, _) => Sockets::Host,
             (Network::None | Network::Proxy, true) => Sockets::Internet,

@@ -323,6 +323,10 @@ impl<'a> Watch<'a> {
             (Stage::Landlock, _) => return Trouble::wall(Wall::Landlock, errno, detail),
             (Stage::Seccomp, _) => return Trouble::wall(Wall::Seccomp, errno, detail),
             (Stage::ProcessNumbers, _) => return Trouble::wall(Wall::ProcessNumbers, errno, detail),
+            (Stage::Root, libc::ELOOP) => SpawnError::Io {
+                doing: format!("grant {detail:?} to the step"),
+                source: io::Error::other("a symbolic link leads to it; name its real path"),
+            },
             (Stage::Root, _) => SpawnError::Io { doing: format!("grant {detail:?} to the step"), source },
             // There, but not in what the step may see.
             (Stage::Exec | Stage::Interpreter, libc::ENOENT)

@@ -416,3 +416,25 @@ fn a_fork_bomb_is_bounded() {
     let missing = run(&request).unwrap().0.enforcement.missing;
     assert_eq!(missing.iter().any(|missing| missing.promise == Promise::ProcessLimit), root);
 }
+
+#[test]
+fn a_link_is_no_write_root() {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink("/etc", &link).unwrap();
+    for kind in [Confinement::Jail as fn(JailSpec) -> Confinement, Confinement::LandlockSeccomp] {
+        let request = SpawnRequest { confinement: kind(jail(&link)), ..sh("echo ran") };
+        assert_eq!(
+            run(&request).unwrap_err().to_string(),
+            format!(
+                "cannot grant {:?} to the step: a symbolic link leads to it; name its real path",
+                link.display()
+            )
+        );
+        let gone = jail(&dir.path().join("gone"));
+        let request = SpawnRequest { confinement: kind(gone), ..sh("echo ran") };
+        assert!(
+            matches!(run(&request), Err(SpawnError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound)
+        );
+    }
+}
