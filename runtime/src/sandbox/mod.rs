@@ -8,8 +8,12 @@
 //! This room never decides whether something may run; it runs what it is
 //! given, confined as it is told, and says what it could enforce.
 
+mod confinement;
+mod doctor;
 mod enforcement;
 mod outcome;
+#[cfg(target_os = "linux")]
+mod proxy;
 mod request;
 
 #[cfg(target_os = "linux")]
@@ -27,9 +31,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-pub use enforcement::{Enforcement, Mechanism, Missing, Promise};
+pub use confinement::{Confinement, HostPort, JailSpec, Mode, Net};
+pub use doctor::{Checkup, Finding, Probe, Verdict};
+pub use enforcement::{Denial, Enforcement, Mechanism, Missing, Promise};
 pub use outcome::{Ended, Exit, ExitStatus, OutputSinks, SpawnError, Stream};
-pub use request::{Confinement, ProcessLimits, SpawnRequest, Stdin};
+pub use request::{ProcessLimits, SpawnRequest, Stdin};
 
 use crate::cancel::CancelToken;
 
@@ -91,6 +97,25 @@ impl Sandbox {
             return Err(SpawnError::Cancelled { reason: reason.message() });
         }
         self.0.run(request, sinks, cancel)
+    }
+}
+
+impl Sandbox {
+    /// What this host can hold, found out by doing it. Costs two confined starts.
+    ///
+    /// # Errors
+    /// When not even an unconfined process can be supervised.
+    pub fn probe(&self) -> Result<Probe, SpawnError> {
+        self.0.probe()
+    }
+
+    /// Attacks a jail of this host from inside, with victims set up for it.
+    /// The attacker is this very executable, which must call [`helper_main`].
+    ///
+    /// # Errors
+    /// When the victims cannot be set up or the attacker cannot be run.
+    pub fn doctor(&self) -> Result<Checkup, SpawnError> {
+        self.0.doctor()
     }
 }
 

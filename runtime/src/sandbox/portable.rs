@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use super::doctor::{Checkup, Probe};
 use super::{Confinement, Ended, Enforcement, Exit, ExitStatus, Mechanism, Missing, OutputSinks, Promise};
 use super::{SandboxConfig, SpawnError, SpawnRequest, Stdin, Stream};
 use crate::cancel::CancelToken;
@@ -35,6 +36,14 @@ pub(super) struct Sandbox;
 impl Sandbox {
     pub(super) fn new(_: SandboxConfig) -> Self {
         Self
+    }
+
+    pub(super) fn probe(&self) -> Result<Probe, SpawnError> {
+        Err(unsupported("probe the sandbox"))
+    }
+
+    pub(super) fn doctor(&self) -> Result<Checkup, SpawnError> {
+        Err(unsupported("attack the sandbox"))
     }
 
     pub(super) fn run(
@@ -69,6 +78,11 @@ impl Sandbox {
             enforcement,
         })
     }
+}
+
+fn unsupported(doing: &str) -> SpawnError {
+    let source = io::Error::new(io::ErrorKind::Unsupported, "lobster confines native steps on Linux only");
+    SpawnError::Io { doing: doing.into(), source }
 }
 
 fn start(request: &SpawnRequest) -> Result<Child, SpawnError> {
@@ -177,19 +191,23 @@ fn statement(request: &SpawnRequest) -> Result<Enforcement, SpawnError> {
               and none is killed with lobster"
             .into(),
     };
-    let limits = &request.limits;
-    let limited = [limits.memory, limits.processes, limits.file_size, limits.open_files];
-    if limits.cpu.is_some() || limited.iter().any(Option::is_some) {
+    if request.limits.any() {
         return Err(SpawnError::Io {
             doing: "set resource limits".into(),
             source: io::Error::new(io::ErrorKind::Unsupported, "not available on this system"),
         });
     }
-    match &request.confinement {
-        Confinement::None => Ok(Enforcement {
-            asked: "none".into(),
-            held: vec![(Promise::EnvScrub, vec![Mechanism::Exec]), (Promise::FdClose, vec![Mechanism::Exec])],
-            missing: vec![tree],
-        }),
+    if request.confinement != Confinement::None {
+        let why = "lobster confines native steps on Linux only";
+        let missing = request.confinement.promises(&request.limits).into_iter();
+        return Err(SpawnError::Sandbox {
+            missing: missing.map(|promise| Missing { promise, why: why.into() }).collect(),
+        });
     }
+    Ok(Enforcement {
+        asked: "none".into(),
+        held: vec![(Promise::EnvScrub, vec![Mechanism::Exec]), (Promise::FdClose, vec![Mechanism::Exec])],
+        missing: vec![tree],
+        denied: Vec::new(),
+    })
 }

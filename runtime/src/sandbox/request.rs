@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::SpawnError;
+use super::{Confinement, SpawnError};
 
 /// What a process reads from its standard input.
 #[derive(Debug, Default)]
@@ -60,12 +60,12 @@ impl Default for ProcessLimits {
     }
 }
 
-/// How far the process is shut in.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Confinement {
-    /// Supervised, not confined.
-    #[default]
-    None,
+impl ProcessLimits {
+    /// Whether the kernel is asked to hold any of them.
+    pub(super) fn any(&self) -> bool {
+        let sizes = [self.memory, self.processes, self.file_size, self.open_files];
+        self.cpu.is_some() || sizes.iter().any(Option::is_some)
+    }
 }
 
 /// One process to run.
@@ -98,6 +98,15 @@ impl SpawnRequest {
         }
         if has_nul(self.cwd.as_os_str()) {
             return Err(SpawnError::NulByte { place: "the working directory".into() });
+        }
+        for path in self.confinement.spec().into_iter().flat_map(super::JailSpec::paths) {
+            if has_nul(path.as_os_str()) || !path.is_absolute() {
+                let source = std::io::Error::from(std::io::ErrorKind::InvalidInput);
+                return Err(SpawnError::Io {
+                    doing: format!("confine to {path:?}: not an absolute path"),
+                    source,
+                });
+            }
         }
         for (name, value) in &self.env {
             if has_nul(name) || has_nul(value) {

@@ -10,24 +10,23 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::cancel::{CancelReason, CancelToken};
 
+mod confined;
+
 /// Lets the test executable be the helper, as the real binary is: before
 /// `main`, so before the test harness makes threads.
 mod entry {
-    /// Runs the script in its second argument as a step, for tests that kill "lobster".
+    /// Lets it be lobster too, for tests that kill it or run it as somebody else.
     pub(super) const RUNNER_ARGUMENT: &str = "__sandbox_test_runner";
 
     extern "C" fn helper_if_asked() {
         let cmdline = std::fs::read_to_string("/proc/self/cmdline").unwrap_or_default();
-        let args: Vec<&str> = cmdline.split('\0').collect();
+        let args: Vec<&str> = cmdline.trim_end_matches('\0').split('\0').collect();
         match args.get(1).copied() {
             Some(super::HELPER_ARGUMENT) => {
                 let ended_well = super::helper_main() == std::process::ExitCode::SUCCESS;
                 std::process::exit(i32::from(!ended_well));
             }
-            Some(RUNNER_ARGUMENT) => {
-                let outcome = super::run(&super::sh(args[2]));
-                std::process::exit(i32::from(outcome.is_err()));
-            }
+            Some(RUNNER_ARGUMENT) => super::confined::run_as_lobster(&args[2..]),
             _ => {}
         }
     }
@@ -417,13 +416,23 @@ fn no_survivor_of_a_self_replacing_swarm() {
 
 #[test]
 fn no_survivor_of_a_killed_lobster() {
+    for kind in ["none", "strict"] {
+        kill_lobster(kind);
+    }
+}
+
+fn kill_lobster(kind: &str) {
     let mark = marker();
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let script = format!(
         "for i in 1 2 3 4 5; do setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 1; done' {mark} & done; \
          exec sh -c 'sleep 100; :' {mark}"
     );
-    let mut lobster =
-        std::process::Command::new("/proc/self/exe").args([entry::RUNNER_ARGUMENT, &script]).spawn().unwrap();
+    let mut lobster = std::process::Command::new("/proc/self/exe")
+        .args([entry::RUNNER_ARGUMENT, kind, "", &script])
+        .arg(dir.path())
+        .spawn()
+        .unwrap();
     let begin = Instant::now();
     // The sixth is the main process; lobster's own command line counts as well.
     while alive(&mark) < 7 {
@@ -437,7 +446,7 @@ fn no_survivor_of_a_killed_lobster() {
         assert!(killed.elapsed() < Duration::from_secs(5));
         std::thread::sleep(Duration::from_millis(1));
     }
-    println!("all gone {:?} after kill -9", killed.elapsed());
+    println!("{kind}: all gone {:?} after kill -9", killed.elapsed());
 }
 
 #[test]

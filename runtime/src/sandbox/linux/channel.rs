@@ -9,8 +9,14 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
-/// The one message that the helper knows: its descriptors are the job.
+/// To the helper: the descriptors are a job.
 pub(super) const JOB: &[u8] = b"job";
+
+/// The same, to be supervised inside new namespaces.
+pub(super) const JAIL: &[u8] = b"jail";
+
+/// The same, but in the host's network.
+pub(super) const JAIL_ON_HOST_NETWORK: &[u8] = b"jail on host network";
 
 /// More than any message of ours carries.
 const MOST_FDS: usize = 8;
@@ -41,9 +47,9 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Vec<u8>, Vec
     let length = loop {
         match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC) {
             Ok(message) => break message.bytes,
-            Err(rustix::io::Errno::INTR) => {}
-            // The other end was closed with something of ours unread: closed all the same.
-            Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+            // The other end was closed with something of ours unread. Told once;
+            // what it had sent before can still be read.
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
             Err(error) => return Err(error.into()),
         }
     };

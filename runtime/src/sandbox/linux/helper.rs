@@ -13,12 +13,21 @@ use rustix::io::Errno;
 use rustix::net::SocketType;
 use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, setsid, wait};
 
+use super::jail::Identity;
 use super::supervisor::supervise;
 use super::wire::{News, Stage};
-use super::{channel, sys, tree};
+use super::{attack, channel, sys, tree};
+
+/// The namespaces of every jail.
+const NAMESPACES: libc::c_int =
+    libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
 
 /// The helper's `main`.
 pub(in crate::sandbox) fn helper_main() -> ExitCode {
+    let args: Vec<_> = std::env::args_os().skip(2).collect();
+    if let Some(code) = attack::main(&args) {
+        return code;
+    }
     match claim_socket().and_then(serve) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -50,6 +59,7 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
     set_child_subreaper(Some(getpid()))?;
     let ended = sys::child_signals()?;
     let mut supervisors = HashSet::new();
+    let identity = Identity::current();
     loop {
         let mut fds = [PollFd::new(&socket, PollFlags::IN), PollFd::new(&ended, PollFlags::IN)];
         match poll(&mut fds, None) {
@@ -62,17 +72,24 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
             collect(&mut supervisors);
         }
         if job {
-            let Some((_, fds)) = channel::receive(socket.as_fd())? else { return Ok(()) };
+            let Some((message, fds)) = channel::receive(socket.as_fd())? else { return Ok(()) };
             let Ok(fds) = <[OwnedFd; 5]>::try_from(fds) else { continue };
-            match sys::fork() {
+            let namespaces = match message.as_slice() {
+                channel::JAIL => NAMESPACES | libc::CLONE_NEWNET,
+                channel::JAIL_ON_HOST_NETWORK => NAMESPACES,
+                _ => 0,
+            };
+            let fork = if namespaces == 0 { sys::fork() } else { sys::fork_into(namespaces) };
+            match fork {
                 Ok(sys::Fork::Parent(pid)) => _ = supervisors.insert(pid),
                 Ok(sys::Fork::Child) => {
                     drop((socket, ended));
-                    supervise(fds)
+                    supervise(fds, (namespaces != 0).then_some(identity))
                 }
                 Err(error) => {
                     let errno = error.raw_os_error().unwrap_or_default();
-                    let news = News::Failed { stage: Stage::Setup, errno, detail: "fork".into() };
+                    let stage = if namespaces == 0 { Stage::Setup } else { Stage::Namespaces };
+                    let news = News::Failed { stage, errno, detail: "make a process".into() };
                     let _ = channel::send(fds[0].as_fd(), &news.encode(), &[]);
                 }
             }

@@ -8,12 +8,19 @@
 //! other. Each supervisor speaks to lobster over its own socket: losing that
 //! socket means that lobster is gone, and so must be the step.
 
+mod attack;
 mod channel;
+mod checkup;
 mod helper;
+mod jail;
+mod landlock;
 mod launch;
+mod placeholder;
+mod seccomp;
 mod supervisor;
 mod sys;
 mod tree;
+mod walls;
 mod watch;
 mod wire;
 
@@ -30,9 +37,15 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::{Enforcement, Exit, Mechanism, Promise};
-use super::{OutputSinks, SandboxConfig, SpawnError, SpawnRequest, Stdin};
+use super::doctor::{Checkup, Probe};
+use super::{
+    Enforcement, Exit, Missing, OutputSinks, Promise, SandboxConfig, SpawnError, SpawnRequest, Stdin,
+};
 use crate::cancel::CancelToken;
+
+use placeholder::Placeholders;
+use walls::{Wall, Walls};
+use watch::Trouble;
 
 pub(super) use helper::helper_main;
 
@@ -57,10 +70,10 @@ impl Helper {
         Ok(Self { socket: Some(ours), process })
     }
 
-    fn send(&self, fds: &[&OwnedFd]) -> io::Result<()> {
+    fn send(&self, message: &[u8], fds: &[&OwnedFd]) -> io::Result<()> {
         let socket = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
-        channel::send(socket.as_fd(), channel::JOB, &fds)
+        channel::send(socket.as_fd(), message, &fds)
     }
 }
 
@@ -77,11 +90,19 @@ impl Drop for Helper {
 pub(super) struct Sandbox {
     config: SandboxConfig,
     helper: Mutex<Option<Arc<Helper>>>,
+    /// What this host was found to lack.
+    lacking: Mutex<Vec<(Wall, String)>>,
+    placeholders: placeholder::Register,
 }
 
 impl Sandbox {
     pub(super) fn new(config: SandboxConfig) -> Self {
-        Self { config, helper: Mutex::new(None) }
+        Self {
+            config,
+            helper: Mutex::new(None),
+            lacking: Mutex::new(Vec::new()),
+            placeholders: placeholder::Register::default(),
+        }
     }
 
     pub(super) fn run(
@@ -91,14 +112,68 @@ impl Sandbox {
         cancel: &CancelToken,
     ) -> Result<Exit, SpawnError> {
         let started = Instant::now();
-        let job = wire::Job::from_request(request);
+        let lacking = self.lacking.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut walls = Walls::wanted(&request.confinement, &request.limits, &lacking);
+        loop {
+            // A missing mechanism shows before anything has run. What is left
+            // without it is judged anew; less than was promised never runs.
+            walls.check(&request.confinement, &request.limits)?;
+            match self.attempt(request, &walls, started, sinks, cancel) {
+                Ok(exit) => return Ok(exit),
+                Err(Trouble::Error(error)) => return Err(error),
+                Err(Trouble::Wall { wall, errno, why }) => {
+                    if !walls.fall(wall, &why) {
+                        let source = io::Error::from_raw_os_error(errno);
+                        return Err(SpawnError::Io { doing: format!("confine the process ({why})"), source });
+                    }
+                    if matches!(
+                        errno,
+                        libc::EPERM | libc::EACCES | libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP
+                    ) {
+                        self.lacking.lock().unwrap_or_else(PoisonError::into_inner).push((wall, why));
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn probe(&self) -> Result<Probe, SpawnError> {
+        checkup::probe(&self.config)
+    }
+
+    pub(super) fn doctor(&self) -> Result<Checkup, SpawnError> {
+        checkup::doctor(&self.config)
+    }
+
+    fn attempt(
+        &self,
+        request: &SpawnRequest,
+        walls: &Walls,
+        started: Instant,
+        sinks: &mut dyn OutputSinks,
+        cancel: &CancelToken,
+    ) -> Result<Exit, Trouble> {
+        let _placeholders = match request.confinement.spec() {
+            Some(spec) if walls.has(Wall::Namespaces) => {
+                Some(Placeholders::stand_in(spec, &self.placeholders)?)
+            }
+            _ => None,
+        };
+        let job = wire::Job::from_request(request, walls);
         let pipes = || pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from);
         let (stdout, stdout_end) = pipes().map_err(SpawnError::io("open a pipe for stdout"))?;
         let (stderr, stderr_end) = pipes().map_err(SpawnError::io("open a pipe for stderr"))?;
         let (control, control_end) = socket_pair().map_err(SpawnError::io("open a control socket"))?;
         let job_file = job_file(&job.encode()).map_err(SpawnError::io("hand the request over"))?;
         let stdin = stdin_of(request)?;
-        self.submit(&[&control_end, &job_file, &stdin, &stdout_end, &stderr_end])?;
+        let message = match &job.confined {
+            Some(confined) if walls.has(Wall::Namespaces) && confined.net_is_host() => {
+                channel::JAIL_ON_HOST_NETWORK
+            }
+            Some(_) if walls.has(Wall::Namespaces) => channel::JAIL,
+            _ => channel::JOB,
+        };
+        self.submit(message, &[&control_end, &job_file, &stdin, &stdout_end, &stderr_end])?;
         // Only the supervisor may hold these ends, or their closing would never be seen.
         drop((control_end, job_file, stdin, stdout_end, stderr_end));
 
@@ -110,20 +185,20 @@ impl Sandbox {
             wall: started.elapsed(),
             cpu: finished.report.cpu,
             max_rss: finished.report.max_rss,
-            enforcement: statement(&finished.report),
+            enforcement: statement(request, walls, finished),
         })
     }
 
     /// Sends a job to the helper; one that died since the last run is replaced.
-    fn submit(&self, fds: &[&OwnedFd]) -> Result<(), SpawnError> {
+    fn submit(&self, message: &[u8], fds: &[&OwnedFd]) -> Result<(), SpawnError> {
         let first = self.helper(None)?;
-        let Err(error) = first.send(fds) else { return Ok(()) };
+        let Err(error) = first.send(message, fds) else { return Ok(()) };
         if !matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN)) {
             return Err(SpawnError::io("reach the sandbox helper")(error));
         }
         let second = self.helper(Some(&first))?;
         second
-            .send(fds)
+            .send(message, fds)
             .map_err(SpawnError::io("reach the sandbox helper (it ended as soon as it was started)"))
     }
 
@@ -161,19 +236,15 @@ fn stdin_of(request: &SpawnRequest) -> Result<OwnedFd, SpawnError> {
     .map(OwnedFd::from)
 }
 
-fn statement(report: &wire::Report) -> Enforcement {
-    let mut held =
-        vec![(Promise::EnvScrub, vec![Mechanism::Exec]), (Promise::FdClose, vec![Mechanism::CloseRange])];
-    let mut missing = Vec::new();
-    if report.survivors == 0 {
-        held.insert(0, (Promise::TreeKill, vec![Mechanism::Subreaper]));
-    } else {
-        missing.push(super::Missing {
-            promise: Promise::TreeKill,
-            why: format!("{} processes could not be killed: they run as another user", report.survivors),
-        });
+fn statement(request: &SpawnRequest, walls: &Walls, finished: watch::Finished) -> Enforcement {
+    let (mut held, mut missing) = walls.judge(&request.confinement, &request.limits);
+    let survivors = finished.report.survivors;
+    if survivors > 0 {
+        held.retain(|(promise, _)| *promise != Promise::TreeKill);
+        let why = format!("{} processes could not be killed: they run as another user", survivors);
+        missing.push(Missing { promise: Promise::TreeKill, why });
     }
-    Enforcement { asked: "none".into(), held, missing }
+    Enforcement { asked: request.confinement.name().into(), held, missing, denied: finished.denied }
 }
 
 /// Bytes that `execve` would have to copy, for the message of `E2BIG`.

@@ -2,24 +2,28 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{WaitStatus, getpid, set_child_subreaper};
+use rustix::process::{DumpableBehavior, WaitStatus, getpid, set_child_subreaper, set_dumpable_behavior};
 
-use super::super::ExitStatus;
+use super::super::{ExitStatus, proxy};
+use super::jail::{self, Identity, Obstacle, at};
+use super::launch::Bonds;
 use super::tree::{self, Tree};
-use super::wire::{Job, News, Order, Report, Stage};
+use super::wire::{Job, Network, News, Order, Report, Stage};
 use super::{channel, launch, sys};
 
 /// Runs one job to its end and exits. `fds`: control socket, job, stdin, stdout, stderr.
-pub(super) fn supervise([control, job, stdin, stdout, stderr]: [OwnedFd; 5]) -> ! {
-    let survivors = match start_and_watch(&control, job, [stdin, stdout, stderr]) {
+/// With an identity, this is the first process of new namespaces.
+pub(super) fn supervise([control, job, stdin, stdout, stderr]: [OwnedFd; 5], jail: Option<Identity>) -> ! {
+    let survivors = match start_and_watch(&control, job, [stdin, stdout, stderr], jail) {
         Ok(survivors) => survivors,
-        Err(error) => {
+        Err(Obstacle { stage, error, detail }) => {
             let errno = error.raw_os_error().unwrap_or_default();
-            tell(&control, &News::Failed { stage: Stage::Setup, errno, detail: error.to_string() });
+            tell(&control, &News::Failed { stage, errno, detail });
             0
         }
     };
@@ -27,11 +31,31 @@ pub(super) fn supervise([control, job, stdin, stdout, stderr]: [OwnedFd; 5]) -> 
     sys::exit_now(i32::from(survivors > 0))
 }
 
-fn start_and_watch(control: &OwnedFd, job: OwnedFd, stdio: [OwnedFd; 3]) -> io::Result<u64> {
-    let job = read_job(job)?;
-    set_child_subreaper(Some(getpid()))?;
-    let ended = sys::child_signals()?;
-    let main = sys::spawn(|| launch::launch(&job, &stdio, control))?;
+fn start_and_watch(
+    control: &OwnedFd,
+    job: OwnedFd,
+    stdio: [OwnedFd; 3],
+    jail: Option<Identity>,
+) -> Result<u64, Obstacle> {
+    let job = read_job(job).map_err(at(Stage::Setup, "read the job"))?;
+    if let (Some(identity), Some(spec)) = (jail, &job.confined) {
+        jail::furnish(spec, identity)?;
+        if spec.network == Network::Proxy {
+            let open = || {
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, proxy::PORT))?;
+                channel::send(control.as_fd(), &News::Listening.encode(), &[listener.as_fd()])
+            };
+            open().map_err(at(Stage::Namespaces, "open the way to the proxy"))?;
+        }
+        // Nothing inside may look into this process.
+        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    } else {
+        set_child_subreaper(Some(getpid())).map_err(at(Stage::Setup, "adopt orphans"))?;
+    }
+    let bonds = Bonds::prepare(&job, jail.is_some())?;
+    let ended = sys::child_signals().map_err(at(Stage::Setup, "watch for ends"))?;
+    let main = sys::spawn(|| launch::launch(&job, &bonds, &stdio, control))
+        .map_err(at(Stage::Setup, "make a process"))?;
     // Kept open here, the step's pipes would never end.
     drop(stdio);
     Ok(watch(control, &ended, Tree::new(main), &job))

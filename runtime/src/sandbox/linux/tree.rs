@@ -15,6 +15,8 @@ use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, setpriority_process, wait,
 };
 
+use super::sys;
+
 /// How long to insist before the rest is reported as surviving. Only
 /// processes of another user (`sudo`) or in uninterruptible sleep last this long.
 const INSIST: Duration = Duration::from_secs(3);
@@ -64,9 +66,15 @@ impl Tree {
             let _ = kill_process_group(self.main, Signal::KILL);
         }
         let begin = Instant::now();
+        // The first process of a namespace reaches everything in it at once.
+        let rules_namespace = getpid() == Pid::INIT;
         loop {
-            for pid in children() {
-                let _ = kill_process(pid, Signal::KILL);
+            if rules_namespace {
+                sys::kill_namespace();
+            } else {
+                for pid in children() {
+                    let _ = kill_process(pid, Signal::KILL);
+                }
             }
             if !self.collect() {
                 return 0;

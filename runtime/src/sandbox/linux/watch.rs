@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionread, read};
 
-use super::super::{Ended, OutputSinks, SpawnError, SpawnRequest, Stream};
+use super::super::proxy::Proxy;
+use super::super::{Denial, Ended, Net, OutputSinks, SpawnError, SpawnRequest, Stream};
 use super::channel;
+use super::walls::Wall;
 use super::wire::{News, Order, Report, Stage};
 use crate::cancel::CancelToken;
 
@@ -28,6 +30,30 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Finished {
     pub(super) report: Report,
     pub(super) ended: Ended,
+    pub(super) denied: Vec<Denial>,
+}
+
+/// Why a run has no end to report.
+pub(super) enum Trouble {
+    Error(SpawnError),
+    /// Nothing was started, because the host does not have this mechanism.
+    Wall {
+        wall: Wall,
+        errno: i32,
+        why: String,
+    },
+}
+
+impl Trouble {
+    fn wall(wall: Wall, errno: i32, detail: &str) -> Self {
+        Self::Wall { wall, errno, why: format!("{detail}: {}", io::Error::from_raw_os_error(errno)) }
+    }
+}
+
+impl From<SpawnError> for Trouble {
+    fn from(error: SpawnError) -> Self {
+        Self::Error(error)
+    }
 }
 
 enum Phase {
@@ -62,6 +88,7 @@ pub(super) struct Watch<'a> {
     main_exited: bool,
     ended: Ended,
     failure: Option<SpawnError>,
+    proxy: Option<Proxy>,
 }
 
 impl<'a> Watch<'a> {
@@ -86,6 +113,7 @@ impl<'a> Watch<'a> {
             main_exited: false,
             ended: Ended::ByItself,
             failure: None,
+            proxy: None,
         }
     }
 
@@ -94,7 +122,7 @@ impl<'a> Watch<'a> {
         mut self,
         sinks: &mut dyn OutputSinks,
         cancel: &CancelToken,
-    ) -> Result<Finished, SpawnError> {
+    ) -> Result<Finished, Trouble> {
         let mut buffer = vec![0; CHUNK];
         let cancelled = cancel.pollable().map_err(SpawnError::io("watch for cancellation"))?;
         loop {
@@ -110,7 +138,7 @@ impl<'a> Watch<'a> {
             match poll(&mut fds, timeout.as_ref()) {
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
-                Err(error) => return Err(SpawnError::io("wait for the process")(error.into())),
+                Err(error) => return Err(SpawnError::io("wait for the process")(error.into()).into()),
             }
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
             let news = ready[0];
@@ -123,8 +151,12 @@ impl<'a> Watch<'a> {
             if news && let Some(report) = self.hear()? {
                 self.drain(&mut buffer, sinks)?;
                 return match self.failure {
-                    Some(failure) => Err(failure),
-                    None => Ok(Finished { report, ended: self.ended }),
+                    Some(failure) => Err(failure.into()),
+                    None => Ok(Finished {
+                        report,
+                        ended: self.ended,
+                        denied: self.proxy.map(|proxy| proxy.denied()).unwrap_or_default(),
+                    }),
                 };
             }
         }
@@ -254,28 +286,57 @@ impl<'a> Watch<'a> {
     }
 
     /// Takes the supervisor's news; gives its report when that is it.
-    fn hear(&mut self) -> Result<Option<Report>, SpawnError> {
-        let message = channel::receive(self.control.as_fd())
+    fn hear(&mut self) -> Result<Option<Report>, Trouble> {
+        let (message, fds) = channel::receive(self.control.as_fd())
             .map_err(SpawnError::io("hear from the supervisor"))?
             .ok_or_else(|| SpawnError::Io {
                 doing: "supervise the process".into(),
                 source: io::Error::other("its supervisor was killed; the process was killed with it"),
             })?;
-        match News::decode(&message.0).map_err(SpawnError::io("understand the supervisor"))? {
+        match News::decode(&message).map_err(SpawnError::io("understand the supervisor"))? {
             News::Over(report) => Ok(Some(report)),
             News::MainExited => {
                 self.main_exited = true;
+                Ok(None)
+            }
+            News::Listening => {
+                if let (Some(listener), Some(Net::Hosts(hosts))) =
+                    (fds.into_iter().next(), self.request.confinement.spec().map(|spec| &spec.net))
+                {
+                    let proxy =
+                        Proxy::start(listener, hosts).map_err(SpawnError::io("start the network proxy"))?;
+                    self.proxy = Some(proxy);
+                }
                 Ok(None)
             }
             News::Failed { stage, errno, detail } => Err(self.refusal(stage, errno, &detail)),
         }
     }
 
-    fn refusal(&self, stage: Stage, errno: i32, detail: &str) -> SpawnError {
+    fn refusal(&self, stage: Stage, errno: i32, detail: &str) -> Trouble {
         let program = PathBuf::from(self.request.argv.first().cloned().unwrap_or_default());
         let cwd = self.request.cwd.clone();
         let source = io::Error::from_raw_os_error(errno);
-        match (stage, errno) {
+        let confined = self.request.confinement.spec().is_some();
+        let error = match (stage, errno) {
+            (Stage::Namespaces, _) => return Trouble::wall(Wall::Namespaces, errno, detail),
+            (Stage::Landlock, _) => return Trouble::wall(Wall::Landlock, errno, detail),
+            (Stage::Seccomp, _) => return Trouble::wall(Wall::Seccomp, errno, detail),
+            (Stage::ProcessNumbers, _) => return Trouble::wall(Wall::ProcessNumbers, errno, detail),
+            (Stage::Root, libc::ELOOP) => SpawnError::Io {
+                doing: format!("grant {detail:?} to the step"),
+                source: io::Error::other("a symbolic link leads to it; name its real path"),
+            },
+            (Stage::Root, _) => SpawnError::Io { doing: format!("grant {detail:?} to the step"), source },
+            // There, but not in what the step may see.
+            (Stage::Exec | Stage::Interpreter, libc::ENOENT)
+                if confined && program.is_absolute() && program.exists() =>
+            {
+                SpawnError::PermissionDenied { doing: "run", path: program }
+            }
+            (Stage::Cwd, libc::ENOENT) if confined && cwd.exists() => {
+                SpawnError::PermissionDenied { doing: "enter", path: cwd }
+            }
             (Stage::Exec, libc::ENOENT | libc::ENOTDIR) => SpawnError::NotFound { program },
             (Stage::Interpreter, _) => SpawnError::NoInterpreter { program },
             (Stage::Exec, libc::EACCES | libc::EPERM) => {
@@ -290,6 +351,7 @@ impl<'a> Watch<'a> {
             (Stage::Cwd, _) => SpawnError::Io { doing: format!("enter {cwd:?}"), source },
             (Stage::Limit, _) => SpawnError::Io { doing: format!("set the limit {detail}"), source },
             (Stage::Setup, _) => SpawnError::Io { doing: format!("start {program:?} ({detail})"), source },
-        }
+        };
+        error.into()
     }
 }
