@@ -1,7 +1,10 @@
 //! What a run gave.
 
+use crate::StagedWrites;
+
 /// The figures of a run that ended by itself. The output went to the sink.
 #[derive(Debug)]
+#[must_use = "the writes are lost unless they are committed"]
 pub struct Outcome {
     /// Fuel spent; equal on every run of the same pure action.
     pub fuel_used: u64,
@@ -17,4 +20,6 @@ pub struct Outcome {
     pub exit_code: i32,
     /// The last few KiB of stderr.
     pub stderr_tail: String,
+    /// What it wrote into granted directories, not visible before it is committed.
+    pub writes: StagedWrites,
 }

@@ -13,12 +13,13 @@ use wasmtime_wasi::{I32Exit, WasiCtx, WasiCtxBuilder};
 
 use crate::component::{Described, Entry, Inner};
 use crate::host::clocks::Clock;
+use crate::host::filesystem::Filesystem;
 use crate::host::io::{Pipes, Stdio, StepInput, StepOutput};
 use crate::host::random::{Real, Seeded};
 use crate::host::services::Tracer;
 use crate::host::step_wit::types as wit;
 use crate::state::{Limiter, State, Stop};
-use crate::{Grants, Invocation, Limits, Outcome, RunError, StepError, names};
+use crate::{Grants, Invocation, Limits, Outcome, RunError, StagedWrites, StepError, names};
 
 /// How often a run that waits in the host looks whether it should stop.
 const LOOK: Duration = Duration::from_millis(5);
@@ -39,6 +40,7 @@ const DESCRIBE_LIMITS: Limits = Limits {
     tables: 200_000,
     instances: 256,
     output: 1 << 20,
+    files: 0,
     wall: Duration::from_secs(10),
     host_call: Duration::from_secs(1),
 };
@@ -116,6 +118,14 @@ impl<'a> Run<'a> {
         let clock = if grants.clock { Clock::real(tracer.clone()) } else { Clock::at(start_time) };
         let is_step = matches!(component.entry, Entry::Step { .. });
         let wasi = wasi(&grants, &argv, &seed, &pipes, &clock, &tracer, is_step)?;
+        let files = Filesystem::open(
+            &grants.read,
+            &grants.write,
+            component.core.staging.clone(),
+            limits.files,
+            grants.clock,
+            start_time,
+        )?;
         let deadline = Instant::now().checked_add(limits.wall);
         let stop = Arc::new(Stop { deadline, limits, cancel: invocation.cancel });
         let host_calls = Arc::new(AtomicU64::new(0));
@@ -124,6 +134,7 @@ impl<'a> Run<'a> {
             wasi,
             limiter: Limiter::new(limits),
             pipes: pipes.clone(),
+            files,
             services: invocation.services,
             clock,
             stop: stop.clone(),
@@ -219,20 +230,29 @@ impl<'a> Run<'a> {
             return Err(failure);
         }
         let carried = self.pipes.carried();
+        let fuel_used = self.limits.fuel.saturating_sub(self.store.get_fuel().unwrap_or(0));
+        let state = self.store.into_data();
+        let writes = StagedWrites::collect(state.files.into_mounts())
+            .map_err(|error| RunError::StageFailed { message: error.to_string() })?;
         Ok(Outcome {
-            fuel_used: self.limits.fuel.saturating_sub(self.store.get_fuel().unwrap_or(0)),
-            peak_memory: self.store.data().limiter.peak_memory,
+            fuel_used,
+            peak_memory: state.limiter.peak_memory,
             output_bytes: carried.bytes,
             output_items: carried.items,
             host_calls: self.host_calls.load(Ordering::Relaxed),
             exit_code,
             stderr_tail: self.pipes.stderr_tail(),
+            writes,
         })
     }
 
     /// What went wrong although the program did not say so.
     fn hidden_failure(&self) -> Option<RunError> {
-        self.tracer.diverged().or_else(|| self.pipes.failure())
+        let files = || {
+            let exceeded = self.store.data().files.stage.exceeded.load(Ordering::Relaxed);
+            exceeded.then_some(RunError::FilesLimit { limit: self.limits.files })
+        };
+        self.tracer.diverged().or_else(|| self.pipes.failure()).or_else(files)
     }
 
     /// The named error behind a trap.
@@ -322,19 +342,6 @@ fn wasi(
         wasi.secure_random(Seeded::new(seed, "secure"))
             .insecure_random(Seeded::new(seed, "insecure"))
             .insecure_random_seed(Seeded::new(seed, "insecure-seed").u128());
-    }
-    if let Some(dir) = grants.write.first() {
-        return Err(RunError::BadGrant {
-            grant: format!("write {}", dir.host.display()),
-            message: "directories cannot be granted for writing yet".to_owned(),
-        });
-    }
-    for dir in &grants.read {
-        let bad = |error: wasmtime::Error| RunError::BadGrant {
-            grant: format!("read {}", dir.host.display()),
-            message: format!("{error:#}"),
-        };
-        wasi.preopened_dir(&dir.host, &dir.guest, wasmtime_wasi::FsPerms::ReadOnly).map_err(bad)?;
     }
     Ok(wasi.build())
 }

@@ -7,6 +7,7 @@ use wasmtime::ResourceLimiter;
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
+use crate::host::filesystem::Filesystem;
 use crate::host::io::Pipes;
 use crate::host::services::Services;
 use crate::{Cancel, Limits, RunError};
@@ -17,6 +18,7 @@ pub(crate) struct State {
     pub(crate) wasi: WasiCtx,
     pub(crate) limiter: Limiter,
     pub(crate) pipes: Pipes,
+    pub(crate) files: Filesystem,
     pub(crate) services: Services,
     pub(crate) clock: crate::host::clocks::Clock,
     pub(crate) stop: Arc<Stop>,
