@@ -137,8 +137,10 @@ impl StagedWrites {
     }
 }
 
+/// Whether there is a directory at `path` itself, not behind a link.
 fn is_dir(root: &Dir, path: &str) -> bool {
-    root.symlink_metadata(path).is_ok_and(|meta| meta.is_dir())
+    let real = |path: &str| root.symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
+    path.match_indices('/').all(|(at, _)| real(&path[..at])) && real(path)
 }
 
 fn remove(root: &Dir, path: &str) -> io::Result<()> {

@@ -271,12 +271,6 @@ impl Tree {
         path.match_indices('/').any(|(at, _)| self.changes.contains_key(&path[..at]))
     }
 
-    /// Whether the lower layer has something at `path` that would show if there
-    /// were no change at `path` itself.
-    fn lower_has(&self, path: &str) -> Result<bool, FsError> {
-        Ok(!self.lower_hidden(path) && self.lower_info(path)?.is_some())
-    }
-
     pub(crate) fn read_link(&self, path: &str) -> Result<String, FsError> {
         if let Some(change) = self.changes.get(path) {
             return match change {
@@ -461,7 +455,7 @@ impl Tree {
     /// Takes the name away.
     fn forget(&mut self, path: &str) -> Result<(), FsError> {
         self.changes.remove(path);
-        if self.lower_has(path)? {
+        if self.lower_exists(path)? {
             self.stage.spend_entry()?;
             self.changes.insert(path.to_owned(), Change::Gone);
         }
@@ -516,7 +510,7 @@ impl Tree {
                     self.changes.insert(path, change);
                 } else {
                     let target = format!("{to}/{}", &path[below.len()..]);
-                    if self.lower_exists_at_all(&path)? {
+                    if self.lower_exists(&path)? {
                         self.changes.insert(path, Change::Gone);
                     }
                     self.changes.insert(target, change);
@@ -529,8 +523,14 @@ impl Tree {
         self.forget(from)
     }
 
-    /// Whether the lower layer has something at `path`, shown or hidden.
-    fn lower_exists_at_all(&self, path: &str) -> Result<bool, FsError> {
+    /// Whether the lower layer has something at `path`, shown or hidden. What
+    /// lies behind a link lies elsewhere.
+    fn lower_exists(&self, path: &str) -> Result<bool, FsError> {
+        for (at, _) in path.match_indices('/') {
+            if self.lower_info(&path[..at])?.is_none_or(|info| info.kind != Kind::Directory) {
+                return Ok(false);
+            }
+        }
         Ok(self.lower_info(path)?.is_some())
     }
 

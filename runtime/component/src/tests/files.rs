@@ -224,10 +224,11 @@ enum Op {
     Remove(String),
     RemoveDir(String),
     Rename(String, String),
+    Link(String, String),
 }
 
 fn name() -> impl Strategy<Value = String> {
-    prop::sample::select(vec!["a", "b", "d", "d/x", "d/y", "e", "e/x", "e/f", "e/f/z"])
+    prop::sample::select(vec!["a", "b", "d", "d/x", "d/y", "e", "e/x", "e/f", "e/f/z", "l", "l/x", "m"])
         .prop_map(str::to_owned)
 }
 
@@ -238,6 +239,7 @@ fn op() -> impl Strategy<Value = Op> {
         name().prop_map(Op::Remove),
         name().prop_map(Op::RemoveDir),
         (name(), name()).prop_map(|(from, to)| Op::Rename(from, to)),
+        (name(), name()).prop_map(|(target, path)| Op::Link(target, path)),
     ]
 }
 
@@ -247,6 +249,8 @@ fn seed_dir(root: &Path) {
     for path in ["a", "d/x", "e/f/z"] {
         fs::write(root.join(path), format!("old {path}")).expect("writes");
     }
+    symlink("d", root.join("l")).expect("links");
+    symlink("e/f/z", root.join("m")).expect("links");
 }
 
 /// Everything below `dir`: files with their text, directories without.
@@ -255,7 +259,9 @@ fn snapshot(dir: &Path, prefix: &str, into: &mut Vec<(String, Option<String>)>) 
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
-        if entry.path().is_dir() {
+        if let Ok(target) = fs::read_link(entry.path()) {
+            into.push((name, Some(format!("-> {}", target.display()))));
+        } else if entry.path().is_dir() {
             into.push((name.clone(), None));
             snapshot(&entry.path(), &format!("{name}/"), into);
         } else {
@@ -303,6 +309,10 @@ proptest! {
                 Op::RemoveDir(path) => {
                     let removed = tree.resolve("", path, false).and_then(|path| tree.remove_dir(&path));
                     prop_assert_eq!(removed.is_ok(), fs::remove_dir(at(path)).is_ok(), "{:?}", op);
+                }
+                Op::Link(target, path) => {
+                    let made = tree.resolve("", path, false).and_then(|path| tree.symlink(target, &path));
+                    prop_assert_eq!(made.is_ok(), symlink(target, at(path)).is_ok(), "{:?}", op);
                 }
                 Op::Rename(from, to) => {
                     let renamed = tree.resolve("", from, false).and_then(|from| {
