@@ -92,6 +92,8 @@ pub enum RunError {
     HostMemory { message: String },
     #[error("the component imports `{import}` and the step has no grant for it; add {hint}")]
     NotGranted { import: String, hint: String },
+    #[error("the component imports `{import}`, and what comes over it cannot be recorded for a replay")]
+    NotRecordable { import: String },
     #[error("the grant {grant} cannot be given: {message}")]
     BadGrant { grant: String, message: String },
     #[error("{0}")]
@@ -140,6 +142,7 @@ impl RunError {
             Self::StackExhausted => "stack-exhausted",
             Self::HostMemory { .. } => "host-memory",
             Self::NotGranted { .. } => "not-granted",
+            Self::NotRecordable { .. } => "not-recordable",
             Self::BadGrant { .. } => "bad-grant",
             Self::Step(_) => "step-error",
             Self::BadArgs { .. } => "bad-args",
@@ -168,6 +171,7 @@ impl RunError {
             | Self::HostCallTooLarge { .. }
             | Self::Trap { .. }
             | Self::NotGranted { .. }
+            | Self::NotRecordable { .. }
             | Self::Step(_)
             | Self::BadArgs { .. }
             | Self::BadInput { .. }

@@ -22,4 +22,6 @@ pub struct Outcome {
     pub stderr_tail: String,
     /// What it wrote into granted directories, not visible before it is committed.
     pub writes: StagedWrites,
+    /// Hosts and addresses it tried to reach without a grant.
+    pub denied: Vec<String>,
 }

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use wasmtime::component::{ComponentNamedList, Instance, Lift, Lower, Resource, ResourceTable};
 use wasmtime::{CallHook, Store, Trap, UpdateDeadline, WasmBacktrace};
-use wasmtime_wasi::{I32Exit, WasiCtx, WasiCtxBuilder};
+use wasmtime_wasi::{I32Exit, WasiCtxBuilder};
 
 use crate::component::{Described, Entry, Inner};
 use crate::host::clocks::Clock;
 use crate::host::filesystem::Filesystem;
 use crate::host::io::{Pipes, Stdio, StepInput, StepOutput};
+use crate::host::network::NetGrants;
 use crate::host::random::{Real, Seeded};
 use crate::host::services::Tracer;
 use crate::host::step_wit::types as wit;
@@ -48,6 +49,13 @@ const DESCRIBE_LIMITS: Limits = Limits {
 pub(crate) fn run(component: &Inner, mut invocation: Invocation) -> Result<Outcome, RunError> {
     if let Some((import, hint)) = names::ungranted(&component.imports, &invocation.grants) {
         return Err(RunError::NotGranted { import, hint });
+    }
+    if invocation.trace.is_some() {
+        // What arrives on a socket is not a question with an answer.
+        let raw = ["wasi:sockets/tcp@", "wasi:sockets/udp@"];
+        if let Some(import) = component.imports.iter().find(|i| raw.iter().any(|raw| i.starts_with(raw))) {
+            return Err(RunError::NotRecordable { import: import.clone() });
+        }
     }
     let described = component.described()?;
     if let Some(described) = described {
@@ -117,7 +125,12 @@ impl<'a> Run<'a> {
         let tracer = Tracer::new(invocation.trace);
         let clock = if grants.clock { Clock::real(tracer.clone()) } else { Clock::at(start_time) };
         let is_step = matches!(component.entry, Entry::Step { .. });
-        let wasi = wasi(&grants, &argv, &seed, &pipes, &clock, &tracer, is_step)?;
+        let net = NetGrants::read(&grants.net)?;
+        let mut wasi = wasi(&grants, &argv, &seed, &pipes, &clock, &tracer, is_step);
+        let checked = net.clone();
+        wasi.socket_addr_check(move |address, purpose| {
+            Box::pin(std::future::ready(checked.allows(address, purpose)))
+        });
         let files = Filesystem::open(
             &grants.read,
             &grants.write,
@@ -131,10 +144,11 @@ impl<'a> Run<'a> {
         let host_calls = Arc::new(AtomicU64::new(0));
         let state = State {
             table: ResourceTable::new(),
-            wasi,
+            wasi: wasi.build(),
             limiter: Limiter::new(limits),
             pipes: pipes.clone(),
             files,
+            net,
             services: invocation.services,
             clock,
             stop: stop.clone(),
@@ -243,6 +257,7 @@ impl<'a> Run<'a> {
             exit_code,
             stderr_tail: self.pipes.stderr_tail(),
             writes,
+            denied: state.net.denied(),
         })
     }
 
@@ -325,7 +340,7 @@ fn wasi(
     clock: &Clock,
     tracer: &Tracer,
     is_step: bool,
-) -> Result<WasiCtx, RunError> {
+) -> WasiCtxBuilder {
     let mut wasi = WasiCtxBuilder::new();
     wasi.allow_blocking_current_thread(true).args(argv).envs(&grants.env).wall_clock(clock.clone());
     wasi.stderr(Stdio::Talk(pipes.clone()));
@@ -343,7 +358,9 @@ fn wasi(
             .insecure_random(Seeded::new(seed, "insecure"))
             .insecure_random_seed(Seeded::new(seed, "insecure-seed").u128());
     }
-    Ok(wasi.build())
+    let connects = !grants.net.is_empty();
+    wasi.allow_tcp(connects).allow_udp(connects);
+    wasi
 }
 
 fn rand_bytes() -> [u8; 16] {
@@ -372,7 +389,7 @@ async fn watch(stop: &Stop, host_calls: &AtomicU64) -> RunError {
 /// Runs a future on this thread's own event loop, made when first needed.
 fn block_on<T: Send>(future: impl Future<Output = T> + Send) -> Result<T, wasmtime::Error> {
     thread_local! {
-        static RUNTIME: RefCell<Option<tokio::runtime::Runtime>> = const { RefCell::new(None) };
+        static RUNTIME: RefCell<Option<EventLoop>> = const { RefCell::new(None) };
     }
     if tokio::runtime::Handle::try_current().is_ok() {
         // An event loop cannot run inside another; a caller that has one pays for a thread.
@@ -382,11 +399,23 @@ fn block_on<T: Send>(future: impl Future<Output = T> + Send) -> Result<T, wasmti
         });
     }
     let kept = RUNTIME.with(RefCell::take);
-    let runtime = match kept {
-        Some(runtime) => runtime,
-        None => tokio::runtime::Builder::new_current_thread().enable_all().build()?,
+    let event_loop = match kept {
+        Some(event_loop) => event_loop,
+        None => EventLoop(Some(tokio::runtime::Builder::new_current_thread().enable_all().build()?)),
     };
+    let Some(runtime) = &event_loop.0 else { return Err(wasmtime::Error::msg("no event loop")) };
     let result = runtime.block_on(future);
-    RUNTIME.with(|cell| cell.replace(Some(runtime)));
+    RUNTIME.with(|cell| cell.replace(Some(event_loop)));
     Ok(result)
+}
+
+/// An event loop that does not wait for a name lookup that nobody waits for any more.
+struct EventLoop(Option<tokio::runtime::Runtime>);
+
+impl Drop for EventLoop {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }

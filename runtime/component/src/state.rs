@@ -9,6 +9,7 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
 use crate::host::filesystem::Filesystem;
 use crate::host::io::Pipes;
+use crate::host::network::NetGrants;
 use crate::host::services::Services;
 use crate::{Cancel, Limits, RunError};
 
@@ -19,6 +20,7 @@ pub(crate) struct State {
     pub(crate) limiter: Limiter,
     pub(crate) pipes: Pipes,
     pub(crate) files: Filesystem,
+    pub(crate) net: Arc<NetGrants>,
     pub(crate) services: Services,
     pub(crate) clock: crate::host::clocks::Clock,
     pub(crate) stop: Arc<Stop>,
