@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use wasmtime::component::{ComponentNamedList, Instance, Lift, Lower, Resource, ResourceTable};
 use wasmtime::{CallHook, Store, Trap, UpdateDeadline, WasmBacktrace};
+use wasmtime_wasi_http::WasiHttpCtx;
 use wasmtime_wasi::{I32Exit, WasiCtxBuilder};
 
 use crate::component::{Described, Entry, Inner};
 use crate::host::clocks::Clock;
 use crate::host::filesystem::Filesystem;
+use crate::host::http::Http;
 use crate::host::io::{Pipes, Stdio, StepInput, StepOutput};
 use crate::host::network::NetGrants;
 use crate::host::random::{Real, Seeded};
@@ -148,8 +150,11 @@ impl<'a> Run<'a> {
             limiter: Limiter::new(limits),
             pipes: pipes.clone(),
             files,
+            http: Http { net: net.clone(), tracer: tracer.clone() },
+            http_limits: WasiHttpCtx::new(),
             net,
             services: invocation.services,
+            read_state: false,
             clock,
             stop: stop.clone(),
         };
@@ -257,6 +262,7 @@ impl<'a> Run<'a> {
             exit_code,
             stderr_tail: self.pipes.stderr_tail(),
             writes,
+            read_state: state.read_state,
             denied: state.net.denied(),
         })
     }

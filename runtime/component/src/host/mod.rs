@@ -2,6 +2,7 @@
 
 pub(crate) mod clocks;
 pub(crate) mod filesystem;
+pub(crate) mod http;
 pub(crate) mod io;
 pub(crate) mod network;
 pub(crate) mod overlay;
@@ -62,6 +63,7 @@ pub(crate) mod wasi_own {
 /// decided by its grants, before and inside the calls.
 pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     wasmtime_wasi::p2::add_to_linker_async(linker)?;
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(linker)?;
     linker.allow_shadowing(true);
     wasi::clocks::monotonic_clock::add_to_linker::<State, HasSelf<State>>(linker, |state| state)?;
     wasi_own::wasi::filesystem::types::add_to_linker::<State, HasSelf<State>>(linker, |state| state)?;
