@@ -213,7 +213,7 @@ impl Component {
 }
 
 /// A capability that comes with an interface: its prefix and both sentences.
-const ABILITIES: [(&str, &str, &str); 5] = [
+const ABILITIES: [(&str, &str, &str); 6] = [
     (
         "wasi:filesystem/types@",
         "read or write files of directories that are granted",

@@ -30,6 +30,8 @@ pub struct EngineConfig {
     /// Directory for compiled code, created with mode 0700; none compiles anew in each process.
     pub code_cache: Option<PathBuf>,
     pub allocation: Allocation,
+    /// Where what a run writes is kept until it is committed; the system's temporary directory if none.
+    pub staging: Option<PathBuf>,
 }
 
 /// Loads components. Creating one costs nothing until the first is loaded.
@@ -52,6 +54,7 @@ pub(crate) struct Core {
     pub(crate) engine: wasmtime::Engine,
     pub(crate) linker: Linker<State>,
     pub(crate) ticker: Ticker,
+    pub(crate) staging: PathBuf,
     cache: Option<CodeCache>,
 }
 
@@ -115,7 +118,8 @@ impl Core {
         let mut linker = Linker::new(&engine);
         host::add_to_linker(&mut linker).map_err(fail)?;
         let cache = config.code_cache.as_deref().map(|dir| CodeCache::open(dir, &engine)).transpose()?;
-        Ok(Self { engine, linker, ticker: Ticker::default(), cache })
+        let staging = config.staging.clone().unwrap_or_else(std::env::temp_dir);
+        Ok(Self { engine, linker, ticker: Ticker::default(), staging, cache })
     }
 
     fn compile(&self, bytes: &[u8], digest: Digest) -> Result<(Compiled, bool), LoadError> {

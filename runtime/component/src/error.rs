@@ -72,6 +72,8 @@ pub enum RunError {
     InstanceLimit { limit: usize },
     #[error("the step put out more than {limit} bytes; raise limits.output or write less")]
     OutputLimit { limit: u64 },
+    #[error("the step wrote more than {limit} bytes (or 100000 names) into directories; raise limits.files")]
+    FilesLimit { limit: u64 },
     #[error("the step passed {limit} bytes or more to the host in one call; pass them in parts")]
     HostCallTooLarge { limit: usize },
     #[error("the step ran longer than {limit:?}")]
@@ -90,6 +92,8 @@ pub enum RunError {
     HostMemory { message: String },
     #[error("the component imports `{import}` and the step has no grant for it; add {hint}")]
     NotGranted { import: String, hint: String },
+    #[error("the component imports `{import}`, and what comes over it cannot be recorded for a replay")]
+    NotRecordable { import: String },
     #[error("the grant {grant} cannot be given: {message}")]
     BadGrant { grant: String, message: String },
     #[error("{0}")]
@@ -106,6 +110,8 @@ pub enum RunError {
     InputFailed { message: String },
     #[error("cannot keep the step's output: {message}")]
     OutputFailed { message: String },
+    #[error("cannot keep what the step wrote: {message}")]
+    StageFailed { message: String },
     #[error("the run departed from its record at host call {call}: {message}")]
     Diverged { call: u64, message: String },
     #[error("the component could not be instantiated: {message}")]
@@ -127,6 +133,7 @@ impl RunError {
             Self::TableLimit { .. } => "table-limit",
             Self::InstanceLimit { .. } => "instance-limit",
             Self::OutputLimit { .. } => "output-limit",
+            Self::FilesLimit { .. } => "files-limit",
             Self::HostCallTooLarge { .. } => "host-call-too-large",
             Self::Timeout { .. } => "timeout",
             Self::HostCallTimeout { .. } => "host-call-timeout",
@@ -135,6 +142,7 @@ impl RunError {
             Self::StackExhausted => "stack-exhausted",
             Self::HostMemory { .. } => "host-memory",
             Self::NotGranted { .. } => "not-granted",
+            Self::NotRecordable { .. } => "not-recordable",
             Self::BadGrant { .. } => "bad-grant",
             Self::Step(_) => "step-error",
             Self::BadArgs { .. } => "bad-args",
@@ -143,6 +151,7 @@ impl RunError {
             Self::BadDescription { .. } => "bad-description",
             Self::InputFailed { .. } => "input-failed",
             Self::OutputFailed { .. } => "output-failed",
+            Self::StageFailed { .. } => "stage-failed",
             Self::Diverged { .. } => "diverged",
             Self::Instantiate { .. } => "instantiate",
         }
@@ -158,9 +167,11 @@ impl RunError {
             | Self::TableLimit { .. }
             | Self::InstanceLimit { .. }
             | Self::OutputLimit { .. }
+            | Self::FilesLimit { .. }
             | Self::HostCallTooLarge { .. }
             | Self::Trap { .. }
             | Self::NotGranted { .. }
+            | Self::NotRecordable { .. }
             | Self::Step(_)
             | Self::BadArgs { .. }
             | Self::BadInput { .. }
@@ -174,6 +185,7 @@ impl RunError {
             | Self::BadGrant { .. }
             | Self::InputFailed { .. }
             | Self::OutputFailed { .. }
+            | Self::StageFailed { .. }
             | Self::Diverged { .. }
             | Self::Instantiate { .. } => false,
         }

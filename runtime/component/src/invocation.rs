@@ -157,6 +157,8 @@ pub struct Limits {
     pub instances: usize,
     /// Bytes of output, of items or of bytes; also of stderr.
     pub output: u64,
+    /// Bytes written into granted directories.
+    pub files: u64,
     /// Wall-clock time of the whole run.
     pub wall: Duration,
     /// Wall-clock time of one wait in the host (network, timers).
@@ -172,6 +174,7 @@ impl Default for Limits {
             tables: 200_000,
             instances: 256,
             output: 64 << 20,
+            files: 1 << 30,
             wall: Duration::from_mins(2),
             host_call: Duration::from_secs(30),
         }

@@ -23,6 +23,7 @@ mod run;
 mod schema;
 mod state;
 mod ticker;
+mod writes;
 
 #[cfg(test)]
 #[expect(clippy::expect_used, clippy::panic, reason = "tests")]
@@ -37,6 +38,7 @@ pub use invocation::{
 };
 pub use kind::Kind;
 pub use outcome::Outcome;
+pub use writes::{CommitError, StagedWrites, Written, WrittenKind};
 
 /// The BLAKE3 digest that names a component.
 pub type Digest = blake3::Hash;

@@ -10,7 +10,7 @@ use crate::{Grants, LoadError};
 const STEP_VERSION: &str = "0.1.0";
 
 /// The packages of WASI 0.2 that this host implements.
-const WASI_PACKAGES: [&str; 6] = ["cli", "clocks", "filesystem", "io", "random", "sockets"];
+const WASI_PACKAGES: [&str; 7] = ["cli", "clocks", "filesystem", "http", "io", "random", "sockets"];
 
 /// Refuses what could never run, before any time goes into compiling it.
 pub(crate) fn check(component: &[u8]) -> Result<(), LoadError> {
@@ -106,18 +106,20 @@ pub(crate) fn ungranted(imports: &[String], grants: &Grants) -> Option<(String, 
     if !grants.net.is_empty() {
         return None;
     }
-    let import = imports.iter().find(|import| import.starts_with("wasi:sockets/"))?;
+    let import = imports.iter().find(|import| uses_network(import))?;
     Some((
         import.clone(),
-        "`net: [\"host:port\"]` to its grants, or build the component without sockets".to_owned(),
+        "`net: [\"host:port\"]` to its grants, or build the component without sockets and http".to_owned(),
     ))
+}
+
+fn uses_network(import: &str) -> bool {
+    import.starts_with("wasi:sockets/") || import.starts_with("wasi:http/")
 }
 
 /// Whether calls into `import` may have to wait, and so need the asynchronous engine.
 pub(crate) fn may_wait(import: &str) -> bool {
-    ["wasi:io/poll@", "wasi:io/streams@", "wasi:sockets/", "wasi:filesystem/types@"]
-        .iter()
-        .any(|prefix| import.starts_with(prefix))
+    uses_network(import) || import.starts_with("wasi:io/poll@") || import.starts_with("wasi:io/streams@")
 }
 
 /// What the host speaks, for `inspect`.

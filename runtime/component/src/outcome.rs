@@ -1,7 +1,10 @@
 //! What a run gave.
 
+use crate::StagedWrites;
+
 /// The figures of a run that ended by itself. The output went to the sink.
 #[derive(Debug)]
+#[must_use = "the writes are lost unless they are committed"]
 pub struct Outcome {
     /// Fuel spent; equal on every run of the same pure action.
     pub fuel_used: u64,
@@ -17,4 +20,11 @@ pub struct Outcome {
     pub exit_code: i32,
     /// The last few KiB of stderr.
     pub stderr_tail: String,
+    /// What it wrote into granted directories, not visible before it is committed.
+    pub writes: StagedWrites,
+    /// Whether it read values of the run or blobs: they are no part of the action,
+    /// so the outcome may not be reused for an equal one.
+    pub read_state: bool,
+    /// Hosts and addresses it tried to reach without a grant.
+    pub denied: Vec<String>,
 }

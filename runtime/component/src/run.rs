@@ -9,16 +9,20 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use wasmtime::component::{ComponentNamedList, Instance, Lift, Lower, Resource, ResourceTable};
 use wasmtime::{CallHook, Store, Trap, UpdateDeadline, WasmBacktrace};
-use wasmtime_wasi::{I32Exit, WasiCtx, WasiCtxBuilder};
+use wasmtime_wasi_http::WasiHttpCtx;
+use wasmtime_wasi::{I32Exit, WasiCtxBuilder};
 
 use crate::component::{Described, Entry, Inner};
 use crate::host::clocks::Clock;
+use crate::host::filesystem::Filesystem;
+use crate::host::http::Http;
 use crate::host::io::{Pipes, Stdio, StepInput, StepOutput};
+use crate::host::network::NetGrants;
 use crate::host::random::{Real, Seeded};
 use crate::host::services::Tracer;
 use crate::host::step_wit::types as wit;
 use crate::state::{Limiter, State, Stop};
-use crate::{Grants, Invocation, Limits, Outcome, RunError, StepError, names};
+use crate::{Grants, Invocation, Limits, Outcome, RunError, StagedWrites, StepError, names};
 
 /// How often a run that waits in the host looks whether it should stop.
 const LOOK: Duration = Duration::from_millis(5);
@@ -39,6 +43,7 @@ const DESCRIBE_LIMITS: Limits = Limits {
     tables: 200_000,
     instances: 256,
     output: 1 << 20,
+    files: 0,
     wall: Duration::from_secs(10),
     host_call: Duration::from_secs(1),
 };
@@ -46,6 +51,13 @@ const DESCRIBE_LIMITS: Limits = Limits {
 pub(crate) fn run(component: &Inner, mut invocation: Invocation) -> Result<Outcome, RunError> {
     if let Some((import, hint)) = names::ungranted(&component.imports, &invocation.grants) {
         return Err(RunError::NotGranted { import, hint });
+    }
+    if invocation.trace.is_some() {
+        // What arrives on a socket is not a question with an answer.
+        let raw = ["wasi:sockets/tcp@", "wasi:sockets/udp@"];
+        if let Some(import) = component.imports.iter().find(|i| raw.iter().any(|raw| i.starts_with(raw))) {
+            return Err(RunError::NotRecordable { import: import.clone() });
+        }
     }
     let described = component.described()?;
     if let Some(described) = described {
@@ -115,16 +127,34 @@ impl<'a> Run<'a> {
         let tracer = Tracer::new(invocation.trace);
         let clock = if grants.clock { Clock::real(tracer.clone()) } else { Clock::at(start_time) };
         let is_step = matches!(component.entry, Entry::Step { .. });
-        let wasi = wasi(&grants, &argv, &seed, &pipes, &clock, &tracer, is_step)?;
+        let net = NetGrants::read(&grants.net)?;
+        let mut wasi = wasi(&grants, &argv, &seed, &pipes, &clock, &tracer, is_step);
+        let checked = net.clone();
+        wasi.socket_addr_check(move |address, purpose| {
+            Box::pin(std::future::ready(checked.allows(address, purpose)))
+        });
+        let files = Filesystem::open(
+            &grants.read,
+            &grants.write,
+            component.core.staging.clone(),
+            limits.files,
+            grants.clock,
+            start_time,
+        )?;
         let deadline = Instant::now().checked_add(limits.wall);
         let stop = Arc::new(Stop { deadline, limits, cancel: invocation.cancel });
         let host_calls = Arc::new(AtomicU64::new(0));
         let state = State {
             table: ResourceTable::new(),
-            wasi,
+            wasi: wasi.build(),
             limiter: Limiter::new(limits),
             pipes: pipes.clone(),
+            files,
+            http: Http { net: net.clone(), tracer: tracer.clone() },
+            http_limits: WasiHttpCtx::new(),
+            net,
             services: invocation.services,
+            read_state: false,
             clock,
             stop: stop.clone(),
         };
@@ -219,20 +249,31 @@ impl<'a> Run<'a> {
             return Err(failure);
         }
         let carried = self.pipes.carried();
+        let fuel_used = self.limits.fuel.saturating_sub(self.store.get_fuel().unwrap_or(0));
+        let state = self.store.into_data();
+        let writes = StagedWrites::collect(state.files.into_mounts())
+            .map_err(|error| RunError::StageFailed { message: error.to_string() })?;
         Ok(Outcome {
-            fuel_used: self.limits.fuel.saturating_sub(self.store.get_fuel().unwrap_or(0)),
-            peak_memory: self.store.data().limiter.peak_memory,
+            fuel_used,
+            peak_memory: state.limiter.peak_memory,
             output_bytes: carried.bytes,
             output_items: carried.items,
             host_calls: self.host_calls.load(Ordering::Relaxed),
             exit_code,
             stderr_tail: self.pipes.stderr_tail(),
+            writes,
+            read_state: state.read_state,
+            denied: state.net.denied(),
         })
     }
 
     /// What went wrong although the program did not say so.
     fn hidden_failure(&self) -> Option<RunError> {
-        self.tracer.diverged().or_else(|| self.pipes.failure())
+        let files = || {
+            let exceeded = self.store.data().files.stage.exceeded.load(Ordering::Relaxed);
+            exceeded.then_some(RunError::FilesLimit { limit: self.limits.files })
+        };
+        self.tracer.diverged().or_else(|| self.pipes.failure()).or_else(files)
     }
 
     /// The named error behind a trap.
@@ -305,7 +346,7 @@ fn wasi(
     clock: &Clock,
     tracer: &Tracer,
     is_step: bool,
-) -> Result<WasiCtx, RunError> {
+) -> WasiCtxBuilder {
     let mut wasi = WasiCtxBuilder::new();
     wasi.allow_blocking_current_thread(true).args(argv).envs(&grants.env).wall_clock(clock.clone());
     wasi.stderr(Stdio::Talk(pipes.clone()));
@@ -323,20 +364,9 @@ fn wasi(
             .insecure_random(Seeded::new(seed, "insecure"))
             .insecure_random_seed(Seeded::new(seed, "insecure-seed").u128());
     }
-    if let Some(dir) = grants.write.first() {
-        return Err(RunError::BadGrant {
-            grant: format!("write {}", dir.host.display()),
-            message: "directories cannot be granted for writing yet".to_owned(),
-        });
-    }
-    for dir in &grants.read {
-        let bad = |error: wasmtime::Error| RunError::BadGrant {
-            grant: format!("read {}", dir.host.display()),
-            message: format!("{error:#}"),
-        };
-        wasi.preopened_dir(&dir.host, &dir.guest, wasmtime_wasi::FsPerms::ReadOnly).map_err(bad)?;
-    }
-    Ok(wasi.build())
+    let connects = !grants.net.is_empty();
+    wasi.allow_tcp(connects).allow_udp(connects);
+    wasi
 }
 
 fn rand_bytes() -> [u8; 16] {
@@ -365,7 +395,7 @@ async fn watch(stop: &Stop, host_calls: &AtomicU64) -> RunError {
 /// Runs a future on this thread's own event loop, made when first needed.
 fn block_on<T: Send>(future: impl Future<Output = T> + Send) -> Result<T, wasmtime::Error> {
     thread_local! {
-        static RUNTIME: RefCell<Option<tokio::runtime::Runtime>> = const { RefCell::new(None) };
+        static RUNTIME: RefCell<Option<EventLoop>> = const { RefCell::new(None) };
     }
     if tokio::runtime::Handle::try_current().is_ok() {
         // An event loop cannot run inside another; a caller that has one pays for a thread.
@@ -375,11 +405,23 @@ fn block_on<T: Send>(future: impl Future<Output = T> + Send) -> Result<T, wasmti
         });
     }
     let kept = RUNTIME.with(RefCell::take);
-    let runtime = match kept {
-        Some(runtime) => runtime,
-        None => tokio::runtime::Builder::new_current_thread().enable_all().build()?,
+    let event_loop = match kept {
+        Some(event_loop) => event_loop,
+        None => EventLoop(Some(tokio::runtime::Builder::new_current_thread().enable_all().build()?)),
     };
+    let Some(runtime) = &event_loop.0 else { return Err(wasmtime::Error::msg("no event loop")) };
     let result = runtime.block_on(future);
-    RUNTIME.with(|cell| cell.replace(Some(runtime)));
+    RUNTIME.with(|cell| cell.replace(Some(event_loop)));
     Ok(result)
+}
+
+/// An event loop that does not wait for a name lookup that nobody waits for any more.
+struct EventLoop(Option<tokio::runtime::Runtime>);
+
+impl Drop for EventLoop {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }

@@ -5,9 +5,13 @@ use std::time::Instant;
 
 use wasmtime::ResourceLimiter;
 use wasmtime::component::ResourceTable;
+use wasmtime_wasi_http::WasiHttpCtx;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
+use crate::host::filesystem::Filesystem;
+use crate::host::http::Http;
 use crate::host::io::Pipes;
+use crate::host::network::NetGrants;
 use crate::host::services::Services;
 use crate::{Cancel, Limits, RunError};
 
@@ -17,7 +21,13 @@ pub(crate) struct State {
     pub(crate) wasi: WasiCtx,
     pub(crate) limiter: Limiter,
     pub(crate) pipes: Pipes,
+    pub(crate) files: Filesystem,
+    pub(crate) net: Arc<NetGrants>,
+    pub(crate) http: Http,
+    pub(crate) http_limits: WasiHttpCtx,
     pub(crate) services: Services,
+    /// Whether the program asked for values of the run or for blobs.
+    pub(crate) read_state: bool,
     pub(crate) clock: crate::host::clocks::Clock,
     pub(crate) stop: Arc<Stop>,
 }

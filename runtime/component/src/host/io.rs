@@ -104,7 +104,8 @@ impl Pipes {
         }
     }
 
-    fn moving(&self, bytes: usize) {
+    /// Counts bytes that the run pays for in fuel.
+    pub(crate) fn moving(&self, bytes: usize) {
         self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 

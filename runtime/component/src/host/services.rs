@@ -54,6 +54,7 @@ impl host::Host for State {
     }
 
     fn state_get(&mut self, key: String) -> wasmtime::Result<Option<String>> {
+        self.read_state = true;
         Ok(self.services.state_get(&key))
     }
 
@@ -74,6 +75,7 @@ impl host::Host for State {
 
 impl host::HostBlobReader for State {
     fn open(&mut self, digest: String) -> wasmtime::Result<Result<Resource<BlobReader>, host::BlobError>> {
+        self.read_state = true;
         match self.services.blob_open(&digest) {
             Ok(blob) => Ok(Ok(self.table.push(BlobReader(blob))?)),
             Err(error) => Ok(Err(blob_error(error))),
@@ -189,6 +191,26 @@ impl Tracer {
                 trace.diverge(message);
             }
             Err(message) => trace.diverge(message),
+        }
+    }
+
+    /// Whether there is a trace at all.
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The recorded answer, if answers come from a record.
+    pub(crate) fn recorded(&self, function: &'static str, request: &[u8]) -> Result<Option<Vec<u8>>, ()> {
+        let Some(mut trace) = self.lock() else { return Ok(None) };
+        trace.calls += 1;
+        let answer = trace.inner.recorded(&HostCall { function, request });
+        answer.map_err(|message| trace.diverge(message))
+    }
+
+    /// Keeps what the world answered to the call that was just asked for.
+    pub(crate) fn record(&self, function: &'static str, request: &[u8], answer: &[u8]) {
+        if let Some(mut trace) = self.lock() {
+            trace.inner.record(&HostCall { function, request }, answer);
         }
     }
 

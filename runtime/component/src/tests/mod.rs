@@ -1,5 +1,6 @@
 //! Whole runs of small programs.
 
+mod files;
 mod fixture;
 mod runs;
 

@@ -340,3 +340,196 @@ fn one_component_runs_on_many_threads() {
         }
     });
 }
+
+/// Resident memory of this process, in bytes.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0");
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024
+}
+
+#[test]
+fn a_memory_limit_bounds_the_process() {
+    // Grows as far as it can, touches every page, and hands all of it to the host.
+    let glutton = load(&fixture::step(
+        "(loop $again (br_if $again (i32.ne (memory.grow (i32.const 16)) (i32.const -1))))
+         (memory.fill (i32.const 65536) (i32.const 1) (i32.sub (i32.mul (memory.size) (i32.const 65536)) (i32.const 65536)))
+         (call $write (local.get $output) (i32.const 65536) (i32.const 31000000) (i32.const 64))
+         (call $ok)",
+    ));
+    assert_eq!(run(&glutton, "{}", |i| i.limits.memory = 4 << 20).name(), "trap");
+    struct Sampler(u64);
+    impl crate::OutputSink for Sampler {
+        fn bytes(&mut self, _: &[u8]) -> std::io::Result<()> {
+            self.0 = self.0.max(resident());
+            Ok(())
+        }
+        fn item(&mut self, _: &str) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let before = resident();
+    let sampler = std::sync::Arc::new(std::sync::Mutex::new(Sampler(0)));
+    let mut invocation = crate::Invocation::new("{}", Box::new(sampler.clone()));
+    invocation.limits.memory = 64 << 20;
+    let outcome = glutton.run(invocation).unwrap_or_else(|error| panic!("{error}"));
+    assert!(outcome.peak_memory > 63 << 20 && outcome.peak_memory <= 64 << 20);
+    let peak = sampler.lock().map_or(u64::MAX, |sampler| sampler.0);
+    // Other tests of this process run meanwhile, so the bound here is loose.
+    assert!(peak < before + (64 << 20) + (120 << 20), "{before} -> {peak}");
+}
+
+/// Rings, waits and asks for sockets: what a component for `wasi:cli` may import.
+fn with_import(import: &str) -> Vec<u8> {
+    wat::parse_str(format!(
+        r#"(component
+            (import "{import}" (instance))
+            (core module $m (func (export "run") (result i32) i32.const 0))
+            (core instance $i (instantiate $m))
+            (func $run (result (result)) (canon lift (core func $i "run")))
+            (instance $e (export "run" (func $run)))
+            (export "wasi:cli/run@0.2.0" (instance $e)))"#
+    ))
+    .unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn network_imports_need_a_grant() {
+    for import in ["wasi:sockets/tcp@0.2.0", "wasi:http/outgoing-handler@0.2.3"] {
+        let program = load(&with_import(import));
+        let ran = run(&program, "", |_| {});
+        let message = ran.result.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(message.starts_with(&format!("the component imports `{import}` and the step has no grant")), "{message}");
+        assert_eq!(run(&program, "", |i| i.grants.net = vec!["example.com:443".into()]).name(), "ok");
+        assert_eq!(run(&program, "", |i| i.grants.net = vec!["example.com:x".into()]).name(), "bad-grant");
+    }
+    let program = load(&with_import("wasi:cli/environment@0.2.0"));
+    assert_eq!(run(&program, "", |_| {}).name(), "ok");
+    let inspection = program.inspect();
+    assert_eq!((inspection.kind, inspection.imports), (Kind::Command, vec!["wasi:cli/environment@0.2.0".to_owned()]));
+    assert!(inspection.cannot.iter().any(|line| line.starts_with("open files")));
+}
+
+#[test]
+fn raw_sockets_cannot_be_recorded() {
+    struct Silent;
+    impl crate::HostCallTrace for Silent {
+        fn recorded(&mut self, _: &crate::HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
+            Ok(None)
+        }
+        fn record(&mut self, _: &crate::HostCall<'_>, _: &[u8]) {}
+    }
+    let program = load(&with_import("wasi:sockets/tcp@0.2.0"));
+    let ran = run(&program, "", |i| {
+        i.grants.net = vec!["example.com:443".into()];
+        i.trace = Some(Box::new(Silent));
+    });
+    assert_eq!(ran.name(), "not-recordable");
+}
+
+/// Keeps what an effect was told, or tells it again.
+#[derive(Default)]
+struct Tape {
+    calls: Vec<(&'static str, Vec<u8>)>,
+    replay: Option<usize>,
+}
+
+impl crate::HostCallTrace for Tape {
+    fn recorded(&mut self, call: &crate::HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
+        let Some(at) = &mut self.replay else { return Ok(None) };
+        let (function, answer) = self.calls.get(*at).ok_or("the record is at its end")?;
+        *at += 1;
+        if *function == call.function { Ok(Some(answer.clone())) } else { Err(format!("recorded {function}")) }
+    }
+
+    fn record(&mut self, call: &crate::HostCall<'_>, answer: &[u8]) {
+        self.calls.push((call.function, answer.to_vec()));
+    }
+}
+
+#[test]
+fn effects_replay_from_their_record() {
+    let dice = load(&fixture::command("", DICE));
+    let tape = std::sync::Arc::new(std::sync::Mutex::new(Tape::default()));
+    let roll = || {
+        let kept = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let mut invocation = crate::Invocation::new("", Box::new(kept.clone()));
+        invocation.grants.random = true;
+        invocation.grants.clock = true;
+        invocation.trace = Some(Box::new(tape.clone()));
+        let result = dice.run(invocation).map(|outcome| outcome.fuel_used).map_err(|error| error.name());
+        (result, kept.lock().map(|bytes| bytes.clone()).unwrap_or_default())
+    };
+    let live = roll();
+    assert!(live.0.is_ok());
+    let rewind = || {
+        if let Ok(mut tape) = tape.lock() {
+            tape.replay = Some(0);
+        }
+    };
+    rewind();
+    assert_eq!(roll(), live);
+    // A record that tells of something else is not followed.
+    rewind();
+    if let Ok(mut tape) = tape.lock() {
+        tape.calls.reverse();
+    }
+    assert_eq!(roll().0, Err("diverged"));
+}
+
+mod mutations {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+        /// Damaged programs are refused or run within their limits; nothing panics.
+        #[test]
+        fn damaged_programs_do_no_harm(
+            which in 0..3usize,
+            hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+            cut in prop::option::of(any::<prop::sample::Index>()),
+        ) {
+            let mut bytes = match which {
+                0 => fixture::step(COPY),
+                1 => hello(),
+                _ => with_import("wasi:cli/environment@0.2.0"),
+            };
+            for (at, value) in &hits {
+                let at = at.index(bytes.len());
+                bytes[at] = *value;
+            }
+            if let Some(cut) = cut {
+                bytes.truncate(cut.index(bytes.len()));
+            }
+            if let Ok(program) = engine().load_bytes(&bytes) {
+                program.inspect();
+                run(&program, "{}", |i| {
+                    i.limits.fuel = 1_000_000;
+                    i.limits.memory = 16 << 20;
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn one_cache_serves_many_processes() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let config = EngineConfig { code_cache: Some(dir.path().join("code")), ..EngineConfig::default() };
+    let bytes = fixture::step(FORWARD);
+    // An engine per thread shares nothing but the directory, as processes do.
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                let forward = Engine::new(config.clone()).load_bytes(&bytes).unwrap_or_else(|e| panic!("{e}"));
+                assert_eq!(run(&forward, "{}", |i| i.input = items(&["7"])).output, "7\n");
+            });
+        }
+    });
+    let code: Vec<_> =
+        walk(dir.path()).into_iter().filter(|path| path.extension().is_some_and(|e| e == "cwasm")).collect();
+    assert_eq!(code.len(), 1);
+}
