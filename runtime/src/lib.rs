@@ -6,4 +6,5 @@
 pub mod cancel;
 pub mod digest;
 pub mod json;
+pub mod policy;
 pub mod steps;
