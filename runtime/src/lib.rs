@@ -15,5 +15,6 @@ pub mod model;
 pub mod runtime;
 pub mod sandbox;
 pub mod schema;
+pub mod policy;
 pub mod steps;
 pub mod store;
