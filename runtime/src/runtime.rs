@@ -20,9 +20,10 @@ use crate::language::pipeline::{self, Pipeline};
 use crate::language::plan::{Plan, Workflow};
 use crate::language::source::{Source, has_workflow_extension};
 use crate::language::workflow;
+use crate::policy::Policy;
 use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::steps::stages::{Mode, Registry};
-use crate::store::{Durability, Event, NewRun, RunId, RunStatus, Store, StoreError};
+use crate::store::{NewRun, RunId, Store, StoreError};
 
 /// What a runtime is made of.
 pub struct Settings {
@@ -44,6 +45,10 @@ pub struct Settings {
     pub screen: Option<Screen>,
     /// How native processes are started.
     pub sandbox: SandboxConfig,
+    /// What native processes may do.
+    pub policy: Policy,
+    /// The files that the policy came from.
+    pub policy_files: Vec<PathBuf>,
 }
 
 impl Settings {
@@ -62,6 +67,8 @@ impl Settings {
             notes: Box::new(|_| {}),
             screen: None,
             sandbox: SandboxConfig::default(),
+            policy: Policy::builtin(),
+            policy_files: Vec::new(),
         })
     }
 }
@@ -126,6 +133,8 @@ impl Runtime {
                 notes: settings.notes,
                 screen: settings.screen,
                 sandbox: Sandbox::new(settings.sandbox),
+                policy: settings.policy,
+                policy_files: settings.policy_files,
                 store: OnceLock::new(),
                 components: OnceLock::new(),
             },
@@ -187,6 +196,9 @@ impl Runtime {
 
     fn load(&self, path: &Path) -> Result<Workflow, Failure> {
         let (workflow, warnings) = load_workflow(path)?;
+        if let Some(error) = workflow::certain_failure(&warnings) {
+            return Err(Failure::runtime(error.one_line_with_snippet()));
+        }
         for warning in warnings {
             self.services.note(&format!("warning: {}", warning.one_line_with_snippet()));
         }
@@ -364,13 +376,6 @@ fn clipped(text: &str) -> String {
     const MAX: usize = 120;
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() <= MAX { line } else { line.chars().take(MAX - 1).chain(['…']).collect() }
-}
-
-/// Ends a run that could not even begin to execute.
-pub(crate) fn end_failed(run: &Run<'_>, error: &str) -> Result<(), StoreError> {
-    let event =
-        Event::RunEnded { status: RunStatus::Failed, output: None, error: Some(error.to_owned()), detail: Value::Null };
-    run.store.append(run.id, vec![event], Durability::Synced)
 }
 
 /// The digest and text of a recorded plan.

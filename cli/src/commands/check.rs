@@ -33,11 +33,12 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let mut out = std::io::stdout().lock();
     let mut all = Vec::new();
     let mut bad = false;
+    let registry = lobster_runtime::steps::stages::builtin();
     for file in &args.files {
         let path = std::env::current_dir()?.join(file);
         workflow_file(&path).map_err(CommandError::failed)?;
         let source = read_source(&path).map_err(|error| CommandError::failed(format!("{}: {error}", path.display())))?;
-        let report = workflow::check(&source, &|path| read_source(path));
+        let report = workflow::check(&source, &|path| read_source(path), &registry);
         bad |= report.has_errors() || (args.strict && !report.diagnostics.is_empty());
         if args.json {
             all.extend(report.diagnostics.iter().map(|d| serde_json::json!(d)));

@@ -26,7 +26,10 @@ impl Frame<'_> {
                 Err(Stop::Failed(error)) => error,
                 other => return other,
             };
-            let Some(retry) = step.retry.as_ref().filter(|_| number < max && !error.permanent && !cancel.is_cancelled())
+            let Some(retry) = step
+                .retry
+                .as_ref()
+                .filter(|_| number < max && !error.permanent && self.run.may_retry(path) && !cancel.is_cancelled())
             else {
                 return Err(Stop::Failed(error));
             };

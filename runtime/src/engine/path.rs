@@ -12,18 +12,18 @@ use serde::{Deserialize, Serialize};
 /// A place in a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct StepPath(String);
+pub(crate) struct StepPath(String);
 
 impl StepPath {
     /// The run itself.
     #[must_use]
-    pub fn root() -> Self {
+    pub(crate) fn root() -> Self {
         Self::default()
     }
 
     /// A step below this place. Characters that mean something in a path are escaped.
     #[must_use]
-    pub fn step(&self, id: &str) -> Self {
+    pub(crate) fn step(&self, id: &str) -> Self {
         let mut text = self.0.clone();
         if !text.is_empty() {
             text.push('/');
@@ -40,37 +40,37 @@ impl StepPath {
 
     /// One round of a loop step.
     #[must_use]
-    pub fn round(&self, index: usize) -> Self {
+    pub(crate) fn round(&self, index: usize) -> Self {
         Self(format!("{}[{index}]", self.0))
     }
 
     /// One attempt of a step, counted from 1; the first has the step's own path.
     #[must_use]
-    pub fn attempt(&self, number: u64) -> Self {
+    pub(crate) fn attempt(&self, number: u64) -> Self {
         if number <= 1 { self.clone() } else { Self(format!("{}#{number}", self.0)) }
     }
 
     /// One stage of a pipeline, counted from 0.
     #[must_use]
-    pub fn stage(&self, index: usize) -> Self {
+    pub(crate) fn stage(&self, index: usize) -> Self {
         Self(format!("{}|{index}", self.0))
     }
 
     /// One of several effects of a stage, counted from 0.
     #[must_use]
-    pub fn ordinal(&self, number: usize) -> Self {
+    pub(crate) fn ordinal(&self, number: usize) -> Self {
         Self(format!("{}.{number}", self.0))
     }
 
     /// A question that belongs to this place (`approval`, `input`, `policy`).
     #[must_use]
-    pub fn gate(&self, which: &str) -> Self {
+    pub(crate) fn gate(&self, which: &str) -> Self {
         Self(format!("{}!{which}", self.0))
     }
 
     /// The number of the innermost attempt, counted from 1.
     #[must_use]
-    pub fn attempt_number(&self) -> u32 {
+    pub(crate) fn attempt_number(&self) -> u32 {
         let last = self.0.rsplit('/').next().unwrap_or_default();
         let digits = last.split_once('#').map_or("", |(_, rest)| rest);
         let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
@@ -79,13 +79,13 @@ impl StepPath {
 
     /// The text form.
     #[must_use]
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
     /// Whether `self` is `other` or lies inside it.
     #[must_use]
-    pub fn is_within(&self, other: &Self) -> bool {
+    pub(crate) fn is_within(&self, other: &Self) -> bool {
         self.0.strip_prefix(&other.0).is_some_and(|rest| {
             other.0.is_empty() || rest.is_empty() || rest.starts_with(['/', '[', '#', '|', '!', '.'])
         })

@@ -16,7 +16,7 @@ use crate::language::pipeline::{self, Pipeline};
 use crate::model::cost::CostTracker;
 use crate::steps::native::{self, ShellText};
 use crate::steps::stages::{
-    Answer, EffectAction, EffectHost, Flow, Host, Mode, NativeCommand, NativeOutcome, Program, Question, Registry, Sink, Stage,
+    Answer, Commit, EffectAction, EffectHost, Flow, Host, Mode, NativeCommand, NativeOutcome, Program, Question, Registry, Sink, Stage,
     StageArgs, StageError, Stop,
 };
 use crate::store::{StepOutcome, StepStatus};
@@ -157,8 +157,6 @@ impl Sink for Downstream<'_, '_, '_> {
         push(self.rest, self.shared, self.out, item)
     }
 }
-
-type Commit = Box<dyn FnOnce(&EffectHost<'_>) -> Result<Value, StageError> + Send>;
 
 struct Shared<'r, 's> {
     run: &'r Run<'s>,
@@ -332,6 +330,10 @@ impl Host for StageHost<'_, '_, '_> {
 
     fn note(&mut self, line: &str) {
         self.shared.run.services.note(line);
+    }
+
+    fn no_retry(&mut self) {
+        self.shared.run.forbid_retry(self.path);
     }
 
     fn on_success(&mut self, action: EffectAction, commit: Commit) {

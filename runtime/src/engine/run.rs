@@ -37,8 +37,6 @@ struct Recall {
     ended: HashMap<StepPath, StepOutcome>,
     started: HashSet<StepPath>,
     answers: HashMap<StepPath, KnownAnswer>,
-    /// Gates that are open: the digest they are bound to.
-    open: HashMap<StepPath, Digest>,
     /// Composite steps whose summary is journaled already.
     summarised: HashSet<StepPath>,
 }
@@ -57,6 +55,8 @@ pub(crate) struct Run<'s> {
     failed_at: Mutex<Option<StepPath>>,
     acted: AtomicBool,
     rendered: AtomicBool,
+    /// Places where something was done that must not be done twice.
+    once_only: Mutex<Vec<StepPath>>,
 }
 
 /// The attempt number under which a composite step's summary is journaled: it
@@ -81,6 +81,7 @@ impl<'s> Run<'s> {
             failed_at: Mutex::default(),
             acted: AtomicBool::new(false),
             rendered: AtomicBool::new(false),
+            once_only: Mutex::default(),
         }
     }
 
@@ -196,6 +197,16 @@ impl<'s> Run<'s> {
         self.acted.load(Ordering::Relaxed)
     }
 
+    /// Notes that something was done here that no retry may repeat.
+    pub(crate) fn forbid_retry(&self, path: &StepPath) {
+        lock(&self.once_only).push(path.clone());
+    }
+
+    /// Whether what was done inside this place may be tried again.
+    pub(crate) fn may_retry(&self, path: &StepPath) -> bool {
+        !lock(&self.once_only).iter().any(|place| place.is_within(path))
+    }
+
     /// Notes that a person was shown something.
     pub(crate) fn shown(&self) {
         self.rendered.store(true, Ordering::Relaxed);
@@ -273,11 +284,6 @@ impl<'s> Run<'s> {
         lock(&self.recall).answers.get(path).cloned()
     }
 
-    /// Whether a gate at this place is open already, and what it is bound to.
-    pub(crate) fn open_gate(&self, path: &StepPath) -> Option<Digest> {
-        lock(&self.recall).open.get(path).copied()
-    }
-
     /// Remembers an answer that was just given, so that the rest of this execution sees it.
     pub(crate) fn remember_answer(&self, path: &StepPath, answer: KnownAnswer) {
         lock(&self.recall).answers.insert(path.clone(), answer);
@@ -314,12 +320,8 @@ impl Recall {
                 Event::StepEnded { path, outcome, .. } => {
                     self.ended.insert(path.as_str().into(), StepOutcome::clone(outcome));
                 }
-                Event::GateOpened { path, binding, .. } => {
-                    self.open.insert(path.as_str().into(), *binding);
-                }
                 Event::GateAnswered { path, binding, answer, by, .. } => {
                     let path = StepPath::from(path.as_str());
-                    self.open.remove(&path);
                     let answer = match answer {
                         GateAnswer::Approved => Answer::Approved { by: by.clone() },
                         GateAnswer::Response(value) => Answer::Response(value.clone()),
@@ -328,14 +330,13 @@ impl Recall {
                     self.answers.insert(path, KnownAnswer { answer, binding: *binding });
                 }
                 Event::GateClosed { path, .. } => {
-                    let path = StepPath::from(path.as_str());
-                    self.open.remove(&path);
-                    self.answers.remove(&path);
+                    self.answers.remove(&StepPath::from(path.as_str()));
                 }
                 Event::RetryRequested { path, .. } => {
                     self.forget_failures(&path.as_deref().map_or_else(StepPath::root, StepPath::from));
                 }
-                Event::RunStarted { .. }
+                Event::GateOpened { .. }
+                | Event::RunStarted { .. }
                 | Event::RunResumed { .. }
                 | Event::RunPaused { .. }
                 | Event::RunEnded { .. }

@@ -10,6 +10,7 @@ use super::env::Env;
 use super::gate::Prompter;
 use crate::cancel::CancelToken;
 use crate::digest::Digest;
+use crate::policy::Policy;
 use crate::sandbox::Sandbox;
 use crate::steps::stages::{Mode, Registry};
 use crate::store::{Store, StoreError};
@@ -33,6 +34,10 @@ pub(crate) struct Services {
     pub(crate) notes: Notes,
     pub(crate) screen: Option<Screen>,
     pub(crate) sandbox: Sandbox,
+    /// What native processes may do.
+    pub(crate) policy: Policy,
+    /// The files that the policy came from; no step may change them.
+    pub(crate) policy_files: Vec<PathBuf>,
     pub(crate) store: OnceLock<Store>,
     pub(crate) components: OnceLock<Engine>,
 }
@@ -51,7 +56,7 @@ impl Services {
     pub(crate) fn components(&self) -> &Engine {
         self.components.get_or_init(|| {
             let code_cache = Some(super::component::code_cache(&self.state_dir));
-            Engine::new(EngineConfig { code_cache, allocation: Allocation::OnDemand })
+            Engine::new(EngineConfig { code_cache, allocation: Allocation::OnDemand, staging: None })
         })
     }
 
@@ -61,7 +66,7 @@ impl Services {
 
     /// The policy that decisions are made under, as gates are bound to it.
     pub(crate) fn policy_digest(&self) -> Digest {
-        Digest::of(b"builtin")
+        self.policy.digest()
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::json;
 use crate::steps::stages::{Flow, Payload, Stop};
-use crate::store::{Blob, BlobWriter, INLINE_MAX, Store, StoreError};
+use crate::store::{Blob, BlobWriter, Store, StoreError};
 
 /// Text of a step, decoded as UTF-8 with replacement when it is read.
 #[derive(Clone)]
@@ -62,10 +62,10 @@ impl Text {
     /// no UTF-8 pass through as they are.
     pub(crate) fn payload(&self) -> Result<Payload, StoreError> {
         match &self.0.source {
-            TextSource::Stored(store, blob) if blob.len <= INLINE_MAX as u64 => {
-                Ok(Payload::Bytes(store.load(&blob.digest, u64::MAX)?.into()))
-            }
-            TextSource::Stored(store, blob) => Ok(Payload::File(store.verified_path(&blob.digest)?)),
+            TextSource::Stored(store, blob) => Ok(match store.blob_file(&blob.digest)? {
+                Some(file) => Payload::File(file),
+                None => Payload::Bytes(store.load(&blob.digest, u64::MAX)?.into()),
+            }),
             TextSource::Inline => Ok(Payload::Bytes(Arc::from(self.load()?.as_bytes()))),
         }
     }

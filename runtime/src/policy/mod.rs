@@ -41,6 +41,7 @@ pub use file::{
     RuleGrant, Sandbox, SandboxMode, SandboxUser,
 };
 pub use layers::{Layer, LayerText};
+pub(crate) use paths::SYSTEM_READ_ONLY;
 pub use quantity::{Bytes, Span};
 
 use serde::Serialize;

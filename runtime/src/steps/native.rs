@@ -13,10 +13,10 @@ use crate::engine::gate::Asker;
 use crate::engine::path::StepPath;
 use crate::engine::pipeline::{failed_outcome as failed, outcome_error};
 use crate::engine::run::{ActionRecord, Run, stopped};
-use crate::engine::value::{Text, read_to_end};
+use crate::engine::value::Text;
 use crate::language::plan::Extras;
 use crate::sandbox::{Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, SpawnError, SpawnRequest, Stdin};
-use crate::steps::stages::{Payload, StageError, Stop};
+use crate::steps::stages::{OUTPUT_LIMIT, PROGRAM_NOT_FOUND, Payload, StageError, Stop};
 use crate::store::{Blob, BlobWriter, StepOutcome, StepStatus, Store};
 
 /// Most bytes kept of a process's stdout unless the step or
@@ -146,12 +146,13 @@ fn execute(
     decision: &super::policy_gate::Decided,
     cancel: &CancelToken,
 ) -> StepOutcome {
-    let cap = job.max_output.unwrap_or_else(|| default_cap(&job.env));
+    let own = job.max_output.unwrap_or_else(|| default_cap(&job.env));
+    let cap = decision.stdout_cap.map_or(own, |cap| cap.min(own));
     let mut sinks = Sinks { stdout: run.store.blob_writer(), stderr: HeadAndTail::default() };
     let result = stdin(job).map_err(SpawnFailure::Stdin).and_then(|stdin| {
         let request = SpawnRequest {
             argv: argv.iter().map(OsString::from).collect(),
-            env: job.env.vars().map(|(name, value)| (name.clone(), value.clone())).collect(),
+            env: decision.env.clone(),
             cwd: job.cwd.clone(),
             stdin,
             limits: ProcessLimits { stdout_cap: cap, ..decision.limits.clone() },
@@ -210,7 +211,7 @@ fn ended(run: &Run<'_>, exit: Exit, sinks: Sinks, cap: u64, cancel: &CancelToken
                 "the command printed more than {cap} bytes on {stream} and was stopped; \
                  raise limits.output or LOBSTER_MAX_OUTPUT_BYTES, or write to a file"
             );
-            stop(&mut outcome, StepStatus::Failed, message, "output_limit");
+            stop(&mut outcome, StepStatus::Failed, message, OUTPUT_LIMIT);
             outcome.detail["permanent"] = json!(true);
         }
     }
@@ -228,11 +229,11 @@ impl SpawnFailure {
         match self {
             Self::Stdin(error) => StageError::new(format!("cannot hand over stdin: {error}")),
             Self::Spawn(SpawnError::NotFound { program }) if shell => {
-                StageError::new(format!("{} ({} not found)", job.missing_shell, program.display())).with_code("not_found")
+                StageError::new(format!("{} ({} not found)", job.missing_shell, program.display())).with_code(PROGRAM_NOT_FOUND)
             }
             Self::Spawn(SpawnError::NotFound { .. }) => {
                 let program = argv.first().map(String::as_str).unwrap_or_default();
-                StageError::new(format!("exec command not found: {program}")).with_code("not_found")
+                StageError::new(format!("exec command not found: {program}")).with_code(PROGRAM_NOT_FOUND)
             }
             Self::Spawn(error) => StageError::new(error.to_string()),
         }
@@ -318,11 +319,6 @@ fn clip_middle(text: &str) -> String {
     let head = text.floor_char_boundary(MAX_DETAIL / 2);
     let tail = text.ceil_char_boundary(text.len() - MAX_DETAIL / 2);
     format!("{}\n[… {} bytes left out …]\n{}", &text[..head], tail - head, &text[tail..])
-}
-
-/// A process's text, at most `max` bytes of it; for stages that read it whole.
-pub(crate) fn text_of(payload: &Payload, max: u64) -> io::Result<String> {
-    Ok(String::from_utf8_lossy(&read_to_end(payload.open()?, max)?).into_owned())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use rustls::pki_types::ServerName;
-use rustls_platform_verifier::ConfigVerifierExt;
+use rustls_platform_verifier::BuilderVerifierExt;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -119,8 +119,11 @@ async fn connect(net: &NetGrants, host: &str, port: u16) -> Result<TcpStream, Er
 async fn encrypt(stream: TcpStream, host: &str) -> Result<tokio_rustls::client::TlsStream<TcpStream>, Error> {
     let internal = |message: String| Error::InternalError(Some(message));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::with_platform_verifier_and_provider(provider)
-        .map_err(|error| internal(format!("no certificates to trust: {error}")))?;
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(BuilderVerifierExt::with_platform_verifier)
+        .map_err(|error| internal(format!("no certificates to trust: {error}")))?
+        .with_no_client_auth();
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
     let name = ServerName::try_from(host).map_err(|_| Error::HttpRequestUriInvalid)?;
     tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(Error::Tls)

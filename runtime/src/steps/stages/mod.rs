@@ -353,6 +353,9 @@ pub enum Stop {
     Paused,
     /// The work was cancelled; the token has the reason.
     Cancelled,
+    /// An effect had started in an earlier process and nobody knows whether it
+    /// ended; a person has to decide. Never absorbed by `on_error`.
+    Interrupted,
 }
 
 impl From<StageError> for Stop {
