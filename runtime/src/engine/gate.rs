@@ -35,7 +35,8 @@ pub(crate) enum Asker {
     Step(String),
 }
 
-/// A question with all that belongs to it; this is what the gate's digest covers.
+/// A question with all that belongs to it. The gate's digest covers what is asked and by whom;
+/// who may answer is checked when somebody does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct GateQuestion {
     pub(crate) question: Question,
@@ -226,7 +227,8 @@ impl Run<'_> {
     /// The digest over what the person sees and what will run.
     fn binding(&self, question: &GateQuestion) -> Result<Digest, Stop> {
         Digest::of_json(&json!({
-            "question": question,
+            "question": question.question,
+            "asker": question.asker,
             "plan": self.plan,
             "policy": self.services.policy_digest(),
         }))

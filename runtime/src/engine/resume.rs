@@ -8,7 +8,7 @@ use super::token::{Token, TokenKind};
 use super::{Interrupted, execute, liveness};
 use crate::envelope::{Envelope, Failure};
 use crate::language::plan::Plan;
-use crate::runtime::{RunResult, Runtime, recorded};
+use crate::runtime::{RunResult, Runtime, read_source, recorded};
 use crate::schema::Schema;
 use crate::steps::stages::Question;
 use crate::store::{
@@ -110,8 +110,30 @@ fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failu
             GateAnswer::Response(value.clone())
         }
     };
+    check_unedited(runtime, &gate)?;
     store.answer_gate(gate.key, answer, approver.as_deref()).map_err(lost)?;
     go_on(runtime, gate.run, Interrupted::Ask, Some(&gate))
+}
+
+/// A run executes the plan it recorded. An answer given inside a pipeline is
+/// half of that pipeline's work, though: if the author has changed the file
+/// meanwhile, mixing the two is refused, and the gate stays open.
+fn check_unedited(runtime: &Runtime, gate: &Gate) -> Result<(), Failure> {
+    if !gate.path.contains('|') || gate.path.starts_with('|') {
+        return Ok(());
+    }
+    let store = runtime.store().map_err(failure)?;
+    let summary = store.run(gate.run).map_err(failure)?;
+    let Plan::Workflow(workflow) = recorded::<Plan>(&store, &summary.plan)? else { return Ok(()) };
+    match read_source(&workflow.file) {
+        Ok(source) if source.digest != workflow.source => Err(Failure::runtime(format!(
+            "workflow pipeline changed since input request: {} is not what it was when step '{}' asked; \
+             undo the change, or run the workflow again",
+            workflow.file.display(),
+            gate.path
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Takes up a run that no gate holds.

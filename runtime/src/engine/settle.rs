@@ -16,7 +16,7 @@ use crate::json;
 use crate::language::plan::{Plan, Workflow};
 use crate::model::cost::{CostLimit, CostTracker, LimitAction, Spending};
 use crate::model::pricing::Pricing;
-use crate::steps::stages::{Question, StageError, Stop};
+use crate::steps::stages::{Mode, Question, StageError, Stop};
 use crate::store::{
     Blob, Durability, Event, Gate, GateFilter, GateKind, GateRecord, GateStatus, RunStatus, StoreError,
 };
@@ -189,6 +189,11 @@ fn envelope(run: &Run<'_>, kind: TokenKind, opened: &Gate, gate: &PendingGate) -
         }
         Question::Input { .. } => {
             fit_subject(run, &gate.question, &mut request)?;
+            if let (Mode::Human, Asker::Pipeline, Question::Input { items, .. }) =
+                (run.services.mode, &gate.question.asker, &gate.question.question)
+            {
+                request.insert("items".into(), json!(items));
+            }
             request.insert("resumeToken".into(), token);
             Ok(Envelope::NeedsInput(Value::Object(request)))
         }

@@ -129,7 +129,12 @@ impl Frame<'_> {
         };
         self.count_cost(&step.id, result)?;
         if let Some(approval) = &step.approval {
-            let question = super::approval::question(step, approval, &record, &self.run.services.env)?;
+            let mut question = super::approval::question(step, approval, &record, &self.run.services.env)?;
+            // Who may answer is settled when the question first comes up, not by whoever resumes.
+            let identity = self.run.keep(&path.gate("identity"), || {
+                serde_json::to_value(&question.identity).map_err(|error| StageError::permanent(error.to_string()))
+            })?;
+            question.identity = serde_json::from_value(identity).map_err(super::run::stopped)?;
             record.initiated_by.clone_from(&question.identity.initiated_by);
             if let Answer::Approved { by } = self.run.gate(&path, question, cancel)? {
                 record.approved = true;

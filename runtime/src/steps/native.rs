@@ -105,19 +105,25 @@ fn finished(store: &Store, outcome: &StepOutcome) -> Result<Finished, Stop> {
     Ok(Finished { exit: outcome.exit, stdout: text(outcome.stdout), stderr: text(outcome.stderr) })
 }
 
-/// Shell text goes to `LOBSTER_SHELL`, else `/bin/sh`, as a plain (not login) shell.
+/// Shell text goes to `LOBSTER_SHELL`, called as the incumbent calls it, else to
+/// `/bin/sh`. That is no login shell (unless `LOBSTER_LOGIN_SHELL` is set):
+/// profiles would undo the step's `PATH` and print into its output.
 fn argv(job: &Job<'_>) -> Vec<String> {
     let text = match &job.program {
         ShellText::Argv(argv) => return argv.clone(),
         ShellText::Shell(text) => text.clone(),
     };
-    let shell = job.env.non_blank("LOBSTER_SHELL").unwrap_or_else(|| "/bin/sh".to_owned());
+    let chosen = job.env.non_blank("LOBSTER_SHELL");
+    let login = chosen.is_some() || job.env.non_blank("LOBSTER_LOGIN_SHELL").is_some();
+    let shell = chosen.unwrap_or_else(|| "/bin/sh".to_owned());
     let name = shell.to_ascii_lowercase();
     let name = name.strip_suffix(".exe").unwrap_or(&name);
     let flags: &[&str] = if name.ends_with("powershell") || name.ends_with("pwsh") {
         &["-NoProfile", "-Command"]
     } else if name.ends_with("cmd") {
         &["/d", "/s", "/c"]
+    } else if login {
+        &["-lc"]
     } else {
         &["-c"]
     };
