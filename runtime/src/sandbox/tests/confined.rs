@@ -438,3 +438,28 @@ fn a_link_is_no_write_root() {
         );
     }
 }
+
+#[test]
+fn jails_in_parallel_do_not_meet() {
+    let sandbox = Sandbox::new(SandboxConfig::default());
+    std::thread::scope(|scope| {
+        for thread in 0..6 {
+            let sandbox = &sandbox;
+            scope.spawn(move || {
+                let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+                for turn in 0..3 {
+                    let script =
+                        format!("echo {thread} > /tmp/mine; cat /tmp/mine; ls /proc | grep -c '^[0-9]'");
+                    let job = jailed(&script, jail(dir.path()));
+                    let (exit, out, err) = run_with(sandbox, &job, &CancelToken::new()).unwrap();
+                    // The supervisor, the shell, ls and grep.
+                    assert_eq!(
+                        (exit.status, out),
+                        (ExitStatus::Code(0), format!("{thread}\n4\n")),
+                        "{turn} {err}"
+                    );
+                }
+            });
+        }
+    });
+}
