@@ -24,6 +24,7 @@ pub(super) fn run_as_lobster(args: &[&str]) -> ! {
     let confinement = match *kind {
         "strict" => Confinement::Jail(spec(Mode::Strict)),
         "degrade" => Confinement::Jail(spec(Mode::Degrade { minimum })),
+        "host-network" => Confinement::Jail(JailSpec { net: Net::Host, ..spec(Mode::Strict) }),
         "walls" => Confinement::LandlockSeccomp(spec(Mode::Strict)),
         _ => Confinement::None,
     };
@@ -149,6 +150,9 @@ fn strict_refuses_what_the_host_cannot_hold() {
     for_all_users("strict", "seccomp", "echo ran", "refused [\"kernel-surface\"]");
     // A second wall only: everything promised is held by the namespaces.
     for_all_users("strict", "landlock", &bash(TRY), "ended Code(0), missing []");
+    // Abstract sockets are shared with the host then, and only Landlock scopes them.
+    for_all_users("host-network", "", &bash(TRY), "connected\nended Code(0), missing []");
+    for_all_users("host-network", "landlock", "echo ran", "refused [\"unix-deny\"]");
     for_all_users("walls", "landlock", "echo ran", "refused [\"fs-read\", \"fs-write\"]");
 }
 
