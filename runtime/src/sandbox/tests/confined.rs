@@ -422,6 +422,16 @@ fn a_fork_bomb_is_bounded() {
 }
 
 #[test]
+fn there_is_always_a_place_for_temporary_files() {
+    for kind in ["strict", "walls"] {
+        let script = "f=$(mktemp) && echo x > $f && cat $f; touch /tmp/x 2>/dev/null && echo tmp; [ -n \"$TMPDIR\" ] && \
+                      echo named; :";
+        let expected = if kind == "strict" { "x\ntmp" } else { "x\nnamed" };
+        for_all_users(kind, "", script, &format!("{expected}\nended Code(0), missing []"));
+    }
+}
+
+#[test]
 fn a_link_is_no_write_root() {
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let link = dir.path().join("link");
