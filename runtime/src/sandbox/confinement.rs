@@ -84,6 +84,8 @@ pub struct JailSpec {
     /// yet: an empty placeholder then stands there during the run.
     pub protect: Vec<PathBuf>,
     /// Directories that are its own: empty, writable, in memory, gone with it.
+    /// Where they cannot be (without namespaces), one temporary directory
+    /// stands in for all, named in `TMPDIR`.
     pub private: Vec<PathBuf>,
     /// Bytes that each private directory may hold.
     pub private_size: u64,

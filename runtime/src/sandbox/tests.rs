@@ -228,12 +228,12 @@ fn program_lookup_follows_execvp() {
 fn leftovers_get_a_moment_and_no_more() {
     let mark = marker();
     let begin = Instant::now();
-    let (exit, out, _) = run(&sh(&format!(
-        "(sleep 0.02; echo late) & setsid sh -c 'while :; do sleep 1; done' {mark} & echo hi"
-    )))
-    .unwrap();
+    let mut request =
+        sh(&format!("(sleep 0.02; echo late) & setsid sh -c 'while :; do sleep 1; done' {mark} & echo hi"));
+    request.limits.linger = Duration::from_secs(1);
+    let (exit, out, _) = run(&request).unwrap();
     assert_eq!((exit.status, exit.ended, out.as_str()), (ExitStatus::Code(0), Ended::ByItself, "hi\nlate\n"));
-    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert!((1..20).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
     assert_eq!(alive(&mark), 0);
 }
 
@@ -246,43 +246,66 @@ fn silent_leftovers_are_not_waited_for() {
     assert!(exit.wall < Duration::from_secs(10), "{:?}", exit.wall);
 }
 
+/// Cancels as soon as the process has printed something, and forces it `later`.
+struct CancelAtOutput {
+    kept: Kept,
+    token: CancelToken,
+    later: Option<Duration>,
+}
+
+impl OutputSinks for CancelAtOutput {
+    fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
+        let reason = || CancelReason::Signal("SIGTERM".into());
+        if !self.token.is_cancelled() {
+            self.token.cancel(reason());
+            if let Some(later) = self.later {
+                let token = self.token.clone();
+                std::thread::spawn(move || {
+                    std::thread::sleep(later);
+                    token.force(reason());
+                });
+            }
+        }
+        self.kept.stdout(chunk)
+    }
+
+    fn stderr(&mut self, chunk: &[u8]) -> io::Result<()> {
+        self.kept.stderr(chunk)
+    }
+}
+
+fn cancelled(script: &str, term_grace: Duration, later: Option<Duration>) -> (Exit, String) {
+    let mut request = sh(script);
+    request.limits.term_grace = term_grace;
+    let token = CancelToken::new();
+    let mut sinks = CancelAtOutput { kept: Kept::default(), token: token.clone(), later };
+    let exit = Sandbox::new(SandboxConfig::default()).run(&request, &mut sinks, &token).unwrap();
+    (exit, String::from_utf8(sinks.kept.stdout).unwrap())
+}
+
 #[test]
 fn cancel_is_gentle_first() {
-    let token = CancelToken::new();
-    cancel_after(&token, Duration::from_millis(200));
-    let sandbox = Sandbox::new(SandboxConfig::default());
-    let polite = sh("trap 'echo bye; exit 3' TERM; while :; do sleep 0.01; done");
-    let (exit, out, _) = run_with(&sandbox, &polite, &token).unwrap();
-    assert_eq!((exit.status, exit.ended, out.as_str()), (ExitStatus::Code(3), Ended::Cancelled, "bye\n"));
-
-    let token = CancelToken::new();
-    cancel_after(&token, Duration::from_millis(100));
-    let (exit, ..) = run_with(&sandbox, &sh("trap '' TERM; while :; do sleep 0.01; done"), &token).unwrap();
+    let polite = "trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.01; done";
+    let (exit, out) = cancelled(polite, Duration::from_secs(50), None);
+    assert_eq!((exit.status, exit.ended, out.as_str()), (ExitStatus::Code(3), Ended::Cancelled, "up\nbye\n"));
+    let stubborn = "trap '' TERM; echo up; while :; do sleep 0.01; done";
+    let (exit, _) = cancelled(stubborn, Duration::from_millis(250), None);
     assert_eq!((exit.status, exit.ended), (ExitStatus::Signal(9), Ended::Cancelled));
-    assert!(exit.wall >= Duration::from_millis(300), "{:?}", exit.wall);
+    assert!(exit.wall >= Duration::from_millis(250), "{:?}", exit.wall);
 }
 
 #[test]
 fn a_second_signal_does_not_wait() {
-    let token = CancelToken::new();
-    let other = token.clone();
-    std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(100));
-        other.cancel(CancelReason::Signal("SIGTERM".into()));
-        std::thread::sleep(Duration::from_millis(100));
-        other.force(CancelReason::Signal("SIGTERM".into()));
-    });
-    let mut stubborn = sh("trap '' TERM; while :; do sleep 0.01; done");
-    stubborn.limits.term_grace = Duration::from_secs(50);
-    let (exit, ..) = run_with(&Sandbox::new(SandboxConfig::default()), &stubborn, &token).unwrap();
+    let stubborn = "trap '' TERM; echo up; while :; do sleep 0.01; done";
+    let (exit, _) = cancelled(stubborn, Duration::from_secs(50), Some(Duration::from_millis(50)));
     assert_eq!((exit.status, exit.ended), (ExitStatus::Signal(9), Ended::Cancelled));
-    assert!(exit.wall < Duration::from_secs(10));
+    assert!(exit.wall < Duration::from_secs(20), "{:?}", exit.wall);
 }
 
 #[test]
 fn timeout_kills_at_once() {
     let mut slow = sh("trap '' TERM; echo begun; while :; do sleep 0.01; done");
-    slow.limits.wall = Some(Duration::from_millis(300));
+    slow.limits.wall = Some(Duration::from_secs(2));
     let (exit, out, _) = run(&slow).unwrap();
     assert_eq!((exit.status, exit.ended, out.as_str()), (ExitStatus::Signal(9), Ended::TimedOut, "begun\n"));
 }
@@ -410,7 +433,7 @@ fn no_survivor_of_a_self_replacing_swarm() {
     let took = killed_at.elapsed();
     assert_eq!(alive(&mark), 0);
     assert_eq!((exit.ended, exit.enforcement.missing), (Ended::Cancelled, vec![]));
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
     println!("swarm of 300 ended in {took:?}");
 }
 

@@ -45,9 +45,13 @@ impl OutputSinks for Kept {
 pub(super) fn probe(config: &SandboxConfig) -> Result<Probe, SpawnError> {
     // A sandbox of its own: what another one found missing is tried again.
     let sandbox = Sandbox::new(config.clone());
-    let spec = || JailSpec { mode: Mode::Degrade { minimum: Vec::new() }, ..JailSpec::default() };
+    // Paths that matter to nobody, so that these promises are made at all.
+    let some = || vec![PathBuf::from("/nonexistent")];
+    let mode = || Mode::Degrade { minimum: Vec::new() };
+    let spec = || JailSpec { deny: some(), protect: some(), mode: mode(), ..JailSpec::default() };
     let held = |confinement| {
-        let request = request(Vec::new(), confinement);
+        let mut request = request(Vec::new(), confinement);
+        request.limits.processes = Some(4096);
         sandbox.run(&request, &mut Kept(Vec::new()), &CancelToken::new()).map(|exit| exit.enforcement)
     };
     Ok(Probe {

@@ -86,7 +86,8 @@ pub(super) fn furnish(spec: &Confined, identity: Identity) -> Result<(), Obstacl
     }
     sys::set_mount_attributes(&proc, MountAttrFlags::MOUNT_ATTR_RDONLY.bits(), false)
         .map_err(setup("mount /proc"))?;
-    let root = Root::new()?;
+    let hides = plan.iter().any(|piece| matches!(piece.what, What::Hidden { .. }));
+    let root = Root::new(hides)?;
     for piece in plan {
         root.place(&piece)?;
     }
@@ -269,21 +270,25 @@ fn file_system(
 /// The new root while it is being put together.
 struct Root {
     root: OwnedFd,
-    /// Holds the unreadable file and directory.
-    nothing: OwnedFd,
+    /// Holds an unreadable file and directory, where something is to be hidden:
+    /// taking a mount away again is slow.
+    nothing: Option<OwnedFd>,
 }
 
 /// Where [`Root::nothing`] is mounted until the root is complete.
 const NOTHING: &str = ".nothing";
 
 impl Root {
-    fn new() -> Result<Self, Obstacle> {
+    fn new(hides: bool) -> Result<Self, Obstacle> {
         let small = [("mode", "0755"), ("size", "1m")];
         let none = MountAttrFlags::empty();
         let root = file_system("tmpfs", &small, none).map_err(setup("mount a new root"))?;
-        let nothing = file_system("tmpfs", &small, none).map_err(setup("mount a new root"))?;
         move_mount(&root, "", CWD, WORKBENCH, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
             .map_err(setup("place the new root"))?;
+        if !hides {
+            return Ok(Self { root, nothing: None });
+        }
+        let nothing = file_system("tmpfs", &small, none).map_err(setup("mount a new root"))?;
         let work = || -> rustix::io::Result<()> {
             mkdirat(&nothing, "directory", Mode::empty())?;
             openat(&nothing, "file", OFlags::CREATE | OFlags::CLOEXEC, Mode::empty())?;
@@ -291,7 +296,7 @@ impl Root {
             move_mount(&nothing, "", &root, NOTHING, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
         };
         work().map_err(setup("prepare the new root"))?;
-        Ok(Self { root, nothing })
+        Ok(Self { root, nothing: Some(nothing) })
     }
 
     fn place(&self, piece: &Piece) -> Result<(), Obstacle> {
@@ -306,7 +311,8 @@ impl Root {
             What::Hidden { kind } => {
                 let name = if *kind == Kind::File { "file" } else { "directory" };
                 let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-                let tree = open_tree(&self.nothing, name, flags).map_err(setup("hide a path"))?;
+                let Some(nothing) = &self.nothing else { return Ok(()) };
+                let tree = open_tree(nothing, name, flags).map_err(setup("hide a path"))?;
                 sys::set_mount_attributes(&tree, MountAttrFlags::MOUNT_ATTR_RDONLY.bits(), false)
                     .map_err(setup("hide a path"))?;
                 match self.attach(&tree, &piece.path, *kind) {
@@ -344,6 +350,9 @@ impl Root {
 
     /// The place for a mount, made where it is missing and the file system is ours.
     fn target(&self, path: &Path, kind: Kind) -> rustix::io::Result<OwnedFd> {
+        if let Ok(found) = self.resolve(path) {
+            return Ok(found);
+        }
         let ours = fstat(&self.root)?.st_dev;
         let mut current = self.resolve(Path::new("."))?;
         let mut so_far = PathBuf::new();
@@ -399,7 +408,9 @@ impl Root {
 
     /// Makes it the root, read-only, and lets go of the host's.
     fn enter(self) -> Result<(), Obstacle> {
-        unmount_nothing(&self.root).map_err(setup("finish the new root"))?;
+        if self.nothing.is_some() {
+            unmount_nothing(&self.root).map_err(setup("finish the new root"))?;
+        }
         sys::set_mount_attributes(&self.root, MountAttrFlags::MOUNT_ATTR_RDONLY.bits(), false)
             .map_err(setup("finish the new root"))?;
         let pivot = || {

@@ -159,7 +159,13 @@ impl Sandbox {
             }
             _ => None,
         };
-        let job = wire::Job::from_request(request, walls);
+        let mut job = wire::Job::from_request(request, walls);
+        let temporary = match &mut job.confined {
+            Some(confined) if !walls.has(Wall::Namespaces) && !confined.private.is_empty() => {
+                Some(stand_in_for_private(confined, &mut job.env)?)
+            }
+            _ => None,
+        };
         let pipes = || pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from);
         let (stdout, stdout_end) = pipes().map_err(SpawnError::io("open a pipe for stdout"))?;
         let (stderr, stderr_end) = pipes().map_err(SpawnError::io("open a pipe for stderr"))?;
@@ -179,6 +185,8 @@ impl Sandbox {
 
         let watch = watch::Watch::new(control, stdout, stderr, request, started);
         let finished = watch.until_the_end(sinks, cancel)?;
+        // What the step has made unreadable even for itself stays behind.
+        drop(temporary);
         Ok(Exit {
             status: finished.report.status,
             ended: finished.ended,
@@ -226,6 +234,21 @@ fn job_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     let mut file = File::from(memfd_create("job", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
     Ok(file.into())
+}
+
+/// Without a mount namespace no directory can be private; then the step gets
+/// one temporary directory of its own, named in `TMPDIR`.
+fn stand_in_for_private(
+    confined: &mut wire::Confined,
+    env: &mut Vec<Vec<u8>>,
+) -> Result<tempfile::TempDir, SpawnError> {
+    let doing = "make a temporary directory for the step";
+    let directory = tempfile::tempdir().map_err(SpawnError::io(doing))?;
+    let path = directory.path().canonicalize().map_err(SpawnError::io(doing))?;
+    env.retain(|entry| !entry.starts_with(b"TMPDIR="));
+    env.push([b"TMPDIR=", path.as_os_str().as_bytes()].concat());
+    confined.write.push(path);
+    Ok(directory)
 }
 
 fn stdin_of(request: &SpawnRequest) -> Result<OwnedFd, SpawnError> {

@@ -55,7 +55,7 @@ pub(super) fn loopback_up() -> io::Result<()> {
     // SAFETY: all-zero bytes are a valid request.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
-        *to = from.cast_signed();
+        *to = *from as libc::c_char;
     }
     let flags = libc::IFF_UP | libc::IFF_RUNNING;
     request.ifr_ifru.ifru_flags = libc::c_short::try_from(flags).unwrap_or_default();

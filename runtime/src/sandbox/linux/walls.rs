@@ -1,6 +1,9 @@
 //! Which kernel mechanisms stand, and what they hold up.
 
-use super::super::{Confinement, Mechanism, Missing, Mode, ProcessLimits, Promise, SpawnError};
+use super::super::{
+    Confinement, JailSpec, Mechanism, Missing, Mode, Net, ProcessLimits, Promise, SpawnError,
+};
+use super::landlock;
 
 /// One kernel mechanism that a host may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +33,9 @@ pub(super) struct Walls {
     pub(super) standing: Vec<Wall>,
     pub(super) fallen: Vec<(Wall, String)>,
 }
+
+/// The version of Landlock that first kept a process from abstract sockets and signals outside.
+const SCOPES: u32 = 6;
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -72,15 +78,23 @@ impl Walls {
     }
 
     /// What holds `promise` now; nothing means that it is not held.
-    fn mechanisms(&self, promise: Promise) -> Vec<Mechanism> {
+    fn mechanisms(&self, promise: Promise, spec: Option<&JailSpec>) -> Vec<Mechanism> {
         let namespaces = self.has(Wall::Namespaces);
+        // Abstract sockets belong to the network namespace, not to a directory.
+        let own_network = spec.is_some_and(|spec| spec.net != Net::Host);
+        let scoped = self.has(Wall::Landlock) && landlock::version() >= Some(SCOPES);
         let candidates: &[(bool, Mechanism)] = match promise {
             Promise::FsRead | Promise::FsWrite => {
                 &[(namespaces, Mechanism::MountNamespace), (self.has(Wall::Landlock), Mechanism::Landlock)]
             }
-            Promise::FsMetadata | Promise::FsDeny | Promise::FsProtect | Promise::UnixDeny => {
+            Promise::FsMetadata | Promise::FsDeny | Promise::FsProtect => {
                 &[(namespaces, Mechanism::MountNamespace)]
             }
+            Promise::UnixDeny => &[
+                (namespaces && (own_network || scoped), Mechanism::MountNamespace),
+                (namespaces && own_network, Mechanism::NetNamespace),
+                (namespaces && scoped, Mechanism::Landlock),
+            ],
             Promise::NetDeny => {
                 &[(namespaces, Mechanism::NetNamespace), (self.has(Wall::Seccomp), Mechanism::Seccomp)]
             }
@@ -110,7 +124,7 @@ impl Walls {
     ) -> (Vec<(Promise, Vec<Mechanism>)>, Vec<Missing>) {
         let (mut held, mut missing) = (Vec::new(), Vec::new());
         for promise in confinement.promises(limits) {
-            let mechanisms = self.mechanisms(promise);
+            let mechanisms = self.mechanisms(promise, confinement.spec());
             if mechanisms.is_empty() {
                 missing.push(Missing { promise, why: self.why_not(promise) });
             } else {
@@ -128,7 +142,11 @@ impl Walls {
         }
         let reasons: Vec<String> =
             self.fallen.iter().map(|(wall, why)| format!("{}: {why}", wall.name())).collect();
-        if reasons.is_empty() { "Landlock and seccomp cannot hold it".into() } else { reasons.join(", ") }
+        if reasons.is_empty() {
+            "no mechanism of the chosen confinement holds it on this kernel".into()
+        } else {
+            reasons.join(", ")
+        }
     }
 
     /// Refuses when what is left is less than the mode accepts.

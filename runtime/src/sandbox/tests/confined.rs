@@ -24,6 +24,7 @@ pub(super) fn run_as_lobster(args: &[&str]) -> ! {
     let confinement = match *kind {
         "strict" => Confinement::Jail(spec(Mode::Strict)),
         "degrade" => Confinement::Jail(spec(Mode::Degrade { minimum })),
+        "host-network" => Confinement::Jail(JailSpec { net: Net::Host, ..spec(Mode::Strict) }),
         "walls" => Confinement::LandlockSeccomp(spec(Mode::Strict)),
         _ => Confinement::None,
     };
@@ -149,6 +150,9 @@ fn strict_refuses_what_the_host_cannot_hold() {
     for_all_users("strict", "seccomp", "echo ran", "refused [\"kernel-surface\"]");
     // A second wall only: everything promised is held by the namespaces.
     for_all_users("strict", "landlock", &bash(TRY), "ended Code(0), missing []");
+    // Abstract sockets are shared with the host then, and only Landlock scopes them.
+    for_all_users("host-network", "", &bash(TRY), "connected\nended Code(0), missing []");
+    for_all_users("host-network", "landlock", "echo ran", "refused [\"unix-deny\"]");
     for_all_users("walls", "landlock", "echo ran", "refused [\"fs-read\", \"fs-write\"]");
 }
 
@@ -223,7 +227,7 @@ fn a_jail_holds_what_it_promises() {
          chmod 777 /usr 2>/dev/null || echo cannot chmod; \
          (echo x > /root/x) 2>/dev/null || echo cannot create; \
          echo tmp > /tmp/x && cat /tmp/x; \
-         ls /proc | grep -c '^[0-9]'; id -u; hostname; \
+         echo /proc/[0-9]*; id -u; hostname; \
          grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status; \
          unshare -U true 2>/dev/null || echo cannot unshare; \
          (echo > /proc/sys/kernel/core_pattern) 2>/dev/null || echo cannot tune; ls /",
@@ -234,7 +238,7 @@ fn a_jail_holds_what_it_promises() {
     assert_eq!(
         out,
         format!(
-            "written\ncannot read\ncannot see\ncannot change\ncannot move\ncannot chmod\ncannot create\ntmp\n4\n{uid}\n\
+            "written\ncannot read\ncannot see\ncannot change\ncannot move\ncannot chmod\ncannot create\ntmp\n/proc/1 /proc/2\n{uid}\n\
              lobster\nCapEff:\t0000000000000000\nCapBnd:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\n\
              cannot unshare\ncannot tune\nbin\ndev\netc\nlib\nlib64\nproc\ntmp\nusr\nvar\n"
         ),
@@ -418,6 +422,16 @@ fn a_fork_bomb_is_bounded() {
 }
 
 #[test]
+fn there_is_always_a_place_for_temporary_files() {
+    for kind in ["strict", "walls"] {
+        let script = "f=$(mktemp) && echo x > $f && cat $f; touch /tmp/x 2>/dev/null && echo tmp; [ -n \"$TMPDIR\" ] && \
+                      echo named; :";
+        let expected = if kind == "strict" { "x\ntmp" } else { "x\nnamed" };
+        for_all_users(kind, "", script, &format!("{expected}\nended Code(0), missing []"));
+    }
+}
+
+#[test]
 fn a_link_is_no_write_root() {
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let link = dir.path().join("link");
@@ -437,4 +451,28 @@ fn a_link_is_no_write_root() {
             matches!(run(&request), Err(SpawnError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound)
         );
     }
+}
+
+#[test]
+fn jails_in_parallel_do_not_meet() {
+    let sandbox = Sandbox::new(SandboxConfig::default());
+    std::thread::scope(|scope| {
+        for thread in 0..6 {
+            let sandbox = &sandbox;
+            scope.spawn(move || {
+                let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+                for turn in 0..3 {
+                    let script = format!("echo {thread} > /tmp/mine; cat /tmp/mine; echo /proc/[0-9]*");
+                    let job = jailed(&script, jail(dir.path()));
+                    let (exit, out, err) = run_with(sandbox, &job, &CancelToken::new()).unwrap();
+                    // The supervisor and the shell.
+                    assert_eq!(
+                        (exit.status, out),
+                        (ExitStatus::Code(0), format!("{thread}\n/proc/1 /proc/2\n")),
+                        "{turn} {err}"
+                    );
+                }
+            });
+        }
+    });
 }
