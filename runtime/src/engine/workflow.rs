@@ -414,6 +414,9 @@ impl Frame<'_> {
         };
         let arguments = argument_vars(self.args);
         let mut layers = arguments.clone();
+        if let Some(dir) = self.workflow.file.parent() {
+            layers.push((WORKFLOW_DIR.to_owned(), dir.display().to_string()));
+        }
         layers.extend(filled(&self.workflow.env)?);
         if !enclosing.env.is_empty() {
             layers.extend(filled(&enclosing.env)?);
@@ -551,6 +554,10 @@ pub(super) fn items_text(items: &[Value]) -> String {
         many => json::compact(&many),
     }
 }
+
+/// The variable that tells a step where its workflow file lies, so that a
+/// workflow can bring its own scripts along.
+const WORKFLOW_DIR: &str = "LOBSTER_WORKFLOW_DIR";
 
 fn is_cost_stop(error: &StageError) -> bool {
     error.code.as_deref() == Some("cost_limit")
