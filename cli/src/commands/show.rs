@@ -84,10 +84,16 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
+/// What the engine keeps for itself: no steps of anybody's.
+const KEPT: [&str; 3] = ["!identity", "!plan", "!winner"];
+
 fn timeline(journal: &[lobster_runtime::store::Record]) -> Vec<(String, Line)> {
     let mut lines: BTreeMap<String, Line> = BTreeMap::new();
     for (order, record) in journal.iter().enumerate() {
         let Some(path) = record.event.path() else { continue };
+        if KEPT.iter().any(|kept| path.ends_with(kept)) {
+            continue;
+        }
         let line = lines.entry(path.to_owned()).or_insert_with(|| Line { order, ..Line::default() });
         match &record.event {
             Event::StepStarted { kind, action, decision, .. } => {
@@ -95,6 +101,12 @@ fn timeline(journal: &[lobster_runtime::store::Record]) -> Vec<(String, Line)> {
                 line.state = "started".to_owned();
                 line.action = action.map(|digest| digest.to_string());
                 line.decision = decision.clone();
+            }
+            Event::StepEnded { outcome, attempt: 0, .. } if line.outcome.is_some() => {
+                // The step's own effect stands here already; its summary adds why it failed.
+                if let Some(known) = &mut line.outcome {
+                    known.error = known.error.take().or_else(|| outcome.error.clone());
+                }
             }
             Event::StepEnded { outcome, attempt, .. } => {
                 line.state = if outcome.cached { "cached".to_owned() } else { outcome.status.as_str().to_owned() };

@@ -155,7 +155,7 @@ impl Frame<'_> {
         error: Option<&StageError>,
         begun: std::time::Instant,
     ) -> Result<(), Stop> {
-        if matches!(step.work, Work::Shell(_) | Work::Exec(_)) && error.is_none() {
+        if matches!(step.work, Work::Shell(_) | Work::Exec(_) | Work::Component { .. } | Work::Js(_)) && error.is_none() {
             return Ok(()); // the effect itself stands in the journal
         }
         let mut outcome = StepOutcome::new(status);
