@@ -68,10 +68,15 @@ pub(crate) struct Arg {
     pub(crate) unset: bool,
     /// Some part was quoted, so the word exists even when empty.
     pub(crate) quoted: bool,
+    /// It is one of several words an unquoted value was split into.
+    pub(crate) from_split: bool,
     /// An unquoted wildcard is part of it.
     pub(crate) glob: bool,
     /// The wildcard is its first character.
     pub(crate) glob_start: bool,
+    /// The unknown part is a file name or list item that `find` or `xargs`
+    /// puts in.
+    pub(crate) item: bool,
     /// The unknown part is a number.
     pub(crate) numeric: bool,
     /// The id of the process that supervises the step.
@@ -269,6 +274,8 @@ pub(crate) struct Analysis<'a> {
     pub(crate) facts: Facts,
     pub(crate) budget: usize,
     pub(crate) choice: Option<Choice>,
+    /// Something was read as arithmetic.
+    pub(crate) arithmetic_seen: bool,
     /// What the code read next finds on its standard input.
     pub(crate) child_input: Input,
     pub(crate) span: Option<TextSpan>,
@@ -327,6 +334,7 @@ impl<'a> Analysis<'a> {
             facts: Facts::default(),
             budget: COMMAND_BUDGET,
             choice: None,
+            arithmetic_seen: false,
             child_input: Input::Empty,
             span: None,
         }

@@ -139,7 +139,13 @@ impl Analysis<'_> {
             );
         }
         if let Some(text) = input.known().map(str::to_owned) {
-            return self.walk_child(&text, Vec::new());
+            // Text of a here-document stands in the command; what comes through
+            // a pipe is only as certain as the programs that pass it on.
+            if matches!(input, Input::Text(..)) || self.policy.is_open() {
+                return self.walk_child(&text, Vec::new());
+            }
+            self.ask("stdin-code", format!("{name} runs the text it is piped: {:?}", text.trim_end()));
+            return Flow { shell: true, ..Flow::default() };
         }
         self.facts.opaque = true;
         if taint.decoded {

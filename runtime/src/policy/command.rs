@@ -130,6 +130,16 @@ impl Analysis<'_> {
         if first.unknown {
             return self.dynamic_program(&inv);
         }
+        if first.from_split && !self.policy.is_open() {
+            let would: Vec<String> = inv.args.iter().map(Arg::shown).collect();
+            self.facts.dynamic = true;
+            self.ask(
+                "dynamic-program",
+                format!("a value is split into the command {:?}", would.join(" ")),
+            );
+            self.record(&inv.args, None, Vec::new());
+            return Flow { shell: true, ..Flow::default() };
+        }
         if !first.text.is_ascii() {
             self.deny(
                 "program-name",
@@ -172,7 +182,13 @@ impl Analysis<'_> {
         let shape = inv.args[1..].to_vec();
         let suffix = first.text.clone();
         let mut guesses: Vec<Vec<Arg>> = vec![shape.clone()];
-        for guess in ["rm", "dd", "sh", "mkfs", "kill", "chmod", "find", "mv", "tee"] {
+        let device = shape.iter().any(|a| a.text.starts_with("/dev/"));
+        let guesses_by_name: &[&str] = match (shape.is_empty(), device) {
+            (true, _) => &[],
+            (false, true) => &["rm", "dd", "sh", "mkfs", "chmod", "find", "tee"],
+            (false, false) => &["rm", "dd", "sh", "chmod", "find"],
+        };
+        for guess in guesses_by_name.iter().copied() {
             let mut args = vec![Arg::literal(guess)];
             args.extend(shape.iter().cloned());
             guesses.push(args);
@@ -415,13 +431,20 @@ impl Analysis<'_> {
             if origin.decoded {
                 self.deny("obfuscated", format!("{by} runs decoded data"));
             }
+            let known: Vec<&str> = args.iter().map(|a| a.text.as_str()).collect();
+            let known = known.join(" ");
+            if args.iter().filter(|a| a.unknown).all(|a| a.item && !a.unknown_start) {
+                self.ask(
+                    "item-code",
+                    format!("{by} runs text into which file names are put; they may hold code"),
+                );
+                return Some(known);
+            }
             self.deny_hint(
                 "opaque-code",
                 format!("{by} runs code that is only known when it runs"),
                 "write the command out, or pass the data as an argument after the code",
             );
-            let known: Vec<&str> = args.iter().map(|a| a.text.as_str()).collect();
-            let known = known.join(" ");
             self.probe_code(&known, by);
             return None;
         }

@@ -5,7 +5,7 @@
 
 use super::analysis::{Analysis, Arg};
 use super::hard::operands;
-use super::paths::{is_under, normalise};
+use super::paths::normalise;
 
 /// Which operands a program writes.
 #[derive(Clone, Copy)]
@@ -327,11 +327,6 @@ impl Analysis<'_> {
     /// a search pattern, a message, a script.
     pub(crate) fn is_text_operand(&self, name: &str, args: &[Arg], at: usize) -> bool {
         super::catalogue::is_text_at(name, args, at)
-    }
-
-    /// Whether `path` is inside the workspace.
-    pub(crate) fn in_workspace(&self, path: &str) -> bool {
-        is_under(path, &self.env.workspace)
     }
 }
 

@@ -64,6 +64,7 @@ impl Fields {
         while let Some(part) = parts.next() {
             if !part.is_empty() {
                 self.push_text(part, false);
+                self.current().from_split = true;
             }
             if parts.peek().is_some() {
                 self.done.extend(self.current.take());
@@ -90,6 +91,12 @@ impl Fields {
 
     fn finish(mut self) -> Vec<Arg> {
         self.done.extend(self.current.take());
+        for word in &mut self.done {
+            // A bracket without its partner is no pattern: the commands [ and [[.
+            if matches!(word.text.as_str(), "[" | "[[") {
+                (word.glob, word.glob_start) = (false, false);
+            }
+        }
         self.done
     }
 }
@@ -211,10 +218,7 @@ impl Analysis<'_> {
                     }
                 }
                 WordPiece::ArithmeticExpression(expr) => {
-                    let source = raw.get(piece.start_index..piece.end_index).unwrap_or("");
-                    if source.starts_with("$((") && !is_closed_arithmetic(&source[1..]) {
-                        self.ambiguous(source);
-                    }
+                    self.arithmetic_seen = true;
                     self.arithmetic(&expr.value);
                     fields.push_value(&Arg::number(), true, None);
                 }
@@ -705,31 +709,73 @@ fn is_arithmetic_assignment(before: &str, after: &str) -> bool {
         || before.ends_with("--")
 }
 
-/// Whether `source`, which begins with `((`, is closed by a `))` that matches
-/// it: the only form in which bash is sure to read arithmetic.
-pub(crate) fn is_closed_arithmetic(source: &str) -> bool {
-    let mut depth = 0usize;
-    let mut chars = source.char_indices().peekable();
-    let mut quote: Option<char> = None;
-    while let Some((at, c)) = chars.next() {
-        match (quote, c) {
-            (_, '\\') => {
-                chars.next();
+/// The first `((` of `source` that is not closed by a `))` of its own: bash
+/// then reads nested subshells, whatever another parser makes of it.
+pub(crate) fn unclosed_arithmetic(source: &str) -> Option<&str> {
+    let bytes = source.as_bytes();
+    let mut region_end = 0;
+    let mut in_double = false;
+    let mut in_comment = false;
+    let mut at = 0;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'\n' => in_comment = false,
+            b'#' if !in_double && (at == 0 || b" \t\n;&|".contains(&bytes[at - 1])) => {
+                in_comment = true;
             }
+            b'\\' => at += 1,
+            b'\'' if !in_double && !in_comment => {
+                at += 1;
+                while at < bytes.len() && bytes[at] != b'\'' {
+                    at += 1;
+                }
+            }
+            b'"' if !in_comment => in_double = !in_double,
+            b'(' if bytes.get(at + 1) == Some(&b'(') => {
+                let expansion = at > 0 && bytes[at - 1] == b'$';
+                // Inside arithmetic, double quotes and comments, bare
+                // parentheses are only parentheses. What looks like a comment
+                // may be a line of a here-document, so expansions still count.
+                if expansion || (at >= region_end && !in_double && !in_comment) {
+                    match closed_arithmetic(&source[at..]) {
+                        Some(len) => region_end = region_end.max(at + len),
+                        None => return source.get(at..),
+                    }
+                }
+                at += 1;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+/// The length of the arithmetic that `source` begins with, when the `)` of its
+/// second parenthesis is directly followed by that of its first.
+fn closed_arithmetic(source: &str) -> Option<usize> {
+    let mut depth = 0usize;
+    let mut quote: Option<u8> = None;
+    let bytes = source.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        match (quote, bytes[at]) {
+            (_, b'\\') => at += 1,
             (Some(q), c) if c == q => quote = None,
             (Some(_), _) => {}
-            (None, '\'' | '"') => quote = Some(c),
-            (None, '(') => depth += 1,
-            (None, ')') => {
+            (None, c @ (b'\'' | b'"')) => quote = Some(c),
+            (None, b'(') => depth += 1,
+            (None, b')') => {
                 depth = depth.saturating_sub(1);
                 if depth == 1 {
-                    return &source[at..] == "))";
+                    return (bytes.get(at + 1) == Some(&b')')).then_some(at + 2);
                 }
             }
             (None, _) => {}
         }
+        at += 1;
     }
-    false
+    None
 }
 
 /// Whether a run of digits stands where the word parser would overflow on it.
@@ -890,11 +936,18 @@ mod tests {
 
     #[test]
     fn arithmetic_is_only_what_bash_is_sure_to_read_so() {
-        for sure in ["((1+2))", "(((1+2)*3))", "((i = 3 * (2 + 1)))", "((a[\")\"]))"] {
-            assert!(is_closed_arithmetic(sure), "{sure}");
+        for sure in [
+            "((1+2))", "echo $(((1+2)*3))", "((i = 3 * (2 + 1))) && (ls)", "((a[\")\"]))",
+            "echo '((' \"((\" \\(\\(", "echo $(( $((1)) + 2 ))",
+            "echo $((1)) # it's ((",
+        ] {
+            assert_eq!(unclosed_arithmetic(sure), None, "{sure}");
         }
-        for unsure in ["((reboot) )", "((1+$(( reboot )\n)))", "(( a ) | ( b ))", "(( (reboot) ) )"] {
-            assert!(!is_closed_arithmetic(unsure), "{unsure}");
+        for unsure in [
+            "((reboot) )", "echo $((1+$(( reboot )\n)))", "echo $(( a ) | ( b ))",
+            "echo \"$(( (reboot) ) )\"", "((1)) && ((reboot); ls)",
+        ] {
+            assert!(unclosed_arithmetic(unsure).is_some(), "{unsure}");
         }
     }
 

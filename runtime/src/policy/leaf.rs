@@ -48,7 +48,7 @@ impl<'a> Analysis<'a> {
         self.facts.dynamic |= args.iter().any(|a| a.unknown);
         self.check_hard(name, args, &inv.input);
         let program = self.resolve(&inv.args[0].text);
-        let mut covered = self.judge_rules(name, inv, program.as_deref());
+        let (mut covered, asked) = self.judge_rules(name, inv, program.as_deref());
         let allowed = !covered.is_empty();
         self.effects(name, args, allowed);
         let mut flow = Flow { taint: taint(args), ..Flow::default() };
@@ -62,7 +62,8 @@ impl<'a> Analysis<'a> {
         if network {
             self.facts.net = true;
         }
-        if !allowed {
+        // A rule that asks has already put the question, with its own grant.
+        if !allowed && !asked {
             if version {
                 covered.push("catalogue".to_owned());
             } else {
@@ -81,7 +82,7 @@ impl<'a> Analysis<'a> {
                 }
             }
         }
-        if program.is_none() && !allowed {
+        if program.is_none() && !allowed && !asked {
             self.ask("unknown-program", format!("{name} is not in a trusted directory"));
         }
         if DOWNLOADERS.contains(&name) {
@@ -168,9 +169,14 @@ impl<'a> Analysis<'a> {
                 || self.policy.programs().pin.values().any(|pin| *pin == path))
     }
 
-    /// Applies the rules to one command; the ids of the allow rules that
-    /// cover it.
-    fn judge_rules(&mut self, name: &str, inv: &Invocation, program: Option<&str>) -> Vec<String> {
+    /// Applies the rules to one command: the ids of the allow rules that cover
+    /// it, and whether some rule asks.
+    fn judge_rules(
+        &mut self,
+        name: &str,
+        inv: &Invocation,
+        program: Option<&str>,
+    ) -> (Vec<String>, bool) {
         let mut allowed = Vec::new();
         let mut asked = false;
         let policy: &'a super::Policy = self.policy;
@@ -199,7 +205,7 @@ impl<'a> Analysis<'a> {
         if asked {
             allowed.clear();
         }
-        allowed
+        (allowed, asked)
     }
 
     /// Denials and questions of rules about a shell or wrapper itself.

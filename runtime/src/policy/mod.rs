@@ -23,6 +23,8 @@ mod hard;
 mod layers;
 mod leaf;
 mod lint;
+#[cfg(test)]
+mod metamorphic;
 mod paths;
 mod quantity;
 mod rules;

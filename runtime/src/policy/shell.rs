@@ -7,7 +7,7 @@ use brush_parser::{Parser, ParserOptions, ast};
 
 use super::analysis::{Analysis, Arg, Call, Choice, Flow, Input, MAX_VALUES, TextSpan};
 use super::command::{Assignment, Invocation};
-use super::expand::is_closed_arithmetic;
+use super::expand::unclosed_arithmetic;
 use super::wrappers::is_shell;
 
 /// bash as it runs scripts: extended globbing is off unless switched on.
@@ -132,7 +132,15 @@ impl Analysis<'_> {
     pub(crate) fn walk_text(&mut self, text: &str) -> Flow {
         let input = std::mem::take(&mut self.child_input);
         match parse(text, self.policy.limits().nesting) {
-            Ok(program) => self.program(&program, &input, text),
+            Ok(program) => {
+                let flow = self.program(&program, &input, text);
+                if self.arithmetic_seen
+                    && let Some(source) = unclosed_arithmetic(text)
+                {
+                    self.ambiguous(source);
+                }
+                flow
+            }
             Err(Unread::TooDeep) => {
                 self.deny("limit:nesting", "the text nests too deeply to be parsed");
                 Flow::default()
@@ -312,7 +320,7 @@ impl Analysis<'_> {
                 self.subshell(|a| a.list(&subshell.list, input, text))
             }
             ast::CompoundCommand::Arithmetic(command) => {
-                self.check_arithmetic_source(&command.loc, text);
+                self.arithmetic_seen = true;
                 self.arithmetic(&command.expr.value);
                 Flow { known: Some(String::new()), ..Flow::default() }
             }
@@ -422,29 +430,12 @@ impl Analysis<'_> {
     }
 
     fn refuse_spawn_loop(&mut self, body: &ast::CompoundList) {
-        if starts_background_jobs(body) {
+        if starts_background_jobs(body) && !ends_or_waits(body) {
             self.hard(
                 "fork-bomb",
                 "an endless loop starts background processes",
                 Some("bound the loop, or wait for each process"),
             );
-        }
-    }
-
-    /// Two readings of `((` are not one: bash falls back to nested subshells
-    /// when the closing parentheses do not stand together.
-    fn check_arithmetic_source(&mut self, loc: &brush_parser::SourceSpan, text: &str) {
-        let source: String = text
-            .chars()
-            .skip(loc.start.index)
-            .take(loc.end.index.saturating_sub(loc.start.index))
-            .collect();
-        let source = source.trim();
-        if source.starts_with("((") && !is_closed_arithmetic(source) {
-            self.ambiguous(source);
-        }
-        if source.is_empty() && text.contains("((") {
-            self.ambiguous(text);
         }
     }
 
@@ -836,6 +827,18 @@ fn is_constant(condition: &ast::CompoundList, names: &[&str]) -> bool {
         }
         [ast::Command::ExtendedTest(..)] | [] | [_] | [_, _, ..] => false,
     }
+}
+
+/// Whether each turn of a loop waits for its jobs or is the last one.
+fn ends_or_waits(body: &ast::CompoundList) -> bool {
+    body.0.iter().any(|ast::CompoundListItem(and_or, separator)| {
+        matches!(separator, ast::SeparatorOperator::Sequence)
+            && and_or.additional.is_empty()
+            && matches!(and_or.first.seq.as_slice(), [ast::Command::Simple(simple)]
+                if simple.word_or_name.as_ref().is_some_and(|word| {
+                    matches!(word.value.as_str(), "wait" | "break" | "exit" | "return")
+                }))
+    })
 }
 
 fn starts_background_jobs(list: &ast::CompoundList) -> bool {

@@ -11,9 +11,6 @@ use std::sync::LazyLock;
 
 use super::analysis::{Analysis, Arg};
 
-/// The version a decision reports.
-pub(crate) const CATALOGUE_VERSION: u32 = 1;
-
 const TABLE: &str = include_str!("readonly-1.txt");
 
 /// What a program's operands are.
