@@ -202,12 +202,19 @@ pub(crate) struct Scope {
     /// environment.
     pub(crate) vars: HashMap<String, Vec<Arg>>,
     pub(crate) arrays: HashMap<String, Vec<Arg>>,
-    pub(crate) functions: HashMap<String, Arc<ast::FunctionBody>>,
+    pub(crate) functions: HashMap<String, Function>,
     pub(crate) positional: Vec<Arg>,
     /// The positional parameters belong to a caller that is not known.
     pub(crate) positional_unknown: bool,
     pub(crate) cwd: String,
     pub(crate) opened: Vec<i32>,
+}
+
+/// A function of the text, with the text its positions refer to.
+#[derive(Clone)]
+pub(crate) struct Function {
+    pub(crate) body: Arc<ast::FunctionBody>,
+    pub(crate) text: Arc<str>,
 }
 
 /// A function call or definition being followed.
@@ -274,8 +281,8 @@ pub(crate) struct Analysis<'a> {
     pub(crate) facts: Facts,
     pub(crate) budget: usize,
     pub(crate) choice: Option<Choice>,
-    /// Something was read as arithmetic.
-    pub(crate) arithmetic_seen: bool,
+    /// The source of every expansion that was read as arithmetic.
+    pub(crate) arithmetic_read: Vec<String>,
     /// What the code read next finds on its standard input.
     pub(crate) child_input: Input,
     pub(crate) span: Option<TextSpan>,
@@ -334,7 +341,7 @@ impl<'a> Analysis<'a> {
             facts: Facts::default(),
             budget: COMMAND_BUDGET,
             choice: None,
-            arithmetic_seen: false,
+            arithmetic_read: Vec::new(),
             child_input: Input::Empty,
             span: None,
         }

@@ -310,10 +310,17 @@ impl Analysis<'_> {
                 if args.iter().any(|a| !a.text.starts_with('-') || a.unknown)
                     && args.iter().any(|a| a.text.starts_with("-s") || a.text.starts_with("-u"))
                 {
+                    const HARMLESS: &[&str] = &[
+                        "nullglob", "failglob", "globstar", "nocaseglob", "nocasematch",
+                        "inherit_errexit", "lastpipe", "checkwinsize",
+                    ];
                     if args.iter().any(|a| a.text == "expand_aliases") {
                         self.deny("alias", "aliases change what later words mean");
                     }
-                    self.ask("shell-option", "shopt changes how later text is read");
+                    let harmless = |a: &Arg| a.text.starts_with('-') || HARMLESS.contains(&a.text.as_str());
+                    if !args.iter().all(|a| !a.unknown && harmless(a)) {
+                        self.ask("shell-option", "shopt changes how later text is read");
+                    }
                 }
             }
             "alias" => {

@@ -218,7 +218,8 @@ impl Analysis<'_> {
                     }
                 }
                 WordPiece::ArithmeticExpression(expr) => {
-                    self.arithmetic_seen = true;
+                    let source = raw.get(piece.start_index..piece.end_index).unwrap_or("");
+                    self.arithmetic_read.push(source.to_owned());
                     self.arithmetic(&expr.value);
                     fields.push_value(&Arg::number(), true, None);
                 }
@@ -753,7 +754,7 @@ pub(crate) fn unclosed_arithmetic(source: &str) -> Option<&str> {
 
 /// The length of the arithmetic that `source` begins with, when the `)` of its
 /// second parenthesis is directly followed by that of its first.
-fn closed_arithmetic(source: &str) -> Option<usize> {
+pub(crate) fn closed_arithmetic(source: &str) -> Option<usize> {
     let mut depth = 0usize;
     let mut quote: Option<u8> = None;
     let bytes = source.as_bytes();

@@ -255,12 +255,29 @@ impl<'a> Analysis<'a> {
             return;
         }
         self.facts.reads.push(path.clone());
+        if arg.unknown && path.starts_with("/proc") {
+            self.ask("dynamic", format!("{} is some file of the kernel's", arg.shown()));
+        }
         if self.refuse_secret(&path, arg.glob) {
         } else if is_net_pseudo_device(&path) {
             self.deny("net-device", format!("{path} is a network connection of bash"));
         } else if is_raw_device(&path) {
             self.deny("raw-device", format!("{path} is a raw device"));
         } else if !self.roots.is_readable(&path) {
+            self.ask("read-outside", format!("{path} is outside the read roots"));
+        }
+    }
+
+    /// Judges the directory a wildcard lists, whatever the command does with
+    /// the names.
+    pub(crate) fn list_wildcard(&mut self, arg: &Arg) {
+        if arg.unknown_start || !arg.text.contains('/') {
+            return;
+        }
+        let before = arg.text.find(['*', '?', '[']).map_or("", |at| &arg.text[..at]);
+        let directory = before.rsplit_once('/').map_or("", |(directory, _)| directory);
+        let path = normalise(&self.scope.cwd, if before.starts_with('/') && directory.is_empty() { "/" } else { directory });
+        if !self.refuse_secret(&path, false) && !self.roots.is_readable(&path) && path != "/dev" {
             self.ask("read-outside", format!("{path} is outside the read roots"));
         }
     }

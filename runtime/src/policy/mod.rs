@@ -33,6 +33,7 @@ mod suggest;
 mod wrappers;
 
 pub use analysis::{CommandFact, Facts, TextSpan};
+pub use binding::{Binding, BoundProgram};
 pub use corpus::{CaseResult, CorpusError, CorpusReport};
 pub use decide::{Command, Decision, Grant, NetGrant, Proposal, Reason, Verdict};
 pub use env::{DecisionEnv, EveryProgram, HostPrograms, Resolve};
@@ -43,7 +44,9 @@ pub use file::{
     RuleGrant, Sandbox, SandboxMode, SandboxUser,
 };
 pub use layers::{Layer, LayerText};
+pub use lint::{Lint, LintKind};
 pub use quantity::{Bytes, Span};
+pub use suggest::{Difference, Observed, ObservedCommand, Stopped, Suggestion};
 
 use serde::Serialize;
 

@@ -5,9 +5,9 @@ use std::sync::{Arc, LazyLock};
 
 use brush_parser::{Parser, ParserOptions, ast};
 
-use super::analysis::{Analysis, Arg, Call, Choice, Flow, Input, MAX_VALUES, TextSpan};
+use super::analysis::{Analysis, Arg, Call, Choice, Flow, Function, Input, MAX_VALUES, TextSpan};
 use super::command::{Assignment, Invocation};
-use super::expand::unclosed_arithmetic;
+use super::expand::{closed_arithmetic, unclosed_arithmetic};
 use super::wrappers::is_shell;
 
 /// bash as it runs scripts: extended globbing is off unless switched on.
@@ -133,8 +133,14 @@ impl Analysis<'_> {
         let input = std::mem::take(&mut self.child_input);
         match parse(text, self.policy.limits().nesting) {
             Ok(program) => {
+                let before = self.arithmetic_read.len();
                 let flow = self.program(&program, &input, text);
-                if self.arithmetic_seen
+                let read = self.arithmetic_read.split_off(before);
+                // The tokenizer may have put together what the text keeps
+                // apart; then bash reads something else.
+                if let Some(source) = read.iter().find(|source| !text.contains(source.as_str())) {
+                    self.ambiguous(source);
+                } else if !read.is_empty()
                     && let Some(source) = unclosed_arithmetic(text)
                 {
                     self.ambiguous(source);
@@ -270,7 +276,8 @@ impl Analysis<'_> {
             return;
         };
         let body = Arc::new(function.body.clone());
-        self.scope.functions.insert(name.clone(), Arc::clone(&body));
+        let defined = Function { body: Arc::clone(&body), text: Arc::from(text) };
+        self.scope.functions.insert(name.clone(), defined);
         // The body is judged where it is written, whether or not it is called.
         self.calls.push(Call { name, spread: self.spread });
         self.subshell(|a| {
@@ -293,14 +300,14 @@ impl Analysis<'_> {
             }
             return Flow::default();
         }
-        let Some(body) = self.scope.functions.get(name).cloned() else {
+        let Some(Function { body, text }) = self.scope.functions.get(name).cloned() else {
             return Flow::default();
         };
         self.calls.push(Call { name: name.to_owned(), spread: self.spread });
         let saved =
             (std::mem::replace(&mut self.scope.positional, args.to_vec()), self.scope.positional_unknown);
         self.scope.positional_unknown = false;
-        let flow = self.deeper(|a| a.compound(&body.0, body.1.as_ref(), input, ""));
+        let flow = self.deeper(|a| a.compound(&body.0, body.1.as_ref(), input, &text));
         (self.scope.positional, self.scope.positional_unknown) = saved;
         self.calls.pop();
         flow
@@ -320,9 +327,7 @@ impl Analysis<'_> {
                 self.subshell(|a| a.list(&subshell.list, input, text))
             }
             ast::CompoundCommand::Arithmetic(command) => {
-                self.arithmetic_seen = true;
-                self.arithmetic(&command.expr.value);
-                Flow { known: Some(String::new()), ..Flow::default() }
+                self.arithmetic_command(command, input, text)
             }
             ast::CompoundCommand::ArithmeticForClause(clause) => {
                 for expr in [&clause.initializer, &clause.condition, &clause.updater] {
@@ -412,6 +417,35 @@ impl Analysis<'_> {
                 let flow = self.subshell(|a| a.command(&coprocess.body, input, text));
                 self.spread -= 1;
                 flow
+            }
+        }
+    }
+
+    /// `((...))`, if bash reads it so. The parser also takes `( (...) )` for
+    /// arithmetic; bash runs that as a subshell in a subshell.
+    fn arithmetic_command(
+        &mut self,
+        command: &ast::ArithmeticCommand,
+        input: &Input,
+        text: &str,
+    ) -> Flow {
+        let (start, end) = (command.loc.start.index, command.loc.end.index);
+        let source: String = text.chars().skip(start).take(end.saturating_sub(start)).collect();
+        if source.starts_with("((") && closed_arithmetic(&source) == Some(source.len()) {
+            self.arithmetic_read.push(source);
+            self.arithmetic(&command.expr.value);
+            return Flow { known: Some(String::new()), ..Flow::default() };
+        }
+        let inner = source.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
+        match inner {
+            Some(inner) if !inner.starts_with('(') => {
+                let inner = inner.to_owned();
+                self.child_input = input.clone();
+                self.deeper(|a| a.subshell(|a| a.walk_text(&inner)))
+            }
+            Some(_) | None => {
+                self.ambiguous(if source.is_empty() { text } else { &source });
+                Flow::default()
             }
         }
     }
@@ -568,6 +602,9 @@ impl Analysis<'_> {
                     args.push(arg);
                 }
             }
+        }
+        for arg in args.iter().filter(|arg| arg.glob) {
+            self.list_wildcard(arg);
         }
         let mut redirected = Redirected { input: input.clone(), ..Redirected::default() };
         for redirect in redirects {
@@ -872,5 +909,84 @@ fn compound_spawns(compound: &ast::CompoundCommand) -> bool {
         }
         C::Coprocess(_) => true,
         C::Arithmetic(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::policy::{DecisionEnv, Policy, Proposal, Verdict};
+
+    #[test]
+    fn deep_and_long_text_is_refused_before_it_is_parsed() {
+        for text in [
+            "(".repeat(400),
+            "$(".repeat(3_000),
+            "if true; then ".repeat(2_000),
+            "${a:-".repeat(2_000),
+            "`".repeat(5_000),
+            "! ".repeat(20_000),
+            "a".repeat(70_000),
+            format!("{}ls{}", "{ ".repeat(70), "; }".repeat(70)),
+        ] {
+            let policy = Policy::load("version = 1\n", "p").unwrap();
+            let decision = policy.decide(&Proposal::shell(text), &DecisionEnv::fixture());
+            assert_eq!(decision.verdict, Verdict::Deny);
+            assert!(Policy::builtin().decide(&Proposal::shell("ls"), &DecisionEnv::fixture()).analysed);
+        }
+    }
+
+    #[test]
+    fn text_at_the_depth_limit_is_read() {
+        let policy = Policy::load("version = 1\n", "p").unwrap();
+        let env = DecisionEnv::fixture();
+        for (open, close) in [("{ ", "; }"), ("if true; then ", "; fi"), ("( ", " )"), ("echo $(", ")")] {
+            let text = format!("{}ls{}", open.repeat(60), close.repeat(60));
+            assert_eq!(policy.decide(&Proposal::shell(text), &env).verdict, Verdict::Allow, "{open}");
+            let text = format!("{}reboot{}", open.repeat(60), close.repeat(60));
+            assert_eq!(policy.decide(&Proposal::shell(text), &env).verdict, Verdict::Deny, "{open}");
+        }
+    }
+
+    #[test]
+    fn unshowable_characters_are_found() {
+        for text in ["a\u{1b}[2K", "a\u{202e}b", "a\u{200b}", "a\rb", "a\0", "a\u{2028}b", "a\u{e0041}"] {
+            assert!(unshowable(text).is_some(), "{text:?}");
+        }
+        assert_eq!(unshowable("café 你好 😀 \t\n"), None);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1_500))]
+
+        #[test]
+        fn any_text_gets_the_same_answer_twice(
+            words in proptest::collection::vec(
+                prop_oneof![
+                    Just("$(".to_owned()), Just(")".to_owned()), Just("((".to_owned()), Just("))".to_owned()),
+                    Just("`".to_owned()), Just("\"".to_owned()), Just("'".to_owned()), Just("\\".to_owned()),
+                    Just("${x:-".to_owned()), Just("}".to_owned()), Just("{a,b".to_owned()), Just("<<E\n".to_owned()),
+                    Just("\nE\n".to_owned()), Just("|".to_owned()), Just("&".to_owned()), Just(";".to_owned()),
+                    Just(">".to_owned()), Just("rm -rf /".to_owned()), Just("x=1".to_owned()), Just("$x".to_owned()),
+                    Just("~9".to_owned()), Just("{1..99999999999999999999}".to_owned()), Just("$'\\x".to_owned()),
+                    Just("for i in".to_owned()), Just("do".to_owned()), Just("done".to_owned()), Just("a[$".to_owned()),
+                    Just("xargs -I{}".to_owned()), Just("env -S".to_owned()), Just("find . -exec".to_owned()),
+                    Just("sed -e s/a".to_owned()), Just("awk '{".to_owned()), Just("git -c a=".to_owned()),
+                    "[a-z /.*?=-]{0,6}", "\\PC{0,3}",
+                ],
+                0..14,
+            ),
+            glue in prop_oneof![Just(" "), Just("")],
+        ) {
+            let text = words.join(glue);
+            let policy = Policy::load("version = 1\n", "p").unwrap();
+            let env = DecisionEnv::fixture();
+            let first = policy.decide(&Proposal::shell(text.clone()), &env);
+            prop_assert_eq!(&first, &policy.decide(&Proposal::shell(text.clone()), &env));
+            let open = Policy::builtin().decide(&Proposal::shell(text), &env);
+            prop_assert!(open.verdict != Verdict::Ask);
+        }
     }
 }

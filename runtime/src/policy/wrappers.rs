@@ -211,6 +211,7 @@ impl Analysis<'_> {
                             self.deny("opaque-code", "env -S splits text that is not known");
                         }
                         let words = split_words(&value.text).into_iter().map(Arg::literal);
+                        let at = at.min(args.len());
                         args.splice(at..at, words);
                     }
                     _ => {}
