@@ -235,6 +235,15 @@ impl Analysis<'_> {
         );
     }
 
+    /// Refuses text that another shell may read as something else.
+    pub(crate) fn ambiguous_text(&mut self, source: &str, readings: &str) {
+        self.deny_hint(
+            "ambiguous",
+            format!("{source:?} can be read as {readings}"),
+            "put a blank between them",
+        );
+    }
+
     fn substitution(&mut self, code: &str) -> Arg {
         let flow = if self.choice.as_ref().is_some_and(|c| c.repeated) {
             Flow::default()

@@ -47,6 +47,7 @@ type Wrap = fn(&str) -> String;
 /// Wrappers that add nothing of their own: what they wrap decides.
 const TRANSPARENT: &[(&str, Wrap)] = &[
     ("subshell", |t| format!("( {t}\n)")),
+    ("nested subshell", |t| format!("( ( {t}\n) )")),
     ("group", |t| format!("{{ {t}\n}}")),
     ("if", |t| format!("if true; then\n{t}\nfi")),
     ("else", |t| format!("if false; then :; else\n{t}\nfi")),

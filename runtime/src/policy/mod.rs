@@ -25,6 +25,8 @@ mod leaf;
 mod lint;
 #[cfg(test)]
 mod metamorphic;
+#[cfg(test)]
+mod oracle;
 mod paths;
 mod quantity;
 mod rules;

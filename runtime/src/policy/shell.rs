@@ -806,6 +806,11 @@ impl Analysis<'_> {
                 return;
             }
         };
+        let duplicates = matches!(kind, Kind::DuplicateInput | Kind::DuplicateOutput);
+        if duplicates && target.text.starts_with('-') {
+            // For bash `<&-` ends there, and what follows is a command.
+            self.ambiguous_text(&target.text, "a redirect target or as a command after <&-");
+        }
         match kind {
             Kind::Read => {
                 to.network |= self.read_redirect(&target);
