@@ -125,9 +125,7 @@ impl Arg {
 
     /// Whether the word may turn into a flag or several words when run.
     pub(crate) fn may_be_flag(&self) -> bool {
-        (self.unknown_start && self.text.is_empty() && !self.numeric)
-            || (self.unknown_start && !self.numeric && !self.text.starts_with('/'))
-            || self.glob_start
+        (self.unknown_start && !self.numeric && !self.text.starts_with('/')) || self.glob_start
     }
 
     /// The text a person is shown: `‹?›` for what cannot be known.
@@ -319,12 +317,7 @@ impl Choice {
 }
 
 impl<'a> Analysis<'a> {
-    pub(crate) fn new(
-        policy: &'a Policy,
-        env: &'a DecisionEnv,
-        roots: &'a Roots,
-        cwd: String,
-    ) -> Self {
+    pub(crate) fn new(policy: &'a Policy, env: &'a DecisionEnv, roots: &'a Roots, cwd: String) -> Self {
         Self {
             policy,
             env,
@@ -364,17 +357,10 @@ impl<'a> Analysis<'a> {
         message: impl Into<String>,
         hint: Option<&'static str>,
     ) {
-        let finding = Finding {
-            level,
-            code: code.into(),
-            message: message.into(),
-            hint,
-            span: self.span,
-            rule: None,
-        };
-        let known = |f: &Finding| {
-            f.level == finding.level && f.code == finding.code && f.message == finding.message
-        };
+        let finding =
+            Finding { level, code: code.into(), message: message.into(), hint, span: self.span, rule: None };
+        let known =
+            |f: &Finding| f.level == finding.level && f.code == finding.code && f.message == finding.message;
         if !self.findings.iter().any(known) {
             self.findings.push(finding);
         }

@@ -68,11 +68,7 @@ impl Binding {
         Ok(Self {
             proposal: proposal.clone(),
             cwd: proposal.cwd.clone().unwrap_or_else(|| env.workspace.clone()),
-            env: env
-                .vars
-                .iter()
-                .map(|(name, value)| (name.clone(), Digest::of(value.as_bytes())))
-                .collect(),
+            env: env.vars.iter().map(|(name, value)| (name.clone(), Digest::of(value.as_bytes()))).collect(),
             stdin,
             programs,
             grant: decision.grant.clone(),

@@ -101,11 +101,8 @@ fn shown(word: &str) -> String {
     if !word.is_empty() && word.replace("‹?›", "").chars().all(plain) {
         word.to_owned()
     } else {
-        let escaped: String = word
-            .split("‹?›")
-            .map(|part| part.escape_default().to_string())
-            .collect::<Vec<_>>()
-            .join("‹?›");
+        let escaped: String =
+            word.split("‹?›").map(|part| part.escape_default().to_string()).collect::<Vec<_>>().join("‹?›");
         format!("\"{escaped}\"")
     }
 }

@@ -3,12 +3,12 @@
 
 use serde::Serialize;
 
+use super::Policy;
 use super::code::is_interpreter;
 use super::env::DecisionEnv;
 use super::file::{Effect, NetGrantSpec, NetWord, Rule};
 use super::paths::{expand_root, normalise};
 use super::wrappers::is_shell;
-use super::Policy;
 
 /// The kind of a remark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -106,9 +106,8 @@ const OPAQUE: &[(&str, Wrap)] = &[
 
 /// Other ways to write the first word, when it is a plain one.
 fn requoted(text: &str) -> Vec<String> {
-    const KEYWORDS: &[&str] = &[
-        "if", "for", "while", "until", "case", "time", "function", "coproc", "select", "alias",
-    ];
+    const KEYWORDS: &[&str] =
+        &["if", "for", "while", "until", "case", "time", "function", "coproc", "select", "alias"];
     let end = text.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(text.len());
     let (word, rest) = text.split_at(end);
     let is_word = rest.is_empty() || rest.starts_with(' ');

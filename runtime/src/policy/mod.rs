@@ -8,7 +8,9 @@
 //! harmless.
 
 mod analysis;
+mod arithmetic;
 mod binding;
+mod builtins;
 mod catalogue;
 mod code;
 mod command;
@@ -27,8 +29,12 @@ mod lint;
 mod metamorphic;
 #[cfg(test)]
 mod oracle;
+mod output;
+mod parse;
 mod paths;
 mod quantity;
+mod quoting;
+mod redirects;
 mod rules;
 mod shell;
 mod suggest;
@@ -40,10 +46,10 @@ pub use corpus::{CaseResult, CorpusError, CorpusReport};
 pub use decide::{Command, Decision, Grant, NetGrant, Proposal, Reason, Verdict};
 pub use env::{DecisionEnv, EveryProgram, HostPrograms, Resolve};
 pub use file::{
-    ArgPattern, ArgShape, AskTerms, Audit, AuditSync, Control, Effect, EnvPolicy, FsRoots, Hard,
-    HardRule, Limits, Locked, NetDefault, NetGrantSpec, NetHosts, NetPolicy, NetWord, OneOf,
-    OutputLimit, Overflow, PolicyError, PolicyFile, Profile, Programs, Redaction, Remember, Rule,
-    RuleGrant, Sandbox, SandboxMode, SandboxUser,
+    ArgPattern, ArgShape, AskTerms, Audit, AuditSync, Control, Effect, EnvPolicy, FsRoots, Hard, HardRule,
+    Limits, Locked, NetDefault, NetGrantSpec, NetHosts, NetPolicy, NetWord, OneOf, OutputLimit, Overflow,
+    PolicyError, PolicyFile, Profile, Programs, Redaction, Remember, Rule, RuleGrant, Sandbox, SandboxMode,
+    SandboxUser,
 };
 pub use layers::{Layer, LayerText};
 pub use lint::{Lint, LintKind};

@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
+use super::Policy;
 use super::decide::{Command, Proposal, Verdict};
 use super::env::DecisionEnv;
 use super::file::Effect;
 use super::paths::{is_under, normalise};
-use super::Policy;
 
 /// Different argument lists of one verb before a rule speaks of the verb
 /// instead of listing each.
@@ -110,9 +110,7 @@ impl Policy {
                     continue;
                 }
                 let verb = command.argv.get(1).filter(|w| !w.starts_with('-')).cloned();
-                let group = groups
-                    .entry((command.argv[0].clone(), verb.unwrap_or_default()))
-                    .or_default();
+                let group = groups.entry((command.argv[0].clone(), verb.unwrap_or_default())).or_default();
                 group.argvs.insert(command.argv.clone());
                 group.runs.insert(run.run.clone());
                 group.reads.extend(command.reads.iter().cloned());
@@ -189,11 +187,7 @@ fn proposal(command: &ObservedCommand) -> Proposal {
 }
 
 /// The first right an observed command used and its grant does not hold.
-fn outside_grant(
-    grant: &super::Grant,
-    command: &ObservedCommand,
-    env: &DecisionEnv,
-) -> Option<String> {
+fn outside_grant(grant: &super::Grant, command: &ObservedCommand, env: &DecisionEnv) -> Option<String> {
     let place = |root: &String| normalise("/", &super::paths::expand_root(root, env));
     let writable: Vec<String> = grant.fs_write.iter().map(place).collect();
     let write = command.writes.iter().find(|path| !writable.iter().any(|root| is_under(path, root)));
@@ -397,10 +391,7 @@ mod tests {
         "#);
         let policy = Policy::load(&suggestion.toml, "suggested.toml").unwrap();
         let difference = policy.check_against(&runs(), &env);
-        assert_eq!(
-            difference.stopped.iter().map(|s| s.argv[0].as_str()).collect::<Vec<_>>(),
-            ["mkfs.ext4"]
-        );
+        assert_eq!(difference.stopped.iter().map(|s| s.argv[0].as_str()).collect::<Vec<_>>(), ["mkfs.ext4"]);
         assert_eq!(difference.unused_rules, Vec::<String>::new());
         assert_eq!(difference.unused_rights, ["write @tmp"]);
     }
