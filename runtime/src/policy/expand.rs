@@ -8,7 +8,7 @@ use brush_parser::word::{
 
 use super::analysis::{Analysis, Arg, Flow, MAX_VALUES, Pick};
 use super::parse::{PARSER_OPTIONS, guarded};
-use super::paths::glob_match;
+use super::paths::{expand_root, glob_match};
 use super::quoting::{brace_words, decode_ansi_c, has_huge_number, unescape_backquoted};
 
 /// Longest value a variable may take before it counts as unknown.
@@ -297,10 +297,10 @@ impl Analysis<'_> {
 
     fn tilde(&self, tilde: &TildeExpr) -> Arg {
         match tilde {
-            TildeExpr::Home => {
-                let home = self.env.vars.get("HOME").unwrap_or(&self.env.home);
-                Arg::literal(home.clone())
-            }
+            TildeExpr::Home => Arg::literal(match self.env.vars.get("HOME") {
+                Some(home) => expand_root(home, self.env),
+                None => self.env.home.clone(),
+            }),
             TildeExpr::UserHome(user) if user == "root" => Arg::literal("/root"),
             TildeExpr::UserHome(user) => Arg::literal(format!("/home/{user}")),
             TildeExpr::WorkingDir => Arg::literal(self.scope.cwd.clone()),
@@ -337,6 +337,8 @@ impl Analysis<'_> {
             "IFS" => Arg::literal(" \t\n"),
             "PPID" => Arg { supervisor: true, ..Arg::number() },
             _ => match self.env.vars.get(name) {
+                // A private home of the step is judged as the caller's.
+                Some(value) if name == "HOME" => Arg::literal(expand_root(value, self.env)),
                 Some(value) => Arg::literal(value.clone()),
                 None if SHELL_NUMBERS.contains(&name) => Arg::number(),
                 None if SHELL_SET.contains(&name) => Arg::unknown(),

@@ -53,6 +53,7 @@ pub use file::{
 };
 pub use layers::{Layer, LayerText};
 pub use lint::{Lint, LintKind};
+pub(crate) use paths::SYSTEM_READ_ONLY;
 pub use quantity::{Bytes, Span};
 pub use suggest::{Difference, Observed, ObservedCommand, Stopped, Suggestion};
 

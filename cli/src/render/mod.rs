@@ -1,0 +1,4 @@
+//! How things look to a person.
+
+pub(crate) mod table;
+pub(crate) mod units;

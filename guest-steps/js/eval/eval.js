@@ -1,0 +1,205 @@
+// The evaluator behind `js:` steps: a component that runs the author's JavaScript
+// in QuickJS, with no WASI at all. What the code can reach is what stands here:
+// its bindings, a console that goes to the step's log, a clock that stands still
+// and a seeded Math.random.
+
+import * as host from "lobster:step/host@0.1.0";
+
+const ARGS = {
+  $schema: "https://json-schema.org/draft/2020-12/schema",
+  type: "object",
+  required: ["code"],
+  additionalProperties: false,
+  properties: {
+    code: {
+      type: "string",
+      description: "An expression, or a function body that returns. It sees input, args and steps.",
+    },
+    input: { description: "What `input` is. Without it: the step's input; items as an array, bytes as text." },
+    args: { description: "What `args` is.", default: {} },
+    steps: { description: "What `steps` is: earlier steps by id.", type: "object", default: {} },
+    as: {
+      enum: ["value", "items"],
+      default: "items",
+      description: "`items`: an array is given item by item, undefined gives nothing. `value`: always one item; undefined is null.",
+    },
+    now: {
+      type: "number",
+      description: "Milliseconds since 1970 at which Date stands still. Without it, asking for the time is an error.",
+    },
+    seed: { type: "integer", default: 0, description: "Where Math.random starts." },
+  },
+};
+
+export function describe() {
+  return {
+    name: "js-eval",
+    version: "0.1.0",
+    summary: "Evaluates a JavaScript expression or function body over its input",
+    argsSchema: JSON.stringify(ARGS),
+    inputSchema: undefined,
+    outputSchema: "true",
+    wants: [],
+    limits: { fuel: 2_000_000_000n, memory: 67_108_864n, output: undefined, timeoutMs: undefined },
+    examples: [
+      {
+        summary: "keep what scores high",
+        args: JSON.stringify({ code: "input.filter(m => m.score > 0.8)" }),
+        input: '{"id":1,"score":0.9}\n{"id":2,"score":0.1}\n',
+        output: '{"id":1,"score":0.9}\n',
+      },
+    ],
+  };
+}
+
+export function run(text, input, output) {
+  const given = JSON.parse(text);
+  const bindings = {
+    input: "input" in given ? given.input : readInput(input),
+    args: given.args ?? {},
+    steps: given.steps ?? {},
+  };
+  const evaluate = compile(given.code);
+  standStill(given.now, given.seed ?? 0);
+  let result;
+  try {
+    result = evaluate(bindings.input, bindings.args, bindings.steps);
+  } catch (error) {
+    throw failure("js-error", error, given.code, evaluate.firstLine);
+  }
+  const asItems = given.as !== "value";
+  const items = asItems ? (Array.isArray(result) ? result : result === undefined ? [] : [result]) : [result ?? null];
+  output.emit(items.map((item, at) => toJson(item, asItems && Array.isArray(result) ? `[${at}]` : "")));
+}
+
+function readInput(input) {
+  const kind = input.payload();
+  if (kind === "empty") return null;
+  const all = [];
+  for (;;) {
+    const items = input.next(256);
+    if (items.length === 0) break;
+    for (const item of items) all.push(JSON.parse(item));
+  }
+  return kind === "bytes" ? (all[0] ?? "") : all;
+}
+
+const MakeFunction = Function;
+const NAMES = ["input", "args", "steps"];
+
+// QuickJS puts two lines of its own before the body of `new Function`.
+const HEADER = 2;
+
+/**
+ * The author's text as a function. It is read as an expression first; a text
+ * that is none (it has statements) is read as a function body. If it is neither,
+ * the reading that got further is what the author meant.
+ */
+function compile(code) {
+  if (typeof code !== "string") throw stepError("bad-args", "`code` is not text");
+  const attempts = [
+    { source: `"use strict";return (\n${code}\n)`, firstLine: HEADER + 2 },
+    { source: `"use strict";\n${code}\n`, firstLine: HEADER + 2 },
+  ];
+  let furthest;
+  for (const { source, firstLine } of attempts) {
+    try {
+      // The empty expression would become `return (\n\n)`; it is an error, as it should be.
+      return Object.assign(new MakeFunction(...NAMES, source), { firstLine });
+    } catch (error) {
+      const problem = failure("js-syntax", error, code, firstLine);
+      const isFurther = !furthest || problem.at.line > furthest.at.line
+        || (problem.at.line === furthest.at.line && problem.at.column > furthest.at.column);
+      if (isFurther) furthest = problem;
+    }
+  }
+  throw furthest;
+}
+
+/** The error a step ends with: message, line and column of the author's text, and that line. */
+function failure(code, error, source, firstLine) {
+  const lines = source.split("\n");
+  const at = position(error, firstLine);
+  const isObject = error !== null && typeof error === "object";
+  let message = isObject && "message" in error ? `${error.name ?? "Error"}: ${error.message}` : `thrown: ${describeValue(error)}`;
+  if (code === "js-syntax" && at && at.line > lines.length) {
+    message = "SyntaxError: the code ends too early";
+    at.line = lines.length;
+    at.column = lines[lines.length - 1].length + 1;
+  }
+  if (!at) return stepError(code, message);
+  const shown = lines[at.line - 1] ?? "";
+  return Object.assign(stepError(code, `${message} (line ${at.line}, column ${at.column}: ${shown.trim()})`), { at });
+}
+
+/** The topmost frame of a stack that lies in the author's text. */
+function position(error, firstLine) {
+  const stack = typeof error?.stack === "string" ? error.stack : "";
+  for (const frame of stack.matchAll(/<input>:(\d+):(\d+)/g)) {
+    const line = Number(frame[1]) - firstLine + 1;
+    if (line >= 1) return { line, column: Number(frame[2]) };
+  }
+  return undefined;
+}
+
+function stepError(code, message) {
+  return { code, message, retryable: false };
+}
+
+function toJson(value, path) {
+  if (typeof value?.then === "function") {
+    throw stepError("not-json", `the result${path} is a promise: js steps are synchronous, drop async and await`);
+  }
+  let text;
+  try {
+    text = JSON.stringify(value);
+  } catch (error) {
+    throw stepError("not-json", `the result${path} cannot be JSON: ${error?.message ?? error}`);
+  }
+  if (text === undefined) throw stepError("not-json", `the result${path} is ${describeValue(value)}, which JSON cannot hold`);
+  return text;
+}
+
+function describeValue(value) {
+  if (typeof value === "function") return "a function";
+  if (typeof value === "symbol") return "a symbol";
+  if (value === undefined) return "undefined";
+  try {
+    return JSON.stringify(value) ?? String(value);
+  } catch {
+    return String(value);
+  }
+}
+
+/** Makes time and chance functions of the arguments alone. */
+function standStill(now, seed) {
+  const RealDate = Date;
+  const time = () => {
+    if (now === undefined) throw new Error("there is no clock in a js step: take the time from args, or pass `now`");
+    return now;
+  };
+  function FixedDate(...parts) {
+    if (!new.target) return new RealDate(time()).toString();
+    return Reflect.construct(RealDate, parts.length === 0 ? [time()] : parts, new.target);
+  }
+  FixedDate.prototype = RealDate.prototype;
+  FixedDate.prototype.constructor = FixedDate;
+  FixedDate.now = time;
+  FixedDate.parse = RealDate.parse;
+  FixedDate.UTC = RealDate.UTC;
+  globalThis.Date = FixedDate;
+
+  // Mulberry32: small, and good enough for what a workflow may want chance for.
+  let state = seed | 0;
+  Math.random = () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let bits = Math.imul(state ^ (state >>> 15), 1 | state);
+    bits = (bits + Math.imul(bits ^ (bits >>> 7), 61 | bits)) ^ bits;
+    return ((bits ^ (bits >>> 14)) >>> 0) / 4294967296;
+  };
+
+  const level = (name) => (...words) => host.log(name, words.map((word) => (typeof word === "string" ? word : describeValue(word))).join(" "), "");
+  globalThis.console = { log: level("info"), info: level("info"), warn: level("warn"), error: level("error"), debug: level("debug") };
+  globalThis.structuredClone = (value) => JSON.parse(JSON.stringify(value));
+  for (const name of ["performance", "queueMicrotask", "wit", "__cqjs"]) delete globalThis[name];
+}
