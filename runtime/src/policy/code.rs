@@ -2,7 +2,7 @@
 
 use super::analysis::{Analysis, Arg, Flow, Input, Level};
 use super::command::{Invocation, taint};
-use super::shell::{Unread, parse};
+use super::parse::{Unread, parse};
 
 /// Interpreters whose code the analysis cannot read. Versioned names such as
 /// `python3.11` count as their family.
@@ -249,7 +249,13 @@ impl Analysis<'_> {
             );
         }
         if let Some(text) = input.known().map(str::to_owned) {
-            return self.walk_child(&text, Vec::new());
+            // Text of a here-document stands in the command; what comes through
+            // a pipe is only as certain as the programs that pass it on.
+            if matches!(input, Input::Text(..)) || self.policy.is_open() {
+                return self.walk_child(&text, Vec::new());
+            }
+            self.ask("stdin-code", format!("{name} runs the text it is piped: {:?}", text.trim_end()));
+            return Flow { shell: true, ..Flow::default() };
         }
         self.facts.opaque = true;
         if taint.decoded {
@@ -335,7 +341,7 @@ impl Analysis<'_> {
         if let Some((_, command)) = code.split_once('!')
             && (code.starts_with('!') || code.contains(":!"))
         {
-            self.probe_code(&command.to_owned(), by);
+            self.probe_code(command, by);
         }
     }
 

@@ -7,8 +7,8 @@ use super::analysis::{Analysis, Arg, CommandFact, Finding, Level, TextSpan};
 use super::command::Invocation;
 use super::env::DecisionEnv;
 use super::file::{NetDefault, NetGrantSpec, NetWord, Profile, Rule};
+use super::parse::{parse, unshowable};
 use super::paths::{Roots, expand_root, normalise};
-use super::shell::{parse, unshowable};
 use super::{ENGINE_VERSION, Policy};
 use crate::digest::Digest;
 
@@ -250,7 +250,7 @@ impl Policy {
     }
 
     fn conclude(&self, analysis: Analysis<'_>, env: &DecisionEnv, analysed: bool) -> Decision {
-        let Analysis { mut findings, commands, rules, .. } = analysis;
+        let Analysis { mut findings, commands, rules, roots, .. } = analysis;
         if self.is_open() {
             findings.retain(|f| f.level == Level::Hard);
         }
@@ -294,7 +294,7 @@ impl Policy {
         let asks_itself = findings.iter().any(|f| f.level == Level::Ask && f.rule.is_none());
         let grant = match verdict {
             Verdict::Deny => Grant::default(),
-            Verdict::Allow | Verdict::Ask => self.grant(&rules, asks_itself, env),
+            Verdict::Allow | Verdict::Ask => self.grant(&rules, asks_itself, env, roots),
         };
         let ask = (verdict == Verdict::Ask).then(|| ask_terms(&rules));
         Decision {
@@ -325,9 +325,8 @@ impl Policy {
     /// The union of what the matched rules grant, over what every step gets.
     /// A command that needs a person beyond any rule gets the policy's write
     /// roots: the person sees what it does, the roots bound it.
-    fn grant(&self, rules: &[&Rule], whole_roots: bool, env: &DecisionEnv) -> Grant {
+    fn grant(&self, rules: &[&Rule], whole_roots: bool, env: &DecisionEnv, roots: &Roots) -> Grant {
         let sandbox = &self.file().sandbox;
-        let roots = self.roots(env);
         let resolve = |path: &String| {
             if path.starts_with("@system-ro") || path.starts_with("@tmp") || path.starts_with("@step-home") {
                 path.clone()

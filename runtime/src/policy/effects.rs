@@ -5,7 +5,7 @@
 
 use super::analysis::{Analysis, Arg};
 use super::hard::operands;
-use super::paths::{is_under, normalise};
+use super::paths::normalise;
 
 /// Which operands a program writes.
 #[derive(Clone, Copy)]
@@ -193,7 +193,7 @@ impl Analysis<'_> {
                     }
                 }
                 Writes::Last | Writes::Moves | Writes::Links => {
-                    if at == last && (list.len() > 1 || targeted) && !targeted {
+                    if at == last && list.len() > 1 && !targeted {
                         if is_remote(name, &arg.text) {
                             continue;
                         }
@@ -355,11 +355,11 @@ impl Analysis<'_> {
                     _ => rest.next().map(|a| a.text.clone()).unwrap_or_default(),
                 };
                 if let Some((_, command)) = value.split_once('=') {
-                    self.probe_code(&command.to_owned(), "an ssh option");
+                    self.probe_code(command, "an ssh option");
                 } else if let Some((key, command)) = value.split_once(' ')
                     && key.to_ascii_lowercase().contains("command")
                 {
-                    self.probe_code(&command.to_owned(), "an ssh option");
+                    self.probe_code(command, "an ssh option");
                 }
                 continue;
             }
@@ -375,11 +375,6 @@ impl Analysis<'_> {
     /// a search pattern, a message, a script.
     pub(crate) fn is_text_operand(&self, name: &str, args: &[Arg], at: usize) -> bool {
         super::catalogue::is_text_at(name, args, at)
-    }
-
-    /// Whether `path` is inside the workspace.
-    pub(crate) fn in_workspace(&self, path: &str) -> bool {
-        is_under(path, &self.env.workspace)
     }
 }
 

@@ -9,8 +9,8 @@ use super::analysis::{Analysis, Arg};
 use super::decide::Proposal;
 use super::env::DecisionEnv;
 use super::file::{Effect, NetDefault, NetGrantSpec, NetWord, PolicyError, PolicyFile, Rule};
+use super::parse::parse;
 use super::paths::{expand_root, is_under, normalise};
-use super::shell::parse;
 use super::{Policy, Stance};
 
 /// Where a policy file comes from, most trusted first.

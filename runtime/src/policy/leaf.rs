@@ -143,7 +143,7 @@ impl<'a> Analysis<'a> {
         self.facts.dynamic |= args.iter().any(|a| a.unknown);
         self.check_hard(name, args, &inv.input);
         let program = self.resolve(&inv.args[0].text);
-        let mut covered = self.judge_rules(name, inv, program.as_deref());
+        let (mut covered, asked) = self.judge_rules(name, inv, program.as_deref());
         let allowed = !covered.is_empty();
         self.effects(name, args, allowed);
         let mut flow = Flow { taint: taint(args), ..Flow::default() };
@@ -157,7 +157,8 @@ impl<'a> Analysis<'a> {
         if network {
             self.facts.net = true;
         }
-        if !allowed {
+        // A rule that asks has already put the question, with its own grant.
+        if !allowed && !asked {
             if version {
                 covered.push("catalogue".to_owned());
             } else {
@@ -176,7 +177,7 @@ impl<'a> Analysis<'a> {
                 }
             }
         }
-        if program.is_none() && !allowed {
+        if program.is_none() && !allowed && !asked {
             self.ask("unknown-program", format!("{name} is not in a trusted directory"));
         }
         if DOWNLOADERS.contains(&name) {
@@ -259,9 +260,9 @@ impl<'a> Analysis<'a> {
             && (self.is_in_trusted_dir(&path) || self.policy.programs().pin.values().any(|pin| *pin == path))
     }
 
-    /// Applies the rules to one command; the ids of the allow rules that
-    /// cover it.
-    fn judge_rules(&mut self, name: &str, inv: &Invocation, program: Option<&str>) -> Vec<String> {
+    /// Applies the rules to one command: the ids of the allow rules that cover
+    /// it, and whether some rule asks.
+    fn judge_rules(&mut self, name: &str, inv: &Invocation, program: Option<&str>) -> (Vec<String>, bool) {
         let mut allowed = Vec::new();
         let mut asked = false;
         let policy: &'a super::Policy = self.policy;
@@ -290,7 +291,7 @@ impl<'a> Analysis<'a> {
         if asked {
             allowed.clear();
         }
-        allowed
+        (allowed, asked)
     }
 
     /// Denials and questions of rules about a shell or wrapper itself.
@@ -333,12 +334,32 @@ impl<'a> Analysis<'a> {
             return;
         }
         self.facts.reads.push(path.clone());
+        if arg.unknown && path.starts_with("/proc") {
+            self.ask("dynamic", format!("{} is some file of the kernel's", arg.shown()));
+        }
         if self.refuse_secret(&path, arg.glob) {
         } else if is_net_pseudo_device(&path) {
             self.deny("net-device", format!("{path} is a network connection of bash"));
         } else if is_raw_device(&path) {
             self.deny("raw-device", format!("{path} is a raw device"));
         } else if !self.roots.is_readable(&path) {
+            self.ask("read-outside", format!("{path} is outside the read roots"));
+        }
+    }
+
+    /// Judges the directory a wildcard lists, whatever the command does with
+    /// the names.
+    pub(crate) fn list_wildcard(&mut self, arg: &Arg) {
+        if arg.unknown_start || !arg.text.contains('/') {
+            return;
+        }
+        let before = arg.text.find(['*', '?', '[']).map_or("", |at| &arg.text[..at]);
+        let directory = before.rsplit_once('/').map_or("", |(directory, _)| directory);
+        let path = normalise(
+            &self.scope.cwd,
+            if before.starts_with('/') && directory.is_empty() { "/" } else { directory },
+        );
+        if !self.refuse_secret(&path, false) && !self.roots.is_readable(&path) && path != "/dev" {
             self.ask("read-outside", format!("{path} is outside the read roots"));
         }
     }
@@ -431,7 +452,7 @@ impl<'a> Analysis<'a> {
                 && value.contains(char::is_whitespace)
             {
                 let value = value.strip_prefix("exec=").unwrap_or(value);
-                self.probe_text(&value.to_owned(), name, true);
+                self.probe_text(value, name, true);
             }
         }
     }

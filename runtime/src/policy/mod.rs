@@ -8,7 +8,9 @@
 //! harmless.
 
 mod analysis;
+mod arithmetic;
 mod binding;
+mod builtins;
 mod catalogue;
 mod code;
 mod command;
@@ -23,14 +25,23 @@ mod hard;
 mod layers;
 mod leaf;
 mod lint;
+#[cfg(test)]
+mod metamorphic;
+#[cfg(test)]
+mod oracle;
+mod output;
+mod parse;
 mod paths;
 mod quantity;
+mod quoting;
+mod redirects;
 mod rules;
 mod shell;
 mod suggest;
 mod wrappers;
 
 pub use analysis::{CommandFact, Facts, TextSpan};
+pub use binding::{Binding, BoundProgram};
 pub use corpus::{CaseResult, CorpusError, CorpusReport};
 pub use decide::{Command, Decision, Grant, NetGrant, Proposal, Reason, Verdict};
 pub use env::{DecisionEnv, EveryProgram, HostPrograms, Resolve};
@@ -41,8 +52,10 @@ pub use file::{
     SandboxUser,
 };
 pub use layers::{Layer, LayerText};
+pub use lint::{Lint, LintKind};
 pub(crate) use paths::SYSTEM_READ_ONLY;
 pub use quantity::{Bytes, Span};
+pub use suggest::{Difference, Observed, ObservedCommand, Stopped, Suggestion};
 
 use serde::Serialize;
 

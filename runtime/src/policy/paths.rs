@@ -424,7 +424,7 @@ impl Roots {
         if parts.is_empty() {
             return true;
         }
-        if self.write.iter().any(|root| *root == path) || path == self.workspace {
+        if self.write.contains(&path) || path == self.workspace {
             return false;
         }
         if parts.len() == 1 {

@@ -378,6 +378,7 @@ impl Analysis<'_> {
                             self.deny("opaque-code", "env -S splits text that is not known");
                         }
                         let words = split_words(&value.text).into_iter().map(Arg::literal);
+                        let at = at.min(args.len());
                         args.splice(at..at, words);
                     }
                     _ => {}
@@ -667,8 +668,10 @@ impl Wrapper {
                 }
                 continue;
             }
-            // `env`-style assignments some wrappers take before the command.
-            if text.split_once('=').is_some_and(|(name, _)| super::expand::is_name(name)) {
+            // Assignments sudo and its like take before the command.
+            if matches!(self.kind, Kind::Refuse(..))
+                && text.split_once('=').is_some_and(|(name, _)| super::expand::is_name(name))
+            {
                 at += 1;
                 continue;
             }
@@ -677,6 +680,10 @@ impl Wrapper {
             }
             operands -= 1;
             at += 1;
+            if operands == 0 {
+                at += usize::from(args.get(at).is_some_and(|a| a.text == "--"));
+                break;
+            }
         }
         let mut rest = args.get(at.min(args.len())..).unwrap_or(&[]);
         if operands > 0 {
@@ -705,6 +712,7 @@ pub(crate) fn substitute(arg: &Arg, mark: &str, item: &Arg) -> Arg {
         unknown_start: arg.unknown_start || (starts && item.unknown_start),
         unset: false,
         numeric: false,
+        item: arg.item || !arg.unknown,
         taint: arg.taint.join(item.taint),
         ..arg.clone()
     }

@@ -210,7 +210,7 @@ impl Analysis<'_> {
     fn git_code(&mut self, args: &[Arg], parts: &Parts) {
         for setting in &parts.config {
             if let Some((_, value)) = setting.text.split_once('=') {
-                self.probe_code(&value.to_owned(), "a git setting");
+                self.probe_code(value, "a git setting");
             }
         }
         let Some(verb) = parts.verb else { return };
@@ -231,9 +231,9 @@ impl Analysis<'_> {
                         self.probe_code(&code.join(" "), "git");
                     }
                     if let Some((_, value)) = text.split_once('=') {
-                        self.probe_code(&value.to_owned(), "a git option");
+                        self.probe_code(value, "a git option");
                     } else if text.contains(char::is_whitespace) || words.clone().count() == 0 {
-                        self.probe_text(&text.to_owned(), "a git option", !text.starts_with('!'));
+                        self.probe_text(text, "a git option", !text.starts_with('!'));
                     } else if matches!(
                         text,
                         "--exec"
@@ -254,7 +254,7 @@ impl Analysis<'_> {
                         self.probe_code(&code.text.clone(), "a git option");
                     }
                     if let Some(code) = text.strip_prefix("ext::") {
-                        self.probe_code(&code.to_owned(), "a git remote");
+                        self.probe_code(code, "a git remote");
                     }
                 }
             }

@@ -11,9 +11,6 @@ use std::sync::LazyLock;
 
 use super::analysis::{Analysis, Arg};
 
-/// The version a decision reports.
-pub(crate) const CATALOGUE_VERSION: u32 = 1;
-
 const TABLE: &str = include_str!("readonly-1.txt");
 
 /// What a program's operands are.
@@ -47,6 +44,8 @@ struct Entry {
     short: Vec<(char, Meaning)>,
     long: Vec<(&'static str, Meaning)>,
     required: Vec<&'static str>,
+    /// Some option runs another program.
+    runs: bool,
     verbs: Vec<&'static str>,
 }
 
@@ -71,6 +70,7 @@ impl Entry {
             short: Vec::new(),
             long: Vec::new(),
             required: Vec::new(),
+            runs: false,
             verbs: verbs.split_whitespace().collect(),
         };
         for token in options.split_whitespace() {
@@ -78,7 +78,10 @@ impl Entry {
                 entry.required.push(required);
                 continue;
             }
-            let (meaning, flag) = if let Some(flag) = token.strip_prefix('!') {
+            let (meaning, flag) = if let Some(flag) = token.strip_prefix("!!") {
+                entry.runs = true;
+                (Meaning::Refused, flag)
+            } else if let Some(flag) = token.strip_prefix('!') {
                 (Meaning::Refused, flag)
             } else if let Some(flag) = token.strip_suffix(['@']) {
                 (Meaning::PathValue, flag)
@@ -99,24 +102,21 @@ impl Entry {
         Some(entry)
     }
 
-    /// Whether a word that turns out to be an option could do harm.
+    /// Whether a word that turns out to be an option could do harm. What would
+    /// only write does none: a catalogue command gets no write root.
     fn is_risky(&self) -> bool {
-        self.short.iter().any(|(_, m)| *m == Meaning::Refused)
-            || self.long.iter().any(|(_, m)| *m == Meaning::Refused)
+        self.runs
             || !self.required.is_empty()
-            || self.operands == Operands::None
-            || self.operands == Operands::FirstOnly
+            || matches!(self.operands, Operands::None | Operands::FirstOnly)
     }
 }
 
 static ENTRIES: LazyLock<HashMap<&'static str, Entry>> = LazyLock::new(|| {
     let mut entries = HashMap::new();
     for line in TABLE.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
-        let mut fields = line.split(" | ").map(|field| field.trim().trim_end_matches(" |"));
-        let names = fields.next().unwrap_or("");
-        let operands = fields.next().unwrap_or("").trim_end_matches('|').trim();
-        let options = fields.next().unwrap_or("").trim_matches('|').trim();
-        let verbs = fields.next().unwrap_or("").trim_matches('|').trim();
+        let mut fields = line.split('|').map(str::trim);
+        let mut field = || fields.next().unwrap_or("");
+        let (names, operands, options, verbs) = (field(), field(), field(), field());
         for name in names.split_whitespace() {
             if let Some(entry) = Entry::parse(operands, options, verbs) {
                 entries.insert(name, entry);
@@ -279,7 +279,7 @@ const VERSIONED: &[&str] = &[
 
 /// Whether the command only prints a version.
 pub(crate) fn is_version_query(name: &str, args: &[Arg]) -> bool {
-    const FLAGS: &[&str] = &["--version", "-V", "-version", "-vV"];
+    const FLAGS: &[&str] = &["--version", "-V", "-VV", "-version", "-vV"];
     if !VERSIONED.contains(&name)
         && !VERSIONED.contains(&name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.'))
     {
@@ -305,7 +305,7 @@ pub(crate) fn is_version_query(name: &str, args: &[Arg]) -> bool {
             | "rustup"
     );
     let is_version = |w: &&str| FLAGS.contains(w) || (short && *w == "-v");
-    words.iter().any(is_version) && words.iter().all(|w| is_version(&w) || *w == "--verbose")
+    words.iter().any(is_version) && words.iter().all(|w| is_version(w) || *w == "--verbose")
         || matches!(words.as_slice(), ["version"] if matches!(name, "go" | "docker" | "podman" | "helm" | "terraform" | "tofu" | "openssl" | "gh" | "lobster" | "npm" | "zig" | "bazel"))
 }
 
@@ -474,6 +474,9 @@ impl Analysis<'_> {
             "tar" | "bsdtar" => return self.tar_reads(args),
             _ => {}
         }
+        if name == "tee" && args.iter().all(|a| super::paths::is_harmless_device(&a.text)) {
+            return Ok(true);
+        }
         let entries: &'static HashMap<&'static str, Entry> = &ENTRIES;
         let Some(entry) = entries.get(name) else {
             return Ok(false);
@@ -499,19 +502,18 @@ impl Analysis<'_> {
     }
 
     fn check_entry(&mut self, entry: &Entry, args: &[Arg]) -> Result<(), String> {
-        if !entry.required.is_empty()
-            && !args.iter().any(|a| {
-                entry.required.iter().any(|r| {
-                    *r == a.text
-                        || (r.starts_with("--") && a.text.split('=').next() == Some(*r))
-                        || (r.len() == 2
-                            && !a.text.starts_with("--")
-                            && a.text.starts_with('-')
-                            && a.text.contains(&r[1..]))
-                })
-            })
-            && !(entry.operands == Operands::None && args.is_empty())
-        {
+        let gives = |arg: &Arg, required: &str| {
+            let text = arg.text.as_str();
+            let in_cluster = required.len() == 2
+                && text.starts_with('-')
+                && !text.starts_with("--")
+                && text.contains(&required[1..]);
+            in_cluster || text == required || text.split('=').next() == Some(required)
+        };
+        let satisfied = entry.required.is_empty()
+            || args.iter().any(|arg| entry.required.iter().any(|required| gives(arg, required)))
+            || (args.is_empty() && entry.required.contains(&"nothing"));
+        if !satisfied {
             return Err(format!("only reads with one of {}", entry.required.join(", ")));
         }
         let pattern = if entry.operands == Operands::Pattern { pattern_operand(entry, args) } else { None };
@@ -871,12 +873,14 @@ mod tests {
     #[test]
     fn every_line_of_the_table_is_an_entry() {
         for line in TABLE.lines().filter(|l| !l.starts_with('#') && !l.trim().is_empty()) {
-            for name in line.split(" | ").next().unwrap().split_whitespace() {
+            assert!((2..=4).contains(&line.split('|').count()), "{line}");
+            for name in line.split('|').next().unwrap().split_whitespace() {
                 assert!(ENTRIES.contains_key(name), "{name}: {line}");
             }
         }
         assert_eq!(ENTRIES["sort"].operands, Operands::Paths);
         assert!(ENTRIES["sort"].long.contains(&("compress-program", Meaning::Refused)));
         assert_eq!(ENTRIES["systemctl"].verbs[0], "status");
+        assert_eq!(ENTRIES["go"].verbs, ["version", "env"]);
     }
 }
