@@ -67,14 +67,14 @@ fn main() {
     let (elapsed, ()) = time(|| {
         let mut invocation = Invocation::new("{}", Box::new(Vec::new()));
         invocation.input = Input::Bytes(Box::new(std::io::Cursor::new(vec![b'x'; 32 << 20])));
-        black_box(copy.run(invocation)).unwrap_or_else(|error| panic!("{error}"));
+        drop(black_box(copy.run(invocation)).unwrap_or_else(|error| panic!("{error}")));
     });
     println!("32 MiB through a step        {elapsed:>12.1?}   {:>8.0} MiB/s", 32.0 / elapsed.as_secs_f64());
 }
 
 fn run(component: &Component) {
     let invocation = Invocation::new(r#"{"n":1}"#, Box::new(Vec::new()));
-    black_box(component.run(invocation)).unwrap_or_else(|error| panic!("{error}"));
+    drop(black_box(component.run(invocation)).unwrap_or_else(|error| panic!("{error}")));
 }
 
 fn time<T>(work: impl FnOnce() -> T) -> (Duration, T) {
