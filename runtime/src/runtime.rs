@@ -155,6 +155,18 @@ impl Runtime {
         &self.services.state_dir
     }
 
+    /// The engine that loads components, with this state directory's code cache.
+    #[must_use]
+    pub fn components(&self) -> &lobster_component::Engine {
+        self.services.components()
+    }
+
+    /// Cancelled when everything should end.
+    #[must_use]
+    pub fn cancel(&self) -> &CancelToken {
+        &self.services.cancel
+    }
+
     /// The commands that pipelines may use.
     #[must_use]
     pub fn registry(&self) -> &Registry {
@@ -175,8 +187,10 @@ impl Runtime {
                 let path = self.services.cwd.join(file);
                 let workflow = self.load(&path)?;
                 let given = request.args.clone().unwrap_or_else(|| Value::Object(Map::new()));
-                let args = workflow::bind_args(&workflow, &given).map_err(|error| Failure::runtime(error.to_string()))?;
-                let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+                let args = workflow::bind_args(&workflow, &given)
+                    .map_err(|error| Failure::runtime(error.to_string()))?;
+                let stem =
+                    path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
                 let name = workflow.name.clone().unwrap_or(stem);
                 self.check_pipelines(&workflow)?;
                 Ok(Planned { plan: Plan::Workflow(workflow), args, name })
@@ -190,7 +204,8 @@ impl Runtime {
     /// An unknown command, or arguments that it refuses.
     pub fn plan_pipeline(&self, pipeline: Pipeline, name: &str) -> Result<Planned, Failure> {
         self.warn_about(&pipeline);
-        crate::engine::pipeline::build(&self.services.registry, &pipeline).map_err(|error| Failure::runtime(error.message))?;
+        crate::engine::pipeline::build(&self.services.registry, &pipeline)
+            .map_err(|error| Failure::runtime(error.message))?;
         Ok(Planned { plan: Plan::Pipeline(pipeline), args: Map::new(), name: clipped(name) })
     }
 
@@ -208,7 +223,8 @@ impl Runtime {
     /// Finds unknown commands in fixed pipeline text before anything runs.
     fn check_pipelines(&self, workflow: &Workflow) -> Result<(), Failure> {
         let known = |name: &str| self.services.registry.get(name).is_some();
-        crate::language::dry_run::check_commands(workflow, &known).map_err(|error| Failure::runtime(error.to_string()))
+        crate::language::dry_run::check_commands(workflow, &known)
+            .map_err(|error| Failure::runtime(error.to_string()))
     }
 
     /// Says which options of a pipeline nobody will read.
@@ -353,7 +369,9 @@ pub fn read_source(path: &Path) -> io::Result<Arc<Source>> {
         return Err(io::Error::other(format!("larger than {MAX_SOURCE} bytes, which no workflow file is")));
     }
     let bytes = crate::engine::read_to_end(file, MAX_SOURCE)?;
-    let name = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
+    let name = path
+        .file_name()
+        .map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
     Ok(Arc::new(Source::new(name, path, &bytes)))
 }
 
@@ -363,12 +381,15 @@ pub fn read_source(path: &Path) -> io::Result<Arc<Source>> {
 /// The first thing that is wrong with the file.
 pub fn load_workflow(path: &Path) -> Result<(Workflow, Vec<Diagnostic>), Failure> {
     workflow_file(path).map_err(|error| Failure::runtime(error.to_string()))?;
-    let source = read_source(path).map_err(|error| Failure::runtime(format!("{}: {error}", path.display())))?;
+    let source =
+        read_source(path).map_err(|error| Failure::runtime(format!("{}: {error}", path.display())))?;
     load_with_warnings(source).map_err(|diagnostic| Failure::runtime(diagnostic.one_line_with_snippet()))
 }
 
 /// Loads a workflow with the children whose paths are fixed.
-pub(crate) fn load_with_warnings(source: Arc<Source>) -> Result<(Workflow, Vec<Diagnostic>), Box<Diagnostic>> {
+pub(crate) fn load_with_warnings(
+    source: Arc<Source>,
+) -> Result<(Workflow, Vec<Diagnostic>), Box<Diagnostic>> {
     workflow::load(&source, &|path| read_source(path))
 }
 
@@ -384,4 +405,3 @@ pub(crate) fn recorded<T: serde::de::DeserializeOwned>(store: &Store, digest: &D
     let bytes = store.load(digest, MAX_PLAN).map_err(|error| Failure::runtime(error.to_string()))?;
     json::parse_as(&String::from_utf8_lossy(&bytes)).map_err(|error| Failure::runtime(error.to_string()))
 }
-

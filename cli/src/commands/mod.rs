@@ -16,6 +16,7 @@ pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod shim;
 pub(crate) mod show;
+pub(crate) mod step;
 pub(crate) mod version;
 
 use std::ffi::OsString;
@@ -48,6 +49,7 @@ pub(crate) enum Command {
     Show(show::Args),
     Logs(logs::Args),
     Gates(gates::Args),
+    Step(step::Args),
     Doctor(doctor::Args),
     Completions(completions::Args),
     /// Prints the version.
@@ -88,7 +90,11 @@ fn command(words: &[String]) -> crate::exit::CommandResult {
         "doctor" => doctor::run(rest),
         _ if is_own_command(first) => own_command(words),
         // `exec ls -h` is for `ls`; a help flag elsewhere is for us.
-        _ if wants_help && !lobster_runtime::steps::stages::builtin().iter().any(|spec| spec.name == first) => help::general(),
+        _ if wants_help
+            && !lobster_runtime::steps::stages::builtin().iter().any(|spec| spec.name == first) =>
+        {
+            help::general()
+        }
         _ => run::run(words),
     }
 }
@@ -114,10 +120,14 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Show(args) => show::run(&args),
         Command::Logs(args) => logs::run(&args),
         Command::Gates(args) => gates::run(&args),
+        Command::Step(args) => step::run(&args),
         Command::Completions(args) => completions::run(&args),
-        Command::Run(_) | Command::Resume(_) | Command::Graph(_) | Command::Doctor(_) | Command::Version | Command::Help { .. } => {
-            Err(CommandError::failed("this command takes its words unparsed"))
-        }
+        Command::Run(_)
+        | Command::Resume(_)
+        | Command::Graph(_)
+        | Command::Doctor(_)
+        | Command::Version
+        | Command::Help { .. } => Err(CommandError::failed("this command takes its words unparsed")),
     }
 }
 
@@ -125,9 +135,8 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
 pub(crate) fn runtime(mode: Mode) -> Result<Runtime, CommandError> {
     let cancel = CancelToken::new();
     signals::watch(&cancel)?;
-    let mut settings = Settings::from_process().map_err(|error| {
-        CommandError::failed(format!("the working directory cannot be used: {error}"))
-    })?;
+    let mut settings = Settings::from_process()
+        .map_err(|error| CommandError::failed(format!("the working directory cannot be used: {error}")))?;
     settings.mode = mode;
     settings.cancel = cancel;
     settings.notes = Box::new(|line| anstream::eprintln!("{line}"));

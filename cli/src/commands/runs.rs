@@ -43,7 +43,12 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let filter = RunFilter {
         status: if args.interrupted { Some(RunStatus::Running) } else { args.status },
         name: args.name.clone(),
-        before: args.before.as_deref().map(|run| store.find_run(run)).transpose().map_err(CommandError::usage)?,
+        before: args
+            .before
+            .as_deref()
+            .map(|run| store.find_run(run))
+            .transpose()
+            .map_err(CommandError::usage)?,
         limit: args.limit,
         ..RunFilter::default()
     };

@@ -68,7 +68,9 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         writeln!(out, "  error    {}", error.replace('\n', "\n           "))?;
     }
     writeln!(out)?;
-    let mut cells = vec![["STEP", "KIND", "STATE", "TOOK", "FUEL", "MEMORY", "OUTPUT", "ENFORCED"].map(str::to_owned).to_vec()];
+    let mut cells = vec![
+        ["STEP", "KIND", "STATE", "TOOK", "FUEL", "MEMORY", "OUTPUT", "ENFORCED"].map(str::to_owned).to_vec(),
+    ];
     let lines = timeline(&journal);
     for (path, line) in &lines {
         cells.push(row(path, line));
@@ -97,9 +99,12 @@ fn timeline(journal: &[lobster_runtime::store::Record]) -> Vec<(String, Line)> {
                 line.decision = decision.clone();
             }
             Event::StepEnded { outcome, attempt, .. } => {
-                line.state = if outcome.cached { "cached".to_owned() } else { outcome.status.as_str().to_owned() };
+                line.state =
+                    if outcome.cached { "cached".to_owned() } else { outcome.status.as_str().to_owned() };
                 line.summary = *attempt == 0;
-                if let Some(kind) = outcome.detail.get("kind").and_then(Value::as_str).filter(|_| line.kind.is_empty()) {
+                if let Some(kind) =
+                    outcome.detail.get("kind").and_then(Value::as_str).filter(|_| line.kind.is_empty())
+                {
                     line.kind = kind.to_owned();
                 }
                 line.outcome = Some(StepOutcome::clone(outcome));
@@ -137,7 +142,8 @@ fn timeline(journal: &[lobster_runtime::store::Record]) -> Vec<(String, Line)> {
 fn row(path: &str, line: &Line) -> Vec<String> {
     let outcome = line.outcome.as_ref();
     let depth = path.matches(['/', '|', '!']).count();
-    let size = outcome.and_then(|outcome| outcome.output.or(outcome.stdout)).map(|blob| units::bytes(blob.len));
+    let size =
+        outcome.and_then(|outcome| outcome.output.or(outcome.stdout)).map(|blob| units::bytes(blob.len));
     vec![
         format!("{}{path}", "  ".repeat(depth)),
         line.kind.clone(),

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use wasmtime::component::{ComponentNamedList, Instance, Lift, Lower, Resource, ResourceTable};
 use wasmtime::{CallHook, Store, Trap, UpdateDeadline, WasmBacktrace};
-use wasmtime_wasi_http::WasiHttpCtx;
 use wasmtime_wasi::{I32Exit, WasiCtxBuilder};
+use wasmtime_wasi_http::WasiHttpCtx;
 
 use crate::component::{Described, Entry, Inner};
 use crate::host::clocks::Clock;

@@ -26,7 +26,7 @@ pub use liveness::is_interrupted;
 pub use resume::{GateRef, Reply, ResumeRequest};
 pub use run::Interrupted;
 pub use services::{Notes, Screen};
-pub use token::gate_token;
 pub(crate) use settle::execute;
+pub use token::gate_token;
 pub use value::Output;
 pub(crate) use value::read_to_end;

@@ -17,7 +17,9 @@ use super::path::StepPath;
 use super::services::Services;
 use crate::digest::Digest;
 use crate::steps::stages::{Answer, StageError, Stop};
-use crate::store::{Durability, Event, GateAnswer, Record as JournalRecord, RunId, StepOutcome, StepStatus, Store};
+use crate::store::{
+    Durability, Event, GateAnswer, Record as JournalRecord, RunId, StepOutcome, StepStatus, Store,
+};
 
 /// What to do with an effect that an earlier process started and did not end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -134,7 +136,8 @@ impl<'s> Run<'s> {
                 }
             }
         }
-        let preimage = canonical(&action.preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
+        let preimage =
+            canonical(&action.preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
         self.acted.store(true, Ordering::Relaxed);
         self.append(
             vec![Event::StepStarted {
@@ -159,7 +162,13 @@ impl<'s> Run<'s> {
     }
 
     /// Journals a pure step's outcome. It may be computed again, so it costs no sync.
-    pub(crate) fn pure(&self, path: &StepPath, kind: &str, preimage: Value, outcome: &StepOutcome) -> Result<(), Stop> {
+    pub(crate) fn pure(
+        &self,
+        path: &StepPath,
+        kind: &str,
+        preimage: Value,
+        outcome: &StepOutcome,
+    ) -> Result<(), Stop> {
         let action = canonical(&preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
         self.lazily(Event::StepStarted {
             path: path.to_string(),
@@ -246,7 +255,12 @@ impl<'s> Run<'s> {
     }
 
     /// Journals a step's summary for the history; it is recomputed, not recalled.
-    pub(crate) fn summarise(&self, path: &StepPath, mut outcome: StepOutcome, kind: &str) -> Result<(), Stop> {
+    pub(crate) fn summarise(
+        &self,
+        path: &StepPath,
+        mut outcome: StepOutcome,
+        kind: &str,
+    ) -> Result<(), Stop> {
         if !lock(&self.recall).summarised.insert(path.clone()) {
             return Ok(());
         }

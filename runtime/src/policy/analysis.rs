@@ -305,12 +305,7 @@ impl Choice {
 }
 
 impl<'a> Analysis<'a> {
-    pub(crate) fn new(
-        policy: &'a Policy,
-        env: &'a DecisionEnv,
-        roots: &'a Roots,
-        cwd: String,
-    ) -> Self {
+    pub(crate) fn new(policy: &'a Policy, env: &'a DecisionEnv, roots: &'a Roots, cwd: String) -> Self {
         Self {
             policy,
             env,
@@ -349,17 +344,10 @@ impl<'a> Analysis<'a> {
         message: impl Into<String>,
         hint: Option<&'static str>,
     ) {
-        let finding = Finding {
-            level,
-            code: code.into(),
-            message: message.into(),
-            hint,
-            span: self.span,
-            rule: None,
-        };
-        let known = |f: &Finding| {
-            f.level == finding.level && f.code == finding.code && f.message == finding.message
-        };
+        let finding =
+            Finding { level, code: code.into(), message: message.into(), hint, span: self.span, rule: None };
+        let known =
+            |f: &Finding| f.level == finding.level && f.code == finding.code && f.message == finding.message;
         if !self.findings.iter().any(known) {
             self.findings.push(finding);
         }

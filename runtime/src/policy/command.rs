@@ -30,33 +30,137 @@ pub(crate) struct Assignment {
 
 /// Variables that change what later words mean or which code is loaded.
 const PROTECTED_VARIABLES: &[&str] = &[
-    "PATH", "IFS", "ENV", "BASH_ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND",
-    "BASH_XTRACEFD", "GLIBC_TUNABLES", "GCONV_PATH", "HOSTALIASES", "LOCALDOMAIN", "RES_OPTIONS",
-    "MALLOC_TRACE", "NLSPATH", "TZDIR", "BASH_LOADABLES_PATH", "ZDOTDIR", "FPATH", "EXECIGNORE",
+    "PATH",
+    "IFS",
+    "ENV",
+    "BASH_ENV",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "PS4",
+    "PROMPT_COMMAND",
+    "BASH_XTRACEFD",
+    "GLIBC_TUNABLES",
+    "GCONV_PATH",
+    "HOSTALIASES",
+    "LOCALDOMAIN",
+    "RES_OPTIONS",
+    "MALLOC_TRACE",
+    "NLSPATH",
+    "TZDIR",
+    "BASH_LOADABLES_PATH",
+    "ZDOTDIR",
+    "FPATH",
+    "EXECIGNORE",
 ];
 const PROTECTED_PREFIXES: &[&str] = &["LD_", "DYLD_", "BASH_FUNC_", "LOBSTER_", "MALLOC_"];
 
 /// Variables any command may be given.
 const HARMLESS_VARIABLES: &[&str] = &[
-    "LANG", "LANGUAGE", "TZ", "TERM", "COLUMNS", "LINES", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE",
-    "FORCE_COLOR", "COLORTERM", "CI", "RUST_BACKTRACE", "RUST_LOG", "CARGO_TERM_COLOR",
-    "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "DEBIAN_FRONTEND", "GIT_OPTIONAL_LOCKS",
-    "GIT_TERMINAL_PROMPT", "NODE_ENV", "BLOCKSIZE", "BLOCK_SIZE", "POSIXLY_CORRECT", "TIMEFORMAT",
-    "SYSTEMD_COLORS", "GREP_COLORS", "GREP_COLOR", "LS_COLORS", "QUOTING_STYLE", "TIME_STYLE",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "TERM",
+    "COLUMNS",
+    "LINES",
+    "NO_COLOR",
+    "CLICOLOR",
+    "CLICOLOR_FORCE",
+    "FORCE_COLOR",
+    "COLORTERM",
+    "CI",
+    "RUST_BACKTRACE",
+    "RUST_LOG",
+    "CARGO_TERM_COLOR",
+    "PYTHONUNBUFFERED",
+    "PYTHONDONTWRITEBYTECODE",
+    "DEBIAN_FRONTEND",
+    "GIT_OPTIONAL_LOCKS",
+    "GIT_TERMINAL_PROMPT",
+    "NODE_ENV",
+    "BLOCKSIZE",
+    "BLOCK_SIZE",
+    "POSIXLY_CORRECT",
+    "TIMEFORMAT",
+    "SYSTEMD_COLORS",
+    "GREP_COLORS",
+    "GREP_COLOR",
+    "LS_COLORS",
+    "QUOTING_STYLE",
+    "TIME_STYLE",
 ];
 
 /// Variables whose value some common program runs or loads.
 const LOADED_VARIABLES: &[&str] = &[
-    "PAGER", "EDITOR", "VISUAL", "BROWSER", "SHELL", "LESSOPEN", "LESSCLOSE", "LESS", "LESSEDIT",
-    "MANPAGER", "MANOPT", "NODE_OPTIONS", "NODE_PATH", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME",
-    "PERL5LIB", "PERL5OPT", "PERL5DB", "RUBYOPT", "RUBYLIB", "LUA_PATH", "LUA_INIT", "LUA_CPATH",
-    "CLASSPATH", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "RUSTC_WRAPPER", "RUSTC", "RUSTFLAGS",
-    "CC", "CXX", "LD", "CFLAGS", "LDFLAGS", "MAKEFLAGS", "SSH_ASKPASS", "SUDO_ASKPASS",
-    "RIPGREP_CONFIG_PATH", "TAR_OPTIONS", "GZIP", "ZIPOPT", "HOME", "TMPDIR", "XDG_CONFIG_HOME",
-    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy",
-    "RSYNC_RSH", "CVS_RSH", "SYSTEMD_PAGER", "SYSTEMD_EDITOR", "FCEDIT", "HISTFILE", "CDPATH",
-    "GLOBIGNORE", "BASH_COMPAT", "KUBECONFIG", "DOCKER_HOST", "DOCKER_CONFIG", "AWK_PATH",
-    "AWKPATH", "AWKLIBPATH", "PKG_CONFIG_PATH", "OPENSSL_CONF", "SSLKEYLOGFILE", "CURL_HOME",
+    "PAGER",
+    "EDITOR",
+    "VISUAL",
+    "BROWSER",
+    "SHELL",
+    "LESSOPEN",
+    "LESSCLOSE",
+    "LESS",
+    "LESSEDIT",
+    "MANPAGER",
+    "MANOPT",
+    "NODE_OPTIONS",
+    "NODE_PATH",
+    "PYTHONPATH",
+    "PYTHONSTARTUP",
+    "PYTHONHOME",
+    "PERL5LIB",
+    "PERL5OPT",
+    "PERL5DB",
+    "RUBYOPT",
+    "RUBYLIB",
+    "LUA_PATH",
+    "LUA_INIT",
+    "LUA_CPATH",
+    "CLASSPATH",
+    "JAVA_TOOL_OPTIONS",
+    "_JAVA_OPTIONS",
+    "RUSTC_WRAPPER",
+    "RUSTC",
+    "RUSTFLAGS",
+    "CC",
+    "CXX",
+    "LD",
+    "CFLAGS",
+    "LDFLAGS",
+    "MAKEFLAGS",
+    "SSH_ASKPASS",
+    "SUDO_ASKPASS",
+    "RIPGREP_CONFIG_PATH",
+    "TAR_OPTIONS",
+    "GZIP",
+    "ZIPOPT",
+    "HOME",
+    "TMPDIR",
+    "XDG_CONFIG_HOME",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "RSYNC_RSH",
+    "CVS_RSH",
+    "SYSTEMD_PAGER",
+    "SYSTEMD_EDITOR",
+    "FCEDIT",
+    "HISTFILE",
+    "CDPATH",
+    "GLOBIGNORE",
+    "BASH_COMPAT",
+    "KUBECONFIG",
+    "DOCKER_HOST",
+    "DOCKER_CONFIG",
+    "AWK_PATH",
+    "AWKPATH",
+    "AWKLIBPATH",
+    "PKG_CONFIG_PATH",
+    "OPENSSL_CONF",
+    "SSLKEYLOGFILE",
+    "CURL_HOME",
 ];
 const LOADED_PREFIXES: &[&str] =
     &["GIT_", "CARGO_", "npm_config_", "NPM_CONFIG_", "PIP_", "PERL", "PYTHON", "RUBY", "JAVA_"];
@@ -73,8 +177,7 @@ impl Analysis<'_> {
                 "protected-variable",
                 format!("{name} changes which code runs and may not be assigned"),
             );
-        } else if matches_any(name, LOADED_VARIABLES, LOADED_PREFIXES)
-            && !HARMLESS_VARIABLES.contains(&name)
+        } else if matches_any(name, LOADED_VARIABLES, LOADED_PREFIXES) && !HARMLESS_VARIABLES.contains(&name)
         {
             self.probe_value(value);
             self.ask("variable", format!("{name} decides what some programs run or load"));
@@ -152,7 +255,8 @@ impl Analysis<'_> {
             self.hard("fork-bomb", format!("{} starts itself again", first.text), None);
             return Flow::default();
         }
-        if !first.text.contains('/') && inv.functions
+        if !first.text.contains('/')
+            && inv.functions
             && let Some(flow) = self.builtin(&first.text, &inv)
         {
             return flow;
@@ -349,9 +453,9 @@ impl Analysis<'_> {
                     self.assign(&name, Arg::number());
                 }
             }
-            ":" | "true" | "false" | "pwd" | "exit" | "return" | "break" | "continue" | "logout"
-            | "jobs" | "fg" | "bg" | "disown" | "times" | "dirs" | "type" | "help" | "caller"
-            | "umask" | "unalias" | "suspend" => {
+            ":" | "true" | "false" | "pwd" | "exit" | "return" | "break" | "continue" | "logout" | "jobs"
+            | "fg" | "bg" | "disown" | "times" | "dirs" | "type" | "help" | "caller" | "umask"
+            | "unalias" | "suspend" => {
                 self.record(&inv.args, None, vec!["catalogue".to_owned()]);
             }
             _ => return None,
@@ -514,13 +618,7 @@ impl Analysis<'_> {
                     let value = Arg { text: value.to_owned(), ..arg.clone() };
                     let plain = target.split('[').next().unwrap_or(target).to_owned();
                     self.store(
-                        Assignment {
-                            name: plain,
-                            index: None,
-                            array: false,
-                            append,
-                            value: vec![value],
-                        },
+                        Assignment { name: plain, index: None, array: false, append, value: vec![value] },
                         exported,
                     );
                 }

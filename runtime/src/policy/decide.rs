@@ -182,13 +182,11 @@ impl Policy {
                 }
             }
         }
-        analysed &= !analysis.findings.iter().any(|f| {
-            matches!(f.code.as_str(), "syntax" | "ambiguous") || f.code.starts_with("limit:")
-        });
-        if self.file().profile == Profile::Locked
-            && !self.is_open()
-            && analysis.hard_finding().is_none()
-        {
+        analysed &= !analysis
+            .findings
+            .iter()
+            .any(|f| matches!(f.code.as_str(), "syntax" | "ambiguous") || f.code.starts_with("limit:"));
+        if self.file().profile == Profile::Locked && !self.is_open() && analysis.hard_finding().is_none() {
             self.judge_locked(&mut analysis, proposal);
         }
         self.conclude(analysis, env, analysed)
@@ -235,9 +233,9 @@ impl Policy {
             let program = analysis.resolve(program);
             program.is_some()
                 && self.file().locked.argv.iter().any(|listed| {
-                    listed.split_first().is_some_and(|(name, rest)| {
-                        analysis.resolve(name) == program && rest == args
-                    })
+                    listed
+                        .split_first()
+                        .is_some_and(|(name, rest)| analysis.resolve(name) == program && rest == args)
                 })
         });
         if allowed {
@@ -411,11 +409,7 @@ fn ask_terms(rules: &[&Rule]) -> super::AskTerms {
 }
 
 /// The words of `text` when it is exactly one simple command of plain words.
-fn only_simple_command(
-    policy: &Policy,
-    analysis: &mut Analysis<'_>,
-    text: &str,
-) -> Option<Vec<String>> {
+fn only_simple_command(policy: &Policy, analysis: &mut Analysis<'_>, text: &str) -> Option<Vec<String>> {
     let program = parse(text, policy.limits().nesting).ok()?;
     let [list] = program.complete_commands.as_slice() else {
         return None;

@@ -2,9 +2,8 @@
 //! running anything.
 
 use brush_parser::word::{
-    self, BraceExpressionMember, BraceExpressionOrText, Parameter, ParameterExpr,
-    ParameterTestType, ParameterTransformOp, SpecialParameter, SubstringMatchKind, TildeExpr,
-    WordPiece, WordPieceWithSource,
+    self, BraceExpressionMember, BraceExpressionOrText, Parameter, ParameterExpr, ParameterTestType,
+    ParameterTransformOp, SpecialParameter, SubstringMatchKind, TildeExpr, WordPiece, WordPieceWithSource,
 };
 
 use super::analysis::{Analysis, Arg, Flow, MAX_VALUES, Pick};
@@ -16,15 +15,60 @@ const MAX_VALUE_LEN: usize = 65_536;
 
 /// Variables the shell sets itself, with values nobody can know beforehand.
 const SHELL_SET: &[&str] = &[
-    "OLDPWD", "RANDOM", "SRANDOM", "SECONDS", "LINENO", "HOSTNAME", "HOSTTYPE", "MACHTYPE",
-    "OSTYPE", "BASH", "BASHPID", "BASH_VERSION", "BASH_SOURCE", "BASH_COMMAND", "BASH_SUBSHELL",
-    "BASH_ARGV0", "BASH_REMATCH", "BASH_LINENO", "FUNCNAME", "PIPESTATUS", "UID", "EUID", "GROUPS",
-    "SHLVL", "OPTIND", "OPTARG", "REPLY", "MAPFILE", "COLUMNS", "LINES", "EPOCHSECONDS",
-    "EPOCHREALTIME", "DIRSTACK", "PS4", "SHELL", "SHELLOPTS", "BASHOPTS", "COPROC", "_",
+    "OLDPWD",
+    "RANDOM",
+    "SRANDOM",
+    "SECONDS",
+    "LINENO",
+    "HOSTNAME",
+    "HOSTTYPE",
+    "MACHTYPE",
+    "OSTYPE",
+    "BASH",
+    "BASHPID",
+    "BASH_VERSION",
+    "BASH_SOURCE",
+    "BASH_COMMAND",
+    "BASH_SUBSHELL",
+    "BASH_ARGV0",
+    "BASH_REMATCH",
+    "BASH_LINENO",
+    "FUNCNAME",
+    "PIPESTATUS",
+    "UID",
+    "EUID",
+    "GROUPS",
+    "SHLVL",
+    "OPTIND",
+    "OPTARG",
+    "REPLY",
+    "MAPFILE",
+    "COLUMNS",
+    "LINES",
+    "EPOCHSECONDS",
+    "EPOCHREALTIME",
+    "DIRSTACK",
+    "PS4",
+    "SHELL",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "COPROC",
+    "_",
 ];
 const SHELL_NUMBERS: &[&str] = &[
-    "RANDOM", "SRANDOM", "SECONDS", "LINENO", "BASHPID", "UID", "EUID", "SHLVL", "OPTIND",
-    "EPOCHSECONDS", "BASH_SUBSHELL", "COLUMNS", "LINES",
+    "RANDOM",
+    "SRANDOM",
+    "SECONDS",
+    "LINENO",
+    "BASHPID",
+    "UID",
+    "EUID",
+    "SHLVL",
+    "OPTIND",
+    "EPOCHSECONDS",
+    "BASH_SUBSHELL",
+    "COLUMNS",
+    "LINES",
 ];
 
 /// The words being put together from pieces.
@@ -53,8 +97,7 @@ impl Fields {
 
     /// Appends a value; unquoted ones are split at blanks as bash would.
     fn push_value(&mut self, value: &Arg, quoted: bool, ifs: Option<&str>) {
-        if quoted || !self.split || ifs.is_none_or(|ifs| !value.text.contains(|c| ifs.contains(c)))
-        {
+        if quoted || !self.split || ifs.is_none_or(|ifs| !value.text.contains(|c| ifs.contains(c))) {
             self.push_text(&value.text.clone(), quoted);
             self.mark(value, quoted);
             return;
@@ -168,13 +211,7 @@ impl Analysis<'_> {
         fields.finish().into_iter().next().unwrap_or_default()
     }
 
-    fn pieces(
-        &mut self,
-        pieces: &[WordPieceWithSource],
-        raw: &str,
-        quoted: bool,
-        fields: &mut Fields,
-    ) {
+    fn pieces(&mut self, pieces: &[WordPieceWithSource], raw: &str, quoted: bool, fields: &mut Fields) {
         for piece in pieces {
             match &piece.piece {
                 WordPiece::Text(text) => fields.push_text(text, quoted),
@@ -186,8 +223,7 @@ impl Analysis<'_> {
                         fields.push_value(&Arg::unknown(), true, None);
                     }
                 },
-                WordPiece::DoubleQuotedSequence(inner)
-                | WordPiece::GettextDoubleQuotedSequence(inner) => {
+                WordPiece::DoubleQuotedSequence(inner) | WordPiece::GettextDoubleQuotedSequence(inner) => {
                     fields.current().quoted = true;
                     self.pieces(inner, raw, true, fields);
                 }
@@ -332,12 +368,10 @@ impl Analysis<'_> {
                     (None, _) => vec![Arg::unknown()],
                 }
             }
-            Parameter::NamedWithAllIndices { name, .. } => {
-                match self.scope.arrays.get(name) {
-                    Some(array) => array.clone(),
-                    None => vec![self.variable(name)],
-                }
-            }
+            Parameter::NamedWithAllIndices { name, .. } => match self.scope.arrays.get(name) {
+                Some(array) => array.clone(),
+                None => vec![self.variable(name)],
+            },
         }
     }
 
@@ -398,9 +432,7 @@ impl Analysis<'_> {
                 }
                 picked
             }
-            ParameterExpr::IndicateErrorIfNullOrUnset {
-                parameter, indirect, error_message, ..
-            } => {
+            ParameterExpr::IndicateErrorIfNullOrUnset { parameter, indirect, error_message, .. } => {
                 self.nested(error_message.as_deref());
                 let values = self.values(parameter);
                 self.indirect(values, *indirect)
@@ -445,9 +477,7 @@ impl Analysis<'_> {
                 let values = self.indirect(values, *indirect);
                 map_known(values, |text| match bounds {
                     (Some(from), None) => Some(text.chars().skip(from).collect()),
-                    (Some(from), Some(Some(count))) => {
-                        Some(text.chars().skip(from).take(count).collect())
-                    }
+                    (Some(from), Some(Some(count))) => Some(text.chars().skip(from).take(count).collect()),
                     _ => None,
                 })
             }
@@ -457,12 +487,8 @@ impl Analysis<'_> {
                 }
                 let values = self.values(parameter);
                 match op {
-                    ParameterTransformOp::ToLowerCase => {
-                        map_known(values, |text| Some(text.to_lowercase()))
-                    }
-                    ParameterTransformOp::ToUpperCase => {
-                        map_known(values, |text| Some(text.to_uppercase()))
-                    }
+                    ParameterTransformOp::ToLowerCase => map_known(values, |text| Some(text.to_lowercase())),
+                    ParameterTransformOp::ToUpperCase => map_known(values, |text| Some(text.to_uppercase())),
                     _ => vec![Arg::unknown()],
                 }
             }
@@ -478,13 +504,7 @@ impl Analysis<'_> {
                 self.nested(pattern.as_deref());
                 vec![Arg::unknown()]
             }
-            ParameterExpr::ReplaceSubstring {
-                parameter,
-                indirect,
-                pattern,
-                replacement,
-                match_kind,
-            } => {
+            ParameterExpr::ReplaceSubstring { parameter, indirect, pattern, replacement, match_kind } => {
                 let pattern = self.expand_whole(pattern);
                 let replacement = match replacement {
                     Some(text) => self.expand_whole(text),
@@ -492,15 +512,11 @@ impl Analysis<'_> {
                 };
                 let values = self.values(parameter);
                 let values = self.indirect(values, *indirect);
-                let plain = pattern
-                    .known()
-                    .filter(|p| !p.is_empty() && !p.contains(['*', '?', '[', '\\']));
+                let plain = pattern.known().filter(|p| !p.is_empty() && !p.contains(['*', '?', '[', '\\']));
                 map_known(values, |text| {
                     let (pattern, replacement) = (plain?, replacement.known()?);
                     Some(match match_kind {
-                        SubstringMatchKind::FirstOccurrence => {
-                            text.replacen(pattern, replacement, 1)
-                        }
+                        SubstringMatchKind::FirstOccurrence => text.replacen(pattern, replacement, 1),
                         SubstringMatchKind::Anywhere => text.replace(pattern, replacement),
                         SubstringMatchKind::Prefix => match text.strip_prefix(pattern) {
                             Some(rest) => format!("{replacement}{rest}"),
@@ -526,27 +542,20 @@ impl Analysis<'_> {
         }
     }
 
-    fn trim(
-        &mut self,
-        parameter: &Parameter,
-        indirect: bool,
-        pattern: Option<&str>,
-        trim: Trim,
-    ) -> Vec<Arg> {
+    fn trim(&mut self, parameter: &Parameter, indirect: bool, pattern: Option<&str>, trim: Trim) -> Vec<Arg> {
         let pattern = self.nested(pattern).swap_remove(0);
         let values = self.values(parameter);
         let values = self.indirect(values, indirect);
         map_known(values, |text| {
             let pattern = if pattern.unknown { None } else { Some(pattern.text.as_str()) }?;
-            let mut cuts: Vec<usize> =
-                text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+            let mut cuts: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
             if matches!(trim, Trim::PrefixLarge | Trim::SuffixSmall) {
                 cuts.reverse();
             }
             let prefix = matches!(trim, Trim::PrefixSmall | Trim::PrefixLarge);
-            let hit = cuts.into_iter().find(|&at| {
-                glob_match(pattern, if prefix { &text[..at] } else { &text[at..] })
-            });
+            let hit = cuts
+                .into_iter()
+                .find(|&at| glob_match(pattern, if prefix { &text[..at] } else { &text[at..] }));
             Some(match hit {
                 Some(at) if prefix => text[at..].to_owned(),
                 Some(at) => text[..at].to_owned(),
@@ -580,14 +589,11 @@ impl Analysis<'_> {
         let mut rest = text;
         while let Some(start) = rest.find(|c: char| c.is_ascii_alphabetic() || c == '_') {
             let tail = &rest[start..];
-            let end = tail
-                .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
-                .unwrap_or(tail.len());
+            let end = tail.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(tail.len());
             let name = &tail[..end];
             let before = rest[..start].trim_end();
             let after = tail[end..].trim_start();
-            let numeric_prefix =
-                before.ends_with(|c: char| c.is_ascii_digit()) && before.len() == start;
+            let numeric_prefix = before.ends_with(|c: char| c.is_ascii_digit()) && before.len() == start;
             if !numeric_prefix && !before.ends_with(['$', '{']) {
                 let value = self.variable(name);
                 if !value.unset {
@@ -665,11 +671,7 @@ fn pick_default(values: Vec<Arg>, default: Vec<Arg>, test: &ParameterTestType) -
         None => default,
         Some(value) if value.unset && value.text.is_empty() => default,
         Some(value) if value.unknown => vec![Arg { unset: false, ..value.clone() }],
-        Some(value)
-            if value.text.is_empty() && matches!(test, ParameterTestType::UnsetOrNull) =>
-        {
-            default
-        }
+        Some(value) if value.text.is_empty() && matches!(test, ParameterTestType::UnsetOrNull) => default,
         Some(_) => values,
     }
 }
@@ -770,10 +772,7 @@ fn brace_words(pieces: &[BraceExpressionOrText]) -> Option<Vec<String>> {
         if words.len().saturating_mul(parts.len()) > MAX_VALUES {
             return None;
         }
-        words = words
-            .iter()
-            .flat_map(|head| parts.iter().map(move |part| format!("{head}{part}")))
-            .collect();
+        words = words.iter().flat_map(|head| parts.iter().map(move |part| format!("{head}{part}"))).collect();
     }
     Some(words)
 }

@@ -8,34 +8,129 @@ use super::catalogue;
 use super::code::is_interpreter;
 use super::command::{Invocation, taint};
 use super::file::{Effect, Rule};
-use super::paths::{
-    is_harmless_device, is_kernel_trigger, is_net_pseudo_device, is_raw_device, normalise,
-};
+use super::paths::{is_harmless_device, is_kernel_trigger, is_net_pseudo_device, is_raw_device, normalise};
 
 /// Programs whose output or effect is the network's.
 const NETWORK: &[&str] = &[
-    "curl", "wget", "wget2", "fetch", "aria2c", "axel", "http", "https", "xh", "httpie", "lynx",
-    "links", "w3m", "elinks", "nc", "ncat", "netcat", "socat", "telnet", "ssh", "scp", "sftp",
-    "rsync", "ftp", "tftp", "lftp", "ncftp", "dig", "host", "nslookup", "drill", "delv", "ping",
-    "ping6", "fping", "traceroute", "tracepath", "mtr", "nmap", "arping", "whois", "gh", "hub",
-    "glab", "aws", "gcloud", "gsutil", "az", "s3cmd", "rclone", "psql", "mysql", "mariadb",
-    "mongo", "mongosh", "redis-cli", "ldapsearch", "smbclient", "rpcinfo", "showmount", "snmpwalk",
-    "mail", "sendmail", "msmtp", "swaks", "youtube-dl", "yt-dlp", "websocat", "grpcurl", "mosh",
-    "rsh", "rlogin", "tcpdump", "tshark", "git-remote-http", "helm", "terraform", "tofu",
+    "curl",
+    "wget",
+    "wget2",
+    "fetch",
+    "aria2c",
+    "axel",
+    "http",
+    "https",
+    "xh",
+    "httpie",
+    "lynx",
+    "links",
+    "w3m",
+    "elinks",
+    "nc",
+    "ncat",
+    "netcat",
+    "socat",
+    "telnet",
+    "ssh",
+    "scp",
+    "sftp",
+    "rsync",
+    "ftp",
+    "tftp",
+    "lftp",
+    "ncftp",
+    "dig",
+    "host",
+    "nslookup",
+    "drill",
+    "delv",
+    "ping",
+    "ping6",
+    "fping",
+    "traceroute",
+    "tracepath",
+    "mtr",
+    "nmap",
+    "arping",
+    "whois",
+    "gh",
+    "hub",
+    "glab",
+    "aws",
+    "gcloud",
+    "gsutil",
+    "az",
+    "s3cmd",
+    "rclone",
+    "psql",
+    "mysql",
+    "mariadb",
+    "mongo",
+    "mongosh",
+    "redis-cli",
+    "ldapsearch",
+    "smbclient",
+    "rpcinfo",
+    "showmount",
+    "snmpwalk",
+    "mail",
+    "sendmail",
+    "msmtp",
+    "swaks",
+    "youtube-dl",
+    "yt-dlp",
+    "websocat",
+    "grpcurl",
+    "mosh",
+    "rsh",
+    "rlogin",
+    "tcpdump",
+    "tshark",
+    "git-remote-http",
+    "helm",
+    "terraform",
+    "tofu",
 ];
 
 /// Programs that can bring something down from the network.
 const DOWNLOADERS: &[&str] = &[
-    "curl", "wget", "wget2", "fetch", "aria2c", "axel", "http", "https", "xh", "httpie", "lynx",
-    "links", "w3m", "elinks", "nc", "ncat", "netcat", "socat", "telnet", "ssh", "sftp", "ftp",
-    "tftp", "lftp", "gh", "aws", "gsutil", "websocat", "dig", "host", "nslookup", "rsync", "scp",
+    "curl", "wget", "wget2", "fetch", "aria2c", "axel", "http", "https", "xh", "httpie", "lynx", "links",
+    "w3m", "elinks", "nc", "ncat", "netcat", "socat", "telnet", "ssh", "sftp", "ftp", "tftp", "lftp", "gh",
+    "aws", "gsutil", "websocat", "dig", "host", "nslookup", "rsync", "scp",
 ];
 
 /// Programs that turn unreadable data into readable data.
 const DECODERS: &[&str] = &[
-    "base64", "base32", "basenc", "uudecode", "xxd", "openssl", "gpg", "gpg2", "age", "gunzip",
-    "zcat", "gzip", "bzcat", "bunzip2", "xzcat", "unxz", "xz", "zstdcat", "unzstd", "zstd", "lz4",
-    "rev", "tr", "uncompress", "brotli", "hexdump", "od", "qprint", "ascii85", "tac",
+    "base64",
+    "base32",
+    "basenc",
+    "uudecode",
+    "xxd",
+    "openssl",
+    "gpg",
+    "gpg2",
+    "age",
+    "gunzip",
+    "zcat",
+    "gzip",
+    "bzcat",
+    "bunzip2",
+    "xzcat",
+    "unxz",
+    "xz",
+    "zstdcat",
+    "unzstd",
+    "zstd",
+    "lz4",
+    "rev",
+    "tr",
+    "uncompress",
+    "brotli",
+    "hexdump",
+    "od",
+    "qprint",
+    "ascii85",
+    "tac",
 ];
 
 /// Programs whose only output is a number.
@@ -106,10 +201,7 @@ impl<'a> Analysis<'a> {
         self.facts.opaque = true;
         self.check_hard(name, args, &inv.input);
         self.judge_rules(name, inv, None);
-        self.ask(
-            "untrusted-program",
-            format!("{full} is not a program of a trusted directory"),
-        );
+        self.ask("untrusted-program", format!("{full} is not a program of a trusted directory"));
         self.effects(name, args, false);
         self.probe_unknown(name, args);
         if super::wrappers::is_shell(name) {
@@ -135,10 +227,7 @@ impl<'a> Analysis<'a> {
     pub(crate) fn resolve(&self, name: &str) -> Option<String> {
         let programs = self.policy.programs();
         let real = |path: &str| {
-            self.env
-                .programs
-                .real_path(Path::new(path))
-                .map(|p| p.to_string_lossy().into_owned())
+            self.env.programs.real_path(Path::new(path)).map(|p| p.to_string_lossy().into_owned())
         };
         if name.contains('/') {
             let path = normalise(&self.scope.cwd, name);
@@ -162,10 +251,12 @@ impl<'a> Analysis<'a> {
     /// Whether `path` names a program of a trusted directory.
     pub(crate) fn is_trusted_path(&self, path: &str) -> bool {
         let path = normalise(&self.scope.cwd, path);
-        let loader = path.rsplit('/').next().is_some_and(|n| n.starts_with("ld-linux") || n.starts_with("ld.so") || n.starts_with("ld-musl"));
+        let loader = path
+            .rsplit('/')
+            .next()
+            .is_some_and(|n| n.starts_with("ld-linux") || n.starts_with("ld.so") || n.starts_with("ld-musl"));
         !loader
-            && (self.is_in_trusted_dir(&path)
-                || self.policy.programs().pin.values().any(|pin| *pin == path))
+            && (self.is_in_trusted_dir(&path) || self.policy.programs().pin.values().any(|pin| *pin == path))
     }
 
     /// Applies the rules to one command; the ids of the allow rules that
@@ -209,21 +300,14 @@ impl<'a> Analysis<'a> {
     }
 
     /// Whether one rule speaks of this command.
-    pub(crate) fn rule_matches(
-        &self,
-        rule: &Rule,
-        name: &str,
-        args: &[Arg],
-        program: Option<&str>,
-    ) -> bool {
+    pub(crate) fn rule_matches(&self, rule: &Rule, name: &str, args: &[Arg], program: Option<&str>) -> bool {
         super::rules::matches(self, rule, name, args, program)
     }
 
     /// Notes one command for the decision's report.
     pub(crate) fn record(&mut self, args: &[Arg], program: Option<String>, covered: Vec<String>) {
-        let program = program.or_else(|| {
-            args.first().filter(|a| !a.unknown).and_then(|a| self.resolve(&a.text))
-        });
+        let program =
+            program.or_else(|| args.first().filter(|a| !a.unknown).and_then(|a| self.resolve(&a.text)));
         let fact = CommandFact {
             argv: args.iter().map(Arg::shown).collect(),
             program,
@@ -358,8 +442,19 @@ impl<'a> Analysis<'a> {
             let base = args[at].text.rsplit('/').next().unwrap_or("");
             let destructive = matches!(
                 base,
-                "rm" | "dd" | "shred" | "wipefs" | "chmod" | "chown" | "chgrp" | "find" | "mv"
-                    | "blkdiscard" | "env" | "busybox" | "xargs" | "nsenter"
+                "rm" | "dd"
+                    | "shred"
+                    | "wipefs"
+                    | "chmod"
+                    | "chown"
+                    | "chgrp"
+                    | "find"
+                    | "mv"
+                    | "blkdiscard"
+                    | "env"
+                    | "busybox"
+                    | "xargs"
+                    | "nsenter"
             ) || base.starts_with("mkfs")
                 || super::wrappers::is_shell(base);
             if !destructive || at + 1 >= args.len() || self.budget == 0 {
@@ -388,7 +483,8 @@ fn operand_paths(text: &str) -> Vec<&str> {
     if let Some((_, value)) = text.split_once('=') {
         out.push(value.trim_start_matches('@'));
     }
-    if is_flag && !text.starts_with("--")
+    if is_flag
+        && !text.starts_with("--")
         && let Some(at) = text.find(['/', '.', '~'])
     {
         out.push(&text[at..]);

@@ -40,9 +40,7 @@ pub(crate) fn parse(text: &str, nesting: usize) -> Result<ast::Program, Unread> 
     if shape.depth > nesting || shape.openers > MAX_OPENERS {
         return Err(Unread::TooDeep);
     }
-    let run = |text: &str| {
-        guarded(|| Parser::new(text.as_bytes(), &PARSER_OPTIONS).parse_program())
-    };
+    let run = |text: &str| guarded(|| Parser::new(text.as_bytes(), &PARSER_OPTIONS).parse_program());
     let parsed = if shape.openers <= SHALLOW {
         run(text)
     } else {
@@ -81,8 +79,7 @@ impl Shape {
                 continue;
             }
             match &bytes[word_start..at] {
-                b"if" | b"while" | b"until" | b"for" | b"select" | b"case" | b"coproc"
-                | b"function" => {
+                b"if" | b"while" | b"until" | b"for" | b"select" | b"case" | b"coproc" | b"function" => {
                     openers += 1;
                     depth += 1;
                 }
@@ -330,22 +327,15 @@ impl Analysis<'_> {
             ast::CompoundCommand::ForClause(clause) => {
                 let values = match &clause.values {
                     None => self.scope.positional.clone(),
-                    Some(words) => {
-                        words.iter().flat_map(|word| self.expand(&word.value)).collect()
-                    }
+                    Some(words) => words.iter().flat_map(|word| self.expand(&word.value)).collect(),
                 };
-                let values =
-                    if values.len() > MAX_VALUES { vec![Arg::unknown()] } else { values };
+                let values = if values.len() > MAX_VALUES { vec![Arg::unknown()] } else { values };
                 if !values.is_empty() {
                     self.set_values(&clause.variable_name, values);
                 }
                 self.repeat(|a| a.list(&clause.body.list, input, text))
             }
-            ast::CompoundCommand::WhileClause(ast::WhileOrUntilClauseCommand(
-                condition,
-                body,
-                _,
-            )) => {
+            ast::CompoundCommand::WhileClause(ast::WhileOrUntilClauseCommand(condition, body, _)) => {
                 if is_constant(condition, &["true", ":"]) {
                     self.refuse_spawn_loop(&body.list);
                 }
@@ -354,11 +344,7 @@ impl Analysis<'_> {
                     flow.join(a.list(&body.list, input, text))
                 })
             }
-            ast::CompoundCommand::UntilClause(ast::WhileOrUntilClauseCommand(
-                condition,
-                body,
-                _,
-            )) => {
+            ast::CompoundCommand::UntilClause(ast::WhileOrUntilClauseCommand(condition, body, _)) => {
                 if is_constant(condition, &["false"]) {
                     self.refuse_spawn_loop(&body.list);
                 }
@@ -434,11 +420,8 @@ impl Analysis<'_> {
     /// Two readings of `((` are not one: bash falls back to nested subshells
     /// when the closing parentheses do not stand together.
     fn check_arithmetic_source(&mut self, loc: &brush_parser::SourceSpan, text: &str) {
-        let source: String = text
-            .chars()
-            .skip(loc.start.index)
-            .take(loc.end.index.saturating_sub(loc.start.index))
-            .collect();
+        let source: String =
+            text.chars().skip(loc.start.index).take(loc.end.index.saturating_sub(loc.start.index)).collect();
         let source = source.trim();
         if source.starts_with("((") && !is_closed_arithmetic(source) {
             self.ambiguous(source);
@@ -558,16 +541,14 @@ impl Analysis<'_> {
         let suffix = simple.suffix.iter().flat_map(|suffix| &suffix.0);
         for item in suffix {
             match item {
-                ast::CommandPrefixOrSuffixItem::AssignmentWord(assignment, word) => {
-                    match &assignment.value {
-                        ast::AssignmentValue::Scalar(_) => args.extend(self.expand(&word.value)),
-                        ast::AssignmentValue::Array(_) => {
-                            let assigned = self.assignment(assignment);
-                            args.push(Arg::literal(format!("{}=", assigned.name)));
-                            self.store(assigned, false);
-                        }
+                ast::CommandPrefixOrSuffixItem::AssignmentWord(assignment, word) => match &assignment.value {
+                    ast::AssignmentValue::Scalar(_) => args.extend(self.expand(&word.value)),
+                    ast::AssignmentValue::Array(_) => {
+                        let assigned = self.assignment(assignment);
+                        args.push(Arg::literal(format!("{}=", assigned.name)));
+                        self.store(assigned, false);
                     }
-                }
+                },
                 ast::CommandPrefixOrSuffixItem::IoRedirect(redirect) => redirects.push(redirect),
                 ast::CommandPrefixOrSuffixItem::Word(word) => {
                     args.extend(self.expand(&word.value));
@@ -599,12 +580,7 @@ impl Analysis<'_> {
         flow
     }
 
-    fn process_substitution(
-        &mut self,
-        inner: &ast::SubshellCommand,
-        input: &Input,
-        text: &str,
-    ) -> Arg {
+    fn process_substitution(&mut self, inner: &ast::SubshellCommand, input: &Input, text: &str) -> Arg {
         if self.choice.as_ref().is_some_and(|c| c.repeated) {
             return Arg::literal("/dev/fd/63");
         }
@@ -674,7 +650,11 @@ impl Analysis<'_> {
                     if old.unset {
                         first
                     } else {
-                        Arg { unknown: old.unknown || first.unknown, taint: old.taint.join(first.taint), ..old }
+                        Arg {
+                            unknown: old.unknown || first.unknown,
+                            taint: old.taint.join(first.taint),
+                            ..old
+                        }
                     }
                 } else {
                     first
@@ -696,12 +676,7 @@ impl Analysis<'_> {
         }
     }
 
-    fn redirects(
-        &mut self,
-        redirects: Option<&ast::RedirectList>,
-        input: &Input,
-        text: &str,
-    ) -> Redirected {
+    fn redirects(&mut self, redirects: Option<&ast::RedirectList>, input: &Input, text: &str) -> Redirected {
         let mut redirected = Redirected { input: input.clone(), ..Redirected::default() };
         for redirect in redirects.iter().flat_map(|list| &list.0) {
             self.redirect(redirect, &mut redirected, text);
@@ -727,8 +702,7 @@ impl Analysis<'_> {
             }
             ast::IoRedirect::HereString(_, word) => {
                 let body = self.expand_whole(&word.value);
-                to.input =
-                    Input::Text((!body.unknown).then(|| format!("{}\n", body.text)), body.taint);
+                to.input = Input::Text((!body.unknown).then(|| format!("{}\n", body.text)), body.taint);
             }
             ast::IoRedirect::OutputAndError(word, _) => {
                 let target = self.expand_target(&word.value);
@@ -844,9 +818,9 @@ fn starts_background_jobs(list: &ast::CompoundList) -> bool {
             || and_or.iter().any(|(_, pipeline)| {
                 pipeline.seq.iter().any(|command| match command {
                     ast::Command::Compound(compound, _) => compound_spawns(compound),
-                    ast::Command::Simple(_)
-                    | ast::Command::Function(_)
-                    | ast::Command::ExtendedTest(..) => false,
+                    ast::Command::Simple(_) | ast::Command::Function(_) | ast::Command::ExtendedTest(..) => {
+                        false
+                    }
                 })
             })
     })

@@ -399,14 +399,20 @@ fn network_imports_need_a_grant() {
         let program = load(&with_import(import));
         let ran = run(&program, "", |_| {});
         let message = ran.result.err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(message.starts_with(&format!("the component imports `{import}` and the step has no grant")), "{message}");
+        assert!(
+            message.starts_with(&format!("the component imports `{import}` and the step has no grant")),
+            "{message}"
+        );
         assert_eq!(run(&program, "", |i| i.grants.net = vec!["example.com:443".into()]).name(), "ok");
         assert_eq!(run(&program, "", |i| i.grants.net = vec!["example.com:x".into()]).name(), "bad-grant");
     }
     let program = load(&with_import("wasi:cli/environment@0.2.0"));
     assert_eq!(run(&program, "", |_| {}).name(), "ok");
     let inspection = program.inspect();
-    assert_eq!((inspection.kind, inspection.imports), (Kind::Command, vec!["wasi:cli/environment@0.2.0".to_owned()]));
+    assert_eq!(
+        (inspection.kind, inspection.imports),
+        (Kind::Command, vec!["wasi:cli/environment@0.2.0".to_owned()])
+    );
     assert!(inspection.cannot.iter().any(|line| line.starts_with("open files")));
 }
 
@@ -439,7 +445,11 @@ impl crate::HostCallTrace for Tape {
         let Some(at) = &mut self.replay else { return Ok(None) };
         let (function, answer) = self.calls.get(*at).ok_or("the record is at its end")?;
         *at += 1;
-        if *function == call.function { Ok(Some(answer.clone())) } else { Err(format!("recorded {function}")) }
+        if *function == call.function {
+            Ok(Some(answer.clone()))
+        } else {
+            Err(format!("recorded {function}"))
+        }
     }
 
     fn record(&mut self, call: &crate::HostCall<'_>, answer: &[u8]) {
@@ -524,7 +534,8 @@ fn one_cache_serves_many_processes() {
     std::thread::scope(|scope| {
         for _ in 0..6 {
             scope.spawn(|| {
-                let forward = Engine::new(config.clone()).load_bytes(&bytes).unwrap_or_else(|e| panic!("{e}"));
+                let forward =
+                    Engine::new(config.clone()).load_bytes(&bytes).unwrap_or_else(|e| panic!("{e}"));
                 assert_eq!(run(&forward, "{}", |i| i.input = items(&["7"])).output, "7\n");
             });
         }

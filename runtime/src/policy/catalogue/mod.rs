@@ -128,31 +128,182 @@ static ENTRIES: LazyLock<HashMap<&'static str, Entry>> = LazyLock::new(|| {
 
 /// Programs that answer `--version` without doing anything else.
 const VERSIONED: &[&str] = &[
-    "python", "python2", "python3", "pypy", "pypy3", "perl", "ruby", "node", "nodejs", "deno", "bun", "php", "lua",
-    "luajit", "java", "javac", "go", "rustc", "cargo", "rustup", "rustfmt", "gcc", "g++", "cc",
-    "clang", "clang++", "make", "gmake", "cmake", "ninja", "meson", "npm", "yarn", "pnpm", "npx",
-    "corepack", "tsc", "pip", "pip3", "pipx", "poetry", "uv", "git", "docker", "podman", "kubectl",
-    "helm", "terraform", "tofu", "ansible", "curl", "wget", "ssh", "rsync", "tar", "zip", "unzip",
-    "gzip", "xz", "zstd", "openssl", "gpg", "sqlite3", "psql", "mysql", "redis-cli", "nginx",
-    "systemctl", "journalctl", "tmux", "vim", "nvim", "emacs", "less", "jq", "yq", "rg", "fd",
-    "bat", "fzf", "awk", "gawk", "mawk", "sed", "grep", "find", "xargs", "parallel", "strace", "gdb", "lldb",
-    "valgrind", "ffmpeg", "convert", "magick", "pandoc", "dot", "ghc", "stack", "cabal", "swift", "kotlinc",
-    "scala", "sbt", "mvn", "gradle", "dotnet", "mono", "R", "Rscript", "julia", "ocaml", "opam",
-    "elixir", "mix", "erl", "zig", "nim", "crystal", "dart", "flutter", "bundle", "gem", "rake",
-    "composer", "aws", "gcloud", "az", "gh", "lobster", "buildah", "skopeo", "protoc", "bazel",
-    "pytest", "ruff", "mypy", "black", "eslint", "prettier", "jest", "blkid", "mount", "lsblk", "bash", "zsh", "dash",
+    "python",
+    "python2",
+    "python3",
+    "pypy",
+    "pypy3",
+    "perl",
+    "ruby",
+    "node",
+    "nodejs",
+    "deno",
+    "bun",
+    "php",
+    "lua",
+    "luajit",
+    "java",
+    "javac",
+    "go",
+    "rustc",
+    "cargo",
+    "rustup",
+    "rustfmt",
+    "gcc",
+    "g++",
+    "cc",
+    "clang",
+    "clang++",
+    "make",
+    "gmake",
+    "cmake",
+    "ninja",
+    "meson",
+    "npm",
+    "yarn",
+    "pnpm",
+    "npx",
+    "corepack",
+    "tsc",
+    "pip",
+    "pip3",
+    "pipx",
+    "poetry",
+    "uv",
+    "git",
+    "docker",
+    "podman",
+    "kubectl",
+    "helm",
+    "terraform",
+    "tofu",
+    "ansible",
+    "curl",
+    "wget",
+    "ssh",
+    "rsync",
+    "tar",
+    "zip",
+    "unzip",
+    "gzip",
+    "xz",
+    "zstd",
+    "openssl",
+    "gpg",
+    "sqlite3",
+    "psql",
+    "mysql",
+    "redis-cli",
+    "nginx",
+    "systemctl",
+    "journalctl",
+    "tmux",
+    "vim",
+    "nvim",
+    "emacs",
+    "less",
+    "jq",
+    "yq",
+    "rg",
+    "fd",
+    "bat",
+    "fzf",
+    "awk",
+    "gawk",
+    "mawk",
+    "sed",
+    "grep",
+    "find",
+    "xargs",
+    "parallel",
+    "strace",
+    "gdb",
+    "lldb",
+    "valgrind",
+    "ffmpeg",
+    "convert",
+    "magick",
+    "pandoc",
+    "dot",
+    "ghc",
+    "stack",
+    "cabal",
+    "swift",
+    "kotlinc",
+    "scala",
+    "sbt",
+    "mvn",
+    "gradle",
+    "dotnet",
+    "mono",
+    "R",
+    "Rscript",
+    "julia",
+    "ocaml",
+    "opam",
+    "elixir",
+    "mix",
+    "erl",
+    "zig",
+    "nim",
+    "crystal",
+    "dart",
+    "flutter",
+    "bundle",
+    "gem",
+    "rake",
+    "composer",
+    "aws",
+    "gcloud",
+    "az",
+    "gh",
+    "lobster",
+    "buildah",
+    "skopeo",
+    "protoc",
+    "bazel",
+    "pytest",
+    "ruff",
+    "mypy",
+    "black",
+    "eslint",
+    "prettier",
+    "jest",
+    "blkid",
+    "mount",
+    "lsblk",
+    "bash",
+    "zsh",
+    "dash",
 ];
 
 /// Whether the command only prints a version.
 pub(crate) fn is_version_query(name: &str, args: &[Arg]) -> bool {
     const FLAGS: &[&str] = &["--version", "-V", "-version", "-vV"];
-    if !VERSIONED.contains(&name) && !VERSIONED.contains(&name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.')) {
+    if !VERSIONED.contains(&name)
+        && !VERSIONED.contains(&name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.'))
+    {
         return false;
     }
     let known: Option<Vec<&str>> = args.iter().map(Arg::known).collect();
     let Some(words) = known else { return false };
     // `-v` prints the version of these; others take it for "verbose".
-    let short = matches!(name, "node" | "npm" | "yarn" | "pnpm" | "bun" | "php" | "ruby" | "perl" | "nginx" | "lua" | "docker" | "tsc" | "rustup");
+    let short = matches!(
+        name,
+        "node"
+            | "npm"
+            | "yarn"
+            | "pnpm"
+            | "bun"
+            | "php"
+            | "ruby"
+            | "perl"
+            | "nginx"
+            | "lua"
+            | "docker"
+            | "tsc"
+            | "rustup"
+    );
     let is_version = |w: &&str| FLAGS.contains(w) || (short && *w == "-v");
     words.iter().any(is_version) && words.iter().all(|w| is_version(&w) || *w == "--verbose")
         || matches!(words.as_slice(), ["version"] if matches!(name, "go" | "docker" | "podman" | "helm" | "terraform" | "tofu" | "openssl" | "gh" | "lobster" | "npm" | "zig" | "bazel"))
@@ -161,16 +312,41 @@ pub(crate) fn is_version_query(name: &str, args: &[Arg]) -> bool {
 /// Whether the catalogue knows the program at all.
 pub(crate) fn names_program(name: &str) -> bool {
     ENTRIES.contains_key(name)
-        || matches!(name, "git" | "find" | "sed" | "gsed" | "tar" | "bsdtar" | "awk" | "gawk" | "mawk" | "nawk")
+        || matches!(
+            name,
+            "git" | "find" | "sed" | "gsed" | "tar" | "bsdtar" | "awk" | "gawk" | "mawk" | "nawk"
+        )
 }
 
 /// Whether no argument of the program is ever a path it opens.
 pub(crate) fn is_text_only(name: &str) -> bool {
     matches!(
         name,
-        "echo" | "printf" | "basename" | "dirname" | "seq" | "expr" | "yes" | "sleep" | "true" | "false"
-            | "which" | "type" | "whereis" | "tr" | "date-text" | "test" | "[" | "whatis" | "apropos" | "dpkg-query"
-            | "pgrep" | "pkill" | "kill" | "ps" | "logger"
+        "echo"
+            | "printf"
+            | "basename"
+            | "dirname"
+            | "seq"
+            | "expr"
+            | "yes"
+            | "sleep"
+            | "true"
+            | "false"
+            | "which"
+            | "type"
+            | "whereis"
+            | "tr"
+            | "date-text"
+            | "test"
+            | "["
+            | "whatis"
+            | "apropos"
+            | "dpkg-query"
+            | "pgrep"
+            | "pkill"
+            | "kill"
+            | "ps"
+            | "logger"
     )
 }
 
@@ -182,35 +358,34 @@ pub(crate) fn is_text_at(name: &str, args: &[Arg], at: usize) -> bool {
         "find" | "gfind" => find::is_text_at(args, at),
         "awk" | "gawk" | "mawk" | "nawk" | "sed" | "gsed" => {
             script_operand(args) == Some(at)
-                || args.get(at.wrapping_sub(1)).is_some_and(|a| matches!(a.text.as_str(), "-e" | "-F" | "-v" | "--expression"))
+                || args
+                    .get(at.wrapping_sub(1))
+                    .is_some_and(|a| matches!(a.text.as_str(), "-e" | "-F" | "-v" | "--expression"))
         }
         _ => {
             let Some(entry) = ENTRIES.get(name) else {
                 return false;
             };
             let is_value = at > 0
-                && args[at - 1].text.strip_prefix('-').is_some_and(|flags| {
-                    match flags.strip_prefix('-') {
-                        Some(long) => entry
-                            .long
-                            .iter()
-                            .any(|(name, m)| *m == Meaning::TextValue && *name == long),
-                        None => flags.chars().last().is_some_and(|last| {
-                            entry.short.iter().any(|(c, m)| *m == Meaning::TextValue && *c == last)
-                        }),
+                && args[at - 1].text.strip_prefix('-').is_some_and(|flags| match flags.strip_prefix('-') {
+                    Some(long) => {
+                        entry.long.iter().any(|(name, m)| *m == Meaning::TextValue && *name == long)
                     }
+                    None => flags.chars().last().is_some_and(|last| {
+                        entry.short.iter().any(|(c, m)| *m == Meaning::TextValue && *c == last)
+                    }),
                 });
-            let own_value = args[at].text.strip_prefix('-').is_some_and(|flags| {
-                match flags.strip_prefix('-') {
+            let own_value =
+                args[at].text.strip_prefix('-').is_some_and(|flags| match flags.strip_prefix('-') {
                     Some(long) => long.split_once('=').is_some_and(|(given, _)| {
                         entry.long.iter().any(|(name, m)| *m == Meaning::TextValue && *name == given)
                     }),
                     None => flags.chars().next().is_some_and(|first| {
                         entry.short.iter().any(|(c, m)| *m == Meaning::TextValue && *c == first)
                     }),
-                }
-            });
-            is_value || own_value
+                });
+            is_value
+                || own_value
                 || (entry.operands == Operands::Pattern && pattern_operand(entry, args) == Some(at))
         }
     }
@@ -232,11 +407,16 @@ fn pattern_operand(entry: &Entry, args: &[Arg]) -> Option<usize> {
         } else if !ended && text.starts_with("--") && !arg.unknown_start {
             let long = &text[2..];
             let (name, value) = long.split_once('=').map_or((long, None), |(n, v)| (n, Some(v)));
-            given |= name.len() > 2 && ("regexp".starts_with(name) || "file".starts_with(name) || "from-file".starts_with(name) || "files" == name && entry.operands == Operands::Pattern);
+            given |= name.len() > 2
+                && ("regexp".starts_with(name)
+                    || "file".starts_with(name)
+                    || "from-file".starts_with(name)
+                    || "files" == name && entry.operands == Operands::Pattern);
             skip = value.is_none() && entry.long.iter().any(|(n, m)| *n == name && *m != Meaning::Refused);
         } else if !ended && text.starts_with('-') && text.len() > 1 && !arg.unknown_start {
             for (i, c) in text.char_indices().skip(1) {
-                given |= matches!(c, 'e' | 'f') && entry.short.iter().any(|(s, m)| *s == c && *m != Meaning::Refused);
+                given |= matches!(c, 'e' | 'f')
+                    && entry.short.iter().any(|(s, m)| *s == c && *m != Meaning::Refused);
                 if entry.short.iter().any(|(s, m)| *s == c && *m != Meaning::Refused) {
                     skip = i + c.len_utf8() == text.len();
                     break;
@@ -262,7 +442,11 @@ fn script_operand(args: &[Arg]) -> Option<usize> {
             continue;
         }
         if let Some(flags) = text.strip_prefix('-').filter(|f| !f.is_empty()) {
-            if flags.starts_with('e') || flags.starts_with('f') || flags.starts_with("-expr") || flags.starts_with("-file") {
+            if flags.starts_with('e')
+                || flags.starts_with('f')
+                || flags.starts_with("-expr")
+                || flags.starts_with("-file")
+            {
                 return None;
             }
             if flags.ends_with('e') || flags.ends_with('f') {
@@ -320,7 +504,10 @@ impl Analysis<'_> {
                 entry.required.iter().any(|r| {
                     *r == a.text
                         || (r.starts_with("--") && a.text.split('=').next() == Some(*r))
-                        || (r.len() == 2 && !a.text.starts_with("--") && a.text.starts_with('-') && a.text.contains(&r[1..]))
+                        || (r.len() == 2
+                            && !a.text.starts_with("--")
+                            && a.text.starts_with('-')
+                            && a.text.contains(&r[1..]))
                 })
             })
             && !(entry.operands == Operands::None && args.is_empty())
@@ -431,7 +618,9 @@ impl Analysis<'_> {
                 }
                 let value = match value {
                     Some(value) => Some(Arg::literal(value)),
-                    None if ["date", "file", "reference"].iter().any(|n| n.starts_with(name)) => rest.next().cloned(),
+                    None if ["date", "file", "reference"].iter().any(|n| n.starts_with(name)) => {
+                        rest.next().cloned()
+                    }
                     None => None,
                 };
                 if ("file".starts_with(name) || "reference".starts_with(name))
@@ -471,8 +660,30 @@ impl Analysis<'_> {
 
     fn ip(&mut self, args: &[Arg]) -> Result<bool, String> {
         const OBJECTS: &[&str] = &[
-            "address", "addr", "link", "route", "neighbour", "neighbor", "neigh", "rule", "maddress", "maddr",
-            "mroute", "tunnel", "netns", "ntable", "netconf", "token", "vrf", "stats", "nexthop", "a", "l", "r", "n", "ru",
+            "address",
+            "addr",
+            "link",
+            "route",
+            "neighbour",
+            "neighbor",
+            "neigh",
+            "rule",
+            "maddress",
+            "maddr",
+            "mroute",
+            "tunnel",
+            "netns",
+            "ntable",
+            "netconf",
+            "token",
+            "vrf",
+            "stats",
+            "nexthop",
+            "a",
+            "l",
+            "r",
+            "n",
+            "ru",
         ];
         let mut rest = args.iter();
         let mut object = None;
@@ -505,7 +716,8 @@ impl Analysis<'_> {
             return Err(format!("ip {object} is not known to only read"));
         }
         match rest.next().map(|a| a.text.as_str()) {
-            None | Some("show" | "list" | "ls" | "lst" | "sh" | "s" | "get" | "help" | "identify" | "pids") => {
+            None
+            | Some("show" | "list" | "ls" | "lst" | "sh" | "s" | "get" | "help" | "identify" | "pids") => {
                 Ok(true)
             }
             Some(verb) => Err(format!("ip {object} {verb} changes the network")),
@@ -519,8 +731,20 @@ impl Analysis<'_> {
             "x509" | "req" | "crl" | "asn1parse" | "verify" | "dgst" => !args.iter().any(|a| {
                 matches!(
                     a.text.as_str(),
-                    "-out" | "-sign" | "-signkey" | "-key" | "-engine" | "-provider" | "-CA" | "-CAkey" | "-keyout"
-                        | "-new" | "-newkey" | "-x509toreq" | "-provider-path" | "-config"
+                    "-out"
+                        | "-sign"
+                        | "-signkey"
+                        | "-key"
+                        | "-engine"
+                        | "-provider"
+                        | "-CA"
+                        | "-CAkey"
+                        | "-keyout"
+                        | "-new"
+                        | "-newkey"
+                        | "-x509toreq"
+                        | "-provider-path"
+                        | "-config"
                 )
             }),
             _ => false,
@@ -592,7 +816,11 @@ fn sysctl(args: &[Arg]) -> Result<bool, String> {
             return Err("name=value sets a kernel parameter".to_owned());
         }
         let sets = match text.strip_prefix("--") {
-            Some(long) => "write".starts_with(long) || "load".starts_with(long.split('=').next().unwrap_or(long)) || "system".starts_with(long),
+            Some(long) => {
+                "write".starts_with(long)
+                    || "load".starts_with(long.split('=').next().unwrap_or(long))
+                    || "system".starts_with(long)
+            }
             None => text.strip_prefix('-').is_some_and(|f| f.contains(['w', 'p', 'f'])),
         };
         if sets {
