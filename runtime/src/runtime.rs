@@ -160,6 +160,18 @@ impl Runtime {
         &self.services.state_dir
     }
 
+    /// The engine that loads components, with this state directory's code cache.
+    #[must_use]
+    pub fn components(&self) -> &lobster_component::Engine {
+        self.services.components()
+    }
+
+    /// Cancelled when everything should end.
+    #[must_use]
+    pub fn cancel(&self) -> &CancelToken {
+        &self.services.cancel
+    }
+
     /// The commands that pipelines may use.
     #[must_use]
     pub fn registry(&self) -> &Registry {

@@ -16,6 +16,7 @@ pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod shim;
 pub(crate) mod show;
+pub(crate) mod step;
 pub(crate) mod version;
 
 use std::ffi::OsString;
@@ -48,6 +49,7 @@ pub(crate) enum Command {
     Show(show::Args),
     Logs(logs::Args),
     Gates(gates::Args),
+    Step(step::Args),
     Doctor(doctor::Args),
     Completions(completions::Args),
     /// Prints the version.
@@ -134,6 +136,7 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Show(args) => show::run(&args),
         Command::Logs(args) => logs::run(&args),
         Command::Gates(args) => gates::run(&args),
+        Command::Step(args) => step::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Run(_)
         | Command::Resume(_)
