@@ -20,11 +20,13 @@ pub(crate) fn run(notes: &[String]) -> CommandResult {
     let reply = super::run::Reply { mode: Mode::Tool };
     let runtime = super::runtime(Mode::Tool)?;
     // Through the whole engine, as any pipeline: shell, sandbox, journal, store.
-    let request = RunRequest { target: Target::Pipeline("exec --json --shell 'echo [1]'".to_owned()), args: None };
+    let request =
+        RunRequest { target: Target::Pipeline("exec --json --shell 'echo [1]'".to_owned()), args: None };
     let result = runtime.run(&request);
     let envelope = match result.envelope {
         Envelope::Done(output) if output.to_vec().is_ok_and(|items| items == [json!(1)]) => {
-            let mut item = json!({ "toolMode": true, "protocolVersion": PROTOCOL_VERSION, "version": COMPATIBLE_WITH });
+            let mut item =
+                json!({ "toolMode": true, "protocolVersion": PROTOCOL_VERSION, "version": COMPATIBLE_WITH });
             if !notes.is_empty() {
                 item["notes"] = json!(notes);
             }

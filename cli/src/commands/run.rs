@@ -67,7 +67,9 @@ fn scan(words: &[String], is_stage: impl Fn(&str) -> bool) -> Words {
             if word == name {
                 return Some(words.next().cloned());
             }
-            word.strip_prefix(name).and_then(|rest| rest.strip_prefix('=')).map(|value| Some(value.to_owned()))
+            word.strip_prefix(name)
+                .and_then(|rest| rest.strip_prefix('='))
+                .map(|value| Some(value.to_owned()))
         };
         if let Some(mode) = value("--mode") {
             out.mode = mode.or(out.mode);
@@ -96,7 +98,9 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     let mode = match words.mode.as_deref() {
         Some("tool") => Mode::Tool,
         None | Some("" | "human") => Mode::Human,
-        Some(other) => return Err(CommandError::usage(format!("--mode must be human or tool, not {other:?}"))),
+        Some(other) => {
+            return Err(CommandError::usage(format!("--mode must be human or tool, not {other:?}")));
+        }
     };
     let reply = Reply { mode };
     let runtime = super::runtime(mode)?;
@@ -106,7 +110,11 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     };
     match runtime.plan(&request) {
         Ok(planned) if words.dry_run || words.late_dry_run => dry_run(&runtime, &planned, &reply),
-        Ok(planned) => reply.result(&runtime, runtime.run_planned(&planned), matches!(request.target, Target::Pipeline(_))),
+        Ok(planned) => reply.result(
+            &runtime,
+            runtime.run_planned(&planned),
+            matches!(request.target, Target::Pipeline(_)),
+        ),
         Err(failure) => reply.failure(&failure),
     }
 }
@@ -222,7 +230,8 @@ fn waiting(runtime: &Runtime, gate: &Value, approval: bool, pipeline: bool) -> C
         }
         return print_pretty(&json!([shown]));
     }
-    let (requires_approval, requires_input) = if approval { (gate, &Value::Null) } else { (&Value::Null, gate) };
+    let (requires_approval, requires_input) =
+        if approval { (gate, &Value::Null) } else { (&Value::Null, gate) };
     print_pretty(&json!({
         "status": if approval { "needs_approval" } else { "needs_input" },
         "output": [],
@@ -251,9 +260,13 @@ mod tests {
     #[test]
     fn options_are_ours_until_a_command_begins() {
         let words = scanned(&["--file=a.yaml", "--mode", "tool", "--args-json", "{}", "x", "--mode=human"]);
-        assert_eq!((words.file.as_deref(), words.mode.as_deref(), words.args_json.as_deref()), (Some("a.yaml"), Some("human"), Some("{}")));
+        assert_eq!(
+            (words.file.as_deref(), words.mode.as_deref(), words.args_json.as_deref()),
+            (Some("a.yaml"), Some("human"), Some("{}"))
+        );
         assert_eq!(words.rest, ["x"]);
-        let words = scanned(&["openclaw.invoke", "--args-json", "{}", "--file", "f", "--dry-run", "--mode", "tool"]);
+        let words =
+            scanned(&["openclaw.invoke", "--args-json", "{}", "--file", "f", "--dry-run", "--mode", "tool"]);
         assert_eq!(words.rest, ["openclaw.invoke", "--args-json", "{}", "--file", "f", "--dry-run"]);
         assert_eq!(words.mode.as_deref(), Some("tool"));
         assert!(!words.dry_run && !words.late_dry_run);
