@@ -6,30 +6,30 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lobster_component::{
-    BlobError, BlobRead, BlobWrite, Component, DirGrant, Grants, HostServices, Input, Invocation, Level,
-    Limits, LoadError, OutputSink, RunError,
+    BlobError, BlobRead, BlobWrite, CommitError, Component, DirGrant, Grants, HostCallTrace, HostServices,
+    Input, Invocation, Level, Limits, LoadError, OutputSink, RunError, StagedWrites, WrittenKind,
 };
 use serde_json::{Map, Value, json};
 
 use super::env::Env;
+use super::host_calls::Recording;
 use super::path::StepPath;
 use super::pipeline::{failed_outcome, outcome_error};
 use super::record::{Json, Record, Scope};
 use super::run::{ActionRecord, Run, lock, stopped};
-use super::services::Services;
 use super::value::{Items, StoreHandle, Text};
 use super::workflow::{Frame, Input as StepInput};
 use crate::cancel::{CancelReason, CancelToken};
 use crate::digest::Digest;
 use crate::json;
 use crate::language::plan::{self, Step, Work};
-use crate::steps::stages::{Payload, StageError, Stop};
+use crate::steps::stages::{ComponentProgram, Payload, StageError, Stop};
 use crate::store::{
     Blob, BlobReader, BlobWriter, Durability, RunId, StepOutcome, StepStatus, Store, StoreError,
 };
 
 /// The component that evaluates `js:` steps.
-const JS_EVALUATOR: &[u8] = include_bytes!("../../../guest-steps/dist/js-eval.wasm");
+pub(super) const JS_EVALUATOR: &[u8] = include_bytes!("../../../guest-steps/dist/js-eval.wasm");
 
 /// Version of how the engine runs components; part of every action, so that a
 /// change that could change outcomes never meets old cache entries.
@@ -85,7 +85,7 @@ pub(super) fn step(
             (loaded, filled.as_object().cloned().unwrap_or_default())
         }
         Work::Js(code) => {
-            (js_evaluator(run.services).map_err(stopped)?, js_args(frame, code, step, scope, path)?)
+            (js_evaluator(run).map_err(stopped)?, js_args(frame, code, step, scope, path)?)
         }
         _ => return Ok(Record::new(&step.id)),
     };
@@ -151,7 +151,11 @@ fn js_args(
         StepInput::Json(value) => Value::clone(&value),
     };
     let mut steps = Map::new();
-    for record in scope.visible().into_iter().filter(|record| code.contains(&record.id)) {
+    // In a fixed order: what the code sees, and the fuel it takes, must not vary.
+    let mut visible = scope.visible();
+    visible.retain(|record| code.contains(&record.id));
+    visible.sort_by(|a, b| a.id.cmp(&b.id));
+    for record in visible {
         let value = match (record.json()?, &record.response, &record.stdout) {
             (Some(value), _, _) => Value::clone(value),
             (None, Some(response), _) => response.clone(),
@@ -188,7 +192,17 @@ fn fill_all(frame: &Frame<'_>, value: &Value, scope: &Scope<'_>, path: &StepPath
 
 /// Loads what a plan names: the component it pinned, a component of the store,
 /// or a file whose name became known only now.
+/// A run loads each of them once.
 fn load(run: &Run<'_>, base: &Path, named: &str, pinned: Option<&Digest>) -> Result<Component, LoadProblem> {
+    let key = match (pinned, named.strip_prefix("blake3:")) {
+        (Some(digest), _) => digest.to_string(),
+        (None, Some(hex)) => hex.to_owned(),
+        (None, None) => base.join(named).display().to_string(),
+    };
+    run.loaded(&key, || load_now(run, base, named, pinned))
+}
+
+fn load_now(run: &Run<'_>, base: &Path, named: &str, pinned: Option<&Digest>) -> Result<Component, LoadProblem> {
     let bytes = match (pinned, named.strip_prefix("blake3:")) {
         (Some(digest), _) => run.store.load(digest, MAX_COMPONENT)?,
         (None, Some(hex)) => run.store.load(&hex.parse::<Digest>()?, MAX_COMPONENT)?,
@@ -212,8 +226,26 @@ pub(crate) fn keep(store: &Store, bytes: &[u8]) -> Result<Digest, StoreError> {
 }
 
 /// The evaluator, compiled once per machine.
-pub(crate) fn js_evaluator(services: &Services) -> Result<Component, LoadError> {
-    services.components().load_bytes(JS_EVALUATOR)
+fn js_evaluator(run: &Run<'_>) -> Result<Component, LoadError> {
+    run.loaded("js", || run.services.components().load_bytes(JS_EVALUATOR))
+}
+
+/// The component of a pipeline's stage.
+pub(super) fn of_stage(
+    run: &Run<'_>,
+    cwd: &Path,
+    program: &ComponentProgram,
+    pinned: Option<&Value>,
+) -> Result<Component, Stop> {
+    match program {
+        ComponentProgram::Js => js_evaluator(run).map_err(stopped),
+        ComponentProgram::Named(named) => {
+            let pinned = pinned.and_then(Value::as_str).and_then(|hex| hex.parse::<Digest>().ok());
+            load(run, cwd, named, pinned.as_ref()).map_err(|error| {
+                StageError::permanent(format!("component {named}: {error}")).with_code("component").into()
+            })
+        }
+    }
 }
 
 /// Largest component that is loaded, in bytes. The largest seen is 70 MB.
@@ -299,7 +331,7 @@ pub(crate) fn run_component(
     if let Some(outcome) = run.remembered(path) {
         return output(&store, &outcome);
     }
-    let known = if job.cache { store.cached_outcome(&action).map_err(stopped)? } else { None };
+    let known = if job.cache { run.cached(&action)? } else { None };
     let outcome = match known {
         Some(mut outcome) if has_blobs(&store, &outcome) => {
             outcome.cached = true;
@@ -312,8 +344,9 @@ pub(crate) fn run_component(
             let _shown = run.services.show_progress(path, "component");
             let mut outcome = execute(run, job, action, cancel);
             outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-            if cache && outcome.status == StepStatus::Ok {
-                store.cache_outcome(&action, &outcome, None).map_err(stopped)?;
+            let depends_on_state = outcome.detail.get("read_state").is_some();
+            if cache && outcome.status == StepStatus::Ok && !depends_on_state {
+                run.cache(action, outcome.clone());
             }
             outcome
         }
@@ -415,6 +448,9 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
     invocation.limits = job.limits;
     invocation.seed = *action.as_bytes();
     invocation.services = Arc::new(RunServices { store: run.store.clone(), run: run.id });
+    let recording = (!invocation.grants.is_pure() && is_recordable(&job.component))
+        .then(|| Arc::new(Mutex::new(Recording::new(&run.store))));
+    invocation.trace = recording.clone().map(|recording| Box::new(recording) as Box<dyn HostCallTrace>);
     let token = cancel.clone();
     invocation.cancel = Arc::new(move || token.reason().map(|reason| reason.message()));
     let result = job.component.run(invocation);
@@ -423,13 +459,21 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
             let mut outcome = StepOutcome::new(StepStatus::Ok);
             outcome.fuel = Some(done.fuel_used);
             outcome.peak_memory = Some(done.peak_memory);
-            outcome.detail = json!({ "output_bytes": done.output_bytes, "host_calls": done.host_calls });
+            outcome.detail = json!({ "output_bytes": done.output_bytes, "host_call_count": done.host_calls });
+            if done.read_state {
+                outcome.detail["read_state"] = json!(true);
+            }
+            if !done.denied.is_empty() {
+                outcome.detail["denied"] = json!(done.denied);
+            }
             outcome.exit = Some(done.exit_code);
             if done.exit_code != 0 {
                 let text = done.stderr_tail.trim();
                 let said = if text.is_empty() { "it said nothing on stderr" } else { text };
                 outcome.status = StepStatus::Failed;
                 outcome.error = Some(format!("component failed ({}): {said}", done.exit_code));
+            } else if let Err(error) = make_visible(done.writes, &mut outcome) {
+                outcome = failed_outcome(&StageError::permanent(error.to_string()).with_code("commit"));
             }
             outcome
         }
@@ -446,6 +490,12 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
             None => outcome.stdout = Some(blob),
         }
         outcome.stderr = Some(take(stderr)?.finish()?);
+        if let Some(record) = recording.map(take).transpose()?.map(Recording::finish).transpose()?.flatten() {
+            if outcome.detail.is_null() {
+                outcome.detail = json!({});
+            }
+            outcome.detail["host_calls"] = json!(record.digest);
+        }
         Ok(())
     });
     match kept {
@@ -454,6 +504,36 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
             failed_outcome(&StageError::new(format!("cannot keep the output: {error}")).with_code("store"))
         }
     }
+}
+
+/// Whether everything that the component learns from outside is an answer to a
+/// call. What arrives on a socket is not.
+fn is_recordable(component: &Component) -> bool {
+    let raw = ["wasi:sockets/tcp@", "wasi:sockets/udp@"];
+    !component.inspect().imports.iter().any(|import| raw.iter().any(|raw| import.starts_with(raw)))
+}
+
+/// Commits what the component wrote, and says what that was.
+fn make_visible(writes: StagedWrites, outcome: &mut StepOutcome) -> Result<(), CommitError> {
+    let written: Vec<Value> = writes
+        .commit()?
+        .iter()
+        .map(|written| {
+            let host = written.host.display().to_string();
+            match &written.what {
+                WrittenKind::File { digest, size } => {
+                    json!({ "file": host, "digest": digest.to_hex().as_str(), "size": size })
+                }
+                WrittenKind::Directory => json!({ "directory": host }),
+                WrittenKind::Link { target } => json!({ "link": host, "target": target }),
+                WrittenKind::Removed => json!({ "removed": host }),
+            }
+        })
+        .collect();
+    if !written.is_empty() {
+        outcome.detail["written"] = Value::Array(written);
+    }
+    Ok(())
 }
 
 /// Takes back what was lent to the component.

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use lobster_component::Component;
 use serde_json::{Value, json};
 
 use super::gate::{KnownAnswer, PendingGate};
@@ -59,6 +60,12 @@ pub(crate) struct Run<'s> {
     rendered: AtomicBool,
     /// Places where something was done that must not be done twice.
     once_only: Mutex<Vec<StepPath>>,
+    /// What pure actions gave, on its way into the cache; written many at a time.
+    outcomes: Mutex<HashMap<Digest, StepOutcome>>,
+    /// Components in use, by digest or by the file they came from.
+    components: Mutex<HashMap<String, Component>>,
+    /// What this execution has found out and kept so far.
+    kept: Mutex<HashMap<StepPath, Value>>,
     /// Nobody else executes this run meanwhile.
     _claim: RunClaim,
 }
@@ -92,6 +99,9 @@ impl<'s> Run<'s> {
             acted: AtomicBool::new(false),
             rendered: AtomicBool::new(false),
             once_only: Mutex::default(),
+            outcomes: Mutex::default(),
+            components: Mutex::default(),
+            kept: Mutex::default(),
             _claim: claim,
         }
     }
@@ -265,7 +275,28 @@ impl<'s> Run<'s> {
         let mut outcome = StepOutcome::new(StepStatus::Ok);
         outcome.value = value.clone();
         self.lazily(ended_event(path, outcome))?;
+        lock(&self.kept).insert(path.clone(), value.clone());
         Ok(value)
+    }
+
+    /// What was kept at a place, now or in an earlier execution.
+    pub(crate) fn kept(&self, path: &StepPath) -> Option<Value> {
+        let now = lock(&self.kept).get(path).cloned();
+        now.or_else(|| self.remembered(path).map(|outcome| outcome.value))
+    }
+
+    /// A component that this run uses, loaded the first time it is asked for.
+    pub(crate) fn loaded<E>(
+        &self,
+        key: &str,
+        load: impl FnOnce() -> Result<Component, E>,
+    ) -> Result<Component, E> {
+        if let Some(component) = lock(&self.components).get(key) {
+            return Ok(component.clone());
+        }
+        let component = load()?;
+        lock(&self.components).insert(key.to_owned(), component.clone());
+        Ok(component)
     }
 
     /// The outcome of a composite step or decision that was journaled earlier.
@@ -307,8 +338,40 @@ impl<'s> Run<'s> {
         self.store.append(self.id, all, durability).map_err(stopped)
     }
 
+    /// What an equal pure action gave, in this run or an earlier one.
+    pub(crate) fn cached(&self, action: &Digest) -> Result<Option<StepOutcome>, Stop> {
+        if let Some(outcome) = lock(&self.outcomes).get(action) {
+            return Ok(Some(outcome.clone()));
+        }
+        self.store.cached_outcome(action).map_err(stopped)
+    }
+
+    /// Remembers what a pure action gave, for this run and later ones.
+    pub(crate) fn cache(&self, action: Digest, outcome: StepOutcome) {
+        let full = {
+            let mut outcomes = lock(&self.outcomes);
+            outcomes.insert(action, outcome);
+            outcomes.len() >= MAX_BUFFERED
+        };
+        if full {
+            self.write_outcomes();
+        }
+    }
+
+    fn write_outcomes(&self) {
+        let outcomes = std::mem::take(&mut *lock(&self.outcomes));
+        if outcomes.is_empty() {
+            return;
+        }
+        // What the cache does not know is computed again.
+        if let Err(error) = self.store.cache_outcomes(&outcomes, None) {
+            tracing::warn!("outcomes are not cached: {error}");
+        }
+    }
+
     /// Takes what was held back.
     pub(crate) fn take_buffered(&self) -> Vec<Event> {
+        self.write_outcomes();
         std::mem::take(&mut *lock(&self.buffered))
     }
 

@@ -199,7 +199,9 @@ fn arguments(words: impl Iterator<Item = Word>) -> Result<StageArgs, PipelineErr
                 word.at,
             ));
         }
-        args.options.insert(key.to_owned(), value);
+        if let Some(earlier) = args.options.insert(key.to_owned(), value) {
+            args.earlier.entry(key.to_owned()).or_default().push(earlier);
+        }
     }
     Ok(args)
 }
