@@ -84,9 +84,7 @@ pub(super) fn step(
             let filled = fill_all(frame, &Value::Object(args.clone()), scope, path)?;
             (loaded, filled.as_object().cloned().unwrap_or_default())
         }
-        Work::Js(code) => {
-            (js_evaluator(run).map_err(stopped)?, js_args(frame, code, step, scope, path)?)
-        }
+        Work::Js(code) => (js_evaluator(run).map_err(stopped)?, js_args(frame, code, step, scope, path)?),
         _ => return Ok(Record::new(&step.id)),
     };
     let input = match (&step.work, frame.stdin(step, scope, path)?) {
@@ -202,7 +200,12 @@ fn load(run: &Run<'_>, base: &Path, named: &str, pinned: Option<&Digest>) -> Res
     run.loaded(&key, || load_now(run, base, named, pinned))
 }
 
-fn load_now(run: &Run<'_>, base: &Path, named: &str, pinned: Option<&Digest>) -> Result<Component, LoadProblem> {
+fn load_now(
+    run: &Run<'_>,
+    base: &Path,
+    named: &str,
+    pinned: Option<&Digest>,
+) -> Result<Component, LoadProblem> {
     let bytes = match (pinned, named.strip_prefix("blake3:")) {
         (Some(digest), _) => run.store.load(digest, MAX_COMPONENT)?,
         (None, Some(hex)) => run.store.load(&hex.parse::<Digest>()?, MAX_COMPONENT)?,

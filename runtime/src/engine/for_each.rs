@@ -105,7 +105,9 @@ impl Frame<'_> {
     /// nobody waits, asks or counts between two rounds.
     fn rounds_are_independent(&self, step: &Step) -> bool {
         let Work::ForEach { pause_ms, steps, .. } = &step.work else { return false };
-        pause_ms.is_none_or(|pause| pause == 0) && self.workflow.cost_limit.is_none() && steps.iter().all(is_pure)
+        pause_ms.is_none_or(|pause| pause == 0)
+            && self.workflow.cost_limit.is_none()
+            && steps.iter().all(is_pure)
     }
 
     /// Runs rounds on several threads. Results come in the order of the items,
@@ -118,7 +120,11 @@ impl Frame<'_> {
         cancel: &CancelToken,
         round: impl Fn(usize, &Value, &CancelToken) -> Result<Value, Stop> + Sync,
     ) -> Result<Vec<Value>, Stop> {
-        let rounds = Rounds { next: AtomicUsize::new(0), failed: AtomicUsize::new(usize::MAX), under_way: Mutex::default() };
+        let rounds = Rounds {
+            next: AtomicUsize::new(0),
+            failed: AtomicUsize::new(usize::MAX),
+            under_way: Mutex::default(),
+        };
         let work = || {
             let own = cancel.child();
             let mut done = Vec::new();
@@ -129,7 +135,8 @@ impl Frame<'_> {
             }
             done
         };
-        let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_AT_ONCE).min(items.len());
+        let threads =
+            std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_AT_ONCE).min(items.len());
         let mut done = std::thread::scope(|scope| {
             let others: Vec<_> = (1..threads)
                 // A thread that cannot be had is one less; this one does all there is to do.
@@ -243,11 +250,15 @@ mod tests {
 
     #[test]
     fn nothing_begins_after_a_failed_round_and_what_is_ahead_of_it_ends() {
-        let rounds =
-            Rounds { next: AtomicUsize::new(0), failed: AtomicUsize::new(usize::MAX), under_way: Mutex::default() };
+        let rounds = Rounds {
+            next: AtomicUsize::new(0),
+            failed: AtomicUsize::new(usize::MAX),
+            under_way: Mutex::default(),
+        };
         let items = vec![Value::Null; 4];
         let tokens = [(); 3].map(|()| CancelToken::new());
-        let begun: Vec<_> = tokens.iter().map(|token| rounds.begin(&items, token).map(|(index, _)| index)).collect();
+        let begun: Vec<_> =
+            tokens.iter().map(|token| rounds.begin(&items, token).map(|(index, _)| index)).collect();
         assert_eq!(begun, [Some(0), Some(1), Some(2)]);
         rounds.end(1, true);
         assert_eq!(tokens.each_ref().map(CancelToken::is_cancelled), [false, false, true]);

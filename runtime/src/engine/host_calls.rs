@@ -75,11 +75,15 @@ impl RecordedCalls {
 
     fn next(&mut self, call: &HostCall<'_>) -> Result<Vec<u8>, String> {
         let number = self.calls + 1;
-        let broken = |why: &dyn std::fmt::Display| format!("the record of call {number} is unreadable: {why}");
+        let broken =
+            |why: &dyn std::fmt::Display| format!("the record of call {number} is unreadable: {why}");
         let mut line = String::new();
         let taken = self.reader.by_ref().take(256).read_line(&mut line).map_err(|error| broken(&error))?;
         if taken == 0 {
-            return Err(format!("{} is asked for, but the record ends after {} calls", call.function, self.calls));
+            return Err(format!(
+                "{} is asked for, but the record ends after {} calls",
+                call.function, self.calls
+            ));
         }
         let mut words = line.split_whitespace();
         let (Some(function), Some(request), Some(answer)) = (words.next(), words.next(), words.next()) else {
@@ -99,7 +103,10 @@ impl RecordedCalls {
             return Err(broken(&"no line break behind it"));
         }
         if function != call.function || request != call.request {
-            return Err(format!("{} is asked for, the record has {function} here, or another request", call.function));
+            return Err(format!(
+                "{} is asked for, the record has {function} here, or another request",
+                call.function
+            ));
         }
         self.calls = number;
         Ok(answer)
@@ -151,10 +158,15 @@ mod tests {
     #[test]
     fn a_damaged_record_is_an_error() {
         let store = Store::in_memory().unwrap();
-        for text in ["random.get 1", "random.get 1 99999999999999\n", "random.get 1 5\n\x08abc", "random.get x y\n"] {
+        for text in
+            ["random.get 1", "random.get 1 99999999999999\n", "random.get 1 5\n\x08abc", "random.get x y\n"]
+        {
             let blob = store.put(text.as_bytes()).unwrap();
             let mut recorded = RecordedCalls::open(&store, &blob.digest).unwrap();
-            assert!(recorded.recorded(&call("random.get", &[8])).unwrap_err().contains("unreadable"), "{text:?}");
+            assert!(
+                recorded.recorded(&call("random.get", &[8])).unwrap_err().contains("unreadable"),
+                "{text:?}"
+            );
         }
     }
 }

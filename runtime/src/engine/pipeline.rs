@@ -18,8 +18,9 @@ use crate::language::pipeline::{self, Pipeline};
 use crate::model::cost::CostTracker;
 use crate::steps::native::{self, ShellText};
 use crate::steps::stages::{
-    Answer, Commit, ComponentCall, ComponentDir, ComponentProgram, Spool, EffectAction, EffectHost, Flow, Host, Mode, NativeCommand, NativeOutcome, Program,
-    Question, Registry, Sink, Stage, StageArgs, StageError, Stop,
+    Answer, Commit, ComponentCall, ComponentDir, ComponentProgram, EffectAction, EffectHost, Flow, Host,
+    Mode, NativeCommand, NativeOutcome, Program, Question, Registry, Sink, Spool, Stage, StageArgs,
+    StageError, Stop,
 };
 use crate::store::{StepOutcome, StepStatus};
 
@@ -179,7 +180,13 @@ fn push(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool, item: 
     if shared.place.cancel.is_cancelled() {
         return Err(Stop::Cancelled);
     }
-    let mut host = StageHost { shared, path: &slot.path, effects: &mut slot.effects, gates: &mut slot.gates, starts: slot.starts };
+    let mut host = StageHost {
+        shared,
+        path: &slot.path,
+        effects: &mut slot.effects,
+        gates: &mut slot.gates,
+        starts: slot.starts,
+    };
     let flow = slot
         .stage
         .item(item, &mut host, &mut Downstream { rest, shared, out })
@@ -193,7 +200,13 @@ fn finish(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool) -> R
     if shared.place.cancel.is_cancelled() {
         return Err(Stop::Cancelled);
     }
-    let mut host = StageHost { shared, path: &slot.path, effects: &mut slot.effects, gates: &mut slot.gates, starts: slot.starts };
+    let mut host = StageHost {
+        shared,
+        path: &slot.path,
+        effects: &mut slot.effects,
+        gates: &mut slot.gates,
+        starts: slot.starts,
+    };
     slot.stage
         .end(&mut host, &mut Downstream { rest, shared, out })
         .inspect_err(|stop| shared.failed(stop, &slot.path))?;
@@ -403,7 +416,11 @@ impl Host for StageHost<'_, '_, '_> {
             grants: Grants {
                 read: dirs(grants.read),
                 write: dirs(grants.write),
-                env: grants.env.into_iter().filter_map(|name| Some((name.clone(), place.env.get(&name)?))).collect(),
+                env: grants
+                    .env
+                    .into_iter()
+                    .filter_map(|name| Some((name.clone(), place.env.get(&name)?)))
+                    .collect(),
                 net: grants.net,
                 clock: grants.clock,
                 random: grants.random,

@@ -47,12 +47,16 @@ fn components_in_pipelines_and_loops() {
     let runtime = runtime(dir);
 
     // Items flow in and out; no input is an empty list.
-    let result = pipeline(&runtime, "js '[3,1,2]' | js 'input.filter(n => n > 1).map(n => ({n}))' | sort --key n");
+    let result =
+        pipeline(&runtime, "js '[3,1,2]' | js 'input.filter(n => n > 1).map(n => ({n}))' | sort --key n");
     assert_eq!(items(&result), json!([{"n": 2}, {"n": 3}]));
     assert_eq!(items(&pipeline(&runtime, "js '[]' | js 'input.length'")), json!([0]));
 
     // More than memory is meant to hold.
-    let result = pipeline(&runtime, "js 'Array.from({length: 20000}, (_, n) => n)' | js '[input.length, input[19999]]'");
+    let result = pipeline(
+        &runtime,
+        "js 'Array.from({length: 20000}, (_, n) => n)' | js '[input.length, input[19999]]'",
+    );
     assert_eq!(items(&result), json!([20000, 19999]));
 
     // The author's line and column.
@@ -67,7 +71,9 @@ fn components_in_pipelines_and_loops() {
     let cached: Vec<_> = journal
         .iter()
         .filter_map(|record| match &record.event {
-            Event::StepEnded { path, outcome, .. } if outcome.fuel.is_some() => Some((path.as_str(), outcome.cached)),
+            Event::StepEnded { path, outcome, .. } if outcome.fuel.is_some() => {
+                Some((path.as_str(), outcome.cached))
+            }
             _ => None,
         })
         .collect();

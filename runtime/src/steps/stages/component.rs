@@ -51,9 +51,7 @@ All options may be given several times. `lobster step inspect FILE` says what a 
             &["_"],
         )
     },
-    examples: || {
-        serde_json::json!([{"args": {"_": ["./classify.wasm"], "arg": "model=small"}, "description": "Classify the items"}])
-    },
+    examples: || serde_json::json!([{"args": {"_": ["./classify.wasm"], "arg": "model=small"}, "description": "Classify the items"}]),
     side_effects: Some(&[]),
     kind: StageKind::Effect,
     build: |args| Ok(Box::new(ComponentStage { call: Some(call(args)?), input: None })),
@@ -64,9 +62,16 @@ fn call(args: &StageArgs) -> Result<ComponentCall, StageError> {
     let file = match args.positional.as_slice() {
         [file] => file.clone(),
         [] => return refuse("requires a file: component ./step.wasm".to_owned()),
-        [_, extra, ..] => return refuse(format!("takes one file; what is {extra:?}? (arguments: --arg NAME=VALUE)")),
+        [_, extra, ..] => {
+            return refuse(format!("takes one file; what is {extra:?}? (arguments: --arg NAME=VALUE)"));
+        }
     };
-    let texts = |name: &'static str| match args.all(name).into_iter().map(Value::as_str).collect::<Option<Vec<_>>>() {
+    let texts = |name: &'static str| match args
+        .all(name)
+        .into_iter()
+        .map(Value::as_str)
+        .collect::<Option<Vec<_>>>()
+    {
         Some(texts) => Ok(texts),
         None => Err(StageError::permanent(format!("component --{name} needs a value"))),
     };
@@ -85,7 +90,8 @@ fn call(args: &StageArgs) -> Result<ComponentCall, StageError> {
         given.insert(name.to_owned(), json::parse(value).unwrap_or_else(|_| Value::String(value.to_owned())));
     }
     let dirs = |name: &'static str| texts(name)?.into_iter().map(directory).collect::<Result<Vec<_>, _>>();
-    let names = |name: &'static str| Ok::<_, StageError>(texts(name)?.into_iter().map(str::to_owned).collect());
+    let names =
+        |name: &'static str| Ok::<_, StageError>(texts(name)?.into_iter().map(str::to_owned).collect());
     Ok(ComponentCall {
         program: ComponentProgram::Named(file),
         args: given,

@@ -21,9 +21,7 @@ no network; Math.random is seeded, so the same input always gives the same items
 ",
     flags: &[],
     args_schema: || args_schema(&[("_", words_schema(Some("The code")))], &["_"]),
-    examples: || {
-        serde_json::json!([{"args": {"_": ["input.map(m => m.subject)"]}, "description": "Keep the subjects"}])
-    },
+    examples: || serde_json::json!([{"args": {"_": ["input.map(m => m.subject)"]}, "description": "Keep the subjects"}]),
     side_effects: Some(&[]),
     kind: StageKind::Pure,
     build: |args| {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::StageSpec;
 use super::{
-    approve, ask, commands_list, component, dedupe, effects, exec, group_by, head, js, json, map, pick, sort, table,
-    template, where_,
+    approve, ask, commands_list, component, dedupe, effects, exec, group_by, head, js, json, map, pick, sort,
+    table, template, where_,
 };
 
 /// The commands that pipelines may use. An embedding program can add its own.
