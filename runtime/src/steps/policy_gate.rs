@@ -15,6 +15,7 @@ use crate::engine::env::Env;
 use crate::engine::gate::{GateQuestion, Identity};
 use crate::engine::path::StepPath;
 use crate::engine::run::{Run, stopped};
+use crate::engine::services::Services;
 use crate::policy::{
     Command, Control, Decision, DecisionEnv, Grant, HostPrograms, Limits, NetGrant, Overflow, Policy,
     Proposal, SYSTEM_READ_ONLY, SandboxMode, Verdict,
@@ -50,7 +51,7 @@ pub(crate) fn decide(
         ShellText::Argv(argv) => Command::Argv(argv.clone()),
     };
     let proposal = Proposal { command, cwd: Some(job.cwd.display().to_string()) };
-    let place = place(run, policy, job);
+    let place = decision_env(run.services, &job.env);
     let decision = policy.decide(&proposal, &place);
     let statement = statement(policy, &decision);
     match decision.verdict {
@@ -112,17 +113,15 @@ pub(crate) fn decide(
     })
 }
 
-/// The facts that the decision may use about this place.
-fn place(run: &Run<'_>, policy: &Policy, job: &Job<'_>) -> DecisionEnv {
-    let services = run.services;
-    let vars: BTreeMap<String, String> = if policy.is_open() {
-        job.env
-            .vars()
+/// The facts that a decision may use about this place.
+pub(crate) fn decision_env(services: &Services, env: &Env) -> DecisionEnv {
+    let vars: BTreeMap<String, String> = if services.policy.is_open() {
+        env.vars()
             .filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned())))
             .collect()
     } else {
-        let mut vars: BTreeMap<_, _> = policy.file().sandbox.env.set.clone();
-        vars.extend(job.env.granted().clone());
+        let mut vars = services.policy.file().sandbox.env.set.clone();
+        vars.extend(env.granted().clone());
         vars
     };
     DecisionEnv {
