@@ -1,1 +1,42 @@
-fn main() {}
+//! The `lobster` command line: parses arguments, calls the runtime, renders.
+
+mod commands;
+mod exit;
+mod render;
+mod signals;
+mod terminal;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use exit::Exit;
+
+/// The compatibility version: which incumbent's behaviour this binary has.
+/// Clients look for a line of this form.
+const COMPATIBLE_WITH: &str = "2026.6.11";
+
+/// Values may nest deeply, and reading, printing and dropping them recurses;
+/// the memory is only reserved until it is used.
+const STACK: usize = 256 << 20;
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os();
+    let name = args.next().unwrap_or_default();
+    let words: Vec<OsString> = args.collect();
+    if words.first().is_some_and(|word| word == lobster_runtime::sandbox::HELPER_ARGUMENT) {
+        return lobster_runtime::sandbox::helper_main();
+    }
+    if matches!(words.as_slice(), [word] if word == "version" || word == "--version" || word == "-v") {
+        return commands::version::print().into();
+    }
+    let work = move || commands::dispatch(&name, words);
+    let thread = std::thread::Builder::new().name("lobster".to_owned()).stack_size(STACK).spawn(work);
+    match thread.map(std::thread::JoinHandle::join) {
+        Ok(Ok(exit)) => exit.into(),
+        Ok(Err(_)) => Exit::Code(1).into(), // the panic has told its message
+        Err(error) => {
+            anstream::eprintln!("Error: cannot start: {error}");
+            Exit::Code(1).into()
+        }
+    }
+}

@@ -5,5 +5,19 @@
 
 pub mod cancel;
 pub mod digest;
+pub mod engine;
+pub mod envelope;
+pub mod graph;
+mod http;
 pub mod json;
+pub mod language;
+pub mod model;
+pub mod policy;
+pub mod runtime;
+pub mod sandbox;
+pub mod schema;
 pub mod steps;
+pub mod store;
+
+/// Loading, inspecting and running single components.
+pub use lobster_component as component;

@@ -1,1 +1,44 @@
-//! Runs WebAssembly components as steps. The only crate that touches wasmtime.
+//! Runs WebAssembly as lobster steps. The only crate that touches wasmtime.
+//!
+//! [`Engine`] loads and compiles, [`Component`] is one loaded program,
+//! [`Component::run`] turns an [`Invocation`] into an [`Outcome`]. Three forms
+//! of program are taken: a component for the `lobster:step` world, a
+//! `wasi:cli/command` component, and a preview-1 core module with `_start`
+//! (which is wrapped into a command component by the official adapter).
+//!
+//! What it must never do: give a program anything that its [`Grants`] do not
+//! name, let one run outlive its [`Limits`], or load machine code that this
+//! crate did not write itself.
+
+mod cache;
+mod component;
+mod engine;
+mod error;
+mod host;
+mod invocation;
+mod kind;
+mod names;
+mod outcome;
+mod run;
+mod schema;
+mod state;
+mod ticker;
+mod writes;
+
+#[cfg(test)]
+#[expect(clippy::expect_used, clippy::panic, reason = "tests")]
+mod tests;
+
+pub use component::{Capability, Component, Description, Example, Inspection, Want};
+pub use engine::{Allocation, Engine, EngineConfig};
+pub use error::{LoadError, RunError, StepError};
+pub use invocation::{
+    BlobError, BlobRead, BlobWrite, Cancel, DirGrant, Grants, HostCall, HostCallTrace, HostServices, Input,
+    Invocation, Level, Limits, NoServices, OutputSink,
+};
+pub use kind::Kind;
+pub use outcome::Outcome;
+pub use writes::{CommitError, StagedWrites, Written, WrittenKind};
+
+/// The BLAKE3 digest that names a component.
+pub type Digest = blake3::Hash;

@@ -1,3 +1,5 @@
 //! One module per kind of step; `stages/` has one file per pipeline command.
 
+pub(crate) mod native;
+mod policy_gate;
 pub mod stages;

@@ -66,3 +66,31 @@ impl StageArgs {
         })
     }
 }
+
+/// JSON Schema of a command's arguments, as `commands.list` shows it.
+#[must_use]
+pub fn args_schema(properties: &[(&str, Value)], required: &[&str]) -> Value {
+    let properties: Map<_, _> =
+        properties.iter().map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
+    serde_json::json!({"type": "object", "properties": properties, "required": required})
+}
+
+/// Schema of an option: `kind` is its JSON type, `default` what holds without it (null: nothing).
+#[must_use]
+pub fn option_schema(kind: &str, description: &str, default: Value) -> Value {
+    let mut schema = serde_json::json!({"type": kind, "description": description});
+    if !default.is_null() {
+        schema["default"] = default;
+    }
+    schema
+}
+
+/// Schema of the words of no option, which `commands.list` calls `_`.
+#[must_use]
+pub fn words_schema(description: Option<&str>) -> Value {
+    let mut schema = serde_json::json!({"type": "array", "items": {"type": "string"}});
+    if let Some(description) = description {
+        schema["description"] = description.into();
+    }
+    schema
+}

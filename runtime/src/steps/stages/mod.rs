@@ -9,8 +9,48 @@
 //! of its arguments, its input and what the host answered**, and is simply run
 //! again to get back to where it was.
 
+mod approve;
 mod args;
+mod ask;
+mod check;
+mod commands_list;
+mod compare;
+mod date;
+mod dedupe;
+mod describe;
+mod diff_last;
+mod effects;
+mod email_triage;
+mod exec;
+mod filters;
+mod gog_search;
+mod gog_send;
+mod group_by;
+mod head;
+mod held;
+mod json;
+mod kept;
+mod llm;
+mod map;
+mod openclaw_agent;
+mod openclaw_invoke;
+mod path;
+mod pick;
+mod pr_monitor;
+#[cfg(test)]
+mod recording_host;
 mod registry;
+mod sort;
+mod state_get;
+mod state_set;
+mod table;
+mod template;
+#[cfg(test)]
+mod testing;
+mod tool;
+mod where_;
+mod workflows_list;
+mod workflows_run;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,8 +59,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use args::{Flag, StageArgs};
-pub use registry::Registry;
+pub use args::{Flag, StageArgs, args_schema, option_schema, words_schema};
+pub use ask::read_answer;
+pub use check::{Warning, check};
+pub use registry::{Registry, UnknownCommand, builtin};
 
 use crate::cancel::CancelToken;
 
@@ -74,7 +116,8 @@ pub struct StageSpec {
     pub examples: fn() -> Value,
     /// Names of its side effects as `commands.list` shows them, or `None` where the list shows `null`.
     pub side_effects: Option<&'static [&'static str]>,
-    /// What kind of work it is.
+    /// What kind of work it is. (`template` is pure, yet with `--file` it reads
+    /// the file through [`Host::effect`]: a call of the host counts, not the kind.)
     pub kind: StageKind,
     /// Checks the arguments and makes a stage ready for its first item. What
     /// can be known from the arguments alone is refused here, before any effect.
@@ -124,8 +167,9 @@ pub trait Host {
     /// stderr go to the store as they come.
     ///
     /// # Errors
-    /// A refused or failed start, a timeout, a cap that was hit. A non-zero
-    /// exit is not an error here: see [`NativeOutcome::exit`].
+    /// A refused or failed start, a timeout, a cap that was hit. A program that
+    /// does not exist has the code [`PROGRAM_NOT_FOUND`], so that a stage can say
+    /// what to install. A non-zero exit is not an error here: see [`NativeOutcome::exit`].
     fn native(&mut self, command: NativeCommand) -> Result<NativeOutcome, Stop>;
 
     /// Asks a person and returns the answer once it is there.
@@ -145,11 +189,12 @@ pub trait Host {
 
     /// Runs `commit` once the whole pipeline has succeeded (`diff.last` keeps
     /// its snapshot only then). Recorded like an effect.
-    fn on_success(
-        &mut self,
-        action: EffectAction,
-        commit: Box<dyn FnOnce(&EffectHost<'_>) -> Result<Value, StageError> + Send>,
-    );
+    fn on_success(&mut self, action: EffectAction, commit: Commit);
+
+    /// Says that something will now be done that must not be done twice (a
+    /// mail is sent): from here on the step's `retry` does not try it again,
+    /// whatever a later stage fails with.
+    fn no_retry(&mut self) {}
 
     /// Runs another pipeline command over `items` and returns what it emits
     /// (`email.triage --llm` uses `llm.invoke`).
@@ -158,6 +203,9 @@ pub trait Host {
     /// As the command itself.
     fn call(&mut self, name: &str, args: StageArgs, items: Vec<Value>) -> Result<Vec<Value>, Stop>;
 }
+
+/// An effect that is put off, see [`Host::on_success`].
+pub type Commit = Box<dyn FnOnce(&EffectHost<'_>) -> Result<Value, StageError> + Send>;
 
 /// What an effect may use while it runs.
 pub struct EffectHost<'a> {
@@ -194,6 +242,15 @@ pub struct NativeCommand {
     /// Most bytes kept of stdout; more is an error that says so. `None`: the runtime's default.
     pub max_output: Option<u64>,
 }
+
+/// Code of the error when a program, or the shell, does not exist.
+pub const PROGRAM_NOT_FOUND: &str = "program_not_found";
+
+/// Code of the error when a process wrote more than its cap.
+pub const OUTPUT_LIMIT: &str = "output_limit";
+
+/// Code of the error of an effect that ended because it was cancelled.
+pub const CANCELLED: &str = "cancelled";
 
 /// How a process is named.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -269,6 +326,9 @@ pub enum Question {
         defaults: Option<Value>,
         #[serde(skip_serializing_if = "Option::is_none")]
         subject: Option<Value>,
+        /// What was waiting in front of the question. A person without a
+        /// terminal sees it; a program does not.
+        items: Vec<Value>,
         /// Never ask on the terminal (`--emit`).
         emit: bool,
     },
@@ -293,6 +353,9 @@ pub enum Stop {
     Paused,
     /// The work was cancelled; the token has the reason.
     Cancelled,
+    /// An effect had started in an earlier process and nobody knows whether it
+    /// ended; a person has to decide. Never absorbed by `on_error`.
+    Interrupted,
 }
 
 impl From<StageError> for Stop {

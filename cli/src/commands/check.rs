@@ -1,0 +1,59 @@
+//! `lobster check`
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+
+use lobster_runtime::language::workflow;
+use lobster_runtime::runtime::{read_source, workflow_file};
+
+use crate::exit::{CommandError, CommandResult, Exit};
+
+/// Finds mistakes in workflow files without running them.
+///
+/// Exit code 0: nothing is wrong (there may be warnings); 1: the file would be refused.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster check inbox-triage.lobster
+  lobster check --json flows/*.lobster
+  lobster help W0806                       what a code means")]
+pub(crate) struct Args {
+    /// The workflow files.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// Prints the diagnostics as a JSON array.
+    #[arg(long)]
+    json: bool,
+    /// Warnings fail the check too.
+    #[arg(long)]
+    strict: bool,
+}
+
+pub(crate) fn run(args: &Args) -> CommandResult {
+    let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    let mut out = std::io::stdout().lock();
+    let mut all = Vec::new();
+    let mut bad = false;
+    let registry = lobster_runtime::steps::stages::builtin();
+    for file in &args.files {
+        let path = std::env::current_dir()?.join(file);
+        workflow_file(&path).map_err(CommandError::failed)?;
+        let source = read_source(&path)
+            .map_err(|error| CommandError::failed(format!("{}: {error}", path.display())))?;
+        let report = workflow::check(&source, &|path| read_source(path), &registry);
+        bad |= report.has_errors() || (args.strict && !report.diagnostics.is_empty());
+        if args.json {
+            all.extend(report.diagnostics.iter().map(|d| serde_json::json!(d)));
+            continue;
+        }
+        for diagnostic in &report.diagnostics {
+            writeln!(out, "{}\n", diagnostic.render_human(color))?;
+        }
+        if report.diagnostics.is_empty() {
+            writeln!(out, "{}: nothing to complain about", file.display())?;
+        }
+    }
+    if args.json {
+        writeln!(out, "{}", lobster_runtime::json::pretty(&all))?;
+    }
+    Ok(if bad { Exit::FAILED } else { Exit::OK })
+}

@@ -1,0 +1,73 @@
+//! `lobster graph`
+
+use std::io::Write;
+use std::path::Path;
+
+use lobster_runtime::graph::{self, Format};
+use lobster_runtime::json;
+use lobster_runtime::language::workflow::bind_args;
+use lobster_runtime::runtime::load_workflow;
+use serde_json::{Value, json};
+
+use crate::exit::{CommandError, CommandResult, Exit};
+
+/// Draws the steps of a workflow file and what each needs.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster graph inbox-triage.lobster
+  lobster graph --file inbox-triage.lobster --format dot | dot -Tsvg > triage.svg")]
+pub(crate) struct Args {
+    /// The workflow file.
+    #[arg(long, value_name = "PATH")]
+    file: Option<String>,
+    /// mermaid (default), dot or ascii.
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<String>,
+    /// Arguments that labels show, a JSON object.
+    #[arg(long, value_name = "JSON")]
+    args_json: Option<String>,
+    /// The workflow file, without --file.
+    path: Option<String>,
+}
+
+pub(crate) fn run(words: &[String]) -> CommandResult {
+    let (mut file, mut positional, mut format, mut args) = (None, None, None, None);
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let (name, attached) = match word.split_once('=') {
+            Some((name, value)) if name.starts_with("--") => (name, Some(value.to_owned())),
+            _ => (word.as_str(), None),
+        };
+        match name {
+            "--file" => file = attached.or_else(|| words.next().cloned()),
+            "--format" => format = attached.or_else(|| words.next().cloned()),
+            "--args-json" => args = attached.or_else(|| words.next().cloned()),
+            other if !other.starts_with("--") && positional.is_none() => positional = Some(word.clone()),
+            _ => {}
+        }
+    }
+    let file = file
+        .or(positional)
+        .filter(|file| !file.is_empty())
+        .ok_or_else(|| CommandError::usage("graph requires a workflow file path (use --file <path>)"))?;
+    let format: Format = match format.as_deref() {
+        None | Some("") => Format::default(),
+        Some(name) => name.parse().map_err(CommandError::usage)?,
+    };
+    let given = match args.as_deref() {
+        None | Some("") => json!({}),
+        Some(text) => {
+            json::parse(text).map_err(|_| CommandError::usage("graph --args-json must be valid JSON"))?
+        }
+    };
+    if !matches!(given, Value::Object(_)) {
+        return Err(CommandError::usage("graph --args-json must be a JSON object"));
+    }
+    let path = std::env::current_dir()?.join(Path::new(&file));
+    let (workflow, _) = load_workflow(&path)?;
+    let args = bind_args(&workflow, &given).unwrap_or_default();
+    let mut out = std::io::stdout().lock();
+    out.write_all(graph::draw(&workflow, &args, format).as_bytes())?;
+    out.flush()?;
+    Ok(Exit::OK)
+}

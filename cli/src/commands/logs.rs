@@ -1,0 +1,58 @@
+//! `lobster logs`
+
+use std::io::{self, Write};
+
+use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::store::Event;
+
+use crate::exit::{CommandError, CommandResult, Exit};
+
+/// Prints what the steps of a run wrote to stdout and stderr.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster logs 3f9a1c2b                    everything, step by step
+  lobster logs 3f9a1c2b fetch --stdout     exactly the bytes of one step")]
+pub(crate) struct Args {
+    /// The run.
+    run: String,
+    /// Only steps whose path begins so, as `lobster show` prints it.
+    step: Option<String>,
+    /// Only stdout, without headings.
+    #[arg(long, conflicts_with = "stderr")]
+    stdout: bool,
+    /// Only stderr, without headings.
+    #[arg(long)]
+    stderr: bool,
+}
+
+pub(crate) fn run(args: &Args) -> CommandResult {
+    let store = super::runtime(Mode::Human)?.store()?;
+    let id = store.find_run(&args.run).map_err(CommandError::usage)?;
+    let mut out = io::stdout().lock();
+    let mut seen = false;
+    for record in store.events(id)? {
+        let Event::StepEnded { path, outcome, .. } = &record.event else { continue };
+        if args.step.as_ref().is_some_and(|step| !path.starts_with(step.as_str())) {
+            continue;
+        }
+        let streams = [
+            ("stdout", outcome.stdout.or(outcome.output), !args.stderr),
+            ("stderr", outcome.stderr, !args.stdout),
+        ];
+        for (name, blob, wanted) in streams {
+            let Some(blob) = blob.filter(|blob| wanted && blob.len > 0) else { continue };
+            seen = true;
+            if !args.stdout && !args.stderr {
+                writeln!(out, "── {path} {name}")?;
+            }
+            io::copy(&mut store.open_blob(&blob.digest)?, &mut out)?;
+        }
+    }
+    if !seen && args.step.is_some() {
+        return Err(
+            CommandError::failed("no such step wrote anything").with_hint("lobster show RUN lists the steps")
+        );
+    }
+    out.flush()?;
+    Ok(Exit::OK)
+}

@@ -1,0 +1,287 @@
+//! `lobster run`, and everything that is no other command.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use lobster_runtime::envelope::{Envelope, Failure, FailureKind};
+use lobster_runtime::json;
+use lobster_runtime::runtime::{Planned, RunRequest, RunResult, Runtime, Target, workflow_file};
+use lobster_runtime::steps::stages::Mode;
+use serde_json::{Value, json};
+
+use crate::exit::{CommandError, CommandResult, Exit};
+
+/// Runs a workflow file or a pipeline.
+///
+/// A single word that names a workflow file (.lobster, .yaml, .yml, .json) is
+/// run as one; anything else is pipeline text. `run` itself may be left out.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster run inbox-triage.lobster --args-json '{\"folder\":\"inbox\"}'
+  lobster run --mode tool \"exec --json --shell 'inbox list --json' | where unread=true | approve --prompt 'Archive?'\"
+  lobster \"exec --shell 'ls -1' | head --n 3 | json\"")]
+pub(crate) struct Args {
+    /// `tool` answers with one JSON envelope on stdout; `human` (default) is for a terminal.
+    #[arg(long, value_name = "MODE")]
+    mode: Option<String>,
+    /// The workflow file, whatever its words look like.
+    #[arg(long, value_name = "PATH")]
+    file: Option<PathBuf>,
+    /// Arguments of the workflow, a JSON object.
+    #[arg(long, value_name = "JSON")]
+    args_json: Option<String>,
+    /// One argument of the workflow; repeat it for more.
+    #[arg(long, value_name = "NAME=VALUE")]
+    arg: Vec<String>,
+    /// Shows what would run, and runs nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// A workflow file, or the words of a pipeline.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<String>,
+}
+
+/// The words of `run`, sorted out.
+#[derive(Debug, Default, PartialEq)]
+struct Words {
+    mode: Option<String>,
+    file: Option<String>,
+    args_json: Option<String>,
+    args: Vec<String>,
+    dry_run: bool,
+    /// `--dry-run` that came after a word: ours only if the word is a file.
+    late_dry_run: bool,
+    rest: Vec<String>,
+}
+
+/// Options of ours are taken out wherever they stand, as the incumbent does,
+/// but only until the name of a pipeline command has been seen: after that
+/// they belong to the command.
+fn scan(words: &[String], is_stage: impl Fn(&str) -> bool) -> Words {
+    let mut out = Words::default();
+    let mut words = words.iter().peekable();
+    while let Some(word) = words.next() {
+        // `lobster openclaw.invoke … --args-json X`: the command's own option.
+        let in_stage = out.rest.first().is_some_and(|first| is_stage(first));
+        let mut value = |name: &str| -> Option<Option<String>> {
+            if word == name {
+                return Some(words.next().cloned());
+            }
+            word.strip_prefix(name)
+                .and_then(|rest| rest.strip_prefix('='))
+                .map(|value| Some(value.to_owned()))
+        };
+        if let Some(mode) = value("--mode") {
+            out.mode = mode.or(out.mode);
+        } else if in_stage {
+            out.rest.push(word.clone());
+        } else if let Some(file) = value("--file") {
+            out.file = file.filter(|file| !file.is_empty());
+        } else if let Some(args) = value("--args-json") {
+            out.args_json = args.filter(|args| !args.is_empty());
+        } else if let Some(arg) = value("--arg") {
+            out.args.extend(arg);
+        } else if word == "--dry-run" && out.rest.is_empty() {
+            out.dry_run = true;
+        } else if word == "--dry-run" {
+            out.late_dry_run = true;
+        } else {
+            out.rest.push(word.clone());
+        }
+    }
+    out
+}
+
+pub(crate) fn run(words: &[String]) -> CommandResult {
+    let registry = lobster_runtime::steps::stages::builtin();
+    let words = scan(words, |name| registry.get(name).is_some());
+    let mode = match words.mode.as_deref() {
+        Some("tool") => Mode::Tool,
+        None | Some("" | "human") => Mode::Human,
+        Some(other) => {
+            return Err(CommandError::usage(format!("--mode must be human or tool, not {other:?}")));
+        }
+    };
+    let reply = Reply { mode };
+    let runtime = super::runtime(mode)?;
+    let request = match request(&words) {
+        Ok(request) => request,
+        Err(failure) => return reply.failure(&failure),
+    };
+    match runtime.plan(&request) {
+        Ok(planned) if words.dry_run || words.late_dry_run => dry_run(&runtime, &planned, &reply),
+        Ok(planned) => reply.result(
+            &runtime,
+            runtime.run_planned(&planned),
+            matches!(request.target, Target::Pipeline(_)),
+        ),
+        Err(failure) => reply.failure(&failure),
+    }
+}
+
+fn request(words: &Words) -> Result<RunRequest, Failure> {
+    let positional = match words.rest.as_slice() {
+        [only] if !only.contains('|') && workflow_file(Path::new(only)).is_ok() => Some(only),
+        _ => None,
+    };
+    let target = match words.file.as_ref().or(positional) {
+        Some(file) => Target::File(PathBuf::from(file)),
+        None => return Ok(RunRequest { target: Target::Pipeline(words.rest.join(" ")), args: None }),
+    };
+    let mut args = match &words.args_json {
+        None => Value::Null,
+        Some(text) => json::parse(text)
+            .map_err(|error| Failure::parse(format!("run --args-json must be valid JSON ({error})")))?,
+    };
+    if !args.is_null() && !args.is_object() {
+        return Err(Failure::parse("run --args-json must be a JSON object, as in '{\"name\":\"value\"}'"));
+    }
+    for arg in &words.args {
+        let (name, value) = arg
+            .split_once('=')
+            .ok_or_else(|| Failure::parse(format!("run --arg must be NAME=VALUE, not {arg:?}")))?;
+        if args.is_null() {
+            args = json!({});
+        }
+        args[name] = json!(value);
+    }
+    Ok(RunRequest { target, args: Some(args).filter(|args| !args.is_null()) })
+}
+
+fn dry_run(runtime: &Runtime, planned: &Planned, reply: &Reply) -> CommandResult {
+    match runtime.describe(planned) {
+        Ok(plan) => {
+            anstream::eprint!("{plan}");
+            match reply.mode {
+                Mode::Tool => reply.envelope(&Envelope::Done(lobster_runtime::engine::Output::empty())),
+                Mode::Human => Ok(Exit::OK),
+            }
+        }
+        Err(failure) => reply.failure(&failure),
+    }
+}
+
+/// How results are told.
+pub(crate) struct Reply {
+    pub(crate) mode: Mode,
+}
+
+impl Reply {
+    /// A result of a run, for the program or the person who asked.
+    pub(crate) fn result(&self, runtime: &Runtime, result: RunResult, pipeline: bool) -> CommandResult {
+        match (&result.envelope, self.mode) {
+            (Envelope::Failed(failure), _) => self.failure(failure),
+            (envelope, Mode::Tool) => self.envelope(envelope),
+            (Envelope::Done(output), Mode::Human) => {
+                // Whoever rendered has shown the result already; an empty workflow shows nothing.
+                if result.rendered || (output.is_empty() && !pipeline) {
+                    return Ok(Exit::OK);
+                }
+                print_pretty(output)
+            }
+            (Envelope::NeedsApproval(gate) | Envelope::NeedsInput(gate), Mode::Human) => {
+                waiting(runtime, gate, matches!(result.envelope, Envelope::NeedsApproval(_)), pipeline)
+            }
+            (Envelope::Cancelled, Mode::Human) => Ok(Exit::OK),
+        }
+    }
+
+    /// A failure, in the form that fits.
+    pub(crate) fn failure(&self, failure: &Failure) -> CommandResult {
+        match self.mode {
+            Mode::Tool => self.envelope(&Envelope::Failed(failure.clone())),
+            Mode::Human => {
+                let label = if failure.kind == FailureKind::Parse { "Parse error" } else { "Error" };
+                anstream::eprintln!("{label}: {}", failure.message);
+                Ok(Exit::Code(failure.kind.exit_code()))
+            }
+        }
+    }
+
+    pub(crate) fn envelope(&self, envelope: &Envelope) -> CommandResult {
+        let exit = Exit::Code(envelope.exit_code());
+        let mut out = std::io::BufWriter::with_capacity(64 << 10, std::io::stdout().lock());
+        match envelope.write(&mut out) {
+            Ok(()) => Ok(exit),
+            Err(error) => match CommandError::from(error) {
+                closed if closed.message.is_empty() => Ok(exit),
+                error => Err(error),
+            },
+        }
+    }
+}
+
+/// A person ran something that waits for a person, with nobody to ask now.
+fn waiting(runtime: &Runtime, gate: &Value, approval: bool, pipeline: bool) -> CommandResult {
+    let token = gate.get("resumeToken").and_then(Value::as_str).unwrap_or_default();
+    let how = if approval { "--approve yes|no" } else { "--response-json JSON" };
+    anstream::eprintln!("Waiting for {}.", if approval { "approval" } else { "input" });
+    match gate.get("approvalId").and_then(Value::as_str) {
+        Some(id) => anstream::eprintln!("  lobster resume --id {id} {how}"),
+        None => anstream::eprintln!("  lobster resume --token {token} {how}"),
+    }
+    let _ = runtime;
+    if pipeline {
+        // Without the token: this is the shape that the incumbent prints.
+        let mut shown = gate.clone();
+        if let Some(map) = shown.as_object_mut() {
+            map.shift_remove("resumeToken");
+            map.shift_remove("approvalId");
+        }
+        return print_pretty(&json!([shown]));
+    }
+    let (requires_approval, requires_input) =
+        if approval { (gate, &Value::Null) } else { (&Value::Null, gate) };
+    print_pretty(&json!({
+        "status": if approval { "needs_approval" } else { "needs_input" },
+        "output": [],
+        "requiresApproval": requires_approval,
+        "requiresInput": requires_input,
+    }))
+}
+
+fn print_pretty(value: &impl serde::Serialize) -> CommandResult {
+    let mut out = std::io::BufWriter::with_capacity(64 << 10, std::io::stdout().lock());
+    json::write_pretty(&mut out, value).map_err(std::io::Error::from)?;
+    out.write_all(b"\n")?;
+    out.flush()?;
+    Ok(Exit::OK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scanned(words: &[&str]) -> Words {
+        let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+        scan(&words, |name| name == "openclaw.invoke")
+    }
+
+    #[test]
+    fn options_are_ours_until_a_command_begins() {
+        let words = scanned(&["--file=a.yaml", "--mode", "tool", "--args-json", "{}", "x", "--mode=human"]);
+        assert_eq!(
+            (words.file.as_deref(), words.mode.as_deref(), words.args_json.as_deref()),
+            (Some("a.yaml"), Some("human"), Some("{}"))
+        );
+        assert_eq!(words.rest, ["x"]);
+        let words =
+            scanned(&["openclaw.invoke", "--args-json", "{}", "--file", "f", "--dry-run", "--mode", "tool"]);
+        assert_eq!(words.rest, ["openclaw.invoke", "--args-json", "{}", "--file", "f", "--dry-run"]);
+        assert_eq!(words.mode.as_deref(), Some("tool"));
+        assert!(!words.dry_run && !words.late_dry_run);
+    }
+
+    #[test]
+    fn a_dry_run_may_come_last() {
+        assert!(scanned(&["flow.lobster", "--dry-run"]).late_dry_run);
+        assert!(scanned(&["--dry-run", "flow.lobster"]).dry_run);
+        assert!(scanned(&["exec echo hi", "--dry-run"]).late_dry_run);
+    }
+
+    #[test]
+    fn missing_values_change_nothing() {
+        assert_eq!(scanned(&["--mode"]), Words::default());
+        assert_eq!(scanned(&["--file="]), Words::default());
+    }
+}

@@ -1,0 +1,108 @@
+//! `lobster runs`
+
+use std::io::Write;
+
+use lobster_runtime::json;
+use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::store::{RunFilter, RunStatus, RunSummary, Store, iso};
+use serde_json::{Value, json};
+
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::render::{table, units};
+
+/// Lists what ran, the newest first.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster runs
+  lobster runs --status failed --limit 5
+  lobster runs --interrupted               what a crash cut off; `lobster resume RUN` goes on")]
+pub(crate) struct Args {
+    /// Only runs of this status: running, waiting, ok, failed, cancelled.
+    #[arg(long, value_name = "STATUS")]
+    status: Option<RunStatus>,
+    /// Only runs of this name.
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Only runs whose process died before they ended.
+    #[arg(long)]
+    interrupted: bool,
+    /// At most so many; 0 means all.
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    limit: usize,
+    /// Only runs older than this one: the next page.
+    #[arg(long, value_name = "RUN")]
+    before: Option<String>,
+    /// An array of objects instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> CommandResult {
+    let store = super::runtime(Mode::Human)?.store()?;
+    let filter = RunFilter {
+        status: if args.interrupted { Some(RunStatus::Running) } else { args.status },
+        name: args.name.clone(),
+        before: args
+            .before
+            .as_deref()
+            .map(|run| store.find_run(run))
+            .transpose()
+            .map_err(CommandError::usage)?,
+        limit: args.limit,
+        ..RunFilter::default()
+    };
+    let mut rows = Vec::new();
+    for run in store.runs(&filter)? {
+        let status = status(&store, &run);
+        if !args.interrupted || status == "interrupted" {
+            rows.push((run, status));
+        }
+    }
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let runs: Vec<Value> = rows.iter().map(|(run, status)| object(run, status)).collect();
+        writeln!(out, "{}", json::pretty(&runs))?;
+        return Ok(Exit::OK);
+    }
+    if rows.is_empty() {
+        writeln!(out, "no runs")?;
+        return Ok(Exit::OK);
+    }
+    let mut cells = vec![["RUN", "STATUS", "STARTED", "TOOK", "NAME"].map(str::to_owned).to_vec()];
+    for (run, status) in &rows {
+        let took = run.ended_at.map_or_else(String::new, |end| {
+            units::duration(u64::try_from((end - run.started_at).max(0)).unwrap_or(0) * 1000)
+        });
+        let started = iso(run.started_at).replace('T', " ");
+        cells.push(vec![run.id.short(), status.clone(), started[..19].to_owned(), took, run.name.clone()]);
+    }
+    for line in table::lines(&cells) {
+        writeln!(out, "{line}")?;
+    }
+    Ok(Exit::OK)
+}
+
+/// A run's status; one that is on record as running but that nobody executes was interrupted.
+pub(crate) fn status(store: &Store, run: &RunSummary) -> String {
+    if run.status == RunStatus::Running && !store.is_claimed(run.id) {
+        return "interrupted".to_owned();
+    }
+    run.status.as_str().to_owned()
+}
+
+fn object(run: &RunSummary, status: &str) -> Value {
+    json!({
+        "id": run.id.to_string(),
+        "name": run.name,
+        "kind": run.kind,
+        "status": status,
+        "startedAt": iso(run.started_at),
+        "endedAt": run.ended_at.map(iso),
+        "cwd": run.cwd,
+        "actor": run.actor,
+        "parent": run.parent.map(|parent| parent.to_string()),
+        "plan": run.plan,
+        "error": run.error,
+        "records": run.records,
+    })
+}

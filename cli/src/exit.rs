@@ -1,0 +1,92 @@
+//! How the process ends.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+use lobster_runtime::envelope::Failure;
+
+/// The exit codes people and programs rely on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// 0 is success, 1 failed work, 2 a wrong request.
+    Code(u8),
+    /// A signal told it to end: 128 and the signal's number.
+    Signal(i32),
+}
+
+impl Exit {
+    pub(crate) const OK: Self = Self::Code(0);
+    pub(crate) const FAILED: Self = Self::Code(1);
+    pub(crate) const USAGE: Self = Self::Code(2);
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        match exit {
+            Exit::Code(code) => Self::from(code),
+            Exit::Signal(number) => Self::from(u8::try_from(128 + number).unwrap_or(1)),
+        }
+    }
+}
+
+/// Why a command did not do what it was asked, for a person.
+#[derive(Debug)]
+pub(crate) struct CommandError {
+    pub(crate) exit: Exit,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+}
+
+impl CommandError {
+    /// The request was wrong.
+    pub(crate) fn usage(message: impl fmt::Display) -> Self {
+        Self { exit: Exit::USAGE, message: message.to_string(), hint: None }
+    }
+
+    /// The work failed.
+    pub(crate) fn failed(message: impl fmt::Display) -> Self {
+        Self { exit: Exit::FAILED, message: message.to_string(), hint: None }
+    }
+
+    pub(crate) fn with_hint(mut self, hint: impl fmt::Display) -> Self {
+        self.hint = Some(hint.to_string());
+        self
+    }
+
+    /// Says it on stderr. A closed pipe is somebody who has seen enough, not an error.
+    pub(crate) fn report(self) -> Exit {
+        if self.message.is_empty() {
+            return self.exit;
+        }
+        anstream::eprintln!("Error: {}", self.message);
+        if let Some(hint) = self.hint {
+            anstream::eprintln!("  {hint}");
+        }
+        self.exit
+    }
+}
+
+impl From<io::Error> for CommandError {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self { exit: Exit::OK, message: String::new(), hint: None };
+        }
+        Self::failed(error)
+    }
+}
+
+impl From<Failure> for CommandError {
+    fn from(failure: Failure) -> Self {
+        Self { exit: Exit::Code(failure.kind.exit_code()), message: failure.message, hint: None }
+    }
+}
+
+impl From<lobster_runtime::store::StoreError> for CommandError {
+    fn from(error: lobster_runtime::store::StoreError) -> Self {
+        Self::failed(error)
+    }
+}
+
+/// What a command comes to.
+pub(crate) type CommandResult = Result<Exit, CommandError>;

@@ -1,0 +1,34 @@
+//! Columns, aligned, without a trailing blank.
+
+/// Rows of cells as lines; the last column is as wide as it likes.
+pub(crate) fn lines(rows: &[Vec<String>]) -> Vec<String> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..columns).map(width).collect();
+    rows.iter()
+        .map(|row| {
+            let mut line = String::new();
+            for (cell, width) in row.iter().zip(&widths) {
+                line.push_str(cell);
+                line.extend(std::iter::repeat_n(' ', width - cell.chars().count() + 2));
+            }
+            line.trim_end().to_owned()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [
+            vec!["a".to_owned(), "long".to_owned()],
+            vec!["böse".to_owned(), "x".to_owned(), "y".to_owned()],
+        ];
+        assert_eq!(lines(&rows), ["a     long", "böse  x     y"]);
+    }
+}

@@ -1,0 +1,54 @@
+//! Times and sizes in few characters.
+
+/// `1.2 s`, `340 ms`, `12 µs`.
+pub(crate) fn duration(microseconds: u64) -> String {
+    match microseconds {
+        0..1_000 => format!("{microseconds} µs"),
+        1_000..1_000_000 => format!("{:.1} ms", microseconds as f64 / 1e3),
+        1_000_000..60_000_000 => format!("{:.2} s", microseconds as f64 / 1e6),
+        _ => format!("{} min {} s", microseconds / 60_000_000, microseconds % 60_000_000 / 1_000_000),
+    }
+}
+
+/// `12 B`, `3.4 KiB`, `1.0 GiB`.
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if count < 1024 {
+        return format!("{count} B");
+    }
+    let mut value = count as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+/// `12,345,678`.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_short() {
+        assert_eq!(
+            [0, 999, 1_500, 2_340_000, 61_000_000].map(duration),
+            ["0 µs", "999 µs", "1.5 ms", "2.34 s", "1 min 1 s"]
+        );
+        assert_eq!([0, 1023, 1024, 5 << 20].map(bytes), ["0 B", "1023 B", "1.0 KiB", "5.0 MiB"]);
+        assert_eq!([0, 999, 1000, 12_345_678].map(count), ["0", "999", "1,000", "12,345,678"]);
+    }
+}

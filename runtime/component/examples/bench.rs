@@ -1,0 +1,94 @@
+//! What a step costs: `cargo run --release -p lobster-component --example bench`.
+//!
+//! Prints times and their ratio to the budget; a ratio above 1 is over it.
+
+#![expect(clippy::expect_used, clippy::panic, reason = "a measuring tool")]
+
+#[path = "../src/tests/fixture.rs"]
+#[expect(dead_code, reason = "the tests use the rest")]
+mod fixture;
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use lobster_component::{Component, Engine, EngineConfig, Input, Invocation};
+
+/// A warm step of a small component.
+const STEP_BUDGET: Duration = Duration::from_micros(150);
+
+/// Runs a second on two threads.
+const RATE_BUDGET: f64 = 20_000.0;
+
+fn main() {
+    let cache = tempfile::tempdir().expect("temporary directory");
+    let config = || EngineConfig { code_cache: Some(cache.path().join("code")), ..EngineConfig::default() };
+    let step = fixture::step(fixture::ECHO_ARGS);
+    let command = fixture::command("", "(call $put (i32.const 1) (i32.const 0) (i32.const 4))");
+
+    let (cold, echo) = time(|| Engine::new(config()).load_bytes(&step).expect("loads"));
+    println!("load, compiling              {cold:>12.1?}");
+    let (warm, _) = time(|| Engine::new(config()).load_bytes(&step).expect("loads"));
+    println!("load, from the code cache    {warm:>12.1?}   {:>6.3} of compiling", ratio(warm, cold));
+    drop(echo);
+
+    let engine = Engine::new(config());
+    let echo = engine.load_bytes(&step).expect("loads");
+    let hello = engine.load_bytes(&command).expect("loads");
+    let mut first = time(|| run(&echo)).0;
+    println!("first step (with describe)   {first:>12.1?}");
+    first = median(|| run(&echo));
+    println!(
+        "warm step                    {first:>12.1?}   {:>6.3} of its budget",
+        ratio(first, STEP_BUDGET)
+    );
+    let wasi = median(|| run(&hello));
+    println!(
+        "warm command module (WASI)   {wasi:>12.1?}   {:>6.3} of a step's budget",
+        ratio(wasi, STEP_BUDGET)
+    );
+
+    for threads in [1, 2, 4] {
+        let each = 10_000 / threads;
+        let (elapsed, ()) = time(|| {
+            std::thread::scope(|scope| {
+                for _ in 0..threads {
+                    scope.spawn(|| (0..each).for_each(|_| run(&echo)));
+                }
+            });
+        });
+        let rate = f64::from(each * threads) / elapsed.as_secs_f64();
+        println!(
+            "10000 runs, {threads} threads         {elapsed:>12.1?}   {rate:>8.0}/s, {:>6.3} of the target",
+            rate / RATE_BUDGET
+        );
+    }
+
+    let copy = engine.load_bytes(&fixture::step(fixture::COPY)).expect("loads");
+    let (elapsed, ()) = time(|| {
+        let mut invocation = Invocation::new("{}", Box::new(Vec::new()));
+        invocation.input = Input::Bytes(Box::new(std::io::Cursor::new(vec![b'x'; 32 << 20])));
+        drop(black_box(copy.run(invocation)).unwrap_or_else(|error| panic!("{error}")));
+    });
+    println!("32 MiB through a step        {elapsed:>12.1?}   {:>8.0} MiB/s", 32.0 / elapsed.as_secs_f64());
+}
+
+fn run(component: &Component) {
+    let invocation = Invocation::new(r#"{"n":1}"#, Box::new(Vec::new()));
+    drop(black_box(component.run(invocation)).unwrap_or_else(|error| panic!("{error}")));
+}
+
+fn time<T>(work: impl FnOnce() -> T) -> (Duration, T) {
+    let start = Instant::now();
+    let result = black_box(work());
+    (start.elapsed(), result)
+}
+
+fn median(mut work: impl FnMut()) -> Duration {
+    let mut times: Vec<_> = (0..2001).map(|_| time(&mut work).0).collect();
+    times.sort();
+    times[times.len() / 2]
+}
+
+fn ratio(one: Duration, other: Duration) -> f64 {
+    one.as_secs_f64() / other.as_secs_f64()
+}

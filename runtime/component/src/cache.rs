@@ -1,0 +1,153 @@
+//! Compiled code on disk: one directory per compiler setting, in it one file of
+//! machine code per component with a record of the code's digest.
+//!
+//! Machine code runs with the rights of this process. So it is only loaded from
+//! a directory that the user alone can write, from files that this crate wrote,
+//! and only when the bytes still have the digest that was recorded with them.
+
+use std::fs::{DirBuilder, File};
+use std::hash::{Hash, Hasher};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use wasmtime::component::Component as Compiled;
+
+use crate::{Digest, LoadError};
+
+pub(crate) struct CodeCache {
+    dir: PathBuf,
+}
+
+impl CodeCache {
+    pub(crate) fn open(dir: &Path, engine: &wasmtime::Engine) -> Result<Self, LoadError> {
+        let mut setting = SettingHasher(blake3::Hasher::new());
+        engine.precompile_compatibility_hash().hash(&mut setting);
+        env!("CARGO_PKG_VERSION").hash(&mut setting);
+        let name = setting.0.finalize().to_hex();
+        for dir in [dir, &dir.join(&name[..16])] {
+            private_dir(dir).map_err(|why| LoadError::CacheUnsafe { path: dir.to_owned(), why })?;
+        }
+        Ok(Self { dir: dir.join(&name[..16]) })
+    }
+
+    /// The component from its cached code, or compiled by `compile` and cached.
+    /// A cache that cannot be written costs time, never the run.
+    pub(crate) fn load(
+        &self,
+        engine: &wasmtime::Engine,
+        digest: Digest,
+        compile: impl FnOnce() -> Result<Vec<u8>, LoadError>,
+    ) -> Result<Compiled, LoadError> {
+        if let Some(component) = self.read(engine, digest) {
+            return Ok(component);
+        }
+        let lock = match self.lock(digest) {
+            Ok(lock) => Some(lock),
+            Err(error) => {
+                tracing::warn!(dir = %self.dir.display(), %error, "the code cache cannot be locked");
+                None
+            }
+        };
+        // Another process may have compiled it while this one waited.
+        if let Some(component) = self.read(engine, digest) {
+            return Ok(component);
+        }
+        let code = compile()?;
+        let stored = self.write(digest, &code).inspect_err(|error| {
+            tracing::warn!(dir = %self.dir.display(), %error, "compiled code is not cached");
+        });
+        let component = stored.ok().and_then(|()| self.read(engine, digest));
+        drop(lock);
+        component.map_or_else(|| from_fresh_code(engine, &code), Ok)
+    }
+
+    fn code_path(&self, digest: Digest) -> PathBuf {
+        self.dir.join(format!("{}.cwasm", digest.to_hex()))
+    }
+
+    fn record_path(&self, digest: Digest) -> PathBuf {
+        self.dir.join(format!("{}.blake3", digest.to_hex()))
+    }
+
+    fn lock(&self, digest: Digest) -> io::Result<File> {
+        let path = self.dir.join(format!("{}.lock", digest.to_hex()));
+        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+        file.lock()?;
+        Ok(file)
+    }
+
+    fn read(&self, engine: &wasmtime::Engine, digest: Digest) -> Option<Compiled> {
+        let path = self.code_path(digest);
+        let recorded = std::fs::read_to_string(self.record_path(digest)).ok()?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update_mmap(&path).ok()?;
+        if hasher.finalize().to_hex().as_str() != recorded {
+            tracing::warn!(path = %path.display(), "cached code does not have its recorded digest; compiling again");
+            return None;
+        }
+        #[expect(unsafe_code, reason = "loading our own machine code is what the cache is for")]
+        // SAFETY: the file is the output of `precompile_component`: the directory
+        // admits nobody but this user, files in it are only ever replaced by
+        // rename, and the digest recorded when this crate wrote it still holds.
+        let loaded = unsafe { Compiled::deserialize_file(engine, &path) };
+        loaded
+            .inspect_err(|error| tracing::warn!(path = %path.display(), %error, "cached code is unusable"))
+            .ok()
+    }
+
+    /// Code first, record last: a record without its code never exists, and code
+    /// without a record is not read.
+    fn write(&self, digest: Digest, code: &[u8]) -> io::Result<()> {
+        let put = |path: PathBuf, bytes: &[u8]| -> io::Result<()> {
+            let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(&self.dir)?;
+            file.write_all(bytes)?;
+            file.persist(path)?;
+            Ok(())
+        };
+        put(self.code_path(digest), code)?;
+        put(self.record_path(digest), blake3::hash(code).to_hex().as_bytes())
+    }
+}
+
+/// Loads code that this process has just compiled.
+pub(crate) fn from_fresh_code(engine: &wasmtime::Engine, code: &[u8]) -> Result<Compiled, LoadError> {
+    #[expect(unsafe_code, reason = "the only way to load compiled code")]
+    // SAFETY: `code` came from `precompile_component` of this engine in this process.
+    let loaded = unsafe { Compiled::deserialize(engine, code) };
+    loaded.map_err(|error| LoadError::Engine { message: format!("{error:#}") })
+}
+
+/// Creates `dir` for this user alone, or checks that it is so.
+fn private_dir(dir: &Path) -> Result<(), String> {
+    if let Err(error) = DirBuilder::new().recursive(true).mode(0o700).create(dir) {
+        return Err(format!("it cannot be created: {error}"));
+    }
+    let meta = std::fs::symlink_metadata(dir).map_err(|error| error.to_string())?;
+    if !meta.is_dir() {
+        return Err("it is not a directory but a link or a file".to_owned());
+    }
+    if meta.uid() != rustix::process::geteuid().as_raw() {
+        return Err(format!("it belongs to user {}", meta.uid()));
+    }
+    if meta.mode() & 0o022 != 0 {
+        return Err(format!("others may write to it (mode {:o})", meta.mode() & 0o7777));
+    }
+    Ok(())
+}
+
+/// Feeds a `Hash` value into BLAKE3: unlike the default hasher its result may
+/// be kept on disk.
+struct SettingHasher(blake3::Hasher);
+
+impl Hasher for SettingHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        let mut first = [0; 8];
+        self.0.finalize_xof().fill(&mut first);
+        u64::from_le_bytes(first)
+    }
+}

@@ -1,0 +1,312 @@
+//! A loaded program: what it is, what it says about itself, and its runs.
+
+use std::sync::{Arc, OnceLock};
+
+use wasmtime::component::types::ComponentItem;
+use wasmtime::component::{Component as Compiled, ComponentExportIndex, InstancePre};
+
+use crate::engine::Core;
+use crate::host::step_wit::types as wit;
+use crate::schema::Schema;
+use crate::state::State;
+use crate::{Digest, Invocation, Kind, Limits, LoadError, Outcome, RunError, names, run};
+
+/// A program, compiled and linked, ready for any number of runs at once.
+/// Clones are the same program.
+#[derive(Clone)]
+pub struct Component(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) core: Arc<Core>,
+    pub(crate) pre: InstancePre<State>,
+    pub(crate) entry: Entry,
+    pub(crate) imports: Vec<String>,
+    /// Whether some import may have to wait.
+    pub(crate) may_wait: bool,
+    kind: Kind,
+    exports: Vec<String>,
+    digest: Digest,
+    size: u64,
+    described: OnceLock<Result<Described, String>>,
+}
+
+/// The functions a run calls.
+pub(crate) enum Entry {
+    Step { describe: ComponentExportIndex, run: ComponentExportIndex },
+    Command { run: ComponentExportIndex },
+}
+
+/// A step's description with its schemas read.
+pub(crate) struct Described {
+    pub(crate) description: Description,
+    pub(crate) args: Schema,
+    pub(crate) input: Option<Arc<Schema>>,
+    pub(crate) output: Option<Arc<Schema>>,
+}
+
+/// What a program is, learnt without running it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inspection {
+    pub kind: Kind,
+    pub digest: Digest,
+    /// Bytes of the program as it was loaded.
+    pub size: u64,
+    pub imports: Vec<String>,
+    pub exports: Vec<String>,
+    /// What it could do if it were granted, one sentence each.
+    pub can: Vec<String>,
+    /// What no grant would let it do, one sentence each.
+    pub cannot: Vec<String>,
+    /// The contracts this host speaks.
+    pub host: String,
+}
+
+/// What a step says about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    pub name: String,
+    pub version: String,
+    pub summary: String,
+    /// JSON Schema of the arguments.
+    pub args_schema: String,
+    /// JSON Schema of an input item; none if it takes bytes or nothing.
+    pub input_schema: Option<String>,
+    /// JSON Schema of an output item; none if it gives bytes.
+    pub output_schema: Option<String>,
+    pub wants: Vec<Want>,
+    pub fuel: Option<u64>,
+    pub memory: Option<u64>,
+    pub output: Option<u64>,
+    pub timeout_ms: Option<u64>,
+    pub examples: Vec<Example>,
+}
+
+/// A grant a step asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Want {
+    pub capability: Capability,
+    pub reason: String,
+    pub optional: bool,
+}
+
+/// One kind of grant and what it is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Capability {
+    Read(String),
+    Write(String),
+    Env(String),
+    Net(String),
+    Clock,
+    Random,
+}
+
+/// One use of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Example {
+    pub summary: String,
+    pub args: String,
+    pub input: Option<String>,
+    pub output: Option<String>,
+}
+
+impl Inner {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        component: Compiled,
+        digest: Digest,
+        size: u64,
+        was_module: bool,
+    ) -> Result<Self, LoadError> {
+        let mismatch = |error: wasmtime::Error| LoadError::Mismatch { message: format!("{error:#}") };
+        let ty = component.component_type();
+        let imports: Vec<String> = ty
+            .imports(&core.engine)
+            .filter(|(_, import)| matches!(import.ty, ComponentItem::ComponentInstance(_)))
+            .map(|(name, _)| name.to_owned())
+            .collect();
+        let exports: Vec<String> = ty.exports(&core.engine).map(|(name, _)| name.to_owned()).collect();
+        let find = |parent: Option<&ComponentExportIndex>, name: &str| {
+            component
+                .get_export_index(parent, name)
+                .ok_or_else(|| LoadError::MissingExport { found: exports.join(", ") })
+        };
+        let (entry, kind) = match exports.iter().find(|name| names::is_cli_run(name)) {
+            Some(name) => {
+                let run = find(Some(&find(None, name)?), "run")?;
+                (Entry::Command { run }, if was_module { Kind::Module } else { Kind::Command })
+            }
+            None => {
+                let entry = Entry::Step { describe: find(None, "describe")?, run: find(None, "run")? };
+                (entry, Kind::Step)
+            }
+        };
+        let pre = core.linker.instantiate_pre(&component).map_err(mismatch)?;
+        let may_wait = imports.iter().any(|import| names::may_wait(import));
+        let described = OnceLock::new();
+        Ok(Self { core, pre, entry, imports, may_wait, kind, exports, digest, size, described })
+    }
+
+    /// The description, asked once per process. None for command programs.
+    pub(crate) fn described(&self) -> Result<Option<&Described>, RunError> {
+        if self.kind != Kind::Step {
+            return Ok(None);
+        }
+        let ask = || {
+            let wit = run::describe(self).map_err(|error| error.to_string())?;
+            Described::read(wit)
+        };
+        match self.described.get_or_init(ask) {
+            Ok(described) => Ok(Some(described)),
+            Err(message) => Err(RunError::BadDescription { message: message.clone() }),
+        }
+    }
+}
+
+impl Component {
+    /// The form of the program.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
+    /// The BLAKE3 digest of its bytes as they were loaded.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        self.0.digest
+    }
+
+    /// What the program is, without running it.
+    #[must_use]
+    pub fn inspect(&self) -> Inspection {
+        let (can, cannot) = abilities(&self.0.imports);
+        Inspection {
+            kind: self.0.kind,
+            digest: self.0.digest,
+            size: self.0.size,
+            imports: self.0.imports.clone(),
+            exports: self.0.exports.clone(),
+            can,
+            cannot,
+            host: names::spoken(),
+        }
+    }
+
+    /// What a step says about itself: it is run without any grant and under
+    /// tight limits, once per process. `None` for command programs, which
+    /// cannot be asked.
+    ///
+    /// # Errors
+    /// When the step fails at it, or its schemas are not usable.
+    pub fn describe(&self) -> Result<Option<Description>, RunError> {
+        Ok(self.0.described()?.map(|described| described.description.clone()))
+    }
+
+    /// Runs the program once, in a fresh instance, on the calling thread.
+    /// Any number of runs may be under way at once.
+    ///
+    /// # Errors
+    /// When the program is refused, fails, is stopped or reaches a limit. A
+    /// command program that ends with a code other than 0 is an [`Outcome`].
+    pub fn run(&self, invocation: Invocation) -> Result<Outcome, RunError> {
+        run::run(&self.0, invocation)
+    }
+}
+
+/// A capability that comes with an interface: its prefix and both sentences.
+const ABILITIES: [(&str, &str, &str); 6] = [
+    (
+        "wasi:filesystem/types@",
+        "read or write files of directories that are granted",
+        "open files: it imports no file system",
+    ),
+    (
+        "wasi:http/",
+        "make HTTP requests to hosts that are granted; refused without such a grant",
+        "make HTTP requests",
+    ),
+    ("wasi:sockets/", "connect to hosts that are granted; refused without such a grant", "open connections"),
+    ("wasi:cli/environment@", "see environment variables that are granted", "see environment variables"),
+    ("wasi:clocks/", "tell the time: virtual time, unless the clock is granted", "tell the time"),
+    ("wasi:random/", "use randomness: seeded, unless randomness is granted", "use randomness"),
+];
+
+fn abilities(imports: &[String]) -> (Vec<String>, Vec<String>) {
+    let (mut can, mut cannot) = (Vec::new(), Vec::new());
+    for (prefix, able, unable) in ABILITIES {
+        if imports.iter().any(|import| import.starts_with(prefix)) {
+            can.push(able.to_owned());
+        } else {
+            cannot.push(unable.to_owned());
+        }
+    }
+    if imports.iter().any(|import| import.starts_with("lobster:step/host@")) {
+        can.push("log, report progress, keep values for the run and use its blobs".to_owned());
+    }
+    cannot.push("start processes, load native code or see other steps".to_owned());
+    (can, cannot)
+}
+
+impl Described {
+    fn read(wit: wit::Description) -> Result<Self, String> {
+        let schema = |which: &str, text: &str| {
+            Schema::read(text).map_err(|error| format!("{which} is not a JSON Schema: {error}"))
+        };
+        let args = schema("args-schema", &wit.args_schema)?;
+        let optional = |which: &str, text: &Option<String>| {
+            text.as_deref().map(|text| schema(which, text).map(Arc::new)).transpose()
+        };
+        let input = optional("input-schema", &wit.input_schema)?;
+        let output = optional("output-schema", &wit.output_schema)?;
+        Ok(Self { description: wit.into(), args, input, output })
+    }
+
+    /// `limits`, lowered to what the step was made for.
+    pub(crate) fn lower(&self, limits: Limits) -> Limits {
+        let low = |limit: u64, own: Option<u64>| own.map_or(limit, |own| own.min(limit));
+        let wall = self.description.timeout_ms.map(std::time::Duration::from_millis);
+        Limits {
+            fuel: low(limits.fuel, self.description.fuel),
+            memory: low(limits.memory, self.description.memory),
+            output: low(limits.output, self.description.output),
+            wall: wall.map_or(limits.wall, |own| own.min(limits.wall)),
+            ..limits
+        }
+    }
+}
+
+impl From<wit::Description> for Description {
+    fn from(wit: wit::Description) -> Self {
+        let want = |want: wit::Want| Want {
+            capability: match want.capability {
+                wit::Capability::Read(path) => Capability::Read(path),
+                wit::Capability::Write(path) => Capability::Write(path),
+                wit::Capability::Env(name) => Capability::Env(name),
+                wit::Capability::Net(host) => Capability::Net(host),
+                wit::Capability::Clock => Capability::Clock,
+                wit::Capability::Random => Capability::Random,
+            },
+            reason: want.reason,
+            optional: want.optional,
+        };
+        let example = |example: wit::Example| Example {
+            summary: example.summary,
+            args: example.args,
+            input: example.input,
+            output: example.output,
+        };
+        Self {
+            name: wit.name,
+            version: wit.version,
+            summary: wit.summary,
+            args_schema: wit.args_schema,
+            input_schema: wit.input_schema,
+            output_schema: wit.output_schema,
+            wants: wit.wants.into_iter().map(want).collect(),
+            fuel: wit.limits.fuel,
+            memory: wit.limits.memory,
+            output: wit.limits.output,
+            timeout_ms: wit.limits.timeout_ms,
+            examples: wit.examples.into_iter().map(example).collect(),
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Why a component does not load, and why a run does not succeed.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Why bytes are not a program that runs as a step.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error("cannot read {path}: {source}", path = path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("not WebAssembly: it does not start with \\0asm (first bytes: {found})")]
+    NotWasm { found: String },
+    #[error(
+        "WebAssembly of an unknown binary version ({version:02x?}): neither a core module (1) nor a component (13)"
+    )]
+    UnknownEncoding { version: [u8; 4] },
+    #[error(
+        "a core WebAssembly module without `_start`: a step is a component; build it for wasm32-wasip2, or wrap it with `wasm-tools component new`"
+    )]
+    ModuleIsNoCommand,
+    #[error("malformed WebAssembly: {message}")]
+    Malformed { message: String },
+    #[error(
+        "the component exports neither `describe` and `run` of lobster:step nor `wasi:cli/run`; it exports {found}"
+    )]
+    MissingExport { found: String },
+    #[error(
+        "the component exports `{present}` but not `{missing}`, which the world lobster:step/step needs beside it"
+    )]
+    HalfAStep { present: &'static str, missing: &'static str },
+    #[error("the component speaks {found}; this host speaks {spoken}")]
+    UnsupportedVersion { found: String, spoken: &'static str },
+    #[error("the component imports `{import}`, which this host does not offer")]
+    UnknownImport { import: String },
+    #[error("the component does not fit the interfaces it names: {message}")]
+    Mismatch { message: String },
+    #[error(
+        "the code cache {path} must be a directory that you alone can write: {why}; fix or remove it",
+        path = path.display()
+    )]
+    CacheUnsafe { path: PathBuf, why: String },
+    #[error("cannot start the WebAssembly engine: {message}")]
+    Engine { message: String },
+}
+
+/// How a step says that it failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message} ({code})")]
+pub struct StepError {
+    /// Stable, for programs: `bad-input`.
+    pub code: String,
+    /// One sentence for people.
+    pub message: String,
+    /// Whether the same call may succeed later.
+    pub retryable: bool,
+}
+
+/// Why a run gave no outcome.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error("the step used up its fuel ({limit}); raise limits.fuel if it should do this much work")]
+    OutOfFuel { limit: u64 },
+    #[error(
+        "the step needs more memory than its limit: {asked} bytes asked, {limit} allowed; raise limits.memory"
+    )]
+    MemoryLimit { limit: u64, asked: u64 },
+    #[error("the step's tables would grow to {asked} elements, {limit} are allowed; raise limits.tables")]
+    TableLimit { limit: u64, asked: u64 },
+    #[error(
+        "the component is made of more instances, memories or tables than {limit}; raise limits.instances"
+    )]
+    InstanceLimit { limit: usize },
+    #[error("the step put out more than {limit} bytes; raise limits.output or write less")]
+    OutputLimit { limit: u64 },
+    #[error("the step wrote more than {limit} bytes (or 100000 names) into directories; raise limits.files")]
+    FilesLimit { limit: u64 },
+    #[error("the step passed {limit} bytes or more to the host in one call; pass them in parts")]
+    HostCallTooLarge { limit: usize },
+    #[error("the step ran longer than {limit:?}")]
+    Timeout { limit: Duration },
+    #[error("the step waited longer than {limit:?} in one host call")]
+    HostCallTimeout { limit: Duration },
+    #[error("cancelled: {reason}")]
+    Cancelled { reason: String },
+    #[error("the step trapped: {message}{}", tail(.stderr))]
+    Trap { message: String, stderr: String },
+    /// Depends on the machine, so it is never cached or compared.
+    #[error("the step's call stack is exhausted (endless recursion?)")]
+    StackExhausted,
+    /// Depends on the machine, so it is never cached or compared.
+    #[error("the host has no memory left for the step: {message}")]
+    HostMemory { message: String },
+    #[error("the component imports `{import}` and the step has no grant for it; add {hint}")]
+    NotGranted { import: String, hint: String },
+    #[error("the component imports `{import}`, and what comes over it cannot be recorded for a replay")]
+    NotRecordable { import: String },
+    #[error("the grant {grant} cannot be given: {message}")]
+    BadGrant { grant: String, message: String },
+    #[error("{0}")]
+    Step(StepError),
+    #[error("the arguments do not fit the step: {path}: {message}")]
+    BadArgs { path: String, message: String },
+    #[error("input item {index} does not fit the step: {path}: {message}")]
+    BadInput { index: u64, path: String, message: String },
+    #[error("the step broke its own output schema with item {index}: {path}: {message}")]
+    BadOutput { index: u64, path: String, message: String },
+    #[error("the step's description is not usable: {message}")]
+    BadDescription { message: String },
+    #[error("cannot read the step's input: {message}")]
+    InputFailed { message: String },
+    #[error("cannot keep the step's output: {message}")]
+    OutputFailed { message: String },
+    #[error("cannot keep what the step wrote: {message}")]
+    StageFailed { message: String },
+    #[error("the run departed from its record at host call {call}: {message}")]
+    Diverged { call: u64, message: String },
+    #[error("the component could not be instantiated: {message}")]
+    Instantiate { message: String },
+}
+
+fn tail(stderr: &str) -> String {
+    let text = stderr.trim_end();
+    if text.is_empty() { String::new() } else { format!("\nits last words on stderr:\n{text}") }
+}
+
+impl RunError {
+    /// A stable name for programs and tests.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::OutOfFuel { .. } => "out-of-fuel",
+            Self::MemoryLimit { .. } => "memory-limit",
+            Self::TableLimit { .. } => "table-limit",
+            Self::InstanceLimit { .. } => "instance-limit",
+            Self::OutputLimit { .. } => "output-limit",
+            Self::FilesLimit { .. } => "files-limit",
+            Self::HostCallTooLarge { .. } => "host-call-too-large",
+            Self::Timeout { .. } => "timeout",
+            Self::HostCallTimeout { .. } => "host-call-timeout",
+            Self::Cancelled { .. } => "cancelled",
+            Self::Trap { .. } => "trap",
+            Self::StackExhausted => "stack-exhausted",
+            Self::HostMemory { .. } => "host-memory",
+            Self::NotGranted { .. } => "not-granted",
+            Self::NotRecordable { .. } => "not-recordable",
+            Self::BadGrant { .. } => "bad-grant",
+            Self::Step(_) => "step-error",
+            Self::BadArgs { .. } => "bad-args",
+            Self::BadInput { .. } => "bad-input",
+            Self::BadOutput { .. } => "bad-output",
+            Self::BadDescription { .. } => "bad-description",
+            Self::InputFailed { .. } => "input-failed",
+            Self::OutputFailed { .. } => "output-failed",
+            Self::StageFailed { .. } => "stage-failed",
+            Self::Diverged { .. } => "diverged",
+            Self::Instantiate { .. } => "instantiate",
+        }
+    }
+
+    /// Whether the same pure action would fail in the same way anywhere. What
+    /// depends on time, on the person or on the machine may not be cached.
+    #[must_use]
+    pub fn is_deterministic(&self) -> bool {
+        match self {
+            Self::OutOfFuel { .. }
+            | Self::MemoryLimit { .. }
+            | Self::TableLimit { .. }
+            | Self::InstanceLimit { .. }
+            | Self::OutputLimit { .. }
+            | Self::FilesLimit { .. }
+            | Self::HostCallTooLarge { .. }
+            | Self::Trap { .. }
+            | Self::NotGranted { .. }
+            | Self::NotRecordable { .. }
+            | Self::Step(_)
+            | Self::BadArgs { .. }
+            | Self::BadInput { .. }
+            | Self::BadOutput { .. }
+            | Self::BadDescription { .. } => true,
+            Self::Timeout { .. }
+            | Self::HostCallTimeout { .. }
+            | Self::Cancelled { .. }
+            | Self::StackExhausted
+            | Self::HostMemory { .. }
+            | Self::BadGrant { .. }
+            | Self::InputFailed { .. }
+            | Self::OutputFailed { .. }
+            | Self::StageFailed { .. }
+            | Self::Diverged { .. }
+            | Self::Instantiate { .. } => false,
+        }
+    }
+}

@@ -1,0 +1,702 @@
+//! `wasi:filesystem` over the granted directories.
+//!
+//! Unlike wasmtime's own, what it answers is the same on every machine: names
+//! are listed in order, times are the run's start unless the clock is granted,
+//! and inode numbers are made of paths.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use rustix::io::Errno;
+use wasmtime::component::{Resource, ResourceTableError};
+use wasmtime_wasi::async_trait;
+use wasmtime_wasi::p2::{
+    DynInputStream, DynOutputStream, InputStream, OutputStream, Pollable, StreamError, StreamResult,
+};
+
+use super::overlay::{Kind, Open, Opened, Stage, Tree, Writer};
+use super::wasi_own::wasi::filesystem::{preopens, types};
+use crate::state::State;
+use crate::{DirGrant, RunError};
+
+pub(crate) use types::ErrorCode;
+
+/// Files and directories that a run may have open at once: they are open in
+/// this process, too.
+const MAX_OPEN: usize = 256;
+
+/// Most bytes that one read gives.
+const MAX_READ: u64 = 1 << 20;
+
+/// What a stream takes or gives at once.
+const STREAM_CHUNK: usize = 64 << 10;
+
+/// The file system of one run.
+pub(crate) struct Filesystem {
+    mounts: Vec<Mount>,
+    pub(crate) stage: Arc<Stage>,
+    times: Times,
+    open: Arc<AtomicUsize>,
+}
+
+pub(crate) struct Mount {
+    pub(crate) guest: String,
+    pub(crate) tree: Tree,
+}
+
+/// Which times of files a program sees.
+enum Times {
+    Real,
+    All(SystemTime),
+}
+
+impl Filesystem {
+    /// Opens what is granted. `clock` tells whether real times are granted too.
+    pub(crate) fn open(
+        read: &[DirGrant],
+        write: &[DirGrant],
+        staging: PathBuf,
+        budget: u64,
+        clock: bool,
+        start: SystemTime,
+    ) -> Result<Self, RunError> {
+        let stage = Stage::new(staging, budget);
+        let granted = read.iter().map(|g| (g, false)).chain(write.iter().map(|g| (g, true)));
+        let mounts = granted
+            .map(|(grant, writable)| {
+                let bad = |message: String| RunError::BadGrant {
+                    grant: format!("{} {}", if writable { "write" } else { "read" }, grant.host.display()),
+                    message,
+                };
+                if grant.guest.is_empty() || grant.guest.contains('\0') {
+                    return Err(bad("the path inside the program is empty or has a NUL".to_owned()));
+                }
+                let tree =
+                    Tree::open(&grant.host, writable, stage.clone()).map_err(|e| bad(e.to_string()))?;
+                Ok(Mount { guest: grant.guest.clone(), tree })
+            })
+            .collect::<Result<_, _>>()?;
+        let times = if clock { Times::Real } else { Times::All(start) };
+        Ok(Self { mounts, stage, times, open: Arc::default() })
+    }
+
+    /// The directories with what the program did to them.
+    pub(crate) fn into_mounts(self) -> Vec<Mount> {
+        self.mounts
+    }
+
+    fn tree(&mut self, mount: usize) -> Result<&mut Tree, FsError> {
+        self.mounts.get_mut(mount).map(|mount| &mut mount.tree).ok_or_else(|| ErrorCode::BadDescriptor.into())
+    }
+
+    fn ticket(&self) -> Result<OpenTicket, FsError> {
+        if self.open.fetch_add(1, Ordering::Relaxed) >= MAX_OPEN {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            return Err(ErrorCode::Quota.into());
+        }
+        Ok(OpenTicket(self.open.clone()))
+    }
+
+    fn stat(&mut self, place: &Place) -> Result<types::DescriptorStat, FsError> {
+        let info = self.tree(place.mount)?.info(&place.path)?.ok_or(ErrorCode::NoEntry)?;
+        let shown = match self.times {
+            Times::Real => info.modified,
+            Times::All(start) => Some(start),
+        };
+        let time = shown.and_then(|time| {
+            let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+            Some(types::Datetime { seconds: since.as_secs(), nanoseconds: since.subsec_nanos() })
+        });
+        Ok(types::DescriptorStat {
+            type_: descriptor_type(info.kind),
+            link_count: 1,
+            size: info.size,
+            data_access_timestamp: time,
+            data_modification_timestamp: time,
+            status_change_timestamp: time,
+        })
+    }
+
+    fn new_time(&self, time: types::NewTimestamp) -> Result<Option<SystemTime>, FsError> {
+        Ok(match time {
+            types::NewTimestamp::NoChange => None,
+            types::NewTimestamp::Now => Some(match self.times {
+                Times::Real => SystemTime::now(),
+                Times::All(start) => start,
+            }),
+            types::NewTimestamp::Timestamp(at) => {
+                if at.nanoseconds >= 1_000_000_000 {
+                    return Err(ErrorCode::Invalid.into());
+                }
+                let since = Duration::new(at.seconds, at.nanoseconds);
+                Some(SystemTime::UNIX_EPOCH.checked_add(since).ok_or(ErrorCode::Overflow)?)
+            }
+        })
+    }
+}
+
+/// A name in a granted directory.
+#[derive(Clone, PartialEq, Eq)]
+struct Place {
+    mount: usize,
+    path: String,
+}
+
+impl Place {
+    fn at(&self, path: String) -> Self {
+        Self { mount: self.mount, path }
+    }
+
+    /// The same for the same name in every run.
+    fn hash(&self) -> types::MetadataHashValue {
+        let hash = blake3::Hasher::new()
+            .update(&(self.mount as u64).to_le_bytes())
+            .update(self.path.as_bytes())
+            .finalize();
+        let half = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&hash.as_bytes()[at..at + 8]);
+            u64::from_le_bytes(bytes)
+        };
+        types::MetadataHashValue { lower: half(0), upper: half(8) }
+    }
+}
+
+/// Counts an open descriptor for as long as it lives.
+struct OpenTicket(Arc<AtomicUsize>);
+
+impl Drop for OpenTicket {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A program's handle of a file or directory.
+#[expect(unreachable_pub, reason = "the generated bindings re-export it")]
+pub struct Descriptor {
+    place: Place,
+    flags: types::DescriptorFlags,
+    file: Option<Opened>,
+    _ticket: Option<OpenTicket>,
+}
+
+/// The rest of a directory listing.
+#[expect(unreachable_pub, reason = "the generated bindings re-export it")]
+pub struct Listing(std::vec::IntoIter<types::DirectoryEntry>);
+
+impl Descriptor {
+    fn file(&self) -> Result<&Opened, FsError> {
+        self.file.as_ref().ok_or_else(|| ErrorCode::IsDirectory.into())
+    }
+
+    fn dir(&self) -> Result<&Place, FsError> {
+        if self.file.is_some() { Err(ErrorCode::NotDirectory.into()) } else { Ok(&self.place) }
+    }
+
+    fn writer(&self) -> Result<(&Arc<File>, &Writer), FsError> {
+        let opened = self.file.as_ref().ok_or(ErrorCode::BadDescriptor)?;
+        match &opened.writer {
+            Some(writer) if self.flags.contains(types::DescriptorFlags::WRITE) => Ok((&opened.file, writer)),
+            _ => Err(ErrorCode::NotPermitted.into()),
+        }
+    }
+}
+
+fn descriptor_type(kind: Kind) -> types::DescriptorType {
+    match kind {
+        Kind::Directory => types::DescriptorType::Directory,
+        Kind::File => types::DescriptorType::RegularFile,
+        Kind::Link => types::DescriptorType::SymbolicLink,
+        Kind::Other => types::DescriptorType::Unknown,
+    }
+}
+
+/// An error code for the program, or the end of the run.
+#[derive(Debug)]
+pub(crate) enum FsError {
+    Code(ErrorCode),
+    Trap(wasmtime::Error),
+}
+
+impl fmt::Display for FsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "{code}"),
+            Self::Trap(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl From<ErrorCode> for FsError {
+    fn from(code: ErrorCode) -> Self {
+        Self::Code(code)
+    }
+}
+
+impl From<ResourceTableError> for FsError {
+    fn from(error: ResourceTableError) -> Self {
+        Self::Trap(error.into())
+    }
+}
+
+impl From<io::Error> for FsError {
+    fn from(error: io::Error) -> Self {
+        Self::Code(error_code(&error))
+    }
+}
+
+fn error_code(error: &io::Error) -> ErrorCode {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOENT) => ErrorCode::NoEntry,
+        Some(Errno::ACCESS) => ErrorCode::Access,
+        // `XDEV` is how the kernel says that a path would leave the directory.
+        Some(Errno::PERM | Errno::XDEV) => ErrorCode::NotPermitted,
+        Some(Errno::NOTDIR) => ErrorCode::NotDirectory,
+        Some(Errno::ISDIR) => ErrorCode::IsDirectory,
+        Some(Errno::EXIST) => ErrorCode::Exist,
+        Some(Errno::LOOP) => ErrorCode::Loop,
+        Some(Errno::NAMETOOLONG) => ErrorCode::NameTooLong,
+        Some(Errno::NOSPC) => ErrorCode::InsufficientSpace,
+        Some(Errno::FBIG) => ErrorCode::FileTooLarge,
+        Some(Errno::INVAL) => ErrorCode::Invalid,
+        Some(Errno::ROFS) => ErrorCode::ReadOnly,
+        Some(Errno::NXIO) => ErrorCode::NotPermitted,
+        Some(_) => ErrorCode::Io,
+        None => match error.kind() {
+            io::ErrorKind::NotFound => ErrorCode::NoEntry,
+            io::ErrorKind::PermissionDenied => ErrorCode::NotPermitted,
+            _ => ErrorCode::Io,
+        },
+    }
+}
+
+type Fs<T> = Result<T, FsError>;
+
+impl preopens::Host for State {
+    fn get_directories(&mut self) -> wasmtime::Result<Vec<(Resource<Descriptor>, String)>> {
+        let mut directories = Vec::new();
+        for (mount, granted) in self.files.mounts.iter().enumerate() {
+            let mut flags = types::DescriptorFlags::READ;
+            if granted.tree.writable() {
+                flags |= types::DescriptorFlags::MUTATE_DIRECTORY;
+            }
+            let place = Place { mount, path: String::new() };
+            let root = Descriptor { place, flags, file: None, _ticket: None };
+            directories.push((self.table.push(root)?, granted.guest.clone()));
+        }
+        Ok(directories)
+    }
+}
+
+impl types::Host for State {
+    fn convert_error_code(&mut self, error: FsError) -> wasmtime::Result<ErrorCode> {
+        match error {
+            FsError::Code(code) => Ok(code),
+            FsError::Trap(error) => Err(error),
+        }
+    }
+
+    fn filesystem_error_code(
+        &mut self,
+        error: Resource<wasmtime::Error>,
+    ) -> wasmtime::Result<Option<ErrorCode>> {
+        let error = self.table.get(&error)?;
+        if let Some(code) = error.downcast_ref::<ErrorCode>() {
+            return Ok(Some(*code));
+        }
+        Ok(error.downcast_ref::<io::Error>().map(error_code))
+    }
+}
+
+impl State {
+    fn place(&self, fd: &Resource<Descriptor>) -> Fs<Place> {
+        Ok(self.table.get(fd)?.place.clone())
+    }
+
+    fn resolve(&mut self, fd: &Resource<Descriptor>, flags: types::PathFlags, path: &str) -> Fs<Place> {
+        let dir = self.table.get(fd)?.dir()?.clone();
+        let follow = flags.contains(types::PathFlags::SYMLINK_FOLLOW);
+        let path = self.files.tree(dir.mount)?.resolve(&dir.path, path, follow)?;
+        Ok(dir.at(path))
+    }
+
+    fn set_times_of(
+        &mut self,
+        place: &Place,
+        accessed: types::NewTimestamp,
+        modified: types::NewTimestamp,
+    ) -> Fs<()> {
+        // Access times are not kept: nobody could rely on them anyway (`noatime`).
+        self.files.new_time(accessed)?;
+        match self.files.new_time(modified)? {
+            Some(time) => self.files.tree(place.mount)?.set_modified(&place.path, time),
+            None => Ok(()),
+        }
+    }
+}
+
+impl types::HostDescriptor for State {
+    fn read_via_stream(&mut self, fd: Resource<Descriptor>, offset: u64) -> Fs<Resource<DynInputStream>> {
+        let descriptor = self.table.get(&fd)?;
+        let file = descriptor.file()?.file.clone();
+        if !descriptor.flags.contains(types::DescriptorFlags::READ) {
+            return Err(ErrorCode::NotPermitted.into());
+        }
+        let stream: DynInputStream = Box::new(Reader { file, offset });
+        Ok(self.table.push(stream)?)
+    }
+
+    fn write_via_stream(&mut self, fd: Resource<Descriptor>, offset: u64) -> Fs<Resource<DynOutputStream>> {
+        let (file, writer) = self.table.get(&fd)?.writer()?;
+        let stream: DynOutputStream =
+            Box::new(StreamWriter { file: file.clone(), writer: writer.clone(), offset: Some(offset) });
+        Ok(self.table.push(stream)?)
+    }
+
+    fn append_via_stream(&mut self, fd: Resource<Descriptor>) -> Fs<Resource<DynOutputStream>> {
+        let (file, writer) = self.table.get(&fd)?.writer()?;
+        let stream: DynOutputStream =
+            Box::new(StreamWriter { file: file.clone(), writer: writer.clone(), offset: None });
+        Ok(self.table.push(stream)?)
+    }
+
+    /// Advice may be ignored; a handle that does not exist may not.
+    fn advise(&mut self, fd: Resource<Descriptor>, _: u64, _: u64, _: types::Advice) -> Fs<()> {
+        self.table.get(&fd)?.file().map(|_| ())
+    }
+
+    /// Nothing is durable before the run's writes are committed.
+    fn sync_data(&mut self, fd: Resource<Descriptor>) -> Fs<()> {
+        self.place(&fd).map(|_| ())
+    }
+
+    fn sync(&mut self, fd: Resource<Descriptor>) -> Fs<()> {
+        self.place(&fd).map(|_| ())
+    }
+
+    fn get_flags(&mut self, fd: Resource<Descriptor>) -> Fs<types::DescriptorFlags> {
+        Ok(self.table.get(&fd)?.flags)
+    }
+
+    fn get_type(&mut self, fd: Resource<Descriptor>) -> Fs<types::DescriptorType> {
+        let descriptor = self.table.get(&fd)?;
+        Ok(descriptor_type(if descriptor.file.is_some() { Kind::File } else { Kind::Directory }))
+    }
+
+    fn set_size(&mut self, fd: Resource<Descriptor>, size: u64) -> Fs<()> {
+        let (file, writer) = self.table.get(&fd)?.writer()?;
+        writer.set_len(file, size)
+    }
+
+    fn set_times(
+        &mut self,
+        fd: Resource<Descriptor>,
+        accessed: types::NewTimestamp,
+        modified: types::NewTimestamp,
+    ) -> Fs<()> {
+        let place = self.place(&fd)?;
+        self.set_times_of(&place, accessed, modified)
+    }
+
+    fn set_times_at(
+        &mut self,
+        fd: Resource<Descriptor>,
+        flags: types::PathFlags,
+        path: String,
+        accessed: types::NewTimestamp,
+        modified: types::NewTimestamp,
+    ) -> Fs<()> {
+        let place = self.resolve(&fd, flags, &path)?;
+        self.set_times_of(&place, accessed, modified)
+    }
+
+    fn read(&mut self, fd: Resource<Descriptor>, length: u64, offset: u64) -> Fs<(Vec<u8>, bool)> {
+        let descriptor = self.table.get(&fd)?;
+        let file = &descriptor.file()?.file;
+        if !descriptor.flags.contains(types::DescriptorFlags::READ) {
+            return Err(ErrorCode::NotPermitted.into());
+        }
+        let mut buffer = vec![0; usize::try_from(length.min(MAX_READ)).unwrap_or(0)];
+        let read = file.read_at(&mut buffer, offset)?;
+        let at_end = read == 0 && length > 0;
+        buffer.truncate(read);
+        self.pipes.moving(read);
+        Ok((buffer, at_end))
+    }
+
+    fn write(&mut self, fd: Resource<Descriptor>, buffer: Vec<u8>, offset: u64) -> Fs<u64> {
+        self.pipes.moving(buffer.len());
+        let (file, writer) = self.table.get(&fd)?.writer()?;
+        Ok(writer.write_at(file, &buffer, offset)? as u64)
+    }
+
+    fn read_directory(&mut self, fd: Resource<Descriptor>) -> Fs<Resource<Listing>> {
+        let place = self.table.get(&fd)?.dir()?.clone();
+        let names = self.files.tree(place.mount)?.list(&place.path)?;
+        self.pipes.moving(names.len() * 64);
+        let entries: Vec<_> = names
+            .into_iter()
+            .map(|(name, kind)| types::DirectoryEntry { type_: descriptor_type(kind), name })
+            .collect();
+        Ok(self.table.push(Listing(entries.into_iter()))?)
+    }
+
+    fn create_directory_at(&mut self, fd: Resource<Descriptor>, path: String) -> Fs<()> {
+        let place = self.resolve(&fd, types::PathFlags::empty(), &path)?;
+        self.files.tree(place.mount)?.create_dir(&place.path)
+    }
+
+    fn stat(&mut self, fd: Resource<Descriptor>) -> Fs<types::DescriptorStat> {
+        let place = self.place(&fd)?;
+        let open = self.table.get(&fd)?.file.as_ref().map(|opened| opened.file.clone());
+        let stat = self.files.stat(&place);
+        match (stat, open) {
+            // An open file outlives its name, and its size is its own.
+            (stat, Some(file)) => {
+                let size = file.metadata()?.len();
+                Ok(match stat {
+                    Ok(stat) => types::DescriptorStat { size, ..stat },
+                    Err(_) => types::DescriptorStat {
+                        type_: types::DescriptorType::RegularFile,
+                        link_count: 0,
+                        size,
+                        data_access_timestamp: None,
+                        data_modification_timestamp: None,
+                        status_change_timestamp: None,
+                    },
+                })
+            }
+            (stat, None) => stat,
+        }
+    }
+
+    fn stat_at(
+        &mut self,
+        fd: Resource<Descriptor>,
+        flags: types::PathFlags,
+        path: String,
+    ) -> Fs<types::DescriptorStat> {
+        let place = self.resolve(&fd, flags, &path)?;
+        self.files.stat(&place)
+    }
+
+    /// Hard links are not offered: one file under two names has no place in a
+    /// layer that is committed name by name.
+    fn link_at(
+        &mut self,
+        _: Resource<Descriptor>,
+        _: types::PathFlags,
+        _: String,
+        _: Resource<Descriptor>,
+        _: String,
+    ) -> Fs<()> {
+        Err(ErrorCode::Unsupported.into())
+    }
+
+    fn open_at(
+        &mut self,
+        fd: Resource<Descriptor>,
+        path_flags: types::PathFlags,
+        path: String,
+        open: types::OpenFlags,
+        flags: types::DescriptorFlags,
+    ) -> Fs<Resource<Descriptor>> {
+        let place = self.resolve(&fd, path_flags, &path)?;
+        let parent = self.table.get(&fd)?.flags;
+        let may_change = parent.contains(types::DescriptorFlags::MUTATE_DIRECTORY);
+        let how = Open {
+            write: flags.contains(types::DescriptorFlags::WRITE),
+            create: open.contains(types::OpenFlags::CREATE),
+            exclusive: open.contains(types::OpenFlags::EXCLUSIVE),
+            truncate: open.contains(types::OpenFlags::TRUNCATE),
+        };
+        let ticket = self.files.ticket()?;
+        let tree = self.files.tree(place.mount)?;
+        let kind = tree.info(&place.path)?.map(|info| info.kind);
+        let wants_dir = open.contains(types::OpenFlags::DIRECTORY);
+        let descriptor = if kind == Some(Kind::Directory) {
+            if how.create && how.exclusive {
+                return Err(ErrorCode::Exist.into());
+            }
+            if how.write || how.truncate {
+                return Err(ErrorCode::IsDirectory.into());
+            }
+            let wanted = flags & (types::DescriptorFlags::READ | types::DescriptorFlags::MUTATE_DIRECTORY);
+            if wanted.contains(types::DescriptorFlags::MUTATE_DIRECTORY) && !may_change {
+                return Err(ErrorCode::ReadOnly.into());
+            }
+            // A directory opened from one that may be changed may be changed.
+            Descriptor { place, flags: wanted | parent, file: None, _ticket: Some(ticket) }
+        } else {
+            if wants_dir {
+                return Err(if kind.is_some() { ErrorCode::NotDirectory } else { ErrorCode::NoEntry }.into());
+            }
+            let opened = tree.open_file(&place.path, how)?;
+            Descriptor { place, flags, file: Some(opened), _ticket: Some(ticket) }
+        };
+        Ok(self.table.push(descriptor)?)
+    }
+
+    fn readlink_at(&mut self, fd: Resource<Descriptor>, path: String) -> Fs<String> {
+        let place = self.resolve(&fd, types::PathFlags::empty(), &path)?;
+        let tree = self.files.tree(place.mount)?;
+        match tree.info(&place.path)?.map(|info| info.kind) {
+            Some(Kind::Link) => {
+                let target = tree.read_link(&place.path)?;
+                // Where the host keeps its files is not the program's business.
+                if target.starts_with('/') { Err(ErrorCode::NotPermitted.into()) } else { Ok(target) }
+            }
+            Some(_) => Err(ErrorCode::Invalid.into()),
+            None => Err(ErrorCode::NoEntry.into()),
+        }
+    }
+
+    fn remove_directory_at(&mut self, fd: Resource<Descriptor>, path: String) -> Fs<()> {
+        let place = self.resolve(&fd, types::PathFlags::empty(), &path)?;
+        self.files.tree(place.mount)?.remove_dir(&place.path)
+    }
+
+    fn rename_at(
+        &mut self,
+        fd: Resource<Descriptor>,
+        from: String,
+        to_fd: Resource<Descriptor>,
+        to: String,
+    ) -> Fs<()> {
+        let from = self.resolve(&fd, types::PathFlags::empty(), &from)?;
+        let to = self.resolve(&to_fd, types::PathFlags::empty(), &to)?;
+        if from.mount != to.mount {
+            return Err(ErrorCode::CrossDevice.into());
+        }
+        self.files.tree(from.mount)?.rename(&from.path, &to.path)
+    }
+
+    fn symlink_at(&mut self, fd: Resource<Descriptor>, target: String, path: String) -> Fs<()> {
+        let place = self.resolve(&fd, types::PathFlags::empty(), &path)?;
+        self.files.tree(place.mount)?.symlink(&target, &place.path)
+    }
+
+    fn unlink_file_at(&mut self, fd: Resource<Descriptor>, path: String) -> Fs<()> {
+        let place = self.resolve(&fd, types::PathFlags::empty(), &path)?;
+        self.files.tree(place.mount)?.remove_file(&place.path)
+    }
+
+    fn is_same_object(
+        &mut self,
+        one: Resource<Descriptor>,
+        other: Resource<Descriptor>,
+    ) -> wasmtime::Result<bool> {
+        Ok(self.table.get(&one)?.place == self.table.get(&other)?.place)
+    }
+
+    fn metadata_hash(&mut self, fd: Resource<Descriptor>) -> Fs<types::MetadataHashValue> {
+        Ok(self.place(&fd)?.hash())
+    }
+
+    fn metadata_hash_at(
+        &mut self,
+        fd: Resource<Descriptor>,
+        flags: types::PathFlags,
+        path: String,
+    ) -> Fs<types::MetadataHashValue> {
+        let place = self.resolve(&fd, flags, &path)?;
+        match self.files.tree(place.mount)?.info(&place.path)? {
+            Some(_) => Ok(place.hash()),
+            None => Err(ErrorCode::NoEntry.into()),
+        }
+    }
+
+    fn drop(&mut self, fd: Resource<Descriptor>) -> wasmtime::Result<()> {
+        self.table.delete(fd)?;
+        Ok(())
+    }
+}
+
+impl types::HostDirectoryEntryStream for State {
+    fn read_directory_entry(&mut self, listing: Resource<Listing>) -> Fs<Option<types::DirectoryEntry>> {
+        Ok(self.table.get_mut(&listing)?.0.next())
+    }
+
+    fn drop(&mut self, listing: Resource<Listing>) -> wasmtime::Result<()> {
+        self.table.delete(listing)?;
+        Ok(())
+    }
+}
+
+struct Reader {
+    file: Arc<File>,
+    offset: u64,
+}
+
+#[async_trait]
+impl Pollable for Reader {
+    async fn ready(&mut self) {}
+}
+
+#[async_trait]
+impl InputStream for Reader {
+    fn read(&mut self, size: usize) -> StreamResult<Bytes> {
+        let mut buffer = vec![0; size.min(STREAM_CHUNK)];
+        let read = self.file.read_at(&mut buffer, self.offset).map_err(stream_error)?;
+        if read == 0 && size > 0 {
+            return Err(StreamError::Closed);
+        }
+        self.offset += read as u64;
+        buffer.truncate(read);
+        Ok(buffer.into())
+    }
+}
+
+struct StreamWriter {
+    file: Arc<File>,
+    writer: Writer,
+    /// None appends.
+    offset: Option<u64>,
+}
+
+#[async_trait]
+impl Pollable for StreamWriter {
+    async fn ready(&mut self) {}
+}
+
+#[async_trait]
+impl OutputStream for StreamWriter {
+    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        let mut at = match self.offset {
+            Some(offset) => offset,
+            None => self.file.metadata().map_err(stream_error)?.len(),
+        };
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let written = self.writer.write_at(&self.file, rest, at).map_err(|error| match error {
+                FsError::Code(code) => StreamError::LastOperationFailed(wasmtime::Error::new(code)),
+                FsError::Trap(error) => StreamError::Trap(error),
+            })?;
+            at += written as u64;
+            rest = &rest[written..];
+        }
+        if let Some(offset) = &mut self.offset {
+            *offset = at;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> StreamResult<()> {
+        Ok(())
+    }
+
+    fn check_write(&mut self) -> StreamResult<usize> {
+        Ok(STREAM_CHUNK)
+    }
+}
+
+fn stream_error(error: io::Error) -> StreamError {
+    StreamError::LastOperationFailed(wasmtime::Error::new(error))
+}

@@ -1,0 +1,314 @@
+//! `wasi:http` requests to granted hosts: the name is resolved by the run's
+//! own resolver and the connection goes to the address that was checked.
+//! Redirects are the program's to follow, so each is checked again.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::Scheme;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1;
+use rustls::pki_types::ServerName;
+use rustls_platform_verifier::BuilderVerifierExt;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use wasmtime_wasi::p2::bindings::sockets::network::ErrorCode;
+use wasmtime_wasi::sockets::SocketAddrUse;
+use wasmtime_wasi_http::io::TokioIo;
+use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpCtxView, WasiHttpHooks, WasiHttpView};
+
+use crate::host::network::NetGrants;
+use crate::host::services::Tracer;
+use crate::state::State;
+
+/// How long a connection may take when the program does not say.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Largest request or response body that is recorded.
+const MAX_RECORDED: usize = 16 << 20;
+
+/// Sends the requests of one run.
+pub(crate) struct Http {
+    pub(crate) net: Arc<NetGrants>,
+    pub(crate) tracer: Tracer,
+}
+
+/// What drives a connection in the background while its response is read.
+type Driver = Box<dyn Future<Output = Result<(), Error>> + Send>;
+
+type Answer = Result<(Response<WasiBody>, Driver), Error>;
+
+impl WasiHttpView for State {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        WasiHttpCtxView { hooks: &mut self.http, table: &mut self.table, ctx: &mut self.http_limits }
+    }
+}
+
+impl WasiHttpHooks for Http {
+    fn send_request(
+        &mut self,
+        request: Request<WasiBody>,
+        options: Option<RequestOptions>,
+        _: Driver,
+    ) -> Box<dyn Future<Output = Answer> + Send> {
+        let (net, tracer) = (self.net.clone(), self.tracer.clone());
+        let options = options.unwrap_or_default();
+        Box::new(async move {
+            if tracer.is_on() {
+                recorded(&net, &tracer, request, options).await
+            } else {
+                send(&net, request, options).await
+            }
+        })
+    }
+}
+
+async fn send(net: &NetGrants, mut request: Request<WasiBody>, options: RequestOptions) -> Answer {
+    let https = request.uri().scheme() == Some(&Scheme::HTTPS);
+    let authority = request.uri().authority().ok_or(Error::HttpRequestUriInvalid)?;
+    let host = authority.host().to_owned();
+    let port = authority.port_u16().unwrap_or(if https { 443 } else { 80 });
+    let patience = options.connect_timeout.unwrap_or(CONNECT_TIMEOUT);
+    let connecting = async {
+        let stream = connect(net, &host, port).await?;
+        stream.set_nodelay(true).map_err(Error::Connect)?;
+        let stream: Box<dyn Stream> =
+            if https { Box::new(encrypt(stream, &host).await?) } else { Box::new(stream) };
+        Ok::<_, Error>(http1::handshake(TokioIo::new(stream)).await?)
+    };
+    let (mut sender, connection) =
+        tokio::time::timeout(patience, connecting).await.map_err(|_| Error::ConnectionTimeout)??;
+    // Without a proxy between, the request names the path alone.
+    let path = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    *request.uri_mut() = path.parse().map_err(|_| Error::HttpRequestUriInvalid)?;
+    let driver = wasmtime_wasi::runtime::spawn(async move { connection.await.map_err(Error::from) });
+    let sending = sender.send_request(request);
+    let response = match options.first_byte_timeout {
+        Some(patience) => {
+            tokio::time::timeout(patience, sending).await.map_err(|_| Error::ConnectionReadTimeout)?
+        }
+        None => sending.await,
+    }?;
+    let response = response.map(|body| body.map_err(Error::from).boxed_unsync());
+    let driver: Driver = Box::new(driver);
+    Ok((response, driver))
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+async fn connect(net: &NetGrants, host: &str, port: u16) -> Result<TcpStream, Error> {
+    let addresses = net.resolve(host).await.map_err(|code| match code {
+        ErrorCode::AccessDenied => Error::HttpRequestDenied,
+        ErrorCode::InvalidArgument => Error::HttpRequestUriInvalid,
+        _ => Error::DestinationNotFound,
+    })?;
+    let mut last = Error::HttpRequestDenied;
+    for address in addresses {
+        let address = SocketAddr::new(address, port);
+        if !net.allows(address, SocketAddrUse::TcpConnect) {
+            continue;
+        }
+        match TcpStream::connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = Error::Connect(error),
+        }
+    }
+    Err(last)
+}
+
+async fn encrypt(stream: TcpStream, host: &str) -> Result<tokio_rustls::client::TlsStream<TcpStream>, Error> {
+    let internal = |message: String| Error::InternalError(Some(message));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(BuilderVerifierExt::with_platform_verifier)
+        .map_err(|error| internal(format!("no certificates to trust: {error}")))?
+        .with_no_client_auth();
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let name = ServerName::try_from(host).map_err(|_| Error::HttpRequestUriInvalid)?;
+    tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(Error::Tls)
+}
+
+/// A request as the record knows it: all but the moment it was sent.
+#[derive(Serialize)]
+struct Question<'a> {
+    method: &'a str,
+    uri: String,
+    headers: Vec<(String, String)>,
+    body: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Head {
+    status: u16,
+    headers: Vec<(String, String)>,
+}
+
+/// Sends a request unless the record has its answer. Bodies are held whole.
+async fn recorded(
+    net: &NetGrants,
+    tracer: &Tracer,
+    request: Request<WasiBody>,
+    options: RequestOptions,
+) -> Answer {
+    let (parts, body) = request.into_parts();
+    let body = whole(body, || Error::HttpRequestBodySize(None)).await?;
+    let question = Question {
+        method: parts.method.as_str(),
+        uri: parts.uri.to_string(),
+        headers: plain(&parts.headers),
+        body: blake3::hash(&body).to_hex().to_string(),
+    };
+    let internal = |message: String| Error::InternalError(Some(message));
+    let question = serde_json::to_vec(&question).map_err(|error| internal(error.to_string()))?;
+    match tracer.recorded("http", &question) {
+        Ok(Some(answer)) => {
+            return parse(&answer).ok_or_else(|| internal("the recorded answer is damaged".to_owned()));
+        }
+        Ok(None) => {}
+        // The run ends at its next look; until then the request has failed.
+        Err(()) => return Err(internal("the run departed from its record".to_owned())),
+    }
+    let body = Full::new(body).map_err(Error::from).boxed_unsync();
+    let (response, driver) = send(net, Request::from_parts(parts, body), options).await?;
+    let (parts, body) = response.into_parts();
+    let body = whole(body, || Error::HttpResponseBodySize(None)).await?;
+    drop(driver);
+    let head = Head { status: parts.status.as_u16(), headers: plain(&parts.headers) };
+    let mut answer = serde_json::to_vec(&head).map_err(|error| internal(error.to_string()))?;
+    answer.push(b'\n');
+    answer.extend_from_slice(&body);
+    tracer.record("http", &question, &answer);
+    parse(&answer).ok_or_else(|| internal("the answer cannot be recorded".to_owned()))
+}
+
+async fn whole(body: WasiBody, too_large: impl FnOnce() -> Error) -> Result<Bytes, Error> {
+    match Limited::new(body, MAX_RECORDED).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) => Err(error.downcast::<Error>().map_or_else(|_| too_large(), |own| *own)),
+    }
+}
+
+/// The recorded head up to the first line end, then the body.
+fn parse(answer: &[u8]) -> Option<(Response<WasiBody>, Driver)> {
+    let end = answer.iter().position(|byte| *byte == b'\n')?;
+    let (head, body) = (answer.get(..end)?, answer.get(end + 1..)?);
+    let head: Head = serde_json::from_slice(head).ok()?;
+    let mut response = Response::builder().status(head.status);
+    for (name, value) in head.headers {
+        let bytes: Option<Vec<u8>> = value.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
+        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+        response = response.header(name, HeaderValue::from_bytes(&bytes?).ok()?);
+    }
+    let body = Full::new(Bytes::copy_from_slice(body)).map_err(Error::from).boxed_unsync();
+    let driver: Driver = Box::new(std::future::ready(Ok(())));
+    Some((response.body(body).ok()?, driver))
+}
+
+/// Headers as text, each byte one character.
+fn plain(headers: &HeaderMap) -> Vec<(String, String)> {
+    let text = |value: &HeaderValue| value.as_bytes().iter().map(|byte| char::from(*byte)).collect();
+    headers.iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{HostCall, HostCallTrace};
+    use std::io::{Read, Write};
+    use std::sync::Mutex;
+
+    /// Answers `count` requests on a free port of this machine.
+    fn server(count: usize) -> u16 {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap_or_else(|e| panic!("{e}"));
+        let port = listener.local_addr().map_or(0, |address| address.port());
+        std::thread::spawn(move || {
+            for stream in listener.incoming().take(count) {
+                let Ok(mut stream) = stream else { continue };
+                let mut request = [0; 4096];
+                let read = stream.read(&mut request).unwrap_or(0);
+                let line = String::from_utf8_lossy(&request[..read]);
+                let path = line.split(' ').nth(1).unwrap_or("").to_owned();
+                let _ =
+                    write!(stream, "HTTP/1.1 203 Fine\r\nx-seen: {path}\r\ncontent-length: 4\r\n\r\nbody");
+            }
+        });
+        port
+    }
+
+    fn get(http: &mut Http, uri: &str) -> Result<(u16, String, String), String> {
+        let body = Full::new(Bytes::new()).map_err(Error::from).boxed_unsync();
+        let request =
+            Request::builder().uri(uri).header("host", "x").body(body).map_err(|e| e.to_string())?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| error.to_string())?;
+        runtime.block_on(async {
+            let sent = Box::into_pin(http.send_request(request, None, Box::new(std::future::ready(Ok(())))));
+            let (response, _driver) = sent.await.map_err(|error| error.to_string())?;
+            let seen =
+                response.headers().get("x-seen").and_then(|v| v.to_str().ok()).unwrap_or("").to_owned();
+            let status = response.status().as_u16();
+            let body = response.into_body().collect().await.map_err(|error| error.to_string())?;
+            Ok((status, seen, String::from_utf8_lossy(&body.to_bytes()).into_owned()))
+        })
+    }
+
+    fn http(grants: &[String], trace: Option<Box<dyn HostCallTrace>>) -> Http {
+        let net = NetGrants::read(grants).unwrap_or_else(|error| panic!("{error}"));
+        Http { net, tracer: Tracer::new(trace) }
+    }
+
+    #[test]
+    fn requests_go_to_granted_hosts_only() {
+        let port = server(1);
+        let mut granted = http(&[format!("localhost:{port}")], None);
+        assert_eq!(
+            get(&mut granted, &format!("http://localhost:{port}/a?b")),
+            Ok((203, "/a?b".into(), "body".into()))
+        );
+        for uri in [
+            format!("http://127.0.0.2:{port}/"),
+            "http://localhost:1/".to_owned(),
+            "http://169.254.169.254/latest".to_owned(),
+        ] {
+            assert_eq!(get(&mut granted, &uri), Err("HTTP request denied".into()), "{uri}");
+        }
+    }
+
+    /// Keeps what it is given; answers from it once it was rewound.
+    #[derive(Default)]
+    struct Tape(Vec<(Vec<u8>, Vec<u8>)>, Option<usize>);
+
+    impl HostCallTrace for Tape {
+        fn recorded(&mut self, call: &HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
+            let Some(at) = &mut self.1 else { return Ok(None) };
+            let (request, answer) = self.0.get(*at).ok_or("the record is at its end")?;
+            *at += 1;
+            if request == call.request { Ok(Some(answer.clone())) } else { Err("another request".to_owned()) }
+        }
+
+        fn record(&mut self, call: &HostCall<'_>, answer: &[u8]) {
+            self.0.push((call.request.to_vec(), answer.to_vec()));
+        }
+    }
+
+    #[test]
+    fn a_recorded_answer_is_given_again_without_the_network() {
+        let port = server(1);
+        let tape = Arc::new(Mutex::new(Tape::default()));
+        let uri = format!("http://localhost:{port}/once");
+        let grants = [format!("localhost:{port}")];
+        let live = get(&mut http(&grants, Some(Box::new(tape.clone()))), &uri);
+        assert_eq!(live, Ok((203, "/once".into(), "body".into())));
+        tape.lock().unwrap_or_else(std::sync::PoisonError::into_inner).1 = Some(0);
+        let mut replay = http(&grants, Some(Box::new(tape.clone())));
+        assert_eq!(get(&mut replay, &uri), live);
+        assert!(get(&mut replay, &uri).is_err());
+        assert!(replay.tracer.diverged().is_some());
+    }
+}

@@ -1,0 +1,562 @@
+//! `lobster:step/io` and the standard streams: how a program reads its input
+//! and puts out its output, in bounded memory.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use wasmtime::component::Resource;
+use wasmtime_wasi::async_trait;
+use wasmtime_wasi::cli::{IsTerminal, StdinStream, StdoutStream};
+use wasmtime_wasi::p2::{InputStream, OutputStream, Pollable, StreamError, StreamResult};
+
+use crate::host::step_wit::io as wit;
+use crate::schema::Schema;
+use crate::state::State;
+use crate::{Input, OutputSink, RunError};
+
+/// Most bytes that one call gives the program, however many it asks for.
+const MAX_CHUNK: usize = 1 << 20;
+
+/// Longest byte input that is given as one text item.
+const MAX_TEXT: u64 = 16 << 20;
+
+/// Most memory that checking one item against a schema may take.
+const MAX_CHECKED: usize = 32 << 20;
+
+/// What a standard stream takes or gives at once.
+const STREAM_CHUNK: usize = 64 << 10;
+
+/// How much of stderr is kept for error messages.
+const TAIL: usize = 8 << 10;
+
+/// The streams of one run. Clones are the same streams.
+#[derive(Clone)]
+pub(crate) struct Pipes {
+    input: Arc<Mutex<InputPipe>>,
+    output: Arc<Mutex<OutputPipe>>,
+    stderr: Arc<Mutex<ErrPipe>>,
+    /// Bytes moved since they were last paid for.
+    moved: Arc<AtomicU64>,
+}
+
+struct InputPipe {
+    source: Input,
+    /// The rest of an item that did not fit the last `read`.
+    pending: VecDeque<u8>,
+    schema: Option<Arc<Schema>>,
+    items: u64,
+    failed: Option<String>,
+}
+
+struct OutputPipe {
+    sink: Box<dyn OutputSink>,
+    limit: u64,
+    bytes: u64,
+    items: u64,
+    form: Option<Form>,
+    schema: Option<Arc<Schema>>,
+    overflowed: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Bytes,
+    Items,
+}
+
+struct ErrPipe {
+    sink: Box<dyn Write + Send>,
+    limit: u64,
+    bytes: u64,
+    tail: VecDeque<u8>,
+}
+
+/// What the streams carried.
+pub(crate) struct Carried {
+    pub(crate) bytes: u64,
+    pub(crate) items: u64,
+}
+
+impl Pipes {
+    pub(crate) fn new(
+        input: Input,
+        output: Box<dyn OutputSink>,
+        stderr: Box<dyn Write + Send>,
+        limit: u64,
+        schemas: (Option<Arc<Schema>>, Option<Arc<Schema>>),
+    ) -> Self {
+        let input =
+            InputPipe { source: input, pending: VecDeque::new(), schema: schemas.0, items: 0, failed: None };
+        let output = OutputPipe {
+            sink: output,
+            limit,
+            bytes: 0,
+            items: 0,
+            form: None,
+            schema: schemas.1,
+            overflowed: false,
+        };
+        let stderr = ErrPipe { sink: stderr, limit, bytes: 0, tail: VecDeque::new() };
+        Self {
+            input: Arc::new(Mutex::new(input)),
+            output: Arc::new(Mutex::new(output)),
+            stderr: Arc::new(Mutex::new(stderr)),
+            moved: Arc::default(),
+        }
+    }
+
+    /// Counts bytes that the run pays for in fuel.
+    pub(crate) fn moving(&self, bytes: usize) {
+        self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// The bytes moved since the last call of this.
+    pub(crate) fn take_moved(&self) -> u64 {
+        self.moved.swap(0, Ordering::Relaxed)
+    }
+
+    pub(crate) fn carried(&self) -> Carried {
+        let output = lock(&self.output);
+        Carried { bytes: output.bytes, items: output.items }
+    }
+
+    /// What went wrong in a stream, whatever the program made of it.
+    pub(crate) fn failure(&self) -> Option<RunError> {
+        if let Some(message) = lock(&self.input).failed.take() {
+            return Some(RunError::InputFailed { message });
+        }
+        let output = lock(&self.output);
+        output.overflowed.then_some(RunError::OutputLimit { limit: output.limit })
+    }
+
+    pub(crate) fn stderr_tail(&self) -> String {
+        let bytes: Vec<u8> = lock(&self.stderr).tail.iter().copied().collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+fn lock<T>(pipe: &Mutex<T>) -> MutexGuard<'_, T> {
+    pipe.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl InputPipe {
+    fn failed(&mut self, error: &io::Error) -> wit::StreamError {
+        self.failed.get_or_insert_with(|| error.to_string());
+        stream_error("io", error.to_string())
+    }
+
+    /// The next item, checked against the schema.
+    fn next_item(&mut self) -> wasmtime::Result<Option<io::Result<String>>> {
+        let Input::Items(items) = &mut self.source else { return Ok(None) };
+        let item = items.next();
+        if let Some(Ok(item)) = &item {
+            if let Some(schema) = &self.schema {
+                let misfit = match parse_to_check(item) {
+                    Ok(value) => schema.check(&value).err().map(|m| (m.path, m.message)),
+                    Err(message) => Some(("$".to_owned(), message)),
+                };
+                if let Some((path, message)) = misfit {
+                    let index = self.items;
+                    return Err(wasmtime::Error::new(RunError::BadInput { index, path, message }));
+                }
+            }
+            self.items += 1;
+        }
+        Ok(item)
+    }
+
+    /// Up to `max` bytes; empty at the end. Items come as JSON Lines.
+    fn read(&mut self, max: usize) -> wasmtime::Result<io::Result<Vec<u8>>> {
+        let max = max.min(MAX_CHUNK);
+        if let Input::Bytes(reader) = &mut self.source {
+            let mut buffer = vec![0; max];
+            return Ok(read_some(reader, &mut buffer).map(|read| {
+                buffer.truncate(read);
+                buffer
+            }));
+        }
+        while self.pending.len() < max {
+            match self.next_item()? {
+                Some(Ok(item)) => {
+                    self.pending.extend(item.as_bytes());
+                    self.pending.push_back(b'\n');
+                }
+                Some(Err(error)) => return Ok(Err(error)),
+                None => break,
+            }
+        }
+        let take = max.min(self.pending.len());
+        Ok(Ok(self.pending.drain(..take).collect()))
+    }
+
+    /// Up to `max` items; empty at the end. Bytes are one text item.
+    fn next(&mut self, max: u32) -> wasmtime::Result<io::Result<Vec<String>>> {
+        if let Input::Bytes(reader) = &mut self.source {
+            let mut text = String::new();
+            let read = reader.take(MAX_TEXT + 1).read_to_string(&mut text);
+            self.source = Input::Empty;
+            if text.len() as u64 > MAX_TEXT {
+                let message = format!(
+                    "the input is longer than {MAX_TEXT} bytes: take it with `read`, not as one item"
+                );
+                return Ok(Err(io::Error::other(message)));
+            }
+            return Ok(read.and_then(|size| {
+                let item = serde_json::to_string(&text).map_err(io::Error::other)?;
+                Ok(if size == 0 { Vec::new() } else { vec![item] })
+            }));
+        }
+        let (mut items, mut size) = (Vec::new(), 0);
+        while (items.len() as u64) < u64::from(max) && size < MAX_CHUNK {
+            match self.next_item()? {
+                Some(Ok(item)) => {
+                    size += item.len();
+                    items.push(item);
+                }
+                Some(Err(error)) => return Ok(Err(error)),
+                None => break,
+            }
+        }
+        Ok(Ok(items))
+    }
+}
+
+/// The value of an item that a schema is to judge.
+fn parse_to_check(item: &str) -> Result<Value, String> {
+    let values = item.bytes().filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{')).count();
+    if item.len() + values * 4 * size_of::<Value>() > MAX_CHECKED {
+        return Err(format!("it is too large to be checked ({} bytes, about {values} values)", item.len()));
+    }
+    serde_json::from_str(item).map_err(|error| format!("it is not JSON: {error}"))
+}
+
+fn read_some(reader: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match reader.read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+fn stream_error(code: &str, message: impl Into<String>) -> wit::StreamError {
+    wit::StreamError { code: code.to_owned(), message: message.into() }
+}
+
+/// What a step is told about output that was not taken; the outer error ends the run.
+type Put = wasmtime::Result<Result<(), wit::StreamError>>;
+
+impl OutputPipe {
+    /// A step is told once that its output is too long, so that it can say
+    /// something on stderr; when it goes on it is stopped.
+    fn admit(&mut self, form: Form, size: u64) -> Put {
+        if *self.form.get_or_insert(form) != form {
+            let message = "a step writes bytes or emits items, not both";
+            return Ok(Err(stream_error("mixed-output", message)));
+        }
+        let limit = self.limit;
+        if self.overflowed {
+            return Err(wasmtime::Error::new(RunError::OutputLimit { limit }));
+        }
+        let bytes = self.bytes.saturating_add(size);
+        if bytes > limit {
+            self.overflowed = true;
+            let message = format!("the step may put out {limit} bytes");
+            return Ok(Err(stream_error("output-limit", message)));
+        }
+        self.bytes = bytes;
+        Ok(Ok(()))
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Put {
+        if let Err(refused) = self.admit(Form::Bytes, bytes.len() as u64)? {
+            return Ok(Err(refused));
+        }
+        self.sink.bytes(bytes).map(Ok).map_err(sink_failed)
+    }
+
+    fn emit(&mut self, items: &[String]) -> Put {
+        for item in items {
+            if let Err(refused) = self.emit_one(item)? {
+                return Ok(Err(refused));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn emit_one(&mut self, item: &str) -> Put {
+        if let Err(refused) = self.admit(Form::Items, item.len() as u64 + 1)? {
+            return Ok(Err(refused));
+        }
+        let index = self.items;
+        let invalid = |message: String| {
+            Ok(Err(stream_error("invalid-json", format!("output item {index} is not usable: {message}"))))
+        };
+        if let Some(schema) = &self.schema {
+            let value = match parse_to_check(item) {
+                Ok(value) => value,
+                Err(message) => return invalid(message),
+            };
+            if let Err(misfit) = schema.check(&value) {
+                let (path, message) = (misfit.path, misfit.message);
+                return Err(wasmtime::Error::new(RunError::BadOutput { index, path, message }));
+            }
+        } else if let Err(error) = serde_json::from_str::<IgnoredAny>(item) {
+            return invalid(format!("it is not JSON: {error}"));
+        }
+        self.items += 1;
+        // In valid JSON a line break can only stand between tokens.
+        let item = item.trim();
+        let kept = if item.contains(['\n', '\r']) {
+            self.sink.item(&item.replace(['\n', '\r'], " "))
+        } else {
+            self.sink.item(item)
+        };
+        kept.map(Ok).map_err(sink_failed)
+    }
+}
+
+fn sink_failed(error: io::Error) -> wasmtime::Error {
+    wasmtime::Error::new(RunError::OutputFailed { message: error.to_string() })
+}
+
+impl ErrPipe {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), RunError> {
+        let total = self.bytes.saturating_add(bytes.len() as u64);
+        if total > self.limit {
+            return Err(RunError::OutputLimit { limit: self.limit });
+        }
+        self.bytes = total;
+        self.tail.extend(&bytes[bytes.len().saturating_sub(TAIL)..]);
+        let excess = self.tail.len().saturating_sub(TAIL);
+        self.tail.drain(..excess);
+        // What a person would have seen is no reason to fail the step.
+        if let Err(error) = self.sink.write_all(bytes) {
+            tracing::debug!(%error, "a step's stderr is lost");
+        }
+        Ok(())
+    }
+}
+
+/// The program's handle of its input; the stream itself is the run's.
+#[expect(unreachable_pub, reason = "the generated bindings re-export it")]
+pub struct StepInput;
+
+/// The program's handle of its output.
+#[expect(unreachable_pub, reason = "the generated bindings re-export it")]
+pub struct StepOutput;
+
+impl wit::Host for State {}
+
+impl wit::HostInput for State {
+    fn payload(&mut self, _: Resource<StepInput>) -> wasmtime::Result<wit::Payload> {
+        Ok(match lock(&self.pipes.input).source {
+            Input::Empty => wit::Payload::Empty,
+            Input::Bytes(_) => wit::Payload::Bytes,
+            Input::Items(_) => wit::Payload::Items,
+        })
+    }
+
+    fn read(
+        &mut self,
+        _: Resource<StepInput>,
+        max: u32,
+    ) -> wasmtime::Result<Result<Vec<u8>, wit::StreamError>> {
+        let mut input = lock(&self.pipes.input);
+        let read = input.read(max as usize)?;
+        self.pipes.moving(read.as_ref().map_or(0, Vec::len));
+        Ok(read.map_err(|error| input.failed(&error)))
+    }
+
+    fn next(
+        &mut self,
+        _: Resource<StepInput>,
+        max: u32,
+    ) -> wasmtime::Result<Result<Vec<String>, wit::StreamError>> {
+        let mut input = lock(&self.pipes.input);
+        let items = input.next(max)?;
+        self.pipes.moving(items.iter().flatten().map(String::len).sum());
+        Ok(items.map_err(|error| input.failed(&error)))
+    }
+
+    fn drop(&mut self, input: Resource<StepInput>) -> wasmtime::Result<()> {
+        self.table.delete(input)?;
+        Ok(())
+    }
+}
+
+impl wit::HostOutput for State {
+    fn write(&mut self, _: Resource<StepOutput>, bytes: Vec<u8>) -> Put {
+        self.pipes.moving(bytes.len());
+        lock(&self.pipes.output).write(&bytes)
+    }
+
+    fn emit(&mut self, _: Resource<StepOutput>, items: Vec<String>) -> Put {
+        self.pipes.moving(items.iter().map(String::len).sum());
+        lock(&self.pipes.output).emit(&items)
+    }
+
+    fn drop(&mut self, output: Resource<StepOutput>) -> wasmtime::Result<()> {
+        self.table.delete(output)?;
+        Ok(())
+    }
+}
+
+/// Where a standard stream of the program leads.
+#[derive(Clone)]
+pub(crate) enum Stdio {
+    /// stdin of a command program.
+    Input(Pipes),
+    /// stdout of a command program.
+    Output(Pipes),
+    /// stderr; also the stdout of a step, whose output is not its stdout.
+    Talk(Pipes),
+}
+
+impl IsTerminal for Stdio {
+    fn is_terminal(&self) -> bool {
+        false
+    }
+}
+
+impl StdinStream for Stdio {
+    fn async_stream(&self) -> Box<dyn tokio::io::AsyncRead + Send + Sync> {
+        Box::new(tokio::io::empty())
+    }
+
+    fn p2_stream(&self) -> Box<dyn InputStream> {
+        Box::new(self.clone())
+    }
+}
+
+impl StdoutStream for Stdio {
+    fn async_stream(&self) -> Box<dyn tokio::io::AsyncWrite + Send + Sync> {
+        Box::new(tokio::io::sink())
+    }
+
+    fn p2_stream(&self) -> Box<dyn OutputStream> {
+        Box::new(self.clone())
+    }
+}
+
+#[async_trait]
+impl Pollable for Stdio {
+    async fn ready(&mut self) {}
+}
+
+#[async_trait]
+impl InputStream for Stdio {
+    fn read(&mut self, size: usize) -> StreamResult<Bytes> {
+        let Self::Input(pipes) = self else { return Err(StreamError::Closed) };
+        if size == 0 {
+            return Ok(Bytes::new());
+        }
+        let mut input = lock(&pipes.input);
+        match input.read(size.min(STREAM_CHUNK)).map_err(StreamError::Trap)? {
+            Ok(bytes) if bytes.is_empty() => Err(StreamError::Closed),
+            Ok(bytes) => {
+                pipes.moving(bytes.len());
+                Ok(bytes.into())
+            }
+            Err(error) => {
+                input.failed(&error);
+                Err(StreamError::LastOperationFailed(wasmtime::Error::new(error)))
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl OutputStream for Stdio {
+    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        match self {
+            Self::Output(pipes) => {
+                pipes.moving(bytes.len());
+                let mut output = lock(&pipes.output);
+                let refused = output.write(&bytes).map_err(StreamError::Trap)?.is_err();
+                if refused {
+                    let limit = output.limit;
+                    return Err(StreamError::Trap(wasmtime::Error::new(RunError::OutputLimit { limit })));
+                }
+                Ok(())
+            }
+            Self::Talk(pipes) => {
+                pipes.moving(bytes.len());
+                lock(&pipes.stderr).write(&bytes).map_err(|e| StreamError::Trap(wasmtime::Error::new(e)))
+            }
+            Self::Input(_) => Err(StreamError::Closed),
+        }
+    }
+
+    fn flush(&mut self) -> StreamResult<()> {
+        Ok(())
+    }
+
+    fn check_write(&mut self) -> StreamResult<usize> {
+        Ok(STREAM_CHUNK)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn items(texts: &[&str]) -> Input {
+        let texts: Vec<_> = texts.iter().map(|t| Ok((*t).to_owned())).collect();
+        Input::Items(Box::new(texts.into_iter()))
+    }
+
+    fn input(source: Input) -> InputPipe {
+        InputPipe { source, pending: VecDeque::new(), schema: None, items: 0, failed: None }
+    }
+
+    #[test]
+    fn items_read_as_json_lines_in_any_portion() {
+        let mut pipe = input(items(&["1", "[2]", "\"three\""]));
+        let mut text = Vec::new();
+        loop {
+            let Ok(Ok(part)) = pipe.read(3) else { panic!("reads") };
+            assert!(part.len() <= 3);
+            if part.is_empty() {
+                break;
+            }
+            text.extend(part);
+        }
+        assert_eq!(text, b"1\n[2]\n\"three\"\n");
+    }
+
+    #[test]
+    fn bytes_are_one_text_item() {
+        let mut pipe = input(Input::Bytes(Box::new(&b"a\"b"[..])));
+        assert!(matches!(pipe.next(9), Ok(Ok(items)) if items == [r#""a\"b""#]));
+        assert!(matches!(pipe.next(9), Ok(Ok(items)) if items.is_empty()));
+        let mut bad = input(Input::Bytes(Box::new(&[0xff][..])));
+        assert!(matches!(bad.next(1), Ok(Err(_))));
+    }
+
+    #[test]
+    fn output_is_one_form_valid_and_bounded() {
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let mut pipe = OutputPipe {
+            sink: Box::new(kept.clone()),
+            limit: 20,
+            bytes: 0,
+            items: 0,
+            form: None,
+            schema: None,
+            overflowed: false,
+        };
+        let code = |put: Put| put.map(|r| r.err().map(|e| e.code)).ok().flatten();
+        assert_eq!(code(pipe.emit(&["{\n \"a\": 1}".into()])), None);
+        assert_eq!(code(pipe.emit(&["{".into()])), Some("invalid-json".into()));
+        assert_eq!(code(pipe.write(b"x")), Some("mixed-output".into()));
+        assert_eq!(code(pipe.emit(&["\"0123456789\"".into()])), Some("output-limit".into()));
+        assert!(pipe.overflowed);
+        assert_eq!(kept.lock().map(|k| k.clone()).unwrap_or_default(), b"{  \"a\": 1}\n");
+    }
+}

@@ -1,0 +1,81 @@
+//! The functions that a program can call.
+
+pub(crate) mod clocks;
+pub(crate) mod filesystem;
+pub(crate) mod http;
+pub(crate) mod io;
+pub(crate) mod network;
+pub(crate) mod overlay;
+pub(crate) mod random;
+pub(crate) mod services;
+
+use wasmtime::component::{HasSelf, Linker};
+use wasmtime_wasi::p2::bindings as wasi;
+
+use crate::kind::EXIT_INTERFACE;
+use crate::state::State;
+
+/// The Rust side of `wit/step.wit`.
+pub(crate) mod bindings {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        world: "lobster:step/step",
+        imports: { default: trappable },
+        exports: { default: async },
+        with: {
+            "lobster:step/io.input": crate::host::io::StepInput,
+            "lobster:step/io.output": crate::host::io::StepOutput,
+            "lobster:step/host.blob-reader": crate::host::services::BlobReader,
+            "lobster:step/host.blob-writer": crate::host::services::BlobWriter,
+        },
+        require_store_data_send: true,
+    });
+}
+
+pub(crate) use bindings::lobster::step as step_wit;
+
+/// The parts of WASI that this host implements itself.
+pub(crate) mod wasi_own {
+    wasmtime::component::bindgen!({
+        path: "wit",
+        world: "lobster:host/ours",
+        imports: {
+            "wasi:sockets/ip-name-lookup.resolve-addresses": async | trappable,
+            default: trappable,
+        },
+        with: {
+            "wasi:io": wasmtime_wasi::p2::bindings::io,
+            "wasi:clocks": wasmtime_wasi::p2::bindings::clocks,
+            "wasi:sockets/network": wasmtime_wasi::p2::bindings::sockets::network,
+            "wasi:sockets/ip-name-lookup.resolve-address-stream": crate::host::network::Addresses,
+            "wasi:filesystem/types.descriptor": crate::host::filesystem::Descriptor,
+            "wasi:filesystem/types.directory-entry-stream": crate::host::filesystem::Listing,
+        },
+        trappable_error_type: {
+            "wasi:filesystem/types.error-code" => crate::host::filesystem::FsError,
+            "wasi:sockets/network.error-code" => wasmtime_wasi::p2::SocketError,
+        },
+        require_store_data_send: true,
+    });
+}
+
+/// Links everything this host offers. What a run may really use of it is
+/// decided by its grants, before and inside the calls.
+pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+    wasmtime_wasi::p2::add_to_linker_async(linker)?;
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(linker)?;
+    linker.allow_shadowing(true);
+    wasi::clocks::monotonic_clock::add_to_linker::<State, HasSelf<State>>(linker, |state| state)?;
+    wasi_own::wasi::filesystem::types::add_to_linker::<State, HasSelf<State>>(linker, |state| state)?;
+    wasi_own::wasi::filesystem::preopens::add_to_linker::<State, HasSelf<State>>(linker, |state| state)?;
+    wasi_own::wasi::sockets::ip_name_lookup::add_to_linker::<State, HasSelf<State>>(linker, |state| state)?;
+    linker.allow_shadowing(false);
+    step_wit::types::add_to_linker::<State, HasSelf<State>>(linker, |state| state)?;
+    step_wit::io::add_to_linker::<State, HasSelf<State>>(linker, |state| state)?;
+    step_wit::host::add_to_linker::<State, HasSelf<State>>(linker, |state| state)?;
+    linker.instance(EXIT_INTERFACE)?.func_wrap("exit", |_, (code,): (u32,)| -> wasmtime::Result<()> {
+        Err(wasmtime::Error::new(wasmtime_wasi::I32Exit(code.cast_signed())))
+    })
+}
+
+impl step_wit::types::Host for State {}

@@ -1,0 +1,235 @@
+//! `lobster:step/host`: logs, progress, state and blobs; and the record of what
+//! an effect learns from the outside.
+
+use std::io::{Read, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use wasmtime::component::Resource;
+
+use crate::host::step_wit::host;
+use crate::state::State;
+use crate::{BlobError, BlobRead, BlobWrite, HostCall, HostCallTrace, HostServices, Level, RunError};
+
+pub(crate) type Services = Arc<dyn HostServices>;
+
+/// Most bytes that one call gives the program, however many it asks for.
+const MAX_CHUNK: u32 = 1 << 20;
+
+#[expect(unreachable_pub, reason = "the generated bindings re-export it")]
+pub struct BlobReader(Box<dyn BlobRead>);
+
+#[expect(unreachable_pub, reason = "the generated bindings re-export it")]
+pub struct BlobWriter {
+    /// Created by the first write, since the constructor cannot fail.
+    blob: Option<Box<dyn BlobWrite>>,
+    written: u64,
+}
+
+fn blob_error(error: BlobError) -> host::BlobError {
+    let code = match &error {
+        BlobError::NotFound(_) => "not-found",
+        BlobError::NotGranted(_) => "not-granted",
+        BlobError::Limit(_) => "limit",
+        BlobError::Io(_) => "io",
+    };
+    host::BlobError { code: code.to_owned(), message: error.to_string() }
+}
+
+impl host::Host for State {
+    fn log(&mut self, level: host::Level, message: String, fields: String) -> wasmtime::Result<()> {
+        let level = match level {
+            host::Level::Trace => Level::Trace,
+            host::Level::Debug => Level::Debug,
+            host::Level::Info => Level::Info,
+            host::Level::Warn => Level::Warn,
+            host::Level::Error => Level::Error,
+        };
+        self.pipes.moving(message.len() + fields.len());
+        self.services.log(level, &message, &fields);
+        Ok(())
+    }
+
+    fn progress(&mut self, done: u64, total: Option<u64>, message: Option<String>) -> wasmtime::Result<()> {
+        self.pipes.moving(message.as_ref().map_or(0, String::len));
+        self.services.progress(done, total, message.as_deref());
+        Ok(())
+    }
+
+    fn state_get(&mut self, key: String) -> wasmtime::Result<Option<String>> {
+        self.read_state = true;
+        Ok(self.services.state_get(&key))
+    }
+
+    fn state_set(&mut self, key: String, value: String) -> wasmtime::Result<()> {
+        self.pipes.moving(key.len() + value.len());
+        let fail = |message: String| {
+            let code = "state".to_owned();
+            Err(wasmtime::Error::new(RunError::Step(crate::StepError { code, message, retryable: false })))
+        };
+        if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&value) {
+            return fail(format!("state-set({key:?}): the value is not JSON: {error}"));
+        }
+        match self.services.state_set(&key, &value) {
+            Ok(()) => Ok(()),
+            Err(error) => fail(format!("state-set({key:?}): {error}")),
+        }
+    }
+}
+
+impl host::HostBlobReader for State {
+    fn open(&mut self, digest: String) -> wasmtime::Result<Result<Resource<BlobReader>, host::BlobError>> {
+        self.read_state = true;
+        match self.services.blob_open(&digest) {
+            Ok(blob) => Ok(Ok(self.table.push(BlobReader(blob))?)),
+            Err(error) => Ok(Err(blob_error(error))),
+        }
+    }
+
+    fn size(&mut self, reader: Resource<BlobReader>) -> wasmtime::Result<u64> {
+        Ok(self.table.get(&reader)?.0.size())
+    }
+
+    fn read(
+        &mut self,
+        reader: Resource<BlobReader>,
+        max: u32,
+    ) -> wasmtime::Result<Result<Vec<u8>, host::BlobError>> {
+        let blob = &mut self.table.get_mut(&reader)?.0;
+        let mut bytes = Vec::new();
+        let read = blob.take(max.min(MAX_CHUNK).into()).read_to_end(&mut bytes);
+        Ok(read.map(|_| bytes).map_err(|error| blob_error(error.into())))
+    }
+
+    fn drop(&mut self, reader: Resource<BlobReader>) -> wasmtime::Result<()> {
+        self.table.delete(reader)?;
+        Ok(())
+    }
+}
+
+impl host::HostBlobWriter for State {
+    fn new(&mut self) -> wasmtime::Result<Resource<BlobWriter>> {
+        Ok(self.table.push(BlobWriter { blob: None, written: 0 })?)
+    }
+
+    fn write(
+        &mut self,
+        writer: Resource<BlobWriter>,
+        bytes: Vec<u8>,
+    ) -> wasmtime::Result<Result<(), host::BlobError>> {
+        self.pipes.moving(bytes.len());
+        let limit = self.stop.limits.output;
+        let writer = self.table.get_mut(&writer)?;
+        writer.written = writer.written.saturating_add(bytes.len() as u64);
+        if writer.written > limit {
+            let error = BlobError::Limit(format!("a blob may have {limit} bytes (limits.output)"));
+            return Ok(Err(blob_error(error)));
+        }
+        let result = match &mut writer.blob {
+            Some(blob) => blob.write_all(&bytes).map_err(BlobError::from),
+            None => self.services.blob_create().and_then(|mut blob| {
+                blob.write_all(&bytes)?;
+                writer.blob = Some(blob);
+                Ok(())
+            }),
+        };
+        Ok(result.map_err(blob_error))
+    }
+
+    fn finish(&mut self, writer: Resource<BlobWriter>) -> wasmtime::Result<Result<String, host::BlobError>> {
+        let blob = match self.table.delete(writer)?.blob {
+            Some(blob) => Ok(blob),
+            None => self.services.blob_create(),
+        };
+        Ok(blob.and_then(BlobWrite::finish).map_err(blob_error))
+    }
+
+    fn drop(&mut self, writer: Resource<BlobWriter>) -> wasmtime::Result<()> {
+        self.table.delete(writer)?;
+        Ok(())
+    }
+}
+
+/// The trace of a run, shared by all that ask the outside. Without a trace
+/// every answer is live.
+#[derive(Clone, Default)]
+pub(crate) struct Tracer(Option<Arc<Mutex<Trace>>>);
+
+struct Trace {
+    inner: Box<dyn HostCallTrace>,
+    calls: u64,
+    diverged: Option<RunError>,
+}
+
+impl Tracer {
+    pub(crate) fn new(trace: Option<Box<dyn HostCallTrace>>) -> Self {
+        Self(trace.map(|inner| Arc::new(Mutex::new(Trace { inner, calls: 0, diverged: None }))))
+    }
+
+    /// A fixed-size answer: the recorded one, or the live one, which is then recorded.
+    pub(crate) fn answer<const N: usize>(
+        &self,
+        function: &'static str,
+        live: impl FnOnce() -> [u8; N],
+    ) -> [u8; N] {
+        let mut answer = [0; N];
+        self.fill(function, &mut answer, |buffer| buffer.copy_from_slice(&live()));
+        answer
+    }
+
+    /// As [`Tracer::answer`] into a buffer. After a divergence the buffer stays
+    /// as it is and the run ends at its next look.
+    pub(crate) fn fill(&self, function: &'static str, buffer: &mut [u8], live: impl FnOnce(&mut [u8])) {
+        let Some(mut trace) = self.lock() else { return live(buffer) };
+        let size = (buffer.len() as u64).to_le_bytes();
+        let call = HostCall { function, request: &size };
+        trace.calls += 1;
+        match trace.inner.recorded(&call) {
+            Ok(None) => {
+                live(buffer);
+                trace.inner.record(&call, buffer);
+            }
+            Ok(Some(answer)) if answer.len() == buffer.len() => buffer.copy_from_slice(&answer),
+            Ok(Some(answer)) => {
+                let message =
+                    format!("{function}: the record has {} bytes for {}", answer.len(), buffer.len());
+                trace.diverge(message);
+            }
+            Err(message) => trace.diverge(message),
+        }
+    }
+
+    /// Whether there is a trace at all.
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The recorded answer, if answers come from a record.
+    pub(crate) fn recorded(&self, function: &'static str, request: &[u8]) -> Result<Option<Vec<u8>>, ()> {
+        let Some(mut trace) = self.lock() else { return Ok(None) };
+        trace.calls += 1;
+        let answer = trace.inner.recorded(&HostCall { function, request });
+        answer.map_err(|message| trace.diverge(message))
+    }
+
+    /// Keeps what the world answered to the call that was just asked for.
+    pub(crate) fn record(&self, function: &'static str, request: &[u8], answer: &[u8]) {
+        if let Some(mut trace) = self.lock() {
+            trace.inner.record(&HostCall { function, request }, answer);
+        }
+    }
+
+    pub(crate) fn diverged(&self) -> Option<RunError> {
+        self.lock()?.diverged.take()
+    }
+
+    fn lock(&self) -> Option<MutexGuard<'_, Trace>> {
+        self.0.as_ref().map(|trace| trace.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Trace {
+    fn diverge(&mut self, message: String) {
+        let call = self.calls;
+        self.diverged.get_or_insert(RunError::Diverged { call, message });
+    }
+}

@@ -1,0 +1,158 @@
+//! What a component calls its imports and exports, and what that means: which
+//! versions this host speaks and which grant an interface needs.
+
+use wasmparser::{ComponentTypeRef, Encoding, Parser, Payload};
+
+use crate::kind::EXIT_INTERFACE;
+use crate::{Grants, LoadError};
+
+/// The contract's version that this host implements.
+const STEP_VERSION: &str = "0.1.0";
+
+/// The packages of WASI 0.2 that this host implements.
+const WASI_PACKAGES: [&str; 7] = ["cli", "clocks", "filesystem", "http", "io", "random", "sockets"];
+
+/// Refuses what could never run, before any time goes into compiling it.
+pub(crate) fn check(component: &[u8]) -> Result<(), LoadError> {
+    let malformed =
+        |error: wasmparser::BinaryReaderError| LoadError::Malformed { message: error.to_string() };
+    let mut depth = 0u32;
+    let mut exports = Vec::new();
+    for payload in Parser::new(0).parse_all(component) {
+        match payload.map_err(malformed)? {
+            Payload::Version { encoding, .. } => {
+                depth += 1;
+                if depth == 1 && encoding != Encoding::Component {
+                    return Err(LoadError::ModuleIsNoCommand);
+                }
+            }
+            Payload::End(_) => depth = depth.saturating_sub(1),
+            Payload::ComponentImportSection(imports) if depth == 1 => {
+                for import in imports {
+                    let import = import.map_err(malformed)?;
+                    match import.ty {
+                        // A type that the world's own functions use.
+                        ComponentTypeRef::Type(_) => {}
+                        ComponentTypeRef::Instance(_) => check_import(import.name.name)?,
+                        ComponentTypeRef::Func(_)
+                        | ComponentTypeRef::Module(_)
+                        | ComponentTypeRef::Value(_)
+                        | ComponentTypeRef::Component(_) => {
+                            return Err(LoadError::UnknownImport { import: import.name.name.to_owned() });
+                        }
+                    }
+                }
+            }
+            Payload::ComponentExportSection(section) if depth == 1 => {
+                for export in section {
+                    exports.push(export.map_err(malformed)?.name.name);
+                }
+            }
+            _ => {}
+        }
+    }
+    check_exports(&exports)
+}
+
+fn check_import(import: &str) -> Result<(), LoadError> {
+    let unknown = || LoadError::UnknownImport { import: import.to_owned() };
+    let other_version = |spoken| LoadError::UnsupportedVersion { found: import.to_owned(), spoken };
+    if import == EXIT_INTERFACE {
+        return Ok(());
+    }
+    let (name, version) = import.rsplit_once('@').unwrap_or((import, ""));
+    let (package, interface) = name.split_once('/').ok_or_else(unknown)?;
+    if package == "lobster:step" {
+        if !version.starts_with("0.1.") {
+            return Err(other_version("lobster:step 0.1"));
+        }
+        return if matches!(interface, "types" | "host" | "io") { Ok(()) } else { Err(unknown()) };
+    }
+    let Some(package) = package.strip_prefix("wasi:") else { return Err(unknown()) };
+    if !version.starts_with("0.2.") || version.contains('-') {
+        return Err(other_version("WASI 0.2"));
+    }
+    if WASI_PACKAGES.contains(&package) { Ok(()) } else { Err(unknown()) }
+}
+
+fn check_exports(exports: &[&str]) -> Result<(), LoadError> {
+    let has = |name: &str| exports.contains(&name);
+    if exports.iter().any(|name| is_cli_run(name)) {
+        return Ok(());
+    }
+    let half = |present, missing| Err(LoadError::HalfAStep { present, missing });
+    match (has("describe"), has("run")) {
+        (true, true) => Ok(()),
+        (true, false) => half("describe", "run"),
+        (false, true) => half("run", "describe"),
+        (false, false) => {
+            // A step of another version may have other functions; its name says more.
+            if let Some(other) = exports.iter().find(|name| name.starts_with("wasi:cli/run@")) {
+                return Err(LoadError::UnsupportedVersion { found: (*other).to_owned(), spoken: "WASI 0.2" });
+            }
+            let found = if exports.is_empty() { "nothing".to_owned() } else { exports.join(", ") };
+            Err(LoadError::MissingExport { found })
+        }
+    }
+}
+
+/// Whether `name` is the entry of a command component.
+pub(crate) fn is_cli_run(name: &str) -> bool {
+    name.starts_with("wasi:cli/run@0.2.")
+}
+
+/// The first import that needs a grant which is not there, and what would give it.
+pub(crate) fn ungranted(imports: &[String], grants: &Grants) -> Option<(String, String)> {
+    if !grants.net.is_empty() {
+        return None;
+    }
+    let import = imports.iter().find(|import| uses_network(import))?;
+    Some((
+        import.clone(),
+        "`net: [\"host:port\"]` to its grants, or build the component without sockets and http".to_owned(),
+    ))
+}
+
+fn uses_network(import: &str) -> bool {
+    import.starts_with("wasi:sockets/") || import.starts_with("wasi:http/")
+}
+
+/// Whether calls into `import` may have to wait, and so need the asynchronous engine.
+pub(crate) fn may_wait(import: &str) -> bool {
+    uses_network(import) || import.starts_with("wasi:io/poll@") || import.starts_with("wasi:io/streams@")
+}
+
+/// What the host speaks, for `inspect`.
+pub(crate) fn spoken() -> String {
+    format!("lobster:step {STEP_VERSION}, WASI 0.2 ({})", WASI_PACKAGES.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn imports_are_judged_by_package_and_version() {
+        let judge = |name: &str| check_import(name).map_err(|e| e.to_string());
+        for good in [
+            "lobster:step/host@0.1.0",
+            "lobster:step/io@0.1.7",
+            "lobster:command/exit@0.1.0",
+            "wasi:cli/environment@0.2.0",
+            "wasi:sockets/tcp@0.2.12",
+        ] {
+            assert_eq!(judge(good), Ok(()), "{good}");
+        }
+        assert_eq!(
+            judge("lobster:step/io@0.2.0"),
+            Err("the component speaks lobster:step/io@0.2.0; this host speaks lobster:step 0.1".into())
+        );
+        assert_eq!(
+            judge("wasi:io/streams@0.3.0"),
+            Err("the component speaks wasi:io/streams@0.3.0; this host speaks WASI 0.2".into())
+        );
+        for unknown in ["wasi:keyvalue/store@0.2.0", "env", "lobster:step/gpu@0.1.0", "acme:x/y@1.0.0"] {
+            assert!(matches!(check_import(unknown), Err(LoadError::UnknownImport { .. })), "{unknown}");
+        }
+    }
+}

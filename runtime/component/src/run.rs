@@ -1,0 +1,444 @@
+//! One run: a fresh store and instance, the call, and what came of it.
+
+use std::cell::RefCell;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use wasmtime::component::{ComponentNamedList, Instance, Lift, Lower, Resource, ResourceTable};
+use wasmtime::{CallHook, Store, Trap, UpdateDeadline, WasmBacktrace};
+use wasmtime_wasi::{I32Exit, WasiCtxBuilder};
+use wasmtime_wasi_http::WasiHttpCtx;
+
+use crate::component::{Described, Entry, Inner};
+use crate::host::clocks::Clock;
+use crate::host::filesystem::Filesystem;
+use crate::host::http::Http;
+use crate::host::io::{Pipes, Stdio, StepInput, StepOutput};
+use crate::host::network::NetGrants;
+use crate::host::random::{Real, Seeded};
+use crate::host::services::Tracer;
+use crate::host::step_wit::types as wit;
+use crate::state::{Limiter, State, Stop};
+use crate::{Grants, Invocation, Limits, Outcome, RunError, StagedWrites, StepError, names};
+
+/// How often a run that waits in the host looks whether it should stop.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Most bytes a program can hand the host in one call: the host copies them.
+const MAX_HOST_CALL: usize = 32 << 20;
+
+/// Most handles (streams, timers, descriptors, requests) a program may hold at
+/// once: each takes memory of the host.
+const MAX_RESOURCES: usize = 10_000;
+
+/// Most random bytes in one call.
+const MAX_RANDOM: u64 = 1 << 20;
+
+/// What a program finds as its own name on its command line.
+const ARGV0: &str = "step";
+
+/// What a call into the host costs, so that fuel bounds the host's work too.
+const HOST_CALL_FUEL: u64 = 500;
+
+/// How many bytes of input or output one unit of fuel moves.
+const BYTES_PER_FUEL: u64 = 16;
+
+/// What `describe` may use up: it only has to return a constant.
+const DESCRIBE_LIMITS: Limits = Limits {
+    fuel: 5_000_000_000,
+    memory: 128 << 20,
+    tables: 200_000,
+    instances: 256,
+    output: 1 << 20,
+    files: 0,
+    wall: Duration::from_secs(10),
+    host_call: Duration::from_secs(1),
+};
+
+pub(crate) fn run(component: &Inner, mut invocation: Invocation) -> Result<Outcome, RunError> {
+    if let Some((import, hint)) = names::ungranted(&component.imports, &invocation.grants) {
+        return Err(RunError::NotGranted { import, hint });
+    }
+    if invocation.trace.is_some() {
+        // What arrives on a socket is not a question with an answer.
+        let raw = ["wasi:sockets/tcp@", "wasi:sockets/udp@"];
+        if let Some(import) = component.imports.iter().find(|i| raw.iter().any(|raw| i.starts_with(raw))) {
+            return Err(RunError::NotRecordable { import: import.clone() });
+        }
+    }
+    let described = component.described()?;
+    if let Some(described) = described {
+        check_args(described, &invocation.args)?;
+        invocation.limits = described.lower(invocation.limits);
+    }
+    let args = std::mem::take(&mut invocation.args);
+    let mut run = Run::new(component, invocation, described)?;
+    let result = match &component.entry {
+        Entry::Step { run: index, .. } => {
+            let io = run.push_io()?;
+            let called = run.call::<_, (Result<(), wit::StepError>,)>(*index, (args, io.0, io.1));
+            called.map(|(result,)| result.map(|()| 0).map_err(Into::into))
+        }
+        Entry::Command { run: index } => {
+            let called = run.call::<_, (Result<(), ()>,)>(*index, ());
+            called.map(|(result,)| Ok(i32::from(result.is_err())))
+        }
+    };
+    run.finish(result)
+}
+
+/// Asks a step for its description, without grants.
+pub(crate) fn describe(component: &Inner) -> Result<wit::Description, RunError> {
+    let Entry::Step { describe, .. } = &component.entry else {
+        return Err(RunError::BadDescription { message: "a command program has none".to_owned() });
+    };
+    let invocation = Invocation { limits: DESCRIBE_LIMITS, ..Invocation::new("{}", Box::new(Vec::new())) };
+    let mut run = Run::new(component, invocation, None)?;
+    match run.call::<_, (wit::Description,)>(*describe, ()) {
+        Ok((description,)) => Ok(description),
+        Err(error) => Err(run.explain(error)),
+    }
+}
+
+fn check_args(described: &Described, args: &str) -> Result<(), RunError> {
+    let bad = |path: String, message: String| Err(RunError::BadArgs { path, message });
+    match serde_json::from_str::<Value>(args) {
+        Ok(value) if value.is_object() => match described.args.check(&value) {
+            Ok(()) => Ok(()),
+            Err(misfit) => bad(misfit.path, misfit.message),
+        },
+        Ok(_) => bad("$".to_owned(), "arguments are a JSON object".to_owned()),
+        Err(error) => bad("$".to_owned(), format!("they are not JSON: {error}")),
+    }
+}
+
+struct Run<'a> {
+    component: &'a Inner,
+    store: Store<State>,
+    pipes: Pipes,
+    tracer: Tracer,
+    stop: Arc<Stop>,
+    host_calls: Arc<AtomicU64>,
+    limits: Limits,
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        component: &'a Inner,
+        invocation: Invocation,
+        described: Option<&Described>,
+    ) -> Result<Self, RunError> {
+        let Invocation { argv, input, output, stderr, grants, limits, seed, start_time, .. } = invocation;
+        let schemas = described.map_or((None, None), |d| (d.input.clone(), d.output.clone()));
+        let pipes = Pipes::new(input, output, stderr, limits.output, schemas);
+        let tracer = Tracer::new(invocation.trace);
+        let clock = if grants.clock { Clock::real(tracer.clone()) } else { Clock::at(start_time) };
+        let is_step = matches!(component.entry, Entry::Step { .. });
+        let net = NetGrants::read(&grants.net)?;
+        let mut wasi = wasi(&grants, &argv, &seed, &pipes, &clock, &tracer, is_step);
+        let checked = net.clone();
+        wasi.socket_addr_check(move |address, purpose| {
+            Box::pin(std::future::ready(checked.allows(address, purpose)))
+        });
+        let files = Filesystem::open(
+            &grants.read,
+            &grants.write,
+            component.core.staging.clone(),
+            limits.files,
+            grants.clock,
+            start_time,
+        )?;
+        let deadline = Instant::now().checked_add(limits.wall);
+        let stop = Arc::new(Stop { deadline, limits, cancel: invocation.cancel });
+        let host_calls = Arc::new(AtomicU64::new(0));
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(MAX_RESOURCES);
+        let state = State {
+            table,
+            wasi: wasi.build(),
+            limiter: Limiter::new(limits),
+            pipes: pipes.clone(),
+            files,
+            http: Http { net: net.clone(), tracer: tracer.clone() },
+            http_limits: WasiHttpCtx::new(),
+            net,
+            services: invocation.services,
+            read_state: false,
+            clock,
+            stop: stop.clone(),
+        };
+        let mut store = Store::new(&component.core.engine, state);
+        store.set_fuel(limits.fuel).map_err(|error| instantiate(&error))?;
+        store.limiter(|state| &mut state.limiter);
+        store.set_hostcall_fuel(MAX_HOST_CALL);
+        store.set_epoch_deadline(1);
+        store.epoch_deadline_callback(|store| match store.data().stop.reason() {
+            Some(reason) => Err(wasmtime::Error::new(reason)),
+            None => Ok(UpdateDeadline::Continue(1)),
+        });
+        let calls = host_calls.clone();
+        store.call_hook(move |mut store, hook| {
+            let cost = match hook {
+                CallHook::CallingHost => {
+                    calls.fetch_add(1, Ordering::Relaxed);
+                    HOST_CALL_FUEL
+                }
+                CallHook::ReturningFromHost => store.data_mut().pipes.take_moved() / BYTES_PER_FUEL,
+                CallHook::CallingWasm | CallHook::ReturningFromWasm => 0,
+            };
+            if cost > 0 {
+                let left = store.get_fuel()?.saturating_sub(cost);
+                store.set_fuel(left)?;
+            }
+            Ok(())
+        });
+        Ok(Self { component, store, pipes, tracer, stop, host_calls, limits })
+    }
+
+    fn push_io(&mut self) -> Result<(Resource<StepInput>, Resource<StepOutput>), RunError> {
+        let table = &mut self.store.data_mut().table;
+        let full = |error: wasmtime::component::ResourceTableError| RunError::Instantiate {
+            message: error.to_string(),
+        };
+        Ok((table.push(StepInput).map_err(full)?, table.push(StepOutput).map_err(full)?))
+    }
+
+    /// Instantiates the program and calls one of its functions.
+    fn call<P, R>(
+        &mut self,
+        index: wasmtime::component::ComponentExportIndex,
+        params: P,
+    ) -> Result<R, wasmtime::Error>
+    where
+        P: ComponentNamedList + Lower + Send + Sync + 'static,
+        R: ComponentNamedList + Lift + Send + Sync + 'static,
+    {
+        if let Some(reason) = self.stop.reason() {
+            return Err(wasmtime::Error::new(reason));
+        }
+        let component = self.component;
+        let _ticking = component.core.ticker.start(&component.core.engine)?;
+        let function =
+            |instance: &Instance, store: &mut Store<State>| instance.get_typed_func::<P, R>(store, index);
+        if !component.may_wait {
+            let instance = component.pre.instantiate(&mut self.store)?;
+            return function(&instance, &mut self.store)?.call(&mut self.store, params);
+        }
+        let store = &mut self.store;
+        let call = async {
+            let instance = component.pre.instantiate_async(&mut *store).await?;
+            function(&instance, store)?.call_async(&mut *store, params).await
+        };
+        let watch = watch(&self.stop, &self.host_calls);
+        block_on(async {
+            let (mut call, mut watch) = (pin!(call), pin!(watch));
+            std::future::poll_fn(|context| match call.as_mut().poll(context) {
+                std::task::Poll::Ready(result) => std::task::Poll::Ready(result),
+                std::task::Poll::Pending => {
+                    watch.as_mut().poll(context).map(|e| Err(wasmtime::Error::new(e)))
+                }
+            })
+            .await
+        })?
+    }
+
+    /// What the call's result means once limits and broken streams are counted in.
+    fn finish(self, result: Result<Result<i32, StepError>, wasmtime::Error>) -> Result<Outcome, RunError> {
+        let exit_code = match result {
+            Ok(Ok(code)) => code,
+            Ok(Err(error)) => {
+                return Err(self.hidden_failure().unwrap_or(RunError::Step(error)));
+            }
+            Err(error) => match error.downcast_ref::<I32Exit>() {
+                Some(exit) => exit.0,
+                None => return Err(self.explain(error)),
+            },
+        };
+        if let Some(failure) = self.hidden_failure() {
+            return Err(failure);
+        }
+        let carried = self.pipes.carried();
+        let fuel_used = self.limits.fuel.saturating_sub(self.store.get_fuel().unwrap_or(0));
+        let state = self.store.into_data();
+        let writes = StagedWrites::collect(state.files.into_mounts())
+            .map_err(|error| RunError::StageFailed { message: error.to_string() })?;
+        Ok(Outcome {
+            fuel_used,
+            peak_memory: state.limiter.peak_memory,
+            output_bytes: carried.bytes,
+            output_items: carried.items,
+            host_calls: self.host_calls.load(Ordering::Relaxed),
+            exit_code,
+            stderr_tail: self.pipes.stderr_tail(),
+            writes,
+            read_state: state.read_state,
+            denied: state.net.denied(),
+        })
+    }
+
+    /// What went wrong although the program did not say so.
+    fn hidden_failure(&self) -> Option<RunError> {
+        let files = || {
+            let exceeded = self.store.data().files.stage.exceeded.load(Ordering::Relaxed);
+            exceeded.then_some(RunError::FilesLimit { limit: self.limits.files })
+        };
+        self.tracer.diverged().or_else(|| self.pipes.failure()).or_else(files)
+    }
+
+    /// The named error behind a trap.
+    fn explain(&self, error: wasmtime::Error) -> RunError {
+        let error = match error.downcast::<RunError>() {
+            Ok(own) => return own,
+            Err(other) => other,
+        };
+        if let Some(failure) = self.hidden_failure() {
+            return failure;
+        }
+        let trap = error.downcast_ref::<Trap>().copied();
+        match trap {
+            Some(Trap::OutOfFuel) => return RunError::OutOfFuel { limit: self.limits.fuel },
+            Some(Trap::StackOverflow) => return RunError::StackExhausted,
+            Some(Trap::Interrupt) => {
+                return self.stop.reason().unwrap_or(RunError::Timeout { limit: self.limits.wall });
+            }
+            _ => {}
+        }
+        let text = format!("{error:#}");
+        if text.contains("count too high at") {
+            return RunError::InstanceLimit { limit: self.limits.instances };
+        }
+        if text.contains("hostcall fuel") || text.contains("fuel allocated for hostcalls") {
+            return RunError::HostCallTooLarge { limit: MAX_HOST_CALL };
+        }
+        if let Some(limit) = self.store.data().limiter.denied() {
+            return limit;
+        }
+        match trap {
+            Some(trap) => {
+                let message = format!("{trap}{}", frames(&error));
+                RunError::Trap { message, stderr: self.pipes.stderr_tail() }
+            }
+            None if error.downcast_ref::<WasmBacktrace>().is_some() => {
+                let message = format!("{}{}", error.root_cause(), frames(&error));
+                RunError::Trap { message, stderr: self.pipes.stderr_tail() }
+            }
+            None => instantiate(&error),
+        }
+    }
+}
+
+/// The innermost named functions of a trap, for people.
+fn frames(error: &wasmtime::Error) -> String {
+    const SHOWN: usize = 6;
+    let names: Vec<&str> = error
+        .downcast_ref::<WasmBacktrace>()
+        .map(|backtrace| backtrace.frames().iter().filter_map(|f| f.func_name()).take(SHOWN).collect())
+        .unwrap_or_default();
+    if names.is_empty() { String::new() } else { format!(" in {}", names.join(" < ")) }
+}
+
+fn instantiate(error: &wasmtime::Error) -> RunError {
+    RunError::Instantiate { message: format!("{error:#}") }
+}
+
+impl From<wit::StepError> for StepError {
+    fn from(wit::StepError { code, message, retryable }: wit::StepError) -> Self {
+        Self { code, message, retryable }
+    }
+}
+
+fn wasi(
+    grants: &Grants,
+    argv: &[String],
+    seed: &[u8; 32],
+    pipes: &Pipes,
+    clock: &Clock,
+    tracer: &Tracer,
+    is_step: bool,
+) -> WasiCtxBuilder {
+    let mut wasi = WasiCtxBuilder::new();
+    wasi.allow_blocking_current_thread(true)
+        .max_random_size(MAX_RANDOM)
+        .arg(ARGV0)
+        .args(argv)
+        .envs(&grants.env)
+        .wall_clock(clock.clone());
+    wasi.stderr(Stdio::Talk(pipes.clone()));
+    if is_step {
+        wasi.stdout(Stdio::Talk(pipes.clone()));
+    } else {
+        wasi.stdin(Stdio::Input(pipes.clone())).stdout(Stdio::Output(pipes.clone()));
+    }
+    if grants.random {
+        let real = || Real { source: wasmtime_wasi::thread_rng(), tracer: tracer.clone() };
+        let seed = u128::from_le_bytes(tracer.answer("random.seed", rand_bytes));
+        wasi.secure_random(real()).insecure_random(real()).insecure_random_seed(seed);
+    } else {
+        wasi.secure_random(Seeded::new(seed, "secure"))
+            .insecure_random(Seeded::new(seed, "insecure"))
+            .insecure_random_seed(Seeded::new(seed, "insecure-seed").u128());
+    }
+    let connects = !grants.net.is_empty();
+    wasi.allow_tcp(connects).allow_udp(connects);
+    wasi
+}
+
+fn rand_bytes() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    wasmtime_wasi::thread_rng().fill_bytes(&mut bytes);
+    bytes
+}
+
+/// Ends when a run that waits in the host should stop.
+async fn watch(stop: &Stop, host_calls: &AtomicU64) -> RunError {
+    let mut call = (host_calls.load(Ordering::Relaxed), Instant::now());
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if let Some(reason) = stop.reason() {
+            return reason;
+        }
+        let current = host_calls.load(Ordering::Relaxed);
+        if current != call.0 {
+            call = (current, Instant::now());
+        } else if call.1.elapsed() > stop.limits.host_call {
+            return RunError::HostCallTimeout { limit: stop.limits.host_call };
+        }
+    }
+}
+
+/// Runs a future on this thread's own event loop, made when first needed.
+fn block_on<T: Send>(future: impl Future<Output = T> + Send) -> Result<T, wasmtime::Error> {
+    thread_local! {
+        static RUNTIME: RefCell<Option<EventLoop>> = const { RefCell::new(None) };
+    }
+    if tokio::runtime::Handle::try_current().is_ok() {
+        // An event loop cannot run inside another; a caller that has one pays for a thread.
+        return std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().spawn_scoped(scope, || block_on(future))?;
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+    }
+    let kept = RUNTIME.with(RefCell::take);
+    let event_loop = match kept {
+        Some(event_loop) => event_loop,
+        None => EventLoop(Some(tokio::runtime::Builder::new_current_thread().enable_all().build()?)),
+    };
+    let Some(runtime) = &event_loop.0 else { return Err(wasmtime::Error::msg("no event loop")) };
+    let result = runtime.block_on(future);
+    RUNTIME.with(|cell| cell.replace(Some(event_loop)));
+    Ok(result)
+}
+
+/// An event loop that does not wait for a name lookup that nobody waits for any more.
+struct EventLoop(Option<tokio::runtime::Runtime>);
+
+impl Drop for EventLoop {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! JSON Schema, as far as a step's description uses it.
+
+use serde_json::Value;
+
+/// A schema that is ready to check values.
+pub(crate) struct Schema(jsonschema::Validator);
+
+/// Where a value does not fit, and why.
+pub(crate) struct Misfit {
+    /// `$` is the value itself, then `.field` and `[index]`.
+    pub(crate) path: String,
+    pub(crate) message: String,
+}
+
+/// Long values are not repeated in full inside an error message.
+const MESSAGE_LIMIT: usize = 300;
+
+impl Schema {
+    /// Reads the schema in `text`. References to other documents are not followed.
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
+        let schema: Value = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
+        jsonschema::validator_for(&schema).map(Self).map_err(|error| error.to_string())
+    }
+
+    pub(crate) fn check(&self, value: &Value) -> Result<(), Misfit> {
+        self.0.validate(value).map_err(|error| {
+            let path = std::iter::once("$".to_owned())
+                .chain(error.instance_path().as_str().split('/').skip(1).map(|part| {
+                    let part = part.replace("~1", "/").replace("~0", "~");
+                    if part.parse::<usize>().is_ok() { format!("[{part}]") } else { format!(".{part}") }
+                }))
+                .collect();
+            let mut message = error.to_string();
+            if message.len() > MESSAGE_LIMIT {
+                message.truncate(message.floor_char_boundary(MESSAGE_LIMIT));
+                message.push('…');
+            }
+            Misfit { path, message }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn names_the_place_of_a_misfit() {
+        let schema = Schema::read(
+            r#"{"type":"object","properties":{"a":{"type":"array","items":{"type":"integer"}}},"required":["a"]}"#,
+        );
+        let Ok(schema) = schema else { panic!("the schema is good") };
+        let misfit = |value: Value| schema.check(&value).err().map(|m| (m.path, m.message));
+        assert_eq!(misfit(json!({"a": [1, 2]})), None);
+        assert_eq!(
+            misfit(json!({"a": [1, "x"]})),
+            Some(("$.a[1]".into(), "\"x\" is not of type \"integer\"".into()))
+        );
+        assert_eq!(misfit(json!({})), Some(("$".into(), "\"a\" is a required property".into())));
+    }
+
+    #[test]
+    fn refuses_what_is_no_schema() {
+        assert!(Schema::read("{").is_err());
+        assert!(Schema::read(r#"{"type": 7}"#).is_err());
+        assert!(Schema::read(r#"{"$ref": "https://example.com/other.json"}"#).is_err());
+    }
+}

@@ -1,0 +1,45 @@
+//! Whole runs of small programs.
+
+mod files;
+mod fixture;
+mod guests;
+mod runs;
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use crate::{Component, Engine, EngineConfig, Invocation, Outcome, RunError};
+
+/// One engine for all tests of the process.
+fn engine() -> &'static Engine {
+    static ENGINE: OnceLock<Engine> = OnceLock::new();
+    ENGINE.get_or_init(|| Engine::new(EngineConfig::default()))
+}
+
+fn load(bytes: &[u8]) -> Component {
+    engine().load_bytes(bytes).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// What a test looks at after a run.
+struct Ran {
+    result: Result<Outcome, RunError>,
+    output: String,
+}
+
+impl Ran {
+    fn name(&self) -> &'static str {
+        self.result.as_ref().map_or_else(RunError::name, |_| "ok")
+    }
+
+    fn outcome(&self) -> &Outcome {
+        self.result.as_ref().unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+fn run(component: &Component, args: &str, change: impl FnOnce(&mut Invocation)) -> Ran {
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let mut invocation = Invocation::new(args, Box::new(kept.clone()));
+    change(&mut invocation);
+    let result = component.run(invocation);
+    let output = kept.lock().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    Ran { result, output }
+}

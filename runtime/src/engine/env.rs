@@ -1,0 +1,121 @@
+//! The environment of steps: layers over the process's own.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::json;
+
+/// Variables of one step. Cloning shares; [`Env::with`] copies.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Env {
+    all: Arc<BTreeMap<OsString, OsString>>,
+    /// What the plan itself put there: this, not the inherited rest, belongs to actions.
+    granted: Arc<BTreeMap<String, String>>,
+}
+
+impl Env {
+    /// The environment that the run inherits.
+    pub(crate) fn inherited(vars: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        Self { all: Arc::new(vars.into_iter().collect()), granted: Arc::default() }
+    }
+
+    /// This environment with more variables, later ones winning.
+    pub(crate) fn with(&self, vars: impl IntoIterator<Item = (String, String)>) -> Self {
+        let mut vars = vars.into_iter().peekable();
+        if vars.peek().is_none() {
+            return self.clone();
+        }
+        let (mut all, mut granted) = (BTreeMap::clone(&self.all), BTreeMap::clone(&self.granted));
+        for (name, value) in vars {
+            all.insert(OsString::from(&name), OsString::from(&value));
+            granted.insert(name, value);
+        }
+        Self { all: Arc::new(all), granted: Arc::new(granted) }
+    }
+
+    /// The value of a variable, if it is text.
+    pub(crate) fn get(&self, name: &str) -> Option<String> {
+        self.all.get(OsStr::new(name)).and_then(|value| value.to_str()).map(str::to_owned)
+    }
+
+    /// The value, trimmed, unless it is blank.
+    pub(crate) fn non_blank(&self, name: &str) -> Option<String> {
+        self.get(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+    }
+
+    /// Everything, as a child process gets it.
+    pub(crate) fn vars(&self) -> impl Iterator<Item = (&OsString, &OsString)> {
+        self.all.iter()
+    }
+
+    /// What the plan put there.
+    pub(crate) fn granted(&self) -> &BTreeMap<String, String> {
+        &self.granted
+    }
+}
+
+/// A variable of this size or more does not fit `execve`'s limit for one
+/// string (`MAX_ARG_STRLEN`, 128 KiB on Linux, with the name and its `=`).
+const MAX_VARIABLE: usize = 120 * 1024;
+
+/// `LOBSTER_ARGS_JSON` and `LOBSTER_ARG_<NAME>` for a workflow's arguments.
+/// A value too long for a variable is left out; steps get it by `stdin` or `${name}`.
+pub(crate) fn argument_vars(args: &Map<String, Value>) -> Vec<(String, String)> {
+    let all = ("LOBSTER_ARGS_JSON".to_owned(), json::compact(args));
+    let each = args.iter().filter_map(|(name, value)| {
+        let name = variable_name(name);
+        (!name.is_empty()).then(|| (format!("LOBSTER_ARG_{name}"), json::js_string(value)))
+    });
+    std::iter::once(all)
+        .chain(each)
+        .filter(|(_, value)| value.len() < MAX_VARIABLE && !value.contains('\0'))
+        .collect()
+}
+
+/// `my-arg.v2` → `MY_ARG_V2`.
+fn variable_name(arg: &str) -> String {
+    let mut name = String::new();
+    for c in arg.trim().chars().flat_map(char::to_uppercase) {
+        if c.is_ascii_uppercase() || c.is_ascii_digit() {
+            name.push(c);
+        } else if !name.ends_with('_') {
+            name.push('_');
+        }
+    }
+    name.trim_matches('_').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn argument_names_become_variable_names() {
+        let names: Vec<_> = ["my-arg.v2", "__x__", "ünï", "", "a b"].map(variable_name).into();
+        assert_eq!(names, ["MY_ARG_V2", "X", "N", "", "A_B"]);
+    }
+
+    #[test]
+    fn later_layers_win_and_only_layers_are_granted() {
+        let base = Env::inherited([("A".into(), "1".into()), ("B".into(), "1".into())]);
+        let env = base.with([("B".to_owned(), "2".to_owned())]).with([("C".to_owned(), " ".to_owned())]);
+        assert_eq!(
+            (env.get("A"), env.get("B"), env.non_blank("C")),
+            (Some("1".into()), Some("2".into()), None)
+        );
+        assert_eq!(env.granted().keys().collect::<Vec<_>>(), ["B", "C"]);
+    }
+
+    #[test]
+    fn oversized_arguments_stay_out_of_the_environment() {
+        let args = Map::from_iter([
+            ("big".to_owned(), Value::String("x".repeat(200_000))),
+            ("k".to_owned(), json::json!([1])),
+        ]);
+        let vars = argument_vars(&args);
+        assert_eq!(vars, [("LOBSTER_ARG_K".to_owned(), "1".to_owned())]);
+    }
+}

@@ -1,0 +1,326 @@
+//! Questions to people: asked on the terminal, or kept until somebody answers.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::path::StepPath;
+use super::run::{Run, stopped};
+use crate::cancel::CancelToken;
+use crate::digest::Digest;
+use crate::json;
+use crate::schema::Schema;
+use crate::steps::stages::{Answer, Mode, Question, StageError, Stop};
+use crate::store::{Durability, Event, GateAnswer};
+
+/// Who may answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) initiated_by: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) required_approver: Option<String>,
+    #[serde(default)]
+    pub(crate) require_different_approver: bool,
+}
+
+/// What asked, for the wording of errors.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Asker {
+    /// A stage of a one-line pipeline.
+    Pipeline,
+    /// A step of a workflow.
+    Step(String),
+}
+
+/// A question with all that belongs to it. The gate's digest covers what is asked and by whom;
+/// who may answer is checked when somebody does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct GateQuestion {
+    pub(crate) question: Question,
+    pub(crate) identity: Identity,
+    pub(crate) asker: Asker,
+}
+
+/// What the journal calls the gate of a question that was answered on the spot.
+const AT_TERMINAL: &str = "terminal";
+
+/// A question that waits for a person.
+#[derive(Clone, Debug)]
+pub(crate) struct PendingGate {
+    pub(crate) path: StepPath,
+    pub(crate) question: GateQuestion,
+    pub(crate) binding: Digest,
+}
+
+/// An answer that was given, and to what.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct KnownAnswer {
+    pub(crate) answer: Answer,
+    /// What the person saw when answering.
+    pub(crate) binding: Digest,
+}
+
+/// Somebody at a terminal.
+pub trait Prompter: Send + Sync {
+    /// Asks for yes or no.
+    ///
+    /// # Errors
+    /// When nobody answers in time, or the terminal is gone.
+    fn approve(
+        &self,
+        prompt: &str,
+        timeout: Option<Duration>,
+        cancel: &CancelToken,
+    ) -> Result<bool, PromptError>;
+
+    /// Asks for one line; `intro` is shown before it. `None` at the end of input.
+    ///
+    /// # Errors
+    /// As [`Prompter::approve`].
+    fn line(&self, intro: &str, cancel: &CancelToken) -> Result<Option<String>, PromptError>;
+}
+
+/// Why a prompt came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum PromptError {
+    #[error("Timed out waiting for input ({}ms)", .0.as_millis())]
+    TimedOut(Duration),
+    #[error("cancelled")]
+    Cancelled,
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+}
+
+impl From<PromptError> for Stop {
+    fn from(error: PromptError) -> Self {
+        match error {
+            PromptError::Cancelled => Self::Cancelled,
+            other => Self::Failed(StageError::permanent(other.to_string())),
+        }
+    }
+}
+
+impl GateQuestion {
+    fn emit(&self) -> bool {
+        match self.question {
+            Question::Approval { emit, .. } | Question::Input { emit, .. } => emit,
+        }
+    }
+
+    /// The name under which the journal keeps it, below the place that asks.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.question {
+            Question::Approval { .. } => "approval",
+            Question::Input { .. } => "input",
+        }
+    }
+
+    /// The request as the envelope shows it, without token and id.
+    pub(crate) fn request(&self) -> Map<String, Value> {
+        let mut map = Map::new();
+        match &self.question {
+            Question::Approval { prompt, items, preview, .. } => {
+                map.insert("type".into(), json!("approval_request"));
+                map.insert("prompt".into(), json!(prompt));
+                map.insert("items".into(), json!(items));
+                if let Some(preview) = preview {
+                    map.insert("preview".into(), json!(preview));
+                }
+                let identity = &self.identity;
+                if let Some(by) = &identity.initiated_by {
+                    map.insert("initiatedBy".into(), json!(by));
+                }
+                if let Some(approver) = &identity.required_approver {
+                    map.insert("requiredApprover".into(), json!(approver));
+                }
+                if identity.require_different_approver {
+                    map.insert("requireDifferentApprover".into(), json!(true));
+                }
+            }
+            Question::Input { prompt, schema, defaults, subject, .. } => {
+                map.insert("type".into(), json!("input_request"));
+                map.insert("prompt".into(), json!(prompt));
+                map.insert("responseSchema".into(), schema.clone());
+                if let Some(defaults) = defaults {
+                    map.insert("defaults".into(), defaults.clone());
+                }
+                if let Some(subject) = subject {
+                    map.insert("subject".into(), subject.clone());
+                }
+            }
+        }
+        map
+    }
+
+    /// Checks who approves.
+    ///
+    /// # Errors
+    /// The sentence that says who may.
+    pub(crate) fn check_approver(&self, approver: Option<&str>) -> Result<(), String> {
+        let (identity, who) = (&self.identity, self.asker.label());
+        if identity.required_approver.is_none() && !identity.require_different_approver {
+            return Ok(());
+        }
+        let Some(approver) = approver else {
+            return Err(format!(
+                "{who} approval requires approver identity; set LOBSTER_APPROVAL_APPROVED_BY"
+            ));
+        };
+        if let Some(required) = identity.required_approver.as_deref().filter(|required| *required != approver)
+        {
+            return Err(format!("{who} approval requires approver '{required}', got '{approver}'"));
+        }
+        if identity.require_different_approver && identity.initiated_by.as_deref() == Some(approver) {
+            return Err(format!("{who} approval must be granted by someone other than '{approver}'"));
+        }
+        Ok(())
+    }
+}
+
+impl Asker {
+    pub(crate) fn label(&self) -> String {
+        match self {
+            Self::Pipeline => "Pipeline".to_owned(),
+            Self::Step(id) => format!("Workflow step {id}"),
+        }
+    }
+
+    /// How a response that does not fit is introduced.
+    pub(crate) fn response_label(&self) -> String {
+        match self {
+            Self::Pipeline => "pipeline input response".to_owned(),
+            Self::Step(id) => format!("Workflow input step {id} response"),
+        }
+    }
+}
+
+impl Run<'_> {
+    /// Asks a person, or takes the answer that was given before.
+    pub(crate) fn gate(
+        &self,
+        at: &StepPath,
+        question: GateQuestion,
+        cancel: &CancelToken,
+    ) -> Result<Answer, Stop> {
+        let path = at.gate(question.kind());
+        let binding = self.binding(&question)?;
+        if let Some(known) = self.answer(&path) {
+            if known.binding != binding {
+                self.fail_at(&path);
+                return Err(Stop::Failed(
+                    StageError::permanent(format!(
+                        "What was approved at '{path}' is not what would run now: the question, its items or the plan \
+                         changed (approved {}, now {}). Start the run again and approve what it shows.",
+                        known.binding.short(),
+                        binding.short(),
+                    ))
+                    .with_code("approval_stale"),
+                ));
+            }
+            return Ok(known.answer);
+        }
+        if let (Some(prompter), false) =
+            (&self.services.prompter, question.emit() || self.services.mode == Mode::Tool)
+        {
+            let answer = self.ask_now(prompter.as_ref(), &question, cancel)?;
+            let (kept, by) = match &answer {
+                Answer::Approved { by } => (GateAnswer::Approved, by.clone()),
+                Answer::Response(value) => (GateAnswer::Response(value.clone()), None),
+            };
+            let gate = AT_TERMINAL.to_owned();
+            self.append(
+                vec![Event::GateAnswered { path: path.to_string(), gate, binding, answer: kept, by }],
+                Durability::Synced,
+            )?;
+            self.remember_answer(&path, KnownAnswer { answer: answer.clone(), binding });
+            return Ok(answer);
+        }
+        self.pend(PendingGate { path, question, binding });
+        Err(Stop::Paused)
+    }
+
+    /// The digest over what the person sees and what will run.
+    fn binding(&self, question: &GateQuestion) -> Result<Digest, Stop> {
+        Digest::of_json(&json!({
+            "question": question.question,
+            "asker": question.asker,
+            "plan": self.plan,
+            "policy": self.services.policy_digest(),
+        }))
+        .map_err(stopped)
+    }
+
+    fn ask_now(
+        &self,
+        prompter: &dyn Prompter,
+        gate: &GateQuestion,
+        cancel: &CancelToken,
+    ) -> Result<Answer, Stop> {
+        match &gate.question {
+            Question::Approval { prompt, .. } => {
+                let env = &self.services.env;
+                if !prompter.approve(
+                    prompt,
+                    prompt_timeout(env.get("LOBSTER_APPROVAL_INPUT_TIMEOUT_MS")),
+                    cancel,
+                )? {
+                    return Err(Stop::Failed(
+                        StageError::permanent("Not approved").with_code("not_approved"),
+                    ));
+                }
+                let by = env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
+                gate.check_approver(by.as_deref()).map_err(StageError::permanent)?;
+                Ok(Answer::Approved { by })
+            }
+            Question::Input { prompt, schema, .. } => {
+                let schema = Schema::compile(schema).map_err(StageError::permanent)?;
+                let strict = gate.asker != Asker::Pipeline;
+                let intro =
+                    if strict { format!("{prompt}\nEnter JSON response: ") } else { format!("{prompt}\n> ") };
+                let line = prompter.line(&intro, cancel)?.unwrap_or_default();
+                let candidates = typed_candidates(line.trim(), strict)?;
+                let mut problem = None;
+                for candidate in candidates {
+                    match schema.first_error(&candidate) {
+                        None => return Ok(Answer::Response(candidate)),
+                        Some(error) => problem = Some(error),
+                    }
+                }
+                let (pointer, message) = problem.map(|e| (e.pointer, e.message)).unwrap_or_default();
+                let who = if strict { gate.asker.response_label() } else { "ask response".to_owned() };
+                Err(StageError::permanent(format!(
+                    "{who} failed schema validation at {}: {message}",
+                    or_root(&pointer)
+                ))
+                .into())
+            }
+        }
+    }
+}
+
+/// What a typed line may mean: JSON if it is JSON; for `ask` also plain text,
+/// and the text as the `decision` of an object.
+fn typed_candidates(line: &str, strict: bool) -> Result<Vec<Value>, StageError> {
+    match json::parse(line) {
+        Ok(value) if strict || !value.is_string() => Ok(vec![value]),
+        Err(_) if strict => Err(StageError::permanent("Input response must be valid JSON")),
+        other => {
+            let text =
+                other.ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_else(|| line.to_owned());
+            Ok(vec![json!(text), json!({ "decision": text })])
+        }
+    }
+}
+
+/// The incumbent writes `/` for the root pointer.
+pub(crate) fn or_root(pointer: &str) -> &str {
+    if pointer.is_empty() { "/" } else { pointer }
+}
+
+fn prompt_timeout(setting: Option<String>) -> Option<Duration> {
+    let ms = json::js_number(&setting?).floor();
+    (ms.is_finite() && ms > 0.0).then(|| Duration::from_secs_f64(ms / 1000.0))
+}

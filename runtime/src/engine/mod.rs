@@ -1,0 +1,31 @@
+//! Drives plans: order, conditions, branches, loops, retries, timeouts, gates.
+//!
+//! One engine runs files and pipelines, the first time and when they go on.
+
+mod approval;
+mod attempts;
+mod component;
+pub(crate) mod env;
+mod for_each;
+pub(crate) mod gate;
+mod parallel;
+pub(crate) mod path;
+pub(crate) mod pipeline;
+mod record;
+pub(crate) mod resume;
+pub(crate) mod run;
+pub(crate) mod services;
+mod settle;
+mod token;
+pub(crate) mod value;
+mod workflow;
+
+pub(crate) use component::keep as keep_component;
+pub use gate::{PromptError, Prompter};
+pub use resume::{GateRef, Reply, ResumeRequest};
+pub use run::Interrupted;
+pub use services::{Notes, Progress, Screen};
+pub(crate) use settle::execute;
+pub use token::gate_token;
+pub use value::Output;
+pub(crate) use value::read_to_end;

@@ -1,0 +1,404 @@
+//! Drives pipelines: items are pushed from stage to stage.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use super::env::Env;
+use super::gate::{Asker, GateQuestion, Identity};
+use super::path::StepPath;
+use super::run::{ActionRecord, Run, lock};
+use super::value::{ItemSpool, Items};
+use crate::cancel::CancelToken;
+use crate::language::pipeline::{self, Pipeline};
+use crate::model::cost::CostTracker;
+use crate::steps::native::{self, ShellText};
+use crate::steps::stages::{
+    Answer, Commit, EffectAction, EffectHost, Flow, Host, Mode, NativeCommand, NativeOutcome, Program,
+    Question, Registry, Sink, Stage, StageArgs, StageError, Stop,
+};
+use crate::store::{StepOutcome, StepStatus};
+
+/// Where a pipeline runs.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) path: StepPath,
+    pub(crate) env: Env,
+    pub(crate) cwd: PathBuf,
+    pub(crate) asker: Asker,
+    pub(crate) cancel: CancelToken,
+    /// Keep what renderers show instead of showing it.
+    pub(crate) capture: bool,
+    /// Who counts what model calls cost, and under which step.
+    pub(crate) cost: Option<(Arc<Mutex<CostTracker>>, String)>,
+}
+
+/// What the first stage reads.
+#[derive(Clone, Debug)]
+pub(crate) enum PipelineInput {
+    Nothing,
+    /// An array's elements, or the one value.
+    Value(Arc<Value>),
+}
+
+/// What a pipeline gave.
+pub(crate) struct Done {
+    pub(crate) items: Items,
+    /// What renderers showed, if it was captured.
+    pub(crate) rendered: String,
+}
+
+/// Why pipeline text did not run to its end.
+pub(crate) enum TextStop {
+    Syntax(String),
+    Stop(Stop),
+}
+
+/// Parses and runs pipeline text.
+pub(crate) fn run_text(
+    run: &Run<'_>,
+    text: &str,
+    input: PipelineInput,
+    place: Place,
+) -> Result<Done, TextStop> {
+    let pipeline = pipeline::parse(text).map_err(|error| TextStop::Syntax(error.to_string()))?;
+    run_pipeline(run, &pipeline, input, place).map_err(TextStop::Stop)
+}
+
+/// Makes every stage ready, which checks names and arguments, without running anything.
+pub(crate) fn build(
+    registry: &Registry,
+    pipeline: &Pipeline,
+) -> Result<Vec<Box<dyn Stage + Send>>, StageError> {
+    pipeline
+        .stages
+        .iter()
+        .map(|call| match registry.get(&call.name) {
+            Some(spec) => (spec.build)(&call.args),
+            None => {
+                Err(StageError::permanent(format!("Unknown command: {}", call.name))
+                    .with_code("unknown_command"))
+            }
+        })
+        .collect()
+}
+
+/// Runs a pipeline to its end.
+pub(crate) fn run_pipeline(
+    run: &Run<'_>,
+    pipeline: &Pipeline,
+    input: PipelineInput,
+    place: Place,
+) -> Result<Done, Stop> {
+    let stages = build(&run.services.registry, pipeline)?;
+    let shared = Shared { run, place, rendered: RefCell::default(), deferred: RefCell::default() };
+    let mut slots: Vec<_> = stages
+        .into_iter()
+        .enumerate()
+        .map(|(index, stage)| Slot {
+            stage,
+            path: shared.place.path.stage(index),
+            effects: 0,
+            gates: 0,
+            enough: false,
+        })
+        .collect();
+    let mut spool = ItemSpool::new(run.store.clone());
+    feed(&mut slots, &shared, &mut spool, &input)?;
+    finish(&mut slots, &shared, &mut spool)?;
+    for (path, action, commit) in shared.deferred.take() {
+        shared.effect_at(&path, action, commit)?;
+    }
+    if shared.place.cancel.is_cancelled() {
+        return Err(Stop::Cancelled);
+    }
+    Ok(Done { items: spool.finish()?, rendered: shared.rendered.take() })
+}
+
+fn feed(
+    slots: &mut [Slot],
+    shared: &Shared<'_, '_>,
+    out: &mut ItemSpool,
+    input: &PipelineInput,
+) -> Result<(), Stop> {
+    let PipelineInput::Value(value) = input else { return Ok(()) };
+    let items = match &**value {
+        Value::Array(items) => items.as_slice(),
+        Value::Null => &[],
+        single => std::slice::from_ref(single),
+    };
+    for item in items {
+        if push(slots, shared, out, item.clone())? == Flow::Enough {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn push(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool, item: Value) -> Result<Flow, Stop> {
+    let Some((slot, rest)) = slots.split_first_mut() else {
+        out.push(item)?;
+        return Ok(Flow::More);
+    };
+    if slot.enough {
+        return Ok(Flow::Enough);
+    }
+    if shared.place.cancel.is_cancelled() {
+        return Err(Stop::Cancelled);
+    }
+    let mut host = StageHost { shared, path: &slot.path, effects: &mut slot.effects, gates: &mut slot.gates };
+    let flow = slot
+        .stage
+        .item(item, &mut host, &mut Downstream { rest, shared, out })
+        .inspect_err(|stop| shared.failed(stop, &slot.path))?;
+    slot.enough = flow == Flow::Enough;
+    Ok(flow)
+}
+
+fn finish(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool) -> Result<(), Stop> {
+    let Some((slot, rest)) = slots.split_first_mut() else { return Ok(()) };
+    if shared.place.cancel.is_cancelled() {
+        return Err(Stop::Cancelled);
+    }
+    let mut host = StageHost { shared, path: &slot.path, effects: &mut slot.effects, gates: &mut slot.gates };
+    slot.stage
+        .end(&mut host, &mut Downstream { rest, shared, out })
+        .inspect_err(|stop| shared.failed(stop, &slot.path))?;
+    finish(rest, shared, out)
+}
+
+struct Slot {
+    stage: Box<dyn Stage + Send>,
+    path: StepPath,
+    /// How many effects and gates the stage has had; they are matched by their order.
+    effects: usize,
+    gates: usize,
+    enough: bool,
+}
+
+struct Downstream<'d, 'r, 's> {
+    rest: &'d mut [Slot],
+    shared: &'d Shared<'r, 's>,
+    out: &'d mut ItemSpool,
+}
+
+impl Sink for Downstream<'_, '_, '_> {
+    fn item(&mut self, item: Value) -> Result<Flow, Stop> {
+        push(self.rest, self.shared, self.out, item)
+    }
+}
+
+struct Shared<'r, 's> {
+    run: &'r Run<'s>,
+    place: Place,
+    rendered: RefCell<String>,
+    /// What happens once the whole pipeline has succeeded.
+    deferred: RefCell<Vec<(StepPath, EffectAction, Commit)>>,
+}
+
+impl Shared<'_, '_> {
+    fn failed(&self, stop: &Stop, path: &StepPath) {
+        if matches!(stop, Stop::Failed(_)) {
+            self.run.fail_near(path);
+        }
+    }
+
+    fn effect_at(
+        &self,
+        path: &StepPath,
+        action: EffectAction,
+        perform: impl FnOnce(&EffectHost<'_>) -> Result<Value, StageError>,
+    ) -> Result<Value, Stop> {
+        let record = ActionRecord {
+            kind: action.kind.clone(),
+            preimage: json!({ "kind": action.kind, "detail": action.detail }),
+            decision: Value::Null,
+            idempotent: action.idempotent,
+        };
+        let cancel = &self.place.cancel;
+        let described = action.clone();
+        let answer = self.run.once(
+            path,
+            &record,
+            || {
+                let env = |name: &str| self.place.env.get(name);
+                let host = EffectHost {
+                    cancel,
+                    state_dir: &self.run.services.state_dir,
+                    env: &env,
+                    cwd: &self.place.cwd,
+                };
+                match perform(&host) {
+                    Ok(value) => {
+                        let mut outcome = StepOutcome::new(StepStatus::Ok);
+                        outcome.value = value;
+                        outcome
+                    }
+                    Err(_) if cancel.is_cancelled() => StepOutcome::new(StepStatus::Cancelled),
+                    Err(error) => failed_outcome(&error),
+                }
+            },
+            |outcome| match outcome.status {
+                StepStatus::Ok => Ok(outcome.value.clone()),
+                StepStatus::Cancelled => Err(Stop::Cancelled),
+                _ => Err(Stop::Failed(outcome_error(outcome))),
+            },
+        )?;
+        if let Some((cost, step)) = &self.place.cost {
+            lock(cost).effect(step, &described, &answer);
+        }
+        Ok(answer)
+    }
+}
+
+/// The error that an outcome carries.
+pub(crate) fn outcome_error(outcome: &StepOutcome) -> StageError {
+    StageError {
+        message: outcome.error.clone().unwrap_or_else(|| "the step failed without saying why".to_owned()),
+        code: outcome.code.clone(),
+        permanent: outcome.detail.get("permanent").is_some_and(|flag| flag == &Value::Bool(true)),
+    }
+}
+
+/// The outcome that carries an error.
+pub(crate) fn failed_outcome(error: &StageError) -> StepOutcome {
+    let mut outcome = StepOutcome::new(StepStatus::Failed);
+    outcome.error = Some(error.message.clone());
+    outcome.code.clone_from(&error.code);
+    if error.permanent {
+        outcome.detail = json!({ "permanent": true });
+    }
+    outcome
+}
+
+struct StageHost<'h, 'r, 's> {
+    shared: &'h Shared<'r, 's>,
+    path: &'h StepPath,
+    effects: &'h mut usize,
+    gates: &'h mut usize,
+}
+
+impl StageHost<'_, '_, '_> {
+    fn next_effect(&mut self) -> StepPath {
+        let path = self.path.ordinal(*self.effects);
+        *self.effects += 1;
+        path
+    }
+}
+
+impl Host for StageHost<'_, '_, '_> {
+    fn env(&self, name: &str) -> Option<String> {
+        self.shared.place.env.get(name)
+    }
+
+    fn cwd(&self) -> &Path {
+        &self.shared.place.cwd
+    }
+
+    fn mode(&self) -> Mode {
+        self.shared.run.services.mode
+    }
+
+    fn cancel(&self) -> &CancelToken {
+        &self.shared.place.cancel
+    }
+
+    fn registry(&self) -> &Registry {
+        &self.shared.run.services.registry
+    }
+
+    fn effect(
+        &mut self,
+        action: EffectAction,
+        perform: &mut dyn FnMut(&EffectHost<'_>) -> Result<Value, StageError>,
+    ) -> Result<Value, Stop> {
+        let path = self.next_effect();
+        self.shared.effect_at(&path, action, |host| perform(host))
+    }
+
+    fn native(&mut self, command: NativeCommand) -> Result<NativeOutcome, Stop> {
+        let path = self.next_effect();
+        let place = &self.shared.place;
+        let job = native::Job {
+            program: match command.program {
+                Program::Shell(text) => ShellText::Shell(text),
+                Program::Argv(argv) => ShellText::Argv(argv),
+            },
+            stdin: command.stdin,
+            env: place.env.with(command.env),
+            cwd: place.cwd.clone(),
+            extras: None,
+            max_output: command.max_output,
+            asker: place.asker.clone(),
+            missing_shell: "exec shell not found; check LOBSTER_SHELL or ComSpec",
+        };
+        let done = native::run(self.shared.run, &path, job, &place.cancel)?;
+        Ok(NativeOutcome {
+            exit: done.exit,
+            stdout: done.stdout.payload().map_err(super::run::stopped)?,
+            stderr: done.stderr.payload().map_err(super::run::stopped)?,
+        })
+    }
+
+    fn gate(&mut self, question: Question) -> Result<Answer, Stop> {
+        let path = if *self.gates == 0 { self.path.clone() } else { self.path.ordinal(*self.gates) };
+        *self.gates += 1;
+        let identity = match self.shared.place.asker {
+            Asker::Pipeline => Identity::default(),
+            Asker::Step(_) => super::approval::identity_from_env(&self.shared.run.services.env),
+        };
+        let question = GateQuestion { question, identity, asker: self.shared.place.asker.clone() };
+        self.shared.run.gate(&path, question, &self.shared.place.cancel)
+    }
+
+    fn render(&mut self, text: &str) -> Result<(), Stop> {
+        match &self.shared.run.services.screen {
+            Some(screen) if !self.shared.place.capture => {
+                self.shared.run.shown();
+                Ok(screen(text)?)
+            }
+            _ => {
+                self.shared.rendered.borrow_mut().push_str(text);
+                Ok(())
+            }
+        }
+    }
+
+    fn note(&mut self, line: &str) {
+        self.shared.run.services.note(line);
+    }
+
+    fn no_retry(&mut self) {
+        self.shared.run.forbid_retry(self.path);
+    }
+
+    fn on_success(&mut self, action: EffectAction, commit: Commit) {
+        let path = self.next_effect();
+        self.shared.deferred.borrow_mut().push((path, action, commit));
+    }
+
+    fn call(&mut self, name: &str, args: StageArgs, items: Vec<Value>) -> Result<Vec<Value>, Stop> {
+        let spec = self.registry().get(name).ok_or_else(|| {
+            StageError::permanent(format!("Unknown command: {name}")).with_code("unknown_command")
+        })?;
+        let mut stage = (spec.build)(&args)?;
+        let mut out = Collected(Vec::new());
+        let mut wanted = true;
+        for item in items {
+            wanted = wanted && stage.item(item, self, &mut out)? == Flow::More;
+        }
+        stage.end(self, &mut out)?;
+        Ok(out.0)
+    }
+}
+
+struct Collected(Vec<Value>);
+
+impl Sink for Collected {
+    fn item(&mut self, item: Value) -> Result<Flow, Stop> {
+        self.0.push(item);
+        Ok(Flow::More)
+    }
+}

@@ -1,0 +1,233 @@
+//! What later steps see of a step, and the scopes they see it through.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use serde_json::Value;
+
+use super::run::stopped;
+use super::value::{Items, Output, Text};
+use crate::json;
+use crate::language::template::{ExprError, Lookup, Reference, Scope as Lookups, descend};
+use crate::steps::stages::Stop;
+use crate::store::StoreError;
+
+/// The result record of a step: what `$id.path` reads.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record {
+    pub(crate) id: String,
+    pub(crate) stdout: Option<Text>,
+    pub(crate) json: Json,
+    pub(crate) approved: bool,
+    pub(crate) approved_by: Option<String>,
+    pub(crate) initiated_by: Option<String>,
+    pub(crate) subject: Option<Value>,
+    pub(crate) response: Option<Value>,
+    pub(crate) skipped: bool,
+    pub(crate) error: Option<String>,
+    /// Records of branches, which become visible by their own ids.
+    pub(crate) inner: Vec<Arc<Record>>,
+}
+
+/// The `json` of a record: given, or found out by looking.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Json {
+    #[default]
+    Absent,
+    Value(Arc<Value>),
+    /// Whatever stdout parses as; absent if it does not.
+    OfStdout(Arc<OnceLock<Option<Arc<Value>>>>),
+    /// One item is itself, several are an array.
+    OfItems(Items, Arc<OnceLock<Arc<Value>>>),
+}
+
+impl Json {
+    pub(crate) fn of_stdout() -> Self {
+        Self::OfStdout(Arc::default())
+    }
+
+    pub(crate) fn of_items(items: Items) -> Self {
+        Self::OfItems(items, Arc::default())
+    }
+
+    pub(crate) fn value(value: Value) -> Self {
+        Self::Value(Arc::new(value))
+    }
+}
+
+impl Record {
+    pub(crate) fn new(id: &str) -> Self {
+        Self { id: id.to_owned(), ..Self::default() }
+    }
+
+    /// The `json` value, loaded and parsed now if it was not before.
+    pub(crate) fn json(&self) -> Result<Option<&Arc<Value>>, Unreadable> {
+        match &self.json {
+            Json::Absent => Ok(None),
+            Json::Value(value) => Ok(Some(value)),
+            Json::OfStdout(cell) => {
+                if let Some(known) = cell.get() {
+                    return Ok(known.as_ref());
+                }
+                let parsed = match &self.stdout {
+                    Some(text) if !text.is_empty() => json::parse(text.load()?.trim()).ok().map(Arc::new),
+                    _ => None,
+                };
+                Ok(cell.get_or_init(|| parsed).as_ref())
+            }
+            Json::OfItems(items, cell) => {
+                if let Some(known) = cell.get() {
+                    return Ok(Some(known));
+                }
+                let items = items.load().map_err(Unreadable::new)?;
+                let value = match items.as_slice() {
+                    [only] => only.clone(),
+                    many => Value::Array(many.to_vec()),
+                };
+                Ok(Some(cell.get_or_init(|| Arc::new(value))))
+            }
+        }
+    }
+
+    /// The items of this record as a workflow's output.
+    pub(crate) fn output(&self) -> Result<Output, Unreadable> {
+        if let Json::OfItems(items, _) = &self.json
+            && items.len() > 1
+        {
+            return Ok(Output::items(items.clone()));
+        }
+        if let Some(value) = self.json()? {
+            return Ok(spread(value).into());
+        }
+        if let Some(response) = &self.response {
+            return Ok(spread(response).into());
+        }
+        Ok(self.stdout.clone().map_or_else(Output::empty, Output::text))
+    }
+
+    fn get(&self, key: &str) -> Result<Option<Cow<'_, Value>>, Unreadable> {
+        let text = |text: &Option<String>| text.clone().map(|text| Cow::Owned(Value::String(text)));
+        Ok(match key {
+            "id" => Some(Cow::Owned(Value::String(self.id.clone()))),
+            "stdout" => match &self.stdout {
+                Some(text) => Some(Cow::Owned(Value::String(text.load()?.to_string()))),
+                None => None,
+            },
+            "json" => self.json()?.map(|value| Cow::Borrowed(&**value)),
+            "approved" => self.approved.then_some(Cow::Owned(Value::Bool(true))),
+            "approvedBy" => text(&self.approved_by),
+            "initiatedBy" => text(&self.initiated_by),
+            "subject" => self.subject.as_ref().map(Cow::Borrowed),
+            "response" => self.response.as_ref().map(Cow::Borrowed),
+            "skipped" => self.skipped.then_some(Cow::Owned(Value::Bool(true))),
+            "error" => self.error.as_ref().map(|_| Cow::Owned(Value::Bool(true))),
+            "errorMessage" => text(&self.error),
+            _ => None,
+        })
+    }
+}
+
+/// An array's elements, or the value alone.
+pub(crate) fn spread(value: &Value) -> Vec<Value> {
+    match value {
+        Value::Array(items) => items.clone(),
+        other => vec![other.clone()],
+    }
+}
+
+/// A result that the store cannot give back.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Unreadable(String);
+
+impl Unreadable {
+    pub(crate) fn new(error: impl std::fmt::Display) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<StoreError> for Unreadable {
+    fn from(error: StoreError) -> Self {
+        Self::new(error)
+    }
+}
+
+impl From<Unreadable> for Stop {
+    fn from(error: Unreadable) -> Self {
+        stopped(error)
+    }
+}
+
+/// The results visible at one place: own ones, then the enclosing scope's. A
+/// loop's rounds and a parallel step's branches have scopes of their own, so
+/// nothing is copied however much came before.
+#[derive(Default)]
+pub(crate) struct Scope<'p> {
+    parent: Option<&'p Scope<'p>>,
+    own: HashMap<String, Arc<Record>>,
+    last_completed: Option<Arc<Record>>,
+}
+
+impl<'p> Scope<'p> {
+    pub(crate) fn within(parent: &'p Self) -> Self {
+        Self { parent: Some(parent), ..Self::default() }
+    }
+
+    /// Makes a record visible, and those of its branches.
+    pub(crate) fn insert(&mut self, record: Arc<Record>) {
+        for inner in &record.inner {
+            self.own.insert(inner.id.clone(), Arc::clone(inner));
+        }
+        if !record.skipped && record.error.is_none() {
+            self.last_completed = Some(Arc::clone(&record));
+        }
+        self.own.insert(record.id.clone(), record);
+    }
+
+    /// A record of this very scope.
+    pub(crate) fn get_own(&self, id: &str) -> Option<&Arc<Record>> {
+        self.own.get(id)
+    }
+
+    /// The record of the latest step that completed here.
+    pub(crate) fn last_completed(&self) -> Option<&Arc<Record>> {
+        self.last_completed.as_ref()
+    }
+
+    /// Every record that can be seen from here, inner ones hiding outer ones.
+    pub(crate) fn visible(&self) -> Vec<&Arc<Record>> {
+        let mut seen = self.parent.map_or_else(Vec::new, Self::visible);
+        seen.retain(|record| !self.own.contains_key(&record.id));
+        seen.extend(self.own.values());
+        seen
+    }
+
+    pub(crate) fn get(&self, id: &str) -> Option<&Arc<Record>> {
+        self.own.get(id).or_else(|| self.parent.and_then(|parent| parent.get(id)))
+    }
+}
+
+impl Lookups for Scope<'_> {
+    fn lookup(&self, id: &str, path: &[&str]) -> Result<Lookup<'_>, ExprError> {
+        let Some(record) = self.get(id) else { return Ok(Lookup::UnknownStep) };
+        let Some((first, rest)) = path.split_first() else { return Ok(Lookup::Missing) };
+        let value = record.get(first).map_err(|error| ExprError::Unreadable {
+            reference: Reference {
+                id: id.to_owned(),
+                path: path.iter().map(|&segment| segment.to_owned()).collect(),
+            },
+            reason: error.to_string(),
+        })?;
+        Ok(match value {
+            None => Lookup::Missing,
+            Some(value) if rest.is_empty() => Lookup::Found(value),
+            Some(Cow::Borrowed(value)) => {
+                descend(value, rest).map_or(Lookup::Missing, |v| Lookup::Found(Cow::Borrowed(v)))
+            }
+            Some(Cow::Owned(value)) => {
+                descend(&value, rest).map_or(Lookup::Missing, |v| Lookup::Found(Cow::Owned(v.clone())))
+            }
+        })
+    }
+}

@@ -1,0 +1,249 @@
+//! Going on with a run: from a gate with an answer, or from where it broke off.
+
+use serde_json::{Map, Value, json};
+
+use super::gate::{GateQuestion, or_root};
+use super::run::Run;
+use super::token::{Token, TokenKind};
+use super::{Interrupted, execute};
+use crate::envelope::{Envelope, Failure};
+use crate::language::plan::Plan;
+use crate::runtime::{RunResult, Runtime, read_source, recorded};
+use crate::schema::Schema;
+use crate::steps::stages::Question;
+use crate::store::{
+    Durability, Event, Gate, GateAnswer, GateStatus, Record as JournalRecord, RunId, RunStatus, StoreError,
+};
+
+/// Which gate is meant.
+#[derive(Clone, Debug)]
+pub enum GateRef {
+    /// The token of an envelope.
+    Token(String),
+    /// The short id.
+    Id(String),
+}
+
+/// What a person says to a gate.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    Approve,
+    Reject,
+    Response(Value),
+    Cancel,
+}
+
+/// An answer to a gate.
+#[derive(Clone, Debug)]
+pub struct ResumeRequest {
+    pub gate: GateRef,
+    pub reply: Reply,
+}
+
+impl Runtime {
+    /// Answers a gate and goes on with its run.
+    pub fn resume(&self, request: &ResumeRequest) -> RunResult {
+        answer(self, request).unwrap_or_else(RunResult::from)
+    }
+}
+
+fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failure> {
+    let store = runtime.store().map_err(failure)?;
+    let (gate, kind) = match &request.gate {
+        GateRef::Id(id) => match store.gate_by_id(id) {
+            Ok(gate) if gate.status == GateStatus::Open => {
+                let kind = kind_of_run(runtime, gate.run)?;
+                (Ok(gate), kind)
+            }
+            Ok(_) | Err(StoreError::UnknownGate(_)) => {
+                return Err(Failure::parse(format!("Approval ID \"{id}\" not found or expired")));
+            }
+            Err(error) => return Err(failure(error)),
+        },
+        GateRef::Token(text) => {
+            let token = Token::decode(text).map_err(|error| Failure::parse(error.to_string()))?;
+            let gate = token
+                .key
+                .ok_or_else(|| StoreError::UnknownGate(String::new()))
+                .and_then(|key| store.gate(key));
+            (gate, token.kind)
+        }
+    };
+    let cancel = matches!(request.reply, Reply::Cancel);
+    let gate = match gate {
+        Ok(gate) if gate.status == GateStatus::Open => gate,
+        Ok(gate) if gate.status == GateStatus::Expired => {
+            return Err(Failure::runtime(format!(
+                "{}: it has expired; run the workflow again",
+                not_found(kind, cancel)
+            )));
+        }
+        Ok(_) | Err(StoreError::UnknownGate(_)) => return Err(Failure::runtime(not_found(kind, cancel))),
+        Err(error) => return Err(failure(error)),
+    };
+    let question: GateQuestion = serde_json::from_value(gate.detail.clone())
+        .map_err(|_| Failure::runtime(format!("Invalid {} resume state", kind.word())))?;
+    let approver = runtime.services.env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
+    let lost = |error: StoreError| match error {
+        StoreError::UnknownGate(_) | StoreError::ConsumedGate { .. } => {
+            Failure::runtime(not_found(kind, cancel))
+        }
+        other => failure(other),
+    };
+    let answer = match (&request.reply, &question.question) {
+        (Reply::Cancel, _) => {
+            store.cancel_gate(gate.key, approver.as_deref()).map_err(lost)?;
+            return end_cancelled(runtime, gate.run, "cancelled");
+        }
+        (Reply::Reject, Question::Approval { .. }) => {
+            store.answer_gate(gate.key, GateAnswer::Rejected, approver.as_deref()).map_err(lost)?;
+            return end_cancelled(runtime, gate.run, "rejected");
+        }
+        (Reply::Approve, Question::Approval { .. }) => {
+            question.check_approver(approver.as_deref()).map_err(Failure::parse)?;
+            GateAnswer::Approved
+        }
+        (Reply::Response(_), Question::Approval { .. }) => return Err(Failure::parse(kind.wants_approval())),
+        (Reply::Approve | Reply::Reject, Question::Input { .. }) => {
+            return Err(Failure::parse(kind.wants_response()));
+        }
+        (Reply::Response(value), Question::Input { schema, .. }) => {
+            let schema = Schema::compile(schema).map_err(Failure::runtime)?;
+            if let Some(error) = schema.first_error(value) {
+                return Err(Failure::parse(format!(
+                    "{} failed schema validation at {}: {}",
+                    question.asker.response_label(),
+                    or_root(&error.pointer),
+                    error.message
+                )));
+            }
+            GateAnswer::Response(value.clone())
+        }
+    };
+    check_unedited(runtime, &gate)?;
+    store.answer_gate(gate.key, answer, approver.as_deref()).map_err(lost)?;
+    go_on(runtime, gate.run, Interrupted::Ask, Some(&gate))
+}
+
+/// A run executes the plan it recorded. An answer given inside a pipeline is
+/// half of that pipeline's work, though: if the author has changed the file
+/// meanwhile, mixing the two is refused, and the gate stays open.
+fn check_unedited(runtime: &Runtime, gate: &Gate) -> Result<(), Failure> {
+    if !gate.path.contains('|') || gate.path.starts_with('|') {
+        return Ok(());
+    }
+    let store = runtime.store().map_err(failure)?;
+    let summary = store.run(gate.run).map_err(failure)?;
+    let Plan::Workflow(workflow) = recorded::<Plan>(&store, &summary.plan)? else { return Ok(()) };
+    match read_source(&workflow.file) {
+        Ok(source) if source.digest != workflow.source => Err(Failure::runtime(format!(
+            "workflow pipeline changed since input request: {} is not what it was when step '{}' asked; \
+             undo the change, or run the workflow again",
+            workflow.file.display(),
+            gate.path
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Takes up a run that no gate holds.
+pub(crate) fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) -> Result<RunResult, Failure> {
+    let store = runtime.store().map_err(failure)?;
+    let id = store.find_run(text).map_err(|error| Failure::parse(error.to_string()))?;
+    let summary = store.run(id).map_err(failure)?;
+    let journal = store.events(id).map_err(failure)?;
+    match summary.status {
+        RunStatus::Ok => {
+            return Err(Failure::runtime(format!("run {id} has ended well; there is nothing to resume")));
+        }
+        RunStatus::Waiting => {
+            return Err(Failure::runtime(format!(
+                "run {id} waits for a person; `lobster gates` shows the question, and how to answer it"
+            )));
+        }
+        RunStatus::Running if store.is_claimed(id) => {
+            return Err(Failure::runtime(format!("run {id} is being executed by another process")));
+        }
+        RunStatus::Running => {}
+        RunStatus::Failed | RunStatus::Cancelled => {
+            let failed_at = journal.iter().rev().find_map(|record| match &record.event {
+                Event::RunEnded { detail, .. } => {
+                    Some(detail.get("failed_at").and_then(Value::as_str).map(str::to_owned))
+                }
+                _ => None,
+            });
+            let event = Event::RetryRequested {
+                path: failed_at.flatten(),
+                by: runtime.services.env.non_blank("LOBSTER_ACTOR"),
+                detail: Value::Null,
+            };
+            store.append(id, vec![event], Durability::Synced).map_err(failure)?;
+        }
+    }
+    go_on(runtime, id, interrupted, None)
+}
+
+/// Executes a run again from its recorded plan; the journal answers for what was done.
+fn go_on(
+    runtime: &Runtime,
+    id: RunId,
+    interrupted: Interrupted,
+    gate: Option<&Gate>,
+) -> Result<RunResult, Failure> {
+    let store = runtime.store().map_err(failure)?;
+    let claim = store.claim_run(id).map_err(failure)?;
+    let event = Event::RunResumed {
+        by: runtime.services.env.non_blank("LOBSTER_ACTOR"),
+        detail: runtime.start_detail(),
+    };
+    store.append(id, vec![event], Durability::Lazy).map_err(failure)?;
+    let journal = store.events(id).map_err(failure)?;
+    let (plan_digest, args_digest) = started(&journal)
+        .ok_or_else(|| Failure::runtime(format!("the journal of run {id} does not say what it runs")))?;
+    let plan: Plan = recorded(&store, &plan_digest)?;
+    let args: Map<String, Value> =
+        args_digest.map_or_else(|| Ok(Map::new()), |digest| recorded(&store, &digest))?;
+    let run = Run::recalled(&runtime.services, store.clone(), claim, id, plan_digest, &journal, interrupted);
+    let envelope = execute(&run, &plan, &args);
+    if let (Envelope::Failed(_), Some(gate), false) = (&envelope, gate, run.has_acted()) {
+        // Nothing was done on the strength of the answer, so the person keeps it.
+        store.reopen_gate(gate.key).map_err(failure)?;
+    }
+    Ok(RunResult { run: Some(id), envelope, rendered: run.has_rendered() })
+}
+
+fn started(journal: &[JournalRecord]) -> Option<(crate::digest::Digest, Option<crate::digest::Digest>)> {
+    journal.iter().find_map(|record| match &record.event {
+        Event::RunStarted { plan, args, .. } => Some((*plan, *args)),
+        _ => None,
+    })
+}
+
+fn end_cancelled(runtime: &Runtime, run: RunId, how: &str) -> Result<RunResult, Failure> {
+    let store = runtime.store().map_err(failure)?;
+    let event = Event::RunEnded {
+        status: RunStatus::Cancelled,
+        output: None,
+        error: None,
+        detail: json!({ "answer": how }),
+    };
+    store.append(run, vec![event], Durability::Synced).map_err(failure)?;
+    Ok(RunResult { run: Some(run), envelope: Envelope::Cancelled, rendered: false })
+}
+
+fn kind_of_run(runtime: &Runtime, id: RunId) -> Result<TokenKind, Failure> {
+    let summary = runtime.store().and_then(|store| store.run(id)).map_err(failure)?;
+    Ok(if summary.kind == "pipeline" { TokenKind::Pipeline } else { TokenKind::Workflow })
+}
+
+fn not_found(kind: TokenKind, cancel: bool) -> String {
+    if cancel {
+        "Resume state not found".to_owned()
+    } else {
+        format!("{} resume state not found", kind.title())
+    }
+}
+
+fn failure(error: StoreError) -> Failure {
+    Failure::runtime(error.to_string())
+}

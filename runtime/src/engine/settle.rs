@@ -1,0 +1,264 @@
+//! From the end of an execution to its envelope.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Map, Value, json};
+
+use super::gate::{Asker, GateQuestion, PendingGate};
+use super::path::StepPath;
+use super::pipeline::{self, PipelineInput, Place};
+use super::run::{Run, lock};
+use super::token::{Token, TokenKind};
+use super::value::{Output, Text};
+use super::workflow::Frame;
+use crate::envelope::{Envelope, Failure};
+use crate::json;
+use crate::language::plan::{Plan, Workflow};
+use crate::model::cost::{CostLimit, CostTracker, LimitAction, Spending};
+use crate::model::pricing::Pricing;
+use crate::steps::stages::{Mode, Question, StageError, Stop};
+use crate::store::{
+    Blob, Durability, Event, Gate, GateFilter, GateKind, GateRecord, GateStatus, RunStatus, StoreError,
+};
+
+/// Executes a plan to its end, or as far as it goes now.
+pub(crate) fn execute(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Envelope {
+    let result = match plan {
+        Plan::Pipeline(pipeline) => {
+            let place = Place {
+                path: StepPath::root(),
+                env: run.services.env.clone(),
+                cwd: run.services.cwd.clone(),
+                asker: Asker::Pipeline,
+                cancel: run.services.cancel.clone(),
+                capture: run.services.screen.is_none(),
+                cost: None,
+            };
+            pipeline::run_pipeline(run, pipeline, PipelineInput::Nothing, place).map(|done| {
+                // In tool mode what a renderer showed last is the result.
+                if done.items.len() == 0 && !done.rendered.is_empty() {
+                    return Output::json_or_text(Text::inline(done.rendered));
+                }
+                Output::items(done.items)
+            })
+        }
+        Plan::Workflow(workflow) => workflow_output(run, workflow, args),
+    };
+    settle(run, plan, result).unwrap_or_else(|error| Envelope::Failed(Failure::runtime(error.to_string())))
+}
+
+fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>) -> Result<Output, Stop> {
+    let services = run.services;
+    let cost = cost_tracker(run, workflow);
+    let frame = Frame {
+        run,
+        workflow,
+        args,
+        env: services.env.clone(),
+        cwd: services.cwd.clone(),
+        path: StepPath::root(),
+        active: vec![std::fs::canonicalize(&workflow.file).unwrap_or_else(|_| workflow.file.clone())],
+        cost: Arc::clone(&cost),
+    };
+    let last = frame.steps(&services.cancel)?;
+    if let Some(meta) = lock(&cost).summary() {
+        run.lazily(Event::Note { path: None, text: "cost".to_owned(), detail: meta })?;
+    }
+    Ok(match last {
+        Some(record) => record.output()?,
+        None => Output::empty(),
+    })
+}
+
+/// A fresh tracker: a resumed run is told its earlier spending again by the journal.
+pub(super) fn cost_tracker(run: &Run<'_>, workflow: &Workflow) -> Arc<Mutex<CostTracker>> {
+    let (pricing, warning) = Pricing::new(run.services.env.get("LOBSTER_LLM_PRICING_JSON").as_deref());
+    if let Some(warning) = warning {
+        run.services.note(&warning);
+    }
+    let limit = workflow.cost_limit.as_ref().map(|limit| CostLimit {
+        max_usd: limit.max_usd,
+        action: if limit.stop { LimitAction::Stop } else { LimitAction::Warn },
+    });
+    Arc::new(Mutex::new(CostTracker::new(pricing, limit, Spending::default())))
+}
+
+/// Journals how the execution ended and says so in an envelope.
+fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<Envelope, StoreError> {
+    let failed_at = run.failed_at().map(|path| path.to_string());
+    let end = |status, output: Option<Blob>, error: Option<String>, code: Option<&str>| {
+        let detail = json!({ "failed_at": failed_at, "code": code });
+        run.end(vec![Event::RunEnded { status, output, error, detail }])
+    };
+    Ok(match result {
+        Ok(output) => {
+            end(RunStatus::Ok, keep_output(run, &output)?, None, None)?;
+            Envelope::Done(output)
+        }
+        Err(Stop::Paused) => match pause(run, plan)? {
+            Ok(envelope) => envelope,
+            Err(error) => {
+                end(RunStatus::Failed, None, Some(error.message.clone()), error.code.as_deref())?;
+                Envelope::Failed(Failure::runtime(error.message))
+            }
+        },
+        Err(Stop::Failed(error)) => {
+            end(RunStatus::Failed, None, Some(error.message.clone()), error.code.as_deref())?;
+            Envelope::Failed(Failure { code: error.code, ..Failure::runtime(error.message) })
+        }
+        Err(Stop::Cancelled) => {
+            let message =
+                run.services.cancel.reason().map_or_else(|| "cancelled".to_owned(), |r| r.message());
+            end(RunStatus::Cancelled, None, Some(message.clone()), Some("cancelled"))?;
+            Envelope::Failed(Failure { code: Some("cancelled".to_owned()), ..Failure::runtime(message) })
+        }
+        Err(Stop::Interrupted) => {
+            let step = failed_at.clone().unwrap_or_default();
+            let message = format!(
+                "Step '{step}' was interrupted: it had started when lobster stopped, and nobody knows whether it ended. \
+                 Look at what it did, then `lobster resume {id} --retry-interrupted` runs it again and \
+                 `lobster resume {id} --skip-interrupted` goes on as if it had failed.",
+                id = run.id.short(),
+            );
+            end(RunStatus::Failed, None, Some(message.clone()), Some("interrupted"))?;
+            Envelope::Failed(Failure { code: Some("interrupted".to_owned()), ..Failure::runtime(message) })
+        }
+    })
+}
+
+/// Largest output that the history keeps beside the steps' own, in items' JSON bytes.
+const MAX_KEPT_OUTPUT: usize = 1 << 20;
+
+fn keep_output(run: &Run<'_>, output: &Output) -> Result<Option<Blob>, StoreError> {
+    if let Some(blob) = output.stored() {
+        return Ok(Some(blob));
+    }
+    let Ok(items) = output.to_vec() else { return Ok(None) };
+    let lines: String = items.iter().map(|item| json::compact(item) + "\n").collect();
+    if lines.len() > MAX_KEPT_OUTPUT { Ok(None) } else { run.store.put(lines.as_bytes()).map(Some) }
+}
+
+/// Opens the gates that came up and shows the first of them.
+fn pause(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, StoreError> {
+    let mut pending = run.take_pending();
+    pending.sort_by(|a, b| a.path.cmp(&b.path));
+    let known =
+        run.store.gates(&GateFilter { status: Some(GateStatus::Open), run: Some(run.id), limit: 0 })?;
+    let kind = match plan {
+        Plan::Pipeline(_) => TokenKind::Pipeline,
+        Plan::Workflow(_) => TokenKind::Workflow,
+    };
+    run.end(vec![Event::RunPaused { detail: Value::Null }])?;
+    let mut shown = None;
+    for gate in pending {
+        let existing = known
+            .iter()
+            .find(|open| open.path == gate.path.as_str() && open.binding == gate.binding)
+            .cloned();
+        let opened = match existing {
+            Some(open) => open,
+            None => open(run, &gate)?,
+        };
+        shown.get_or_insert((opened, gate));
+    }
+    let Some((opened, gate)) = shown else {
+        return Ok(Err(StageError::permanent("the run stopped for a person, but nothing was asked")));
+    };
+    Ok(envelope(run, kind, &opened, &gate))
+}
+
+fn open(run: &Run<'_>, gate: &PendingGate) -> Result<Gate, StoreError> {
+    run.store.open_gate(GateRecord {
+        run: run.id,
+        path: gate.path.to_string(),
+        kind: match gate.question.question {
+            Question::Approval { .. } => GateKind::Approval,
+            Question::Input { .. } => GateKind::Input,
+        },
+        question: Value::Object(gate.question.request()),
+        binding: gate.binding,
+        expires_at: None,
+        required_approver: gate.question.identity.required_approver.clone(),
+        detail: serde_json::to_value(&gate.question).unwrap_or(Value::Null),
+    })
+}
+
+fn envelope(
+    run: &Run<'_>,
+    kind: TokenKind,
+    opened: &Gate,
+    gate: &PendingGate,
+) -> Result<Envelope, StageError> {
+    let token = Value::String(Token::encode(kind, opened.key));
+    let mut request = gate.question.request();
+    match gate.question.question {
+        Question::Approval { .. } => {
+            request.insert("resumeToken".into(), token);
+            request.insert("approvalId".into(), json!(opened.id));
+            Ok(Envelope::NeedsApproval(Value::Object(request)))
+        }
+        Question::Input { .. } => {
+            fit_subject(run, &gate.question, &mut request)?;
+            if let (Mode::Human, Asker::Pipeline, Question::Input { items, .. }) =
+                (run.services.mode, &gate.question.asker, &gate.question.question)
+            {
+                request.insert("items".into(), json!(items));
+            }
+            request.insert("resumeToken".into(), token);
+            Ok(Envelope::NeedsInput(Value::Object(request)))
+        }
+    }
+}
+
+/// Largest envelope of an input request, and largest subject in it, in bytes; the incumbent's numbers.
+const MAX_ENVELOPE: usize = 512_000;
+const MAX_SUBJECT: usize = 192_000;
+/// What the token adds to an envelope, as the incumbent reckons it.
+const TOKEN_ALLOWANCE: usize = 220;
+const SUBJECT_PREVIEW: usize = 2000;
+
+/// Cuts a workflow step's subject down until the envelope fits; the recorded question stays whole.
+fn fit_subject(
+    run: &Run<'_>,
+    question: &GateQuestion,
+    request: &mut Map<String, Value>,
+) -> Result<(), StageError> {
+    let Asker::Step(id) = &question.asker else { return Ok(()) };
+    let Some(subject) = request.get("subject").cloned() else { return Ok(()) };
+    let max = run
+        .services
+        .env
+        .non_blank("LOBSTER_MAX_TOOL_ENVELOPE_BYTES")
+        .map(|text| json::js_number(&text).floor())
+        .filter(|max| max.is_finite() && *max >= 1024.0)
+        .map_or(MAX_ENVELOPE, |max| max as usize);
+    let size = |request: &Map<String, Value>| {
+        json::pretty(&Envelope::NeedsInput(Value::Object(request.clone()))).len() + TOKEN_ALLOWANCE
+    };
+    if size(request) <= max {
+        return Ok(());
+    }
+    let text = json::compact(&subject);
+    let cut = |preview: String| json!({ "truncated": true, "bytes": text.len(), "preview": preview });
+    if text.len() > MAX_SUBJECT {
+        request.insert("subject".into(), cut(super::approval::clip(&text, SUBJECT_PREVIEW)));
+    }
+    if size(request) > max {
+        request.insert("subject".into(), cut("[subject omitted: envelope size limit]".to_owned()));
+    }
+    if size(request) > max {
+        return Err(StageError::permanent(format!(
+            "Workflow input step {id} needs_input envelope exceeds {max} bytes even after subject truncation"
+        )));
+    }
+    Ok(())
+}
+
+impl Run<'_> {
+    /// Journals the end of this execution, durably, after all that was buffered.
+    fn end(&self, events: Vec<Event>) -> Result<(), StoreError> {
+        let mut all = self.take_buffered();
+        all.extend(events);
+        self.store.append(self.id, all, Durability::Synced)
+    }
+}

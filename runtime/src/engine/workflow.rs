@@ -1,0 +1,603 @@
+//! Drives the steps of a workflow file, at every depth.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Map, Value};
+
+use super::env::{Env, argument_vars};
+use super::gate::{Asker, GateQuestion};
+use super::path::StepPath;
+use super::pipeline::{self, PipelineInput};
+use super::record::{Json, Record, Scope};
+use super::run::{Run, lock};
+use super::value::{Items, Text};
+use crate::cancel::CancelToken;
+use crate::json;
+use crate::language::plan::{OnError, Stdin, Step, Work, Workflow};
+use crate::language::template::{self, ExprError, Resolved};
+use crate::language::{self};
+use crate::model::cost::{CostTracker, Verdict};
+use crate::steps::native::{self, ShellText};
+use crate::steps::stages::{Answer, Payload, Question, StageError, Stop};
+use crate::store::{StepOutcome, StepStatus};
+
+/// One workflow being executed: the file that was asked for, or a child of it.
+pub(super) struct Frame<'f> {
+    pub(super) run: &'f Run<'f>,
+    pub(super) workflow: &'f Workflow,
+    pub(super) args: &'f Map<String, Value>,
+    /// What the workflow inherits: the process's environment, or the parent step's.
+    pub(super) env: Env,
+    /// Where steps without a `cwd` run.
+    pub(super) cwd: PathBuf,
+    /// Where in the run this workflow stands.
+    pub(super) path: StepPath,
+    /// The files being executed, outermost first, resolved.
+    pub(super) active: Vec<PathBuf>,
+    pub(super) cost: Arc<Mutex<CostTracker>>,
+}
+
+/// How a step ended, if it did not stop the run.
+pub(super) enum Ended {
+    Completed(Arc<Record>),
+    /// Skipped by its condition, or failed and passed over.
+    Passed,
+    /// Failed, and so nothing after it runs.
+    SkipRest,
+}
+
+/// What a step reads.
+#[derive(Clone, Debug)]
+pub(super) enum Input {
+    Nothing,
+    Text(Text),
+    Json(Arc<Value>),
+}
+
+impl Frame<'_> {
+    /// Runs all steps; gives the record of the last one that completed.
+    pub(super) fn steps(&self, cancel: &CancelToken) -> Result<Option<Arc<Record>>, Stop> {
+        let mut scope = Scope::default();
+        let last =
+            self.sequence(&self.workflow.steps, &mut scope, &self.path, &Enclosing::default(), cancel)?;
+        self.check_cost()?;
+        Ok(last)
+    }
+
+    /// Runs steps one after the other.
+    pub(super) fn sequence(
+        &self,
+        steps: &[Step],
+        scope: &mut Scope<'_>,
+        at: &StepPath,
+        enclosing: &Enclosing,
+        cancel: &CancelToken,
+    ) -> Result<Option<Arc<Record>>, Stop> {
+        let mut last = None;
+        for step in steps {
+            if cancel.is_cancelled() {
+                return Err(Stop::Cancelled);
+            }
+            match self.step(step, scope, at, enclosing, cancel)? {
+                Ended::Completed(record) => last = Some(record),
+                Ended::Passed => {}
+                Ended::SkipRest => break,
+            }
+        }
+        Ok(last)
+    }
+
+    fn step(
+        &self,
+        step: &Step,
+        scope: &mut Scope<'_>,
+        at: &StepPath,
+        enclosing: &Enclosing,
+        cancel: &CancelToken,
+    ) -> Result<Ended, Stop> {
+        let path = at.step(&step.id);
+        if !step.when.evaluate(&*scope).map_err(|error| self.failed(&path, &error))? {
+            scope.insert(Arc::new(Record { skipped: true, ..Record::new(&step.id) }));
+            self.run.summarise(&path, StepOutcome::new(StepStatus::Skipped), kind_name(&step.work))?;
+            return Ok(Ended::Passed);
+        }
+        let begun = std::time::Instant::now();
+        let result = match &step.work {
+            Work::Input(_) => self.input(step, scope, &path, cancel),
+            _ => self.attempts(step, scope, &path, enclosing, cancel),
+        };
+        let mut record = match result {
+            Ok(record) => record,
+            Err(Stop::Failed(error)) if step.on_error != OnError::Stop && !is_cost_stop(&error) => {
+                self.summarise(step, &path, StepStatus::Failed, Some(&error), begun)?;
+                self.count_cost(&step.id, None)?;
+                scope.insert(Arc::new(Record { error: Some(error.message), ..Record::new(&step.id) }));
+                return Ok(if step.on_error == OnError::SkipRest { Ended::SkipRest } else { Ended::Passed });
+            }
+            Err(stop) => {
+                if let Stop::Failed(error) = &stop {
+                    self.summarise(step, &path, StepStatus::Failed, Some(error), begun)?;
+                }
+                return Err(stop);
+            }
+        };
+        let result = match &step.work {
+            // Parts are counted under their own ids.
+            Work::Parallel { .. } | Work::ForEach { .. } | Work::Workflow { .. } => None,
+            _ if self.workflow.cost_limit.is_some() => record.json()?.map(|value| &**value),
+            _ => None,
+        };
+        self.count_cost(&step.id, result)?;
+        if let Some(approval) = &step.approval {
+            let mut question = super::approval::question(step, approval, &record, &self.run.services.env)?;
+            // Who may answer is settled when the question first comes up, not by whoever resumes.
+            let identity = self.run.keep(&path.gate("identity"), || {
+                serde_json::to_value(&question.identity)
+                    .map_err(|error| StageError::permanent(error.to_string()))
+            })?;
+            question.identity = serde_json::from_value(identity).map_err(super::run::stopped)?;
+            record.initiated_by.clone_from(&question.identity.initiated_by);
+            if let Answer::Approved { by } = self.run.gate(&path, question, cancel)? {
+                record.approved = true;
+                record.approved_by = by;
+            }
+        }
+        self.summarise(step, &path, StepStatus::Ok, None, begun)?;
+        let record = Arc::new(record);
+        scope.insert(Arc::clone(&record));
+        Ok(Ended::Completed(record))
+    }
+
+    fn summarise(
+        &self,
+        step: &Step,
+        path: &StepPath,
+        status: StepStatus,
+        error: Option<&StageError>,
+        begun: std::time::Instant,
+    ) -> Result<(), Stop> {
+        if matches!(step.work, Work::Shell(_) | Work::Exec(_) | Work::Component { .. } | Work::Js(_))
+            && error.is_none()
+        {
+            return Ok(()); // the effect itself stands in the journal
+        }
+        let mut outcome = StepOutcome::new(status);
+        outcome.error = error.map(|error| error.message.clone());
+        outcome.code = error.and_then(|error| error.code.clone());
+        outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.run.summarise(path, outcome, kind_name(&step.work))
+    }
+
+    /// Counts what a step's model calls cost, and holds it against the limit.
+    fn count_cost(&self, id: &str, result: Option<&Value>) -> Result<(), Stop> {
+        for warning in lock(&self.cost).step_done(id, result) {
+            self.run.services.note(&warning);
+        }
+        self.check_cost()
+    }
+
+    fn check_cost(&self) -> Result<(), Stop> {
+        let verdict = lock(&self.cost).check();
+        match verdict {
+            Verdict::Within => Ok(()),
+            Verdict::Warn(line) => {
+                self.run.services.note(&line);
+                Ok(())
+            }
+            Verdict::Stop(error) => Err(error.into()),
+        }
+    }
+
+    /// One attempt of a step's work, whatever it is.
+    pub(super) fn attempt(
+        &self,
+        step: &Step,
+        scope: &Scope<'_>,
+        path: &StepPath,
+        enclosing: &Enclosing,
+        cancel: &CancelToken,
+    ) -> Result<Record, Stop> {
+        let env = self.step_env(step, scope, enclosing).map_err(|error| self.failed(path, &error))?;
+        let cwd = self.step_cwd(step, enclosing);
+        match &step.work {
+            Work::Nothing => self.carry(step, scope, path),
+            Work::Shell(text) => {
+                let text = self.fill(text, scope, path)?;
+                if text.trim().is_empty() {
+                    return self.carry(step, scope, path);
+                }
+                let stdin = self.payload(step, scope, path)?;
+                self.shell(step, ShellText::Shell(text), stdin, &env, &cwd, path, cancel)
+            }
+            Work::Exec(argv) => {
+                let argv: Vec<_> =
+                    argv.iter().map(|word| self.fill(word, scope, path)).collect::<Result<_, _>>()?;
+                let stdin = self.payload(step, scope, path)?;
+                self.shell(step, ShellText::Argv(argv), stdin, &env, &cwd, path, cancel)
+            }
+            Work::Pipeline(text) => {
+                let text = self.fill(text, scope, path)?;
+                let input = match self.stdin(step, scope, path)? {
+                    Input::Nothing => PipelineInput::Nothing,
+                    Input::Text(text) => PipelineInput::Value(Arc::new(Value::String(
+                        text.load().map_err(super::run::stopped)?.to_string(),
+                    ))),
+                    Input::Json(value) => PipelineInput::Value(value),
+                };
+                let place = pipeline::Place {
+                    path: path.clone(),
+                    env,
+                    cwd,
+                    asker: Asker::Step(step.id.clone()),
+                    cancel: cancel.clone(),
+                    capture: true,
+                    cost: Some((Arc::clone(&self.cost), step.id.clone())),
+                };
+                let done = pipeline::run_text(self.run, &text, input, place).map_err(|stop| match stop {
+                    pipeline::TextStop::Syntax(message) => Stop::Failed(StageError::permanent(format!(
+                        "Workflow step {} pipeline parse failed: {message}",
+                        step.id
+                    ))),
+                    pipeline::TextStop::Stop(stop) => stop,
+                })?;
+                self.of_pipeline(&step.id, done)
+            }
+            Work::Workflow { path: file, args } => {
+                self.child(step, file, args, scope, path, &env, &cwd, cancel)
+            }
+            Work::Component { .. } | Work::Js(_) => {
+                super::component::step(self, step, scope, path, &env, &cwd, cancel)
+            }
+            Work::Parallel { .. } => self.parallel(step, scope, path, &env, &cwd, cancel),
+            Work::ForEach { .. } => self.for_each(step, scope, path, enclosing, cancel),
+            Work::Input(_) => self.input(step, scope, path, cancel),
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a process is described by all of these")]
+    fn shell(
+        &self,
+        step: &Step,
+        program: ShellText,
+        stdin: Option<Payload>,
+        env: &Env,
+        cwd: &Path,
+        path: &StepPath,
+        cancel: &CancelToken,
+    ) -> Result<Record, Stop> {
+        let shown = program.shown();
+        let job = native::Job {
+            program,
+            stdin,
+            env: env.clone(),
+            cwd: cwd.to_owned(),
+            extras: Some(&step.extras),
+            max_output: step.extras.limits.as_ref().and_then(|limits| limits.output),
+            asker: Asker::Step(step.id.clone()),
+            missing_shell: "workflow shell not found; check LOBSTER_SHELL or ComSpec",
+        };
+        let done = native::run(self.run, path, job, cancel)?;
+        if done.exit != Some(0) {
+            let code = done.exit.map_or_else(|| "null".to_owned(), |code| code.to_string());
+            let detail = done.failure_detail(&shown)?;
+            self.run.fail_at(path);
+            return Err(StageError::new(format!("workflow command failed ({code}): {detail}")).into());
+        }
+        Ok(Record { stdout: Some(done.stdout), json: Json::of_stdout(), ..Record::new(&step.id) })
+    }
+
+    /// A pipeline's result as a step's record.
+    fn of_pipeline(&self, id: &str, done: pipeline::Done) -> Result<Record, Stop> {
+        let rendered = (!done.rendered.is_empty()).then(|| Text::inline(done.rendered.as_str()));
+        let stdout = match (rendered, &done.items) {
+            (Some(text), _) => text,
+            (None, Items::Memory(items)) => Text::inline(items_text(items)),
+            (None, items @ Items::Stored { .. }) => {
+                let mut writer = self.run.store.blob_writer();
+                super::value::write_array(&mut writer, items)?;
+                Text::stored(&self.run.store, writer.finish().map_err(super::run::stopped)?)
+            }
+        };
+        let json = match done.items.len() {
+            0 => Json::of_stdout(),
+            _ => Json::of_items(done.items),
+        };
+        Ok(Record { stdout: Some(stdout), json, ..Record::new(id) })
+    }
+
+    /// A step without work hands on what it read.
+    fn carry(&self, step: &Step, scope: &Scope<'_>, path: &StepPath) -> Result<Record, Stop> {
+        let mut record = Record::new(&step.id);
+        match self.stdin(step, scope, path)? {
+            Input::Nothing => {}
+            Input::Text(text) => {
+                record.stdout = Some(text);
+                record.json = Json::of_stdout();
+            }
+            Input::Json(value) => {
+                record.stdout = Some(Text::inline(json::compact(&*value)));
+                record.json = Json::Value(value);
+            }
+        }
+        Ok(record)
+    }
+
+    /// A step that asks for structured input.
+    fn input(
+        &self,
+        step: &Step,
+        scope: &Scope<'_>,
+        path: &StepPath,
+        cancel: &CancelToken,
+    ) -> Result<Record, Stop> {
+        let Work::Input(request) = &step.work else { return Ok(Record::new(&step.id)) };
+        let subject = if step.stdin.is_none() {
+            self.previous_result(scope)?
+        } else {
+            match self.stdin(step, scope, path)? {
+                Input::Nothing => Value::Null,
+                Input::Text(text) => Value::String(text.load().map_err(super::run::stopped)?.to_string()),
+                Input::Json(value) => Value::clone(&value),
+            }
+        };
+        let question = GateQuestion {
+            question: Question::Input {
+                prompt: request.prompt.clone(),
+                schema: request.schema.clone(),
+                defaults: request.defaults.clone(),
+                subject: Some(subject.clone()),
+                items: Vec::new(),
+                emit: false,
+            },
+            identity: Default::default(),
+            asker: Asker::Step(step.id.clone()),
+        };
+        let Answer::Response(response) = self.run.gate(path, question, cancel)? else {
+            return Err(StageError::permanent(format!(
+                "Workflow input step {} was answered by an approval",
+                step.id
+            ))
+            .into());
+        };
+        Ok(Record { subject: Some(subject), response: Some(response), ..Record::new(&step.id) })
+    }
+
+    /// What the last completed step of this scope gave.
+    fn previous_result(&self, scope: &Scope<'_>) -> Result<Value, Stop> {
+        let Some(record) = scope.last_completed() else { return Ok(Value::Null) };
+        Ok(match (record.json()?, &record.response, &record.stdout) {
+            (Some(value), _, _) => Value::clone(value),
+            (None, Some(response), _) => response.clone(),
+            (None, None, Some(text)) => Value::String(text.load().map_err(super::run::stopped)?.to_string()),
+            (None, None, None) => Value::Null,
+        })
+    }
+
+    /// What a step reads.
+    pub(super) fn stdin(&self, step: &Step, scope: &Scope<'_>, path: &StepPath) -> Result<Input, Stop> {
+        let text = match &step.stdin {
+            Stdin::None => return Ok(Input::Nothing),
+            Stdin::Literal(Value::String(text)) => return Ok(Input::Text(Text::inline(text.as_str()))),
+            Stdin::Literal(value) => return Ok(Input::Json(Arc::new(value.clone()))),
+            Stdin::Text(text) => text,
+        };
+        self.resolve(text, scope).map_err(|error| self.failed(path, &error))
+    }
+
+    /// A reference's own value, or text with references filled in.
+    pub(super) fn resolve(&self, text: &str, scope: &Scope<'_>) -> Result<Input, ExprError> {
+        let filled = template::fill_args(text, self.args);
+        // Whole outputs are handed on without being loaded.
+        if let Some(reference) = template::strict_reference(&filled)
+            && let ([only], Some(record)) = (reference.path.as_slice(), scope.get(&reference.id))
+            && only == "stdout"
+        {
+            return Ok(record.stdout.clone().map_or(Input::Nothing, Input::Text));
+        }
+        Ok(match template::resolve(text, self.args, scope)? {
+            Resolved::Missing => Input::Nothing,
+            Resolved::Text(text) => Input::Text(Text::inline(text)),
+            Resolved::Value(value) => match &*value {
+                Value::Null => Input::Nothing,
+                Value::String(text) => Input::Text(Text::inline(text.as_str())),
+                _ => Input::Json(Arc::new(value.into_owned())),
+            },
+        })
+    }
+
+    fn payload(&self, step: &Step, scope: &Scope<'_>, path: &StepPath) -> Result<Option<Payload>, Stop> {
+        Ok(match self.stdin(step, scope, path)? {
+            Input::Nothing => None,
+            Input::Text(text) => Some(text.payload().map_err(super::run::stopped)?),
+            Input::Json(value) => Some(Payload::Bytes(json::compact(&*value).into_bytes().into())),
+        })
+    }
+
+    /// Text with arguments and references filled in.
+    pub(super) fn fill(&self, text: &str, scope: &Scope<'_>, path: &StepPath) -> Result<String, Stop> {
+        template::fill(text, self.args, scope).map_err(|error| self.failed(path, &error))
+    }
+
+    pub(super) fn failed(&self, path: &StepPath, error: &ExprError) -> Stop {
+        self.run.fail_at(path);
+        Stop::Failed(StageError::permanent(error.to_string()))
+    }
+
+    /// The environment of a step; see `docs/language.md` for the order of layers.
+    pub(super) fn step_env(
+        &self,
+        step: &Step,
+        scope: &Scope<'_>,
+        enclosing: &Enclosing,
+    ) -> Result<Env, ExprError> {
+        let filled = |vars: &[(String, String)]| -> Result<Vec<_>, ExprError> {
+            vars.iter()
+                .map(|(name, value)| Ok((name.clone(), template::fill(value, self.args, scope)?)))
+                .collect()
+        };
+        let arguments = argument_vars(self.args);
+        let mut layers = arguments.clone();
+        if let Some(dir) = self.workflow.file.parent() {
+            layers.push((WORKFLOW_DIR.to_owned(), dir.display().to_string()));
+        }
+        layers.extend(filled(&self.workflow.env)?);
+        if !enclosing.env.is_empty() {
+            layers.extend(filled(&enclosing.env)?);
+            if enclosing.reinject_args {
+                layers.extend(arguments);
+            }
+        }
+        layers.extend(filled(&step.env)?);
+        Ok(self.env.with(layers))
+    }
+
+    fn step_cwd(&self, step: &Step, enclosing: &Enclosing) -> PathBuf {
+        let own = step.cwd.as_ref().or(enclosing.cwd.as_ref()).or(self.workflow.cwd.as_ref());
+        match own {
+            Some(dir) => self.run.services.cwd.join(&*template::fill_args(dir, self.args)),
+            None => self.cwd.clone(),
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a child inherits all of these")]
+    fn child(
+        &self,
+        step: &Step,
+        file: &str,
+        args: &Map<String, Value>,
+        scope: &Scope<'_>,
+        path: &StepPath,
+        env: &Env,
+        cwd: &Path,
+        cancel: &CancelToken,
+    ) -> Result<Record, Stop> {
+        let filled = self.fill(file, scope, path)?;
+        let location = self.workflow.file.parent().unwrap_or(Path::new("/")).join(&filled);
+        let resolved = std::fs::canonicalize(&location).unwrap_or_else(|_| location.clone());
+        if self.active.contains(&resolved) {
+            return Err(StageError::permanent(format!(
+                "Workflow step {} creates a cycle: {} is already being executed",
+                step.id,
+                resolved.display()
+            ))
+            .into());
+        }
+        let loaded;
+        let workflow = match self.workflow.children.get(&filled).filter(|_| filled == file) {
+            Some(child) => child,
+            None => {
+                loaded = self.load_child(step, &location, path)?;
+                &loaded
+            }
+        };
+        let provided: Map<String, Value> = args
+            .iter()
+            .map(|(name, value)| {
+                Ok((
+                    name.clone(),
+                    match value {
+                        Value::String(text) => Value::String(self.fill(text, scope, path)?),
+                        other => other.clone(),
+                    },
+                ))
+            })
+            .collect::<Result<_, Stop>>()?;
+        let bound = language::workflow::bind_args(workflow, &Value::Object(provided))
+            .map_err(|error| StageError::permanent(format!("Workflow step {} {error}", step.id)))?;
+        let mut active = self.active.clone();
+        active.push(resolved);
+        let cost = super::settle::cost_tracker(self.run, workflow);
+        let frame = Frame {
+            run: self.run,
+            workflow,
+            args: &bound,
+            env: env.clone(),
+            cwd: cwd.to_owned(),
+            path: path.clone(),
+            active,
+            cost: Arc::clone(&cost),
+        };
+        let last = frame.steps(cancel);
+        lock(&self.cost).absorb(&step.id, &lock(&cost));
+        let last = last?;
+        let items = match last {
+            Some(record) => record.output()?.to_vec()?,
+            None => Vec::new(),
+        };
+        let value = match <[Value; 1]>::try_from(items) {
+            Ok([only]) => only,
+            Err(many) => Value::Array(many),
+        };
+        let stdout = match &value {
+            Value::Array(items) if items.is_empty() => String::new(),
+            Value::String(text) => text.clone(),
+            other => json::compact(other),
+        };
+        Ok(Record { stdout: Some(Text::inline(stdout)), json: Json::value(value), ..Record::new(&step.id) })
+    }
+
+    /// Reads a child whose path became known only now; the run remembers what it read.
+    fn load_child(&self, step: &Step, location: &Path, path: &StepPath) -> Result<Workflow, Stop> {
+        let kept = self.run.keep(&path.gate("plan"), || {
+            let source = crate::runtime::read_source(location).map_err(|error| {
+                if error.kind() == std::io::ErrorKind::NotFound {
+                    StageError::permanent(format!(
+                        "Workflow step {} workflow file not found: {}",
+                        step.id,
+                        location.display()
+                    ))
+                } else {
+                    StageError::permanent(format!("{}: {error}", location.display()))
+                }
+            })?;
+            let (workflow, _) = crate::runtime::load_with_warnings(source)
+                .map_err(|diagnostic| StageError::permanent(diagnostic.one_line_with_snippet()))?;
+            serde_json::to_value(workflow).map_err(|error| StageError::permanent(error.to_string()))
+        })?;
+        serde_json::from_value(kept).map_err(|error| StageError::permanent(error.to_string()).into())
+    }
+}
+
+/// What a loop or a parallel step adds to the steps inside it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Enclosing {
+    pub(super) env: Vec<(String, String)>,
+    pub(super) cwd: Option<String>,
+    /// Loops put the argument variables between their own and the sub-step's.
+    pub(super) reinject_args: bool,
+}
+
+pub(super) fn items_text(items: &[Value]) -> String {
+    match items {
+        [] => String::new(),
+        many if many.iter().all(Value::is_string) => {
+            many.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("\n")
+        }
+        [only] => json::compact(only),
+        many => json::compact(&many),
+    }
+}
+
+/// The variable that tells a step where its workflow file lies, so that a
+/// workflow can bring its own scripts along.
+const WORKFLOW_DIR: &str = "LOBSTER_WORKFLOW_DIR";
+
+fn is_cost_stop(error: &StageError) -> bool {
+    error.code.as_deref() == Some("cost_limit")
+}
+
+/// The name of a kind of work in the history.
+pub(super) fn kind_name(work: &Work) -> &'static str {
+    match work {
+        Work::Nothing => "step",
+        Work::Shell(_) | Work::Exec(_) => "native",
+        Work::Pipeline(_) => "pipeline",
+        Work::Workflow { .. } => "workflow",
+        Work::Component { .. } => "component",
+        Work::Js(_) => "js",
+        Work::Parallel { .. } => "parallel",
+        Work::ForEach { .. } => "for_each",
+        Work::Input(_) => "input",
+    }
+}

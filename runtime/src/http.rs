@@ -1,0 +1,578 @@
+//! The one HTTP client.
+//!
+//! Every request that lobster itself makes is a [`Post`]. A call blocks its
+//! thread, ends within milliseconds when its token is cancelled, and bounds
+//! what it waits for and what it reads. Redirects are followed as browsers do
+//! (RFC 9110 §15.4): 301, 302 and 303 become a GET without the body, 307 and
+//! 308 repeat the request; a credential never follows to another origin.
+//! Proxies of the process environment are not used.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::OnceLock;
+use std::task::Poll;
+use std::time::Duration;
+
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, redirect};
+use tokio::io::{Interest, unix::AsyncFd};
+use tokio::time::timeout;
+
+use crate::cancel::{CancelReason, CancelToken};
+
+pub(crate) use reqwest::Url;
+
+/// Most redirects that are followed, as in the Fetch standard.
+const MAX_REDIRECTS: usize = 20;
+
+/// How long a connection may take: longer than any retransmission that still
+/// succeeds, shorter than a person's patience.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Longest silence of a server before an answer or within it; models think
+/// for minutes. `LOBSTER_HTTP_TIMEOUT_MS` overrides it.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Most bytes of an answer. Larger ones are a fault or an attack: answers are
+/// JSON that a workflow handles. `LOBSTER_HTTP_MAX_BYTES` overrides it.
+const MAX_BODY: u64 = 16 << 20;
+
+/// Text that is never shown: a token or a key.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret(String);
+
+impl Secret {
+    /// A secret of the trimmed text, or none if that is empty.
+    pub(crate) fn new(text: &str) -> Option<Self> {
+        let text = text.trim();
+        (!text.is_empty()).then(|| Self(text.to_owned()))
+    }
+
+    /// `text` without the secret, should a server have repeated it.
+    pub(crate) fn scrub(&self, text: &str) -> String {
+        text.replace(&self.0, "[redacted]")
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
+}
+
+/// What proves who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Credential {
+    /// `authorization: Bearer …`
+    Bearer(Secret),
+    /// The secret alone in a header of this name.
+    Header(&'static str, Secret),
+}
+
+impl Credential {
+    fn secret(&self) -> &Secret {
+        match self {
+            Self::Bearer(secret) | Self::Header(_, secret) => secret,
+        }
+    }
+
+    fn header(&self) -> Result<(HeaderName, HeaderValue), HttpError> {
+        let (name, value) = match self {
+            Self::Bearer(secret) => (AUTHORIZATION, format!("Bearer {}", secret.0)),
+            Self::Header(name, secret) => (HeaderName::from_static(name), secret.0.clone()),
+        };
+        let mut value = HeaderValue::from_str(&value).map_err(|_| HttpError::TokenCharacters)?;
+        value.set_sensitive(true);
+        Ok((name, value))
+    }
+}
+
+/// A JSON request.
+#[derive(Clone, Debug)]
+pub(crate) struct Post {
+    /// Where to.
+    pub(crate) url: Url,
+    /// Headers beside `content-type`.
+    pub(crate) headers: Vec<(&'static str, &'static str)>,
+    /// Sent to the origin of `url` alone.
+    pub(crate) credential: Option<Credential>,
+    /// JSON text.
+    pub(crate) body: String,
+}
+
+/// A complete answer, whatever its status.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    /// The standard phrase of the status.
+    pub(crate) reason: String,
+    /// The body; bytes that are not UTF-8 are replaced.
+    pub(crate) body: String,
+    /// How long the server asks to be left alone (`Retry-After` in seconds).
+    pub(crate) retry_after: Option<Duration>,
+}
+
+impl Reply {
+    /// Whether the status is one of success.
+    pub(crate) fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    /// The beginning of the body, for messages.
+    pub(crate) fn excerpt(&self) -> String {
+        self.body.chars().take(400).collect()
+    }
+}
+
+/// What a call may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Longest silence.
+    pub(crate) idle: Duration,
+    /// Most bytes of the body.
+    pub(crate) body: u64,
+}
+
+impl Limits {
+    /// The limits that the environment asks for.
+    pub(crate) fn from_env(env: impl Fn(&str) -> Option<String>) -> Result<Self, HttpError> {
+        let number = |name: &'static str, default: u64| match env(name) {
+            Some(text) if !text.trim().is_empty() => {
+                let value = text.trim().parse::<u64>().ok().filter(|n| *n > 0);
+                value.ok_or(HttpError::Setting { name, value: text })
+            }
+            _ => Ok(default),
+        };
+        let idle =
+            number("LOBSTER_HTTP_TIMEOUT_MS", u64::try_from(IDLE_TIMEOUT.as_millis()).unwrap_or(u64::MAX))?;
+        Ok(Self { idle: Duration::from_millis(idle), body: number("LOBSTER_HTTP_MAX_BYTES", MAX_BODY)? })
+    }
+}
+
+/// Why there is no answer. The messages name the origin, never the path or the
+/// query: both may hold secrets.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HttpError {
+    #[error("{}", .0.message())]
+    Cancelled(CancelReason),
+    #[error("the URL holds a user name or password; give the token with --token instead")]
+    UserInfo,
+    #[error("the token holds a character that no HTTP header can carry")]
+    TokenCharacters,
+    #[error("{name} must be a whole number above 0, not {value:?}")]
+    Setting { name: &'static str, value: String },
+    #[error("fetch failed: no connection to {origin}: {cause}")]
+    Connect { origin: String, cause: String },
+    #[error("fetch failed: {origin} was silent for {} ms (LOBSTER_HTTP_TIMEOUT_MS)", .idle.as_millis())]
+    Silent { origin: String, idle: Duration },
+    #[error("fetch failed: {origin} broke off: {cause}")]
+    Broken { origin: String, cause: String },
+    #[error("fetch failed: the answer of {origin} is larger than {limit} bytes (LOBSTER_HTTP_MAX_BYTES)")]
+    TooLarge { origin: String, limit: u64 },
+    #[error("fetch failed: {origin} redirects to what is no http(s) address without user and password")]
+    BadRedirect { origin: String },
+    #[error("fetch failed: more than {MAX_REDIRECTS} redirects, the last from {origin}")]
+    TooManyRedirects { origin: String },
+    #[error("fetch failed: {0}")]
+    Setup(String),
+}
+
+/// Reads an http(s) address; `None` where it is not one.
+pub(crate) fn parse_url(text: &str) -> Option<Url> {
+    Url::parse(text.trim()).ok()
+}
+
+/// Whether the address has the scheme of HTTP.
+pub(crate) fn is_http(url: &Url) -> bool {
+    matches!(url.scheme(), "http" | "https")
+}
+
+/// Whether the host is this machine, by the three names that cannot mean
+/// another one.
+pub(crate) fn is_loopback(url: &Url) -> bool {
+    matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"))
+}
+
+/// The address as it may be journaled and shown: without user, password and
+/// fragment, and with the values of its query hidden.
+pub(crate) fn shown(url: &Url) -> String {
+    let mut shown = url.clone();
+    // Both fail only for addresses without a host, which are never requested.
+    let _ = shown.set_username("");
+    let _ = shown.set_password(None);
+    shown.set_fragment(None);
+    if url.query().is_some() {
+        let names: Vec<String> = url.query_pairs().map(|(name, _)| format!("{name}=…")).collect();
+        shown.set_query(Some(&names.join("&")));
+    }
+    shown.into()
+}
+
+/// Sends `request` and reads the whole answer.
+///
+/// # Errors
+/// Whatever came between: never a status, which is part of the [`Reply`].
+pub(crate) fn post(request: &Post, limits: Limits, cancel: &CancelToken) -> Result<Reply, HttpError> {
+    if let Some(reason) = cancel.reason() {
+        return Err(HttpError::Cancelled(reason));
+    }
+    if !request.url.username().is_empty() || request.url.password().is_some() {
+        return Err(HttpError::UserInfo);
+    }
+    let setup = |error: std::io::Error| HttpError::Setup(error.to_string());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(setup)?;
+    let result = runtime.block_on(async {
+        let fd = cancel.pollable().map_err(setup)?;
+        // SAFETY: the descriptor is borrowed from `cancel`, which never closes or replaces it and
+        // outlives this block; a `BorrowedFd` always answers with the same descriptor.
+        #[expect(unsafe_code, reason = "tokio offers no safe way to wait for a borrowed descriptor")]
+        let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+        let fd = fd.map_err(|error| setup(error.into()))?;
+        let mut cancelled = pin!(fd.readable());
+        let mut work = pin!(exchange(request, limits));
+        poll_fn(|cx| {
+            if cancelled.as_mut().poll(cx).is_ready() {
+                let reason = cancel.reason().unwrap_or(CancelReason::Superseded);
+                return Poll::Ready(Err(HttpError::Cancelled(reason)));
+            }
+            work.as_mut().poll(cx)
+        })
+        .await
+    });
+    // A name that is still being resolved blocks a thread of the runtime; nobody waits for it.
+    runtime.shutdown_background();
+    result.map(|reply| match &request.credential {
+        Some(credential) => Reply { body: credential.secret().scrub(&reply.body), ..reply },
+        None => reply,
+    })
+}
+
+async fn exchange(request: &Post, limits: Limits) -> Result<Reply, HttpError> {
+    let (mut url, mut with_body) = (request.url.clone(), true);
+    for _ in 0..=MAX_REDIRECTS {
+        let origin = url.origin().ascii_serialization();
+        let response = send(prepare(request, &url, with_body)?, &origin, limits).await?;
+        let Some(target) = redirect_target(&response, &url, &origin)? else {
+            return read(response, &origin, limits).await;
+        };
+        with_body &=
+            matches!(response.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
+        url = target;
+    }
+    Err(HttpError::TooManyRedirects { origin: url.origin().ascii_serialization() })
+}
+
+fn prepare(request: &Post, url: &Url, with_body: bool) -> Result<RequestBuilder, HttpError> {
+    let method = if with_body { Method::POST } else { Method::GET };
+    let mut builder = client(url)?.request(method, url.clone());
+    if with_body {
+        builder = builder.header(CONTENT_TYPE, "application/json").body(request.body.clone());
+    }
+    for (name, value) in &request.headers {
+        builder = builder.header(*name, *value);
+    }
+    if let Some(credential) = request.credential.as_ref().filter(|_| url.origin() == request.url.origin()) {
+        let (name, value) = credential.header()?;
+        builder = builder.header(name, value);
+    }
+    Ok(builder)
+}
+
+async fn send(request: RequestBuilder, origin: &str, limits: Limits) -> Result<Response, HttpError> {
+    match timeout(limits.idle, request.send()).await {
+        Ok(Ok(response)) => Ok(response),
+        Ok(Err(error)) if error.is_connect() => {
+            Err(HttpError::Connect { origin: origin.to_owned(), cause: cause(&error) })
+        }
+        Ok(Err(error)) => Err(HttpError::Broken { origin: origin.to_owned(), cause: cause(&error) }),
+        Err(_) => Err(HttpError::Silent { origin: origin.to_owned(), idle: limits.idle }),
+    }
+}
+
+fn redirect_target(response: &Response, url: &Url, origin: &str) -> Result<Option<Url>, HttpError> {
+    if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return Ok(None);
+    }
+    let Some(location) = response.headers().get(LOCATION) else { return Ok(None) };
+    let location = String::from_utf8_lossy(location.as_bytes());
+    match url.join(&location) {
+        Ok(target) if is_http(&target) && target.username().is_empty() && target.password().is_none() => {
+            Ok(Some(target))
+        }
+        _ => Err(HttpError::BadRedirect { origin: origin.to_owned() }),
+    }
+}
+
+async fn read(mut response: Response, origin: &str, limits: Limits) -> Result<Reply, HttpError> {
+    let too_large = || HttpError::TooLarge { origin: origin.to_owned(), limit: limits.body };
+    if response.content_length().is_some_and(|length| length > limits.body) {
+        return Err(too_large());
+    }
+    let status = response.status();
+    let reason = status.canonical_reason().unwrap_or_default().to_owned();
+    let retry_after = response
+        .headers()
+        .get(RETRY_AFTER)
+        .and_then(|value| value.to_str().ok()?.trim().parse().ok())
+        .map(Duration::from_secs);
+    let mut body = Vec::new();
+    loop {
+        match timeout(limits.idle, response.chunk()).await {
+            Ok(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
+            Ok(Ok(None)) => break,
+            Ok(Err(error)) => {
+                return Err(HttpError::Broken { origin: origin.to_owned(), cause: cause(&error) });
+            }
+            Err(_) => return Err(HttpError::Silent { origin: origin.to_owned(), idle: limits.idle }),
+        }
+        if body.len() as u64 > limits.body {
+            return Err(too_large());
+        }
+    }
+    let text = String::from_utf8_lossy(&body);
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    Ok(Reply { status: status.as_u16(), reason, body: text.to_owned(), retry_after })
+}
+
+/// The causes of a failure, outermost first, without the address.
+fn cause(error: &reqwest::Error) -> String {
+    let mut causes: Vec<String> = Vec::new();
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        let text = error.to_string();
+        // The client's own layer only says that it was the client.
+        if causes.last() != Some(&text) && !text.starts_with("client error (") {
+            causes.push(text);
+        }
+        source = error.source();
+    }
+    if causes.is_empty() { "the request could not be made".to_owned() } else { causes.join(": ") }
+}
+
+/// The client for the address. The one for plain HTTP knows no certificate
+/// authorities, so that a call on this machine does not wait for the system's to
+/// be read. Connections are not kept: each call runs on a runtime of its own.
+fn client(url: &Url) -> Result<&'static Client, HttpError> {
+    static PLAIN: OnceLock<Client> = OnceLock::new();
+    static TLS: OnceLock<Client> = OnceLock::new();
+    let (cell, plain) = if url.scheme() == "https" { (&TLS, false) } else { (&PLAIN, true) };
+    if let Some(client) = cell.get() {
+        return Ok(client);
+    }
+    // Fails only where another part of the process has chosen a provider, which then is used.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut builder = Client::builder()
+        .no_proxy()
+        .redirect(redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .connect_timeout(CONNECT_TIMEOUT)
+        .pool_max_idle_per_host(0)
+        .user_agent(concat!("lobster/", env!("CARGO_PKG_VERSION")));
+    if plain {
+        builder = builder.tls_certs_only([]);
+    }
+    let client = builder.build().map_err(|error| HttpError::Setup(cause(&error)))?;
+    Ok(cell.get_or_init(|| client))
+}
+
+#[cfg(test)]
+pub(crate) mod testing;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::testing::{Answer, Server};
+    use super::*;
+
+    const LIMITS: Limits = Limits { idle: Duration::from_secs(5), body: 1 << 20 };
+
+    fn request(url: &str) -> Post {
+        Post {
+            url: parse_url(url).unwrap(),
+            headers: Vec::new(),
+            credential: Secret::new(" s3cret ").map(Credential::Bearer),
+            body: r#"{"a":1}"#.to_owned(),
+        }
+    }
+
+    fn post_to(url: &str) -> Result<Reply, String> {
+        post(&request(url), LIMITS, &CancelToken::new()).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn sends_json_and_reads_the_answer() {
+        let server = Server::start([Answer::new(201, "\u{feff}{\"ok\":true}")]);
+        let reply = post_to(&server.url("/x?y=1")).unwrap();
+        assert_eq!(
+            reply,
+            Reply { status: 201, reason: "Created".into(), body: "{\"ok\":true}".into(), retry_after: None }
+        );
+        let seen = server.requests();
+        assert_eq!(seen.len(), 1);
+        assert_eq!((seen[0].method.as_str(), seen[0].path.as_str()), ("POST", "/x?y=1"));
+        assert_eq!(seen[0].header("content-type"), Some("application/json"));
+        assert_eq!(seen[0].header("authorization"), Some("Bearer s3cret"));
+        assert_eq!(seen[0].body, r#"{"a":1}"#);
+    }
+
+    #[test]
+    fn an_error_status_is_an_answer_without_the_token() {
+        let server = Server::start([Answer::new(503, "bad token s3cret")]);
+        let reply = post_to(&server.url("/")).unwrap();
+        assert_eq!(reply.body, "bad token [redacted]");
+        assert!(!reply.is_success());
+    }
+
+    #[test]
+    fn redirects_lose_the_body_or_keep_it_and_credentials_stay_home() {
+        let other = Server::start([Answer::new(200, "other")]);
+        let server = Server::start([
+            Answer::redirect(302, "/next"),
+            Answer::new(200, "got"),
+            Answer::redirect(307, &other.url("/there")),
+        ]);
+        assert_eq!(post_to(&server.url("/a")).unwrap().body, "got");
+        let seen = server.requests();
+        assert_eq!(
+            (seen[1].method.as_str(), seen[1].path.as_str(), seen[1].body.as_str()),
+            ("GET", "/next", "")
+        );
+        assert_eq!(seen[1].header("content-type"), None);
+        assert_eq!(seen[1].header("authorization"), Some("Bearer s3cret"));
+        assert_eq!(post_to(&server.url("/b")).unwrap().body, "other");
+        let seen = other.requests();
+        assert_eq!((seen[0].method.as_str(), seen[0].body.as_str()), ("POST", r#"{"a":1}"#));
+        assert_eq!(seen[0].header("authorization"), None);
+    }
+
+    #[test]
+    fn redirects_end() {
+        let server = Server::start([Answer::redirect(307, "/again")]);
+        let error = post_to(&server.url("/")).unwrap_err();
+        assert!(error.starts_with("fetch failed: more than 20 redirects"), "{error}");
+        assert_eq!(server.requests().len(), 21);
+        let server = Server::start([Answer::redirect(302, "file:///etc/passwd")]);
+        assert!(post_to(&server.url("/")).unwrap_err().contains("no http(s) address"));
+    }
+
+    #[test]
+    fn cancelling_ends_a_silent_call_at_once() {
+        for answer in [Answer::hang(), Answer::hang_after("HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{")] {
+            let server = Server::start([answer]);
+            let (token, request) = (CancelToken::new(), request(&server.url("/")));
+            let canceller = token.clone();
+            let thread = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(150));
+                canceller.cancel(CancelReason::Timeout("too slow".into()));
+                Instant::now()
+            });
+            let error = post(&request, LIMITS, &token).unwrap_err();
+            let late = thread.join().unwrap().elapsed();
+            assert_eq!(error.to_string(), "too slow");
+            assert!(late < Duration::from_millis(100), "{late:?}");
+            assert!(matches!(post(&request, LIMITS, &token), Err(HttpError::Cancelled(_))));
+        }
+    }
+
+    #[test]
+    fn cancelling_ends_a_call_that_still_connects() {
+        use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &std::net::SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        listen(&socket, 0).unwrap();
+        let address = std::net::SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();
+        // Nobody accepts: once the queue is full, further connections hang.
+        let queue: Vec<_> = std::iter::from_fn(|| {
+            std::net::TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok()
+        })
+        .take(16)
+        .collect();
+        assert!(queue.len() < 16, "the queue never fills");
+        let token = CancelToken::new();
+        let canceller = token.clone();
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            canceller.cancel(CancelReason::Signal("SIGTERM".into()));
+            Instant::now()
+        });
+        let error = post(&request(&format!("http://{address}/")), LIMITS, &token).unwrap_err();
+        assert_eq!(error.to_string(), "Received SIGTERM");
+        assert!(thread.join().unwrap().elapsed() < Duration::from_millis(100));
+    }
+
+    #[test]
+    fn a_silent_server_is_given_up() {
+        for answer in [Answer::hang(), Answer::hang_after("HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{")] {
+            let server = Server::start([answer]);
+            let limits = Limits { idle: Duration::from_millis(80), ..LIMITS };
+            let error = post(&request(&server.url("/")), limits, &CancelToken::new()).unwrap_err();
+            assert!(error.to_string().contains("silent for 80 ms"), "{error}");
+        }
+    }
+
+    #[test]
+    fn large_and_broken_answers_are_named() {
+        let large = "x".repeat((1 << 20) + 1);
+        let chunked = format!(
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{large}\r\n0\r\n\r\n",
+            large.len()
+        );
+        let server = Server::start([
+            Answer::new(200, &large),
+            Answer::raw(&chunked),
+            Answer::raw("HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{\"cut"),
+            Answer::raw(""),
+            Answer::raw("no http at all\r\n\r\n"),
+        ]);
+        for part in
+            ["larger than 1048576 bytes", "larger than 1048576", "broke off", "broke off", "broke off"]
+        {
+            let error = post_to(&server.url("/secret-path")).unwrap_err();
+            assert!(error.starts_with("fetch failed: ") && error.contains(part), "{part}: {error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn unreachable_and_unusable_addresses() {
+        let error = post_to("http://127.0.0.1:1/").unwrap_err();
+        assert!(error.starts_with("fetch failed: no connection to http://127.0.0.1:1: "), "{error}");
+        let error = post_to("http://me:pw@127.0.0.1:1/").unwrap_err();
+        assert!(error.contains("--token") && !error.contains("pw"), "{error}");
+        let mut bad = request("http://127.0.0.1:1/");
+        bad.credential = Secret::new("a\nb").map(Credential::Bearer);
+        let error = post(&bad, LIMITS, &CancelToken::new()).unwrap_err().to_string();
+        assert!(error.contains("no HTTP header"), "{error}");
+        // Nothing that speaks TLS is there; the client for it can at least be made.
+        let server = Server::start([Answer::raw("plain")]);
+        let error = post_to(&server.url("/").replace("http:", "https:")).unwrap_err();
+        assert!(error.starts_with("fetch failed: "), "{error}");
+    }
+
+    #[test]
+    fn settings_are_numbers() {
+        let env = |name: &str| match name {
+            "LOBSTER_HTTP_TIMEOUT_MS" => Some("250".to_owned()),
+            _ => None,
+        };
+        assert_eq!(
+            Limits::from_env(env).unwrap(),
+            Limits { idle: Duration::from_millis(250), body: MAX_BODY }
+        );
+        for bad in ["0", "x", "-1", "1.5"] {
+            assert!(Limits::from_env(|_| Some(bad.to_owned())).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_shown_without_what_may_be_secret() {
+        let url = parse_url("https://u:p@h.test/a/b?key=abc&x=1#f").unwrap();
+        assert_eq!(shown(&url), "https://h.test/a/b?key=%E2%80%A6&x=%E2%80%A6");
+        assert_eq!(shown(&parse_url("http://h.test").unwrap()), "http://h.test/");
+        assert!(is_loopback(&parse_url("http://[::1]:1/").unwrap()));
+        assert!(!is_loopback(&parse_url("http://localhost.evil.test/").unwrap()));
+        assert_eq!(format!("{:?}", Secret::new("abc")), "Some([redacted])");
+    }
+}

@@ -1,0 +1,210 @@
+//! The plan of a workflow as people read it before a run.
+//!
+//! Nothing is run and no file is read: sub-workflows are those that were loaded
+//! with the workflow. What can only fail is an error here; what depends on
+//! results is said to.
+
+mod commands;
+mod describe;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+pub use commands::check_commands;
+
+use super::condition::Fact;
+use super::plan::{OnError, Stdin, Step, Work, Workflow};
+use super::template::{self, ExprError, Reference};
+use super::workflow::bind_args;
+
+/// Whether a pipeline command of this name exists.
+pub type Commands<'a> = &'a dyn Fn(&str) -> bool;
+
+/// Why a workflow cannot run, although its file is sound.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PlanError(pub String);
+
+/// The plan of a workflow with these arguments (as [`bind_args`] gives them), ending in a newline.
+///
+/// # Errors
+/// When a step that may run is certain to fail: an unknown pipeline command,
+/// a pipeline that cannot be read, a reference to no earlier step, arguments
+/// that a sub-workflow does not take.
+pub fn dry_run(
+    workflow: &Workflow,
+    args: &Map<String, Value>,
+    commands: Commands<'_>,
+) -> Result<String, PlanError> {
+    let count = workflow.steps.len();
+    let plural = if count == 1 { "" } else { "s" };
+    let mut out = format!("[DRY RUN] Would execute {count} step{plural}:\n\n");
+    let mut planner = Planner { workflow, args, commands, known: HashMap::new() };
+    for (index, step) in workflow.steps.iter().enumerate() {
+        planner.top_step(index + 1, step, &mut out)?;
+    }
+    Ok(out)
+}
+
+/// What is expected of a step.
+#[derive(Clone, Debug)]
+enum Expectation {
+    /// It will be skipped.
+    Skipped,
+    /// It is reached; `surely` if its condition does not depend on results.
+    Runs { surely: bool, shape: Shape },
+    /// A variable of a loop.
+    Variable,
+}
+
+/// The parts of a step's result that can be told from its definition.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    gate: bool,
+    may_fail: bool,
+    has_output: bool,
+    input: bool,
+}
+
+impl Shape {
+    fn of(step: &Step) -> Self {
+        Self {
+            gate: step.approval.is_some(),
+            may_fail: step.on_error != OnError::Stop,
+            has_output: step.work != Work::Nothing || !matches!(step.stdin, Stdin::None),
+            input: matches!(step.work, Work::Input(_)),
+        }
+    }
+}
+
+struct Planner<'a> {
+    workflow: &'a Workflow,
+    args: &'a Map<String, Value>,
+    commands: Commands<'a>,
+    /// The steps that can be referred to.
+    known: HashMap<String, Expectation>,
+}
+
+impl Planner<'_> {
+    /// What a reference will find.
+    fn fact(&self, reference: &Reference) -> Result<Fact, PlanError> {
+        let Some(expectation) = self.known.get(&reference.id) else {
+            return Err(PlanError(ExprError::UnknownStep(reference.clone()).to_string()));
+        };
+        let (first, sole) = (reference.path[0].as_str(), reference.path.len() == 1);
+        let none = Fact::Known(None);
+        let truth =
+            |value: bool| if sole { Fact::Known(Some(Value::Bool(value))) } else { Fact::Known(None) };
+        Ok(match (expectation, first) {
+            (_, "id") if sole => Fact::Known(Some(Value::String(reference.id.clone()))),
+            (Expectation::Skipped, "skipped") => truth(true),
+            (Expectation::Skipped, _) => none,
+            (Expectation::Variable, "json" | "stdout") => Fact::Unknown,
+            (Expectation::Variable, _) => none,
+            (Expectation::Runs { surely: false, .. }, "skipped") => Fact::Unknown,
+            // The plan is about the way that is taken when the gates open.
+            (Expectation::Runs { surely: true, shape }, "approved") if shape.gate && !shape.may_fail => {
+                truth(true)
+            }
+            (Expectation::Runs { shape, .. }, "approved" | "approvedBy" | "initiatedBy") if shape.gate => {
+                Fact::Unknown
+            }
+            (Expectation::Runs { shape, .. }, "error" | "errorMessage") if shape.may_fail => Fact::Unknown,
+            (Expectation::Runs { shape, .. }, "json" | "stdout") if shape.has_output && !shape.input => {
+                Fact::Unknown
+            }
+            (Expectation::Runs { shape, .. }, "response" | "subject") if shape.input => Fact::Unknown,
+            (Expectation::Runs { .. }, _) => none,
+        })
+    }
+
+    /// Whether the step runs; none if that depends on results.
+    fn runs(&self, step: &Step) -> Result<Option<bool>, PlanError> {
+        step.when.decide(&|reference| self.fact(reference))
+    }
+
+    fn visited(&mut self, step: &Step, runs: Option<bool>) {
+        let expectation = match runs {
+            Some(false) => Expectation::Skipped,
+            runs => Expectation::Runs { surely: runs.is_some(), shape: Shape::of(step) },
+        };
+        self.known.insert(step.id.clone(), expectation);
+        // A winner of `wait: any` alone has a result, but which one is not known.
+        if let Work::Parallel { branches, .. } = &step.work
+            && runs != Some(false)
+        {
+            for branch in branches {
+                self.visited(branch, None);
+            }
+        }
+    }
+
+    /// Text with arguments and approvals filled in; other references stay.
+    fn shown(&self, text: &str) -> String {
+        let filled = template::fill_args(text, self.args);
+        let mut out = String::new();
+        let mut copied = 0;
+        for (range, reference) in template::references_in(&filled) {
+            let is_approval = reference.path == ["approved"];
+            let Some(value) = is_approval.then(|| self.fact(&reference).ok()).flatten() else { continue };
+            let text = match value {
+                Fact::Known(Some(value)) => value.to_string(),
+                Fact::Known(None) => "false".to_owned(),
+                Fact::Unknown => continue,
+            };
+            out.push_str(&filled[copied..range.start]);
+            out.push_str(&text);
+            copied = range.end;
+        }
+        out.push_str(&filled[copied..]);
+        out
+    }
+
+    /// Whether text depends on results of known steps.
+    fn depends_on_results(&self, text: &str) -> bool {
+        template::references_in(text).any(|(_, reference)| self.known.contains_key(&reference.id))
+    }
+
+    /// The sole reference of a text, which must name a known step.
+    fn strict(&self, text: &str, place: &str) -> Result<Option<Reference>, PlanError> {
+        let Some(reference) = template::strict_reference(&template::fill_args(text, self.args)) else {
+            return Ok(None);
+        };
+        if self.known.contains_key(&reference.id) {
+            return Ok(Some(reference));
+        }
+        Err(PlanError(format!("{place}: {}", ExprError::UnknownStep(reference))))
+    }
+
+    /// Looks into the sub-workflow that a step calls.
+    fn child(&self, step: &Step, path: &str, given: &Map<String, Value>) -> Result<String, PlanError> {
+        let Some(child) = self.workflow.children.get(path) else {
+            return Ok(if template::is_constant(path) {
+                "[file cannot be used now — it must be there when the step runs]".to_owned()
+            } else {
+                "[file not checked — its path depends on arguments or results]".to_owned()
+            });
+        };
+        let failed =
+            |reason: String| PlanError(format!("Workflow step {} workflow {path}: {reason}", step.id));
+        let given: Map<String, Value> = given
+            .iter()
+            .map(|(name, value)| match value {
+                Value::String(text) => (name.clone(), Value::String(self.shown(text))),
+                other => (name.clone(), other.clone()),
+            })
+            .collect();
+        let args = bind_args(child, &Value::Object(given)).map_err(|error| failed(error.to_string()))?;
+        dry_run(child, &args, self.commands).map_err(|error| failed(error.0))?;
+        Ok(describe::contents(child))
+    }
+}
+
+impl From<PlanError> for String {
+    fn from(error: PlanError) -> Self {
+        error.0
+    }
+}

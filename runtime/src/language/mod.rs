@@ -1,0 +1,16 @@
+//! Source text to [`Plan`](plan::Plan). Pure: nothing here reads a clock, an
+//! environment or a file; sources come in as text, and sub-workflows through a
+//! loader that the caller gives.
+
+pub mod codes;
+pub mod condition;
+pub mod diagnostic;
+pub mod dry_run;
+mod json_text;
+pub mod pipeline;
+pub mod plan;
+mod scalar;
+pub mod source;
+pub mod template;
+pub mod workflow;
+mod yaml;

@@ -1,0 +1,463 @@
+//! From the tree of a step to its place in the plan.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::super::codes;
+use super::super::condition::Condition;
+use super::super::diagnostic::{Checked, Diagnostic};
+use super::super::pipeline;
+use super::super::plan::{Approval, InputRequest, OnError, Retry, Span, Stdin, Step, Wait, Work};
+use super::super::source::{Data, Entry, Node, to_map};
+use super::super::template::{self, Reference};
+use super::validate::shell_text;
+use super::{Lowering, certain_failure, fields};
+
+/// The defaults of `retry`.
+const DELAY_MS: f64 = 1000.0;
+const MAX_DELAY_MS: f64 = 30_000.0;
+
+/// The ids that a step can refer to.
+#[derive(Default)]
+pub(crate) struct Known {
+    counts: HashMap<String, usize>,
+    order: Vec<String>,
+}
+
+impl Known {
+    fn add(&mut self, id: &str) {
+        *self.counts.entry(id.to_owned()).or_default() += 1;
+        self.order.push(id.to_owned());
+    }
+
+    pub(crate) fn contains(&self, id: &str) -> bool {
+        self.counts.get(id).is_some_and(|count| *count > 0)
+    }
+
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.counts.iter().filter(|(_, count)| **count > 0).map(|(id, _)| id.as_str()).collect()
+    }
+
+    fn mark(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Forgets what was added since the mark, and gives it back.
+    fn forget(&mut self, mark: usize) -> Vec<String> {
+        let forgotten = self.order.split_off(mark);
+        for id in &forgotten {
+            if let Some(count) = self.counts.get_mut(id) {
+                *count -= 1;
+            }
+        }
+        forgotten
+    }
+}
+
+impl Lowering<'_> {
+    /// `fatal`: whether a failure of the step is a failure of the run.
+    pub(super) fn step(&mut self, node: &Node, secrets: &[String], fatal: bool) -> Checked<Step> {
+        let id = node.get("id").and_then(Node::as_text).unwrap_or_default().to_owned();
+        let prefix = format!("Workflow step {id} ");
+        self.unknown_fields(node, fields::STEP_FIELDS, &format!("step {id}"));
+        let on_error = match node.get("on_error").and_then(Node::as_text) {
+            Some("continue") => OnError::Continue,
+            Some("skip_rest") => OnError::SkipRest,
+            _ => OnError::Stop,
+        };
+        let when = self.condition(node, fatal)?;
+        let fatal = fatal && on_error == OnError::Stop && when != Condition::Never;
+        let work = self.work(node, &id, &prefix, secrets, fatal)?;
+        let step = Step {
+            span: node.get("id").map_or(node.span, |id| id.span),
+            approval: self.approval(node, &prefix)?,
+            stdin: self.stdin(node, &id, &work, fatal),
+            env: self.env(node, "env"),
+            cwd: self.cwd(node, "cwd")?,
+            retry: node.get("retry").map(|node| self.retry(node)),
+            timeout_ms: milliseconds(node.get("timeout_ms")),
+            on_error,
+            extras: self.extras(node, &work, secrets, &prefix)?,
+            id,
+            work,
+            when,
+        };
+        self.without_effect(node, &step);
+        if let Some(registry) = self.lint.filter(|_| !self.is_full()) {
+            self.lint_step(node, &step, registry, fatal);
+        }
+        self.known.add(&step.id);
+        Ok(step)
+    }
+
+    fn condition(&mut self, node: &Node, fatal: bool) -> Checked<Condition> {
+        let Some(condition) = node.get_some("when").or_else(|| node.get_some("condition")) else {
+            return Ok(Condition::Always);
+        };
+        match &condition.data {
+            Data::Bool(true) => Ok(Condition::Always),
+            Data::Bool(false) => Ok(Condition::Never),
+            Data::Text(text) => {
+                let parsed = Condition::parse(text).map_err(|error| {
+                    let width = text[error.at..].chars().next().map_or(0, char::len_utf8);
+                    // At the end there is nothing to mark but the whole.
+                    let part = if width == 0 { 0..text.len() } else { error.at..error.at + width };
+                    let span = condition.part(self.source, part);
+                    let refused = Diagnostic::error(self.source, codes::CONDITION, span, error.to_string())
+                        .with_help(error.reason);
+                    match bracket_index(text) {
+                        Some((range, index)) => {
+                            let bracket = condition.part(self.source, range);
+                            refused.with_fix(bracket, format!(".{index}"))
+                        }
+                        None => refused,
+                    }
+                })?;
+                for reference in parsed.references() {
+                    self.must_be_known(condition, reference, "", fatal);
+                }
+                Ok(parsed)
+            }
+            Data::Null | Data::Number(_) | Data::NotFinite | Data::List(_) | Data::Map(_) => {
+                let message = "Unsupported condition type";
+                let error = Diagnostic::error(self.source, codes::CONDITION, condition.span, message);
+                let help = format!("a condition is true, false or text, not {}", condition.kind());
+                Err(error.with_help(help).into())
+            }
+        }
+    }
+
+    /// Says that a reference which must name an earlier step does not.
+    fn must_be_known(&mut self, node: &Node, reference: &Reference, prefix: &str, fatal: bool) {
+        // One certain failure is enough, and there is room for it.
+        let enough = self.is_full() && (!fatal || certain_failure(self.warnings).is_some());
+        if enough || self.known.contains(&reference.id) {
+            return;
+        }
+        let message = format!("{prefix}Unknown step reference: {reference}");
+        let text = format!("${reference}");
+        let part = node.as_text().and_then(|t| t.find(&text)).map_or(0..0, |at| at..at + text.len());
+        let span = node.part(self.source, part);
+        let names = self.known.names();
+        let help = match fields::nearest(&reference.id, &names) {
+            Some(near) => format!("did you mean `${near}`?"),
+            None if names.is_empty() => "no step comes before this one".to_owned(),
+            None => "only earlier steps and branches can be referred to".to_owned(),
+        };
+        self.said(codes::UNKNOWN_REFERENCE, span, message, fatal).help = Some(help);
+    }
+
+    fn work(
+        &mut self,
+        node: &Node,
+        id: &str,
+        prefix: &str,
+        secrets: &[String],
+        fatal: bool,
+    ) -> Checked<Work> {
+        if let Some(input) = node.get_some("input") {
+            return self.input(input);
+        }
+        if let Some(parallel) = node.get("parallel") {
+            return self.parallel(parallel, secrets, fatal);
+        }
+        if let Some(over) = node.get("for_each") {
+            return self.for_each(node, over, id, prefix, secrets, fatal);
+        }
+        if let Some(path) = node.get("workflow").and_then(Node::as_text) {
+            let args = node.get("workflow_args").and_then(Node::as_map).map(to_map).unwrap_or_default();
+            return Ok(Work::Workflow { path: path.to_owned(), args });
+        }
+        if let Some(component) = node.get_some("component") {
+            return self.component(node, component, prefix);
+        }
+        if let Some(js) = node.get_some("js") {
+            return self.js(js, prefix);
+        }
+        if let Some(exec) = node.get_some("exec") {
+            return self.exec(exec, prefix);
+        }
+        if let Some(pipeline) = node.get("pipeline").and_then(Node::as_text).filter(|text| !text.is_empty()) {
+            return Ok(self.pipeline(node, pipeline, prefix, fatal));
+        }
+        Ok(match shell_text(node) {
+            Some(text) if !text.trim().is_empty() => Work::Shell(text.to_owned()),
+            // `run` is blank; a command beside it is what was meant.
+            _ => match node.get("command").and_then(Node::as_text).filter(|text| !text.trim().is_empty()) {
+                Some(text) => Work::Shell(text.to_owned()),
+                None => Work::Nothing,
+            },
+        })
+    }
+
+    /// Text that nothing can change is read now, and again when it is run.
+    fn pipeline(&mut self, node: &Node, text: &str, prefix: &str, fatal: bool) -> Work {
+        if template::is_constant(text)
+            && let Err(error) = pipeline::parse(text)
+            && let Some(written) = node.get("pipeline")
+        {
+            let width =
+                text.get(error.offset..).and_then(|rest| rest.chars().next()).map_or(0, char::len_utf8);
+            let part = if width == 0 { 0..text.len() } else { error.offset..error.offset + width };
+            let span = written.part(self.source, part);
+            let message = format!("{prefix}pipeline parse failed: {error}");
+            self.said(codes::PIPELINE_SYNTAX, span, message, fatal);
+        }
+        Work::Pipeline(text.to_owned())
+    }
+
+    /// Something that fails when it is reached; `fatal` if that is certain to end the run.
+    pub(super) fn said(
+        &mut self,
+        code: &'static str,
+        span: Span,
+        message: String,
+        fatal: bool,
+    ) -> &mut Diagnostic {
+        let said = if fatal {
+            *Diagnostic::error(self.source, code, span, message)
+        } else {
+            Diagnostic::warning(self.source, code, span, message)
+        };
+        self.warnings.push(said);
+        let last = self.warnings.len() - 1;
+        &mut self.warnings[last]
+    }
+
+    fn input(&mut self, input: &Node) -> Checked<Work> {
+        self.unknown_fields(input, fields::INPUT_FIELDS, "input");
+        Ok(Work::Input(InputRequest {
+            prompt: input.get("prompt").and_then(Node::as_text).unwrap_or_default().to_owned(),
+            schema: input.get("responseSchema").map(Node::to_value).unwrap_or_default(),
+            defaults: input.get("defaults").map(Node::to_value),
+        }))
+    }
+
+    fn parallel(&mut self, parallel: &Node, secrets: &[String], fatal: bool) -> Checked<Work> {
+        self.unknown_fields(parallel, fields::PARALLEL_FIELDS, "parallel");
+        let wait = match parallel.get("wait").and_then(Node::as_text) {
+            Some("any") => Wait::Any,
+            _ => Wait::All,
+        };
+        let mut branches = Vec::new();
+        let mut visible = Vec::new();
+        for branch in parallel.get("branches").and_then(Node::as_list).unwrap_or_default() {
+            let mark = self.known.mark();
+            branches.push(self.step(branch, secrets, fatal && wait == Wait::All)?);
+            // Branches do not see each other; the steps after them see all.
+            visible.extend(self.known.forget(mark));
+        }
+        visible.iter().for_each(|id| self.known.add(id));
+        Ok(Work::Parallel { wait, timeout_ms: milliseconds(parallel.get("timeout_ms")), branches })
+    }
+
+    fn for_each(
+        &mut self,
+        node: &Node,
+        over: &Node,
+        id: &str,
+        prefix: &str,
+        secrets: &[String],
+        fatal: bool,
+    ) -> Checked<Work> {
+        let text = over.as_text().unwrap_or_default();
+        self.loop_source(over, text, id, prefix, fatal);
+        let name =
+            |key: &str, default: &str| node.get(key).and_then(Node::as_text).unwrap_or(default).to_owned();
+        let (item_var, index_var) = (name("item_var", "item"), name("index_var", "index"));
+        let mark = self.known.mark();
+        self.known.add(&item_var);
+        self.known.add(&index_var);
+        let mut steps = Vec::new();
+        for sub in node.get("steps").and_then(Node::as_list).unwrap_or_default() {
+            // The loop may have no items, and then its steps never fail.
+            steps.push(self.step(sub, secrets, false)?);
+        }
+        self.known.forget(mark);
+        Ok(Work::ForEach {
+            over: text.to_owned(),
+            item_var,
+            index_var,
+            batch_size: milliseconds(node.get("batch_size")).unwrap_or(1),
+            pause_ms: milliseconds(node.get("pause_ms")),
+            steps,
+        })
+    }
+
+    /// A loop needs exactly one reference; arguments may bring it along.
+    fn loop_source(&mut self, over: &Node, text: &str, id: &str, prefix: &str, fatal: bool) {
+        if let Some(reference) = template::strict_reference(text) {
+            self.must_be_known(over, &reference, &format!("{prefix}for_each: "), fatal);
+        } else if template::args_in(text).next().is_none() {
+            let message = format!("Workflow step {id} for_each: expected array, got string");
+            let help = "write one reference to a list, such as `$collect.json`";
+            self.said(codes::NOT_A_LIST, over.span, message, fatal).help = Some(help.to_owned());
+        }
+    }
+
+    fn stdin(&mut self, node: &Node, id: &str, work: &Work, fatal: bool) -> Stdin {
+        let Some(stdin) = node.get_some("stdin") else { return Stdin::None };
+        let Some(text) = stdin.as_text() else { return Stdin::Literal(stdin.to_value()) };
+        // These kinds of step never look at their stdin.
+        let reads = !matches!(work, Work::Workflow { .. } | Work::Parallel { .. } | Work::ForEach { .. });
+        if let Some(reference) = template::strict_reference(text).filter(|_| reads) {
+            self.must_be_known(stdin, &reference, &format!("Workflow step {id} stdin: "), fatal);
+        }
+        Stdin::Text(text.to_owned())
+    }
+
+    fn approval(&mut self, node: &Node, prefix: &str) -> Checked<Option<Approval>> {
+        let Some(approval) = node.get_some("approval") else { return Ok(None) };
+        let refuse = |help: &str| {
+            let message =
+                format!("{prefix}approval must be true, a prompt, or an object, not {}", approval.kind());
+            let error = Diagnostic::error(self.source, codes::GATE_TYPE, approval.span, message);
+            Err(error.with_help(help).into())
+        };
+        match &approval.data {
+            Data::Bool(false) => Ok(None),
+            Data::Bool(true) => Ok(Some(Approval::default())),
+            Data::Text(text) if text == "required" => Ok(Some(Approval::default())),
+            Data::Text(text) if text.trim().is_empty() => refuse(
+                "the prompt is blank, so nobody would be asked; write the question, or `approval: true`",
+            ),
+            Data::Text(text) => Ok(Some(Approval { prompt: Some(text.clone()), ..Approval::default() })),
+            Data::Map(_) => Ok(Some(self.approval_map(approval))),
+            Data::Null | Data::Number(_) | Data::NotFinite | Data::List(_) => {
+                refuse("as it stands nobody would be asked; write `approval: true` or `approval: <question>`")
+            }
+        }
+    }
+
+    fn approval_map(&mut self, map: &Node) -> Approval {
+        self.unknown_fields(map, fields::APPROVAL_FIELDS, "approval");
+        let either = |camel: &str, snake: &str| map.get(camel).or_else(|| map.get(snake));
+        let identity = |camel: &str, snake: &str| {
+            let text = either(camel, snake).and_then(Node::as_text).map(str::trim);
+            text.filter(|text| !text.is_empty()).map(str::to_owned)
+        };
+        let approval = Approval {
+            prompt: map.get("prompt").and_then(Node::as_text).map(str::to_owned),
+            items: map
+                .get("items")
+                .and_then(Node::as_list)
+                .map(|items| items.iter().map(Node::to_value).collect()),
+            preview: map.get("preview").and_then(Node::as_text).map(str::to_owned),
+            initiated_by: identity("initiatedBy", "initiated_by"),
+            required_approver: identity("requiredApprover", "required_approver"),
+            require_different_approver: either("requireDifferentApprover", "require_different_approver")
+                .and_then(Node::as_bool)
+                .unwrap_or(false),
+        };
+        for (key, wanted, fits) in [
+            ("prompt", "text", approval.prompt.is_some()),
+            ("items", "a list", approval.items.is_some()),
+            ("preview", "text", approval.preview.is_some()),
+        ] {
+            if let Some(node) = map.get_some(key).filter(|_| !fits) {
+                let message = format!("approval.{key} is not {wanted} and is not shown");
+                self.warn(codes::IGNORED_VALUE, node.span, message);
+            }
+        }
+        approval
+    }
+
+    fn retry(&mut self, node: &Node) -> Retry {
+        self.unknown_fields(node, fields::RETRY_FIELDS, "retry");
+        let number = |key: &str, default: f64| node.get(key).and_then(Node::as_f64).unwrap_or(default);
+        Retry {
+            max: milliseconds(node.get("max")).unwrap_or(1),
+            exponential: node.get("backoff").and_then(Node::as_text) == Some("exponential"),
+            delay_ms: number("delay_ms", DELAY_MS),
+            max_delay_ms: number("max_delay_ms", MAX_DELAY_MS),
+            jitter: node.get("jitter").and_then(Node::as_bool).unwrap_or(false),
+        }
+    }
+
+    /// Variables whose values are texts; others have no effect.
+    pub(super) fn env(&mut self, owner: &Node, key: &str) -> Vec<(String, String)> {
+        let Some(node) = owner.get_some(key) else { return Vec::new() };
+        let Some(entries) = node.as_map() else {
+            let message = format!("env is {} instead of a map and has no effect", node.kind());
+            self.warn(codes::IGNORED_VALUE, node.span, message);
+            return Vec::new();
+        };
+        let mut variables = Vec::new();
+        for Entry { key, value, .. } in entries {
+            match value.as_text() {
+                None if self.is_full() => {}
+                Some(text) => variables.push((key.clone(), text.to_owned())),
+                None => {
+                    let message =
+                        format!("the variable {key} is {} instead of text and is not set", value.kind());
+                    let warning = Diagnostic::warning(self.source, codes::IGNORED_VALUE, value.span, message);
+                    self.warnings.push(warning.with_help("quote the value"));
+                }
+            }
+        }
+        variables
+    }
+
+    pub(super) fn cwd(&self, owner: &Node, key: &str) -> Checked<Option<String>> {
+        match owner.get(key) {
+            Some(node) if node.as_text().is_none() && node.is_truthy() => self.error(
+                codes::FIELD_TYPE,
+                node,
+                format!("cwd must be a directory as text, not {}", node.kind()),
+            ),
+            other => Ok(other.and_then(Node::as_text).filter(|text| !text.is_empty()).map(str::to_owned)),
+        }
+    }
+
+    /// Known fields that do nothing here.
+    fn without_effect(&mut self, node: &Node, step: &Step) {
+        if self.is_full() {
+            return;
+        }
+        let mut unused: Vec<(&str, String)> = Vec::new();
+        let is_loop = matches!(step.work, Work::ForEach { .. });
+        let is_workflow = matches!(step.work, Work::Workflow { .. });
+        for key in ["steps", "item_var", "index_var", "batch_size", "pause_ms"] {
+            unused.extend((!is_loop).then(|| (key, "belongs to for_each".to_owned())));
+        }
+        unused.extend((!is_workflow).then(|| ("workflow_args", "belongs to workflow".to_owned())));
+        if !matches!(step.work, Work::Component { .. }) {
+            unused.push(("args", "belongs to component".to_owned()));
+        }
+        if node.get_some("when").is_some() {
+            unused.push(("condition", "gives way to `when`".to_owned()));
+        }
+        if matches!(&step.work, Work::Shell(text) if node.get("run").and_then(Node::as_text) == Some(text)) {
+            unused.push(("command", "gives way to `run`".to_owned()));
+        }
+        if is_workflow || matches!(step.work, Work::Parallel { .. }) {
+            unused.push(("stdin", "is not read by this kind of step".to_owned()));
+        }
+        for (key, why) in unused {
+            if let Some(entry) = node.entry(key).filter(|entry| !entry.value.is_null()) {
+                let span: Span = entry.key_span;
+                let message = format!("`{key}` in step {} has no effect: it {why}", step.id);
+                self.warn(codes::INPUT_OUTSIDE, span, message);
+            }
+        }
+    }
+}
+
+/// A whole number that has been checked; fractions of a pause are rounded up.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "checked to be finite and not negative"
+)]
+fn milliseconds(node: Option<&Node>) -> Option<u64> {
+    node.and_then(Node::as_f64).map(|number| number.ceil() as u64)
+}
+
+/// The first `[3]` in a text, and its number.
+pub(crate) fn bracket_index(text: &str) -> Option<(Range<usize>, &str)> {
+    text.match_indices('[').find_map(|(start, _)| {
+        let len = text[start + 1..].bytes().take_while(u8::is_ascii_digit).count();
+        let end = start + 1 + len;
+        (len > 0 && text[end..].starts_with(']')).then(|| (start..end + 1, &text[start + 1..end]))
+    })
+}

@@ -1,0 +1,93 @@
+//! The facts a decision may use about where a command would run.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::paths::normalise;
+
+/// How program names become files. The only part of a decision that may look
+/// at the file system, so it is passed in.
+pub trait Resolve: Send + Sync {
+    /// The real path of the executable at `candidate`, links followed, or
+    /// `None` when there is no executable file.
+    fn real_path(&self, candidate: &Path) -> Option<PathBuf>;
+}
+
+/// Resolves against this host's file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostPrograms;
+
+impl Resolve for HostPrograms {
+    fn real_path(&self, candidate: &Path) -> Option<PathBuf> {
+        use std::os::unix::fs::PermissionsExt;
+        let real = candidate.canonicalize().ok()?;
+        let meta = real.metadata().ok()?;
+        (meta.is_file() && meta.permissions().mode() & 0o111 != 0).then_some(real)
+    }
+}
+
+/// Takes every path for an executable that is its own real path: for policy
+/// examples and corpora, whose verdicts must not depend on what is installed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EveryProgram;
+
+impl Resolve for EveryProgram {
+    fn real_path(&self, candidate: &Path) -> Option<PathBuf> {
+        Some(PathBuf::from(normalise("/", &candidate.to_string_lossy())))
+    }
+}
+
+/// Where and with what a proposed command would run.
+///
+/// All directories are absolute and without `.` or `..`.
+pub struct DecisionEnv {
+    /// The workspace: `@workspace` in a policy.
+    pub workspace: String,
+    /// The home directory of the caller: `~` in a policy.
+    pub home: String,
+    /// The directory for scratch files: `@tmp` in a policy.
+    pub tmp: String,
+    /// lobster's own state: `@state` in a policy, never writable by a step.
+    pub state: String,
+    /// Further paths no step may change, such as the policy file in use.
+    pub protected: Vec<String>,
+    /// The variables the command will see. What is not here is unset.
+    pub vars: BTreeMap<String, String>,
+    /// How program names are looked up.
+    pub programs: Box<dyn Resolve>,
+}
+
+impl DecisionEnv {
+    /// The fixture of the policy corpus: `HOME=/home/agent`, workspace
+    /// `/srv/repo`, a private `/tmp`, and every trusted program installed.
+    #[must_use]
+    pub fn fixture() -> Self {
+        let vars = [
+            ("HOME", "/home/agent"),
+            ("LANG", "C.UTF-8"),
+            ("PATH", "/usr/bin:/bin"),
+            ("TMPDIR", "/tmp"),
+            ("USER", "agent"),
+        ];
+        Self {
+            workspace: "/srv/repo".to_owned(),
+            home: "/home/agent".to_owned(),
+            tmp: "/tmp".to_owned(),
+            state: "/home/agent/.local/state/lobster".to_owned(),
+            protected: Vec::new(),
+            vars: vars.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+            programs: Box::new(EveryProgram),
+        }
+    }
+}
+
+impl std::fmt::Debug for DecisionEnv {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Values of variables may be secret; names are enough here.
+        f.debug_struct("DecisionEnv")
+            .field("workspace", &self.workspace)
+            .field("home", &self.home)
+            .field("vars", &self.vars.keys().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,673 @@
+//! Static word expansion: what a word is, as far as that can be known without
+//! running anything.
+
+use brush_parser::word::{
+    self, BraceExpressionOrText, Parameter, ParameterExpr, ParameterTestType, ParameterTransformOp,
+    SpecialParameter, SubstringMatchKind, TildeExpr, WordPiece, WordPieceWithSource,
+};
+
+use super::analysis::{Analysis, Arg, Flow, MAX_VALUES, Pick};
+use super::parse::{PARSER_OPTIONS, guarded};
+use super::paths::{expand_root, glob_match};
+use super::quoting::{brace_words, decode_ansi_c, has_huge_number, unescape_backquoted};
+
+/// Longest value a variable may take before it counts as unknown.
+const MAX_VALUE_LEN: usize = 65_536;
+
+/// Variables the shell sets itself, with values nobody can know beforehand.
+const SHELL_SET: &[&str] = &[
+    "OLDPWD",
+    "RANDOM",
+    "SRANDOM",
+    "SECONDS",
+    "LINENO",
+    "HOSTNAME",
+    "HOSTTYPE",
+    "MACHTYPE",
+    "OSTYPE",
+    "BASH",
+    "BASHPID",
+    "BASH_VERSION",
+    "BASH_SOURCE",
+    "BASH_COMMAND",
+    "BASH_SUBSHELL",
+    "BASH_ARGV0",
+    "BASH_REMATCH",
+    "BASH_LINENO",
+    "FUNCNAME",
+    "PIPESTATUS",
+    "UID",
+    "EUID",
+    "GROUPS",
+    "SHLVL",
+    "OPTIND",
+    "OPTARG",
+    "REPLY",
+    "MAPFILE",
+    "COLUMNS",
+    "LINES",
+    "EPOCHSECONDS",
+    "EPOCHREALTIME",
+    "DIRSTACK",
+    "PS4",
+    "SHELL",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "COPROC",
+    "_",
+];
+const SHELL_NUMBERS: &[&str] = &[
+    "RANDOM",
+    "SRANDOM",
+    "SECONDS",
+    "LINENO",
+    "BASHPID",
+    "UID",
+    "EUID",
+    "SHLVL",
+    "OPTIND",
+    "EPOCHSECONDS",
+    "BASH_SUBSHELL",
+    "COLUMNS",
+    "LINES",
+];
+
+/// The words being put together from pieces.
+#[derive(Default)]
+struct Fields {
+    done: Vec<Arg>,
+    current: Option<Arg>,
+    split: bool,
+}
+
+impl Fields {
+    fn current(&mut self) -> &mut Arg {
+        self.current.get_or_insert_default()
+    }
+
+    fn push_text(&mut self, text: &str, quoted: bool) {
+        let split = self.split;
+        let current = self.current();
+        current.quoted |= quoted;
+        if !quoted && split && text.contains(['*', '?', '[']) {
+            current.glob = true;
+            current.glob_start |= current.text.is_empty() && text.starts_with(['*', '?', '[']);
+        }
+        current.text.push_str(text);
+    }
+
+    /// Appends a value; unquoted ones are split at blanks as bash would.
+    fn push_value(&mut self, value: &Arg, quoted: bool, ifs: Option<&str>) {
+        if quoted || !self.split || ifs.is_none_or(|ifs| !value.text.contains(|c| ifs.contains(c))) {
+            self.push_text(&value.text.clone(), quoted);
+            self.mark(value, quoted);
+            return;
+        }
+        let ifs = ifs.unwrap_or(" \t\n");
+        let mut parts = value.text.split(|c| ifs.contains(c)).peekable();
+        while let Some(part) = parts.next() {
+            if !part.is_empty() {
+                self.push_text(part, false);
+                self.current().from_split = true;
+            }
+            if parts.peek().is_some() {
+                self.done.extend(self.current.take());
+            }
+        }
+        if value.unknown {
+            self.mark(value, false);
+        }
+    }
+
+    fn mark(&mut self, value: &Arg, quoted: bool) {
+        let current = self.current();
+        if value.unknown {
+            let begins = current.text.len() == value.text.len() && !current.unknown;
+            current.unset = value.unset && (current.unset || !current.unknown);
+            current.unknown_start |= begins && value.unknown_start;
+            current.numeric = value.numeric && (current.numeric || !current.unknown);
+            current.unknown = true;
+        }
+        current.glob |= value.glob && !quoted;
+        current.supervisor |= value.supervisor;
+        current.taint = current.taint.join(value.taint);
+    }
+
+    fn finish(mut self) -> Vec<Arg> {
+        self.done.extend(self.current.take());
+        for word in &mut self.done {
+            // A bracket without its partner is no pattern: the commands [ and [[.
+            if matches!(word.text.as_str(), "[" | "[[") {
+                (word.glob, word.glob_start) = (false, false);
+            }
+        }
+        self.done
+    }
+}
+
+impl Analysis<'_> {
+    /// Expands one word of a command line into the words it becomes.
+    pub(crate) fn expand(&mut self, raw: &str) -> Vec<Arg> {
+        if !raw.contains(|c| "$`\"'\\*?[~{".contains(c)) {
+            return vec![Arg::literal(raw)];
+        }
+        if has_huge_number(raw) {
+            self.deny("limit:number", "a number in braces or after a tilde is too long");
+            return vec![Arg::unknown()];
+        }
+        if raw.contains('{') {
+            let braces = guarded(|| word::parse_brace_expansions(raw, &PARSER_OPTIONS));
+            if let Some(Ok(Some(pieces))) = braces
+                && pieces.iter().any(|p| matches!(p, BraceExpressionOrText::Expr(_)))
+            {
+                let Some(words) = brace_words(&pieces) else {
+                    self.ask("dynamic", format!("{raw} expands to too many words to be shown"));
+                    return vec![Arg::unknown()];
+                };
+                return words.iter().flat_map(|word| self.expand_pieces(word, true)).collect();
+            }
+        }
+        self.expand_pieces(raw, true)
+    }
+
+    /// Expands a word that never splits: an assignment, a here-string, a
+    /// redirect target in quotes.
+    pub(crate) fn expand_whole(&mut self, raw: &str) -> Arg {
+        let mut fields = self.expand_pieces(raw, false);
+        match fields.len() {
+            0 => Arg::default(),
+            1 => fields.swap_remove(0),
+            // `"$@"` in a place that takes one word joins its parts.
+            _ => {
+                let mut joined = Arg::default();
+                for (i, field) in fields.iter().enumerate() {
+                    if i > 0 {
+                        joined.text.push(' ');
+                    }
+                    joined.text.push_str(&field.text);
+                    joined.unknown |= field.unknown;
+                    joined.unknown_start |= i == 0 && field.unknown_start;
+                    joined.taint = joined.taint.join(field.taint);
+                }
+                joined
+            }
+        }
+    }
+
+    fn expand_pieces(&mut self, raw: &str, split: bool) -> Vec<Arg> {
+        let mut fields = Fields { split, ..Fields::default() };
+        match guarded(|| word::parse(raw, &PARSER_OPTIONS)) {
+            Some(Ok(pieces)) => self.pieces(&pieces, raw, false, &mut fields),
+            Some(Err(_)) | None => {
+                self.deny("syntax", format!("the word {raw} cannot be read"));
+                return vec![Arg::unknown()];
+            }
+        }
+        fields.finish()
+    }
+
+    /// Expands the body of a here-document whose delimiter is not quoted.
+    pub(crate) fn expand_here_document(&mut self, raw: &str) -> Arg {
+        let mut fields = Fields::default();
+        match guarded(|| word::parse_heredoc(raw, &PARSER_OPTIONS)) {
+            Some(Ok(pieces)) => self.pieces(&pieces, raw, true, &mut fields),
+            Some(Err(_)) | None => {
+                self.deny("syntax", "the here-document cannot be read");
+                return Arg::unknown();
+            }
+        }
+        fields.finish().into_iter().next().unwrap_or_default()
+    }
+
+    fn pieces(&mut self, pieces: &[WordPieceWithSource], raw: &str, quoted: bool, fields: &mut Fields) {
+        for piece in pieces {
+            match &piece.piece {
+                WordPiece::Text(text) => fields.push_text(text, quoted),
+                WordPiece::SingleQuotedText(text) => fields.push_text(text, true),
+                WordPiece::AnsiCQuotedText(text) => match decode_ansi_c(text) {
+                    Some(text) => fields.push_text(&text, true),
+                    None => {
+                        self.deny("unshowable", "a quoted escape stands for a control character");
+                        fields.push_value(&Arg::unknown(), true, None);
+                    }
+                },
+                WordPiece::DoubleQuotedSequence(inner) | WordPiece::GettextDoubleQuotedSequence(inner) => {
+                    fields.current().quoted = true;
+                    self.pieces(inner, raw, true, fields);
+                }
+                WordPiece::TildeExpansion(tilde) => {
+                    let value = self.tilde(tilde);
+                    fields.push_value(&value, true, None);
+                }
+                WordPiece::ParameterExpansion(expr) => self.parameter(expr, quoted, fields),
+                WordPiece::CommandSubstitution(code) => {
+                    let value = self.substitution(code);
+                    fields.push_value(&value, quoted, None);
+                }
+                WordPiece::BackquotedCommandSubstitution(code) => {
+                    let value = self.substitution(&unescape_backquoted(code));
+                    fields.push_value(&value, quoted, None);
+                }
+                WordPiece::EscapeSequence(text) => {
+                    let escaped = text.strip_prefix('\\').unwrap_or(text);
+                    if escaped != "\n" {
+                        fields.push_text(escaped, true);
+                    }
+                }
+                WordPiece::ArithmeticExpression(expr) => {
+                    let source = raw.get(piece.start_index..piece.end_index).unwrap_or("");
+                    self.arithmetic_read.push(source.to_owned());
+                    self.arithmetic(&expr.value);
+                    fields.push_value(&Arg::number(), true, None);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn ambiguous(&mut self, source: &str) {
+        self.deny_hint(
+            "ambiguous",
+            format!("{source:?} can be read as arithmetic or as commands"),
+            "write $(( ... )) with both parentheses together, or $( ( ... ) ) with blanks",
+        );
+    }
+
+    /// Refuses text that another shell may read as something else.
+    pub(crate) fn ambiguous_text(&mut self, source: &str, readings: &str) {
+        self.deny_hint(
+            "ambiguous",
+            format!("{source:?} can be read as {readings}"),
+            "put a blank between them",
+        );
+    }
+
+    fn substitution(&mut self, code: &str) -> Arg {
+        let flow = if self.choice.as_ref().is_some_and(|c| c.repeated) {
+            Flow::default()
+        } else {
+            let choice = self.choice.take();
+            let saved = (self.span, std::mem::take(&mut self.facts));
+            let flow = self.deeper(|a| a.subshell(|a| a.walk_text(code)));
+            (self.span, self.facts) = saved;
+            self.choice = choice;
+            flow
+        };
+        Arg { taint: flow.taint, numeric: flow.numeric, ..Arg::unknown() }
+    }
+
+    fn tilde(&self, tilde: &TildeExpr) -> Arg {
+        match tilde {
+            TildeExpr::Home => Arg::literal(match self.env.vars.get("HOME") {
+                Some(home) => expand_root(home, self.env),
+                None => self.env.home.clone(),
+            }),
+            TildeExpr::UserHome(user) if user == "root" => Arg::literal("/root"),
+            TildeExpr::UserHome(user) => Arg::literal(format!("/home/{user}")),
+            TildeExpr::WorkingDir => Arg::literal(self.scope.cwd.clone()),
+            TildeExpr::OldWorkingDir
+            | TildeExpr::NthDirFromTopOfDirStack { .. }
+            | TildeExpr::NthDirFromBottomOfDirStack { .. } => Arg::unknown(),
+        }
+    }
+
+    /// The value of `name` in the reading being made.
+    pub(crate) fn variable(&mut self, name: &str) -> Arg {
+        if let Some(values) = self.scope.vars.get(name) {
+            let index = match (&mut self.choice, values.len()) {
+                (_, 0) => return Arg::unset(),
+                (None, _) | (_, 1) => 0,
+                (Some(choice), count) => match choice.picks.iter().find(|p| p.name == name) {
+                    Some(pick) => pick.index,
+                    None => {
+                        choice.picks.push(Pick { name: name.to_owned(), index: 0, count });
+                        0
+                    }
+                },
+            };
+            if self.choice.is_none() && values.len() > 1 {
+                return Arg::unknown();
+            }
+            return values[index].clone();
+        }
+        if let Some(first) = self.scope.arrays.get(name).and_then(|a| a.first()) {
+            return first.clone();
+        }
+        match name {
+            "PWD" => Arg::literal(self.scope.cwd.clone()),
+            "IFS" => Arg::literal(" \t\n"),
+            "PPID" => Arg { supervisor: true, ..Arg::number() },
+            _ => match self.env.vars.get(name) {
+                // A private home of the step is judged as the caller's.
+                Some(value) if name == "HOME" => Arg::literal(expand_root(value, self.env)),
+                Some(value) => Arg::literal(value.clone()),
+                None if SHELL_NUMBERS.contains(&name) => Arg::number(),
+                None if SHELL_SET.contains(&name) => Arg::unknown(),
+                None => Arg::unset(),
+            },
+        }
+    }
+
+    fn values(&mut self, parameter: &Parameter) -> Vec<Arg> {
+        match parameter {
+            Parameter::Named(name) => vec![self.variable(name)],
+            Parameter::Positional(n) => {
+                let index = usize::try_from(*n).unwrap_or(usize::MAX).wrapping_sub(1);
+                vec![match self.scope.positional.get(index) {
+                    Some(value) => value.clone(),
+                    None if self.scope.positional_unknown => Arg::unknown(),
+                    None => Arg::unset(),
+                }]
+            }
+            Parameter::Special(special) => match special {
+                SpecialParameter::AllPositionalParameters { .. } => {
+                    if self.scope.positional_unknown {
+                        vec![Arg::unknown()]
+                    } else {
+                        self.scope.positional.clone()
+                    }
+                }
+                SpecialParameter::PositionalParameterCount
+                | SpecialParameter::LastExitStatus
+                | SpecialParameter::ProcessId
+                | SpecialParameter::LastBackgroundProcessId => vec![Arg::number()],
+                SpecialParameter::CurrentOptionFlags | SpecialParameter::ShellName => {
+                    vec![Arg::unknown()]
+                }
+            },
+            Parameter::NamedWithIndex { name, index } => {
+                self.arithmetic(index);
+                match (self.scope.arrays.get(name), index.trim().parse::<usize>()) {
+                    (Some(array), Ok(at)) => {
+                        vec![array.get(at).cloned().unwrap_or_else(Arg::unset)]
+                    }
+                    (Some(_), Err(_)) => vec![Arg::unknown()],
+                    (None, Ok(0)) => vec![self.variable(name)],
+                    (None, _) => vec![Arg::unknown()],
+                }
+            }
+            Parameter::NamedWithAllIndices { name, .. } => match self.scope.arrays.get(name) {
+                Some(array) => array.clone(),
+                None => vec![self.variable(name)],
+            },
+        }
+    }
+
+    fn parameter(&mut self, expr: &ParameterExpr, quoted: bool, fields: &mut Fields) {
+        let values = self.parameter_values(expr);
+        // A known IFS splits; without one the default does.
+        let ifs = self.variable("IFS");
+        let ifs = ifs.known().unwrap_or(" \t\n").to_owned();
+        for (i, value) in values.iter().enumerate() {
+            if i > 0 {
+                if fields.split {
+                    fields.done.extend(fields.current.take());
+                } else {
+                    fields.push_text(" ", true);
+                }
+            }
+            fields.push_value(value, quoted, Some(&ifs));
+            if fields.current().text.len() > MAX_VALUE_LEN {
+                self.deny("limit:value", "an expanded word is too long");
+                fields.current().text.clear();
+                fields.current().unknown = true;
+            }
+        }
+    }
+
+    fn indirect(&mut self, values: Vec<Arg>, indirect: bool) -> Vec<Arg> {
+        if !indirect {
+            return values;
+        }
+        match values.first().and_then(Arg::known).map(str::to_owned) {
+            Some(name) if is_name(&name) => vec![self.variable(&name)],
+            Some(_) | None => vec![Arg::unknown()],
+        }
+    }
+
+    fn parameter_values(&mut self, expr: &ParameterExpr) -> Vec<Arg> {
+        match expr {
+            ParameterExpr::Parameter { parameter, indirect } => {
+                let values = self.values(parameter);
+                self.indirect(values, *indirect)
+            }
+            ParameterExpr::UseDefaultValues { parameter, indirect, test_type, default_value } => {
+                let values = self.values(parameter);
+                let values = self.indirect(values, *indirect);
+                let default = self.nested(default_value.as_deref());
+                pick_default(values, default, test_type)
+            }
+            ParameterExpr::AssignDefaultValues { parameter, indirect, test_type, default_value } => {
+                let values = self.values(parameter);
+                let values = self.indirect(values, *indirect);
+                let default = self.nested(default_value.as_deref());
+                let picked = pick_default(values.clone(), default, test_type);
+                if picked != values
+                    && let Parameter::Named(name) = parameter
+                {
+                    let value = picked.first().cloned().unwrap_or_default();
+                    self.assign(&name.clone(), value);
+                }
+                picked
+            }
+            ParameterExpr::IndicateErrorIfNullOrUnset { parameter, indirect, error_message, .. } => {
+                self.nested(error_message.as_deref());
+                let values = self.values(parameter);
+                self.indirect(values, *indirect)
+            }
+            ParameterExpr::UseAlternativeValue { parameter, indirect, alternative_value, .. } => {
+                let values = self.values(parameter);
+                let values = self.indirect(values, *indirect);
+                let alternative = self.nested(alternative_value.as_deref());
+                match values.first() {
+                    Some(value) if value.unset && value.text.is_empty() => vec![Arg::default()],
+                    Some(value) if value.unknown => vec![Arg::unknown()],
+                    Some(_) => alternative,
+                    None => vec![Arg::default()],
+                }
+            }
+            ParameterExpr::ParameterLength { parameter, .. } => {
+                self.values(parameter);
+                vec![Arg::number()]
+            }
+            ParameterExpr::RemoveSmallestSuffixPattern { parameter, indirect, pattern } => {
+                self.trim(parameter, *indirect, pattern.as_deref(), Trim::SuffixSmall)
+            }
+            ParameterExpr::RemoveLargestSuffixPattern { parameter, indirect, pattern } => {
+                self.trim(parameter, *indirect, pattern.as_deref(), Trim::SuffixLarge)
+            }
+            ParameterExpr::RemoveSmallestPrefixPattern { parameter, indirect, pattern } => {
+                self.trim(parameter, *indirect, pattern.as_deref(), Trim::PrefixSmall)
+            }
+            ParameterExpr::RemoveLargestPrefixPattern { parameter, indirect, pattern } => {
+                self.trim(parameter, *indirect, pattern.as_deref(), Trim::PrefixLarge)
+            }
+            ParameterExpr::Substring { parameter, indirect, offset, length } => {
+                self.arithmetic(&offset.value);
+                if let Some(length) = length {
+                    self.arithmetic(&length.value);
+                }
+                let bounds = (
+                    offset.value.trim().parse::<usize>().ok(),
+                    length.as_ref().map(|l| l.value.trim().parse::<usize>().ok()),
+                );
+                let values = self.values(parameter);
+                let values = self.indirect(values, *indirect);
+                map_known(values, |text| match bounds {
+                    (Some(from), None) => Some(text.chars().skip(from).collect()),
+                    (Some(from), Some(Some(count))) => Some(text.chars().skip(from).take(count).collect()),
+                    _ => None,
+                })
+            }
+            ParameterExpr::Transform { parameter, op, .. } => {
+                if matches!(op, ParameterTransformOp::PromptExpand) {
+                    self.deny("prompt-expansion", "${...@P} runs whatever the value says");
+                }
+                let values = self.values(parameter);
+                match op {
+                    ParameterTransformOp::ToLowerCase => map_known(values, |text| Some(text.to_lowercase())),
+                    ParameterTransformOp::ToUpperCase => map_known(values, |text| Some(text.to_uppercase())),
+                    _ => vec![Arg::unknown()],
+                }
+            }
+            ParameterExpr::UppercasePattern { parameter, pattern, .. } => {
+                self.change_case(parameter, pattern.as_deref(), str::to_uppercase)
+            }
+            ParameterExpr::LowercasePattern { parameter, pattern, .. } => {
+                self.change_case(parameter, pattern.as_deref(), str::to_lowercase)
+            }
+            ParameterExpr::UppercaseFirstChar { parameter, pattern, .. }
+            | ParameterExpr::LowercaseFirstChar { parameter, pattern, .. } => {
+                self.values(parameter);
+                self.nested(pattern.as_deref());
+                vec![Arg::unknown()]
+            }
+            ParameterExpr::ReplaceSubstring { parameter, indirect, pattern, replacement, match_kind } => {
+                let pattern = self.expand_whole(pattern);
+                let replacement = match replacement {
+                    Some(text) => self.expand_whole(text),
+                    None => Arg::default(),
+                };
+                let values = self.values(parameter);
+                let values = self.indirect(values, *indirect);
+                let plain = pattern.known().filter(|p| !p.is_empty() && !p.contains(['*', '?', '[', '\\']));
+                map_known(values, |text| {
+                    let (pattern, replacement) = (plain?, replacement.known()?);
+                    Some(match match_kind {
+                        SubstringMatchKind::FirstOccurrence => text.replacen(pattern, replacement, 1),
+                        SubstringMatchKind::Anywhere => text.replace(pattern, replacement),
+                        SubstringMatchKind::Prefix => match text.strip_prefix(pattern) {
+                            Some(rest) => format!("{replacement}{rest}"),
+                            None => text.to_owned(),
+                        },
+                        SubstringMatchKind::Suffix => match text.strip_suffix(pattern) {
+                            Some(rest) => format!("{rest}{replacement}"),
+                            None => text.to_owned(),
+                        },
+                    })
+                })
+            }
+            ParameterExpr::VariableNames { .. } => vec![Arg::unknown()],
+            ParameterExpr::MemberKeys { .. } => vec![Arg::unknown()],
+        }
+    }
+
+    /// Expands the word inside `${x:-...}`; it may hold code of its own.
+    fn nested(&mut self, word: Option<&str>) -> Vec<Arg> {
+        match word {
+            Some(word) => vec![self.expand_whole(word)],
+            None => vec![Arg::default()],
+        }
+    }
+
+    fn trim(&mut self, parameter: &Parameter, indirect: bool, pattern: Option<&str>, trim: Trim) -> Vec<Arg> {
+        let pattern = self.nested(pattern).swap_remove(0);
+        let values = self.values(parameter);
+        let values = self.indirect(values, indirect);
+        map_known(values, |text| {
+            let pattern = if pattern.unknown { None } else { Some(pattern.text.as_str()) }?;
+            let mut cuts: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+            if matches!(trim, Trim::PrefixLarge | Trim::SuffixSmall) {
+                cuts.reverse();
+            }
+            let prefix = matches!(trim, Trim::PrefixSmall | Trim::PrefixLarge);
+            let hit = cuts
+                .into_iter()
+                .find(|&at| glob_match(pattern, if prefix { &text[..at] } else { &text[at..] }));
+            Some(match hit {
+                Some(at) if prefix => text[at..].to_owned(),
+                Some(at) => text[..at].to_owned(),
+                None => text.to_owned(),
+            })
+        })
+    }
+
+    fn change_case(
+        &mut self,
+        parameter: &Parameter,
+        pattern: Option<&str>,
+        change: fn(&str) -> String,
+    ) -> Vec<Arg> {
+        self.nested(pattern);
+        let values = self.values(parameter);
+        map_known(values, |text| pattern.is_none().then(|| change(text)))
+    }
+
+    /// Records an assignment; protected variables are refused.
+    pub(crate) fn assign(&mut self, name: &str, value: Arg) {
+        self.check_assignment(name, &value);
+        self.set_variable(name, value);
+    }
+
+    /// Records a value without judging the name.
+    pub(crate) fn set_variable(&mut self, name: &str, value: Arg) {
+        let mut values = if self.conditional > 0 {
+            match self.scope.vars.get(name) {
+                Some(values) => values.clone(),
+                None => vec![self.variable(name)],
+            }
+        } else {
+            Vec::new()
+        };
+        if !values.contains(&value) {
+            values.push(value);
+        }
+        if values.len() > MAX_VALUES {
+            values = vec![Arg::unknown()];
+        }
+        if self.conditional == 0 {
+            self.scope.arrays.remove(name);
+        }
+        self.scope.vars.insert(name.to_owned(), values);
+    }
+
+    /// Records all the values a variable will take in turn.
+    pub(crate) fn set_values(&mut self, name: &str, mut values: Vec<Arg>) {
+        if let Some(value) = values.first() {
+            self.check_assignment(name, &value.clone());
+        }
+        if values.len() > MAX_VALUES {
+            values = vec![Arg::unknown()];
+        }
+        self.scope.vars.insert(name.to_owned(), values);
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Trim {
+    PrefixSmall,
+    PrefixLarge,
+    SuffixSmall,
+    SuffixLarge,
+}
+
+fn pick_default(values: Vec<Arg>, default: Vec<Arg>, test: &ParameterTestType) -> Vec<Arg> {
+    match values.first() {
+        None => default,
+        Some(value) if value.unset && value.text.is_empty() => default,
+        Some(value) if value.unknown => vec![Arg { unset: false, ..value.clone() }],
+        Some(value) if value.text.is_empty() && matches!(test, ParameterTestType::UnsetOrNull) => default,
+        Some(_) => values,
+    }
+}
+
+fn map_known(values: Vec<Arg>, change: impl Fn(&str) -> Option<String>) -> Vec<Arg> {
+    values
+        .into_iter()
+        .map(|value| {
+            if value.unset {
+                return value;
+            }
+            match value.known().and_then(&change) {
+                Some(text) => Arg { text, ..value },
+                None => Arg { taint: value.taint, ..Arg::unknown() },
+            }
+        })
+        .collect()
+}
+
+/// Whether `text` can name a shell variable.
+pub(crate) fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && !text.starts_with(|c: char| c.is_ascii_digit())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}

@@ -1,0 +1,500 @@
+//! Hard blocks: what never runs, under any rule, profile or approval.
+//!
+//! They are judged on parsed commands, never on text, so that a commit message
+//! or a search pattern may mention any of them.
+
+use super::analysis::{Analysis, Arg, Input};
+use super::paths::{is_kernel_trigger, is_raw_device, normalise};
+use super::rules::{hard_rule_matches, is_flag};
+
+/// Programs that only exist to change disks, accounts or the running system.
+const NEVER: &[(&str, &str, &str)] = &[
+    ("reboot", "power", "restarts the host"),
+    ("halt", "power", "stops the host"),
+    ("poweroff", "power", "switches the host off"),
+    ("shutdown", "power", "stops the host"),
+    ("telinit", "power", "changes the run level"),
+    ("pm-suspend", "power", "suspends the host"),
+    ("pm-hibernate", "power", "suspends the host"),
+    ("rtcwake", "power", "suspends the host"),
+    ("blkdiscard", "raw-device", "discards a block device"),
+    ("mkswap", "format", "formats a device"),
+    ("mke2fs", "format", "formats a device"),
+    ("mkdosfs", "format", "formats a device"),
+    ("mkntfs", "format", "formats a device"),
+    ("newfs", "format", "formats a device"),
+    ("killall5", "kill-all", "signals every process"),
+    ("modprobe", "kernel", "changes the kernel's modules"),
+    ("insmod", "kernel", "loads a kernel module"),
+    ("rmmod", "kernel", "removes a kernel module"),
+    ("kexec", "kernel", "replaces the running kernel"),
+    ("kpatch", "kernel", "patches the running kernel"),
+    ("userdel", "accounts", "removes an account"),
+    ("useradd", "accounts", "adds an account"),
+    ("usermod", "accounts", "changes an account"),
+    ("deluser", "accounts", "removes an account"),
+    ("adduser", "accounts", "adds an account"),
+    ("groupdel", "accounts", "removes a group"),
+    ("groupadd", "accounts", "adds a group"),
+    ("groupmod", "accounts", "changes a group"),
+    ("delgroup", "accounts", "removes a group"),
+    ("addgroup", "accounts", "adds a group"),
+    ("gpasswd", "accounts", "changes a group"),
+    ("chpasswd", "accounts", "changes passwords"),
+    ("chgpasswd", "accounts", "changes passwords"),
+    ("newusers", "accounts", "adds accounts"),
+    ("passwd", "accounts", "changes a password"),
+    ("chage", "accounts", "changes an account"),
+    ("chsh", "accounts", "changes a login shell"),
+    ("chfn", "accounts", "changes an account"),
+    ("vipw", "accounts", "edits the accounts"),
+    ("vigr", "accounts", "edits the groups"),
+    ("pwconv", "accounts", "converts the accounts"),
+    ("pwunconv", "accounts", "converts the accounts"),
+    ("visudo", "accounts", "edits who may raise privileges"),
+    ("setenforce", "security-module", "changes a kernel security module"),
+    ("aa-teardown", "security-module", "removes the kernel's profiles"),
+    ("aa-disable", "security-module", "disables a kernel profile"),
+    ("aa-complain", "security-module", "disables a kernel profile"),
+    ("swapoff", "memory", "takes memory from the host"),
+    ("pivot_root", "mount", "changes the root file system"),
+    ("switch_root", "mount", "changes the root file system"),
+    ("umount", "mount", "takes a file system away"),
+    ("fsfreeze", "mount", "freezes a file system"),
+];
+
+/// Partition and volume tools: reading their tables is all that is harmless.
+const DISK_TOOLS: &[(&str, &[&str])] = &[
+    ("fdisk", &["-l", "--list", "-s", "-v", "-V", "--version"]),
+    ("sfdisk", &["-l", "--list", "-d", "--dump", "-V", "-s", "-J", "--json"]),
+    ("cfdisk", &["-V", "--version"]),
+    ("gdisk", &["-l"]),
+    ("cgdisk", &[]),
+    ("sgdisk", &["-p", "--print", "-i", "--info", "-v", "--verify"]),
+    ("parted", &["-l", "--list", "print", "-v", "--version"]),
+    ("wipefs", &["-n", "--no-act", "-V", "--version"]),
+];
+
+/// Programs whose first verbs destroy volumes or stop the system.
+const NEVER_VERBS: &[(&str, &str, &[&str])] = &[
+    (
+        "systemctl",
+        "power",
+        &[
+            "reboot",
+            "poweroff",
+            "halt",
+            "kexec",
+            "soft-reboot",
+            "suspend",
+            "hibernate",
+            "hybrid-sleep",
+            "suspend-then-hibernate",
+            "rescue",
+            "emergency",
+            "exit",
+            "isolate",
+            "switch-root",
+            "default",
+            "sleep",
+        ],
+    ),
+    ("loginctl", "power", &["reboot", "poweroff", "suspend", "hibernate", "halt"]),
+    (
+        "cryptsetup",
+        "raw-device",
+        &[
+            "luksErase",
+            "erase",
+            "luksFormat",
+            "reencrypt",
+            "luksKillSlot",
+            "luksRemoveKey",
+            "luksHeaderRestore",
+            "open-format",
+        ],
+    ),
+    ("zpool", "volume", &["destroy", "labelclear", "offline", "detach", "remove", "split"]),
+    ("zfs", "volume", &["destroy", "rollback"]),
+    ("nvme", "raw-device", &["format", "sanitize", "delete-ns", "write", "write-zeroes", "reset"]),
+    ("dmsetup", "volume", &["remove", "remove_all", "wipe_table", "suspend"]),
+    ("ufw", "firewall", &["disable", "reset"]),
+    ("nft", "firewall", &["flush", "delete"]),
+    ("lvm", "volume", &["lvremove", "vgremove", "pvremove"]),
+];
+
+const VOLUME_REMOVERS: &[&str] =
+    &["lvremove", "vgremove", "pvremove", "lvreduce", "vgreduce", "vgcfgrestore"];
+
+const RECURSIVE_DELETE_HINT: &str = "name the files or directories below the workspace";
+
+impl Analysis<'_> {
+    /// Looks whether this command is one that never runs.
+    pub(crate) fn check_hard(&mut self, name: &str, args: &[Arg], input: &Input) {
+        for rule in self.policy.hard_extra() {
+            if hard_rule_matches(rule, name, args) {
+                self.hard(&rule.id, format!("{name} is blocked by the policy"), None);
+            }
+        }
+        if only_asks_for_help(args) {
+            return;
+        }
+        if let Some((_, id, what)) = NEVER.iter().find(|(program, ..)| *program == name) {
+            let reads = match name {
+                "passwd" | "chage" => has(args, &["-S", "--status", "-l"]) && name == "chage",
+                "modprobe" => has(args, &["-n", "--dry-run", "--show-depends", "-D", "-c", "--showconfig"]),
+                _ => false,
+            };
+            let cancels = name == "shutdown" && has(args, &["-c"]);
+            if !reads && !cancels {
+                self.hard(id, format!("{name} {what}"), None);
+            }
+        }
+        if name.starts_with("mkfs") {
+            self.hard("format", format!("{name} formats a device"), None);
+        }
+        self.check_disk_tools(name, args);
+        match name {
+            "rm" | "rmdir" | "unlink" | "srm" => self.check_remove(name, args),
+            "chmod" | "chown" | "chgrp" | "setfacl" | "chattr" | "chcon" | "restorecon" => {
+                self.check_recursive_change(name, args);
+            }
+            "mv" | "cp" | "install" | "ln" | "rsync" | "truncate" | "tee" | "shred" | "gzip" | "tar"
+            | "unzip" | "cpio" | "rename" => self.check_vital_operands(name, args),
+            "dd" | "dcfldd" | "dc3dd" | "ddrescue" => self.check_dd(name, args),
+            "kill" | "pkill" | "killall" | "skill" => self.check_kill(name, args),
+            "init" => {
+                if let Some(level) = args.iter().find(|a| !a.text.starts_with('-'))
+                    && (level.unknown || level.text.len() == 1)
+                {
+                    self.hard("power", "init changes the run level", None);
+                }
+            }
+            "mount"
+                if !args.is_empty() && args.iter().any(|a| !is_listing_flag(&a.text)) => {
+                    self.hard("mount", "mount changes what the host's files are", None);
+                }
+            "crontab"
+                if args.iter().any(|a| is_flag(&a.text, "-r")) => {
+                    self.hard("crontab", "crontab -r removes every job", Some("crontab -l lists them"));
+                }
+            "nc" | "ncat" | "netcat" => self.check_netcat(name, args),
+            "socat"
+                if args.iter().any(|a| {
+                    let text = a.text.to_ascii_uppercase();
+                    text.starts_with("EXEC:") || text.starts_with("SYSTEM:") || text.contains("SHELL:")
+                }) => {
+                    self.hard("remote-shell", "socat connects a program to the network", None);
+                }
+            "busctl" | "dbus-send" | "gdbus" | "qdbus"
+                if args.iter().any(|a| {
+                    ["Reboot", "PowerOff", "Halt", "Suspend", "Hibernate"]
+                        .iter()
+                        .any(|w| a.text.rsplit('.').next() == Some(w))
+                }) => {
+                    self.hard("power", format!("{name} stops the host"), None);
+                }
+            "apparmor_parser" if has(args, &["-R", "--remove"]) => {
+                self.hard("security-module", "removes a kernel profile", None);
+            }
+            "semodule" if has(args, &["-r", "-d", "--remove", "--disable"]) => {
+                self.hard("security-module", "removes a security module", None);
+            }
+            "auditctl" if has(args, &["-D", "-e"]) => {
+                self.hard("security-module", "changes what the kernel records", None);
+            }
+            "sysctl" => self.check_sysctl(args),
+            "lobster" => self.check_lobster(args),
+            _ => {}
+        }
+        // A network program that is fed by a shell, or feeds one.
+        if matches!(name, "nc" | "ncat" | "netcat" | "telnet" | "socat" | "openssl")
+            && let Input::Pipe(flow) = input
+            && flow.shell
+        {
+            self.hard("remote-shell", format!("a shell is connected to the network by {name}"), None);
+        }
+    }
+
+    fn check_disk_tools(&mut self, name: &str, args: &[Arg]) {
+        if let Some((_, harmless)) = DISK_TOOLS.iter().find(|(program, _)| *program == name) {
+            let lists = args.iter().any(|a| harmless.contains(&a.text.as_str()));
+            let wipes = name == "wipefs"
+                && !args.iter().any(|a| {
+                    is_flag(&a.text, "-a")
+                        || is_flag(&a.text, "--all")
+                        || is_flag(&a.text, "-o")
+                        || is_flag(&a.text, "--offset")
+                        || a.unknown
+                });
+            if !lists && !wipes {
+                self.hard("raw-device", format!("{name} changes a disk"), None);
+            }
+        }
+        if VOLUME_REMOVERS.contains(&name) {
+            self.hard("volume", format!("{name} removes storage"), None);
+        }
+        if let Some((_, id, verbs)) = NEVER_VERBS.iter().find(|(program, ..)| *program == name)
+            && let Some(verb) = args.iter().find(|a| !a.text.starts_with('-'))
+            && verbs.contains(&verb.text.as_str())
+        {
+            self.hard(id, format!("{name} {} is never a step's business", verb.text), None);
+        }
+        if name == "mdadm" && has(args, &["--zero-superblock", "--stop", "-S", "--fail", "--remove"]) {
+            self.hard("volume", "mdadm takes storage away", None);
+        }
+        if name == "hdparm"
+            && args.iter().any(|a| {
+                a.text.starts_with("--security")
+                    || a.text.starts_with("--trim")
+                    || a.text.starts_with("--make-bad")
+            })
+        {
+            self.hard("raw-device", "hdparm changes a disk", None);
+        }
+        if name == "badblocks" && args.iter().any(|a| is_flag(&a.text, "-w") || is_flag(&a.text, "-n")) {
+            self.hard("raw-device", "badblocks writes to a disk", None);
+        }
+        if name == "debugfs" && has(args, &["-w"]) {
+            self.hard("raw-device", "debugfs writes to a disk", None);
+        }
+    }
+
+    fn target(&self, arg: &Arg) -> String {
+        normalise(&self.scope.cwd, &arg.text)
+    }
+
+    fn check_remove(&mut self, name: &str, args: &[Arg]) {
+        let recursive = name == "srm"
+            || before_end(args)
+                .any(|a| is_flag(&a.text, "-r") || is_flag(&a.text, "-R") || is_flag(&a.text, "--recursive"))
+            || args.iter().any(|a| a.unknown_start && a.text.is_empty() && !a.quoted);
+        if before_end(args).any(|a| a.text.len() > 4 && is_flag(&a.text, "--no-preserve-root")) {
+            self.hard("rm-root", format!("{name} may remove the root"), None);
+        }
+        let certain = before_end(args)
+            .any(|a| is_flag(&a.text, "-r") || is_flag(&a.text, "-R") || is_flag(&a.text, "--recursive"));
+        for arg in operands(args) {
+            if arg.unknown_start && !arg.unset {
+                // What begins with something unknown is judged as if that
+                // part were empty: `rm -rf "$DIR"/` may be `rm -rf /`.
+                if certain && !arg.text.is_empty() && self.roots.is_vital(&self.target(arg)) {
+                    self.deny_hint(
+                        "dynamic-delete",
+                        format!("{name} removes everything if {} begins empty", arg.shown()),
+                        "check the value first, and write the directory out",
+                    );
+                }
+                continue;
+            }
+            if arg.text.is_empty() {
+                continue;
+            }
+            let path = self.target(arg);
+            if recursive && certain && self.roots.is_vital(&path) {
+                self.hard(
+                    "rm-root",
+                    format!("{name} removes {path} and everything below"),
+                    Some(RECURSIVE_DELETE_HINT),
+                );
+            } else if is_raw_device(&path) || is_kernel_trigger(&path) {
+                self.hard("raw-device", format!("{name} removes {path}"), None);
+            }
+        }
+    }
+
+    fn check_recursive_change(&mut self, name: &str, args: &[Arg]) {
+        let recursive = before_end(args).any(|a| {
+            is_flag(&a.text, "-R")
+                || is_flag(&a.text, "--recursive")
+                || (name == "restorecon" && is_flag(&a.text, "-r"))
+        });
+        let skip = usize::from(
+            matches!(name, "chmod" | "chown" | "chgrp" | "chcon")
+                && !args.iter().any(|a| a.text.starts_with("--reference")),
+        );
+        for arg in operands(args).skip(skip.min(1)) {
+            let path = self.target(arg);
+            if recursive && !arg.text.is_empty() && self.roots.is_vital(&path) {
+                self.hard(
+                    "change-root",
+                    format!("{name} changes {path} and everything below"),
+                    Some(RECURSIVE_DELETE_HINT),
+                );
+            } else if is_raw_device(&path) {
+                self.hard("raw-device", format!("{name} changes {path}"), None);
+            }
+        }
+    }
+
+    fn check_vital_operands(&mut self, name: &str, args: &[Arg]) {
+        for arg in operands(args) {
+            if arg.unknown_start || arg.text.is_empty() {
+                continue;
+            }
+            let path = self.target(arg);
+            let vital = self.roots.is_vital(&path);
+            if name == "mv" && vital && Some(arg.text.as_str()) != last_operand(args) {
+                self.hard("rm-root", format!("mv takes {path} away"), None);
+            }
+            if (is_raw_device(&path) || is_kernel_trigger(&path))
+                && (name != "cp" || Some(arg.text.as_str()) == last_operand(args))
+                && !matches!(name, "tar" | "ln" | "rsync")
+            {
+                self.hard("raw-device", format!("{name} writes {path}"), None);
+            }
+        }
+        if name == "rsync"
+            && args.iter().any(|a| a.text.starts_with("--del"))
+            && let Some(last) = operands(args).last()
+            && self.roots.is_vital(&self.target(last))
+        {
+            self.hard("rm-root", "rsync --delete empties a system directory", None);
+        }
+    }
+
+    fn check_dd(&mut self, name: &str, args: &[Arg]) {
+        for arg in args {
+            if let Some(file) = arg.text.strip_prefix("of=") {
+                let path = normalise(&self.scope.cwd, file);
+                if is_raw_device(&path) || is_kernel_trigger(&path) {
+                    self.hard("raw-device", format!("{name} writes {path}"), None);
+                }
+            }
+        }
+        if name == "ddrescue"
+            && let Some(last) = operands(args).nth(1)
+            && is_raw_device(&self.target(last))
+        {
+            self.hard("raw-device", "ddrescue writes a device", None);
+        }
+    }
+
+    fn check_kill(&mut self, name: &str, args: &[Arg]) {
+        let mut operands: Vec<&Arg> = Vec::new();
+        let mut rest = args.iter();
+        let mut signal_seen = false;
+        while let Some(arg) = rest.next() {
+            match arg.text.as_str() {
+                "-s" | "-n" | "--signal" => {
+                    rest.next();
+                    signal_seen = true;
+                }
+                "--" => {
+                    operands.extend(rest.by_ref());
+                }
+                text if text.starts_with("--") => {}
+                text if text.starts_with('-') && text.len() > 1 => {
+                    if signal_seen && name == "kill" {
+                        operands.push(arg);
+                    }
+                    // `kill -9 -1`: after the signal comes a process group.
+                    signal_seen = true;
+                }
+                _ => {
+                    signal_seen = true;
+                    operands.push(arg);
+                }
+            }
+        }
+        let only_lists = has(args, &["-l", "-L", "--list"]);
+        for arg in &operands {
+            if only_lists {
+                break;
+            }
+            if name == "kill" {
+                let target = arg.text.trim();
+                if arg.supervisor || arg.text.contains("PPID") {
+                    self.hard("kill-supervisor", "kill signals the process that supervises the step", None);
+                } else if !arg.unknown && matches!(target.parse::<i64>(), Ok(-1 | 1)) {
+                    self.hard("kill-all", format!("kill {target} signals init or every process"), None);
+                }
+            } else {
+                let pattern = arg.text.trim_matches(['^', '$', '.', '*', '+']);
+                let vital = ["init", "systemd", "lobster", "sshd", "dbus-daemon", "launchd"];
+                if !arg.unknown && (pattern.is_empty() || vital.contains(&pattern)) {
+                    self.hard("kill-all", format!("{name} {} signals the system", arg.text), None);
+                }
+            }
+        }
+        if name != "kill"
+            && args.iter().any(|a| is_flag(&a.text, "-u") || is_flag(&a.text, "-U"))
+            && args.iter().any(|a| a.text == "root" || a.text == "0")
+        {
+            self.hard("kill-all", format!("{name} signals every process of a user"), None);
+        }
+    }
+
+    fn check_netcat(&mut self, name: &str, args: &[Arg]) {
+        let runs = args.iter().any(|a| {
+            is_flag(&a.text, "-e")
+                || a.text == "-c"
+                || a.text == "--exec"
+                || a.text.starts_with("--sh-exec")
+                || a.text.starts_with("--exec=")
+                || a.text.starts_with("--lua-exec")
+        });
+        if runs {
+            self.hard("remote-shell", format!("{name} connects a program to the network"), None);
+        }
+    }
+
+    fn check_sysctl(&mut self, args: &[Arg]) {
+        const TRIGGERS: &[&str] = &[
+            "kernel.sysrq",
+            "kernel.panic",
+            "kernel.core_pattern",
+            "kernel.modprobe",
+            "kernel.modules_disabled",
+        ];
+        for arg in args {
+            if let Some((key, _)) = arg.text.split_once('=')
+                && TRIGGERS.contains(&key.replace('/', ".").as_str())
+            {
+                self.hard("kernel", format!("{key} commands the kernel"), None);
+            }
+        }
+    }
+
+    /// A step may ask what its policy says; it may not change it.
+    fn check_lobster(&mut self, args: &[Arg]) {
+        const READS: &[&str] = &["explain", "check", "test", "lint", "schema", "show"];
+        let mut words = args.iter().filter(|a| !a.text.starts_with('-'));
+        if words.next().is_some_and(|a| a.text == "policy")
+            && !words.next().is_some_and(|a| READS.contains(&a.text.as_str()))
+        {
+            self.hard("own-policy", "a step may not change the policy it runs under", None);
+        }
+    }
+}
+
+fn has(args: &[Arg], flags: &[&str]) -> bool {
+    args.iter().any(|a| flags.contains(&a.text.as_str()))
+}
+
+fn only_asks_for_help(args: &[Arg]) -> bool {
+    matches!(args, [one] if matches!(one.text.as_str(), "--help" | "--version" | "-V" | "-?"))
+}
+
+fn is_listing_flag(text: &str) -> bool {
+    text.starts_with('-')
+        && !text.contains("remount")
+        && matches!(text, "-l" | "-v" | "-V" | "--version" | "--show-labels" | "-h" | "--help")
+}
+
+fn before_end(args: &[Arg]) -> impl Iterator<Item = &Arg> {
+    args.iter().take_while(|a| a.text != "--")
+}
+
+/// Words that are not flags; everything after `--`.
+pub(crate) fn operands(args: &[Arg]) -> impl Iterator<Item = &Arg> {
+    let end = args.iter().position(|a| a.text == "--").unwrap_or(args.len());
+    args.iter().enumerate().filter_map(move |(at, arg)| {
+        let flag = at <= end && arg.text.starts_with('-') && !arg.unknown_start && arg.text != "-";
+        (at != end && !(at < end && flag)).then_some(arg)
+    })
+}
+
+fn last_operand(args: &[Arg]) -> Option<&str> {
+    operands(args).last().map(|a| a.text.as_str())
+}

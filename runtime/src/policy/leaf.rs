@@ -1,0 +1,522 @@
+//! A command that starts no other command we can read: program, rules,
+//! effects, catalogue.
+
+use std::path::Path;
+
+use super::analysis::{Analysis, Arg, CommandFact, Flow, Level};
+use super::catalogue;
+use super::code::is_interpreter;
+use super::command::{Invocation, taint};
+use super::file::{Effect, Rule};
+use super::paths::{is_harmless_device, is_kernel_trigger, is_net_pseudo_device, is_raw_device, normalise};
+
+/// Programs whose output or effect is the network's.
+const NETWORK: &[&str] = &[
+    "curl",
+    "wget",
+    "wget2",
+    "fetch",
+    "aria2c",
+    "axel",
+    "http",
+    "https",
+    "xh",
+    "httpie",
+    "lynx",
+    "links",
+    "w3m",
+    "elinks",
+    "nc",
+    "ncat",
+    "netcat",
+    "socat",
+    "telnet",
+    "ssh",
+    "scp",
+    "sftp",
+    "rsync",
+    "ftp",
+    "tftp",
+    "lftp",
+    "ncftp",
+    "dig",
+    "host",
+    "nslookup",
+    "drill",
+    "delv",
+    "ping",
+    "ping6",
+    "fping",
+    "traceroute",
+    "tracepath",
+    "mtr",
+    "nmap",
+    "arping",
+    "whois",
+    "gh",
+    "hub",
+    "glab",
+    "aws",
+    "gcloud",
+    "gsutil",
+    "az",
+    "s3cmd",
+    "rclone",
+    "psql",
+    "mysql",
+    "mariadb",
+    "mongo",
+    "mongosh",
+    "redis-cli",
+    "ldapsearch",
+    "smbclient",
+    "rpcinfo",
+    "showmount",
+    "snmpwalk",
+    "mail",
+    "sendmail",
+    "msmtp",
+    "swaks",
+    "youtube-dl",
+    "yt-dlp",
+    "websocat",
+    "grpcurl",
+    "mosh",
+    "rsh",
+    "rlogin",
+    "tcpdump",
+    "tshark",
+    "git-remote-http",
+    "helm",
+    "terraform",
+    "tofu",
+];
+
+/// Programs that can bring something down from the network.
+const DOWNLOADERS: &[&str] = &[
+    "curl", "wget", "wget2", "fetch", "aria2c", "axel", "http", "https", "xh", "httpie", "lynx", "links",
+    "w3m", "elinks", "nc", "ncat", "netcat", "socat", "telnet", "ssh", "sftp", "ftp", "tftp", "lftp", "gh",
+    "aws", "gsutil", "websocat", "dig", "host", "nslookup", "rsync", "scp",
+];
+
+/// Programs that turn unreadable data into readable data.
+const DECODERS: &[&str] = &[
+    "base64",
+    "base32",
+    "basenc",
+    "uudecode",
+    "xxd",
+    "openssl",
+    "gpg",
+    "gpg2",
+    "age",
+    "gunzip",
+    "zcat",
+    "gzip",
+    "bzcat",
+    "bunzip2",
+    "xzcat",
+    "unxz",
+    "xz",
+    "zstdcat",
+    "unzstd",
+    "zstd",
+    "lz4",
+    "rev",
+    "tr",
+    "uncompress",
+    "brotli",
+    "hexdump",
+    "od",
+    "qprint",
+    "ascii85",
+    "tac",
+];
+
+/// Programs whose only output is a number.
+const COUNTERS: &[&str] = &["wc", "nproc", "id", "date", "stat", "expr", "getconf", "tput", "cksum"];
+
+impl<'a> Analysis<'a> {
+    /// Judges a program that is neither wrapper nor shell.
+    pub(crate) fn leaf(&mut self, name: &str, inv: &Invocation) -> Flow {
+        let args = &inv.args[1..];
+        self.facts.dynamic |= args.iter().any(|a| a.unknown);
+        self.check_hard(name, args, &inv.input);
+        let program = self.resolve(&inv.args[0].text);
+        let (mut covered, asked) = self.judge_rules(name, inv, program.as_deref());
+        let allowed = !covered.is_empty();
+        self.effects(name, args, allowed);
+        let mut flow = Flow { taint: taint(args), ..Flow::default() };
+        let version = catalogue::is_version_query(name, args);
+        if name == "awk" || matches!(name, "gawk" | "mawk" | "nawk" | "original-awk") {
+            flow.shell = self.awk(name, args);
+        } else if is_interpreter(name) && !version && !allowed {
+            flow = flow.join(self.interpreter(name, inv));
+        }
+        let network = NETWORK.contains(&name);
+        if network {
+            self.facts.net = true;
+        }
+        // A rule that asks has already put the question, with its own grant.
+        if !allowed && !asked {
+            if version {
+                covered.push("catalogue".to_owned());
+            } else {
+                match self.catalogued(name, args) {
+                    Ok(true) => covered.push("catalogue".to_owned()),
+                    Ok(false) if network => {
+                        self.ask("network", format!("{name} uses the network"));
+                    }
+                    Ok(false) => {
+                        self.ask("uncovered", format!("no rule and no catalogue covers {name}"));
+                        self.probe_unknown(name, args);
+                    }
+                    Err(reason) => {
+                        self.ask("not-read-only", format!("{name}: {reason}"));
+                    }
+                }
+            }
+        }
+        if program.is_none() && !allowed && !asked {
+            self.ask("unknown-program", format!("{name} is not in a trusted directory"));
+        }
+        if DOWNLOADERS.contains(&name) {
+            flow.taint.network = true;
+        }
+        if DECODERS.contains(&name) {
+            flow.taint.decoded = true;
+        }
+        flow.numeric = COUNTERS.contains(&name);
+        // Filters that pass their input on unchanged.
+        if matches!(name, "cat" | "tee") && args.iter().all(|a| name == "tee" || a.text == "-") {
+            flow.known = inv.input.known().map(str::to_owned);
+        }
+        let program = program.map(|p| p.to_owned());
+        self.record(&inv.args, program, covered);
+        flow
+    }
+
+    /// A program given by a path outside the trusted directories.
+    pub(crate) fn untrusted(&mut self, full: &str, name: &str, inv: &Invocation) -> Flow {
+        let args = &inv.args[1..];
+        self.facts.opaque = true;
+        self.check_hard(name, args, &inv.input);
+        self.judge_rules(name, inv, None);
+        self.ask("untrusted-program", format!("{full} is not a program of a trusted directory"));
+        self.effects(name, args, false);
+        self.probe_unknown(name, args);
+        if super::wrappers::is_shell(name) {
+            let mut probe = self.probe();
+            probe.shell_command(name, inv);
+            self.adopt_hard(&probe);
+        }
+        let mut probe = self.probe();
+        probe.wrapper(name, inv);
+        self.adopt_hard(&probe);
+        self.record(&inv.args, None, Vec::new());
+        Flow { shell: true, taint: taint(args), ..Flow::default() }
+    }
+
+    fn adopt_hard(&mut self, probe: &Analysis<'_>) {
+        if let Some(hit) = probe.hard_finding() {
+            let id = hit.code.trim_start_matches("hard:").to_owned();
+            self.hard(&id, hit.message.clone(), hit.hint);
+        }
+    }
+
+    /// The real path of the program `name` runs, when it is a trusted one.
+    pub(crate) fn resolve(&self, name: &str) -> Option<String> {
+        let programs = self.policy.programs();
+        let real = |path: &str| {
+            self.env.programs.real_path(Path::new(path)).map(|p| p.to_string_lossy().into_owned())
+        };
+        if name.contains('/') {
+            let path = normalise(&self.scope.cwd, name);
+            let found = real(&path)?;
+            let trusted = self.is_in_trusted_dir(&path) && self.is_in_trusted_dir(&found);
+            let pinned = programs.pin.values().any(|pin| *pin == path);
+            return (trusted || pinned).then_some(found);
+        }
+        if let Some(pin) = programs.pin.get(name) {
+            return real(pin);
+        }
+        let found = programs.trusted_dirs.iter().find_map(|dir| real(&format!("{dir}/{name}")))?;
+        self.is_in_trusted_dir(&found).then_some(found)
+    }
+
+    fn is_in_trusted_dir(&self, path: &str) -> bool {
+        self.policy.programs().trusted_dirs.iter().any(|dir| super::paths::is_under(path, dir))
+            && !self.roots.is_writable(path)
+    }
+
+    /// Whether `path` names a program of a trusted directory.
+    pub(crate) fn is_trusted_path(&self, path: &str) -> bool {
+        let path = normalise(&self.scope.cwd, path);
+        let loader = path
+            .rsplit('/')
+            .next()
+            .is_some_and(|n| n.starts_with("ld-linux") || n.starts_with("ld.so") || n.starts_with("ld-musl"));
+        !loader
+            && (self.is_in_trusted_dir(&path) || self.policy.programs().pin.values().any(|pin| *pin == path))
+    }
+
+    /// Applies the rules to one command: the ids of the allow rules that cover
+    /// it, and whether some rule asks.
+    fn judge_rules(&mut self, name: &str, inv: &Invocation, program: Option<&str>) -> (Vec<String>, bool) {
+        let mut allowed = Vec::new();
+        let mut asked = false;
+        let policy: &'a super::Policy = self.policy;
+        for rule in policy.rules() {
+            if !self.rule_matches(rule, name, &inv.args, program) {
+                continue;
+            }
+            match rule.effect {
+                Effect::Deny => {
+                    let why = rule.why.clone().unwrap_or_else(|| "a rule denies it".to_owned());
+                    self.by_rule(Level::Deny, rule, format!("{name}: {why}"));
+                }
+                Effect::Ask => {
+                    asked = true;
+                    self.rules.push(rule);
+                    let why = rule.why.clone().unwrap_or_else(|| "a rule asks".to_owned());
+                    self.by_rule(Level::Ask, rule, format!("{name}: {why}"));
+                }
+                Effect::Allow if policy.may_grant(rule) => {
+                    self.rules.push(rule);
+                    allowed.push(rule.id.clone());
+                }
+                Effect::Allow => {}
+            }
+        }
+        if asked {
+            allowed.clear();
+        }
+        (allowed, asked)
+    }
+
+    /// Denials and questions of rules about a shell or wrapper itself.
+    pub(crate) fn judge_rules_quietly(&mut self, name: &str, inv: &Invocation) {
+        let program = self.resolve(&inv.args[0].text);
+        self.judge_rules(name, inv, program.as_deref());
+    }
+
+    /// Whether one rule speaks of this command.
+    pub(crate) fn rule_matches(&self, rule: &Rule, name: &str, args: &[Arg], program: Option<&str>) -> bool {
+        super::rules::matches(self, rule, name, args, program)
+    }
+
+    /// Notes one command for the decision's report.
+    pub(crate) fn record(&mut self, args: &[Arg], program: Option<String>, covered: Vec<String>) {
+        let program =
+            program.or_else(|| args.first().filter(|a| !a.unknown).and_then(|a| self.resolve(&a.text)));
+        let fact = CommandFact {
+            argv: args.iter().map(Arg::shown).collect(),
+            program,
+            covered_by: covered,
+            facts: std::mem::take(&mut self.facts),
+        };
+        if !self.commands.contains(&fact) && self.commands.len() < 256 {
+            self.commands.push(fact);
+        }
+    }
+
+    /// Judges reading the file a word names.
+    pub(crate) fn read_path(&mut self, arg: &Arg) {
+        if arg.unknown_start || (arg.text.is_empty() && arg.unknown) {
+            self.facts.dynamic = true;
+            return;
+        }
+        if arg.text == "-" || arg.text.is_empty() {
+            return;
+        }
+        let path = normalise(&self.scope.cwd, &arg.text);
+        if is_harmless_device(&path) {
+            return;
+        }
+        self.facts.reads.push(path.clone());
+        if arg.unknown && path.starts_with("/proc") {
+            self.ask("dynamic", format!("{} is some file of the kernel's", arg.shown()));
+        }
+        if self.refuse_secret(&path, arg.glob) {
+        } else if is_net_pseudo_device(&path) {
+            self.deny("net-device", format!("{path} is a network connection of bash"));
+        } else if is_raw_device(&path) {
+            self.deny("raw-device", format!("{path} is a raw device"));
+        } else if !self.roots.is_readable(&path) {
+            self.ask("read-outside", format!("{path} is outside the read roots"));
+        }
+    }
+
+    /// Judges the directory a wildcard lists, whatever the command does with
+    /// the names.
+    pub(crate) fn list_wildcard(&mut self, arg: &Arg) {
+        if arg.unknown_start || !arg.text.contains('/') {
+            return;
+        }
+        let before = arg.text.find(['*', '?', '[']).map_or("", |at| &arg.text[..at]);
+        let directory = before.rsplit_once('/').map_or("", |(directory, _)| directory);
+        let path = normalise(
+            &self.scope.cwd,
+            if before.starts_with('/') && directory.is_empty() { "/" } else { directory },
+        );
+        if !self.refuse_secret(&path, false) && !self.roots.is_readable(&path) && path != "/dev" {
+            self.ask("read-outside", format!("{path} is outside the read roots"));
+        }
+    }
+
+    /// Denies a path that is a secret, or a pattern that reaches one.
+    pub(crate) fn refuse_secret(&mut self, path: &str, glob: bool) -> bool {
+        let secret = self.roots.is_secret(path) || (glob && self.roots.glob_reaches_secret(path));
+        if secret {
+            self.deny_hint(
+                "secret",
+                format!("{path} is a secret"),
+                "pass the value as a secret reference of the step",
+            );
+        }
+        secret
+    }
+
+    /// Judges writing, creating or removing what a word names.
+    pub(crate) fn write_path(&mut self, arg: &Arg, what: &str) {
+        if arg.unknown_start || (arg.text.is_empty() && arg.unknown) {
+            self.facts.dynamic = true;
+            self.ask("dynamic-write", format!("{what}, to a place that is not known"));
+            return;
+        }
+        let path = normalise(&self.scope.cwd, &arg.text);
+        if is_harmless_device(&path) {
+            return;
+        }
+        self.facts.writes.push(path.clone());
+        if is_raw_device(&path) {
+            self.hard("raw-device", format!("{path} is a raw device"), None);
+        } else if is_kernel_trigger(&path) {
+            self.hard("kernel", format!("writing {path} commands the kernel"), None);
+        } else if is_net_pseudo_device(&path) {
+            self.deny("net-device", format!("{path} is a network connection of bash"));
+        } else if self.roots.is_protected(&path) {
+            self.deny("protected", format!("{path} is protected: {what}"));
+        } else if self.refuse_secret(&path, arg.glob) {
+        } else if !self.roots.is_writable(&path) {
+            self.deny_hint(
+                "write-outside",
+                format!("{path} is outside the write roots: {what}"),
+                "write below the workspace, or have the policy grant the path",
+            );
+        } else {
+            self.ask("write", format!("{what}: {path}"));
+        }
+    }
+
+    /// A `<` redirect; whether it is a network connection.
+    pub(crate) fn read_redirect(&mut self, target: &Arg) -> bool {
+        self.read_path(target);
+        is_net_pseudo_device(&normalise(&self.scope.cwd, &target.text))
+    }
+
+    /// A `>` redirect; whether it is a network connection.
+    pub(crate) fn write_redirect(&mut self, target: &Arg) -> bool {
+        self.write_path(target, "a redirect writes a file");
+        is_net_pseudo_device(&normalise(&self.scope.cwd, &target.text))
+    }
+
+    /// Checks that hold for every operand of every program: no secret by any
+    /// flag, and nothing protected for a program that is not known to read.
+    pub(crate) fn check_operand(&mut self, arg: &Arg, may_write: bool) {
+        if arg.unknown_start && !arg.text.starts_with('/') {
+            return;
+        }
+        for text in operand_paths(&arg.text) {
+            if text.is_empty() || text.len() > 4096 {
+                continue;
+            }
+            let path = normalise(&self.scope.cwd, text);
+            self.refuse_secret(&path, arg.glob);
+            if may_write && self.roots.is_protected(&path) {
+                self.deny("protected", format!("{path} is protected"));
+            }
+        }
+    }
+
+    /// Arguments of a program nothing is known about may themselves be
+    /// commands: an unlisted wrapper must not hide a hard block.
+    fn probe_unknown(&mut self, name: &str, args: &[Arg]) {
+        self.probe_suffixes(args);
+        for arg in args {
+            let text = arg.text.clone();
+            if text.contains(char::is_whitespace) {
+                self.probe_text(&text, name, true);
+            }
+            if let Some((_, value)) = text.split_once('=')
+                && value.contains(char::is_whitespace)
+            {
+                let value = value.strip_prefix("exec=").unwrap_or(value);
+                self.probe_text(value, name, true);
+            }
+        }
+    }
+
+    /// Judges every tail of `args` that begins with a destructive program.
+    pub(crate) fn probe_suffixes(&mut self, args: &[Arg]) {
+        for at in 0..args.len() {
+            let base = args[at].text.rsplit('/').next().unwrap_or("");
+            let destructive = matches!(
+                base,
+                "rm" | "dd"
+                    | "shred"
+                    | "wipefs"
+                    | "chmod"
+                    | "chown"
+                    | "chgrp"
+                    | "find"
+                    | "mv"
+                    | "blkdiscard"
+                    | "env"
+                    | "busybox"
+                    | "xargs"
+                    | "nsenter"
+            ) || base.starts_with("mkfs")
+                || super::wrappers::is_shell(base);
+            if !destructive || at + 1 >= args.len() || self.budget == 0 {
+                continue;
+            }
+            self.budget -= 1;
+            let mut probe = self.probe();
+            probe.wrapped += 1;
+            if probe.wrapped > super::analysis::WRAPPER_DEPTH {
+                return;
+            }
+            probe.invoke(Invocation { args: args[at..].to_vec(), ..Invocation::default() });
+            self.adopt_hard(&probe);
+        }
+    }
+}
+
+/// The parts of a word that may be a path: all of it, what follows `=`, `@` or
+/// `:`, and what is attached to a short flag.
+fn operand_paths(text: &str) -> Vec<&str> {
+    let mut out = Vec::with_capacity(2);
+    let is_flag = text.starts_with('-');
+    if !is_flag {
+        out.push(text.trim_start_matches('@'));
+    }
+    if let Some((_, value)) = text.split_once('=') {
+        out.push(value.trim_start_matches('@'));
+    }
+    if is_flag
+        && !text.starts_with("--")
+        && let Some(at) = text.find(['/', '.', '~'])
+    {
+        out.push(&text[at..]);
+    }
+    if let Some((before, after)) = text.rsplit_once(':')
+        && !text.contains("://")
+    {
+        out.push(after);
+        if !is_flag {
+            out.push(before);
+        }
+    }
+    out
+}

@@ -1,0 +1,528 @@
+//! What a path means to the policy: root, secret, protected, device.
+//!
+//! Everything here is lexical. Whether a path exists, or is a symbolic link,
+//! is not asked: the decision must be the same on every host, and links are
+//! the sandbox's business.
+
+use super::env::DecisionEnv;
+
+/// Files nobody needs to name in a policy for them to be secret.
+const BUILTIN_SECRETS: &[&str] = &[
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/sudoers",
+    "/etc/sudoers.d",
+    "/etc/ssh/ssh_host_*_key",
+    "/etc/ssl/private",
+    "/etc/security/opasswd",
+    "/etc/krb5.keytab",
+    "/proc/*/environ",
+    "!/proc/self/environ",
+    "/proc/*/mem",
+    "/proc/*/task/*/environ",
+    "/proc/kcore",
+    "/run/secrets",
+    "/var/run/secrets",
+    "**/.ssh",
+    "**/.aws",
+    "**/.gnupg",
+    "**/.netrc",
+    "**/.git-credentials",
+    "**/.pgpass",
+    "**/.my.cnf",
+    "**/.vault-token",
+    "**/.password-store",
+    "**/id_rsa",
+    "**/id_dsa",
+    "**/id_ecdsa",
+    "**/id_ed25519",
+    "~/.kube",
+    "~/.docker/config.json",
+    "~/.npmrc",
+    "~/.pypirc",
+    "~/.config/gcloud",
+    "~/.config/gh",
+    "~/.config/op",
+    "~/.azure",
+    "~/.cargo/credentials",
+    "~/.cargo/credentials.toml",
+    "~/.local/share/keyrings",
+    "~/.mozilla",
+    "~/.config/google-chrome",
+    "~/.bash_history",
+    "~/.zsh_history",
+];
+
+/// Places a step never changes, whatever the policy file says.
+const BUILTIN_PROTECTED: &[&str] = &[
+    "@workspace/.git/hooks",
+    "@workspace/.git/config",
+    "@workspace/.lobster",
+    "@workspace/lobster.policy.toml",
+];
+
+/// What `@system-ro` stands for: the operating system's own read-only trees
+/// and the kernel's views of itself.
+pub(crate) const SYSTEM_READ_ONLY: &[&str] = &[
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/proc",
+    "/sys",
+    "/etc/alternatives",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/timezone",
+];
+
+/// Device nodes that hold no data of the host.
+const HARMLESS_DEVICES: &[&str] = &[
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/stdin",
+    "/dev/stdout",
+    "/dev/stderr",
+    "/dev/tty",
+];
+
+/// Beginnings of the names of devices that are a disk, memory or ports.
+const RAW_DEVICES: &[&str] = &[
+    "sd", "hd", "vd", "xvd", "nvme", "mmcblk", "dm-", "md", "loop", "nbd", "sr", "zd", "zram", "mapper/",
+    "disk/", "block/", "mem", "kmem", "port", "pmem", "bcache", "drbd", "rbd", "fd0", "st0", "mtd", "ubi",
+    "vg", "raw/",
+];
+
+/// Writes under these reach the kernel itself.
+const KERNEL_TRIGGERS: &[&str] = &[
+    "/proc/sysrq-trigger",
+    "/proc/sys",
+    "/proc/acpi",
+    "/proc/bus",
+    "/sys",
+    "/dev/mem",
+    "/dev/kmem",
+    "/dev/port",
+    "/dev/watchdog",
+];
+
+/// Directories one level below a top directory whose loss ends the system.
+const CRITICAL_SECOND_LEVEL: &[&str] = &["/var/lib", "/var/log", "/boot/efi", "/boot/grub"];
+
+/// One pattern of a deny list, split at its slashes.
+#[derive(Clone, Debug)]
+struct PathPattern {
+    negated: bool,
+    components: Vec<String>,
+}
+
+impl PathPattern {
+    fn new(text: &str, env: &DecisionEnv) -> Self {
+        let (negated, text) = match text.strip_prefix('!') {
+            Some(rest) => (true, rest),
+            None => (false, text),
+        };
+        let expanded = expand_root(text, env);
+        Self {
+            negated,
+            components: expanded.split('/').filter(|c| !c.is_empty()).map(str::to_owned).collect(),
+        }
+    }
+
+    /// Whether the pattern names `path` or a directory above it.
+    fn covers(&self, path: &[&str]) -> bool {
+        covers(&self.components, path)
+    }
+}
+
+fn covers(pattern: &[String], path: &[&str]) -> bool {
+    let Some((first, rest)) = pattern.split_first() else {
+        return true;
+    };
+    if first == "**" {
+        return (0..=path.len()).any(|skip| covers(rest, &path[skip..]));
+    }
+    match path.split_first() {
+        Some((component, deeper)) => glob_match(first, component) && covers(rest, deeper),
+        None => false,
+    }
+}
+
+/// Whether `text` matches a shell pattern of `*`, `?` and `[...]`.
+pub(crate) fn glob_match(pattern: &str, text: &str) -> bool {
+    let pattern: Vec<char> = pattern.chars().collect();
+    let text: Vec<char> = text.chars().collect();
+    glob_match_chars(&pattern, &text)
+}
+
+fn glob_match_chars(pattern: &[char], text: &[char]) -> bool {
+    // Iterative matching with one remembered star: linear in practice, and
+    // never exponential, since the text is under somebody else's control.
+    let (mut p, mut t) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        let step = match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, t));
+                p += 1;
+                continue;
+            }
+            Some('?') => Some(1),
+            Some('[') => match_class(&pattern[p..], text[t]),
+            Some('\\') if p + 1 < pattern.len() => (pattern[p + 1] == text[t]).then_some(2),
+            Some(c) => (*c == text[t]).then_some(1),
+            None => None,
+        };
+        match (step, star) {
+            (Some(width), _) => {
+                p += width;
+                t += 1;
+            }
+            (None, Some((star_p, star_t))) => {
+                p = star_p + 1;
+                t = star_t + 1;
+                star = Some((star_p, star_t + 1));
+            }
+            (None, None) => return false,
+        }
+    }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
+/// The width of the bracket expression at the start of `pattern` when it
+/// accepts `c`; a lone `[` stands for itself.
+fn match_class(pattern: &[char], c: char) -> Option<usize> {
+    let mut i = 1;
+    let negated = matches!(pattern.get(i), Some('!' | '^'));
+    if negated {
+        i += 1;
+    }
+    let mut hit = false;
+    let mut first = true;
+    loop {
+        match pattern.get(i) {
+            None => return (c == '[').then_some(1),
+            Some(']') if !first => break,
+            Some(&low) => {
+                if pattern.get(i + 1) == Some(&'-') && pattern.get(i + 2).is_some_and(|high| *high != ']') {
+                    hit |= low <= c && c <= pattern[i + 2];
+                    i += 3;
+                } else {
+                    hit |= low == c;
+                    i += 1;
+                }
+            }
+        }
+        first = false;
+    }
+    (hit != negated).then_some(i + 1)
+}
+
+/// Replaces `@workspace`, `@tmp`, `@state`, `@step-home` and a leading `~`.
+pub(crate) fn expand_root(text: &str, env: &DecisionEnv) -> String {
+    for (name, root) in [
+        ("@workspace", env.workspace.as_str()),
+        ("@tmp", env.tmp.as_str()),
+        ("@state", env.state.as_str()),
+        ("@step-home", env.home.as_str()),
+        ("~", env.home.as_str()),
+    ] {
+        if let Some(rest) = text.strip_prefix(name)
+            && (rest.is_empty() || rest.starts_with('/'))
+        {
+            return format!("{root}{rest}");
+        }
+    }
+    text.to_owned()
+}
+
+/// Joins `text` to `cwd` and removes `.`, `..` and doubled slashes without
+/// looking at the file system. `/proc/<pid>/root` is the root it shows.
+pub(crate) fn normalise(cwd: &str, text: &str) -> String {
+    let mut out: Vec<&str> = Vec::new();
+    let joined;
+    let full = if text.starts_with('/') {
+        text
+    } else {
+        joined = format!("{cwd}/{text}");
+        &joined
+    };
+    for component in full.split('/') {
+        match component {
+            "" | "." => {}
+            ".." => {
+                out.pop();
+            }
+            "root" if out.len() == 2 && out[0] == "proc" => out.clear(),
+            "cwd" if out.len() == 2 && out[0] == "proc" => {
+                out.clear();
+                out.extend(cwd.split('/').filter(|c| !c.is_empty()));
+            }
+            other => out.push(other),
+        }
+    }
+    let mut path = String::with_capacity(full.len());
+    for component in out {
+        path.push('/');
+        path.push_str(component);
+    }
+    if path.is_empty() {
+        path.push('/');
+    }
+    path
+}
+
+/// Whether `path` is `root` or lies below it; both normalised.
+pub(crate) fn is_under(path: &str, root: &str) -> bool {
+    root == "/" || path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn components(path: &str) -> Vec<&str> {
+    path.split('/').filter(|c| !c.is_empty()).collect()
+}
+
+/// The roots of one policy, resolved for one decision.
+#[derive(Clone, Debug)]
+pub(crate) struct Roots {
+    read: Vec<String>,
+    write: Vec<String>,
+    protect: Vec<String>,
+    secrets: Vec<PathPattern>,
+    home: String,
+    workspace: String,
+}
+
+impl Roots {
+    /// Resolves the root names of a policy for `env`.
+    pub(crate) fn new(
+        read: &[String],
+        write: &[String],
+        deny: &[String],
+        protect: &[String],
+        env: &DecisionEnv,
+    ) -> Self {
+        let resolve = |list: &[String]| {
+            let mut out = Vec::new();
+            for entry in list {
+                if entry == "@system-ro" {
+                    out.extend(SYSTEM_READ_ONLY.iter().map(|s| (*s).to_owned()));
+                } else {
+                    out.push(normalise("/", &expand_root(entry, env)));
+                }
+            }
+            out
+        };
+        let mut protect = resolve(protect);
+        protect.extend(BUILTIN_PROTECTED.iter().map(|entry| normalise("/", &expand_root(entry, env))));
+        protect.extend(env.protected.iter().cloned());
+        let mut read = resolve(read);
+        read.extend(HARMLESS_DEVICES.iter().map(|d| (*d).to_owned()));
+        read.push("/dev/fd".to_owned());
+        Self {
+            read,
+            write: resolve(write),
+            protect,
+            secrets: BUILTIN_SECRETS
+                .iter()
+                .copied()
+                .chain(deny.iter().map(String::as_str))
+                .map(|text| PathPattern::new(text, env))
+                .collect(),
+            home: env.home.clone(),
+            workspace: env.workspace.clone(),
+        }
+    }
+
+    /// Whether reading `path` shows a secret. The last pattern that covers
+    /// the path decides, so that `!**/.env.example` can take one back.
+    pub(crate) fn is_secret(&self, path: &str) -> bool {
+        let path = components(path);
+        let mut secret = false;
+        for pattern in &self.secrets {
+            if pattern.negated == secret && pattern.covers(&path) {
+                secret = !pattern.negated;
+            }
+        }
+        secret
+    }
+
+    /// Whether a path with shell wildcards can name a secret: some component
+    /// that is more than wildcards matches where a secret's name stands.
+    pub(crate) fn glob_reaches_secret(&self, path: &str) -> bool {
+        let path = components(path);
+        self.secrets.iter().filter(|pattern| !pattern.negated).any(|pattern| {
+            let named: Vec<&str> =
+                pattern.components.iter().map(String::as_str).filter(|c| *c != "**").collect();
+            let floating = named.len() != pattern.components.len();
+            if named.iter().any(|c| c.contains('*')) {
+                return false;
+            }
+            let starts = if floating { 0..path.len() } else { 0..1 };
+            starts.into_iter().any(|start| {
+                let tail = &path[start..];
+                tail.len() >= named.len()
+                    && named.iter().zip(tail).all(|(name, part)| glob_match(part, name))
+                    && named.iter().zip(tail).all(|(name, part)| {
+                        *name == *part
+                            || part.chars().filter(|c| !matches!(c, '*' | '?' | '[' | ']')).count() >= 2
+                    })
+            })
+        })
+    }
+
+    /// Whether a name alone, as given to `find -name`, asks for a secret.
+    pub(crate) fn is_secret_name(&self, name: &str) -> bool {
+        let base = name.rsplit('/').next().unwrap_or(name);
+        self.secrets.iter().any(|pattern| {
+            !pattern.negated
+                && pattern.components.last().is_some_and(|last| {
+                    last.chars().any(|c| c != '*') && (last == base || glob_match(base, last))
+                })
+        }) && base.chars().filter(|c| !matches!(c, '*' | '?')).count() >= 2
+            && !self.is_example(base)
+    }
+
+    fn is_example(&self, base: &str) -> bool {
+        self.secrets.iter().any(|p| p.negated && p.components.last().is_some_and(|last| last == base))
+    }
+
+    /// Whether steps may read `path`.
+    pub(crate) fn is_readable(&self, path: &str) -> bool {
+        self.read.iter().chain(&self.write).any(|root| is_under(path, root))
+    }
+
+    /// Whether steps may write `path`, protection aside.
+    pub(crate) fn is_writable(&self, path: &str) -> bool {
+        self.write.iter().any(|root| is_under(path, root))
+    }
+
+    /// Whether `path` is protected even inside a write root.
+    pub(crate) fn is_protected(&self, path: &str) -> bool {
+        self.protect.iter().any(|root| is_under(path, root))
+    }
+
+    /// Whether losing everything at `path` ends the system or the user's
+    /// work: the root, a top directory, the home directory, anything above
+    /// home or workspace. `path` may carry wildcards.
+    pub(crate) fn is_vital(&self, path: &str) -> bool {
+        let mut parts = components(path);
+        // `/etc/*` empties /etc; `/*/x` reaches into every top directory.
+        while parts.last().is_some_and(|last| last.chars().all(|c| matches!(c, '*' | '.' | '?'))) {
+            parts.pop();
+        }
+        let path = format!("/{}", parts.join("/"));
+        if parts.is_empty() {
+            return true;
+        }
+        if self.write.contains(&path) || path == self.workspace {
+            return false;
+        }
+        if parts.len() == 1 {
+            return path != "/tmp";
+        }
+        path == self.home
+            || is_under(&self.home, &path)
+            || (self.workspace != "/" && is_under(&self.workspace, &path))
+            || (parts.len() == 2 && parts[0] == "usr")
+            || CRITICAL_SECOND_LEVEL.contains(&path.as_str())
+            || (parts.len() == 2 && parts[0] == "home" && parts[1].contains(['*', '?', '[']))
+    }
+}
+
+/// Whether `path` is one of the device nodes everybody may use.
+pub(crate) fn is_harmless_device(path: &str) -> bool {
+    HARMLESS_DEVICES.contains(&path)
+        || path.starts_with("/dev/fd/")
+        || path.strip_prefix("/proc/self/fd/").is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// Whether `path` is a disk, memory or another raw device. Wildcards count as
+/// whatever they could stand for.
+pub(crate) fn is_raw_device(path: &str) -> bool {
+    path.strip_prefix("/dev/").is_some_and(|name| {
+        RAW_DEVICES.iter().any(|device| name.starts_with(device))
+            || (name.contains(['*', '?', '[']) && !name.contains('/'))
+    })
+}
+
+/// Whether writing `path` commands the kernel.
+pub(crate) fn is_kernel_trigger(path: &str) -> bool {
+    KERNEL_TRIGGERS.iter().any(|root| is_under(path, root))
+}
+
+/// Whether bash opens a network connection for this path.
+pub(crate) fn is_net_pseudo_device(path: &str) -> bool {
+    path.starts_with("/dev/tcp/") || path.starts_with("/dev/udp/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roots() -> Roots {
+        let own = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
+        Roots::new(
+            &own(&["@workspace", "@system-ro", "/etc/hosts", "/var/log"]),
+            &own(&["@workspace", "@tmp"]),
+            &own(&["~/.ssh", "**/.env", "**/.env.*", "!**/.env.example"]),
+            &own(&["@workspace/.git/hooks"]),
+            &DecisionEnv::fixture(),
+        )
+    }
+
+    #[test]
+    fn paths_are_normalised_without_touching_the_disk() {
+        assert_eq!(normalise("/srv/repo", "../../../etc/shadow"), "/etc/shadow");
+        assert_eq!(normalise("/srv/repo", "./usr/../"), "/srv/repo");
+        assert_eq!(normalise("/", "//"), "/");
+        assert_eq!(normalise("/srv/repo", "/proc/self/root/bin/rm"), "/bin/rm");
+        assert_eq!(normalise("/srv/repo", "/proc/self/cwd/../x"), "/srv/x");
+    }
+
+    #[test]
+    fn secrets_follow_the_last_matching_pattern() {
+        let roots = roots();
+        assert!(roots.is_secret("/srv/repo/.env"));
+        assert!(roots.is_secret("/srv/repo/a/.env.local"));
+        assert!(!roots.is_secret("/srv/repo/.env.example"));
+        assert!(roots.is_secret("/home/agent/.ssh/id_ed25519"));
+        assert!(roots.is_secret("/root/.ssh"));
+        assert!(roots.is_secret("/proc/1/environ"));
+        assert!(!roots.is_secret("/proc/self/environ"));
+        assert!(!roots.is_secret("/srv/repo/src/env.rs"));
+        assert!(roots.glob_reaches_secret("/etc/sh*"));
+        assert!(roots.glob_reaches_secret("/srv/repo/.e*"));
+        assert!(!roots.glob_reaches_secret("/srv/repo/*"));
+    }
+
+    #[test]
+    fn vital_paths_include_globs_and_ancestors() {
+        let roots = roots();
+        for vital in ["/", "/*", "/etc", "/etc/*", "/home", "/home/agent", "/srv", "/usr/lib"] {
+            assert!(roots.is_vital(vital), "{vital}");
+        }
+        for fine in ["/srv/repo", "/srv/repo/*", "/tmp", "/tmp/x", "/srv/repo/target"] {
+            assert!(!roots.is_vital(fine), "{fine}");
+        }
+    }
+
+    #[test]
+    fn wildcards_match_like_the_shell() {
+        assert!(glob_match("*.rs", "main.rs"));
+        assert!(glob_match("id_[re]*", "id_rsa"));
+        assert!(glob_match("[!a]b", "cb"));
+        assert!(!glob_match("?", ""));
+        assert!(glob_match("a*b*c", "axxbyyc"));
+        assert!(!glob_match("a*b*c", "axxbyy"));
+    }
+}

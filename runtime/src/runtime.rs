@@ -1,0 +1,462 @@
+//! The façade: runs and resumes, as the command line and embedding programs call it.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use serde_json::{Map, Value};
+
+use crate::cancel::CancelToken;
+use crate::digest::Digest;
+use crate::engine::env::Env;
+use crate::engine::run::Run;
+use crate::engine::services::{Services, state_dir};
+use crate::engine::{Interrupted, Notes, Progress, Prompter, Screen};
+use crate::envelope::{Envelope, Failure};
+use crate::json;
+use crate::language::diagnostic::Diagnostic;
+use crate::language::pipeline::{self, Pipeline};
+use crate::language::plan::{OnError, Plan, Work, Workflow};
+use crate::language::source::{Source, has_workflow_extension};
+use crate::language::template;
+use crate::language::workflow;
+use crate::policy::Policy;
+use crate::sandbox::{Sandbox, SandboxConfig};
+use crate::steps::stages::{Mode, Registry};
+use crate::store::{NewRun, RunId, Store, StoreError};
+
+/// What a runtime is made of.
+pub struct Settings {
+    /// Who reads results.
+    pub mode: Mode,
+    /// The environment that steps inherit.
+    pub env: Vec<(OsString, OsString)>,
+    /// Where relative paths start.
+    pub cwd: PathBuf,
+    /// The commands that pipelines may use.
+    pub registry: Registry,
+    /// Cancelled when everything should end.
+    pub cancel: CancelToken,
+    /// Somebody at a terminal, if there is one.
+    pub prompter: Option<Box<dyn Prompter>>,
+    /// Warnings, retries and the like, a line at a time.
+    pub notes: Notes,
+    /// Where a person sees what renderers show; none keeps it for the result.
+    pub screen: Option<Screen>,
+    /// Told when something that may take long begins and ends.
+    pub progress: Option<Box<dyn Progress>>,
+    /// How native processes are started.
+    pub sandbox: SandboxConfig,
+    /// What native processes may do.
+    pub policy: Policy,
+    /// The files that the policy came from.
+    pub policy_files: Vec<PathBuf>,
+}
+
+impl Settings {
+    /// Tool mode in this process's own environment, with all built-in commands and nobody to ask.
+    ///
+    /// # Errors
+    /// When the working directory is gone.
+    pub fn from_process() -> io::Result<Self> {
+        Ok(Self {
+            mode: Mode::Tool,
+            env: std::env::vars_os().collect(),
+            cwd: std::env::current_dir()?,
+            registry: crate::steps::stages::builtin(),
+            cancel: CancelToken::new(),
+            prompter: None,
+            notes: Box::new(|_| {}),
+            screen: None,
+            progress: None,
+            sandbox: SandboxConfig::default(),
+            policy: Policy::builtin(),
+            policy_files: Vec::new(),
+        })
+    }
+}
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// Pipeline text.
+    Pipeline(String),
+    /// A workflow file, relative to the settings' directory.
+    File(PathBuf),
+}
+
+/// A run to start.
+#[derive(Clone, Debug)]
+pub struct RunRequest {
+    pub target: Target,
+    /// Arguments for a workflow file.
+    pub args: Option<Value>,
+}
+
+/// What a run came to, and its id if it was recorded.
+#[derive(Debug)]
+pub struct RunResult {
+    pub run: Option<RunId>,
+    pub envelope: Envelope,
+    /// Whether a person has been shown something by a renderer already.
+    pub rendered: bool,
+}
+
+impl From<Failure> for RunResult {
+    fn from(failure: Failure) -> Self {
+        Self { run: None, envelope: Envelope::Failed(failure), rendered: false }
+    }
+}
+
+/// Runs workflows and pipelines. Cheap to make: the store, the sandbox's helper
+/// and the component engine start when something needs them.
+pub struct Runtime {
+    pub(crate) services: Services,
+}
+
+impl Runtime {
+    /// A runtime with these settings.
+    ///
+    /// # Errors
+    /// When no state directory can be named (neither `LOBSTER_STATE_DIR` nor a home).
+    pub fn new(settings: Settings) -> Result<Self, Failure> {
+        let env = Env::inherited(settings.env);
+        let Some(state_dir) = state_dir(&env, &settings.cwd) else {
+            return Err(Failure::runtime("no state directory: set LOBSTER_STATE_DIR or HOME"));
+        };
+        Ok(Self {
+            services: Services {
+                mode: settings.mode,
+                env,
+                cwd: settings.cwd,
+                state_dir,
+                registry: settings.registry,
+                cancel: settings.cancel,
+                prompter: settings.prompter,
+                notes: settings.notes,
+                screen: settings.screen,
+                progress: settings.progress,
+                sandbox: Sandbox::new(settings.sandbox),
+                policy: settings.policy,
+                policy_files: settings.policy_files,
+                store: OnceLock::new(),
+                components: OnceLock::new(),
+            },
+        })
+    }
+
+    /// The store of this runtime's state directory.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn store(&self) -> Result<Store, StoreError> {
+        self.services.store()
+    }
+
+    /// Where state is kept.
+    #[must_use]
+    pub fn state_dir(&self) -> &Path {
+        &self.services.state_dir
+    }
+
+    /// The engine that loads components, with this state directory's code cache.
+    #[must_use]
+    pub fn components(&self) -> &lobster_component::Engine {
+        self.services.components()
+    }
+
+    /// Cancelled when everything should end.
+    #[must_use]
+    pub fn cancel(&self) -> &CancelToken {
+        &self.services.cancel
+    }
+
+    /// The commands that pipelines may use.
+    #[must_use]
+    pub fn registry(&self) -> &Registry {
+        &self.services.registry
+    }
+
+    /// Reads and checks what is to be run, without running any of it.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn plan(&self, request: &RunRequest) -> Result<Planned, Failure> {
+        match &request.target {
+            Target::Pipeline(text) => {
+                let pipeline = pipeline::parse(text).map_err(|error| Failure::parse(error.to_string()))?;
+                self.plan_pipeline(pipeline, text)
+            }
+            Target::File(file) => {
+                let path = self.services.cwd.join(file);
+                let workflow = self.load(&path)?;
+                let given = request.args.clone().unwrap_or_else(|| Value::Object(Map::new()));
+                let args = workflow::bind_args(&workflow, &given)
+                    .map_err(|error| Failure::runtime(error.to_string()))?;
+                let stem =
+                    path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+                let name = workflow.name.clone().unwrap_or(stem);
+                self.check_pipelines(&workflow)?;
+                Ok(Planned { plan: Plan::Workflow(workflow), args, name })
+            }
+        }
+    }
+
+    /// Checks a pipeline that is not text; `name` is what people call the run.
+    ///
+    /// # Errors
+    /// An unknown command, or arguments that it refuses.
+    pub fn plan_pipeline(&self, pipeline: Pipeline, name: &str) -> Result<Planned, Failure> {
+        self.warn_about(&pipeline);
+        crate::engine::pipeline::build(&self.services.registry, &pipeline)
+            .map_err(|error| Failure::runtime(error.message))?;
+        Ok(Planned { plan: Plan::Pipeline(pipeline), args: Map::new(), name: clipped(name) })
+    }
+
+    fn load(&self, path: &Path) -> Result<Workflow, Failure> {
+        let (mut workflow, warnings) = load_workflow(path)?;
+        if let Some(error) = workflow::certain_failure(&warnings) {
+            return Err(Failure::runtime(error.one_line_with_snippet()));
+        }
+        for warning in warnings {
+            self.services.note(&format!("warning: {}", warning.one_line_with_snippet()));
+        }
+        find_components(&mut workflow)?;
+        Ok(workflow)
+    }
+
+    /// Finds unknown commands in fixed pipeline text before anything runs.
+    fn check_pipelines(&self, workflow: &Workflow) -> Result<(), Failure> {
+        let known = |name: &str| self.services.registry.get(name).is_some();
+        crate::language::dry_run::check_commands(workflow, &known)
+            .map_err(|error| Failure::runtime(error.to_string()))
+    }
+
+    /// Says which options of a pipeline nobody will read.
+    fn warn_about(&self, pipeline: &Pipeline) {
+        for call in &pipeline.stages {
+            let Some(spec) = self.services.registry.get(&call.name) else { continue };
+            for warning in crate::steps::stages::check(spec, &call.args) {
+                let help = warning.help.map(|help| format!(" ({help})")).unwrap_or_default();
+                self.services.note(&format!("warning: {}{help}", warning.message));
+            }
+        }
+    }
+
+    /// What would run, in words: the text of `--dry-run`. Runs nothing.
+    ///
+    /// # Errors
+    /// When a step that may run is certain to fail.
+    pub fn describe(&self, planned: &Planned) -> Result<String, Failure> {
+        match &planned.plan {
+            Plan::Pipeline(pipeline) => Ok(pipeline.plan()),
+            Plan::Workflow(workflow) => {
+                let known = |name: &str| self.services.registry.get(name).is_some();
+                crate::language::dry_run::dry_run(workflow, &planned.args, &known)
+                    .map_err(|error| Failure::runtime(error.to_string()))
+            }
+        }
+    }
+
+    /// Runs a target to its end or to its first question.
+    pub fn run(&self, request: &RunRequest) -> RunResult {
+        match self.plan(request) {
+            Ok(planned) => self.run_planned(&planned),
+            Err(failure) => failure.into(),
+        }
+    }
+
+    /// Runs what [`Runtime::plan`] gave.
+    pub fn run_planned(&self, planned: &Planned) -> RunResult {
+        match self.begin(planned, None) {
+            Ok(run) => {
+                let envelope = crate::engine::execute(&run, &planned.plan, &planned.args);
+                RunResult { run: Some(run.id), envelope, rendered: run.has_rendered() }
+            }
+            Err(error) => Failure::runtime(error.to_string()).into(),
+        }
+    }
+
+    /// Records that a run begins.
+    pub(crate) fn begin(&self, planned: &Planned, parent: Option<RunId>) -> Result<Run<'_>, StoreError> {
+        let store = self.services.store()?;
+        if let Plan::Workflow(workflow) = &planned.plan {
+            keep_components(&store, workflow)?;
+        }
+        let plan = store.put(json::compact(&planned.plan).as_bytes())?.digest;
+        let args = match planned.args.is_empty() {
+            true => None,
+            false => Some(store.put(json::compact(&planned.args).as_bytes())?.digest),
+        };
+        let id = store.create_run(NewRun {
+            name: planned.name.clone(),
+            kind: match planned.plan {
+                Plan::Workflow(_) => "workflow".to_owned(),
+                Plan::Pipeline(_) => "pipeline".to_owned(),
+            },
+            plan,
+            args,
+            mode: match self.services.mode {
+                Mode::Human => "human".to_owned(),
+                Mode::Tool => "tool".to_owned(),
+            },
+            actor: self.services.env.non_blank("LOBSTER_ACTOR"),
+            cwd: self.services.cwd.display().to_string(),
+            parent,
+            detail: self.start_detail(),
+        })?;
+        let claim = store.claim_run(id)?;
+        Ok(Run::fresh(&self.services, store, claim, id, plan))
+    }
+
+    /// Who is behind this execution, as far as the environment tells.
+    pub(crate) fn start_detail(&self) -> Value {
+        match self.services.env.non_blank("LOBSTER_MESSAGE_ID") {
+            Some(message) => serde_json::json!({ "message": message }),
+            None => Value::Null,
+        }
+    }
+
+    /// Takes a run up again that failed, was cancelled or was interrupted.
+    pub fn resume_run(&self, run: &str, interrupted: Interrupted) -> RunResult {
+        crate::engine::resume::by_run(self, run, interrupted).unwrap_or_else(RunResult::from)
+    }
+}
+
+/// What will run: checked, bound to its arguments, not yet recorded.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    pub plan: Plan,
+    pub args: Map<String, Value>,
+    /// What people call it.
+    pub name: String,
+}
+
+/// A file that cannot be a workflow.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkflowFileError {
+    #[error("ENOENT: no such file or directory, stat '{}'", .0.display())]
+    Missing(PathBuf),
+    #[error("Workflow path is not a file: {}", .0.display())]
+    NotAFile(PathBuf),
+    #[error("Workflow file must end in .lobster, .yaml, .yml, or .json: {}", .0.display())]
+    Extension(PathBuf),
+    #[error("cannot read {}: {source}", .path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+}
+
+/// Checks that a path can be run as a workflow file.
+///
+/// # Errors
+/// Why it cannot.
+pub fn workflow_file(path: &Path) -> Result<(), WorkflowFileError> {
+    let metadata = std::fs::metadata(path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => WorkflowFileError::Missing(path.to_owned()),
+        _ => WorkflowFileError::Unreadable { path: path.to_owned(), source },
+    })?;
+    if !metadata.is_file() {
+        return Err(WorkflowFileError::NotAFile(path.to_owned()));
+    }
+    if !has_workflow_extension(path) {
+        return Err(WorkflowFileError::Extension(path.to_owned()));
+    }
+    Ok(())
+}
+
+/// Largest workflow file that is read, in bytes; the largest known in the wild has 53 kB.
+const MAX_SOURCE: u64 = 8 << 20;
+
+/// Reads a source file.
+///
+/// # Errors
+/// When it cannot be read, or is larger than any workflow file is.
+pub fn read_source(path: &Path) -> io::Result<Arc<Source>> {
+    let file = std::fs::File::open(path)?;
+    if file.metadata()?.len() > MAX_SOURCE {
+        return Err(io::Error::other(format!("larger than {MAX_SOURCE} bytes, which no workflow file is")));
+    }
+    let bytes = crate::engine::read_to_end(file, MAX_SOURCE)?;
+    let name = path
+        .file_name()
+        .map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
+    Ok(Arc::new(Source::new(name, path, &bytes)))
+}
+
+/// The step, and the digest of the bytes, of each component whose path is fixed.
+/// One that is not there is found out now, before anything runs, unless the
+/// step's failure is provided for.
+fn find_components(workflow: &mut Workflow) -> Result<(), Failure> {
+    let mut found = std::collections::BTreeMap::new();
+    let base = workflow.file.parent().unwrap_or(Path::new("/")).to_owned();
+    for step in workflow.all_steps() {
+        let Work::Component { component, .. } = &step.work else { continue };
+        if !template::is_constant(component)
+            || component.starts_with("blake3:")
+            || found.contains_key(component)
+        {
+            continue;
+        }
+        let path = base.join(component);
+        match std::fs::File::open(&path).and_then(Digest::of_reader) {
+            Ok(digest) => {
+                found.insert(component.clone(), digest);
+            }
+            Err(_) if step.on_error != OnError::Stop => {}
+            Err(error) => {
+                return Err(Failure::runtime(format!(
+                    "Workflow step {} component {component}: cannot read {}: {error}",
+                    step.id,
+                    path.display()
+                )));
+            }
+        }
+    }
+    workflow.components = found;
+    workflow.children.values_mut().try_for_each(find_components)
+}
+
+/// Puts the components that a plan pinned into the store.
+fn keep_components(store: &Store, workflow: &Workflow) -> Result<(), StoreError> {
+    let base = workflow.file.parent().unwrap_or(Path::new("/"));
+    for (component, digest) in &workflow.components {
+        if store.blob_len(digest)?.is_some() {
+            continue;
+        }
+        let path = base.join(component);
+        let bytes = std::fs::read(&path).map_err(|source| StoreError::Io { doing: "read", path, source })?;
+        crate::engine::keep_component(store, &bytes)?;
+    }
+    workflow.children.values().try_for_each(|child| keep_components(store, child))
+}
+
+/// Reads and checks a workflow file; also gives what is odd about it.
+///
+/// # Errors
+/// The first thing that is wrong with the file.
+pub fn load_workflow(path: &Path) -> Result<(Workflow, Vec<Diagnostic>), Failure> {
+    workflow_file(path).map_err(|error| Failure::runtime(error.to_string()))?;
+    let source =
+        read_source(path).map_err(|error| Failure::runtime(format!("{}: {error}", path.display())))?;
+    load_with_warnings(source).map_err(|diagnostic| Failure::runtime(diagnostic.one_line_with_snippet()))
+}
+
+/// Loads a workflow with the children whose paths are fixed.
+pub(crate) fn load_with_warnings(
+    source: Arc<Source>,
+) -> Result<(Workflow, Vec<Diagnostic>), Box<Diagnostic>> {
+    workflow::load(&source, &|path| read_source(path))
+}
+
+fn clipped(text: &str) -> String {
+    const MAX: usize = 120;
+    let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= MAX { line } else { line.chars().take(MAX - 1).chain(['…']).collect() }
+}
+
+/// The digest and text of a recorded plan.
+pub(crate) fn recorded<T: serde::de::DeserializeOwned>(store: &Store, digest: &Digest) -> Result<T, Failure> {
+    const MAX_PLAN: u64 = 64 << 20;
+    let bytes = store.load(digest, MAX_PLAN).map_err(|error| Failure::runtime(error.to_string()))?;
+    json::parse_as(&String::from_utf8_lossy(&bytes)).map_err(|error| Failure::runtime(error.to_string()))
+}

@@ -1,0 +1,164 @@
+//! What a confined process may reach, and what happens when the host cannot
+//! hold the promise.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ProcessLimits, Promise};
+
+/// How far the process is shut in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Confinement {
+    /// Supervised, not confined.
+    #[default]
+    None,
+    /// Namespaces with a file system of its own, Landlock and seccomp.
+    Jail(JailSpec),
+    /// Landlock and seccomp only: cheaper, and leaves metadata, unix sockets
+    /// and the sight of other processes open.
+    LandlockSeccomp(JailSpec),
+}
+
+impl Confinement {
+    /// The name in an enforcement statement.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Jail(_) => "jail",
+            Self::LandlockSeccomp(_) => "landlock-seccomp",
+        }
+    }
+
+    pub(super) fn spec(&self) -> Option<&JailSpec> {
+        match self {
+            Self::None => None,
+            Self::Jail(spec) | Self::LandlockSeccomp(spec) => Some(spec),
+        }
+    }
+
+    /// What must hold for a strict run: everything the specification asks
+    /// for that the chosen kind of confinement can hold at all.
+    pub(super) fn promises(&self, limits: &ProcessLimits) -> Vec<Promise> {
+        let mut promises = vec![Promise::TreeKill, Promise::EnvScrub, Promise::FdClose];
+        if limits.any() {
+            promises.push(Promise::Limits);
+        }
+        if limits.processes.is_some() {
+            promises.push(Promise::ProcessLimit);
+        }
+        let Some(spec) = self.spec() else { return promises };
+        promises.extend([Promise::FsRead, Promise::FsWrite, Promise::KernelSurface, Promise::NoNewPrivs]);
+        match &spec.net {
+            Net::None => promises.push(Promise::NetDeny),
+            Net::Hosts(_) => promises.push(Promise::NetHosts),
+            Net::Host => {}
+        }
+        if !spec.deny.is_empty() {
+            promises.push(Promise::FsDeny);
+        }
+        if !spec.protect.is_empty() {
+            promises.push(Promise::FsProtect);
+        }
+        if matches!(self, Self::Jail(_)) {
+            promises.extend([Promise::FsMetadata, Promise::UnixDeny, Promise::ProcessIsolation]);
+        }
+        promises.sort_unstable();
+        promises
+    }
+}
+
+/// What a confined process may reach. All paths are absolute host paths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JailSpec {
+    /// Files and directories it may read and execute. One that does not exist is skipped.
+    pub read: Vec<PathBuf>,
+    /// Files and directories it may also change. They must exist, and be named
+    /// by their real paths: an earlier step could have left a symbolic link.
+    pub write: Vec<PathBuf>,
+    /// Hidden, also inside the roots above.
+    pub deny: Vec<PathBuf>,
+    /// Read-only, also inside a write root, and also when they do not exist
+    /// yet: an empty placeholder then stands there during the run.
+    pub protect: Vec<PathBuf>,
+    /// Directories that are its own: empty, writable, in memory, gone with it.
+    /// Where they cannot be (without namespaces), one temporary directory
+    /// stands in for all, named in `TMPDIR`.
+    pub private: Vec<PathBuf>,
+    /// Bytes that each private directory may hold.
+    pub private_size: u64,
+    /// What it may talk to.
+    pub net: Net,
+    /// What to do when the host cannot hold a promise.
+    pub mode: Mode,
+}
+
+impl JailSpec {
+    pub(super) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.read, &self.write, &self.deny, &self.protect, &self.private].into_iter().flatten()
+    }
+}
+
+impl Default for JailSpec {
+    /// Reads nothing, writes nothing outside private temporary directories, talks to nobody.
+    fn default() -> Self {
+        Self {
+            read: Vec::new(),
+            write: Vec::new(),
+            deny: Vec::new(),
+            protect: Vec::new(),
+            private: ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from).to_vec(),
+            private_size: 512 << 20,
+            net: Net::None,
+            mode: Mode::Strict,
+        }
+    }
+}
+
+/// What a confined process may talk to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Net {
+    /// Nothing.
+    #[default]
+    None,
+    /// These, through a proxy named in `HTTP_PROXY`, `HTTPS_PROXY` and
+    /// `ALL_PROXY`; there is no other way out.
+    Hosts(Vec<HostPort>),
+    /// Whatever the host can.
+    Host,
+}
+
+/// A host that may be reached.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct HostPort {
+    /// A name, a name with a leading `*.` for all below it, or an address.
+    /// Private and local addresses are reached only if listed as addresses.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// What to do when the host cannot hold a promise.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Refuse to run.
+    #[default]
+    Strict,
+    /// Run with what can be held, if these promises hold at least, and say what does not.
+    Degrade {
+        /// What must hold all the same.
+        minimum: Vec<Promise>,
+    },
+}

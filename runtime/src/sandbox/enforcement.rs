@@ -1,0 +1,169 @@
+//! The enforcement statement: what was promised, what held it, what could not.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// One thing a policy can promise about a native step. The text form is the
+/// one that `minimum` in a policy file uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Promise {
+    /// It reads nothing outside its roots.
+    FsRead,
+    /// It writes, creates and removes nothing outside its write roots.
+    FsWrite,
+    /// It changes no mode, owner, time or attribute outside its write roots.
+    FsMetadata,
+    /// Paths inside its roots that it cannot see.
+    FsDeny,
+    /// Paths inside its write roots that it cannot change.
+    FsProtect,
+    /// It talks to nobody.
+    NetDeny,
+    /// It talks to the listed hosts only.
+    NetHosts,
+    /// It reaches no service over a unix socket outside its roots.
+    UnixDeny,
+    /// It sees, signals and inspects no process but its own.
+    ProcessIsolation,
+    /// It cannot use kernel interfaces that no ordinary program needs.
+    KernelSurface,
+    /// It gains no privilege, by set-user-id programs or otherwise.
+    NoNewPrivs,
+    /// Everything the step started ends with it, also when lobster is killed.
+    TreeKill,
+    /// The step's environment is exactly the one given.
+    EnvScrub,
+    /// No descriptor but the standard three is inherited.
+    FdClose,
+    /// CPU time, memory, file size and descriptors of each process are bounded.
+    Limits,
+    /// The number of processes is bounded.
+    ProcessLimit,
+}
+
+impl Promise {
+    /// All of them.
+    pub const ALL: [Self; 16] = [
+        Self::FsRead,
+        Self::FsWrite,
+        Self::FsMetadata,
+        Self::FsDeny,
+        Self::FsProtect,
+        Self::NetDeny,
+        Self::NetHosts,
+        Self::UnixDeny,
+        Self::ProcessIsolation,
+        Self::KernelSurface,
+        Self::NoNewPrivs,
+        Self::TreeKill,
+        Self::EnvScrub,
+        Self::FdClose,
+        Self::Limits,
+        Self::ProcessLimit,
+    ];
+
+    /// The name in policy files and statements.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FsRead => "fs-read",
+            Self::FsWrite => "fs-write",
+            Self::FsMetadata => "fs-metadata",
+            Self::FsDeny => "fs-deny",
+            Self::FsProtect => "fs-protect",
+            Self::NetDeny => "net-deny",
+            Self::NetHosts => "net-hosts",
+            Self::UnixDeny => "unix-deny",
+            Self::ProcessIsolation => "process-isolation",
+            Self::KernelSurface => "kernel-surface",
+            Self::NoNewPrivs => "no-new-privs",
+            Self::TreeKill => "tree-kill",
+            Self::EnvScrub => "env-scrub",
+            Self::FdClose => "fd-close",
+            Self::Limits => "limits",
+            Self::ProcessLimit => "process-limit",
+        }
+    }
+
+    /// The promise of that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|promise| promise.name() == name)
+    }
+}
+
+impl fmt::Display for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What holds a promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mechanism {
+    /// A file system of its own, made of bind mounts.
+    MountNamespace,
+    /// A network of its own, with no way out.
+    NetNamespace,
+    /// The proxy that is the only way out of the network namespace.
+    Proxy,
+    /// A process table of its own; its end is the end of all in it.
+    PidNamespace,
+    /// Landlock rules.
+    Landlock,
+    /// A system call filter.
+    Seccomp,
+    /// `PR_SET_NO_NEW_PRIVS`, all capabilities dropped.
+    NoNewPrivs,
+    /// A supervisor that adopts orphans (`PR_SET_CHILD_SUBREAPER`) and kills until none is left.
+    Subreaper,
+    /// Signals to the process group alone: a process that leaves the group escapes.
+    ProcessGroup,
+    /// The arguments of `execve`.
+    Exec,
+    /// `close_range`, close-on-exec.
+    CloseRange,
+    /// Resource limits of each process.
+    Rlimit,
+}
+
+/// A promise that this host could not hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    /// The promise.
+    pub promise: Promise,
+    /// What is missing, as found by trying.
+    pub why: String,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.promise, self.why)
+    }
+}
+
+/// Something the step tried and was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Denial {
+    /// The promise that stood in the way.
+    pub promise: Promise,
+    /// What was tried, and why it was refused.
+    pub what: String,
+}
+
+/// The statement for one run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enforcement {
+    /// What was asked for: `none`, `landlock-seccomp` or `jail`.
+    pub asked: String,
+    /// Each promise that held, with what held it.
+    pub held: Vec<(Promise, Vec<Mechanism>)>,
+    /// Each promise that did not.
+    pub missing: Vec<Missing>,
+    /// What was refused, where the mechanism tells: network connections
+    /// through the proxy. File accesses are refused by the kernel without a word.
+    pub denied: Vec<Denial>,
+}

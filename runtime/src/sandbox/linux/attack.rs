@@ -1,0 +1,287 @@
+//! The program that `doctor` runs inside its own sandbox: each thing a step
+//! must not be able to do, tried in earnest against victims set up for it.
+//!
+//! It also runs unconfined, to tell what was refused from what cannot work
+//! here at all, so nothing in it may harm anything but the victims.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, UdpSocket};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, Mode, Timespec, Timestamps, XattrFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open, test_kill_process};
+use serde::{Deserialize, Serialize};
+
+use super::super::{HELPER_ARGUMENT, Promise};
+use super::sys;
+
+/// The second arguments of the binary, after [`HELPER_ARGUMENT`].
+pub(super) const ATTACK: &str = "attack";
+pub(super) const VICTIM: &str = "victim";
+const DAEMON: &str = "daemon";
+
+/// What the victim keeps to itself.
+pub(super) const SECRET: (&str, &str) = ("LOBSTER_DOCTOR_SECRET", "a victim's secret");
+
+/// The environment of the attacker.
+pub(super) const MARK: (&str, &str) = ("LOBSTER_DOCTOR", "1");
+
+/// How long a connection may take to fail.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Where the victims are.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Targets {
+    /// A directory that is not granted: `secret`, `victim`, `socket`.
+    pub(super) outside: PathBuf,
+    /// A file that may be read, and no more.
+    pub(super) readable: PathBuf,
+    /// The write root, with `denied`, `guarded/file` and room.
+    pub(super) work: PathBuf,
+    /// A process outside, with [`SECRET`] in its environment.
+    pub(super) pid: i32,
+    /// Ports of the host's loopback interface.
+    pub(super) tcp: u16,
+    pub(super) udp: u16,
+    /// Name of an abstract unix socket.
+    pub(super) abstract_name: String,
+}
+
+/// What the attacker reports: an empty text for a success, else the refusal.
+pub(super) type Results = BTreeMap<String, String>;
+
+/// The file that a daemon left behind keeps writing to, in the write root.
+pub(super) const HEARTBEAT: &str = "heartbeat";
+
+/// Runs what the second argument names, if it names something.
+pub(super) fn main(args: &[std::ffi::OsString]) -> Option<ExitCode> {
+    let [role, rest @ ..] = args else { return None };
+    match role.to_str()? {
+        ATTACK => Some(attack(rest.first()?.to_str()?)),
+        VICTIM => {
+            // Lives until lobster closes its end.
+            let _ = io::stdin().read(&mut [0]);
+            Some(ExitCode::SUCCESS)
+        }
+        DAEMON => {
+            beat(rest.first()?);
+            Some(ExitCode::SUCCESS)
+        }
+        _ => None,
+    }
+}
+
+fn beat(path: &std::ffi::OsStr) {
+    let _ = rustix::process::setsid();
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(5) {
+        let Ok(mut file) = OpenOptions::new().append(true).create(true).open(path) else { return };
+        let _ = file.write_all(b".");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn attack(targets: &str) -> ExitCode {
+    let Ok(targets) = serde_json::from_str::<Targets>(targets) else { return ExitCode::FAILURE };
+    let mut results = Results::new();
+    for (_, name, action) in ACTIONS {
+        let refusal = action(&targets).err().map(|error| error.to_string());
+        results.insert((*name).to_owned(), refusal.unwrap_or_default());
+    }
+    match serde_json::to_string(&results) {
+        Ok(text) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+type Action = fn(&Targets) -> io::Result<()>;
+
+/// Attacks whose success only their victims see.
+pub(super) const DATAGRAM: &str = "send a datagram to the host";
+pub(super) const OUTLIVE: &str = "outlive the step";
+
+/// Every attack: what it would break, what it does, how. One that is not seen
+/// to fail by the attacker (a datagram into the void) is judged by its victim.
+pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
+    (Promise::FsRead, "read a file outside", |t| fs::read(t.outside.join("secret")).map(drop)),
+    (Promise::FsRead, "list a directory outside", |t| {
+        fs::read_dir(&t.outside)?.next().map_or(Ok(()), |e| e.map(drop))
+    }),
+    (Promise::FsRead, "read outside through a symbolic link", |t| {
+        let link = t.work.join("link");
+        let _ = symlink(t.outside.join("secret"), &link);
+        fs::read(link).map(drop)
+    }),
+    (Promise::FsRead, "read outside through /proc/self/root", |t| {
+        let inside = t.outside.strip_prefix("/").map_err(io::Error::other)?;
+        fs::read(PathBuf::from("/proc/self/root").join(inside).join("secret")).map(drop)
+    }),
+    (Promise::FsWrite, "write to a file outside", |t| {
+        OpenOptions::new().append(true).open(t.outside.join("victim"))?.write_all(b"x")
+    }),
+    (Promise::FsWrite, "create a file outside", |t| {
+        let flags =
+            OpenOptions::new().write(true).create(true).truncate(false).open(t.outside.join("created"));
+        flags.map(drop)
+    }),
+    (Promise::FsWrite, "truncate a file outside", |t| sys::truncate(&t.outside.join("victim"))),
+    (Promise::FsWrite, "remove a file outside", |t| fs::remove_file(t.outside.join("removable"))),
+    (Promise::FsWrite, "move a file out of the write root", |t| {
+        fs::write(t.work.join("movable"), "x")?;
+        fs::rename(t.work.join("movable"), t.outside.join("moved"))
+    }),
+    (Promise::FsWrite, "link a file from outside into the write root", |t| {
+        fs::hard_link(t.outside.join("secret"), t.work.join("linked"))
+    }),
+    (Promise::FsWrite, "write to a file that it may only read", |t| {
+        OpenOptions::new().append(true).open(&t.readable)?.write_all(b"x")
+    }),
+    (Promise::FsMetadata, "change the mode of a file that it may only read", |t| {
+        Ok(rustix::fs::chmod(&t.readable, Mode::RUSR | Mode::WUSR)?)
+    }),
+    (Promise::FsMetadata, "set an attribute of a file that it may only read", |t| {
+        Ok(rustix::fs::setxattr(&t.readable, "user.lobster", b"x", XattrFlags::empty())?)
+    }),
+    (Promise::FsMetadata, "change the mode of a file outside", |t| {
+        Ok(rustix::fs::chmod(t.outside.join("victim"), Mode::RUSR | Mode::WUSR)?)
+    }),
+    (Promise::FsMetadata, "change the owner of a file outside", |t| {
+        Ok(rustix::fs::chown(t.outside.join("victim"), Some(rustix::process::getuid()), None)?)
+    }),
+    (Promise::FsMetadata, "change the times of a file outside", |t| {
+        let time = Timespec { tv_sec: 1, tv_nsec: 0 };
+        let times = Timestamps { last_access: time, last_modification: time };
+        Ok(rustix::fs::utimensat(CWD, t.outside.join("victim"), &times, rustix::fs::AtFlags::empty())?)
+    }),
+    (Promise::FsMetadata, "set an attribute of a file outside", |t| {
+        Ok(rustix::fs::setxattr(t.outside.join("victim"), "user.lobster", b"x", XattrFlags::empty())?)
+    }),
+    (Promise::FsDeny, "read a denied file inside the write root", |t| {
+        fs::read(t.work.join("denied")).map(drop)
+    }),
+    (Promise::FsProtect, "change a protected file inside the write root", |t| {
+        OpenOptions::new().append(true).open(t.work.join("guarded/file"))?.write_all(b"x")
+    }),
+    (Promise::FsProtect, "move the directory above a protected file", |t| {
+        fs::rename(t.work.join("guarded"), t.work.join("elsewhere"))?;
+        fs::rename(t.work.join("elsewhere"), t.work.join("guarded"))
+    }),
+    (Promise::NetDeny, "connect to a port of the host", |t| {
+        TcpStream::connect_timeout(&([127, 0, 0, 1], t.tcp).into(), PATIENCE).map(drop)
+    }),
+    (Promise::NetDeny, "connect by TCP Fast Open", |t| {
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        sys::send_fast_open(&socket, t.tcp)
+    }),
+    (Promise::NetDeny, "connect by MPTCP", |t| {
+        let mptcp = rustix::net::Protocol::from_raw(std::num::NonZero::new(262).ok_or(io::ErrorKind::Other)?);
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, Some(mptcp))?;
+        Ok(rustix::net::connect(&socket, &std::net::SocketAddrV4::new([127, 0, 0, 1].into(), t.tcp))?)
+    }),
+    (Promise::NetDeny, DATAGRAM, |t| {
+        UdpSocket::bind("127.0.0.1:0")?.send_to(b"datagram", ("127.0.0.1", t.udp)).map(drop)
+    }),
+    (Promise::NetDeny, "talk to the kernel's routing table", |_| {
+        Ok(socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None).map(drop)?)
+    }),
+    (Promise::NetDeny, "talk to the hypervisor", |_| {
+        let vsock = AddressFamily::from_raw(40);
+        Ok(socket_with(vsock, SocketType::STREAM, SocketFlags::CLOEXEC, None).map(drop)?)
+    }),
+    (Promise::UnixDeny, "connect to a unix socket by its path", |t| {
+        UnixStream::connect(t.outside.join("socket")).map(drop)
+    }),
+    (Promise::UnixDeny, "connect to an abstract unix socket", |t| {
+        UnixStream::connect_addr(&SocketAddr::from_abstract_name(&t.abstract_name)?).map(drop)
+    }),
+    (Promise::ProcessIsolation, "see a process outside", |t| {
+        fs::read(format!("/proc/{}/stat", victim(t)?)).map(drop)
+    }),
+    (Promise::ProcessIsolation, "read the environment of a process outside", |t| {
+        let environment = fs::read(format!("/proc/{}/environ", t.pid))?;
+        let found = environment.windows(SECRET.1.len()).any(|window| window == SECRET.1.as_bytes());
+        if found { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+    }),
+    (Promise::ProcessIsolation, "signal a process outside", |t| {
+        // Signal 0: asks only whether it could be signalled.
+        Ok(test_kill_process(pid(victim(t)?)?)?)
+    }),
+    (Promise::ProcessIsolation, "trace a process outside", |t| sys::try_trace(victim(t)?)),
+    (Promise::ProcessIsolation, "read the memory of a process outside", |t| {
+        File::open(format!("/proc/{}/mem", victim(t)?)).map(drop)
+    }),
+    (Promise::ProcessIsolation, "take a descriptor of a process outside", |t| {
+        let process = pidfd_open(pid(victim(t)?)?, PidfdFlags::empty())?;
+        Ok(pidfd_getfd(process, 0, PidfdGetfdFlags::empty()).map(drop)?)
+    }),
+    (Promise::KernelSurface, "make a user namespace", |_| sys::try_user_namespace()),
+    (Promise::KernelSurface, "use io_uring", |_| sys::try_call(libc::SYS_io_uring_setup)),
+    (Promise::KernelSurface, "use the kernel's key store", |_| sys::try_call(libc::SYS_keyctl)),
+    (Promise::KernelSurface, "load a BPF program", |_| sys::try_call(libc::SYS_bpf)),
+    (Promise::KernelSurface, "open a performance counter", |_| sys::try_call(libc::SYS_perf_event_open)),
+    (Promise::KernelSurface, "handle page faults of its own", |_| sys::try_call(libc::SYS_userfaultfd)),
+    (Promise::NoNewPrivs, "gain privileges by a set-user-id program", |_| {
+        refused_if(rustix::thread::no_new_privs()?, "no_new_privs is set")
+    }),
+    (Promise::NoNewPrivs, "use a capability", |_| {
+        let sets = rustix::thread::capabilities(None)?;
+        refused_if(sets.effective.is_empty() && sets.permitted.is_empty(), "it has none")
+    }),
+    (Promise::EnvScrub, "read lobster's environment", |_| {
+        let expected = [MARK.0.to_owned()];
+        let names: Vec<_> = std::env::vars_os()
+            .map(|(name, _)| name.to_string_lossy().into_owned())
+            // What the confinement itself adds.
+            .filter(|name| name != "TMPDIR" && !name.to_ascii_lowercase().ends_with("_proxy"))
+            .collect();
+        refused_if(names == expected, "it has its own only")
+    }),
+    (Promise::FdClose, "use a descriptor of lobster's", |_| {
+        // The directory that is being read takes one itself.
+        let open = fs::read_dir("/proc/self/fd")?.count();
+        refused_if(open <= 4, "only the standard three are open")
+    }),
+    (Promise::TreeKill, OUTLIVE, |t| {
+        Command::new(std::env::current_exe()?)
+            .args([HELPER_ARGUMENT, DAEMON])
+            .arg(t.work.join(HEARTBEAT))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map(drop)
+    }),
+    (Promise::FsWrite, "write through a device", |_| {
+        OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg").map(drop)
+    }),
+    (Promise::FsWrite, "change a setting of the kernel", |_| {
+        OpenOptions::new().write(true).open("/proc/sys/kernel/core_pattern").map(drop)
+    }),
+];
+
+/// The victim as it is seen from here: in a process namespace its number means
+/// nobody, or somebody else.
+fn victim(targets: &Targets) -> io::Result<i32> {
+    let name = fs::read(format!("/proc/{}/cmdline", targets.pid))?;
+    let is_victim = name.split(|byte| *byte == 0).any(|word| word == VICTIM.as_bytes());
+    if is_victim { Ok(targets.pid) } else { Err(io::Error::other("not to be seen")) }
+}
+
+fn pid(number: i32) -> io::Result<Pid> {
+    Pid::from_raw(number).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+fn refused_if(refused: bool, why: &str) -> io::Result<()> {
+    if refused { Err(io::Error::other(why)) } else { Ok(()) }
+}

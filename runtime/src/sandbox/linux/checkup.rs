@@ -1,0 +1,208 @@
+//! The outside of `probe` and `doctor`: sets victims up, runs the attacker
+//! unconfined and confined, and compares.
+
+use std::ffi::OsString;
+use std::fs::{self, Permissions};
+use std::io;
+use std::net::{TcpListener, UdpSocket};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use super::super::doctor::{Checkup, Finding, Probe, Verdict};
+use super::super::{
+    Confinement, Enforcement, HELPER_ARGUMENT, JailSpec, Mode, OutputSinks, ProcessLimits, SandboxConfig,
+    SpawnError, SpawnRequest, Stdin,
+};
+use super::attack::{self, ACTIONS, ATTACK, HEARTBEAT, MARK, Results, SECRET, Targets, VICTIM};
+use super::{Sandbox, landlock};
+use crate::cancel::CancelToken;
+
+/// What an ordinary program needs to be able to start.
+const SYSTEM: [&str; 7] =
+    ["/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache", "/nix/store", "/run/current-system"];
+
+/// A daemon beats every 5 ms; one that is silent for so long is dead.
+const SILENCE: Duration = Duration::from_millis(200);
+
+struct Kept(Vec<u8>);
+
+impl OutputSinks for Kept {
+    fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
+        self.0.extend_from_slice(chunk);
+        Ok(())
+    }
+
+    fn stderr(&mut self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Confines a process that does nothing, and says what held.
+pub(super) fn probe(config: &SandboxConfig) -> Result<Probe, SpawnError> {
+    // A sandbox of its own: what another one found missing is tried again.
+    let sandbox = Sandbox::new(config.clone());
+    // Paths that matter to nobody, so that these promises are made at all.
+    let some = || vec![PathBuf::from("/nonexistent")];
+    let mode = || Mode::Degrade { minimum: Vec::new() };
+    let spec = || JailSpec { deny: some(), protect: some(), mode: mode(), ..JailSpec::default() };
+    let held = |confinement| {
+        let mut request = request(Vec::new(), confinement);
+        request.limits.processes = Some(4096);
+        sandbox.run(&request, &mut Kept(Vec::new()), &CancelToken::new()).map(|exit| exit.enforcement)
+    };
+    Ok(Probe {
+        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        landlock_abi: landlock::version(),
+        jail: held(Confinement::Jail(spec()))?,
+        landlock_seccomp: held(Confinement::LandlockSeccomp(spec()))?,
+    })
+}
+
+/// Attacks a jail of this host from inside.
+pub(super) fn doctor(config: &SandboxConfig) -> Result<Checkup, SpawnError> {
+    let probe = probe(config)?;
+    let (control, unconfined) = attack_once(config, None)?;
+    let (confined, enforcement) = attack_once(config, Some(Mode::Degrade { minimum: Vec::new() }))?;
+    let findings = ACTIONS.iter().map(|(promise, action, _)| {
+        let possible = control.get(*action).is_some_and(String::is_empty);
+        // What supervision alone holds is refused to the unconfined attacker too.
+        let always = unconfined.held.iter().any(|(held, _)| held == promise);
+        let refusal = confined.get(*action).map_or("the attacker did not report", String::as_str);
+        let missing = enforcement.missing.iter().find(|missing| missing.promise == *promise);
+        let (verdict, detail) = match (refusal, missing) {
+            ("", Some(missing)) => (Verdict::Unenforceable, missing.why.clone()),
+            ("", None) => (Verdict::Broken, "it succeeded".to_owned()),
+            (refusal, _) if possible || always => (Verdict::Held, refusal.to_owned()),
+            (refusal, _) => (Verdict::Impossible, refusal.to_owned()),
+        };
+        Finding { promise: *promise, action: (*action).to_owned(), verdict, detail }
+    });
+    Ok(Checkup { probe, findings: findings.collect() })
+}
+
+fn request(argv: Vec<OsString>, confinement: Confinement) -> SpawnRequest {
+    SpawnRequest {
+        argv,
+        env: vec![(MARK.0.into(), MARK.1.into())],
+        cwd: PathBuf::from("/"),
+        stdin: Stdin::Empty,
+        limits: ProcessLimits { wall: Some(Duration::from_secs(60)), ..ProcessLimits::default() },
+        confinement,
+    }
+}
+
+/// Everything that may be harmed, in a temporary directory.
+struct Victims {
+    targets: Targets,
+    udp: UdpSocket,
+    process: Child,
+    _tcp: TcpListener,
+    _sockets: [UnixListener; 2],
+    _directory: tempfile::TempDir,
+}
+
+impl Victims {
+    fn set_up(program: &Path) -> io::Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let (outside, work) = (directory.path().join("outside"), directory.path().join("work"));
+        fs::create_dir(&outside)?;
+        fs::create_dir_all(work.join("guarded"))?;
+        for file in ["secret", "victim", "removable"] {
+            fs::write(outside.join(file), "keep out")?;
+        }
+        let readable = directory.path().join("readable");
+        fs::write(&readable, "read me")?;
+        for file in ["denied", "guarded/file"] {
+            fs::write(work.join(file), "keep out")?;
+        }
+        fs::set_permissions(outside.join("victim"), Permissions::from_mode(0o644))?;
+        let abstract_name = format!("lobster-doctor-{}", uuid::Uuid::new_v4().simple());
+        let by_path = UnixListener::bind(outside.join("socket"))?;
+        let by_name = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&abstract_name)?)?;
+        let tcp = TcpListener::bind("127.0.0.1:0")?;
+        let udp = UdpSocket::bind("127.0.0.1:0")?;
+        udp.set_nonblocking(true)?;
+        let process = Command::new(program)
+            .args([HELPER_ARGUMENT, VICTIM])
+            .env(SECRET.0, SECRET.1)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()?;
+        let targets = Targets {
+            outside,
+            readable,
+            work,
+            pid: process.id().cast_signed(),
+            tcp: tcp.local_addr()?.port(),
+            udp: udp.local_addr()?.port(),
+            abstract_name,
+        };
+        let sockets = [by_path, by_name];
+        Ok(Self { targets, udp, process, _tcp: tcp, _sockets: sockets, _directory: directory })
+    }
+}
+
+impl Drop for Victims {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// One run of the attacker; `None` is unconfined.
+fn attack_once(config: &SandboxConfig, mode: Option<Mode>) -> Result<(Results, Enforcement), SpawnError> {
+    let program = std::env::current_exe().map_err(SpawnError::io("find the own executable"))?;
+    let victims = Victims::set_up(&program).map_err(SpawnError::io("set the victims of the attack up"))?;
+    let targets = &victims.targets;
+    let confinement = match mode {
+        None => Confinement::None,
+        Some(mode) => Confinement::Jail(JailSpec {
+            read: SYSTEM
+                .iter()
+                .map(PathBuf::from)
+                .chain([program.clone(), targets.readable.clone()])
+                .collect(),
+            write: vec![targets.work.clone()],
+            deny: vec![targets.work.join("denied")],
+            protect: vec![targets.work.join("guarded/file")],
+            mode,
+            ..JailSpec::default()
+        }),
+    };
+    let text = serde_json::to_string(targets)
+        .map_err(|error| SpawnError::io("describe the victims")(error.into()))?;
+    let argv = vec![program.into(), HELPER_ARGUMENT.into(), ATTACK.into(), text.into()];
+    let mut kept = Kept(Vec::new());
+    let sandbox = Sandbox::new(config.clone());
+    let exit = sandbox.run(&request(argv, confinement), &mut kept, &CancelToken::new())?;
+    let mut results: Results = serde_json::from_slice(&kept.0).map_err(|error| SpawnError::Io {
+        doing: format!("read what the attack came to (it ended with {:?})", exit.status),
+        source: error.into(),
+    })?;
+    judge_from_outside(&victims, &mut results);
+    Ok((results, exit.enforcement))
+}
+
+/// Some successes are seen by the victim only.
+fn judge_from_outside(victims: &Victims, results: &mut Results) {
+    let arrived = victims.udp.recv(&mut [0; 64]).is_ok();
+    correct(results, attack::DATAGRAM, arrived, "it never arrived");
+    let heartbeat = victims.targets.work.join(HEARTBEAT);
+    let beats = || fs::metadata(&heartbeat).map_or(0, |file| file.len());
+    let before = beats();
+    std::thread::sleep(SILENCE);
+    correct(results, attack::OUTLIVE, beats() > before, "it died with the step");
+}
+
+fn correct(results: &mut Results, action: &str, succeeded: bool, refusal: &str) {
+    let Some(result) = results.get_mut(action) else { return };
+    if succeeded {
+        result.clear();
+    } else if result.is_empty() {
+        *result = refusal.to_owned();
+    }
+}

@@ -1,0 +1,116 @@
+//! The helper process: receives jobs, forks a supervisor for each.
+//!
+//! It stays tiny and single-threaded so that forking it is cheap whatever
+//! lobster's own size, and so that namespaces can be made.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitCode;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::SocketType;
+use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, setsid, wait};
+
+use super::jail::Identity;
+use super::supervisor::supervise;
+use super::wire::{News, Stage};
+use super::{attack, channel, sys, tree};
+
+/// The namespaces of every jail.
+const NAMESPACES: libc::c_int =
+    libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+
+/// The helper's `main`.
+pub(in crate::sandbox) fn helper_main() -> ExitCode {
+    let args: Vec<_> = std::env::args_os().skip(2).collect();
+    if let Some(code) = attack::main(&args) {
+        return code;
+    }
+    match claim_socket().and_then(serve) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("lobster: the sandbox helper is started by lobster itself, not by hand ({error})");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Moves the socket away from standard input, which steps overwrite.
+fn claim_socket() -> io::Result<OwnedFd> {
+    let stdin = rustix::stdio::stdin();
+    if rustix::net::sockopt::socket_type(stdin)? != SocketType::SEQPACKET {
+        return Err(io::Error::other("its standard input is not the expected socket"));
+    }
+    sys::close_from(3);
+    let socket = rustix::io::fcntl_dupfd_cloexec(stdin, 3)?;
+    rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+    Ok(socket)
+}
+
+fn serve(socket: OwnedFd) -> io::Result<()> {
+    // Its own session: Ctrl-C at the terminal reaches lobster, which decides.
+    // Blocked signals: only the closing of the socket ends it.
+    let _ = setsid();
+    sys::block_signals();
+    sys::default_signals();
+    let _ = rustix::thread::set_name(c"lobster-sandbox");
+    set_child_subreaper(Some(getpid()))?;
+    let ended = sys::child_signals()?;
+    let mut supervisors = HashSet::new();
+    let identity = Identity::current();
+    loop {
+        let mut fds = [PollFd::new(&socket, PollFlags::IN), PollFd::new(&ended, PollFlags::IN)];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let (job, child) = (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
+        if child {
+            tree::drain(&ended);
+            collect(&mut supervisors);
+        }
+        if job {
+            let Some((message, fds)) = channel::receive(socket.as_fd())? else { return Ok(()) };
+            let Ok(fds) = <[OwnedFd; 5]>::try_from(fds) else { continue };
+            let namespaces = match message.as_slice() {
+                channel::JAIL => NAMESPACES | libc::CLONE_NEWNET,
+                channel::JAIL_ON_HOST_NETWORK => NAMESPACES,
+                _ => 0,
+            };
+            let fork = if namespaces == 0 { sys::fork() } else { sys::fork_into(namespaces) };
+            match fork {
+                Ok(sys::Fork::Parent(pid)) => _ = supervisors.insert(pid),
+                Ok(sys::Fork::Child) => {
+                    drop((socket, ended));
+                    supervise(fds, (namespaces != 0).then_some(identity))
+                }
+                Err(error) => {
+                    let errno = error.raw_os_error().unwrap_or_default();
+                    let stage = if namespaces == 0 { Stage::Setup } else { Stage::Namespaces };
+                    let news = News::Failed { stage, errno, detail: "make a process".into() };
+                    let _ = channel::send(fds[0].as_fd(), &news.encode(), &[]);
+                }
+            }
+        }
+    }
+}
+
+/// Collects ended supervisors. One that was killed leaves its step to us: no
+/// supervisor watches those processes any more, so they are ended here.
+fn collect(supervisors: &mut HashSet<Pid>) {
+    let mut orphaned = false;
+    while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+        if supervisors.remove(&pid) {
+            orphaned |= status.exit_status() != Some(0);
+        } else {
+            orphaned = true;
+        }
+    }
+    if orphaned {
+        for pid in tree::children().into_iter().filter(|pid| !supervisors.contains(pid)) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! The inside of the namespaces: identity, network, and a file system made of
+//! nothing but what was granted.
+//!
+//! Runs in the first process of new namespaces, which is also the step's
+//! supervisor. Everything is prepared on detached mounts and put together on
+//! an empty file system, so the host's own tree is never in reach of a mistake.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, fstatfs, mkdirat, openat, openat2,
+    symlinkat,
+};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
+    UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, open_tree,
+    unmount,
+};
+use rustix::process::{chdir, fchdir, pivot_root};
+
+use super::sys;
+use super::wire::{Confined, Stage};
+
+/// `TMPFS_MAGIC`.
+const TMPFS: i64 = 0x0102_1994;
+
+/// The devices every program may expect.
+pub(super) const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
+
+/// Where the new root is assembled; covered only inside the namespace.
+const WORKBENCH: &str = "/proc";
+
+/// What could not be done, in which part of the work, and where.
+pub(super) struct Obstacle {
+    pub(super) stage: Stage,
+    pub(super) error: io::Error,
+    pub(super) detail: String,
+}
+
+pub(super) fn at<E: Into<io::Error>>(stage: Stage, detail: impl Into<String>) -> impl FnOnce(E) -> Obstacle {
+    let detail = detail.into();
+    move |error| Obstacle { stage, error: error.into(), detail }
+}
+
+fn setup<E: Into<io::Error>>(doing: &'static str) -> impl FnOnce(E) -> Obstacle {
+    at(Stage::Namespaces, doing)
+}
+
+/// Who the process was outside: read before the user namespace is made.
+#[derive(Clone, Copy)]
+pub(super) struct Identity {
+    uid: u32,
+    gid: u32,
+}
+
+impl Identity {
+    pub(super) fn current() -> Self {
+        Self { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
+    }
+
+    /// Stays the same inside: one user, one group, nobody else exists.
+    fn keep(self) -> io::Result<()> {
+        fs::write("/proc/self/setgroups", "deny")?;
+        fs::write("/proc/self/uid_map", format!("{0} {0} 1", self.uid))?;
+        fs::write("/proc/self/gid_map", format!("{0} {0} 1", self.gid))
+    }
+}
+
+/// Furnishes the namespaces this process has been started in.
+pub(super) fn furnish(spec: &Confined, identity: Identity) -> Result<(), Obstacle> {
+    identity.keep().map_err(setup("map the user"))?;
+    rustix::system::sethostname(b"lobster").map_err(setup("name the host"))?;
+    if !spec.net_is_host() {
+        sys::loopback_up().map_err(setup("start the loopback interface"))?;
+    }
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .map_err(setup("detach mounts"))?;
+    let plan = plan(spec)?;
+    let proc = file_system("proc", &[], MountAttrFlags::empty()).map_err(setup("mount /proc"))?;
+    if let Some(processes) = spec.processes {
+        bound_numbers(&proc, processes).map_err(at(Stage::ProcessNumbers, "bound the process numbers"))?;
+    }
+    sys::set_mount_attributes(&proc, MountAttrFlags::MOUNT_ATTR_RDONLY.bits(), false)
+        .map_err(setup("mount /proc"))?;
+    let hides = plan.iter().any(|piece| matches!(piece.what, What::Hidden { .. }));
+    let root = Root::new(hides)?;
+    for piece in plan {
+        root.place(&piece)?;
+    }
+    root.devices()?;
+    root.attach(&proc, Path::new("/proc"), Kind::Directory)?;
+    root.enter()
+}
+
+/// Numbers below this are given out once and not again (`RESERVED_PIDS`).
+const RESERVED: u64 = 300;
+
+/// Bounds the processes of this namespace by its `pid_max`. Between the limit
+/// and [`RESERVED`] more can be alive at once.
+fn bound_numbers(proc: &OwnedFd, processes: u64) -> rustix::io::Result<()> {
+    // Before Linux 6.14 the file is the whole machine's, and root may write it.
+    let release = rustix::system::uname();
+    let mut numbers = release.release().to_bytes().split(|byte| !byte.is_ascii_digit());
+    let mut next = || std::str::from_utf8(numbers.next()?).ok()?.parse::<u32>().ok();
+    if (next(), next()) < (Some(6), Some(14)) {
+        return Err(Errno::NOSYS);
+    }
+    let file = openat(proc, "sys/kernel/pid_max", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(&file, RESERVED.saturating_add(processes).to_string().as_bytes()).map(drop)
+}
+
+/// What goes where.
+struct Piece {
+    path: PathBuf,
+    what: What,
+}
+
+/// In the order in which pieces of the same path are placed.
+enum What {
+    /// A tree of the host's, perhaps read-only.
+    Tree { tree: OwnedFd, kind: Kind, exact: bool },
+    /// An empty file system of its own.
+    Private { tree: OwnedFd },
+    /// Nothing to see: an unreadable file or directory.
+    Hidden { kind: Kind },
+}
+
+impl What {
+    fn exactly(self) -> Self {
+        match self {
+            Self::Tree { tree, kind, .. } => Self::Tree { tree, kind, exact: true },
+            other => other,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    File,
+    Directory,
+}
+
+impl Kind {
+    fn of(stat: &Stat) -> Self {
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            Self::Directory
+        } else {
+            Self::File
+        }
+    }
+}
+
+/// Takes hold of all trees while the host's file system is still in sight.
+fn plan(spec: &Confined) -> Result<Vec<Piece>, Obstacle> {
+    let mut pieces = Vec::new();
+    for path in &spec.private {
+        let size = spec.private_size.to_string();
+        let tree = file_system("tmpfs", &[("mode", "1777"), ("size", &size)], MountAttrFlags::empty())
+            .map_err(setup("mount a private directory"))?;
+        pieces.push(Piece { path: path.clone(), what: What::Private { tree } });
+    }
+    for path in expand(&spec.read)? {
+        if let Some(what) = tree(&path, true)? {
+            pieces.push(Piece { path, what });
+        }
+    }
+    for path in expand(&spec.write)? {
+        let what = tree(&path, false)?.ok_or_else(|| missing(&path))?;
+        pieces.push(Piece { path, what });
+    }
+    for path in spec.protect.iter().filter(|path| spec.write.iter().any(|root| path.starts_with(root))) {
+        // The placeholder of a path that does not exist has been made by now.
+        let what = tree(path, true)?.ok_or_else(|| missing(path))?.exactly();
+        // A directory above it could be moved away, and the path made anew:
+        // unless it is a mount point too.
+        for above in path.ancestors().skip(1) {
+            let inside = spec.write.iter().any(|root| above.starts_with(root) && above != root);
+            if inside && let Some(what) = tree(above, false)? {
+                pieces.push(Piece { path: above.to_owned(), what: what.exactly() });
+            }
+        }
+        pieces.push(Piece { path: path.clone(), what });
+    }
+    for path in &spec.deny {
+        if let Ok(stat) = rustix::fs::stat(path) {
+            pieces.push(Piece { path: path.clone(), what: What::Hidden { kind: Kind::of(&stat) } });
+        }
+    }
+    // From the outside in. The sort is stable: of two pieces for one path the
+    // later and stricter in this order lies on top.
+    pieces.sort_by_key(|piece| piece.path.components().count());
+    Ok(pieces)
+}
+
+/// The root directory as a root means everything in it, but never the host's
+/// processes and devices.
+fn expand(roots: &[PathBuf]) -> Result<Vec<PathBuf>, Obstacle> {
+    let mut all = Vec::new();
+    for root in roots {
+        if root.parent().is_some() {
+            all.push(root.clone());
+            continue;
+        }
+        for entry in fs::read_dir("/").map_err(at(Stage::Root, "/"))? {
+            let path = entry.map_err(at(Stage::Root, "/"))?.path();
+            if path != Path::new("/proc") && path != Path::new("/dev") {
+                all.push(path);
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn missing(path: &Path) -> Obstacle {
+    at(Stage::Root, path.display().to_string())(Errno::NOENT)
+}
+
+/// Opens a path that no symbolic link leads to. What may be written must be
+/// named by its real path: an earlier step could have put a link there.
+pub(super) fn open_exactly(path: &Path) -> rustix::io::Result<OwnedFd> {
+    openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+}
+
+/// A detached copy of the host's tree at `path`; `None` when there is none.
+fn tree(path: &Path, read_only: bool) -> Result<Option<What>, Obstacle> {
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    let opened = if read_only {
+        open_tree(CWD, path, flags)
+    } else {
+        open_exactly(path).and_then(|found| open_tree(found, "", flags | OpenTreeFlags::AT_EMPTY_PATH))
+    };
+    let tree = match opened {
+        Ok(tree) => tree,
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+        Err(error @ (Errno::ACCESS | Errno::LOOP | Errno::NAMETOOLONG)) => {
+            return Err(at(Stage::Root, path.display().to_string())(error));
+        }
+        Err(error) => return Err(at(Stage::Namespaces, format!("bind {}", path.display()))(error)),
+    };
+    let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    if read_only {
+        attributes |= MountAttrFlags::MOUNT_ATTR_RDONLY;
+    }
+    sys::set_mount_attributes(&tree, attributes.bits(), true)
+        .map_err(at(Stage::Namespaces, format!("restrict the mount of {}", path.display())))?;
+    let kind = fstat(&tree).map(|stat| Kind::of(&stat)).map_err(setup("look at a root"))?;
+    Ok(Some(What::Tree { tree, kind, exact: false }))
+}
+
+/// A new, detached file system.
+fn file_system(
+    name: &'static str,
+    options: &[(&'static str, &str)],
+    attributes: MountAttrFlags,
+) -> rustix::io::Result<OwnedFd> {
+    let context = fsopen(name, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        fsconfig_set_string(context.as_fd(), *key, *value)?;
+    }
+    fsconfig_create(context.as_fd())?;
+    let attributes = attributes | MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+}
+
+/// The new root while it is being put together.
+struct Root {
+    root: OwnedFd,
+    /// Holds an unreadable file and directory, where something is to be hidden:
+    /// taking a mount away again is slow.
+    nothing: Option<OwnedFd>,
+}
+
+/// Where [`Root::nothing`] is mounted until the root is complete.
+const NOTHING: &str = ".nothing";
+
+impl Root {
+    fn new(hides: bool) -> Result<Self, Obstacle> {
+        let small = [("mode", "0755"), ("size", "1m")];
+        let none = MountAttrFlags::empty();
+        let root = file_system("tmpfs", &small, none).map_err(setup("mount a new root"))?;
+        move_mount(&root, "", CWD, WORKBENCH, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+            .map_err(setup("place the new root"))?;
+        if !hides {
+            return Ok(Self { root, nothing: None });
+        }
+        let nothing = file_system("tmpfs", &small, none).map_err(setup("mount a new root"))?;
+        let work = || -> rustix::io::Result<()> {
+            mkdirat(&nothing, "directory", Mode::empty())?;
+            openat(&nothing, "file", OFlags::CREATE | OFlags::CLOEXEC, Mode::empty())?;
+            mkdirat(&root, NOTHING, Mode::RWXU)?;
+            move_mount(&nothing, "", &root, NOTHING, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        };
+        work().map_err(setup("prepare the new root"))?;
+        Ok(Self { root, nothing: Some(nothing) })
+    }
+
+    fn place(&self, piece: &Piece) -> Result<(), Obstacle> {
+        match &piece.what {
+            What::Tree { tree, kind, exact } => {
+                if *exact {
+                    self.check_same(tree, &piece.path)?;
+                }
+                self.attach(tree, &piece.path, *kind)
+            }
+            What::Private { tree } => self.attach(tree, &piece.path, Kind::Directory),
+            What::Hidden { kind } => {
+                let name = if *kind == Kind::File { "file" } else { "directory" };
+                let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+                let Some(nothing) = &self.nothing else { return Ok(()) };
+                let tree = open_tree(nothing, name, flags).map_err(setup("hide a path"))?;
+                sys::set_mount_attributes(&tree, MountAttrFlags::MOUNT_ATTR_RDONLY.bits(), false)
+                    .map_err(setup("hide a path"))?;
+                match self.attach(&tree, &piece.path, *kind) {
+                    // Not in any root, so it cannot be seen anyway.
+                    Err(Obstacle { stage: Stage::Root, .. }) => Ok(()),
+                    result => result,
+                }
+            }
+        }
+    }
+
+    /// A protected path must be itself, not something that a link leads to:
+    /// the step could replace the link.
+    fn check_same(&self, tree: &OwnedFd, path: &Path) -> Result<(), Obstacle> {
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
+        let same = || -> rustix::io::Result<bool> {
+            let target = openat2(&self.root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
+            let (one, other) = (fstat(tree)?, fstat(&target)?);
+            Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
+        };
+        match same() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(at(Stage::Root, path.display().to_string())(Errno::LOOP)),
+            Err(error) => Err(at(Stage::Root, path.display().to_string())(error)),
+        }
+    }
+
+    /// Mounts `tree` at `path` of the new root.
+    fn attach(&self, tree: &OwnedFd, path: &Path, kind: Kind) -> Result<(), Obstacle> {
+        let target = self.target(path, kind).map_err(at(Stage::Root, path.display().to_string()))?;
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        move_mount(tree, "", &target, "", flags)
+            .map_err(at(Stage::Namespaces, format!("mount {}", path.display())))
+    }
+
+    /// The place for a mount, made where it is missing and the file system is ours.
+    fn target(&self, path: &Path, kind: Kind) -> rustix::io::Result<OwnedFd> {
+        if let Ok(found) = self.resolve(path) {
+            return Ok(found);
+        }
+        let ours = fstat(&self.root)?.st_dev;
+        let mut current = self.resolve(Path::new("."))?;
+        let mut so_far = PathBuf::new();
+        let mut names = path.components().filter(|part| matches!(part, Component::Normal(_))).peekable();
+        while let Some(name) = names.next() {
+            so_far.push(name);
+            current = match self.resolve(&so_far) {
+                Ok(found) => found,
+                Err(Errno::NOENT) if self.may_create_in(&current, ours)? => {
+                    if names.peek().is_some() || kind == Kind::Directory {
+                        mkdirat(&current, name.as_os_str(), Mode::from_raw_mode(0o755))?;
+                    } else {
+                        let mode = Mode::from_raw_mode(0o644);
+                        openat(&current, name.as_os_str(), OFlags::CREATE | OFlags::CLOEXEC, mode)?;
+                    }
+                    self.resolve(&so_far)?
+                }
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(current)
+    }
+
+    /// Only in memory; on the host's own file systems nothing is created.
+    fn may_create_in(&self, directory: &OwnedFd, ours: u64) -> rustix::io::Result<bool> {
+        Ok(fstat(directory)?.st_dev == ours || fstatfs(directory)?.f_type == TMPFS)
+    }
+
+    /// Follows links as the step will: inside the new root.
+    fn resolve(&self, path: &Path) -> rustix::io::Result<OwnedFd> {
+        openat2(&self.root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)
+    }
+
+    /// A `/dev` with nothing in it that reaches further.
+    fn devices(&self) -> Result<(), Obstacle> {
+        for name in DEVICES {
+            let path = Path::new("/dev").join(name);
+            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+            // Taken from the host's /dev, which is still the one in sight.
+            let device = open_tree(CWD, &path, flags).map_err(setup("bind a device"))?;
+            self.attach(&device, &path, Kind::File)?;
+        }
+        let links = [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")];
+        let directory = self.resolve(Path::new("dev")).map_err(setup("make /dev"))?;
+        for (name, to) in links {
+            match symlinkat(to, &directory, name) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(setup("make /dev")(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes it the root, read-only, and lets go of the host's.
+    fn enter(self) -> Result<(), Obstacle> {
+        if self.nothing.is_some() {
+            unmount_nothing(&self.root).map_err(setup("finish the new root"))?;
+        }
+        sys::set_mount_attributes(&self.root, MountAttrFlags::MOUNT_ATTR_RDONLY.bits(), false)
+            .map_err(setup("finish the new root"))?;
+        let pivot = || {
+            fchdir(&self.root)?;
+            pivot_root(".", ".")?;
+            // The old root lies on top of the new one now.
+            unmount(".", UnmountFlags::DETACH)?;
+            chdir("/")
+        };
+        pivot().map_err(setup("change the root"))
+    }
+}
+
+fn unmount_nothing(root: &OwnedFd) -> rustix::io::Result<()> {
+    fchdir(root)?;
+    unmount(NOTHING, UnmountFlags::DETACH)?;
+    rustix::fs::unlinkat(root, NOTHING, AtFlags::REMOVEDIR)
+}

@@ -1,0 +1,102 @@
+//! Landlock: the file system rules, as the only wall or the second one.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, path_beneath_rules,
+};
+
+use rustix::fs::{FileType, fstat};
+
+use super::jail::{DEVICES, Obstacle, at, open_exactly};
+use super::sys;
+use super::wire::{Confined, Stage};
+
+/// The first version without holes in the promise: before it, files outside
+/// the roots could be truncated and linked.
+const LEAST: ABI = ABI::V3;
+
+/// A ruleset of this kernel, to be applied in the step's process.
+pub(super) struct Rules(RulesetCreated);
+
+impl Rules {
+    /// Builds the rules for the paths as they are seen from here. `jailed`:
+    /// private directories are mounted and the network is a namespace.
+    pub(super) fn new(spec: &Confined, jailed: bool) -> Result<Self, Obstacle> {
+        let mut writable = Vec::new();
+        for path in &spec.write {
+            let opened = open_exactly(path).map_err(at(Stage::Root, path.display().to_string()))?;
+            let stat = fstat(&opened).map_err(at(Stage::Root, path.display().to_string()))?;
+            let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+            let access = if directory { AccessFs::from_all(LEAST) } else { AccessFs::from_file(LEAST) };
+            writable.push(PathBeneath::new(opened, access));
+        }
+        let rules = build(spec, jailed, writable).map_err(as_io);
+        Ok(Self(rules.map_err(at(Stage::Landlock, "prepare rules"))?))
+    }
+
+    /// Restricts this thread and its children, for good.
+    pub(super) fn apply(&self) -> io::Result<()> {
+        let status = self.0.try_clone()?.restrict_self().map_err(as_io)?;
+        // The library calls success what restricts nothing.
+        if status.ruleset == RulesetStatus::NotEnforced {
+            return Err(io::Error::from_raw_os_error(libc::ENOSYS));
+        }
+        Ok(())
+    }
+}
+
+/// The version that this kernel offers (`LANDLOCK_CREATE_RULESET_VERSION`).
+pub(super) fn version() -> Option<u32> {
+    sys::landlock_version().filter(|version| *version > 0)
+}
+
+fn build(
+    spec: &Confined,
+    jailed: bool,
+    writable: Vec<PathBeneath<OwnedFd>>,
+) -> Result<RulesetCreated, RulesetError> {
+    let read = AccessFs::from_read(LEAST);
+    let all = AccessFs::from_all(LEAST);
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(all)?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::IoctlDev)?
+        .scope(Scope::from_all(ABI::V6))?;
+    if !jailed && !spec.net_is_host() {
+        // Holes and all (it does not see UDP), it stops most before seccomp would.
+        rules = rules.handle_access(AccessNet::from_all(ABI::V4))?;
+    }
+    let private: &[PathBuf] = if jailed { &spec.private } else { &[] };
+    // In a jail nothing is there to be listed but what was granted.
+    let listed = Path::new(if jailed { "/" } else { "/dev" });
+    let devices = DEVICES.map(|name| Path::new("/dev").join(name));
+    let on_devices: BitFlags<AccessFs> =
+        AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+    rules
+        .create()?
+        .set_compatibility(CompatLevel::BestEffort)
+        .add_rules(path_beneath_rules(&spec.read, read))?
+        .add_rules(path_beneath_rules(["/proc"], AccessFs::ReadFile | AccessFs::ReadDir))?
+        .add_rules(path_beneath_rules([listed], AccessFs::ReadDir))?
+        .add_rules(path_beneath_rules(devices, on_devices))?
+        .add_rules(path_beneath_rules(private, all))?
+        .add_rules(writable.into_iter().map(Ok::<_, RulesetError>))
+}
+
+/// Keeps the system's error number, by which a missing mechanism is told from a mistake.
+fn as_io(error: RulesetError) -> io::Error {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    while let Some(current) = source {
+        if let Some(number) = current.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+            return io::Error::from_raw_os_error(number);
+        }
+        source = current.source();
+    }
+    // Refused before any call was made: this kernel lacks what is required.
+    io::Error::from_raw_os_error(libc::ENOSYS)
+}

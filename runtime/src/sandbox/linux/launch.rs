@@ -1,0 +1,174 @@
+//! Inside the step's own process, between `fork` and `execve`.
+
+use std::convert::Infallible;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{Access, access};
+use rustix::process::{
+    Resource, Rlimit, Signal, chdir, getppid, getrlimit, set_parent_process_death_signal, setrlimit, setsid,
+};
+use rustix::thread::set_no_new_privs;
+
+use super::jail::{Obstacle, at};
+use super::landlock::Rules;
+use super::seccomp::{Filters, Sockets};
+use super::wire::{Job, Network, News, Stage};
+use super::{channel, sys};
+
+/// The resources that a job's limits number.
+const LIMITS: [(Resource, &str); 5] = [
+    (Resource::Cpu, "cpu"),
+    (Resource::Data, "memory"),
+    (Resource::Nproc, "processes"),
+    (Resource::Fsize, "file_size"),
+    (Resource::Nofile, "open_files"),
+];
+
+/// Where a program is looked up when the step's environment has no `PATH` (`confstr(_CS_PATH)`).
+const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
+
+/// What the step's process puts on itself just before it becomes the program.
+/// Prepared by the supervisor, where there is time and memory for it.
+pub(super) struct Bonds {
+    confined: bool,
+    rules: Option<Rules>,
+    filters: Option<Filters>,
+}
+
+impl Bonds {
+    pub(super) fn prepare(job: &Job, jailed: bool) -> Result<Self, Obstacle> {
+        let Some(spec) = &job.confined else {
+            return Ok(Self { confined: false, rules: None, filters: None });
+        };
+        let rules = || Rules::new(spec, jailed);
+        let sockets = match (spec.network, jailed) {
+            (Network::Host, _) => Sockets::Host,
+            (Network::None | Network::Proxy, true) => Sockets::Internet,
+            (Network::None | Network::Proxy, false) => Sockets::Unix,
+        };
+        let filters = || Filters::new(sockets).map_err(at(Stage::Seccomp, "prepare the filter"));
+        Ok(Self {
+            confined: true,
+            rules: spec.landlock.then(rules).transpose()?,
+            filters: spec.seccomp.then(filters).transpose()?,
+        })
+    }
+
+    fn put_on(&self) -> Result<(), Obstacle> {
+        if !self.confined {
+            return Ok(());
+        }
+        // A core dump may start a program of the host's, as root. One byte
+        // refuses that too; none would not.
+        limit(Resource::Core, 1).map_err(at(Stage::Limit, "core"))?;
+        sys::drop_capabilities().map_err(at(Stage::Setup, "drop capabilities"))?;
+        set_no_new_privs(true).map_err(at(Stage::Setup, "refuse new privileges"))?;
+        if let Some(rules) = &self.rules {
+            rules.apply().map_err(at(Stage::Landlock, "apply rules"))?;
+        }
+        // Last: it may refuse what the others need.
+        if let Some(filters) = &self.filters {
+            filters.apply().map_err(at(Stage::Seccomp, "load the filter"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Becomes the step, or reports on `control` why it cannot.
+pub(super) fn launch(job: &Job, bonds: &Bonds, stdio: &[OwnedFd; 3], control: &OwnedFd) -> ! {
+    let Err(Obstacle { stage, error, detail }) = become_step(job, bonds, stdio);
+    let news = News::Failed { stage, errno: error.raw_os_error().unwrap_or_default(), detail };
+    let _ = channel::send(control.as_fd(), &news.encode(), &[]);
+    sys::exit_now(127)
+}
+
+fn become_step(
+    job: &Job,
+    bonds: &Bonds,
+    [stdin, stdout, stderr]: &[OwnedFd; 3],
+) -> Result<Infallible, Obstacle> {
+    // The step must not outlive a supervisor that is itself killed. Asked for
+    // before looking at the parent, or its death in between would go unseen.
+    let supervisor = getppid();
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(at(Stage::Setup, "prctl"))?;
+    if getppid() != supervisor {
+        sys::exit_now(127);
+    }
+    setsid().map_err(at(Stage::Setup, "setsid"))?;
+    rustix::stdio::dup2_stdin(stdin).map_err(at(Stage::Setup, "stdin"))?;
+    rustix::stdio::dup2_stdout(stdout).map_err(at(Stage::Setup, "stdout"))?;
+    rustix::stdio::dup2_stderr(stderr).map_err(at(Stage::Setup, "stderr"))?;
+    chdir(job.cwd.as_slice()).map_err(at(Stage::Cwd, ""))?;
+    for (number, value) in &job.limits {
+        let Some((resource, name)) = LIMITS.get(usize::from(*number)) else { continue };
+        limit(*resource, *value).map_err(at(Stage::Limit, *name))?;
+    }
+    bonds.put_on()?;
+    let (stage, error) = exec(job)?;
+    Err(Obstacle { stage, error, detail: String::new() })
+}
+
+fn limit(resource: Resource, value: u64) -> rustix::io::Result<()> {
+    let ceiling = getrlimit(resource).maximum.unwrap_or(u64::MAX);
+    let current = value.min(ceiling);
+    // A second more before SIGKILL, so that SIGXCPU says what happened.
+    let maximum = if resource == Resource::Cpu { current.saturating_add(1).min(ceiling) } else { current };
+    setrlimit(resource, Rlimit { current: Some(current), maximum: Some(maximum) })
+}
+
+/// `execvpe` with the step's own `PATH`.
+fn exec(job: &Job) -> Result<(Stage, io::Error), Obstacle> {
+    let strings = |list: &[Vec<u8>]| -> Result<Vec<CString>, Obstacle> {
+        list.iter()
+            .map(|bytes| CString::new(bytes.as_slice()))
+            .collect::<Result<_, _>>()
+            .map_err(at(Stage::Setup, "arguments"))
+    };
+    let (argv, env) = (strings(&job.argv)?, strings(&job.env)?);
+    // Nothing to run: only the confinement itself is being tried.
+    let Some(program) = job.argv.first() else { sys::exit_now(0) };
+    sys::unblock_signals();
+    let mut refused = None;
+    let mut headless = false;
+    for candidate in candidates(program, &job.env) {
+        let path = CString::new(candidate).map_err(at(Stage::Setup, "program"))?;
+        let mut error = sys::exec(&path, &argv, &env);
+        if error.raw_os_error() == Some(libc::ENOEXEC) {
+            let mut script = vec![c"/bin/sh".to_owned(), path.clone()];
+            script.extend(argv.iter().skip(1).cloned());
+            error = sys::exec(c"/bin/sh", &script, &env);
+        }
+        match error.raw_os_error() {
+            Some(libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT) => {
+                headless |= access(&path, Access::EXISTS).is_ok();
+            }
+            Some(libc::EACCES) => refused = Some(error),
+            _ => return Ok((Stage::Exec, error)),
+        }
+    }
+    Ok(match refused {
+        Some(error) => (Stage::Exec, error),
+        None if headless => (Stage::Interpreter, not_found()),
+        None => (Stage::Exec, not_found()),
+    })
+}
+
+fn candidates(program: &[u8], env: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    if program.contains(&b'/') {
+        return vec![program.to_vec()];
+    }
+    let path = env.iter().find_map(|entry| entry.strip_prefix(b"PATH=")).unwrap_or(DEFAULT_PATH);
+    path.split(|byte| *byte == b':')
+        .map(|directory| match directory {
+            // An empty entry is the working directory.
+            b"" => program.to_vec(),
+            _ => [directory, b"/", program].concat(),
+        })
+        .collect()
+}
+
+fn not_found() -> io::Error {
+    io::Error::from_raw_os_error(libc::ENOENT)
+}

@@ -1,0 +1,323 @@
+//! The system calls that no safe wrapper exists for. All `unsafe` code of the
+//! sandbox is here.
+//!
+//! Callers are single-threaded processes (the helper and what it forks), so a
+//! forked child may run ordinary code.
+#![expect(unsafe_code, reason = "fork, execve, signal dispositions and signalfd have no safe wrapper")]
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
+use std::time::Duration;
+
+use rustix::process::Pid;
+
+/// The two sides of a fork.
+pub(super) enum Fork {
+    Parent(Pid),
+    Child,
+}
+
+/// Forks this single-threaded process.
+pub(super) fn fork() -> io::Result<Fork> {
+    // SAFETY: the process has one thread, so no lock can be held by a thread
+    // that the child does not have.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        pid => Ok(Pid::from_raw(pid).map_or(Fork::Child, Fork::Parent)),
+    }
+}
+
+/// Forks into new namespaces: `flags` as for `clone`. The child is the first
+/// process of its process namespace.
+pub(super) fn fork_into(flags: libc::c_int) -> io::Result<Fork> {
+    let flags = libc::c_long::from(flags | libc::SIGCHLD);
+    // SAFETY: as for `fork`; no stack is given, so the child gets a copy of
+    // this one, and no thread or descriptor pointers are asked for.
+    match unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) } {
+        -1 => Err(io::Error::last_os_error()),
+        pid => Ok(i32::try_from(pid).ok().and_then(Pid::from_raw).map_or(Fork::Child, Fork::Parent)),
+    }
+}
+
+/// SIGKILL to every process of this namespace but its first, which calls this.
+pub(super) fn kill_namespace() {
+    // SAFETY: no memory is involved; the caller is process 1 of a namespace.
+    unsafe { libc::kill(-1, libc::SIGKILL) };
+}
+
+/// Brings the loopback interface of this network namespace up.
+pub(super) fn loopback_up() -> io::Result<()> {
+    // SAFETY: all-zero bytes are a valid request.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+        *to = *from as libc::c_char;
+    }
+    let flags = libc::IFF_UP | libc::IFF_RUNNING;
+    request.ifr_ifru.ifru_flags = libc::c_short::try_from(flags).unwrap_or_default();
+    let socket = rustix::net::socket_with(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::DGRAM,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )?;
+    // SAFETY: the request is complete for this call and outlives it.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &request) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Adds attributes to a mount, to all below it when `recursive` (Linux 5.12).
+pub(super) fn set_mount_attributes(mount: &OwnedFd, attributes: u32, recursive: bool) -> io::Result<()> {
+    // As the kernel's `mount_attr`: set, clear, propagation, user namespace.
+    let change = [u64::from(attributes), 0, 0, 0];
+    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: the descriptor is open, the path is an empty string, and the
+    // structure is as long as is said.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            change.as_ptr(),
+            size_of_val(&change),
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Gives up every capability, for good and for all that it will execute.
+pub(super) fn drop_capabilities() -> io::Result<()> {
+    use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+    let current = capabilities(None)?;
+    if current.permitted.contains(CapabilitySet::SETPCAP) {
+        // Root would otherwise get them back with its next program.
+        for capability in 0..64 {
+            // SAFETY: no memory is involved.
+            if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } == -1 {
+                break;
+            }
+        }
+    }
+    rustix::thread::clear_ambient_capability_set()?;
+    let none = CapabilitySet::empty();
+    Ok(set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
+}
+
+/// Landlock's version on this kernel.
+pub(super) fn landlock_version() -> Option<u32> {
+    // SAFETY: no ruleset is given, so no memory is involved.
+    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0, 1) };
+    u32::try_from(version).ok()
+}
+
+/// Attacks of `doctor` that no safe wrapper offers. None changes anything.
+pub(super) fn try_call(number: libc::c_long) -> io::Result<()> {
+    // SAFETY: every argument is an invalid one, so the call can only be
+    // refused as such; no memory is involved.
+    match unsafe { libc::syscall(number, -1, 0, 0, 0, 0, 0) } {
+        -1 => match io::Error::last_os_error() {
+            error if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS)) => {
+                Err(error)
+            }
+            // It got as far as looking at its arguments.
+            _ => Ok(()),
+        },
+        descriptor => {
+            // SAFETY: the call has made this descriptor for nobody else.
+            drop(i32::try_from(descriptor).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+            Ok(())
+        }
+    }
+}
+
+/// Attaches to a process, without stopping it, and lets go again.
+pub(super) fn try_trace(pid: i32) -> io::Result<()> {
+    // SAFETY: no memory of this process is involved.
+    unsafe {
+        if libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        libc::ptrace(libc::PTRACE_DETACH, pid, 0, 0);
+    }
+    Ok(())
+}
+
+/// Makes a user namespace, for this thread only.
+pub(super) fn try_user_namespace() -> io::Result<()> {
+    // SAFETY: no memory or descriptors are shared differently afterwards.
+    match unsafe { libc::unshare(libc::CLONE_NEWUSER) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// `truncate` by path, which needs no open file.
+pub(super) fn truncate(path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the path is a NUL-terminated string that outlives the call.
+    match unsafe { libc::truncate(path.as_ptr(), 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Opens a connection to the loopback interface by sending its first data.
+pub(super) fn send_fast_open(socket: &OwnedFd, port: u16) -> io::Result<()> {
+    let address = libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: port.to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from(std::net::Ipv4Addr::LOCALHOST).to_be() },
+        sin_zero: [0; 8],
+    };
+    // SAFETY: data and address are valid for the lengths given.
+    let sent = unsafe {
+        libc::sendto(
+            socket.as_raw_fd(),
+            b"x".as_ptr().cast(),
+            1,
+            libc::MSG_FASTOPEN | libc::MSG_NOSIGNAL,
+            (&raw const address).cast(),
+            size_of_val(&address) as libc::socklen_t,
+        )
+    };
+    if sent == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The stack of a process made by [`spawn`]. It runs a few calls and `execve`.
+const SPAWN_STACK: usize = 256 * 1024;
+
+/// Starts a process that runs `become_program` in this process's memory while
+/// this one waits, until it has called `execve` or exited: what `posix_spawn`
+/// does, and much cheaper than a fork.
+pub(super) fn spawn(mut become_program: impl FnMut()) -> io::Result<Pid> {
+    extern "C" fn enter<F: FnMut()>(argument: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: `argument` is the `become_program` of the suspended caller.
+        let become_program = unsafe { &mut *argument.cast::<F>() };
+        become_program();
+        exit_now(127)
+    }
+    fn entry<F: FnMut()>(_: &F) -> extern "C" fn(*mut libc::c_void) -> libc::c_int {
+        enter::<F>
+    }
+    let entry = entry(&become_program);
+    let mut stack = vec![0u128; SPAWN_STACK / size_of::<u128>()];
+    // SAFETY: the child has a stack of its own, aligned and alive as long as
+    // this frame, which `CLONE_VFORK` suspends until the child has left this
+    // memory. Both have one thread, so nothing runs beside the child here; it
+    // leaves by `execve` or `_exit`, never by returning or unwinding.
+    let pid = unsafe {
+        libc::clone(
+            entry,
+            stack.as_mut_ptr_range().end.cast(),
+            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+            (&raw mut become_program).cast(),
+        )
+    };
+    Pid::from_raw(pid).filter(|_| pid > 0).ok_or_else(io::Error::last_os_error)
+}
+
+/// Ends the process without running destructors or exit handlers, which
+/// belong to the process it was forked from.
+pub(super) fn exit_now(code: i32) -> ! {
+    // SAFETY: `_exit` has no preconditions.
+    unsafe { libc::_exit(code) }
+}
+
+/// Replaces the process image; returns only the reason why it could not.
+pub(super) fn exec(program: &CStr, argv: &[CString], env: &[CString]) -> io::Error {
+    let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
+        strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
+    };
+    let (argv, env) = (pointers(argv), pointers(env));
+    // SAFETY: both arrays end in a null pointer, and every other entry points
+    // to a NUL-terminated string that outlives the call.
+    unsafe { libc::execve(program.as_ptr(), argv.as_ptr(), env.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+fn change_mask(how: libc::c_int, fill: unsafe extern "C" fn(*mut libc::sigset_t) -> libc::c_int) {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: `fill` initialises the set, and neither call can fail on a valid one.
+    unsafe {
+        fill(set.as_mut_ptr());
+        libc::sigprocmask(how, set.as_ptr(), ptr::null_mut());
+    }
+}
+
+/// Blocks every signal that can be blocked.
+pub(super) fn block_signals() {
+    change_mask(libc::SIG_SETMASK, libc::sigfillset);
+}
+
+/// Lets every signal through, as a program expects at its start.
+pub(super) fn unblock_signals() {
+    change_mask(libc::SIG_SETMASK, libc::sigemptyset);
+}
+
+/// Undoes what the Rust runtime (SIGPIPE) or a parent such as `nohup` ignored,
+/// because ignored signals stay ignored across `execve`.
+pub(super) fn default_signals() {
+    // The kernel's `sigaction`, four words: no handler, no flags, no mask. The
+    // C library's function would refuse its own two signals.
+    let default = [0usize; 4];
+    for signal in 1..=64 {
+        // SAFETY: the default disposition runs no code of ours; the structure is
+        // as long as the kernel's; numbers that cannot be changed are refused.
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), ptr::null::<u8>(), 8) };
+    }
+}
+
+/// A descriptor that is readable when a child has ended. Signals must be blocked.
+pub(super) fn child_signals() -> io::Result<OwnedFd> {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: the set is initialised by `sigemptyset`; the descriptor, when
+    // there is one, is new and ours.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGCHLD);
+        match libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(OwnedFd::from_raw_fd(fd)),
+        }
+    }
+}
+
+/// CPU time of all collected children and the largest resident set, in bytes, of any of them.
+pub(super) fn children_usage() -> (Duration, u64) {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is valid, and all-zero bytes are a valid `rusage` should the call fail.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    let time = |t: libc::timeval| {
+        Duration::from_secs(t.tv_sec.unsigned_abs()) + Duration::from_micros(t.tv_usec.unsigned_abs())
+    };
+    (time(usage.ru_utime) + time(usage.ru_stime), usage.ru_maxrss.unsigned_abs() * 1024)
+}
+
+/// Closes every descriptor from `first` on.
+pub(super) fn close_from(first: u32) {
+    // SAFETY: the caller owns no descriptor in that range that it uses afterwards.
+    if unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) } == 0 {
+        return;
+    }
+    // Kernels before 5.9: one by one.
+    let open: Vec<i32> = std::fs::read_dir("/proc/self/fd")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|fd| i64::from(*fd) >= i64::from(first))
+        .collect();
+    for fd in open {
+        // SAFETY: as above; a number that is closed already is refused harmlessly.
+        unsafe { libc::close(fd) };
+    }
+}

@@ -1,0 +1,161 @@
+//! Which kernel mechanisms stand, and what they hold up.
+
+use super::super::{
+    Confinement, JailSpec, Mechanism, Missing, Mode, Net, ProcessLimits, Promise, SpawnError,
+};
+use super::landlock;
+
+/// One kernel mechanism that a host may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Wall {
+    Namespaces,
+    Landlock,
+    Seccomp,
+    /// A bound on the process numbers of a namespace: for root, who is not
+    /// held to `RLIMIT_NPROC`.
+    ProcessNumbers,
+}
+
+impl Wall {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Namespaces => "namespaces",
+            Self::Landlock => "Landlock",
+            Self::Seccomp => "seccomp",
+            Self::ProcessNumbers => "pid_max per namespace",
+        }
+    }
+}
+
+/// The mechanisms that one run uses, and why the others are not used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Walls {
+    pub(super) standing: Vec<Wall>,
+    pub(super) fallen: Vec<(Wall, String)>,
+}
+
+/// The version of Landlock that first kept a process from abstract sockets and signals outside.
+const SCOPES: u32 = 6;
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+impl Walls {
+    /// All that the confinement wants, less what this host is known to lack.
+    pub(super) fn wanted(
+        confinement: &Confinement,
+        limits: &ProcessLimits,
+        lacking: &[(Wall, String)],
+    ) -> Self {
+        let mut standing = match confinement {
+            Confinement::None => Vec::new(),
+            Confinement::Jail(_) => vec![Wall::Namespaces, Wall::Landlock, Wall::Seccomp],
+            Confinement::LandlockSeccomp(_) => vec![Wall::Landlock, Wall::Seccomp],
+        };
+        if matches!(confinement, Confinement::Jail(_)) && limits.processes.is_some() && is_root() {
+            standing.push(Wall::ProcessNumbers);
+        }
+        let mut walls = Self { standing, fallen: Vec::new() };
+        for (wall, why) in lacking {
+            walls.fall(*wall, why);
+        }
+        walls
+    }
+
+    pub(super) fn has(&self, wall: Wall) -> bool {
+        self.standing.contains(&wall)
+    }
+
+    /// Goes on without `wall`; false when it was not there.
+    pub(super) fn fall(&mut self, wall: Wall, why: &str) -> bool {
+        let had = self.has(wall);
+        if had {
+            self.standing.retain(|standing| *standing != wall);
+            self.fallen.push((wall, why.to_owned()));
+        }
+        had
+    }
+
+    /// What holds `promise` now; nothing means that it is not held.
+    fn mechanisms(&self, promise: Promise, spec: Option<&JailSpec>) -> Vec<Mechanism> {
+        let namespaces = self.has(Wall::Namespaces);
+        // Abstract sockets belong to the network namespace, not to a directory.
+        let own_network = spec.is_some_and(|spec| spec.net != Net::Host);
+        let scoped = self.has(Wall::Landlock) && landlock::version() >= Some(SCOPES);
+        let candidates: &[(bool, Mechanism)] = match promise {
+            Promise::FsRead | Promise::FsWrite => {
+                &[(namespaces, Mechanism::MountNamespace), (self.has(Wall::Landlock), Mechanism::Landlock)]
+            }
+            Promise::FsMetadata | Promise::FsDeny | Promise::FsProtect => {
+                &[(namespaces, Mechanism::MountNamespace)]
+            }
+            Promise::UnixDeny => &[
+                (namespaces && (own_network || scoped), Mechanism::MountNamespace),
+                (namespaces && own_network, Mechanism::NetNamespace),
+                (namespaces && scoped, Mechanism::Landlock),
+            ],
+            Promise::NetDeny => {
+                &[(namespaces, Mechanism::NetNamespace), (self.has(Wall::Seccomp), Mechanism::Seccomp)]
+            }
+            Promise::NetHosts => &[(namespaces, Mechanism::NetNamespace), (namespaces, Mechanism::Proxy)],
+            Promise::ProcessIsolation => &[(namespaces, Mechanism::PidNamespace)],
+            Promise::KernelSurface => &[(self.has(Wall::Seccomp), Mechanism::Seccomp)],
+            Promise::NoNewPrivs => &[(true, Mechanism::NoNewPrivs)],
+            Promise::TreeKill => {
+                &[(namespaces, Mechanism::PidNamespace), (!namespaces, Mechanism::Subreaper)]
+            }
+            Promise::EnvScrub => &[(true, Mechanism::Exec)],
+            Promise::FdClose => &[(true, Mechanism::CloseRange)],
+            Promise::Limits => &[(true, Mechanism::Rlimit)],
+            Promise::ProcessLimit => &[
+                (!is_root(), Mechanism::Rlimit),
+                (namespaces && self.has(Wall::ProcessNumbers), Mechanism::PidNamespace),
+            ],
+        };
+        candidates.iter().filter(|(holds, _)| *holds).map(|(_, mechanism)| *mechanism).collect()
+    }
+
+    /// Splits what the run promises into what holds and what does not.
+    pub(super) fn judge(
+        &self,
+        confinement: &Confinement,
+        limits: &ProcessLimits,
+    ) -> (Vec<(Promise, Vec<Mechanism>)>, Vec<Missing>) {
+        let (mut held, mut missing) = (Vec::new(), Vec::new());
+        for promise in confinement.promises(limits) {
+            let mechanisms = self.mechanisms(promise, confinement.spec());
+            if mechanisms.is_empty() {
+                missing.push(Missing { promise, why: self.why_not(promise) });
+            } else {
+                held.push((promise, mechanisms));
+            }
+        }
+        (held, missing)
+    }
+
+    fn why_not(&self, promise: Promise) -> String {
+        if promise == Promise::ProcessLimit {
+            return "the kernel holds root to a number of processes only in a jail, from Linux 6.14 on; \
+                    run lobster as another user"
+                .into();
+        }
+        let reasons: Vec<String> =
+            self.fallen.iter().map(|(wall, why)| format!("{}: {why}", wall.name())).collect();
+        if reasons.is_empty() {
+            "no mechanism of the chosen confinement holds it on this kernel".into()
+        } else {
+            reasons.join(", ")
+        }
+    }
+
+    /// Refuses when what is left is less than the mode accepts.
+    pub(super) fn check(&self, confinement: &Confinement, limits: &ProcessLimits) -> Result<(), SpawnError> {
+        let Some(spec) = confinement.spec() else { return Ok(()) };
+        let (_, mut missing) = self.judge(confinement, limits);
+        if let Mode::Degrade { minimum } = &spec.mode {
+            missing.retain(|missing| minimum.contains(&missing.promise));
+        }
+        if missing.is_empty() { Ok(()) } else { Err(SpawnError::Sandbox { missing }) }
+    }
+}

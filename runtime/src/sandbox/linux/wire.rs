@@ -1,0 +1,426 @@
+//! What lobster and a supervisor say to each other. Both ends are one binary,
+//! so the form is private and carries no version.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::super::{ExitStatus, JailSpec, Net, ProcessLimits, SpawnRequest, proxy};
+use super::walls::{Wall, Walls};
+
+/// What to start, as read by the supervisor.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Job {
+    pub(super) argv: Vec<Vec<u8>>,
+    /// `NAME=value` each.
+    pub(super) env: Vec<Vec<u8>>,
+    pub(super) cwd: Vec<u8>,
+    pub(super) linger: Duration,
+    /// Resource number (as in [`super::launch::LIMITS`]) and its limit.
+    pub(super) limits: Vec<(u8, u64)>,
+    pub(super) confined: Option<Confined>,
+}
+
+/// The confinement of a job, as the supervisor builds it. The namespaces are
+/// made by the helper before the job is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Confined {
+    pub(super) landlock: bool,
+    pub(super) seccomp: bool,
+    pub(super) read: Vec<PathBuf>,
+    pub(super) write: Vec<PathBuf>,
+    pub(super) deny: Vec<PathBuf>,
+    pub(super) protect: Vec<PathBuf>,
+    pub(super) private: Vec<PathBuf>,
+    pub(super) private_size: u64,
+    pub(super) network: Network,
+    /// Processes in the namespace, where its numbers shall bound them.
+    pub(super) processes: Option<u64>,
+}
+
+/// What network the step finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Network {
+    None,
+    Proxy,
+    Host,
+}
+
+const NETWORKS: [Network; 3] = [Network::None, Network::Proxy, Network::Host];
+
+impl Confined {
+    fn new(spec: &JailSpec, limits: &ProcessLimits, walls: &Walls) -> Self {
+        Self {
+            landlock: walls.has(Wall::Landlock),
+            seccomp: walls.has(Wall::Seccomp),
+            read: spec.read.clone(),
+            write: spec.write.clone(),
+            deny: spec.deny.clone(),
+            protect: spec.protect.clone(),
+            private: spec.private.clone(),
+            private_size: spec.private_size,
+            network: match spec.net {
+                Net::None => Network::None,
+                Net::Hosts(_) => Network::Proxy,
+                Net::Host => Network::Host,
+            },
+            processes: limits.processes.filter(|_| walls.has(Wall::ProcessNumbers)),
+        }
+    }
+
+    pub(super) fn net_is_host(&self) -> bool {
+        self.network == Network::Host
+    }
+
+    fn encode(&self, out: &mut Writer) {
+        out.number(u64::from(self.landlock));
+        out.number(u64::from(self.seccomp));
+        for paths in [&self.read, &self.write, &self.deny, &self.protect, &self.private] {
+            out.number(paths.len() as u64);
+            for path in paths {
+                out.bytes(path.as_os_str().as_bytes());
+            }
+        }
+        out.number(self.private_size);
+        out.number(self.network as u64);
+        out.number(self.processes.unwrap_or(u64::MAX));
+    }
+
+    fn decode(from: &mut Reader<'_>) -> io::Result<Self> {
+        let paths = |from: &mut Reader<'_>| -> io::Result<Vec<PathBuf>> {
+            Ok(from.list()?.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect())
+        };
+        Ok(Self {
+            landlock: from.number()? != 0,
+            seccomp: from.number()? != 0,
+            read: paths(from)?,
+            write: paths(from)?,
+            deny: paths(from)?,
+            protect: paths(from)?,
+            private: paths(from)?,
+            private_size: from.number()?,
+            network: *NETWORKS.get(usize::from(from.byte()?)).ok_or_else(malformed)?,
+            processes: Some(from.number()?).filter(|processes| *processes < u64::MAX),
+        })
+    }
+}
+
+impl Job {
+    pub(super) fn from_request(request: &SpawnRequest, walls: &Walls) -> Self {
+        let limits = &request.limits;
+        let cpu = limits.cpu.map(|cpu| cpu.as_secs() + u64::from(cpu.subsec_nanos() > 0));
+        let values = [cpu, limits.memory, limits.processes, limits.file_size, limits.open_files];
+        Self {
+            argv: request.argv.iter().map(|arg| arg.as_bytes().to_vec()).collect(),
+            env: environment(request, walls),
+            cwd: request.cwd.as_os_str().as_bytes().to_vec(),
+            linger: limits.linger,
+            limits: (0u8..).zip(values).filter_map(|(number, value)| Some((number, value?))).collect(),
+            confined: request.confinement.spec().map(|spec| Confined::new(spec, limits, walls)),
+        }
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::default();
+        out.list(&self.argv);
+        out.list(&self.env);
+        out.bytes(&self.cwd);
+        out.duration(self.linger);
+        out.number(self.limits.len() as u64);
+        for (number, value) in &self.limits {
+            out.number(u64::from(*number));
+            out.number(*value);
+        }
+        out.number(u64::from(self.confined.is_some()));
+        if let Some(confined) = &self.confined {
+            confined.encode(&mut out);
+        }
+        out.0
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> io::Result<Self> {
+        let mut from = Reader(bytes);
+        Ok(Self {
+            argv: from.list()?,
+            env: from.list()?,
+            cwd: from.bytes()?,
+            linger: from.duration()?,
+            limits: (0..from.number()?)
+                .map(|_| Ok((from.byte()?, from.number()?)))
+                .collect::<io::Result<_>>()?,
+            confined: if from.number()? == 0 { None } else { Some(Confined::decode(&mut from)?) },
+        })
+    }
+}
+
+/// The environment as given, and in a jail with granted hosts the proxy's variables.
+fn environment(request: &SpawnRequest, walls: &Walls) -> Vec<Vec<u8>> {
+    let proxy = match request.confinement.spec().map(|spec| &spec.net) {
+        Some(Net::Hosts(hosts)) if walls.has(Wall::Namespaces) => proxy::environment(hosts),
+        _ => Vec::new(),
+    };
+    let given = request.env.iter().filter(|(name, _)| !proxy.iter().any(|(own, _)| name == own));
+    given
+        .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
+        .chain(proxy.iter().map(|(name, value)| format!("{name}={value}").into_bytes()))
+        .collect()
+}
+
+/// What lobster tells a supervisor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// SIGTERM to the step's process group.
+    Terminate,
+    /// SIGKILL to everything.
+    Kill,
+}
+
+impl Order {
+    pub(super) fn encode(self) -> &'static [u8] {
+        match self {
+            Self::Terminate => b"t",
+            Self::Kill => b"k",
+        }
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        [Self::Terminate, Self::Kill].into_iter().find(|order| order.encode() == bytes)
+    }
+}
+
+/// Where the start of a step failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Reading the job, forking, wiring descriptors.
+    Setup,
+    /// Entering the working directory.
+    Cwd,
+    /// Setting a resource limit.
+    Limit,
+    /// The program itself.
+    Exec,
+    /// The program's interpreter or loader is missing.
+    Interpreter,
+    /// A root of the confinement.
+    Root,
+    /// Making or furnishing the namespaces.
+    Namespaces,
+    /// Applying Landlock rules.
+    Landlock,
+    /// Loading the system call filter.
+    Seccomp,
+    /// Bounding the process numbers of the namespace.
+    ProcessNumbers,
+}
+
+const STAGES: [Stage; 10] = [
+    Stage::Setup,
+    Stage::Cwd,
+    Stage::Limit,
+    Stage::Exec,
+    Stage::Interpreter,
+    Stage::Root,
+    Stage::Namespaces,
+    Stage::Landlock,
+    Stage::Seccomp,
+    Stage::ProcessNumbers,
+];
+
+/// The last word about a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Report {
+    pub(super) status: ExitStatus,
+    pub(super) cpu: Duration,
+    /// Bytes.
+    pub(super) max_rss: u64,
+    /// Processes that could not be killed.
+    pub(super) survivors: u64,
+}
+
+/// What a supervisor tells lobster.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// The step never started. Written by the step process itself, up to its `execve`.
+    Failed { stage: Stage, errno: i32, detail: String },
+    /// The jail's listening socket comes along, for the proxy to accept on.
+    Listening,
+    /// The main process ended; others are still there.
+    MainExited,
+    /// Everything has ended.
+    Over(Report),
+}
+
+impl News {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::default();
+        match self {
+            Self::Failed { stage, errno, detail } => {
+                out.number(0);
+                out.number(*stage as u64);
+                out.number(u64::from(errno.unsigned_abs()));
+                out.bytes(detail.as_bytes());
+            }
+            Self::MainExited => out.number(1),
+            Self::Listening => out.number(3),
+            Self::Over(report) => {
+                out.number(2);
+                let (kind, value) = match report.status {
+                    ExitStatus::Code(code) => (0, code),
+                    ExitStatus::Signal(signal) => (1, signal),
+                };
+                out.number(kind);
+                out.number(u64::from(value.unsigned_abs()));
+                out.duration(report.cpu);
+                out.number(report.max_rss);
+                out.number(report.survivors);
+            }
+        }
+        out.0
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> io::Result<Self> {
+        let mut from = Reader(bytes);
+        Ok(match from.number()? {
+            0 => Self::Failed {
+                stage: *STAGES.get(usize::from(from.byte()?)).ok_or_else(malformed)?,
+                errno: from.int()?,
+                detail: String::from_utf8_lossy(&from.bytes()?).into_owned(),
+            },
+            1 => Self::MainExited,
+            3 => Self::Listening,
+            2 => Self::Over(Report {
+                status: match (from.number()?, from.int()?) {
+                    (0, code) => ExitStatus::Code(code),
+                    (_, signal) => ExitStatus::Signal(signal),
+                },
+                cpu: from.duration()?,
+                max_rss: from.number()?,
+                survivors: from.number()?,
+            }),
+            _ => return Err(malformed()),
+        })
+    }
+}
+
+fn malformed() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "malformed message between lobster and its sandbox helper")
+}
+
+#[derive(Default)]
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn number(&mut self, value: u64) {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+    }
+
+    fn duration(&mut self, value: Duration) {
+        self.number(u64::try_from(value.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    fn bytes(&mut self, value: &[u8]) {
+        self.number(value.len() as u64);
+        self.0.extend_from_slice(value);
+    }
+
+    fn list(&mut self, values: &[Vec<u8>]) {
+        self.number(values.len() as u64);
+        for value in values {
+            self.bytes(value);
+        }
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn number(&mut self) -> io::Result<u64> {
+        let (head, rest) = self.0.split_first_chunk().ok_or_else(malformed)?;
+        self.0 = rest;
+        Ok(u64::from_ne_bytes(*head))
+    }
+
+    fn byte(&mut self) -> io::Result<u8> {
+        u8::try_from(self.number()?).map_err(|_| malformed())
+    }
+
+    fn int(&mut self) -> io::Result<i32> {
+        i32::try_from(self.number()?).map_err(|_| malformed())
+    }
+
+    fn duration(&mut self) -> io::Result<Duration> {
+        self.number().map(Duration::from_nanos)
+    }
+
+    fn bytes(&mut self) -> io::Result<Vec<u8>> {
+        let length = usize::try_from(self.number()?).map_err(|_| malformed())?;
+        let (head, rest) = self.0.split_at_checked(length).ok_or_else(malformed)?;
+        self.0 = rest;
+        Ok(head.to_vec())
+    }
+
+    fn list(&mut self) -> io::Result<Vec<Vec<u8>>> {
+        (0..self.number()?).map(|_| self.bytes()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_the_wire() {
+        let job = Job {
+            argv: vec![b"sh".to_vec(), Vec::new(), vec![0xff, b'\n']],
+            env: vec![b"A=".to_vec()],
+            cwd: b"/tmp".to_vec(),
+            linger: Duration::from_millis(100),
+            limits: vec![(0, 1), (4, u64::MAX)],
+            confined: Some(Confined {
+                landlock: true,
+                seccomp: false,
+                read: vec!["/usr".into(), "/etc".into()],
+                write: vec!["/w".into()],
+                deny: Vec::new(),
+                protect: vec!["/w/.git/hooks".into()],
+                private: vec!["/tmp".into()],
+                private_size: 1 << 33,
+                network: Network::Proxy,
+                processes: Some(12),
+            }),
+        };
+        assert_eq!(Job::decode(&job.encode()).ok(), Some(job));
+        let over = Report {
+            status: ExitStatus::Signal(9),
+            cpu: Duration::from_nanos(7),
+            max_rss: 1 << 40,
+            survivors: 3,
+        };
+        for news in [
+            News::Failed { stage: Stage::Interpreter, errno: 2, detail: "x".into() },
+            News::MainExited,
+            News::Listening,
+            News::Over(over),
+            News::Over(Report { status: ExitStatus::Code(255), ..over }),
+        ] {
+            assert_eq!(News::decode(&news.encode()).ok(), Some(news));
+        }
+        for (number, stage) in STAGES.into_iter().enumerate() {
+            assert_eq!(stage as usize, number);
+        }
+        for (number, network) in NETWORKS.into_iter().enumerate() {
+            assert_eq!(network as usize, number);
+        }
+    }
+
+    #[test]
+    fn cut_messages_are_errors() {
+        let bytes = News::Failed { stage: Stage::Cwd, errno: 2, detail: "abc".into() }.encode();
+        for length in 0..bytes.len() {
+            assert!(News::decode(&bytes[..length]).is_err());
+        }
+        assert!(Job::decode(&u64::MAX.to_ne_bytes()).is_err());
+    }
+}

@@ -1,0 +1,410 @@
+//! The only way out of a jail that may talk to some hosts.
+//!
+//! The jail's supervisor opens a listening socket inside the jail's network
+//! namespace and passes it out; this proxy, outside, accepts on it. It speaks
+//! HTTP: `CONNECT`, and plain requests in absolute form. Names are resolved
+//! here, and what they resolve to is checked, so a name is never a way to the
+//! host's own services.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::{Denial, HostPort, Promise};
+
+/// The port of the proxy, on the loopback interface of the jail.
+pub(super) const PORT: u16 = 3128;
+
+/// Longest request head that is read.
+const LONGEST_HEAD: u64 = 64 * 1024;
+
+/// Connections at a time; more are closed at once.
+const MOST_CONNECTIONS: usize = 128;
+
+/// Refusals that are kept for the statement; a step that tries more is noted by its first ones.
+const MOST_DENIALS: usize = 100;
+
+/// How long a host may take to answer the connection.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long a client may take to say what it wants.
+const HEAD_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running proxy; dropping it stops accepting.
+pub(super) struct Proxy {
+    listener: Arc<TcpListener>,
+    rules: Arc<Rules>,
+}
+
+#[derive(Default)]
+struct Rules {
+    allowed: Vec<HostPort>,
+    denied: Mutex<Vec<Denial>>,
+    connections: AtomicUsize,
+}
+
+/// The variables by which programs find the proxy.
+pub(super) fn environment(allowed: &[HostPort]) -> Vec<(&'static str, String)> {
+    let url = format!("http://127.0.0.1:{PORT}");
+    let mut variables: Vec<_> =
+        ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"]
+            .map(|name| (name, url.clone()))
+            .to_vec();
+    // A server that the step itself has started is reached directly, unless
+    // the host's own loopback addresses are what was granted.
+    let loopback = |host: &str| host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    if !allowed.iter().any(|entry| loopback(&entry.host)) {
+        let local = "localhost,127.0.0.1,::1".to_owned();
+        variables.extend([("NO_PROXY", local.clone()), ("no_proxy", local)]);
+    }
+    variables
+}
+
+impl Proxy {
+    /// Serves the hosts of `allowed` on a listening socket.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub(super) fn start(listener: OwnedFd, allowed: &[HostPort]) -> io::Result<Self> {
+        let listener = Arc::new(TcpListener::from(listener));
+        let rules = Arc::new(Rules { allowed: allowed.to_vec(), ..Rules::default() });
+        let proxy = Self { listener: Arc::clone(&listener), rules: Arc::clone(&rules) };
+        std::thread::Builder::new().name("sandbox-proxy".into()).spawn(move || accept(&listener, &rules))?;
+        Ok(proxy)
+    }
+
+    /// What was refused so far.
+    pub(super) fn denied(&self) -> Vec<Denial> {
+        self.rules.denied.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // Wakes the accepting thread. Open connections end with the step's own ends of them.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+    }
+}
+
+fn accept(listener: &TcpListener, rules: &Arc<Rules>) {
+    while let Ok((client, _)) = listener.accept() {
+        if rules.connections.fetch_add(1, Ordering::Relaxed) >= MOST_CONNECTIONS {
+            rules.connections.fetch_sub(1, Ordering::Relaxed);
+            continue;
+        }
+        let own_rules = Arc::clone(rules);
+        let started = std::thread::Builder::new().name("sandbox-proxy".into()).spawn(move || {
+            // A broken connection concerns its two ends only.
+            let _ = serve(client, &own_rules);
+            own_rules.connections.fetch_sub(1, Ordering::Relaxed);
+        });
+        if started.is_err() {
+            rules.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// One connection: read what is wanted, decide, join the two ends.
+fn serve(client: TcpStream, rules: &Rules) -> io::Result<()> {
+    client.set_read_timeout(Some(HEAD_PATIENCE))?;
+    let mut reader = BufReader::new(client.try_clone()?);
+    let mut head = Vec::new();
+    {
+        let mut limited = (&mut reader).take(LONGEST_HEAD);
+        while !head.ends_with(b"\r\n\r\n") && !head.ends_with(b"\n\n") {
+            if limited.read_until(b'\n', &mut head)? == 0 {
+                return answer(&client, "400 Bad Request", "the request is cut off or too long");
+            }
+        }
+    }
+    client.set_read_timeout(None)?;
+    let Some(request) = std::str::from_utf8(&head).ok().and_then(Wanted::parse) else {
+        return answer(
+            &client,
+            "400 Bad Request",
+            "only CONNECT and absolute http:// requests are understood",
+        );
+    };
+    let server = match rules.connect(&request.host, request.port) {
+        Ok(server) => server,
+        Err(Refusal::Denied(why)) => {
+            let what = HostPort { host: request.host, port: request.port };
+            let text = format!("lobster: this step may not reach {what}: {why}");
+            rules.note(format!("{what}: {why}"));
+            return answer(&client, "403 Forbidden", &text);
+        }
+        Err(Refusal::Failed(error)) => {
+            return answer(&client, "502 Bad Gateway", &format!("cannot reach {}: {error}", request.host));
+        }
+    };
+    match &request.forward {
+        Some(head) => (&server).write_all(head.as_bytes())?,
+        None => (&client).write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?,
+    }
+    // What the client sent along with its head.
+    (&server).write_all(reader.buffer())?;
+    join(client, server)
+}
+
+/// Carries bytes both ways until both ends have finished.
+fn join(client: TcpStream, server: TcpStream) -> io::Result<()> {
+    let (mut upstream_to, mut upstream_from) = (server.try_clone()?, client.try_clone()?);
+    let upstream = std::thread::Builder::new().name("sandbox-proxy".into()).spawn(move || {
+        let _ = io::copy(&mut upstream_from, &mut upstream_to);
+        let _ = upstream_to.shutdown(Shutdown::Write);
+    })?;
+    let _ = io::copy(&mut &server, &mut &client);
+    let _ = client.shutdown(Shutdown::Write);
+    let _ = upstream.join();
+    Ok(())
+}
+
+fn answer(mut client: &TcpStream, status: &str, text: &str) -> io::Result<()> {
+    let length = text.len() + 1;
+    write!(
+        client,
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {length}\r\n\
+         Connection: close\r\n\r\n{text}\n"
+    )
+}
+
+/// What a request head asks for.
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted {
+    host: String,
+    port: u16,
+    /// The head to send on, for a plain request.
+    forward: Option<String>,
+}
+
+impl Wanted {
+    fn parse(head: &str) -> Option<Self> {
+        let mut lines = head.lines();
+        let mut words = lines.next()?.split(' ');
+        let (method, target, version) = (words.next()?, words.next()?, words.next()?);
+        if words.next().is_some() || !version.starts_with("HTTP/1.") {
+            return None;
+        }
+        if method == "CONNECT" {
+            let (host, port) = authority(target, None)?;
+            return Some(Self { host, port, forward: None });
+        }
+        let rest = target.strip_prefix("http://")?;
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (name, path) = rest.split_at(end);
+        let (host, port) = authority(name, Some(80))?;
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        // One request per connection, to the host that was checked and no other.
+        let mut forward = format!("{method} {slash}{path} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n");
+        for line in lines.take_while(|line| !line.is_empty()) {
+            let field = line.split(':').next()?.trim().to_ascii_lowercase();
+            if !matches!(field.as_str(), "host" | "connection" | "keep-alive") && !field.starts_with("proxy-")
+            {
+                forward.push_str(line);
+                forward.push_str("\r\n");
+            }
+        }
+        forward.push_str("\r\n");
+        Some(Self { host, port, forward: Some(forward) })
+    }
+}
+
+/// `name:port`, `[v6]:port`; user information is refused.
+fn authority(text: &str, default: Option<u16>) -> Option<(String, u16)> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, after) = rest.split_once(']')?;
+            (host, after.strip_prefix(':'))
+        }
+        None => match text.rsplit_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        },
+    };
+    let port = match port {
+        Some(port) => port.parse().ok()?,
+        None => default?,
+    };
+    let plain = !host.is_empty() && !host.contains(['@', '/', '%', '\\']) && host.is_ascii();
+    plain.then(|| (host.trim_end_matches('.').to_ascii_lowercase(), port))
+}
+
+enum Refusal {
+    Denied(&'static str),
+    Failed(io::Error),
+}
+
+impl Rules {
+    fn connect(&self, host: &str, port: u16) -> Result<TcpStream, Refusal> {
+        if !self.names(host, port) {
+            return Err(Refusal::Denied("not among the granted hosts"));
+        }
+        let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(Refusal::Failed)?.collect();
+        let mut last = Refusal::Failed(io::ErrorKind::AddrNotAvailable.into());
+        for address in addresses {
+            if !is_public(address.ip()) && !self.names(&address.ip().to_canonical().to_string(), port) {
+                last = Refusal::Denied(
+                    "it resolves to a private or local address, which must be granted by itself",
+                );
+                continue;
+            }
+            match TcpStream::connect_timeout(&address, CONNECT_PATIENCE) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = Refusal::Failed(error),
+            }
+        }
+        Err(last)
+    }
+
+    fn names(&self, host: &str, port: u16) -> bool {
+        self.allowed.iter().any(|entry| {
+            let listed = entry.host.trim_end_matches('.').to_ascii_lowercase();
+            entry.port == port
+                && match listed.strip_prefix('*') {
+                    Some(below) => {
+                        below.starts_with('.') && host.ends_with(below) && host.len() > below.len()
+                    }
+                    None => listed == host,
+                }
+        })
+    }
+
+    fn note(&self, what: String) {
+        let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+        if denied.len() < MOST_DENIALS {
+            denied.push(Denial { promise: Promise::NetHosts, what });
+        }
+    }
+}
+
+/// Whether an address belongs to the internet at large, and not to this
+/// host, its networks, or a cloud's metadata service.
+fn is_public(ip: IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => {
+            let [a, b, c, _] = ip.octets();
+            let shared = a == 100 && (64..128).contains(&b);
+            let protocol = a == 192 && b == 0 && c == 0;
+            let benchmark = a == 198 && (b == 18 || b == 19);
+            !(a == 0
+                || a >= 224
+                || shared
+                || protocol
+                || benchmark
+                || ip.is_private()
+                || ip.is_loopback()
+                || ip.is_link_local()
+                || ip.is_documentation()
+                || ip == Ipv4Addr::BROADCAST)
+        }
+        IpAddr::V6(ip) => {
+            let [first, second, ..] = ip.segments();
+            // 2000::/3 is all that is routed; inside it, 6to4 and Teredo carry v4 addresses.
+            (first & 0xe000) == 0x2000
+                && first != 0x2002
+                && !(first == 0x2001 && (second == 0 || second == 0xdb8))
+                && ip != Ipv6Addr::UNSPECIFIED
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    fn rules(list: &[(&str, u16)]) -> Rules {
+        let allowed =
+            list.iter().map(|(host, port)| HostPort { host: (*host).into(), port: *port }).collect();
+        Rules { allowed, ..Rules::default() }
+    }
+
+    #[test]
+    fn reads_both_forms_and_nothing_else() {
+        let connect = Wanted::parse("CONNECT Example.com.:443 HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert_eq!(connect, Some(Wanted { host: "example.com".into(), port: 443, forward: None }));
+        let v6 = Wanted::parse("CONNECT [::1]:8 HTTP/1.1\r\n\r\n").map(|w| (w.host, w.port));
+        assert_eq!(v6, Some(("::1".into(), 8)));
+        let get = "GET http://a.example:81?q HTTP/1.1\r\nHost: evil\r\nProxy-Authorization: x\r\nA: b\r\n\
+                   Connection: keep-alive\r\n\r\n";
+        let forward = "GET /?q HTTP/1.1\r\nHost: a.example:81\r\nConnection: close\r\nA: b\r\n\r\n";
+        let expected = Wanted { host: "a.example".into(), port: 81, forward: Some(forward.into()) };
+        assert_eq!(Wanted::parse(get), Some(expected));
+        for bad in [
+            "",
+            "CONNECT example.com HTTP/1.1\r\n\r\n",
+            "CONNECT a@b:443 HTTP/1.1\r\n\r\n",
+            "CONNECT :443 HTTP/1.1\r\n\r\n",
+            "CONNECT a:99999 HTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.1\r\n\r\n",
+            "GET https://a/ HTTP/1.1\r\n\r\n",
+            "GET http://a/ x HTTP/1.1\r\n\r\n",
+            "GET http://a/ HTTP/2\r\n\r\n",
+            "GET http://user@a/ HTTP/1.1\r\n\r\n",
+        ] {
+            assert_eq!(Wanted::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_match_whole_labels() {
+        let rules = rules(&[("api.example", 443), ("*.cdn.example", 443), ("10.0.0.7", 80)]);
+        for (host, port, expected) in [
+            ("api.example", 443, true),
+            ("api.example", 80, false),
+            ("x.api.example", 443, false),
+            ("a.cdn.example", 443, true),
+            ("a.b.cdn.example", 443, true),
+            ("cdn.example", 443, false),
+            (".cdn.example", 443, false),
+            ("evilcdn.example", 443, false),
+            ("10.0.0.7", 80, true),
+        ] {
+            assert_eq!(rules.names(host, port), expected, "{host}:{port}");
+        }
+    }
+
+    #[test]
+    fn local_addresses_are_not_public() {
+        for ip in [
+            "127.0.0.1",
+            "10.1.2.3",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.100.100.200",
+            "0.0.0.0",
+            "224.0.0.1",
+            "255.255.255.255",
+            "198.18.0.1",
+            "192.0.0.192",
+            "::1",
+            "::",
+            "fe80::1",
+            "fd00:ec2::254",
+            "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254",
+            "64:ff9b::7f00:1",
+            "2002:7f00:1::",
+            "2001::1",
+            "ff02::1",
+        ] {
+            assert!(!is_public(ip.parse().unwrap()), "{ip}");
+        }
+        for ip in ["1.1.1.1", "93.184.216.34", "2606:4700::1111"] {
+            assert!(is_public(ip.parse().unwrap()), "{ip}");
+        }
+    }
+
+    #[test]
+    fn a_granted_name_is_no_way_to_a_local_service() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(matches!(rules(&[("localhost", port)]).connect("localhost", port), Err(Refusal::Denied(_))));
+        assert!(rules(&[("127.0.0.1", port)]).connect("127.0.0.1", port).is_ok());
+        assert!(rules(&[("localhost", port), ("127.0.0.1", port)]).connect("localhost", port).is_ok());
+    }
+}

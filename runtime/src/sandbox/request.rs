@@ -1,0 +1,119 @@
+//! What to run: the request and its limits.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{Confinement, SpawnError};
+
+/// What a process reads from its standard input.
+#[derive(Debug, Default)]
+pub enum Stdin {
+    /// Nothing: end of file at once.
+    #[default]
+    Empty,
+    /// This file, from its current offset.
+    File(File),
+}
+
+/// Bounds on one process and what it starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessLimits {
+    /// Wall-clock time; the whole tree is killed when it passes.
+    pub wall: Option<Duration>,
+    /// Time between SIGTERM to the process group and SIGKILL to the tree, when cancelled.
+    pub term_grace: Duration,
+    /// How long processes that outlive the main one may still write, as in `daemon & echo hi`.
+    pub linger: Duration,
+    /// Bytes of standard output; one more kills the tree.
+    pub stdout_cap: u64,
+    /// Bytes of standard error; one more kills the tree.
+    pub stderr_cap: u64,
+    /// CPU time of each process, rounded up to seconds (`RLIMIT_CPU`).
+    pub cpu: Option<Duration>,
+    /// Bytes of private memory of each process (`RLIMIT_DATA`).
+    pub memory: Option<u64>,
+    /// Processes of the user (`RLIMIT_NPROC`; the kernel does not hold root to it).
+    pub processes: Option<u64>,
+    /// Bytes of any file it writes (`RLIMIT_FSIZE`).
+    pub file_size: Option<u64>,
+    /// Open descriptors of each process (`RLIMIT_NOFILE`).
+    pub open_files: Option<u64>,
+}
+
+impl Default for ProcessLimits {
+    /// No limits, and the waiting times the incumbent's users know.
+    fn default() -> Self {
+        Self {
+            wall: None,
+            term_grace: Duration::from_millis(250),
+            linger: Duration::from_millis(100),
+            stdout_cap: u64::MAX,
+            stderr_cap: u64::MAX,
+            cpu: None,
+            memory: None,
+            processes: None,
+            file_size: None,
+            open_files: None,
+        }
+    }
+}
+
+impl ProcessLimits {
+    /// Whether the kernel is asked to hold any of them.
+    pub(super) fn any(&self) -> bool {
+        let sizes = [self.memory, self.processes, self.file_size, self.open_files];
+        self.cpu.is_some() || sizes.iter().any(Option::is_some)
+    }
+}
+
+/// One process to run.
+#[derive(Debug)]
+pub struct SpawnRequest {
+    /// Program and arguments. A program without a slash is looked up on the
+    /// `PATH` of `env`, by the rules of `execvp`.
+    pub argv: Vec<OsString>,
+    /// The complete environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// Where it starts.
+    pub cwd: PathBuf,
+    /// What it reads.
+    pub stdin: Stdin,
+    /// What it may use.
+    pub limits: ProcessLimits,
+    /// What it may reach.
+    pub confinement: Confinement,
+}
+
+impl SpawnRequest {
+    /// Refuses what no kernel call could carry.
+    pub(super) fn check(&self) -> Result<(), SpawnError> {
+        let has_nul = |text: &OsStr| text.as_encoded_bytes().contains(&0);
+        if self.argv.first().is_none_or(|program| program.is_empty()) {
+            return Err(SpawnError::NotFound { program: PathBuf::new() });
+        }
+        if self.argv.iter().any(|arg| has_nul(arg)) {
+            return Err(SpawnError::NulByte { place: "an argument".into() });
+        }
+        if has_nul(self.cwd.as_os_str()) {
+            return Err(SpawnError::NulByte { place: "the working directory".into() });
+        }
+        for path in self.confinement.spec().into_iter().flat_map(super::JailSpec::paths) {
+            if has_nul(path.as_os_str()) || !path.is_absolute() {
+                let source = std::io::Error::from(std::io::ErrorKind::InvalidInput);
+                return Err(SpawnError::Io {
+                    doing: format!("confine to {path:?}: not an absolute path"),
+                    source,
+                });
+            }
+        }
+        for (name, value) in &self.env {
+            if has_nul(name) || has_nul(value) {
+                let place = format!("environment variable {}", name.to_string_lossy().replace('\0', "\\0"));
+                return Err(SpawnError::NulByte { place });
+            }
+        }
+        Ok(())
+    }
+}

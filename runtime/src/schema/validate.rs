@@ -1,0 +1,460 @@
+//! Values against [`Node`]s, keyword by keyword in the order of Ajv.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+use super::{
+    Additional, ArrayRules, Items, Node, NumberRules, ObjectRules, Pattern, Rest, Schema, SchemaError,
+    StringRules, Type, Types, Unique,
+};
+use crate::json::{float_text, stable};
+
+pub(super) fn errors(schema: &Schema, value: &Value, all: bool) -> Vec<SchemaError> {
+    let mut check = Check { schema, all, path: String::new(), errors: Vec::new() };
+    check.node(schema.root, value, false);
+    check.errors
+}
+
+struct Check<'s> {
+    schema: &'s Schema,
+    /// Go on after an error.
+    all: bool,
+    /// JSON Pointer of the value at hand.
+    path: String,
+    errors: Vec<SchemaError>,
+}
+
+/// Runs checks in order and stops after the first that fails, unless all
+/// errors are wanted.
+macro_rules! in_order {
+    ($self:ident, $($check:expr),+ $(,)?) => {{
+        let mut fits = true;
+        $(if fits || $self.all { fits &= $check; })+
+        fits
+    }};
+}
+
+impl<'s> Check<'s> {
+    /// Whether `value` fits. `branch`: what is found wrong here may turn out
+    /// not to matter, so the errors of parts are kept beside those of the whole.
+    fn node(&mut self, index: usize, value: &Value, branch: bool) -> bool {
+        let schema = self.schema;
+        let Some(node) = schema.nodes.get(index) else { return true };
+        if node.never {
+            return self.fail("boolean schema is false");
+        }
+        let fits_type = |types: &&'s Types| !types.allowed.iter().any(|t| t.holds(value));
+        let wrong_type = node.types.as_ref().filter(fits_type);
+        if let Some(types) = wrong_type.filter(|types| types.first) {
+            self.fail(format!("must be {}", types.text));
+            if !self.all {
+                return false;
+            }
+        }
+        let type_fits = wrong_type.is_none();
+        let late = wrong_type.filter(|types| !types.first);
+        let rest = in_order!(self, self.general(node, value, branch), self.typed(node, value, late, branch));
+        rest && type_fits
+    }
+
+    /// The keywords that hold for all types.
+    fn general(&mut self, node: &'s Node, value: &Value, branch: bool) -> bool {
+        in_order!(
+            self,
+            node.reference.is_none_or(|schema| self.node(schema, value, branch)),
+            node.constant
+                .as_ref()
+                .is_none_or(|constant| { equal(constant, value) || self.fail("must be equal to constant") }),
+            node.choices.as_ref().is_none_or(|choices| {
+                choices.iter().any(|choice| equal(choice, value))
+                    || self.fail("must be equal to one of the allowed values")
+            }),
+            node.not.is_none_or(|schema| !self.silently(schema, value) || self.fail("must NOT be valid")),
+            node.any_of.as_ref().is_none_or(|schemas| self.any_of(schemas, value)),
+            node.one_of.as_ref().is_none_or(|schemas| self.one_of(schemas, value)),
+            self.each(&node.all_of, |check, schema| check.node(*schema, value, branch)),
+            node.condition.as_ref().is_none_or(|condition| {
+                let (clause, name) = match self.silently(condition.test, value) {
+                    true => (condition.then, "then"),
+                    false => (condition.otherwise, "else"),
+                };
+                clause.is_none_or(|schema| {
+                    self.node(schema, value, branch) || self.fail(format!("must match \"{name}\" schema"))
+                })
+            }),
+        )
+    }
+
+    /// The keywords of one type after those of another, each group with the
+    /// mismatch of its own type: number, string, array, object.
+    fn typed(&mut self, node: &'s Node, value: &Value, wrong_type: Option<&Types>, branch: bool) -> bool {
+        let rank = |t: Type| match t {
+            Type::Null | Type::Boolean | Type::Integer | Type::Number => 0,
+            Type::String => 1,
+            Type::Array => 2,
+            Type::Object => 3,
+        };
+        let of_value = match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+            Value::String(_) => 1,
+            Value::Array(_) => 2,
+            Value::Object(_) => 3,
+        };
+        let first = wrong_type.filter(|types| types.allowed.iter().any(|t| rank(*t) < of_value));
+        let last = wrong_type.filter(|_| first.is_none());
+        in_order!(
+            self,
+            first.is_none_or(|types| self.fail(format!("must be {}", types.text))),
+            self.own(node, value, branch),
+            last.is_none_or(|types| self.fail(format!("must be {}", types.text))),
+        )
+    }
+
+    /// The keywords of the value's own type.
+    fn own(&mut self, node: &'s Node, value: &Value, branch: bool) -> bool {
+        match value {
+            Value::Number(number) => {
+                let number = number.as_f64().unwrap_or(f64::NAN);
+                node.number.as_ref().is_none_or(|rules| self.number(rules, number))
+            }
+            Value::String(text) => node.string.as_ref().is_none_or(|rules| self.string(rules, text)),
+            Value::Array(items) => node.array.as_ref().is_none_or(|rules| self.array(rules, items, branch)),
+            Value::Object(map) => {
+                node.object.as_ref().is_none_or(|rules| self.object(rules, map, value, branch))
+            }
+            Value::Null | Value::Bool(_) => true,
+        }
+    }
+
+    fn any_of(&mut self, schemas: &[usize], value: &Value) -> bool {
+        let before = self.errors.len();
+        let mut fits = false;
+        for schema in schemas {
+            fits |= self.node(*schema, value, true);
+            if fits {
+                self.errors.truncate(before);
+                return true;
+            }
+        }
+        self.fail("must match a schema in anyOf")
+    }
+
+    fn one_of(&mut self, schemas: &[usize], value: &Value) -> bool {
+        let before = self.errors.len();
+        let mut fitting = 0;
+        for schema in schemas {
+            fitting += usize::from(self.node(*schema, value, true));
+            if fitting > 1 {
+                break;
+            }
+        }
+        if fitting == 1 {
+            self.errors.truncate(before);
+            return true;
+        }
+        self.fail("must match exactly one schema in oneOf")
+    }
+
+    fn number(&mut self, rules: &NumberRules, number: f64) -> bool {
+        let limits = [
+            (rules.maximum, "<=", rules.maximum.is_none_or(|limit| number <= limit)),
+            (rules.minimum, ">=", rules.minimum.is_none_or(|limit| number >= limit)),
+            (rules.exclusive_maximum, "<", rules.exclusive_maximum.is_none_or(|limit| number < limit)),
+            (rules.exclusive_minimum, ">", rules.exclusive_minimum.is_none_or(|limit| number > limit)),
+        ];
+        let multiple = |of: f64| of != 0.0 && (number / of).fract() == 0.0;
+        in_order!(
+            self,
+            self.each(&limits, |check, (limit, sign, fits)| {
+                *fits || check.fail(format!("must be {sign} {}", float_text(limit.unwrap_or_default())))
+            }),
+            rules.multiple_of.is_none_or(|of| {
+                multiple(of) || self.fail(format!("must be multiple of {}", float_text(of)))
+            }),
+        )
+    }
+
+    fn string(&mut self, rules: &StringRules, text: &str) -> bool {
+        let counted = rules.max_length.is_some() || rules.min_length.is_some();
+        let length = if counted { text.chars().count() } else { 0 };
+        in_order!(
+            self,
+            self.at_most(rules.max_length, length, "characters"),
+            self.at_least(rules.min_length, length, "characters"),
+            rules.pattern.as_ref().is_none_or(|pattern| {
+                pattern.matches(text) || self.fail(format!("must match pattern \"{}\"", pattern.source))
+            }),
+        )
+    }
+
+    fn array(&mut self, rules: &'s ArrayRules, items: &[Value], branch: bool) -> bool {
+        in_order!(
+            self,
+            self.at_most(rules.max_items, items.len(), "items"),
+            self.at_least(rules.min_items, items.len(), "items"),
+            self.items(&rules.items, items, branch),
+            rules.contains.is_none_or(|schema| self.contains(schema, items, branch)),
+            rules.unique.as_ref().is_none_or(|unique| match duplicates(unique, items) {
+                None => true,
+                Some((a, b)) => {
+                    self.fail(format!("must NOT have duplicate items (items ## {a} and {b} are identical)"))
+                }
+            }),
+        )
+    }
+
+    fn items(&mut self, rules: &Items, items: &[Value], branch: bool) -> bool {
+        let indexed: Vec<_> = items.iter().enumerate().collect();
+        match rules {
+            Items::Any => true,
+            Items::All(schema) => {
+                self.each(&indexed, |check, (at, item)| check.inside(at, *schema, item, branch))
+            }
+            Items::Tuple(schemas, rest) => {
+                let (tuple, after) = indexed.split_at(indexed.len().min(schemas.len()));
+                let pairs: Vec<_> = tuple.iter().zip(schemas).collect();
+                in_order!(
+                    self,
+                    match rest {
+                        Rest::Nothing if !after.is_empty() => {
+                            self.fail(format!("must NOT have more than {} items", schemas.len()))
+                        }
+                        Rest::Any | Rest::Nothing => true,
+                        Rest::All(schema) => {
+                            self.each(after, |check, (at, item)| check.inside(at, *schema, item, branch))
+                        }
+                    },
+                    self.each(&pairs, |check, ((at, item), schema)| check.inside(at, **schema, item, branch)),
+                )
+            }
+        }
+    }
+
+    fn contains(&mut self, schema: usize, items: &[Value], branch: bool) -> bool {
+        let before = self.errors.len();
+        for (at, item) in items.iter().enumerate() {
+            if self.inside(&at, schema, item, true) {
+                self.errors.truncate(before);
+                return true;
+            }
+        }
+        if !branch && !self.all {
+            self.errors.truncate(before);
+        }
+        self.fail("must contain at least 1 valid item(s)")
+    }
+
+    fn object(
+        &mut self,
+        rules: &'s ObjectRules,
+        map: &Map<String, Value>,
+        value: &Value,
+        branch: bool,
+    ) -> bool {
+        in_order!(
+            self,
+            self.at_most(rules.max_properties, map.len(), "properties"),
+            self.at_least(rules.min_properties, map.len(), "properties"),
+            self.each(&rules.required, |check, name| {
+                map.contains_key(name) || check.fail(format!("must have required property '{name}'"))
+            }),
+            rules.names.is_none_or(|schema| self.names(schema, map)),
+            rules
+                .additional
+                .as_ref()
+                .is_none_or(|additional| self.additional(additional, rules, map, branch)),
+            self.each(&rules.needed_with, |check, (name, needed)| check.needed(map, name, needed)),
+            self.each(&rules.schema_with, |check, (name, schema)| {
+                !map.contains_key(name) || check.node(*schema, value, branch)
+            }),
+            self.each(&rules.properties, |check, (name, schema)| {
+                map.get(name).is_none_or(|value| check.inside(name, *schema, value, branch))
+            }),
+            self.each(&rules.patterns, |check, (pattern, schema)| {
+                let fields: Vec<_> = map.iter().filter(|(name, _)| pattern.matches(name)).collect();
+                check.each(&fields, |check, (name, value)| check.inside(name, *schema, value, branch))
+            }),
+        )
+    }
+
+    fn names(&mut self, schema: usize, map: &Map<String, Value>) -> bool {
+        let names: Vec<_> = map.keys().collect();
+        self.each(&names, |check, name| {
+            check.node(schema, &Value::String((*name).clone()), true)
+                || check.fail("property name must be valid")
+        })
+    }
+
+    fn additional(
+        &mut self,
+        additional: &Additional,
+        rules: &ObjectRules,
+        map: &Map<String, Value>,
+        branch: bool,
+    ) -> bool {
+        let known = |name: &String| {
+            rules.properties.iter().any(|(property, _)| property == name)
+                || rules.patterns.iter().any(|(pattern, _)| pattern.matches(name))
+        };
+        let others: Vec<_> = map.iter().filter(|(name, _)| !known(name)).collect();
+        self.each(&others, |check, (name, value)| match additional {
+            Additional::Nothing => check.fail("must NOT have additional properties"),
+            Additional::All(schema) => check.inside(name, *schema, value, branch),
+        })
+    }
+
+    fn needed(&mut self, map: &Map<String, Value>, name: &str, needed: &[String]) -> bool {
+        if !map.contains_key(name) {
+            return true;
+        }
+        let what = if needed.len() == 1 { "property" } else { "properties" };
+        let list = needed.join(", ");
+        self.each(needed, |check, other| {
+            map.contains_key(other)
+                || check.fail(format!("must have {what} {list} when property {name} is present"))
+        })
+    }
+
+    fn at_most(&mut self, limit: Option<f64>, count: usize, what: &str) -> bool {
+        limit.is_none_or(|limit| {
+            as_float(count) <= limit
+                || self.fail(format!("must NOT have more than {} {what}", float_text(limit)))
+        })
+    }
+
+    fn at_least(&mut self, limit: Option<f64>, count: usize, what: &str) -> bool {
+        limit.is_none_or(|limit| {
+            as_float(count) >= limit
+                || self.fail(format!("must NOT have fewer than {} {what}", float_text(limit)))
+        })
+    }
+
+    /// Goes through `list` until something fails, or through all of it when
+    /// all errors are wanted.
+    fn each<T>(&mut self, list: &[T], mut check: impl FnMut(&mut Self, &T) -> bool) -> bool {
+        let mut fits = true;
+        for item in list {
+            fits &= check(self, item);
+            if !fits && !self.all {
+                break;
+            }
+        }
+        fits
+    }
+
+    /// A part of the value at hand, named by its key or index.
+    fn inside(&mut self, name: &impl ToString, schema: usize, value: &Value, branch: bool) -> bool {
+        let outer = self.path.len();
+        self.path.push('/');
+        self.path.push_str(&name.to_string().replace('~', "~0").replace('/', "~1"));
+        let fits = self.node(schema, value, branch);
+        self.path.truncate(outer);
+        fits
+    }
+
+    /// Whether `value` fits, leaving no errors behind.
+    fn silently(&self, schema: usize, value: &Value) -> bool {
+        let mut check = Check { schema: self.schema, all: false, path: String::new(), errors: Vec::new() };
+        check.node(schema, value, true)
+    }
+
+    fn fail(&mut self, message: impl Into<String>) -> bool {
+        self.errors.push(SchemaError { pointer: self.path.clone(), message: message.into() });
+        false
+    }
+}
+
+impl Type {
+    fn holds(self, value: &Value) -> bool {
+        match (self, value) {
+            (Self::Null, Value::Null)
+            | (Self::Boolean, Value::Bool(_))
+            | (Self::Number, Value::Number(_))
+            | (Self::String, Value::String(_))
+            | (Self::Array, Value::Array(_))
+            | (Self::Object, Value::Object(_)) => true,
+            (Self::Integer, Value::Number(number)) => {
+                number.as_f64().is_some_and(|float| float.fract() == 0.0)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Pattern {
+    /// A text that would take too many steps to match does not match.
+    fn matches(&self, text: &str) -> bool {
+        self.regex.is_match(text).unwrap_or(false)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "no value has 2^53 parts")]
+fn as_float(count: usize) -> f64 {
+    count as f64
+}
+
+/// Whether two values are the same JSON: key order does not count, `1` is `1.0`.
+fn equal(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b)),
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| equal(a, b)))
+        }
+        _ => a == b,
+    }
+}
+
+/// The pair of equal items that Ajv finds first, in the order it names them.
+fn duplicates(unique: &Unique, items: &[Value]) -> Option<(usize, usize)> {
+    let counts = |item: &Value| match unique {
+        Unique::AnyType => true,
+        Unique::Scalars(types) => types.iter().any(|t| t.holds(item)),
+    };
+    let mut last = HashMap::new();
+    let mut pairs = Vec::new();
+    for (at, item) in items.iter().enumerate().filter(|(_, item)| counts(item)) {
+        if let Some(before) = last.insert(stable(item), at) {
+            pairs.push((before, at));
+        }
+    }
+    match unique {
+        Unique::AnyType => pairs.last().copied(),
+        Unique::Scalars(_) => pairs.into_iter().max().map(|(before, at)| (at, before)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::Schema;
+
+    /// Recorded from Ajv 8.20 with `strict: false`: the first error without and
+    /// all errors with `allErrors`.
+    const RECORDED: &str = include_str!("ajv.json");
+
+    #[test]
+    fn errors_are_those_of_ajv() {
+        let cases: Vec<Value> = serde_json::from_str(RECORDED).unwrap();
+        assert!(cases.len() > 200);
+        let mut wrong = Vec::new();
+        for case in &cases {
+            let schema = Schema::compile(&case["schema"])
+                .unwrap_or_else(|error| panic!("{}: {error}", case["schema"]));
+            let first = schema.first_error(&case["value"]).map(|error| error.to_string());
+            let all: Vec<_> = schema.all_errors(&case["value"]).iter().map(ToString::to_string).collect();
+            if json!(first) != case["first"] || json!(all) != case["all"] {
+                wrong.push(format!("{case}\n  we: {first:?} {all:?}"));
+            }
+        }
+        assert!(
+            wrong.is_empty(),
+            "{} of {}:\n{}",
+            wrong.len(),
+            cases.len(),
+            wrong[..wrong.len().min(12)].join("\n")
+        );
+    }
+}

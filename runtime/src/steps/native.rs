@@ -1,0 +1,375 @@
+//! Native processes as steps: the action, the policy's word on it, the process.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::cancel::{CancelReason, CancelToken};
+use crate::digest::Digest;
+use crate::engine::env::Env;
+use crate::engine::gate::Asker;
+use crate::engine::path::StepPath;
+use crate::engine::pipeline::{failed_outcome as failed, outcome_error};
+use crate::engine::run::{ActionRecord, Run, stopped};
+use crate::engine::value::Text;
+use crate::language::plan::Extras;
+use crate::sandbox::{Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, SpawnError, SpawnRequest, Stdin};
+use crate::steps::stages::{OUTPUT_LIMIT, PROGRAM_NOT_FOUND, Payload, StageError, Stop};
+use crate::store::{Blob, BlobWriter, StepOutcome, StepStatus, Store};
+
+/// Most bytes kept of a process's stdout unless the step or
+/// `LOBSTER_MAX_OUTPUT_BYTES` says otherwise. A step that prints more has most
+/// likely gone wrong, and filling the disk would take others down with it.
+const MAX_STDOUT: u64 = 512 << 20;
+/// Of stderr, the beginning and the end are kept, this much of each.
+const STDERR_END: usize = 128 << 10;
+/// An error message quotes this much of what a failed command printed.
+const MAX_DETAIL: usize = 16 << 10;
+
+/// What to run: shell text, or a program and its arguments.
+#[derive(Clone, Debug)]
+pub(crate) enum ShellText {
+    Shell(String),
+    Argv(Vec<String>),
+}
+
+impl ShellText {
+    /// The command as an error quotes it.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Self::Shell(text) => text.clone(),
+            Self::Argv(argv) => argv.join(" "),
+        }
+    }
+}
+
+/// One process that a step or stage wants.
+pub(crate) struct Job<'j> {
+    pub(crate) program: ShellText,
+    pub(crate) stdin: Option<Payload>,
+    pub(crate) env: Env,
+    pub(crate) cwd: PathBuf,
+    pub(crate) extras: Option<&'j Extras>,
+    pub(crate) max_output: Option<u64>,
+    pub(crate) asker: Asker,
+    /// What to say when the shell is not there.
+    pub(crate) missing_shell: &'static str,
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    /// The exit code, or `None` when a signal ended it.
+    pub(crate) exit: Option<i32>,
+    pub(crate) stdout: Text,
+    pub(crate) stderr: Text,
+}
+
+impl Finished {
+    /// What a failed command says for itself: its stderr, else its stdout, else its own text.
+    pub(crate) fn failure_detail(&self, shown: &str) -> Result<String, Stop> {
+        for text in [&self.stderr, &self.stdout] {
+            let text = text.load().map_err(stopped)?;
+            let text = text.trim();
+            if !text.is_empty() {
+                return Ok(clip_middle(text));
+            }
+        }
+        Ok(shown.to_owned())
+    }
+}
+
+/// Runs a process once per run: decision, journal, process, journal.
+pub(crate) fn run(
+    run: &Run<'_>,
+    path: &StepPath,
+    job: Job<'_>,
+    cancel: &CancelToken,
+) -> Result<Finished, Stop> {
+    let argv = argv(&job);
+    let decision = super::policy_gate::decide(run, path, &job, cancel)?;
+    let record = ActionRecord {
+        kind: "native".to_owned(),
+        preimage: preimage(&job, &argv)?,
+        decision: decision.statement.clone(),
+        idempotent: job.extras.is_some_and(|extras| extras.idempotent),
+    };
+    let store = &run.store;
+    run.once(
+        path,
+        &record,
+        || execute(run, &job, argv, &decision, cancel),
+        |outcome| finished(store, outcome),
+    )
+}
+
+fn finished(store: &Store, outcome: &StepOutcome) -> Result<Finished, Stop> {
+    match outcome.status {
+        StepStatus::Ok | StepStatus::Failed if outcome.stdout.is_some() => {}
+        StepStatus::Cancelled => return Err(Stop::Cancelled),
+        _ => return Err(Stop::Failed(outcome_error(outcome))),
+    }
+    let text = |blob: Option<Blob>| blob.map_or_else(|| Text::inline(""), |blob| Text::stored(store, blob));
+    Ok(Finished { exit: outcome.exit, stdout: text(outcome.stdout), stderr: text(outcome.stderr) })
+}
+
+/// Shell text goes to `LOBSTER_SHELL`, called as the incumbent calls it, else to
+/// `/bin/sh`. That is no login shell (unless `LOBSTER_LOGIN_SHELL` is set):
+/// profiles would undo the step's `PATH` and print into its output.
+fn argv(job: &Job<'_>) -> Vec<String> {
+    let text = match &job.program {
+        ShellText::Argv(argv) => return argv.clone(),
+        ShellText::Shell(text) => text.clone(),
+    };
+    let chosen = job.env.non_blank("LOBSTER_SHELL");
+    let login = chosen.is_some() || job.env.non_blank("LOBSTER_LOGIN_SHELL").is_some();
+    let shell = chosen.unwrap_or_else(|| "/bin/sh".to_owned());
+    let name = shell.to_ascii_lowercase();
+    let name = name.strip_suffix(".exe").unwrap_or(&name);
+    let flags: &[&str] = if name.ends_with("powershell") || name.ends_with("pwsh") {
+        &["-NoProfile", "-Command"]
+    } else if name.ends_with("cmd") {
+        &["/d", "/s", "/c"]
+    } else if login {
+        &["-lc"]
+    } else {
+        &["-c"]
+    };
+    std::iter::once(shell).chain(flags.iter().map(|&flag| flag.to_owned())).chain([text]).collect()
+}
+
+/// Everything that decides what the process does, without its secrets.
+fn preimage(job: &Job<'_>, argv: &[String]) -> Result<Value, Stop> {
+    let stdin = match &job.stdin {
+        None => Value::Null,
+        Some(payload) => json!(Digest::of_reader(payload.open()?)?),
+    };
+    let env: serde_json::Map<_, _> = job
+        .env
+        .granted()
+        .iter()
+        .map(|(name, value)| (name.clone(), json!(Digest::of(value.as_bytes()))))
+        .collect();
+    Ok(
+        json!({ "kind": "native", "argv": argv, "stdin": stdin, "env": env, "cwd": job.cwd, "limits": { "stdout": job.max_output } }),
+    )
+}
+
+fn execute(
+    run: &Run<'_>,
+    job: &Job<'_>,
+    argv: Vec<String>,
+    decision: &super::policy_gate::Decided,
+    cancel: &CancelToken,
+) -> StepOutcome {
+    let own = job.max_output.unwrap_or_else(|| default_cap(&job.env));
+    let cap = decision.stdout_cap.map_or(own, |cap| cap.min(own));
+    let mut sinks = Sinks { stdout: run.store.blob_writer(), stderr: HeadAndTail::default() };
+    let result = stdin(job).map_err(SpawnFailure::Stdin).and_then(|stdin| {
+        let request = SpawnRequest {
+            argv: argv.iter().map(OsString::from).collect(),
+            env: decision.env.clone(),
+            cwd: job.cwd.clone(),
+            stdin,
+            limits: ProcessLimits { stdout_cap: cap, ..decision.limits.clone() },
+            confinement: decision.confinement.clone(),
+        };
+        run.services.sandbox.run(&request, &mut sinks, cancel).map_err(SpawnFailure::Spawn)
+    });
+    match result {
+        Ok(exit) => ended(run, exit, sinks, cap, cancel),
+        Err(failure) => failed(&failure.explain(job, &argv)),
+    }
+}
+
+fn ended(run: &Run<'_>, exit: Exit, sinks: Sinks, cap: u64, cancel: &CancelToken) -> StepOutcome {
+    let kept =
+        sinks.stdout.finish().and_then(|stdout| Ok((stdout, run.store.put(&sinks.stderr.into_bytes())?)));
+    let mut outcome = match kept {
+        Ok((stdout, stderr)) => {
+            let mut outcome = StepOutcome::new(StepStatus::Ok);
+            (outcome.stdout, outcome.stderr) = (Some(stdout), Some(stderr));
+            outcome
+        }
+        Err(error) => failed(&StageError::new(format!("cannot keep the output: {error}")).with_code("store")),
+    };
+    outcome.duration_us = u64::try_from(exit.wall.as_micros()).unwrap_or(u64::MAX);
+    outcome.peak_memory = Some(exit.max_rss);
+    outcome.enforcement = serde_json::to_value(&exit.enforcement).unwrap_or(Value::Null);
+    let stop = |outcome: &mut StepOutcome, status, message: String, code: &str| {
+        outcome.status = status;
+        outcome.error = Some(message);
+        outcome.code = Some(code.to_owned());
+        // What came before the end is kept for `logs`, not for later steps.
+        outcome.detail = json!({ "partial_stdout": outcome.stdout.take() });
+    };
+    match exit.ended {
+        Ended::ByItself => {
+            match exit.status {
+                ExitStatus::Code(code) => outcome.exit = Some(code),
+                ExitStatus::Signal(signal) => outcome.detail = json!({ "signal": signal }),
+            }
+            if outcome.exit != Some(0) {
+                outcome.status = StepStatus::Failed;
+            }
+        }
+        Ended::Cancelled | Ended::TimedOut => match cancel.reason() {
+            Some(CancelReason::Timeout(message)) => {
+                stop(&mut outcome, StepStatus::TimedOut, message, "timeout")
+            }
+            _ if exit.ended == Ended::TimedOut => {
+                stop(
+                    &mut outcome,
+                    StepStatus::TimedOut,
+                    "the step passed the policy's time limit".to_owned(),
+                    "timeout",
+                );
+            }
+            reason => {
+                let message = reason.map(|reason| reason.message()).unwrap_or_default();
+                stop(&mut outcome, StepStatus::Cancelled, message, "cancelled");
+            }
+        },
+        Ended::OutputCap { stream, .. } => {
+            let message = format!(
+                "the command printed more than {cap} bytes on {stream} and was stopped; \
+                 raise limits.output or LOBSTER_MAX_OUTPUT_BYTES, or write to a file"
+            );
+            stop(&mut outcome, StepStatus::Failed, message, OUTPUT_LIMIT);
+            outcome.detail["permanent"] = json!(true);
+        }
+    }
+    outcome
+}
+
+enum SpawnFailure {
+    Stdin(io::Error),
+    Spawn(SpawnError),
+}
+
+impl SpawnFailure {
+    fn explain(&self, job: &Job<'_>, argv: &[String]) -> StageError {
+        let shell = matches!(job.program, ShellText::Shell(_));
+        match self {
+            Self::Stdin(error) => StageError::new(format!("cannot hand over stdin: {error}")),
+            Self::Spawn(SpawnError::NotFound { program }) if shell => {
+                StageError::new(format!("{} ({} not found)", job.missing_shell, program.display()))
+                    .with_code(PROGRAM_NOT_FOUND)
+            }
+            Self::Spawn(SpawnError::NotFound { .. }) => {
+                let program = argv.first().map(String::as_str).unwrap_or_default();
+                StageError::new(format!("exec command not found: {program}")).with_code(PROGRAM_NOT_FOUND)
+            }
+            Self::Spawn(error) => StageError::new(error.to_string()),
+        }
+    }
+}
+
+fn stdin(job: &Job<'_>) -> io::Result<Stdin> {
+    Ok(match &job.stdin {
+        None => Stdin::Empty,
+        Some(Payload::File(path)) => Stdin::File(std::fs::File::open(path)?),
+        Some(Payload::Bytes(bytes)) if bytes.is_empty() => Stdin::Empty,
+        Some(Payload::Bytes(bytes)) => {
+            let mut file = tempfile::tempfile()?;
+            file.write_all(bytes)?;
+            io::Seek::rewind(&mut file)?;
+            Stdin::File(file)
+        }
+    })
+}
+
+fn default_cap(env: &Env) -> u64 {
+    env.non_blank("LOBSTER_MAX_OUTPUT_BYTES").and_then(|text| text.parse().ok()).unwrap_or(MAX_STDOUT)
+}
+
+struct Sinks {
+    stdout: BlobWriter,
+    stderr: HeadAndTail,
+}
+
+impl OutputSinks for Sinks {
+    fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
+        self.stdout.write_all(chunk)
+    }
+
+    fn stderr(&mut self, chunk: &[u8]) -> io::Result<()> {
+        self.stderr.write_all(chunk)
+    }
+}
+
+/// Keeps the beginning and the end of a stream, and says what it left out.
+#[derive(Default)]
+struct HeadAndTail {
+    head: Vec<u8>,
+    tail: std::collections::VecDeque<u8>,
+    dropped: u64,
+}
+
+impl Write for HeadAndTail {
+    fn write(&mut self, chunk: &[u8]) -> io::Result<usize> {
+        let room = STDERR_END.saturating_sub(self.head.len()).min(chunk.len());
+        let (first, rest) = chunk.split_at(room);
+        self.head.extend_from_slice(first);
+        // Only the last STDERR_END bytes of a long chunk can survive.
+        let skip = rest.len().saturating_sub(STDERR_END);
+        self.tail.extend(&rest[skip..]);
+        let over = self.tail.len().saturating_sub(STDERR_END);
+        self.tail.drain(..over);
+        self.dropped += (skip + over) as u64;
+        Ok(chunk.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl HeadAndTail {
+    fn into_bytes(self) -> Vec<u8> {
+        let mut bytes = self.head;
+        if self.dropped > 0 {
+            bytes.extend_from_slice(format!("\n[… {} bytes left out …]\n", self.dropped).as_bytes());
+        }
+        bytes.extend(self.tail);
+        bytes
+    }
+}
+
+/// Text short enough for a message: its beginning and its end.
+fn clip_middle(text: &str) -> String {
+    if text.len() <= MAX_DETAIL {
+        return text.to_owned();
+    }
+    let head = text.floor_char_boundary(MAX_DETAIL / 2);
+    let tail = text.ceil_char_boundary(text.len() - MAX_DETAIL / 2);
+    format!("{}\n[… {} bytes left out …]\n{}", &text[..head], tail - head, &text[tail..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_of_a_long_stderr_is_left_out_and_counted() {
+        let mut kept = HeadAndTail::default();
+        for chunk in [vec![b'a'; STDERR_END - 1], vec![b'b'; 3], vec![b'c'; 2 * STDERR_END]] {
+            assert!(kept.write_all(&chunk).is_ok());
+        }
+        let bytes = kept.into_bytes();
+        assert_eq!(&bytes[STDERR_END - 1..STDERR_END], b"b");
+        assert!(bytes.ends_with(&vec![b'c'; STDERR_END]));
+        let total = 3 * STDERR_END + 2;
+        let note = format!("\n[… {} bytes left out …]\n", total - 2 * STDERR_END);
+        assert_eq!(bytes.len(), 2 * STDERR_END + note.len());
+    }
+
+    #[test]
+    fn clipped_text_keeps_characters_whole() {
+        let text = "é".repeat(MAX_DETAIL);
+        let clipped = clip_middle(&text);
+        assert!(clipped.len() < MAX_DETAIL + 64 && clipped.starts_with('é') && clipped.ends_with('é'));
+    }
+}

@@ -1,0 +1,255 @@
+//! Puts the policy between a step and the process it wants: the decision, the
+//! question where a person decides, and the grant in the sandbox's terms.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::native::{Job, ShellText};
+use crate::cancel::CancelToken;
+use crate::engine::env::Env;
+use crate::engine::gate::{GateQuestion, Identity};
+use crate::engine::path::StepPath;
+use crate::engine::run::{Run, stopped};
+use crate::policy::{
+    Command, Control, Decision, DecisionEnv, Grant, HostPrograms, Limits, NetGrant, Overflow, Policy,
+    Proposal, SYSTEM_READ_ONLY, SandboxMode, Verdict,
+};
+use crate::sandbox::{Confinement, HostPort, JailSpec, Mode, Net, ProcessLimits, Promise};
+use crate::steps::stages::{Question, StageError, Stop};
+use crate::store::Event;
+
+/// What the policy allows a process, in the sandbox's terms.
+pub(crate) struct Decided {
+    /// The decision as the journal keeps it.
+    pub(crate) statement: Value,
+    pub(crate) limits: ProcessLimits,
+    pub(crate) confinement: Confinement,
+    /// The complete environment of the process.
+    pub(crate) env: Vec<(OsString, OsString)>,
+    /// Most bytes of stdout, if the policy says so.
+    pub(crate) stdout_cap: Option<u64>,
+    /// A home of its own, gone with this value.
+    _home: Option<tempfile::TempDir>,
+}
+
+/// Decides, and asks a person where the policy wants one.
+pub(crate) fn decide(
+    run: &Run<'_>,
+    path: &StepPath,
+    job: &Job<'_>,
+    cancel: &CancelToken,
+) -> Result<Decided, Stop> {
+    let policy = &run.services.policy;
+    let command = match &job.program {
+        ShellText::Shell(text) => Command::Shell(text.clone()),
+        ShellText::Argv(argv) => Command::Argv(argv.clone()),
+    };
+    let proposal = Proposal { command, cwd: Some(job.cwd.display().to_string()) };
+    let place = place(run, policy, job);
+    let decision = policy.decide(&proposal, &place);
+    let statement = statement(policy, &decision);
+    match decision.verdict {
+        Verdict::Allow => {}
+        Verdict::Deny => {
+            let mut message = format!("policy denied the command: {}", decision.message);
+            if let Some(hint) = &decision.hint {
+                message.push_str("; ");
+                message.push_str(hint);
+            }
+            run.fail_at(path);
+            run.lazily(Event::Decision { path: path.to_string(), decision: statement })?;
+            return Err(Stop::Failed(StageError::permanent(message).with_code("policy_denied")));
+        }
+        Verdict::Ask => {
+            let question = GateQuestion {
+                question: Question::Approval {
+                    prompt: format!("Policy asks before this runs: {}", decision.message),
+                    items: vec![json!({
+                        "command": proposal.command,
+                        "cwd": proposal.cwd,
+                        "commands": decision.commands,
+                        "grant": decision.grant,
+                    })],
+                    preview: Some(match &proposal.command {
+                        Command::Shell(text) => text.clone(),
+                        Command::Argv(words) => words.join(" "),
+                    }),
+                    emit: false,
+                },
+                identity: Identity::default(),
+                asker: job.asker.clone(),
+            };
+            run.gate(&path.gate("policy"), question, cancel)?;
+        }
+    }
+    if policy.is_open() {
+        return Ok(Decided {
+            statement,
+            limits: ProcessLimits::default(),
+            confinement: Confinement::None,
+            env: job.env.vars().map(|(name, value)| (name.clone(), value.clone())).collect(),
+            stdout_cap: None,
+            _home: None,
+        });
+    }
+    let home = private_home().map_err(stopped)?;
+    let limits = &policy.file().limits;
+    Ok(Decided {
+        statement,
+        limits: process_limits(limits),
+        confinement: Confinement::Jail(jail(policy, &decision.grant, home.path())),
+        env: granted_env(policy, &decision.grant, &job.env, home.path()),
+        stdout_cap: Some(match limits.stdout.on_overflow {
+            Overflow::Kill => limits.stdout.cap.0,
+            Overflow::Truncate => limits.stdout.spill.0,
+        }),
+        _home: Some(home),
+    })
+}
+
+/// The facts that the decision may use about this place.
+fn place(run: &Run<'_>, policy: &Policy, job: &Job<'_>) -> DecisionEnv {
+    let services = run.services;
+    let vars: BTreeMap<String, String> = if policy.is_open() {
+        job.env
+            .vars()
+            .filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned())))
+            .collect()
+    } else {
+        let mut vars: BTreeMap<_, _> = policy.file().sandbox.env.set.clone();
+        vars.extend(job.env.granted().clone());
+        vars
+    };
+    DecisionEnv {
+        workspace: services.cwd.display().to_string(),
+        home: services.env.get("HOME").unwrap_or_else(|| "/".to_owned()),
+        tmp: "/tmp".to_owned(),
+        state: services.state_dir.display().to_string(),
+        protected: services.policy_files.iter().map(|path| path.display().to_string()).collect(),
+        vars,
+        programs: Box::new(HostPrograms),
+    }
+}
+
+/// What the history keeps of a decision: under the open policy an ordinary
+/// command needs no more than its verdict.
+fn statement(policy: &Policy, decision: &Decision) -> Value {
+    if policy.is_open() && decision.verdict == Verdict::Allow {
+        return json!({ "verdict": "allow", "policy": policy.digest(), "reason_code": decision.reason_code });
+    }
+    serde_json::to_value(decision).unwrap_or(Value::Null)
+}
+
+/// A home that only this step sees.
+fn private_home() -> std::io::Result<tempfile::TempDir> {
+    let home = tempfile::Builder::new().prefix("lobster-home-").tempdir()?;
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o700))?;
+    Ok(home)
+}
+
+fn process_limits(limits: &Limits) -> ProcessLimits {
+    ProcessLimits {
+        wall: Some(limits.timeout.0),
+        cpu: Some(limits.cpu.0),
+        memory: Some(limits.memory.0),
+        processes: Some(limits.processes),
+        file_size: Some(limits.file_size.0),
+        open_files: Some(limits.open_files),
+        ..ProcessLimits::default()
+    }
+}
+
+fn jail(policy: &Policy, grant: &Grant, home: &Path) -> JailSpec {
+    let defaults = JailSpec::default();
+    let mut spec = JailSpec { read: Vec::new(), write: vec![home.to_owned()], ..defaults };
+    for root in &grant.fs_read {
+        match root.as_str() {
+            "@system-ro" => {
+                spec.read.extend(SYSTEM_READ_ONLY.iter().filter(|path| **path != "/proc").map(PathBuf::from))
+            }
+            "@tmp" | "@step-home" => {}
+            path => spec.read.push(real(path)),
+        }
+    }
+    for root in &grant.fs_write {
+        if !root.starts_with('@') && Path::new(root).exists() {
+            spec.write.push(real(root));
+        }
+    }
+    spec.read.extend(grant.unix.iter().map(|path| real(path)));
+    // Patterns are for the decision; the kernel hides what is named by its path.
+    let named = |paths: &[String]| {
+        paths
+            .iter()
+            .filter(|path| path.starts_with('/') && !path.contains('*'))
+            .map(|path| real(path))
+            .collect()
+    };
+    spec.deny = named(&grant.fs_deny);
+    spec.protect = named(&grant.fs_protect);
+    spec.net = match &grant.net {
+        NetGrant::None => Net::None,
+        NetGrant::HostNetwork => Net::Host,
+        NetGrant::Hosts(hosts) => Net::Hosts(hosts.iter().filter_map(|host| host_port(host)).collect()),
+    };
+    let sandbox = &policy.file().sandbox;
+    spec.mode = match sandbox.mode {
+        SandboxMode::Strict => Mode::Strict,
+        SandboxMode::Degrade => {
+            Mode::Degrade { minimum: sandbox.minimum.iter().map(|control| promise(*control)).collect() }
+        }
+    };
+    spec
+}
+
+/// The path without links, as mounts need it.
+fn real(path: &str) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| PathBuf::from(path))
+}
+
+fn host_port(text: &str) -> Option<HostPort> {
+    let (host, port) = text.rsplit_once(':')?;
+    Some(HostPort { host: host.trim_matches(['[', ']']).to_owned(), port: port.parse().ok()? })
+}
+
+fn promise(control: Control) -> Promise {
+    match control {
+        Control::FsWrite => Promise::FsWrite,
+        Control::FsRead => Promise::FsRead,
+        Control::NetDeny => Promise::NetDeny,
+        Control::NoNewPrivs => Promise::NoNewPrivs,
+        Control::TreeKill => Promise::TreeKill,
+        Control::EnvScrub => Promise::EnvScrub,
+        Control::FdClose => Promise::FdClose,
+        Control::Seccomp => Promise::KernelSurface,
+        Control::TreeLimits => Promise::Limits,
+    }
+}
+
+/// The environment that a policy builds from nothing.
+fn granted_env(policy: &Policy, grant: &Grant, env: &Env, home: &Path) -> Vec<(OsString, OsString)> {
+    let passes = |name: &str| {
+        grant.env.iter().any(|pattern| match pattern.strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix),
+            None => pattern == name,
+        })
+    };
+    let mut vars: BTreeMap<OsString, OsString> = env
+        .vars()
+        .filter(|(name, _)| name.to_str().is_some_and(passes))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    vars.insert("HOME".into(), home.into());
+    for (name, value) in &policy.file().sandbox.env.set {
+        let value = if value == "@step-home" { home.as_os_str().to_owned() } else { value.into() };
+        vars.insert(name.into(), value);
+    }
+    // What the workflow itself sets is part of what was decided.
+    vars.extend(env.granted().iter().map(|(name, value)| (name.into(), value.into())));
+    vars.into_iter().collect()
+}

@@ -1,0 +1,24 @@
+//! The commands that touch the world beyond the pipeline, for the registry.
+
+use super::StageSpec;
+use super::{
+    diff_last, email_triage, gog_search, gog_send, llm, openclaw_agent, openclaw_invoke, state_get,
+    state_set, workflows_list, workflows_run,
+};
+
+/// All of them.
+pub(super) static EFFECTS: [&StageSpec; 13] = [
+    &openclaw_invoke::OPENCLAW,
+    &openclaw_invoke::CLAWD,
+    &openclaw_agent::SPEC,
+    &gog_search::SPEC,
+    &gog_send::SPEC,
+    &email_triage::SPEC,
+    &llm::INVOKE,
+    &llm::TASK,
+    &state_get::SPEC,
+    &state_set::SPEC,
+    &diff_last::SPEC,
+    &workflows_list::SPEC,
+    &workflows_run::SPEC,
+];

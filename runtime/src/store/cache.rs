@@ -1,0 +1,109 @@
+//! The action cache (what an action gave before) and the values a run keeps for itself.
+
+use rusqlite::{OptionalExtension, params};
+use serde_json::Value;
+
+use super::Store;
+use super::blob::TOUCH_EVERY_MS;
+use super::db::Durability;
+use super::error::StoreError;
+use super::event::{RunId, StepOutcome};
+use super::journal::run_number;
+use crate::digest::Digest;
+use crate::json;
+
+impl Store {
+    /// What `action` gave, unless it is unknown or too old.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn cached_outcome(&self, action: &Digest) -> Result<Option<StepOutcome>, StoreError> {
+        let now = self.now();
+        let row: Option<(String, i64)> = self.inner.db.read(|db| {
+            let mut statement = db.prepare_cached(
+                "SELECT outcome, used FROM actions WHERE digest = ?1 AND (expires IS NULL OR expires > ?2)",
+            )?;
+            Ok(statement
+                .query_row(params![action.as_bytes(), now], |row| Ok((row.get(0)?, row.get(1)?)))
+                .optional()?)
+        })?;
+        let Some((text, used)) = row else { return Ok(None) };
+        if (now - used).abs() > TOUCH_EVERY_MS {
+            self.write(Durability::Lazy, |tx| {
+                tx.prepare_cached("UPDATE actions SET used = ?2 WHERE digest = ?1")?
+                    .execute(params![action.as_bytes(), now])?;
+                Ok(())
+            })?;
+        }
+        let outcome =
+            json::parse_as(&text).map_err(|source| StoreError::Json { what: "a cached outcome", source })?;
+        Ok(Some(outcome))
+    }
+
+    /// Remembers what `action` gave, for `ttl_ms` milliseconds or until collected.
+    /// Lazy: a lost entry is computed again.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn cache_outcome(
+        &self,
+        action: &Digest,
+        outcome: &StepOutcome,
+        ttl_ms: Option<i64>,
+    ) -> Result<(), StoreError> {
+        let now = self.now();
+        let mut value = serde_json::to_value(outcome)
+            .map_err(|e| StoreError::Json { what: "an outcome has no JSON text", source: e.into() })?;
+        self.redactions().value(&mut value);
+        self.write(Durability::Lazy, |tx| {
+            tx.prepare_cached(
+                "INSERT OR REPLACE INTO actions (digest, outcome, created, used, expires) VALUES (?1, ?2, ?3, ?3, ?4)",
+            )?
+            .execute(params![
+                action.as_bytes(),
+                json::compact(&value),
+                now,
+                ttl_ms.map(|ttl| now.saturating_add(ttl)),
+            ])?;
+            Ok(())
+        })
+    }
+
+    /// A value that `run` keeps under `key`.
+    ///
+    /// # Errors
+    /// When there is no such run, or the database cannot be read.
+    pub fn run_value(&self, run: RunId, key: &str) -> Result<Option<Value>, StoreError> {
+        let text: Option<String> = self.inner.db.read(|db| {
+            let n = run_number(db, run)?;
+            let mut statement =
+                db.prepare_cached("SELECT value FROM run_values WHERE run = ?1 AND key = ?2")?;
+            Ok(statement.query_row(params![n, key], |row| row.get(0)).optional()?)
+        })?;
+        let parse = |text: String| {
+            json::parse(&text).map_err(|source| StoreError::Json { what: "a value kept by a run", source })
+        };
+        text.map(parse).transpose()
+    }
+
+    /// Keeps `value` for `run` under `key`; it goes when the run is collected.
+    ///
+    /// # Errors
+    /// When there is no such run, or it cannot be written.
+    pub fn set_run_value(
+        &self,
+        run: RunId,
+        key: &str,
+        value: &Value,
+        durability: Durability,
+    ) -> Result<(), StoreError> {
+        let mut value = value.clone();
+        self.redactions().value(&mut value);
+        self.write(durability, |tx| {
+            let n = run_number(tx, run)?;
+            tx.prepare_cached("INSERT OR REPLACE INTO run_values (run, key, value) VALUES (?1, ?2, ?3)")?
+                .execute(params![n, key, json::compact(&value)])?;
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,311 @@
+//! The embedded database: how it is made, opened, read and written.
+//!
+//! A commit only writes to the write-ahead log; making it durable is a separate
+//! `fdatasync` that many commits share (see `group`). That is why `synchronous`
+//! is NORMAL here: SQLite then syncs at checkpoints, which keeps the file whole
+//! after a power cut, and we sync the log when a promise depends on it.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+
+use super::error::StoreError;
+use super::fault;
+use super::file_lock::{FileLock, Sharing};
+use super::group::Group;
+
+/// How long a writer waits for other processes. A write takes well under a
+/// millisecond, so this much means that a process is stuck or stopped.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The layout that this code reads and writes; `PRAGMA user_version`.
+const VERSION: i64 = 1;
+
+/// `PRAGMA application_id`: "lobs".
+const APPLICATION: i64 = 0x6c6f_6273;
+
+/// Pages in the log at which a commit also checkpoints: two syncs, so it should
+/// be rare; but a crash makes the next start read the whole log (8 MiB, 8 ms).
+const CHECKPOINT_PAGES: i64 = 2000;
+
+/// A log longer than this is folded into the database when the store closes, so
+/// that the next start has little to read.
+const LOG_KEPT_AT_CLOSE: u64 = 512 * 1024;
+
+/// Enough for every statement of the store.
+const STATEMENTS: usize = 64;
+
+/// Idle read connections that are kept.
+const IDLE_READERS: usize = 4;
+
+/// When a write must survive a power cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Durability {
+    /// It survives the death of the process at once, and a power cut as soon as
+    /// a later synced write does. For whatever can be computed again.
+    Lazy,
+    /// It is on the disk when the call returns. Concurrent calls share the sync.
+    Synced,
+}
+
+pub(super) struct Database {
+    path: PathBuf,
+    writer: Mutex<Connection>,
+    readers: Mutex<Vec<Connection>>,
+    pub(super) group: Group,
+}
+
+impl Database {
+    /// Opens the database in `dir`, making it (and `dir`) if nothing is there.
+    pub(super) fn open(dir: &Path, sync: bool) -> Result<Self, StoreError> {
+        let path = dir.join("lobster.db");
+        // Whether connecting will make the log, whose name then still has to become durable.
+        let mut log_is_new = !log_path(&path).exists();
+        let connection = match connect(&path) {
+            Err(StoreError::Unusable { .. }) if !path.exists() => {
+                create(dir, &path)?;
+                log_is_new = !log_path(&path).exists();
+                connect(&path)?
+            }
+            other => other?,
+        };
+        Ok(Self {
+            group: Group::new(path.clone(), sync, log_is_new),
+            path,
+            writer: Mutex::new(connection),
+            readers: Mutex::default(),
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Runs `work` in one transaction that no other writer interleaves with. An
+    /// error rolls everything back and calls `undo` before anyone else may write.
+    pub(super) fn write<T>(
+        &self,
+        durability: Durability,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+        undo: impl FnOnce(),
+    ) -> Result<T, StoreError> {
+        let ticket = (durability == Durability::Synced).then(|| self.group.enter());
+        let value = self.transact(work, undo).map_err(|e| e.located(&self.path))?;
+        if let Some(ticket) = ticket {
+            self.group.wait(ticket)?;
+        }
+        Ok(value)
+    }
+
+    fn transact<T>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+        undo: impl FnOnce(),
+    ) -> Result<T, StoreError> {
+        let mut connection = lock(&self.writer);
+        let commit = || -> Result<T, StoreError> {
+            self.point("begin")?;
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let value = work(&transaction)?;
+            self.point("commit")?;
+            transaction.commit()?;
+            Ok(value)
+        };
+        let value = commit().inspect_err(|_| undo())?;
+        drop(connection);
+        self.point("committed")?;
+        Ok(value)
+    }
+
+    fn point(&self, what: &'static str) -> Result<(), StoreError> {
+        fault::point(what).map_err(|e| StoreError::io("write to", &self.path, e))
+    }
+
+    /// Runs `work` over one snapshot. The writer's connection serves when it is
+    /// idle, so a program that does one thing at a time opens only one.
+    pub(super) fn read<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        match self.writer.try_lock() {
+            Ok(connection) => return work(&connection).map_err(|e| e.located(&self.path)),
+            Err(TryLockError::Poisoned(poisoned)) => {
+                return work(&poisoned.into_inner()).map_err(|e| e.located(&self.path));
+            }
+            Err(TryLockError::WouldBlock) => {}
+        }
+        self.read_aside(work)
+    }
+
+    /// Like [`Database::read`], for work that may take long: writers do not wait for it.
+    pub(super) fn read_aside<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let idle = lock(&self.readers).pop();
+        let connection = match idle {
+            Some(connection) => connection,
+            None => connect(&self.path)?,
+        };
+        let value = work(&connection).map_err(|e| e.located(&self.path));
+        let mut idle = lock(&self.readers);
+        if idle.len() < IDLE_READERS {
+            idle.push(connection);
+        }
+        value
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let log = log_path(&self.path);
+        if fs::metadata(log).is_ok_and(|m| m.len() > LOG_KEPT_AT_CLOSE) {
+            lock(&self.readers).clear();
+            let connection = lock(&self.writer);
+            // Other processes may be at work; they will do it then.
+            let _ = connection.busy_timeout(Duration::ZERO);
+            let _ = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        }
+    }
+}
+
+/// The write-ahead log of the database at `path`.
+pub(super) fn log_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
+}
+
+fn connect(path: &Path) -> Result<Connection, StoreError> {
+    // No URI: a directory may be called anything. No CREATE: `create` makes it whole.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let attempt = || -> Result<Connection, StoreError> {
+        let mut connection = Connection::open_with_flags(path, flags)?;
+        wait_patiently(&mut connection)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        // The log stays when the last process leaves: folding it in would cost
+        // every command two syncs at its end.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        let found = |name| connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i64>(0));
+        let version = found("user_version")?;
+        let application = found("application_id")?;
+        if application != APPLICATION || version < 1 {
+            let what = "it is not a lobster store, or its beginning is gone".to_owned();
+            return Err(StoreError::Damaged { path: path.to_owned(), what });
+        }
+        if version > VERSION {
+            return Err(StoreError::Newer { path: path.to_owned(), found: version, supported: VERSION });
+        }
+        if connection.is_readonly("main")? {
+            return Err(StoreError::ReadOnly { path: path.to_owned() });
+        }
+        connection.execute_batch(&format!(
+            "PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES};"
+        ))?;
+        Ok(connection)
+    };
+    attempt().map_err(|e| e.located(path))
+}
+
+/// Waits for another process in short, growing steps: a writer is gone in a
+/// fraction of a millisecond, and SQLite's own steps of up to 100 ms would
+/// leave many waiters far behind.
+fn wait_patiently(connection: &mut Connection) -> rusqlite::Result<()> {
+    let mut since = Instant::now();
+    connection.busy_handler(Some(move |turn: i32| {
+        if turn == 0 {
+            since = Instant::now();
+        }
+        std::thread::sleep(Duration::from_micros(50 << turn.clamp(0, 6)));
+        since.elapsed() < PATIENCE
+    }))
+}
+
+/// Makes the database under another name and moves it into place when it is
+/// whole, so that nobody ever opens half of one.
+fn create(dir: &Path, path: &Path) -> Result<(), StoreError> {
+    let unusable = |source: io::Error| match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            StoreError::Full { path: dir.to_owned() }
+        }
+        io::ErrorKind::ReadOnlyFilesystem => StoreError::ReadOnly { path: dir.to_owned() },
+        _ => StoreError::Unusable { path: dir.to_owned(), source },
+    };
+    let fresh = make_dirs(dir).map_err(unusable)?;
+    // One process makes it; the others find it made.
+    let guard = File::open(dir).map_err(unusable)?;
+    let Some(_lock) = FileLock::take(guard, Sharing::Exclusive, PATIENCE).map_err(unusable)? else {
+        return Err(StoreError::Busy { path: dir.to_owned(), seconds: PATIENCE.as_secs() });
+    };
+    if path.exists() {
+        return Ok(());
+    }
+    let shelved = fs::read_dir(dir.join("blobs")).is_ok_and(|mut shelf| shelf.next().is_some());
+    if log_path(path).metadata().is_ok_and(|m| m.len() > 0) || shelved {
+        let what = "the database is missing although what belongs to it is there".to_owned();
+        return Err(StoreError::Damaged { path: path.to_owned(), what });
+    }
+    fault::point("create").map_err(unusable)?;
+    let draft = tempfile::Builder::new().prefix("new-").suffix(".db").tempfile_in(dir).map_err(unusable)?;
+    let build = || -> Result<(), StoreError> {
+        let connection = Connection::open_with_flags(draft.path(), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        connection.execute_batch(&format!(
+            "PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY; PRAGMA auto_vacuum = INCREMENTAL; BEGIN; {} \
+             PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT; \
+             PRAGMA journal_mode = WAL;",
+            include_str!("schema.sql")
+        ))?;
+        connection.close().map_err(|(_, e)| e)?;
+        Ok(())
+    };
+    build().map_err(|e| e.located(dir))?;
+    draft.as_file().sync_all().map_err(unusable)?;
+    fault::point("created").map_err(unusable)?;
+    draft.persist_noclobber(path).map_err(|e| unusable(e.error))?;
+    // The log is never removed; its name becomes durable with the database's.
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(log_path(path)).map_err(unusable)?;
+    match fs::create_dir(dir.join("blobs")) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(unusable(e)),
+        _ => {}
+    }
+    for dir in fresh.iter().map(PathBuf::as_path).chain([dir]) {
+        sync_dir(dir).map_err(unusable)?;
+    }
+    Ok(())
+}
+
+/// Makes `dir` and what is missing above it; returns the directories whose
+/// listing changed, which are not yet durable. Only `dir` itself is private:
+/// the state directory above belongs to the user, as with the incumbent.
+fn make_dirs(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut changed = Vec::new();
+    let missing: Vec<_> =
+        dir.ancestors().skip(1).take_while(|d| !d.as_os_str().is_empty() && !d.exists()).collect();
+    if let Some(parent) = dir.parent() {
+        fs::create_dir_all(parent)?;
+        changed.extend(missing.iter().filter_map(|d| d.parent()).map(Path::to_owned));
+        changed.push(parent.to_owned());
+    }
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists || !dir.is_dir() => Err(e),
+        _ => Ok(changed),
+    }
+}
+
+/// Makes the names in `dir` durable. An empty path is the current directory.
+pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
+    fault::point("sync directory")?;
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    File::open(dir)?.sync_all()
+}
+
+/// A mutex whose holder panicked still guards whole data: transactions roll back.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,539 @@
+//! Runs and their journals.
+//!
+//! A record is one JSON text: `{"run","seq","at","prev","event"}`, numbered from
+//! 1, where `prev` is the BLAKE3 of the text before it (of the first: zeros). The
+//! text itself is stored and hashed, so nothing depends on how a value would be
+//! printed again. The run's row keeps the number and hash of the last record,
+//! so that a cut journal shows.
+
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params, params_from_iter, types};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::Store;
+use super::db::Durability;
+use super::error::StoreError;
+use super::event::{Event, RunId, RunStatus};
+use crate::digest::Digest;
+use crate::json::{self, JsonError};
+
+/// `prev` of the first record.
+const BEFORE_ALL: [u8; 32] = [0; 32];
+
+/// Records read at a time.
+const PAGE: i64 = 512;
+
+/// Least length of a beginning or end of an id that [`Store::find_run`] takes.
+const PREFIX_MIN: usize = 4;
+
+/// What a run is made of, known before anything happens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewRun {
+    /// What people call it: the workflow's name, or the pipeline's text.
+    pub name: String,
+    /// `workflow`, `pipeline`, `replay` …
+    pub kind: String,
+    /// Blob of the Plan.
+    pub plan: Digest,
+    /// Blob of the arguments.
+    pub args: Option<Digest>,
+    /// `human` or `tool`.
+    pub mode: String,
+    /// Who started it, if known.
+    pub actor: Option<String>,
+    /// The working directory.
+    pub cwd: String,
+    /// The run it was forked from or is a part of.
+    pub parent: Option<RunId>,
+    /// Whatever else belongs into the first event.
+    pub detail: Value,
+}
+
+/// One record of a journal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// Whose journal it is.
+    pub run: RunId,
+    /// From 1, without gaps.
+    pub seq: u64,
+    /// Milliseconds since 1970, by the clock of the machine that wrote it.
+    pub at: i64,
+    /// Hash of the record before.
+    pub prev: Digest,
+    /// What happened.
+    pub event: Event,
+    /// The text that is hashed; all fields above were read from it.
+    pub text: String,
+}
+
+impl Record {
+    /// What the next record carries as `prev`.
+    #[must_use]
+    pub fn hash(&self) -> Digest {
+        Digest::of(self.text.as_bytes())
+    }
+}
+
+#[derive(Serialize)]
+struct RecordOut<'a, E> {
+    run: &'a RunId,
+    seq: u64,
+    at: i64,
+    prev: &'a Digest,
+    event: &'a E,
+}
+
+#[derive(Deserialize)]
+struct RecordIn {
+    run: RunId,
+    seq: u64,
+    at: i64,
+    prev: Digest,
+    event: Event,
+}
+
+/// A run as lists show it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunSummary {
+    pub id: RunId,
+    pub name: String,
+    pub kind: String,
+    pub status: RunStatus,
+    pub mode: String,
+    pub actor: Option<String>,
+    pub cwd: String,
+    pub parent: Option<RunId>,
+    pub plan: Digest,
+    pub args: Option<Digest>,
+    /// Milliseconds since 1970.
+    pub started_at: i64,
+    /// When it was last over; `None` while it is not.
+    pub ended_at: Option<i64>,
+    pub output: Option<Digest>,
+    pub error: Option<String>,
+    /// Kept by gc whatever its age.
+    pub pinned: bool,
+    /// Records in its journal.
+    pub records: u64,
+}
+
+/// Which runs to list.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RunFilter {
+    pub status: Option<RunStatus>,
+    /// The exact name.
+    pub name: Option<String>,
+    /// Started at this time or later.
+    pub since: Option<i64>,
+    /// Only runs created before this one: the last of the page before.
+    pub before: Option<RunId>,
+    /// At most so many; 0 means all.
+    pub limit: usize,
+}
+
+/// The end of a journal, where the next record goes.
+pub(super) struct Head {
+    pub(super) n: i64,
+    pub(super) id: RunId,
+    seq: u64,
+    hash: Digest,
+}
+
+impl Head {
+    /// Adds the text of the next record, and what it means for the run.
+    pub(super) fn push(
+        &mut self,
+        tx: &Transaction<'_>,
+        at: i64,
+        event: &Event,
+        text: &str,
+    ) -> Result<(), StoreError> {
+        self.seq += 1;
+        self.hash = Digest::of(text.as_bytes());
+        tx.prepare_cached("INSERT INTO journal (run, seq, record) VALUES (?1, ?2, ?3)")?.execute(params![
+            self.n,
+            self.seq.cast_signed(),
+            text
+        ])?;
+        let Some(status) = event.run_status() else { return Ok(()) };
+        let (output, error) = match event {
+            Event::RunEnded { output, error, .. } => (output.map(|blob| blob.digest), error.as_deref()),
+            _ => (None, None),
+        };
+        tx.prepare_cached("UPDATE runs SET status = ?2, ended = ?3, output = ?4, error = ?5 WHERE n = ?1")?
+            .execute(params![
+            self.n,
+            status.as_str(),
+            status.is_over().then_some(at),
+            output.as_ref().map(Digest::as_bytes),
+            error,
+        ])?;
+        Ok(())
+    }
+
+    /// Whether `record` continues this journal.
+    pub(super) fn precedes(&self, record: &Record) -> bool {
+        record.seq == self.seq + 1 && record.prev == self.hash
+    }
+
+    /// Writes down where the journal now ends.
+    pub(super) fn save(&self, tx: &Transaction<'_>) -> Result<(), StoreError> {
+        tx.prepare_cached("UPDATE runs SET head_seq = ?2, head = ?3 WHERE n = ?1")?.execute(params![
+            self.n,
+            self.seq.cast_signed(),
+            self.hash.as_bytes()
+        ])?;
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Starts a run: its row and its first event, [`Event::RunStarted`]. Lazy:
+    /// the first synced event makes it durable.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn create_run(&self, new: NewRun) -> Result<RunId, StoreError> {
+        let id = RunId(Uuid::now_v7());
+        let now = self.now();
+        let clean = self.redactions();
+        let event = Event::RunStarted {
+            name: clean.text(&new.name).into_owned(),
+            kind: new.kind,
+            plan: new.plan,
+            args: new.args,
+            mode: new.mode,
+            actor: new.actor.map(|actor| clean.text(&actor).into_owned()),
+            cwd: clean.text(&new.cwd).into_owned(),
+            parent: new.parent,
+            detail: new.detail,
+        };
+        self.write(Durability::Lazy, |tx| {
+            let mut head = insert_run(tx, id, now, &event)?;
+            self.append_to(tx, &mut head, now, std::slice::from_ref(&event))
+        })?;
+        Ok(id)
+    }
+
+    /// Appends events to a journal, in one transaction with all blobs recorded
+    /// before. An event that ends, pauses or resumes the run also changes its status.
+    ///
+    /// # Errors
+    /// When there is no such run, or it cannot be written or made durable.
+    pub fn append(&self, run: RunId, events: Vec<Event>, durability: Durability) -> Result<(), StoreError> {
+        self.write(durability, |tx| {
+            let mut head = head(tx, run)?;
+            self.append_to(tx, &mut head, self.now(), &events)
+        })
+    }
+
+    /// Returns once everything appended and recorded so far is durable. Callers share the sync.
+    ///
+    /// # Errors
+    /// When it cannot be made durable.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        let ticket = self.inner.db.group.enter();
+        self.flush()?;
+        self.inner.db.group.wait(ticket)
+    }
+
+    pub(super) fn append_to(
+        &self,
+        tx: &Transaction<'_>,
+        head: &mut Head,
+        at: i64,
+        events: &[Event],
+    ) -> Result<(), StoreError> {
+        let clean = self.redactions();
+        for event in events {
+            let out = RecordOut { run: &head.id, seq: head.seq + 1, at, prev: &head.hash, event };
+            if clean.is_empty() {
+                let text = record_text(&out)?;
+                head.push(tx, at, event, &text)?;
+                continue;
+            }
+            let mut value = serde_json::to_value(event).map_err(not_json)?;
+            clean.value(&mut value);
+            let text =
+                record_text(&RecordOut { run: out.run, seq: out.seq, at, prev: out.prev, event: &value })?;
+            let event: Event = serde_json::from_value(value).map_err(not_json)?;
+            head.push(tx, at, &event, &text)?;
+        }
+        head.save(tx)
+    }
+
+    /// The whole journal of a run, from its beginning.
+    ///
+    /// # Errors
+    /// When there is no such run, or a record is not a record. The chain is not
+    /// checked here; see [`Store::verify_chain`].
+    pub fn events(&self, run: RunId) -> Result<Vec<Record>, StoreError> {
+        self.events_after(run, 0, usize::MAX)
+    }
+
+    /// At most `limit` records after number `seq`; for following a run that is
+    /// being executed, and for long journals.
+    ///
+    /// # Errors
+    /// As [`Store::events`].
+    pub fn events_after(&self, run: RunId, seq: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.inner.db.read(|db| {
+            let n = run_number(db, run)?;
+            let mut statement = db.prepare_cached(
+                "SELECT seq, record FROM journal WHERE run = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3",
+            )?;
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let mut rows = statement.query(params![n, seq.cast_signed(), limit])?;
+            let mut records = Vec::new();
+            while let Some(row) = rows.next()? {
+                records.push(parse_record(run, row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?)?);
+            }
+            Ok(records)
+        })
+    }
+
+    /// Checks that the journal is exactly the chain that was written.
+    ///
+    /// # Errors
+    /// [`StoreError::BrokenChain`] with the first record that is not what it should be.
+    pub fn verify_chain(&self, run: RunId) -> Result<(), StoreError> {
+        let broken =
+            |seq, why: &str| StoreError::BrokenChain { run: run.to_string(), seq, why: why.to_owned() };
+        self.inner.db.read_aside(|db| {
+            // One transaction, so that the head belongs to the records.
+            let snapshot = db.unchecked_transaction()?;
+            let head = head(&snapshot, run)?;
+            let (mut seq, mut hash) = (0_u64, Digest::from(BEFORE_ALL));
+            let mut statement = snapshot.prepare_cached(
+                "SELECT seq, record FROM journal WHERE run = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3",
+            )?;
+            loop {
+                let mut rows = statement.query(params![head.n, seq.cast_signed(), PAGE])?;
+                let before = seq;
+                while let Some(row) = rows.next()? {
+                    let found = row.get::<_, i64>(0)?.cast_unsigned();
+                    if found != seq + 1 {
+                        return Err(broken(seq + 1, "it is missing"));
+                    }
+                    let record = parse_record(run, found, row.get(1)?)?;
+                    if record.prev != hash {
+                        return Err(broken(found, "it does not carry the hash of the record before"));
+                    }
+                    (seq, hash) = (found, record.hash());
+                }
+                if seq == before {
+                    break;
+                }
+            }
+            match seq.cmp(&head.seq) {
+                std::cmp::Ordering::Less => Err(broken(seq + 1, "it and all after it are missing")),
+                std::cmp::Ordering::Greater => Err(broken(head.seq + 1, "it was added beside the journal")),
+                std::cmp::Ordering::Equal if hash != head.hash => {
+                    Err(broken(seq, "its hash is not the one that was recorded"))
+                }
+                std::cmp::Ordering::Equal => Ok(()),
+            }
+        })
+    }
+
+    /// Runs that fit `filter`, the newest first.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or `before` is unknown.
+    pub fn runs(&self, filter: &RunFilter) -> Result<Vec<RunSummary>, StoreError> {
+        self.inner.db.read(|db| {
+            let mut sql = format!("SELECT {COLUMNS} FROM runs WHERE 1");
+            let mut values: Vec<types::Value> = Vec::new();
+            let mut also = |condition: &str, value: types::Value| {
+                sql.push_str(condition);
+                values.push(value);
+            };
+            if let Some(status) = filter.status {
+                also(" AND status = ?", status.as_str().to_owned().into());
+            }
+            if let Some(name) = &filter.name {
+                also(" AND name = ?", name.clone().into());
+            }
+            if let Some(since) = filter.since {
+                also(" AND started >= ?", since.into());
+            }
+            if let Some(before) = filter.before {
+                also(" AND n < ?", run_number(db, before)?.into());
+            }
+            let limit = if filter.limit == 0 { -1 } else { i64::try_from(filter.limit).unwrap_or(-1) };
+            also(" ORDER BY n DESC LIMIT ?", limit.into());
+            let mut statement = db.prepare_cached(&sql)?;
+            let rows = statement.query_map(params_from_iter(values), summary)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// One run.
+    ///
+    /// # Errors
+    /// When there is no such run.
+    pub fn run(&self, id: RunId) -> Result<RunSummary, StoreError> {
+        let found = self.inner.db.read(|db| {
+            let mut statement = db.prepare_cached(&format!("SELECT {COLUMNS} FROM runs WHERE id = ?"))?;
+            Ok(statement.query_row([id.as_bytes()], summary).optional()?)
+        })?;
+        found.ok_or_else(|| StoreError::UnknownRun(id.to_string()))
+    }
+
+    /// The run whose id is, begins with, or ends with `text`; dashes and case do not matter.
+    ///
+    /// # Errors
+    /// When there is none, or more than one.
+    pub fn find_run(&self, text: &str) -> Result<RunId, StoreError> {
+        let hex: String = text.chars().filter(|c| *c != '-').map(|c| c.to_ascii_lowercase()).collect();
+        let unknown = || StoreError::UnknownRun(text.to_owned());
+        if hex.len() < PREFIX_MIN || hex.len() > 32 || !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(unknown());
+        }
+        let bound = |fill: char| Uuid::parse_str(&format!("{hex:<32}").replace(' ', &fill.to_string()));
+        let (Ok(low), Ok(high)) = (bound('0'), bound('f')) else { return Err(unknown()) };
+        let found = self.inner.db.read(|db| {
+            let ids = |sql: &str, values: &[&dyn rusqlite::ToSql]| -> Result<Vec<RunId>, StoreError> {
+                let mut statement = db.prepare_cached(sql)?;
+                let rows = statement.query_map(values, |row| run_id(row, 0))?;
+                Ok(rows.collect::<Result<_, _>>()?)
+            };
+            let starts = ids(
+                "SELECT id FROM runs WHERE id BETWEEN ?1 AND ?2 ORDER BY n DESC LIMIT 5",
+                &[low.as_bytes(), high.as_bytes()],
+            )?;
+            if !starts.is_empty() {
+                return Ok(starts);
+            }
+            let sql = "SELECT id FROM runs WHERE substr(lower(hex(id)), -?1) = ?2 ORDER BY n DESC LIMIT 5";
+            ids(sql, &[&i64::try_from(hex.len()).unwrap_or(0), &hex])
+        })?;
+        match found.as_slice() {
+            [] => Err(unknown()),
+            [one] => Ok(*one),
+            several => Err(StoreError::AmbiguousRun {
+                prefix: text.to_owned(),
+                candidates: several.iter().map(RunId::to_string).collect(),
+            }),
+        }
+    }
+
+    /// Has gc keep the run, or not any more.
+    ///
+    /// # Errors
+    /// When there is no such run.
+    pub fn pin_run(&self, run: RunId, pinned: bool) -> Result<(), StoreError> {
+        self.write(Durability::Synced, |tx| {
+            let changed =
+                tx.execute("UPDATE runs SET pinned = ?2 WHERE id = ?1", params![run.as_bytes(), pinned])?;
+            if changed == 0 { Err(StoreError::UnknownRun(run.to_string())) } else { Ok(()) }
+        })
+    }
+}
+
+/// Adds the row of a run that `event` starts, with an empty journal.
+pub(super) fn insert_run(
+    tx: &Transaction<'_>,
+    id: RunId,
+    at: i64,
+    event: &Event,
+) -> Result<Head, StoreError> {
+    let Event::RunStarted { name, kind, plan, args, mode, actor, cwd, parent, .. } = event else {
+        let why = "it does not start a run".to_owned();
+        return Err(StoreError::BrokenChain { run: id.to_string(), seq: 1, why });
+    };
+    tx.prepare_cached(
+        "INSERT INTO runs (id, name, kind, status, mode, actor, cwd, parent, plan, args, started, head_seq, head)
+         VALUES (?1, ?2, ?3, 'running', ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0, ?11)",
+    )?
+    .execute(params![
+        id.as_bytes(),
+        name,
+        kind,
+        mode,
+        actor,
+        cwd,
+        parent.as_ref().map(RunId::as_bytes),
+        plan.as_bytes(),
+        args.as_ref().map(Digest::as_bytes),
+        at,
+        BEFORE_ALL,
+    ])?;
+    Ok(Head { n: tx.last_insert_rowid(), id, seq: 0, hash: BEFORE_ALL.into() })
+}
+
+const COLUMNS: &str = "id, name, kind, status, mode, actor, cwd, parent, plan, args, started, ended, output, error, \
+                       pinned, head_seq";
+
+fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
+    Ok(RunSummary {
+        id: run_id(row, 0)?,
+        name: row.get(1)?,
+        kind: row.get(2)?,
+        status: word(row, 3)?,
+        mode: row.get(4)?,
+        actor: row.get(5)?,
+        cwd: row.get(6)?,
+        parent: row.get::<_, Option<[u8; 16]>>(7)?.map(|bytes| RunId(Uuid::from_bytes(bytes))),
+        plan: row.get::<_, [u8; 32]>(8)?.into(),
+        args: row.get::<_, Option<[u8; 32]>>(9)?.map(Digest::from),
+        started_at: row.get(10)?,
+        ended_at: row.get(11)?,
+        output: row.get::<_, Option<[u8; 32]>>(12)?.map(Digest::from),
+        error: row.get(13)?,
+        pinned: row.get(14)?,
+        records: row.get::<_, i64>(15)?.cast_unsigned(),
+    })
+}
+
+pub(super) fn run_id(row: &Row<'_>, column: usize) -> rusqlite::Result<RunId> {
+    Ok(RunId(Uuid::from_bytes(row.get(column)?)))
+}
+
+/// A column that holds a word of a closed set.
+pub(super) fn word<W: std::str::FromStr<Err = super::event::UnknownWord>>(
+    row: &Row<'_>,
+    column: usize,
+) -> rusqlite::Result<W> {
+    let text: String = row.get(column)?;
+    text.parse()
+        .map_err(|e| rusqlite::Error::FromSqlConversionFailure(column, types::Type::Text, Box::new(e)))
+}
+
+pub(super) fn head(db: &Connection, run: RunId) -> Result<Head, StoreError> {
+    let mut statement = db.prepare_cached("SELECT n, head_seq, head FROM runs WHERE id = ?")?;
+    statement
+        .query_row([run.as_bytes()], |row| {
+            let seq = row.get::<_, i64>(1)?.cast_unsigned();
+            Ok(Head { n: row.get(0)?, id: run, seq, hash: row.get::<_, [u8; 32]>(2)?.into() })
+        })
+        .optional()?
+        .ok_or_else(|| StoreError::UnknownRun(run.to_string()))
+}
+
+pub(super) fn run_number(db: &Connection, run: RunId) -> Result<i64, StoreError> {
+    let mut statement = db.prepare_cached("SELECT n FROM runs WHERE id = ?")?;
+    let n = statement.query_row([run.as_bytes()], |row| row.get(0)).optional()?;
+    n.ok_or_else(|| StoreError::UnknownRun(run.to_string()))
+}
+
+fn record_text(record: &impl Serialize) -> Result<String, StoreError> {
+    let mut text = Vec::with_capacity(512);
+    json::write_compact(&mut text, record).map_err(not_json)?;
+    Ok(String::from_utf8(text).unwrap_or_default())
+}
+
+fn not_json(error: serde_json::Error) -> StoreError {
+    StoreError::Json { what: "an event has no JSON text", source: JsonError::Syntax(error) }
+}
+
+pub(super) fn parse_record(run: RunId, seq: u64, text: String) -> Result<Record, StoreError> {
+    let broken = |why: String| StoreError::BrokenChain { run: run.to_string(), seq, why };
+    let record: RecordIn =
+        json::parse_as(&text).map_err(|e| broken(format!("it is not the text of a record: {e}")))?;
+    if record.run != run || record.seq != seq {
+        return Err(broken(format!("it says that it is record {} of run {}", record.seq, record.run)));
+    }
+    Ok(Record { run, seq, at: record.at, prev: record.prev, event: record.event, text })
+}

@@ -1,0 +1,201 @@
+//! What lobster remembers: blobs, runs and their journals, gates, the action
+//! cache and users' state. Nothing else writes durable state.
+//!
+//! Under the state directory:
+//!
+//! ```text
+//! <key>.json              users' state, exactly as the incumbent keeps it
+//! store/lobster.db        everything else: SQLite, write-ahead log
+//! store/blobs/ab/<hex>    blobs too large for the database
+//! store/tmp/              blobs being written
+//! store/locks/            one lock file per state key
+//! ```
+//!
+//! A [`Store`] may be shared by threads, and its directory by processes.
+
+mod blob;
+mod cache;
+mod claim;
+mod clock;
+mod db;
+mod error;
+mod event;
+mod fault;
+mod file_lock;
+mod gate;
+mod gc;
+mod group;
+mod journal;
+mod mark;
+mod redact;
+mod transfer;
+mod user_state;
+mod verify;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use rusqlite::Transaction;
+use tempfile::TempDir;
+
+pub use blob::{Blob, BlobReader, BlobWriter, INLINE_MAX};
+pub use claim::RunClaim;
+pub use clock::{Clock, iso, system_clock};
+pub use db::Durability;
+pub use error::StoreError;
+pub use event::{Event, RunId, RunStatus, StepOutcome, StepStatus, UnknownWord};
+#[cfg(any(test, feature = "faults"))]
+pub use fault::points_passed;
+pub use gate::{Gate, GateAnswer, GateFilter, GateKey, GateKind, GateRecord, GateStatus};
+pub use gc::{GcPolicy, GcReport};
+pub use journal::{NewRun, Record, RunFilter, RunSummary};
+pub use redact::Redactions;
+pub use user_state::{LockedState, UserState, state_dir};
+pub use verify::{Problem, StoreStats, VerifyReport};
+
+use crate::digest::Digest;
+
+/// The store of one state directory. Clones are the same store.
+#[derive(Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// `<state directory>/store`.
+    dir: PathBuf,
+    db: db::Database,
+    clock: Clock,
+    redactions: RwLock<Arc<Redactions>>,
+    pending: Mutex<blob::Pending>,
+    checked: Mutex<HashMap<Digest, blob::Fingerprint>>,
+    /// Of a store that nobody means to keep; removed last.
+    _scratch: Option<TempDir>,
+}
+
+impl Store {
+    /// Opens the store under the state directory `dir`, making it if nothing is there.
+    ///
+    /// # Errors
+    /// When the directory cannot be used, or what is there is not a store that this version can use.
+    pub fn open(dir: &Path) -> Result<Self, StoreError> {
+        Self::open_with(dir, system_clock())
+    }
+
+    /// Like [`Store::open`], by another clock.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_with(dir: &Path, clock: Clock) -> Result<Self, StoreError> {
+        Self::build(dir, clock, true, None)
+    }
+
+    /// A store that is gone when it is dropped and never syncs; for tests, benchmarks and dry runs.
+    ///
+    /// # Errors
+    /// When there is no room for temporary files.
+    pub fn in_memory() -> Result<Self, StoreError> {
+        Self::in_memory_with(system_clock())
+    }
+
+    /// Like [`Store::in_memory`], by another clock.
+    ///
+    /// # Errors
+    /// As [`Store::in_memory`].
+    pub fn in_memory_with(clock: Clock) -> Result<Self, StoreError> {
+        // The same files as any other store, so that there is one way for things to work.
+        let memory = Path::new("/dev/shm");
+        let make = tempfile::Builder::new().prefix("lobster-").tempdir_in(memory).or_else(|_| TempDir::new());
+        let scratch = make.map_err(|source| StoreError::Unusable { path: std::env::temp_dir(), source })?;
+        let dir = scratch.path().to_owned();
+        Self::build(&dir, clock, false, Some(scratch))
+    }
+
+    fn build(dir: &Path, clock: Clock, sync: bool, scratch: Option<TempDir>) -> Result<Self, StoreError> {
+        // The working directory may change under an open store.
+        let dir = std::path::absolute(dir)
+            .map_err(|source| StoreError::Unusable { path: dir.to_owned(), source })?
+            .join("store");
+        let inner = Inner {
+            db: db::Database::open(&dir, sync)?,
+            dir,
+            clock,
+            redactions: RwLock::default(),
+            pending: Mutex::default(),
+            checked: Mutex::default(),
+            _scratch: scratch,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The directory that holds the database and the blobs: `<state directory>/store`.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.inner.dir
+    }
+
+    /// Sets what is hidden in everything written from now on: events, questions,
+    /// answers, cached outcomes and blobs. What was recorded before stays.
+    pub fn redact(&self, redactions: Redactions) {
+        *self.inner.redactions.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(redactions);
+    }
+
+    /// How many syncs this process has asked for through this store.
+    #[must_use]
+    pub fn syncs(&self) -> u64 {
+        self.inner.db.group.syncs()
+    }
+
+    fn redactions(&self) -> Arc<Redactions> {
+        Arc::clone(&self.inner.redactions.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn now(&self) -> i64 {
+        self.inner.now()
+    }
+
+    fn write<T>(
+        &self,
+        durability: Durability,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.inner.write(durability, work)
+    }
+}
+
+impl Inner {
+    fn now(&self) -> i64 {
+        (self.clock)()
+    }
+
+    /// One write transaction, which also takes along all blobs held back so far.
+    fn write<T>(
+        &self,
+        durability: Durability,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let taken = RefCell::new(blob::Pending::default());
+        let work = |tx: &Transaction<'_>| {
+            taken.replace(std::mem::take(&mut *db::lock(&self.pending)));
+            blob::insert_pending(tx, &taken.borrow(), self.now())?;
+            work(tx)
+        };
+        // Given back before the next transaction begins, whose events may name them.
+        self.db.write(durability, work, || db::lock(&self.pending).give_back(taken.take()))
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Blobs that no transaction took along, so no event names them: a
+        // failure here breaks no promise.
+        if !db::lock(&self.pending).is_empty() {
+            let _ = self.write(Durability::Lazy, |_| Ok(()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+//! What gc takes and what it leaves.
+
+use std::time::Instant;
+
+use super::*;
+
+/// A finished run with a small and a large blob of its own.
+pub(super) fn finished(store: &Store, name: &str) -> (RunId, [Digest; 3]) {
+    let run = new_run(store, name);
+    let small = store.put(format!("small of {run}").as_bytes()).unwrap();
+    let large = store.put(format!("{run}").repeat(4000).as_bytes()).unwrap();
+    // Named by a blob, not by the journal.
+    let behind = store.put(format!("behind {run}").as_bytes()).unwrap();
+    let manifest = store.put(format!("{{\"files\":[\"{}\"]}}", behind.digest).as_bytes()).unwrap();
+    let mut outcome = StepOutcome::new(StepStatus::Ok);
+    outcome.stdout = Some(small);
+    outcome.output = Some(large);
+    outcome.detail = json!({"manifest": manifest.digest});
+    let events = vec![
+        Event::StepEnded { path: "a".into(), attempt: 1, outcome: Box::new(outcome) },
+        Event::RunEnded { status: RunStatus::Ok, output: Some(large), error: None, detail: json!(null) },
+    ];
+    store.append(run, events, Durability::Lazy).unwrap();
+    (run, [small.digest, large.digest, behind.digest])
+}
+
+fn at_once() -> GcPolicy {
+    GcPolicy { grace_ms: 0, ..GcPolicy::default() }
+}
+
+fn here(store: &Store, digests: &[Digest]) -> Vec<bool> {
+    digests.iter().map(|d| store.open_blob(d).is_ok()).collect()
+}
+
+#[test]
+fn keeps_what_is_named_and_removes_the_rest() {
+    let (now, clock) = hand();
+    let store = Store::in_memory_with(clock).unwrap();
+    let (old, old_blobs) = finished(&store, "old");
+    let (pinned, pinned_blobs) = finished(&store, "pinned");
+    store.pin_run(pinned, true).unwrap();
+    let waiting = new_run(&store, "waiting");
+    let asked = store.open_gate(gate(waiting, None)).unwrap();
+    now.fetch_add(10_000, Ordering::Relaxed);
+    let (new, new_blobs) = finished(&store, "new");
+    let stray = [store.put(b"stray").unwrap().digest, store.put(&[9; INLINE_MAX * 2]).unwrap().digest];
+    let cached = store.put(b"cached result").unwrap();
+    let mut outcome = StepOutcome::new(StepStatus::Ok);
+    outcome.stdout = Some(cached);
+    store.cache_outcome(&Digest::of(b"a"), &outcome, None).unwrap();
+    store.set_run_value(waiting, "k", &json!(store.put(b"value").unwrap().digest), Durability::Lazy).unwrap();
+    now.fetch_add(1, Ordering::Relaxed);
+
+    let policy = GcPolicy { max_age_ms: Some(5000), ..at_once() };
+    let promised = store.gc(&GcPolicy { dry_run: true, ..policy.clone() }).unwrap();
+    assert_eq!(store.runs(&RunFilter::default()).unwrap().len(), 4);
+    let done = store.gc(&policy).unwrap();
+    assert_eq!(done, promised);
+    assert_eq!((done.runs, done.kept_runs, done.actions), (1, 3, 0));
+    // Of the old run: small, large, behind, manifest. And two strays.
+    assert_eq!(done.blobs, 6);
+
+    let left: Vec<_> = store.runs(&RunFilter::default()).unwrap().iter().map(|r| r.id).collect();
+    assert_eq!(left, [new, waiting, pinned]);
+    assert!(matches!(store.events(old), Err(StoreError::UnknownRun(_))));
+    assert_eq!(here(&store, &old_blobs), [false; 3]);
+    assert_eq!(here(&store, &stray), [false; 2]);
+    assert_eq!(here(&store, &[pinned_blobs, new_blobs].concat()), [true; 6]);
+    assert_eq!(here(&store, &[cached.digest, Digest::of(b"value"), Digest::of(b"plan")]), [true; 3]);
+    assert_eq!(store.gate(asked.key).unwrap(), asked);
+    assert_eq!(store.verify().unwrap().problems, []);
+    let again = store.gc(&policy).unwrap();
+    assert_eq!((again.runs, again.blobs, again.leftovers), (0, 0, 0));
+}
+
+#[test]
+fn counts_and_sizes_bound_what_stays() {
+    let store = Store::in_memory().unwrap();
+    let runs: Vec<_> = (0..10).map(|i| finished(&store, &i.to_string()).0).collect();
+    let left =
+        |store: &Store| store.runs(&RunFilter::default()).unwrap().iter().map(|r| r.id).collect::<Vec<_>>();
+    store.gc(&GcPolicy { max_runs: Some(6), ..at_once() }).unwrap();
+    assert_eq!(left(&store), [runs[9], runs[8], runs[7], runs[6], runs[5], runs[4]]);
+    // Each takes about 150 kB.
+    let most = 400_000;
+    store.gc(&GcPolicy { max_bytes: Some(most), ..at_once() }).unwrap();
+    let stats = store.stats().unwrap();
+    assert_eq!(stats.runs, 3);
+    assert!(stats.blob_bytes < most + 160_000, "{stats:?}");
+    store.gc(&GcPolicy { max_runs: Some(0), ..at_once() }).unwrap();
+    let stats = store.stats().unwrap();
+    assert_eq!((stats.runs, stats.records, stats.blobs, stats.blob_bytes), (0, 0, 0, 0));
+}
+
+#[test]
+fn silent_runs_go_only_when_asked() {
+    let (now, clock) = hand();
+    let store = Store::in_memory_with(clock).unwrap();
+    let crashed = new_run(&store, "crashed");
+    now.fetch_add(10_000, Ordering::Relaxed);
+    let busy = new_run(&store, "busy");
+    store.gc(&GcPolicy { max_runs: Some(0), max_age_ms: Some(0), ..at_once() }).unwrap();
+    assert_eq!(store.stats().unwrap().runs, 2);
+    store.gc(&GcPolicy { abandoned_ms: Some(5000), ..at_once() }).unwrap();
+    assert!(store.run(crashed).is_err());
+    assert!(store.run(busy).is_ok());
+}
+
+#[test]
+fn what_was_recorded_lately_stays_even_when_the_clock_jumps() {
+    let (now, clock) = hand();
+    let store = Store::in_memory_with(clock).unwrap();
+    let fresh = [store.put(b"fresh").unwrap().digest, store.put(&[9; INLINE_MAX * 2]).unwrap().digest];
+    store.gc(&GcPolicy::default()).unwrap();
+    assert_eq!(here(&store, &fresh), [true; 2]);
+    now.store(0, Ordering::Relaxed);
+    store.gc(&GcPolicy::default()).unwrap();
+    assert_eq!(here(&store, &fresh), [true; 2]);
+    // Recorded again after a long time, it is as good as new.
+    now.store(100_000_000, Ordering::Relaxed);
+    store.put(b"fresh").unwrap();
+    store.gc(&GcPolicy::default()).unwrap();
+    assert!(store.open_blob(&fresh[0]).is_ok());
+}
+
+#[test]
+fn leftovers_of_dead_writers_go_and_work_in_progress_stays() {
+    let store = Store::in_memory().unwrap();
+    let mut busy = store.blob_writer();
+    busy.write_all(&[3; INLINE_MAX * 2]).unwrap();
+    std::fs::write(store.dir().join("tmp/blob-dead"), "half").unwrap();
+    let orphan = Digest::of(b"orphan");
+    let shelf = store.dir().join("blobs").join(&orphan.to_string()[..2]);
+    std::fs::create_dir_all(&shelf).unwrap();
+    std::fs::write(shelf.join(orphan.to_string()), b"orphan").unwrap();
+    let report = store.gc(&at_once()).unwrap();
+    assert_eq!((report.leftovers, report.blobs, report.bytes), (1, 1, 6));
+    let blob = busy.finish().unwrap();
+    assert_eq!(store.load(&blob.digest, u64::MAX).unwrap(), [3; INLINE_MAX * 2]);
+}
+
+#[test]
+fn writers_lose_nothing_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    // The same two contents again and again, named only at the end of each turn.
+    let policy = GcPolicy { max_runs: Some(3), grace_ms: 60_000, ..GcPolicy::default() };
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..4)
+            .map(|i| {
+                let store = Store::open(dir.path()).unwrap();
+                scope.spawn(move || {
+                    for turn in 0..25 {
+                        let (run, blobs) = finished(&store, &format!("{i}"));
+                        store.pin_run(run, true).unwrap();
+                        assert_eq!(here(&store, &blobs), [true; 3], "turn {turn}");
+                    }
+                })
+            })
+            .collect();
+        while writers.iter().any(|w| !w.is_finished()) {
+            store.gc(&policy).unwrap();
+        }
+    });
+    assert_eq!(store.verify().unwrap().problems, []);
+    assert_eq!(store.stats().unwrap().runs, 100);
+    assert!(matches!(store.gc(&policy), Ok(GcReport { runs: 0, .. })));
+}
+
+#[test]
+fn many_files_go_in_several_strokes() {
+    let store = Store::in_memory().unwrap();
+    for i in 0..600_u32 {
+        let mut bytes = vec![0; INLINE_MAX];
+        bytes.extend(i.to_le_bytes());
+        store.put(&bytes).unwrap();
+    }
+    assert_eq!(store.gc(&at_once()).unwrap().blobs, 600);
+    assert_eq!(store.stats().unwrap().blobs, 0);
+}
+
+/// The bars for a large store; `cargo test -- --ignored --nocapture`.
+#[test]
+#[ignore = "takes a minute"]
+fn a_hundred_thousand_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let at = Instant::now();
+    for i in 0..100_000 {
+        let run = new_run(&store, "w");
+        let mut outcome = StepOutcome::new(StepStatus::Ok);
+        outcome.stdout = Some(store.put(format!("stdout of run {i}").repeat(20).as_bytes()).unwrap());
+        let mut events: Vec<_> = (0..4).map(|i| note(&format!("step {i}"))).collect();
+        events.push(Event::StepEnded { path: "a".into(), attempt: 1, outcome: Box::new(outcome) });
+        events.push(Event::RunEnded {
+            status: RunStatus::Ok,
+            output: None,
+            error: None,
+            detail: json!(null),
+        });
+        store.append(run, events, Durability::Lazy).unwrap();
+    }
+    println!("100,000 runs made: {:?}, {:?}", at.elapsed(), store.stats().unwrap());
+    drop(store);
+    let at = Instant::now();
+    let store = Store::open(dir.path()).unwrap();
+    println!("open: {:?}", at.elapsed());
+    let at = Instant::now();
+    assert_eq!(store.runs(&RunFilter { limit: 50, ..Default::default() }).unwrap().len(), 50);
+    println!("first page: {:?}", at.elapsed());
+    let at = Instant::now();
+    let filter = RunFilter { status: Some(RunStatus::Failed), limit: 50, ..Default::default() };
+    assert_eq!(store.runs(&filter).unwrap().len(), 0);
+    println!("first page of a status without runs: {:?}", at.elapsed());
+    let memory = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        status
+            .lines()
+            .filter(|l| l.starts_with("VmHWM") || l.starts_with("VmRSS"))
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    println!("before gc: {}", memory());
+    let at = Instant::now();
+    let report = store.gc(&GcPolicy { max_runs: Some(50_000), ..at_once() }).unwrap();
+    println!("gc of half: {:?}, {report:?}", at.elapsed());
+    println!("after gc: {}", memory());
+    println!("{:?}", store.stats().unwrap());
+    assert_eq!((report.runs, report.blobs), (50_000, 50_000));
+}

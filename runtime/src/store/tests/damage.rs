@@ -1,0 +1,211 @@
+//! What a person is told when the store is not what it should be, and that it is left alone.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use super::processes::start_mounted;
+use super::*;
+
+/// A closed store with a run, folded into its database file.
+fn closed(dir: &Path) -> RunId {
+    let store = Store::open(dir).unwrap();
+    let run = new_run(&store, "w");
+    store.append(run, (0..200).map(|i| note(&format!("{i}"))).collect(), Durability::Synced).unwrap();
+    store.put(&[5; INLINE_MAX * 2]).unwrap();
+    store.flush().unwrap();
+    store.inner.db.read(|db| Ok(db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)).unwrap();
+    run
+}
+
+#[test]
+fn a_store_of_a_newer_version_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    closed(dir.path());
+    let store = Store::open(dir.path()).unwrap();
+    store
+        .inner
+        .db
+        .write(Durability::Lazy, |tx| Ok(tx.execute_batch("PRAGMA user_version = 7")?), || ())
+        .unwrap();
+    drop(store);
+    let error = Store::open(dir.path()).err().unwrap();
+    assert!(matches!(error, StoreError::Newer { found: 7, supported: 1, .. }), "{error}");
+}
+
+#[test]
+fn a_cut_or_foreign_database_is_damage_and_stays_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    closed(dir.path());
+    let path = dir.path().join("store/lobster.db");
+    let whole = fs::read(&path).unwrap();
+    for len in [0, 1, 100, 5000, whole.len() / 2, whole.len() - 4096] {
+        fs::write(&path, &whole[..len]).unwrap();
+        let outcome = Store::open(dir.path()).and_then(|store| {
+            let runs = store.runs(&RunFilter::default())?;
+            runs.iter().try_for_each(|run| store.verify_chain(run.id))?;
+            let report = store.verify()?;
+            if report.problems.is_empty() { Ok(()) } else { Err(StoreError::UnknownRun(String::new())) }
+        });
+        match outcome {
+            Err(StoreError::Damaged { path: at, .. }) => assert_eq!(at, path),
+            Err(StoreError::UnknownRun(_) | StoreError::BrokenChain { .. }) => assert!(len > 4096),
+            other => panic!("cut at {len}: {other:?}"),
+        }
+        assert_eq!(fs::metadata(&path).unwrap().len(), len as u64);
+    }
+    fs::write(&path, "not a database, but a text that somebody put here".repeat(100)).unwrap();
+    assert!(matches!(Store::open(dir.path()), Err(StoreError::Damaged { .. })));
+    // Put back, it is whole again.
+    fs::write(&path, &whole).unwrap();
+    assert_eq!(Store::open(dir.path()).unwrap().verify().unwrap().problems, []);
+}
+
+#[test]
+fn a_lost_database_is_not_silently_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    closed(dir.path());
+    fs::remove_file(dir.path().join("store/lobster.db")).unwrap();
+    assert!(matches!(Store::open(dir.path()), Err(StoreError::Damaged { .. })));
+}
+
+#[test]
+fn unusable_directories_say_so_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("file"), "").unwrap();
+    for place in [Path::new("/dev/null/x"), &dir.path().join("file"), &dir.path().join("file/below")] {
+        let error = Store::open(place).err().unwrap();
+        assert!(matches!(error, StoreError::Unusable { .. }), "{place:?}: {error:?}");
+    }
+    assert!(!Path::new("/proc/nowhere").exists());
+    assert!(Store::open(Path::new("/proc/nowhere")).is_err());
+}
+
+#[test]
+fn verify_names_each_damage_and_nothing_else_suffers() {
+    let store = Store::in_memory().unwrap();
+    let [good, bad] = [new_run(&store, "good"), new_run(&store, "bad")];
+    store.append(bad, vec![note("one"), note("two")], Durability::Lazy).unwrap();
+    let named = |bytes: &[u8]| {
+        let mut outcome = StepOutcome::new(StepStatus::Ok);
+        let blob = store.put(bytes).unwrap();
+        outcome.stdout = Some(blob);
+        let event = Event::StepEnded { path: "a".into(), attempt: 1, outcome: Box::new(outcome) };
+        store.append(good, vec![event], Durability::Lazy).unwrap();
+        blob.digest
+    };
+    let [rotten, gone, lost] = [named(&[1; INLINE_MAX * 2]), named(&[2; INLINE_MAX * 2]), named(b"lost")];
+    let rotten_path = store.blob_path(&rotten);
+    fs::set_permissions(&rotten_path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    fs::File::options().write(true).open(&rotten_path).unwrap().write_at(b"!", 70_000).unwrap();
+    fs::remove_file(store.blob_path(&gone)).unwrap();
+    let spoil = |tx: &Transaction<'_>| {
+        tx.execute("DELETE FROM blobs WHERE digest = ?", [lost.as_bytes()])?;
+        Ok(tx.execute("UPDATE journal SET record = replace(record, 'one', 'six')", [])?)
+    };
+    store.inner.db.write(Durability::Lazy, spoil, || ()).unwrap();
+
+    let report = store.verify().unwrap();
+    assert_eq!(
+        report.problems,
+        [
+            Problem::MissingBlob { digest: lost, named_by: format!("run {good}") },
+            Problem::Journal {
+                run: bad,
+                seq: 3,
+                why: "it does not carry the hash of the record before".into()
+            },
+            Problem::DamagedBlob { digest: rotten, place: rotten_path.display().to_string() },
+            Problem::MissingBlob { digest: gone, named_by: "the table of blobs; its file is gone".into() },
+        ]
+    );
+    assert_eq!((report.runs, report.records, report.blobs), (2, 7, 1));
+    store.verify_chain(good).unwrap();
+    assert!(matches!(store.load(&rotten, u64::MAX), Err(StoreError::DamagedBlob { .. })));
+    assert_eq!(store.load(&Digest::of(b"plan"), 9).unwrap(), b"plan");
+}
+
+/// Played by a copy on a file system of 1 MiB.
+pub(super) fn on_a_full_disk(dir: &Path) {
+    let store = Store::open(dir).unwrap();
+    let run = new_run(&store, "w");
+    let mut kept = Vec::new();
+    let error = loop {
+        let bytes = vec![u8::try_from(kept.len()).unwrap(); 20_000];
+        let append = || {
+            let blob = store.put(&bytes)?;
+            store.append(run, vec![note("kept")], Durability::Synced)?;
+            Ok(blob.digest)
+        };
+        match append() {
+            Ok(digest) => kept.push(digest),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
+    assert!(kept.len() > 5);
+    let large = store.put(&vec![7; 900_000]);
+    assert!(matches!(large, Err(StoreError::Full { .. })), "{large:?}");
+    let state = UserState::at(dir).set("k", &json!("x".repeat(900_000)));
+    assert!(matches!(state, Err(StoreError::Full { .. })), "{state:?}");
+    drop(store);
+    let store = Store::open(dir).unwrap();
+    store.verify_chain(run).unwrap();
+    assert!(kept.iter().all(|digest| store.open_blob(digest).is_ok()));
+    // With room again, it goes on.
+    fs::remove_file(dir.join("../ballast")).unwrap();
+    store.append(run, vec![note("goes on")], Durability::Synced).unwrap();
+    assert_eq!(store.verify().unwrap().problems, []);
+    println!("> {error}");
+}
+
+#[test]
+fn a_full_disk_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mount = format!(
+        "mount -t tmpfs -o size=1m none {0} && mkdir {0}/state && head -c 300000 /dev/zero > {0}/ballast",
+        dir.path().display()
+    );
+    let state = dir.path().join("state");
+    let Some(said) = start_mounted("full disk", &state, &mount) else { return };
+    let place = state.join("store/lobster.db");
+    let wanted = format!(
+        "no space left for {}; free some space (`lobster store gc` may help) and try again",
+        place.display()
+    );
+    assert_eq!(said, [wanted]);
+}
+
+/// Played by a copy over a store that it cannot write.
+pub(super) fn on_a_read_only_disk(dir: &Path) {
+    println!("> {}", Store::open(dir).err().unwrap());
+    println!("> {:?}", UserState::at(dir).get("k").unwrap());
+    println!("> {}", UserState::at(dir).set("k", &json!(2)).unwrap_err());
+    println!("> {}", Store::open(&dir.join("new")).err().unwrap());
+}
+
+#[test]
+fn a_read_only_disk_is_said_to_be_one() {
+    let dir = tempfile::tempdir().unwrap();
+    closed(dir.path());
+    UserState::at(dir.path()).set("k", &json!(1)).unwrap();
+    let state = dir.path().display();
+    let mount = format!("mount --bind {state} {state} && mount -o remount,bind,ro {state}");
+    let Some(said) = start_mounted("read-only disk", dir.path(), &mount) else { return };
+    let read_only = |path: &Path| {
+        format!(
+            "{} is read-only, so nothing can be recorded; make it writable or set LOBSTER_STATE_DIR to another directory",
+            path.display()
+        )
+    };
+    let store = dir.path().join("store");
+    assert_eq!(
+        said,
+        [
+            read_only(&store.join("lobster.db")),
+            "Some(Number(1))".to_owned(),
+            read_only(&dir.path().join("k.json")),
+            read_only(&dir.path().join("new/store")),
+        ]
+    );
+    assert_eq!(Store::open(dir.path()).unwrap().verify().unwrap().problems, []);
+}

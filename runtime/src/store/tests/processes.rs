@@ -1,0 +1,128 @@
+//! Many processes over one store: the test binary starts itself again.
+
+use std::process::{Child, Command, Stdio};
+
+use super::*;
+
+/// Tells a copy of this binary what to do: `<role> <state directory> <rest>`.
+const ROLE: &str = "LOBSTER_STORE_TEST_ROLE";
+
+/// Starts a copy that plays `role`.
+pub(super) fn start(role: &str, dir: &Path, rest: &str, fault: Option<&str>) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["store::tests::processes::copy", "--exact", "--nocapture"])
+        .env(ROLE, format!("{role}\n{}\n{rest}", dir.display()))
+        .env_remove("LOBSTER_FAULT")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    if let Some(fault) = fault {
+        command.env("LOBSTER_FAULT", fault);
+    }
+    command.spawn().unwrap()
+}
+
+/// Starts a copy that plays `role` over a file system of its own at `dir`,
+/// which `prepare` (a shell command) mounts. `None` where this is not allowed.
+pub(super) fn start_mounted(role: &str, dir: &Path, prepare: &str) -> Option<Vec<String>> {
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c"])
+        .arg(format!("{prepare} || exit 99; exec \"$0\" store::tests::processes::copy --exact --nocapture"))
+        .arg(std::env::current_exe().unwrap())
+        .env(ROLE, format!("{role}\n{}\n", dir.display()))
+        .output()
+        .ok()?;
+    if matches!(output.status.code(), Some(1 | 99)) && lines(&output.stdout).is_empty() {
+        eprintln!("not allowed to mount: {}", String::from_utf8_lossy(&output.stderr));
+        return None;
+    }
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(lines(&output.stdout))
+}
+
+/// What it said on lines that begin with `> `; panics with its stderr if it failed.
+fn said(child: Child) -> Vec<String> {
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    lines(&output.stdout)
+}
+
+pub(super) fn lines(stdout: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(stdout);
+    // libtest's own output may stand before ours on the first line.
+    text.lines().filter_map(|line| line.split_once("> ").map(|(_, said)| said.to_owned())).collect()
+}
+
+/// Not a test of its own: what a copy does. Without a role it does nothing.
+#[test]
+fn copy() {
+    let Ok(text) = std::env::var(ROLE) else { return };
+    let mut words = text.splitn(3, '\n');
+    let mut next = || words.next().unwrap();
+    let (role, dir, rest) = (next(), Path::new(next()).to_owned(), next());
+    match role {
+        "write runs" => {
+            let count: usize = rest.parse().unwrap();
+            let store = Store::open(&dir).unwrap();
+            for i in 0..count {
+                let run = new_run(&store, rest);
+                store.append(run, vec![note(&format!("{i}"))], Durability::Synced).unwrap();
+                println!("> {run}");
+            }
+        }
+        "answer gates" => {
+            let store = Store::open(&dir).unwrap();
+            let me = std::process::id().to_string();
+            for key in rest.split(' ') {
+                match store.answer_gate(key.parse().unwrap(), GateAnswer::Approved, Some(&me)) {
+                    Ok(gate) => println!("> {}", gate.id),
+                    Err(StoreError::ConsumedGate { .. }) => {}
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        }
+        "effects" => faults::effects(&dir, rest),
+        "collects" => faults::collects(&dir),
+        "full disk" => damage::on_a_full_disk(&dir),
+        "read-only disk" => damage::on_a_read_only_disk(&dir),
+        other => panic!("unknown role {other}"),
+    }
+}
+
+#[test]
+fn sixteen_processes_make_and_write_one_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let copies: Vec<_> = (0..16).map(|_| start("write runs", &state, "25", None)).collect();
+    let mut ids: Vec<_> = copies.into_iter().flat_map(said).collect();
+    let store = Store::open(&state).unwrap();
+    let mut found: Vec<_> =
+        store.runs(&RunFilter::default()).unwrap().iter().map(|r| r.id.to_string()).collect();
+    for id in &ids {
+        let run = id.parse().unwrap();
+        store.verify_chain(run).unwrap();
+        assert_eq!(store.events(run).unwrap().len(), 2);
+    }
+    ids.sort();
+    found.sort();
+    assert_eq!((ids.len(), found), (16 * 25, ids));
+}
+
+#[test]
+fn of_eight_processes_that_answer_a_gate_one_wins_each_of_two_hundred_times() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let run = new_run(&store, "w");
+    let gates: Vec<_> = (0..200).map(|_| store.open_gate(gate(run, None)).unwrap()).collect();
+    let keys: Vec<_> = gates.iter().map(|g| g.key.to_string()).collect();
+    let copies: Vec<_> = (0..8).map(|_| start("answer gates", dir.path(), &keys.join(" "), None)).collect();
+    let mut won: Vec<_> = copies.into_iter().flat_map(said).collect();
+    let mut ids: Vec<_> = gates.into_iter().map(|g| g.id).collect();
+    won.sort();
+    ids.sort();
+    assert_eq!(won, ids);
+    let answers =
+        store.events(run).unwrap().iter().filter(|r| matches!(r.event, Event::GateAnswered { .. })).count();
+    assert_eq!(answers, 200);
+    store.verify_chain(run).unwrap();
+}

@@ -1,0 +1,159 @@
+//! What durability costs.
+
+use std::sync::Barrier;
+use std::time::Instant;
+
+use super::*;
+
+fn started(path: &str) -> Event {
+    Event::StepStarted {
+        path: path.into(),
+        attempt: 1,
+        kind: "shell".into(),
+        action: Some(Digest::of(path.as_bytes())),
+        effect: true,
+        idempotent: false,
+        decision: json!({"verdict": "allow"}),
+        detail: json!(null),
+    }
+}
+
+fn ended(store: &Store, path: &str) -> Event {
+    let mut outcome = StepOutcome::new(StepStatus::Ok);
+    outcome.stdout = Some(store.put(path.as_bytes()).unwrap());
+    Event::StepEnded { path: path.into(), attempt: 1, outcome: Box::new(outcome) }
+}
+
+#[test]
+fn one_effect_costs_two_syncs() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let run = new_run(&store, "w");
+    assert_eq!(store.syncs(), 0);
+    for i in 1..=20 {
+        let path = format!("step{i}");
+        store.append(run, vec![started(&path)], Durability::Synced).unwrap();
+        store.append(run, vec![ended(&store, &path)], Durability::Synced).unwrap();
+        assert_eq!(store.syncs(), 2 * i);
+    }
+    store.append(run, vec![note("pure")], Durability::Lazy).unwrap();
+    assert_eq!(store.syncs(), 40);
+    store.sync().unwrap();
+    assert_eq!(store.syncs(), 41);
+}
+
+#[test]
+fn sixty_four_parallel_effects_share_their_syncs() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let run = new_run(&store, "w");
+    let together = Barrier::new(64);
+    std::thread::scope(|scope| {
+        for i in 0..64 {
+            let (store, together) = (&store, &together);
+            scope.spawn(move || {
+                let path = format!("branch{i}");
+                store.append(run, vec![started(&path)], Durability::Synced).unwrap();
+                together.wait();
+                store.append(run, vec![ended(store, &path)], Durability::Synced).unwrap();
+            });
+        }
+    });
+    let syncs = store.syncs();
+    assert!(syncs <= 8, "{syncs} syncs");
+    assert_eq!(store.events(run).unwrap().len(), 129);
+    store.verify_chain(run).unwrap();
+}
+
+#[test]
+fn a_large_blob_is_durable_with_the_event_that_names_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let run = new_run(&store, "w");
+    store.sync().unwrap();
+    let before = store.syncs();
+    store.put(&vec![1; INLINE_MAX + 1]).unwrap();
+    assert_eq!(store.syncs(), before);
+    store.append(run, vec![note("names it")], Durability::Synced).unwrap();
+    // The file, the two directories above it, and the log.
+    assert_eq!(store.syncs(), before + 4);
+}
+
+/// Figures for a person; `cargo test -- --ignored --nocapture`.
+#[test]
+#[ignore = "measures"]
+fn figures() {
+    let dir = tempfile::tempdir().unwrap();
+    let show = |what: &str, since: Instant, count: u32| {
+        println!("{what}: {:?}", since.elapsed() / count);
+    };
+    let at = Instant::now();
+    let store = Store::open(dir.path()).unwrap();
+    show("make a store", at, 1);
+    let run = new_run(&store, "w");
+    let at = Instant::now();
+    for i in 0..1000 {
+        store.append(run, vec![started(&i.to_string())], Durability::Lazy).unwrap();
+    }
+    show("lazy append", at, 1000);
+    let at = Instant::now();
+    for i in 0..1000 {
+        store.append(run, vec![started(&i.to_string())], Durability::Synced).unwrap();
+    }
+    show("synced append", at, 1000);
+    drop(store);
+    for _ in 0..5 {
+        let at = Instant::now();
+        let store = Store::open(dir.path()).unwrap();
+        show("open", at, 1);
+        let run = new_run(&store, "x");
+        let at = Instant::now();
+        store.append(run, vec![started("a")], Durability::Synced).unwrap();
+        show("first synced append", at, 1);
+        let at = Instant::now();
+        drop(store);
+        show("close", at, 1);
+    }
+    let at = Instant::now();
+    for _ in 0..100 {
+        Store::in_memory().unwrap();
+    }
+    show("in memory", at, 100);
+    let gates = Store::in_memory().unwrap();
+    let run = new_run(&gates, "w");
+    for _ in 0..5000 {
+        gates.open_gate(gate(run, None)).unwrap();
+    }
+    let at = Instant::now();
+    for _ in 0..100 {
+        let open = gates.open_gate(gate(run, None)).unwrap();
+        gates.gate_by_id(&open.id).unwrap();
+        gates.answer_gate(open.key, GateAnswer::Approved, None).unwrap();
+    }
+    show("open, find and answer one of 5000 gates", at, 100);
+    let at = Instant::now();
+    let listed = gates.gates(&GateFilter { status: Some(GateStatus::Open), limit: 50, ..Default::default() });
+    show("first 50 of 5000 gates", at, 1);
+    assert_eq!(listed.unwrap().len(), 50);
+}
+
+#[test]
+fn two_who_alternate_do_not_wait_for_a_third() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let run = new_run(&store, "w");
+    store.sync().unwrap();
+    let at = Instant::now();
+    std::thread::scope(|scope| {
+        for i in 0..2 {
+            let store = &store;
+            scope.spawn(move || {
+                for _ in 0..100 {
+                    store.append(run, vec![started(&i.to_string())], Durability::Synced).unwrap();
+                }
+            });
+        }
+    });
+    println!("{:?} for each of 100 pairs, {} syncs", at.elapsed() / 100, store.syncs());
+    assert!(store.syncs() <= 201);
+}

@@ -1,0 +1,108 @@
+//! A run's way from one store to another: what belongs to it, and taking it in.
+
+use std::collections::HashSet;
+
+use rusqlite::OptionalExtension;
+
+use super::Store;
+use super::blob::Blob;
+use super::db::Durability;
+use super::error::StoreError;
+use super::event::RunId;
+use super::journal::{Record, insert_run, parse_record};
+use super::mark::digests_in;
+use crate::digest::Digest;
+
+/// Larger blobs are not searched for names of others; the same bound as gc's.
+const NAMES_AT_MOST: u64 = 16 * 1024 * 1024;
+
+impl Store {
+    /// All blobs here that the journal of `run` names, and those that these
+    /// name in turn, each once and in the order in which they are first named.
+    ///
+    /// # Errors
+    /// When there is no such run, or a blob cannot be read.
+    pub fn blobs_of_run(&self, run: RunId) -> Result<Vec<Blob>, StoreError> {
+        let mut seen = HashSet::new();
+        let mut blobs = Vec::new();
+        let mut seq = 0;
+        loop {
+            let page = self.events_after(run, seq, 500)?;
+            let Some(last) = page.last() else { return Ok(blobs) };
+            seq = last.seq;
+            for record in &page {
+                self.collect_named(record.text.as_bytes(), &mut seen, &mut blobs)?;
+            }
+        }
+    }
+
+    fn collect_named(
+        &self,
+        text: &[u8],
+        seen: &mut HashSet<Digest>,
+        blobs: &mut Vec<Blob>,
+    ) -> Result<(), StoreError> {
+        let mut named = Vec::new();
+        digests_in(text, |digest| named.push(digest));
+        named.reverse();
+        while let Some(digest) = named.pop() {
+            if !seen.insert(digest) {
+                continue;
+            }
+            let Some(len) = self.blob_len(&digest)? else { continue };
+            blobs.push(Blob { digest, len });
+            if len > NAMES_AT_MOST {
+                continue;
+            }
+            let content = self.load(&digest, NAMES_AT_MOST)?;
+            if matches!(content.first(), Some(b'{' | b'[')) {
+                let from = named.len();
+                digests_in(&content, |digest| named.push(digest));
+                named[from..].reverse();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in a journal from elsewhere: the texts of its records in order.
+    /// The chain is checked first; nothing is taken of one that is broken. Its
+    /// blobs are recorded separately, best before.
+    ///
+    /// # Errors
+    /// [`StoreError::BrokenChain`]; [`StoreError::RunExists`]; when it cannot be written.
+    pub fn import_run(&self, texts: Vec<String>) -> Result<RunId, StoreError> {
+        let broken = |seq: usize, why: String| StoreError::BrokenChain {
+            run: "to import".to_owned(),
+            seq: seq as u64,
+            why,
+        };
+        let first = texts.first().ok_or_else(|| broken(1, "it is missing".to_owned()))?;
+        let run: RunId = crate::json::parse(first)
+            .map_err(|e| broken(1, e.to_string()))?
+            .get("run")
+            .and_then(|run| run.as_str()?.parse().ok())
+            .ok_or_else(|| broken(1, "it does not say whose it is".to_owned()))?;
+        let records: Vec<Record> = texts
+            .into_iter()
+            .zip(1..)
+            .map(|(text, seq)| parse_record(run, seq, text))
+            .collect::<Result<_, _>>()?;
+        self.write(Durability::Synced, |tx| {
+            let known =
+                tx.query_row("SELECT 1 FROM runs WHERE id = ?1", [run.as_bytes()], |_| Ok(())).optional()?;
+            if known.is_some() {
+                return Err(StoreError::RunExists(run.to_string()));
+            }
+            let mut head = insert_run(tx, run, records[0].at, &records[0].event)?;
+            for record in &records {
+                if !head.precedes(record) {
+                    let why = "it does not carry the hash of the record before".to_owned();
+                    return Err(StoreError::BrokenChain { run: run.to_string(), seq: record.seq, why });
+                }
+                head.push(tx, record.at, &record.event, &record.text)?;
+            }
+            head.save(tx)
+        })?;
+        Ok(run)
+    }
+}
