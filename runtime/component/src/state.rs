@@ -12,6 +12,7 @@ use crate::host::filesystem::Filesystem;
 use crate::host::http::Http;
 use crate::host::io::Pipes;
 use crate::host::network::NetGrants;
+use crate::host::preview1::Preview1;
 use crate::host::services::Services;
 use crate::{Cancel, Limits, RunError};
 
@@ -25,6 +26,7 @@ pub(crate) struct State {
     pub(crate) net: Arc<NetGrants>,
     pub(crate) http: Http,
     pub(crate) http_limits: WasiHttpCtx,
+    pub(crate) preview1: Preview1,
     pub(crate) services: Services,
     /// Whether the program asked for values of the run or for blobs.
     pub(crate) read_state: bool,

@@ -92,11 +92,11 @@ impl Filesystem {
         self.mounts
     }
 
-    fn tree(&mut self, mount: usize) -> Result<&mut Tree, FsError> {
+    pub(super) fn tree(&mut self, mount: usize) -> Result<&mut Tree, FsError> {
         self.mounts.get_mut(mount).map(|mount| &mut mount.tree).ok_or_else(|| ErrorCode::BadDescriptor.into())
     }
 
-    fn ticket(&self) -> Result<OpenTicket, FsError> {
+    pub(super) fn ticket(&self) -> Result<OpenTicket, FsError> {
         if self.open.fetch_add(1, Ordering::Relaxed) >= MAX_OPEN {
             self.open.fetch_sub(1, Ordering::Relaxed);
             return Err(ErrorCode::Quota.into());
@@ -106,10 +106,7 @@ impl Filesystem {
 
     fn stat(&mut self, place: &Place) -> Result<types::DescriptorStat, FsError> {
         let info = self.tree(place.mount)?.info(&place.path)?.ok_or(ErrorCode::NoEntry)?;
-        let shown = match self.times {
-            Times::Real => info.modified,
-            Times::All(start) => Some(start),
-        };
+        let shown = self.shown_time(info.modified);
         let time = shown.and_then(|time| {
             let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
             Some(types::Datetime { seconds: since.as_secs(), nanoseconds: since.subsec_nanos() })
@@ -124,13 +121,44 @@ impl Filesystem {
         })
     }
 
+    /// What the program sees of when a file was modified.
+    pub(super) fn shown_time(&self, modified: Option<SystemTime>) -> Option<SystemTime> {
+        match self.times {
+            Times::Real => modified,
+            Times::All(start) => Some(start),
+        }
+    }
+
+    /// The time that a file gets which is touched now.
+    pub(super) fn now(&self) -> SystemTime {
+        match self.times {
+            Times::Real => SystemTime::now(),
+            Times::All(start) => start,
+        }
+    }
+
+    /// Where the directories are for the program, in the order of their numbers.
+    pub(crate) fn guests(&self) -> Vec<String> {
+        self.mounts.iter().map(|mount| mount.guest.clone()).collect()
+    }
+
+    /// Where a link leads, unless that is a place of the host.
+    pub(super) fn link_target(&mut self, place: &Place) -> Result<String, FsError> {
+        let tree = self.tree(place.mount)?;
+        match tree.info(&place.path)?.map(|info| info.kind) {
+            Some(Kind::Link) => {
+                let target = tree.read_link(&place.path)?;
+                if target.starts_with('/') { Err(ErrorCode::NotPermitted.into()) } else { Ok(target) }
+            }
+            Some(_) => Err(ErrorCode::Invalid.into()),
+            None => Err(ErrorCode::NoEntry.into()),
+        }
+    }
+
     fn new_time(&self, time: types::NewTimestamp) -> Result<Option<SystemTime>, FsError> {
         Ok(match time {
             types::NewTimestamp::NoChange => None,
-            types::NewTimestamp::Now => Some(match self.times {
-                Times::Real => SystemTime::now(),
-                Times::All(start) => start,
-            }),
+            types::NewTimestamp::Now => Some(self.now()),
             types::NewTimestamp::Timestamp(at) => {
                 if at.nanoseconds >= 1_000_000_000 {
                     return Err(ErrorCode::Invalid.into());
@@ -144,9 +172,9 @@ impl Filesystem {
 
 /// A name in a granted directory.
 #[derive(Clone, PartialEq, Eq)]
-struct Place {
-    mount: usize,
-    path: String,
+pub(super) struct Place {
+    pub(super) mount: usize,
+    pub(super) path: String,
 }
 
 impl Place {
@@ -154,8 +182,13 @@ impl Place {
         Self { mount: self.mount, path }
     }
 
+    pub(super) fn child(&self, name: &str) -> Self {
+        let path = if self.path.is_empty() { name.to_owned() } else { format!("{}/{name}", self.path) };
+        self.at(path)
+    }
+
     /// The same for the same name in every run.
-    fn hash(&self) -> types::MetadataHashValue {
+    pub(super) fn hash(&self) -> types::MetadataHashValue {
         let hash = blake3::Hasher::new()
             .update(&(self.mount as u64).to_le_bytes())
             .update(self.path.as_bytes())
@@ -170,7 +203,7 @@ impl Place {
 }
 
 /// Counts an open descriptor for as long as it lives.
-struct OpenTicket(Arc<AtomicUsize>);
+pub(super) struct OpenTicket(Arc<AtomicUsize>);
 
 impl Drop for OpenTicket {
     fn drop(&mut self) {
@@ -546,16 +579,7 @@ impl types::HostDescriptor for State {
 
     fn readlink_at(&mut self, fd: Resource<Descriptor>, path: String) -> Fs<String> {
         let place = self.resolve(&fd, types::PathFlags::empty(), &path)?;
-        let tree = self.files.tree(place.mount)?;
-        match tree.info(&place.path)?.map(|info| info.kind) {
-            Some(Kind::Link) => {
-                let target = tree.read_link(&place.path)?;
-                // Where the host keeps its files is not the program's business.
-                if target.starts_with('/') { Err(ErrorCode::NotPermitted.into()) } else { Ok(target) }
-            }
-            Some(_) => Err(ErrorCode::Invalid.into()),
-            None => Err(ErrorCode::NoEntry.into()),
-        }
+        self.files.link_target(&place)
     }
 
     fn remove_directory_at(&mut self, fd: Resource<Descriptor>, path: String) -> Fs<()> {
