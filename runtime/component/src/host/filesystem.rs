@@ -4,7 +4,6 @@
 //! are listed in order, times are the run's start unless the clock is granted,
 //! and inode numbers are made of paths.
 
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -13,14 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
-use rustix::io::Errno;
-use wasmtime::component::{Resource, ResourceTableError};
-use wasmtime_wasi::async_trait;
-use wasmtime_wasi::p2::{
-    DynInputStream, DynOutputStream, InputStream, OutputStream, Pollable, StreamError, StreamResult,
-};
+use wasmtime::component::Resource;
+use wasmtime_wasi::p2::{DynInputStream, DynOutputStream};
 
+pub(crate) use super::file_streams::FsError;
+use super::file_streams::{Reader, StreamWriter, error_code};
 use super::overlay::{Kind, Open, Opened, Stage, Tree, Writer};
 use super::wasi_own::wasi::filesystem::{preopens, types};
 use crate::state::State;
@@ -34,9 +30,6 @@ const MAX_OPEN: usize = 256;
 
 /// Most bytes that one read gives.
 const MAX_READ: u64 = 1 << 20;
-
-/// What a stream takes or gives at once.
-const STREAM_CHUNK: usize = 64 << 10;
 
 /// The file system of one run.
 pub(crate) struct Filesystem {
@@ -248,65 +241,6 @@ fn descriptor_type(kind: Kind) -> types::DescriptorType {
         Kind::File => types::DescriptorType::RegularFile,
         Kind::Link => types::DescriptorType::SymbolicLink,
         Kind::Other => types::DescriptorType::Unknown,
-    }
-}
-
-/// An error code for the program, or the end of the run.
-#[derive(Debug)]
-pub(crate) enum FsError {
-    Code(ErrorCode),
-    Trap(wasmtime::Error),
-}
-
-impl fmt::Display for FsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Code(code) => write!(f, "{code}"),
-            Self::Trap(error) => write!(f, "{error}"),
-        }
-    }
-}
-
-impl From<ErrorCode> for FsError {
-    fn from(code: ErrorCode) -> Self {
-        Self::Code(code)
-    }
-}
-
-impl From<ResourceTableError> for FsError {
-    fn from(error: ResourceTableError) -> Self {
-        Self::Trap(error.into())
-    }
-}
-
-impl From<io::Error> for FsError {
-    fn from(error: io::Error) -> Self {
-        Self::Code(error_code(&error))
-    }
-}
-
-fn error_code(error: &io::Error) -> ErrorCode {
-    match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::NOENT) => ErrorCode::NoEntry,
-        Some(Errno::ACCESS) => ErrorCode::Access,
-        // `XDEV` is how the kernel says that a path would leave the directory.
-        Some(Errno::PERM | Errno::XDEV) => ErrorCode::NotPermitted,
-        Some(Errno::NOTDIR) => ErrorCode::NotDirectory,
-        Some(Errno::ISDIR) => ErrorCode::IsDirectory,
-        Some(Errno::EXIST) => ErrorCode::Exist,
-        Some(Errno::LOOP) => ErrorCode::Loop,
-        Some(Errno::NAMETOOLONG) => ErrorCode::NameTooLong,
-        Some(Errno::NOSPC) => ErrorCode::InsufficientSpace,
-        Some(Errno::FBIG) => ErrorCode::FileTooLarge,
-        Some(Errno::INVAL) => ErrorCode::Invalid,
-        Some(Errno::ROFS) => ErrorCode::ReadOnly,
-        Some(Errno::NXIO) => ErrorCode::NotPermitted,
-        Some(_) => ErrorCode::Io,
-        None => match error.kind() {
-            io::ErrorKind::NotFound => ErrorCode::NoEntry,
-            io::ErrorKind::PermissionDenied => ErrorCode::NotPermitted,
-            _ => ErrorCode::Io,
-        },
     }
 }
 
@@ -652,75 +586,4 @@ impl types::HostDirectoryEntryStream for State {
         self.table.delete(listing)?;
         Ok(())
     }
-}
-
-struct Reader {
-    file: Arc<File>,
-    offset: u64,
-}
-
-#[async_trait]
-impl Pollable for Reader {
-    async fn ready(&mut self) {}
-}
-
-#[async_trait]
-impl InputStream for Reader {
-    fn read(&mut self, size: usize) -> StreamResult<Bytes> {
-        let mut buffer = vec![0; size.min(STREAM_CHUNK)];
-        let read = self.file.read_at(&mut buffer, self.offset).map_err(stream_error)?;
-        if read == 0 && size > 0 {
-            return Err(StreamError::Closed);
-        }
-        self.offset += read as u64;
-        buffer.truncate(read);
-        Ok(buffer.into())
-    }
-}
-
-struct StreamWriter {
-    file: Arc<File>,
-    writer: Writer,
-    /// None appends.
-    offset: Option<u64>,
-}
-
-#[async_trait]
-impl Pollable for StreamWriter {
-    async fn ready(&mut self) {}
-}
-
-#[async_trait]
-impl OutputStream for StreamWriter {
-    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
-        let mut at = match self.offset {
-            Some(offset) => offset,
-            None => self.file.metadata().map_err(stream_error)?.len(),
-        };
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
-            let written = self.writer.write_at(&self.file, rest, at).map_err(|error| match error {
-                FsError::Code(code) => StreamError::LastOperationFailed(wasmtime::Error::new(code)),
-                FsError::Trap(error) => StreamError::Trap(error),
-            })?;
-            at += written as u64;
-            rest = &rest[written..];
-        }
-        if let Some(offset) = &mut self.offset {
-            *offset = at;
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> StreamResult<()> {
-        Ok(())
-    }
-
-    fn check_write(&mut self) -> StreamResult<usize> {
-        Ok(STREAM_CHUNK)
-    }
-}
-
-fn stream_error(error: io::Error) -> StreamError {
-    StreamError::LastOperationFailed(wasmtime::Error::new(error))
 }

@@ -1,6 +1,7 @@
 //! The functions that a program can call.
 
 pub(crate) mod clocks;
+pub(crate) mod file_streams;
 pub(crate) mod filesystem;
 pub(crate) mod http;
 pub(crate) mod io;
