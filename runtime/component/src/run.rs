@@ -123,6 +123,7 @@ struct Run<'a> {
     pipes: Pipes,
     tracer: Tracer,
     stop: Arc<Stop>,
+    /// How often the host was entered: tells one wait from the next.
     host_calls: Arc<AtomicU64>,
     limits: Limits,
 }
@@ -177,6 +178,8 @@ impl<'a> Run<'a> {
             net,
             services: invocation.services,
             read_state: false,
+            host_calls: 0,
+            ticked: false,
             clock,
             stop: stop.clone(),
         };
@@ -185,23 +188,31 @@ impl<'a> Run<'a> {
         store.limiter(|state| &mut state.limiter);
         store.set_hostcall_fuel(MAX_HOST_CALL);
         store.set_epoch_deadline(1);
-        store.epoch_deadline_callback(|store| match store.data().stop.reason() {
-            Some(reason) => Err(wasmtime::Error::new(reason)),
-            None => Ok(UpdateDeadline::Continue(1)),
+        store.epoch_deadline_callback(|mut store| {
+            store.data_mut().ticked = true;
+            match store.data().stop.reason() {
+                Some(reason) => Err(wasmtime::Error::new(reason)),
+                None => Ok(UpdateDeadline::Continue(1)),
+            }
         });
-        let calls = host_calls.clone();
+        let entered = host_calls.clone();
         store.call_hook(move |mut store, hook| {
-            let cost = match hook {
+            match hook {
                 CallHook::CallingHost => {
-                    calls.fetch_add(1, Ordering::Relaxed);
-                    HOST_CALL_FUEL
+                    entered.fetch_add(1, Ordering::Relaxed);
                 }
-                CallHook::ReturningFromHost => store.data_mut().pipes.take_moved() / BYTES_PER_FUEL,
-                CallHook::CallingWasm | CallHook::ReturningFromWasm => 0,
-            };
-            if cost > 0 {
-                let left = store.get_fuel()?.saturating_sub(cost);
-                store.set_fuel(left)?;
+                CallHook::ReturningFromHost => {
+                    let state = store.data_mut();
+                    // The ticks of the clock come this way, too, and they are no
+                    // call of the program: counting them would tell the time.
+                    if !std::mem::take(&mut state.ticked) {
+                        state.host_calls += 1;
+                        let cost = HOST_CALL_FUEL + state.pipes.take_moved() / BYTES_PER_FUEL;
+                        let left = store.get_fuel()?.saturating_sub(cost);
+                        store.set_fuel(left)?;
+                    }
+                }
+                CallHook::CallingWasm | CallHook::ReturningFromWasm => {}
             }
             Ok(())
         });
@@ -292,7 +303,7 @@ impl<'a> Run<'a> {
             peak_memory: state.limiter.peak_memory,
             output_bytes: carried.bytes,
             output_items: carried.items,
-            host_calls: self.host_calls.load(Ordering::Relaxed),
+            host_calls: state.host_calls,
             exit_code,
             stderr_tail: self.pipes.stderr_tail(),
             writes,

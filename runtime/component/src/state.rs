@@ -30,6 +30,10 @@ pub(crate) struct State {
     pub(crate) services: Services,
     /// Whether the program asked for values of the run or for blobs.
     pub(crate) read_state: bool,
+    /// Calls of the program into the host or the engine.
+    pub(crate) host_calls: u64,
+    /// Whether the host is entered for a tick of the clock.
+    pub(crate) ticked: bool,
     pub(crate) clock: crate::host::clocks::Clock,
     pub(crate) stop: Arc<Stop>,
 }

@@ -587,3 +587,26 @@ fn handles_and_log_lines_do_not_fill_the_host() {
     assert_eq!(ran.name(), "out-of-fuel");
     assert!(counter.0.load(std::sync::atomic::Ordering::Relaxed) < 20 << 20);
 }
+
+#[test]
+fn time_that_passes_is_not_counted() {
+    // Long enough for many ticks, with calls in between.
+    let busy = load(&fixture::step_with(
+        "(func $spin (local $i i32) (loop $l (local.set $i (i32.add (local.get $i) (i32.const 1))) (br_if $l (i32.lt_u (local.get $i) (i32.const 4000000)))))",
+        "(loop $again
+            (call $spin)
+            (call $write (local.get $output) (i32.const 0) (i32.const 8) (i32.const 64))
+            (local.set $n (i32.add (local.get $n) (i32.const 1)))
+            (br_if $again (i32.lt_u (local.get $n) (i32.const 20))))
+         (call $ok)",
+    ));
+    let figures = || {
+        let ran = run(&busy, "{}", |_| {});
+        (ran.outcome().host_calls, ran.outcome().fuel_used)
+    };
+    let first = figures();
+    assert_eq!(first.0, 20);
+    for _ in 0..3 {
+        assert_eq!(figures(), first);
+    }
+}
