@@ -82,7 +82,12 @@ impl Finished {
 }
 
 /// Runs a process once per run: decision, journal, process, journal.
-pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job<'_>, cancel: &CancelToken) -> Result<Finished, Stop> {
+pub(crate) fn run(
+    run: &Run<'_>,
+    path: &StepPath,
+    job: Job<'_>,
+    cancel: &CancelToken,
+) -> Result<Finished, Stop> {
     let argv = argv(&job);
     let decision = super::policy_gate::decide(run, path, &job, cancel)?;
     let record = ActionRecord {
@@ -92,7 +97,12 @@ pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job<'_>, cancel: &CancelT
         idempotent: job.extras.is_some_and(|extras| extras.idempotent),
     };
     let store = &run.store;
-    run.once(path, &record, || execute(run, &job, argv, &decision, cancel), |outcome| finished(store, outcome))
+    run.once(
+        path,
+        &record,
+        || execute(run, &job, argv, &decision, cancel),
+        |outcome| finished(store, outcome),
+    )
 }
 
 fn finished(store: &Store, outcome: &StepOutcome) -> Result<Finished, Stop> {
@@ -142,7 +152,9 @@ fn preimage(job: &Job<'_>, argv: &[String]) -> Result<Value, Stop> {
         .iter()
         .map(|(name, value)| (name.clone(), json!(Digest::of(value.as_bytes()))))
         .collect();
-    Ok(json!({ "kind": "native", "argv": argv, "stdin": stdin, "env": env, "cwd": job.cwd, "limits": { "stdout": job.max_output } }))
+    Ok(
+        json!({ "kind": "native", "argv": argv, "stdin": stdin, "env": env, "cwd": job.cwd, "limits": { "stdout": job.max_output } }),
+    )
 }
 
 fn execute(
@@ -173,7 +185,8 @@ fn execute(
 }
 
 fn ended(run: &Run<'_>, exit: Exit, sinks: Sinks, cap: u64, cancel: &CancelToken) -> StepOutcome {
-    let kept = sinks.stdout.finish().and_then(|stdout| Ok((stdout, run.store.put(&sinks.stderr.into_bytes())?)));
+    let kept =
+        sinks.stdout.finish().and_then(|stdout| Ok((stdout, run.store.put(&sinks.stderr.into_bytes())?)));
     let mut outcome = match kept {
         Ok((stdout, stderr)) => {
             let mut outcome = StepOutcome::new(StepStatus::Ok);
@@ -203,9 +216,16 @@ fn ended(run: &Run<'_>, exit: Exit, sinks: Sinks, cap: u64, cancel: &CancelToken
             }
         }
         Ended::Cancelled | Ended::TimedOut => match cancel.reason() {
-            Some(CancelReason::Timeout(message)) => stop(&mut outcome, StepStatus::TimedOut, message, "timeout"),
+            Some(CancelReason::Timeout(message)) => {
+                stop(&mut outcome, StepStatus::TimedOut, message, "timeout")
+            }
             _ if exit.ended == Ended::TimedOut => {
-                stop(&mut outcome, StepStatus::TimedOut, "the step passed the policy's time limit".to_owned(), "timeout");
+                stop(
+                    &mut outcome,
+                    StepStatus::TimedOut,
+                    "the step passed the policy's time limit".to_owned(),
+                    "timeout",
+                );
             }
             reason => {
                 let message = reason.map(|reason| reason.message()).unwrap_or_default();
@@ -235,7 +255,8 @@ impl SpawnFailure {
         match self {
             Self::Stdin(error) => StageError::new(format!("cannot hand over stdin: {error}")),
             Self::Spawn(SpawnError::NotFound { program }) if shell => {
-                StageError::new(format!("{} ({} not found)", job.missing_shell, program.display())).with_code(PROGRAM_NOT_FOUND)
+                StageError::new(format!("{} ({} not found)", job.missing_shell, program.display()))
+                    .with_code(PROGRAM_NOT_FOUND)
             }
             Self::Spawn(SpawnError::NotFound { .. }) => {
                 let program = argv.first().map(String::as_str).unwrap_or_default();
