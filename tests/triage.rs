@@ -110,7 +110,9 @@ fn of_many_processes_that_answer_one_gate_one_wins() {
         let token = home.tool(["inbox-triage.lobster"]).token();
         let answers: Vec<_> = std::thread::scope(|scope| {
             let racers: Vec<_> = (0..8)
-                .map(|_| scope.spawn(|| home.lobster(["resume", "--token", &token, "--approve", "yes"]).run()))
+                .map(|_| {
+                    scope.spawn(|| home.lobster(["resume", "--token", &token, "--approve", "yes"]).run())
+                })
                 .collect();
             racers.into_iter().map(|racer| racer.join().unwrap()).collect()
         });

@@ -476,7 +476,9 @@ fn written(files: &[Written]) -> Value {
         .iter()
         .map(|file| {
             let what = match &file.what {
-                WrittenKind::File { digest, size } => json!({ "file": digest.to_hex().as_str(), "size": size }),
+                WrittenKind::File { digest, size } => {
+                    json!({ "file": digest.to_hex().as_str(), "size": size })
+                }
                 WrittenKind::Directory => json!("directory"),
                 WrittenKind::Link { target } => json!({ "link": target }),
                 WrittenKind::Removed => json!("removed"),
