@@ -21,10 +21,10 @@ use crate::language::plan::{OnError, Plan, Work, Workflow};
 use crate::language::source::{Source, has_workflow_extension};
 use crate::language::template;
 use crate::language::workflow;
-use crate::policy::Policy;
+use crate::policy::{DecisionEnv, Layer, LayerText, Observed, ObservedCommand, Policy};
 use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::steps::stages::{Mode, Registry};
-use crate::store::{NewRun, RunId, Store, StoreError};
+use crate::store::{Event, NewRun, RunId, Store, StoreError};
 
 /// What a runtime is made of.
 pub struct Settings {
@@ -74,6 +74,32 @@ impl Settings {
             policy: Policy::builtin(),
             policy_files: Vec::new(),
         })
+    }
+}
+
+impl Settings {
+    /// Puts native commands under the policy of these files: the operator's
+    /// sets the ceiling, the run's can only be stricter. Without either, the
+    /// built-in policy stays.
+    ///
+    /// # Errors
+    /// When a file cannot be read or is no policy. Nothing runs then.
+    pub fn use_policies(&mut self, organisation: Option<&Path>, run: Option<&Path>) -> Result<(), Failure> {
+        let mut layers = Vec::new();
+        for (layer, path) in [(Layer::Organisation, organisation), (Layer::Run, run)] {
+            let Some(path) = path else { continue };
+            let path = self.cwd.join(path);
+            let text = std::fs::read_to_string(&path).map_err(|error| {
+                Failure::runtime(format!("cannot read the policy {}: {error}", path.display()))
+            })?;
+            layers.push(LayerText { layer, origin: path.display().to_string(), text });
+            self.policy_files.push(path);
+        }
+        if !layers.is_empty() {
+            self.policy =
+                Policy::load_layers(&layers).map_err(|error| Failure::runtime(error.to_string()))?;
+        }
+        Ok(())
     }
 }
 
@@ -170,6 +196,18 @@ impl Runtime {
     #[must_use]
     pub fn cancel(&self) -> &CancelToken {
         &self.services.cancel
+    }
+
+    /// The policy in force.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.services.policy
+    }
+
+    /// The facts about this place that a decision may use.
+    #[must_use]
+    pub fn decision_env(&self) -> DecisionEnv {
+        crate::steps::decision_env(&self.services, &self.services.env)
     }
 
     /// The commands that pipelines may use.
@@ -453,6 +491,32 @@ fn clipped(text: &str) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() <= MAX { line } else { line.chars().take(MAX - 1).chain(['…']).collect() }
 }
+
+/// The native commands that a run started.
+///
+/// # Errors
+/// When its journal or an action cannot be read.
+pub fn observed(store: &Store, run: RunId) -> Result<Observed, StoreError> {
+    let mut commands = Vec::new();
+    for record in store.events(run)? {
+        let Event::StepStarted { kind, action: Some(action), .. } = &record.event else { continue };
+        if kind != "native" {
+            continue;
+        }
+        let bytes = store.load(action, MAX_ACTION)?;
+        let Ok(action) = json::parse(&String::from_utf8_lossy(&bytes)) else { continue };
+        let words = action.get("argv").and_then(Value::as_array).into_iter().flatten();
+        commands.push(ObservedCommand {
+            argv: words.filter_map(Value::as_str).map(str::to_owned).collect(),
+            cwd: action.get("cwd").and_then(Value::as_str).map(str::to_owned),
+            ..ObservedCommand::default()
+        });
+    }
+    Ok(Observed { run: run.to_string(), commands })
+}
+
+/// The pre-image of an action is small; its data is named by digests.
+const MAX_ACTION: u64 = 16 << 20;
 
 /// The digest and text of a recorded plan.
 pub(crate) fn recorded<T: serde::de::DeserializeOwned>(store: &Store, digest: &Digest) -> Result<T, Failure> {

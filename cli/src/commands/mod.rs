@@ -11,6 +11,7 @@ pub(crate) mod gates;
 pub(crate) mod graph;
 pub(crate) mod help;
 pub(crate) mod logs;
+pub(crate) mod policy;
 pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod runs;
@@ -49,6 +50,7 @@ pub(crate) enum Command {
     Show(show::Args),
     Logs(logs::Args),
     Gates(gates::Args),
+    Policy(policy::Args),
     Step(step::Args),
     Doctor(doctor::Args),
     Completions(completions::Args),
@@ -137,6 +139,7 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Logs(args) => logs::run(&args),
         Command::Gates(args) => gates::run(&args),
         Command::Step(args) => step::run(&args),
+        Command::Policy(args) => policy::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Run(_)
         | Command::Resume(_)
@@ -149,11 +152,19 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
 
 /// A runtime for this process, cancelled by its signals.
 pub(crate) fn runtime(mode: Mode) -> Result<Runtime, CommandError> {
+    runtime_under(mode, None)
+}
+
+/// The same, under the policy of a file (else of `LOBSTER_POLICY`, else the built-in one).
+pub(crate) fn runtime_under(mode: Mode, policy: Option<&Path>) -> Result<Runtime, CommandError> {
     let cancel = CancelToken::new();
     signals::watch(&cancel)?;
     let mut settings = Settings::from_process()
         .map_err(|error| CommandError::failed(format!("the working directory cannot be used: {error}")))?;
     settings.mode = mode;
+    let organisation =
+        std::env::var_os("LOBSTER_POLICY").filter(|path| !path.is_empty()).map(std::path::PathBuf::from);
+    settings.use_policies(organisation.as_deref(), policy)?;
     settings.cancel = cancel;
     settings.notes = Box::new(|line| anstream::eprintln!("{line}"));
     if mode == Mode::Human {

@@ -33,6 +33,9 @@ pub(crate) struct Args {
     /// One argument of the workflow; repeat it for more.
     #[arg(long, value_name = "NAME=VALUE")]
     arg: Vec<String>,
+    /// The policy for native commands; it can only be stricter than `LOBSTER_POLICY`.
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
     /// Shows what would run, and runs nothing.
     #[arg(long)]
     dry_run: bool,
@@ -48,6 +51,7 @@ struct Words {
     file: Option<String>,
     args_json: Option<String>,
     args: Vec<String>,
+    policy: Option<String>,
     dry_run: bool,
     /// `--dry-run` that came after a word: ours only if the word is a file.
     late_dry_run: bool,
@@ -79,6 +83,8 @@ fn scan(words: &[String], is_stage: impl Fn(&str) -> bool) -> Words {
             out.file = file.filter(|file| !file.is_empty());
         } else if let Some(args) = value("--args-json") {
             out.args_json = args.filter(|args| !args.is_empty());
+        } else if let Some(policy) = value("--policy") {
+            out.policy = policy;
         } else if let Some(arg) = value("--arg") {
             out.args.extend(arg);
         } else if word == "--dry-run" && out.rest.is_empty() {
@@ -103,7 +109,11 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
         }
     };
     let reply = Reply { mode };
-    let runtime = super::runtime(mode)?;
+    let runtime = match super::runtime_under(mode, words.policy.as_deref().map(Path::new)) {
+        Ok(runtime) => runtime,
+        Err(error) if mode == Mode::Tool => return reply.failure(&Failure::runtime(error.message)),
+        Err(error) => return Err(error),
+    };
     let request = match request(&words) {
         Ok(request) => request,
         Err(failure) => return reply.failure(&failure),

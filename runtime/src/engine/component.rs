@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lobster_component::{
-    BlobError, BlobRead, BlobWrite, CommitError, Component, DirGrant, Grants, HostCallTrace, HostServices,
-    Input, Invocation, Level, Limits, LoadError, OutputSink, RunError, StagedWrites, WrittenKind,
+    BlobError, BlobRead, BlobWrite, Component, DirGrant, Grants, HostCallTrace, HostServices, Input,
+    Invocation, Level, Limits, LoadError, OutputSink, RunError, Written, WrittenKind,
 };
 use serde_json::{Map, Value, json};
 
@@ -162,7 +162,7 @@ fn js_args(
         };
         steps.insert(record.id.clone(), value);
     }
-    let bound = json!({ "code": code, "input": input, "args": frame.args, "steps": steps });
+    let bound = json!({ "code": code, "input": input, "args": frame.args, "steps": steps, "as": "value" });
     Ok(bound.as_object().cloned().unwrap_or_default())
 }
 
@@ -347,8 +347,7 @@ pub(crate) fn run_component(
             let _shown = run.services.show_progress(path, "component");
             let mut outcome = execute(run, job, action, cancel);
             outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-            let depends_on_state = outcome.detail.get("read_state").is_some();
-            if cache && outcome.status == StepStatus::Ok && !depends_on_state {
+            if cache && outcome.status == StepStatus::Ok && outcome.detail.get("read_state").is_none() {
                 run.cache(action, outcome.clone());
             }
             outcome
@@ -446,7 +445,7 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
     };
     invocation.argv = command_arguments(&job.args);
     invocation.stderr = Box::new(SharedWriter(Arc::clone(&stderr)));
-    let enforcement = statement(&job);
+    let mut enforcement = statement(&job);
     invocation.grants = job.grants;
     invocation.limits = job.limits;
     invocation.seed = *action.as_bytes();
@@ -463,20 +462,26 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
             outcome.fuel = Some(done.fuel_used);
             outcome.peak_memory = Some(done.peak_memory);
             outcome.detail = json!({ "output_bytes": done.output_bytes, "host_call_count": done.host_calls });
+            outcome.exit = Some(done.exit_code);
             if done.read_state {
+                // It depends on more than its action says, so no other run may reuse it.
                 outcome.detail["read_state"] = json!(true);
             }
             if !done.denied.is_empty() {
-                outcome.detail["denied"] = json!(done.denied);
+                enforcement["denied"] = json!(done.denied);
             }
-            outcome.exit = Some(done.exit_code);
-            if done.exit_code != 0 {
+            if done.exit_code == 0 {
+                // Writes become visible now that the step has succeeded.
+                outcome.detail["written"] = written(done.writes.list());
+                if let Err(error) = done.writes.commit() {
+                    outcome.status = StepStatus::Failed;
+                    outcome.error = Some(format!("cannot put the step's files in place: {error}"));
+                }
+            } else {
                 let text = done.stderr_tail.trim();
                 let said = if text.is_empty() { "it said nothing on stderr" } else { text };
                 outcome.status = StepStatus::Failed;
                 outcome.error = Some(format!("component failed ({}): {said}", done.exit_code));
-            } else if let Err(error) = make_visible(done.writes, &mut outcome) {
-                outcome = failed_outcome(&StageError::permanent(error.to_string()).with_code("commit"));
             }
             outcome
         }
@@ -494,9 +499,6 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
         }
         outcome.stderr = Some(take(stderr)?.finish()?);
         if let Some(record) = recording.map(take).transpose()?.map(Recording::finish).transpose()?.flatten() {
-            if outcome.detail.is_null() {
-                outcome.detail = json!({});
-            }
             outcome.detail["host_calls"] = json!(record.digest);
         }
         Ok(())
@@ -516,27 +518,22 @@ fn is_recordable(component: &Component) -> bool {
     !component.inspect().imports.iter().any(|import| raw.iter().any(|raw| import.starts_with(raw)))
 }
 
-/// Commits what the component wrote, and says what that was.
-fn make_visible(writes: StagedWrites, outcome: &mut StepOutcome) -> Result<(), CommitError> {
-    let written: Vec<Value> = writes
-        .commit()?
+/// The files that a step changed, for its outcome.
+fn written(files: &[Written]) -> Value {
+    files
         .iter()
-        .map(|written| {
-            let host = written.host.display().to_string();
-            match &written.what {
+        .map(|file| {
+            let what = match &file.what {
                 WrittenKind::File { digest, size } => {
-                    json!({ "file": host, "digest": digest.to_hex().as_str(), "size": size })
+                    json!({ "file": digest.to_hex().as_str(), "size": size })
                 }
-                WrittenKind::Directory => json!({ "directory": host }),
-                WrittenKind::Link { target } => json!({ "link": host, "target": target }),
-                WrittenKind::Removed => json!({ "removed": host }),
-            }
+                WrittenKind::Directory => json!("directory"),
+                WrittenKind::Link { target } => json!({ "link": target }),
+                WrittenKind::Removed => json!("removed"),
+            };
+            json!({ "path": file.host, "what": what })
         })
-        .collect();
-    if !written.is_empty() {
-        outcome.detail["written"] = Value::Array(written);
-    }
-    Ok(())
+        .collect()
 }
 
 /// Takes back what was lent to the component.

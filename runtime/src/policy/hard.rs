@@ -170,30 +170,30 @@ impl Analysis<'_> {
                     self.hard("power", "init changes the run level", None);
                 }
             }
-            "mount"
-                if !args.is_empty() && args.iter().any(|a| !is_listing_flag(&a.text)) => {
-                    self.hard("mount", "mount changes what the host's files are", None);
-                }
-            "crontab"
-                if args.iter().any(|a| is_flag(&a.text, "-r")) => {
-                    self.hard("crontab", "crontab -r removes every job", Some("crontab -l lists them"));
-                }
+            "mount" if !args.is_empty() && args.iter().any(|a| !is_listing_flag(&a.text)) => {
+                self.hard("mount", "mount changes what the host's files are", None);
+            }
+            "crontab" if args.iter().any(|a| is_flag(&a.text, "-r")) => {
+                self.hard("crontab", "crontab -r removes every job", Some("crontab -l lists them"));
+            }
             "nc" | "ncat" | "netcat" => self.check_netcat(name, args),
             "socat"
                 if args.iter().any(|a| {
                     let text = a.text.to_ascii_uppercase();
                     text.starts_with("EXEC:") || text.starts_with("SYSTEM:") || text.contains("SHELL:")
-                }) => {
-                    self.hard("remote-shell", "socat connects a program to the network", None);
-                }
+                }) =>
+            {
+                self.hard("remote-shell", "socat connects a program to the network", None);
+            }
             "busctl" | "dbus-send" | "gdbus" | "qdbus"
                 if args.iter().any(|a| {
                     ["Reboot", "PowerOff", "Halt", "Suspend", "Hibernate"]
                         .iter()
                         .any(|w| a.text.rsplit('.').next() == Some(w))
-                }) => {
-                    self.hard("power", format!("{name} stops the host"), None);
-                }
+                }) =>
+            {
+                self.hard("power", format!("{name} stops the host"), None);
+            }
             "apparmor_parser" if has(args, &["-R", "--remove"]) => {
                 self.hard("security-module", "removes a kernel profile", None);
             }

@@ -11,13 +11,15 @@ use serde_json::{Value, json};
 
 use super::native::{Job, ShellText};
 use crate::cancel::CancelToken;
+use crate::digest::Digest;
 use crate::engine::env::Env;
 use crate::engine::gate::{GateQuestion, Identity};
 use crate::engine::path::StepPath;
 use crate::engine::run::{Run, stopped};
+use crate::engine::services::Services;
 use crate::policy::{
-    Command, Control, Decision, DecisionEnv, Grant, HostPrograms, Limits, NetGrant, Overflow, Policy,
-    Proposal, SYSTEM_READ_ONLY, SandboxMode, Verdict,
+    Binding, Command, Control, Decision, DecisionEnv, Grant, HostPrograms, Limits, NetGrant, Overflow,
+    Policy, Proposal, SYSTEM_READ_ONLY, SandboxMode, Verdict,
 };
 use crate::sandbox::{Confinement, HostPort, JailSpec, Mode, Net, ProcessLimits, Promise};
 use crate::steps::stages::{Question, StageError, Stop};
@@ -50,7 +52,7 @@ pub(crate) fn decide(
         ShellText::Argv(argv) => Command::Argv(argv.clone()),
     };
     let proposal = Proposal { command, cwd: Some(job.cwd.display().to_string()) };
-    let place = place(run, policy, job);
+    let place = decision_env(run.services, &job.env);
     let decision = policy.decide(&proposal, &place);
     let statement = statement(policy, &decision);
     match decision.verdict {
@@ -66,6 +68,15 @@ pub(crate) fn decide(
             return Err(Stop::Failed(StageError::permanent(message).with_code("policy_denied")));
         }
         Verdict::Ask => {
+            let stdin = match &job.stdin {
+                Some(payload) => Some(Digest::of_reader(payload.open()?)?),
+                None => None,
+            };
+            // Whoever approves sees digests of all that decides what will run;
+            // if any of it differs when the run goes on, the approval is stale.
+            let binding = Binding::new(&proposal, &decision, &place, stdin, |path| {
+                fs::File::open(path).and_then(Digest::of_reader)
+            })?;
             let question = GateQuestion {
                 question: Question::Approval {
                     prompt: format!("Policy asks before this runs: {}", decision.message),
@@ -74,6 +85,8 @@ pub(crate) fn decide(
                         "cwd": proposal.cwd,
                         "commands": decision.commands,
                         "grant": decision.grant,
+                        "programs": binding.programs,
+                        "binding": binding.digest().map_err(stopped)?,
                     })],
                     preview: Some(match &proposal.command {
                         Command::Shell(text) => text.clone(),
@@ -112,17 +125,15 @@ pub(crate) fn decide(
     })
 }
 
-/// The facts that the decision may use about this place.
-fn place(run: &Run<'_>, policy: &Policy, job: &Job<'_>) -> DecisionEnv {
-    let services = run.services;
-    let vars: BTreeMap<String, String> = if policy.is_open() {
-        job.env
-            .vars()
+/// The facts that a decision may use about this place.
+pub(crate) fn decision_env(services: &Services, env: &Env) -> DecisionEnv {
+    let vars: BTreeMap<String, String> = if services.policy.is_open() {
+        env.vars()
             .filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned())))
             .collect()
     } else {
-        let mut vars: BTreeMap<_, _> = policy.file().sandbox.env.set.clone();
-        vars.extend(job.env.granted().clone());
+        let mut vars = services.policy.file().sandbox.env.set.clone();
+        vars.extend(env.granted().clone());
         vars
     };
     DecisionEnv {
