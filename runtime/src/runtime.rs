@@ -137,6 +137,7 @@ impl Runtime {
                 policy_files: settings.policy_files,
                 store: OnceLock::new(),
                 components: OnceLock::new(),
+                held: std::sync::Mutex::default(),
             },
         })
     }
@@ -279,7 +280,7 @@ impl Runtime {
             actor: self.services.env.non_blank("LOBSTER_ACTOR"),
             cwd: self.services.cwd.display().to_string(),
             parent,
-            detail: self.start_detail(),
+            detail: self.recorded_surroundings(&store)?,
         })?;
         Ok(Run::fresh(&self.services, store, id, plan))
     }
@@ -292,6 +293,17 @@ impl Runtime {
             detail.insert("message".to_owned(), message.into());
         }
         Value::Object(detail)
+    }
+
+    /// Besides who started it, what a replay must know: the policy, and the
+    /// settings of the environment that decide how plans are executed.
+    fn recorded_surroundings(&self, store: &Store) -> Result<Value, StoreError> {
+        let mut detail = self.start_detail();
+        let policy = store.put(json::compact(self.services.policy.file()).as_bytes())?;
+        detail["policy"] = self.services.policy_digest().to_string().into();
+        detail["policyFile"] = policy.digest.to_string().into();
+        detail["settings"] = Value::Object(self.services.env.settings());
+        Ok(detail)
     }
 
     /// Takes a run up again that failed, was cancelled or was interrupted.

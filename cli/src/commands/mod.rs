@@ -6,17 +6,21 @@
 
 pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod gates;
 pub(crate) mod graph;
 pub(crate) mod help;
 pub(crate) mod logs;
+pub(crate) mod replay;
 pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod shim;
 pub(crate) mod show;
+pub(crate) mod store;
 pub(crate) mod version;
+pub(crate) mod why;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -48,6 +52,10 @@ pub(crate) enum Command {
     Show(show::Args),
     Logs(logs::Args),
     Gates(gates::Args),
+    Replay(replay::Args),
+    Why(why::Args),
+    Diff(diff::Args),
+    Store(store::Args),
     Doctor(doctor::Args),
     Completions(completions::Args),
     /// Prints the version.
@@ -114,6 +122,10 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Show(args) => show::run(&args),
         Command::Logs(args) => logs::run(&args),
         Command::Gates(args) => gates::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Why(args) => why::run(&args),
+        Command::Diff(args) => diff::run(&args),
+        Command::Store(args) => store::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Run(_) | Command::Resume(_) | Command::Graph(_) | Command::Doctor(_) | Command::Version | Command::Help { .. } => {
             Err(CommandError::failed("this command takes its words unparsed"))

@@ -1,8 +1,9 @@
 //! WebAssembly components as steps, and inline JavaScript through the evaluator component.
 
+use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use lobster_component::{
@@ -24,7 +25,7 @@ use crate::digest::Digest;
 use crate::json;
 use crate::language::plan::{self, Step, Work};
 use crate::steps::stages::{Payload, StageError, Stop};
-use crate::store::{Blob, BlobReader, Durability, BlobWriter, RunId, StepOutcome, StepStatus, Store, StoreError};
+use crate::store::{Blob, BlobReader, BlobWriter, Durability, INLINE_MAX, RunId, StepOutcome, StepStatus, Store, StoreError};
 
 /// The component that evaluates `js:` steps.
 const JS_EVALUATOR: &[u8] = include_bytes!("../../../guest-steps/dist/js-eval.wasm");
@@ -73,14 +74,14 @@ pub(super) fn step(
         Work::Component { component, args } => {
             let named = frame.fill(component, scope, path)?;
             let base = frame.workflow.file.parent().unwrap_or(Path::new("/"));
-            let loaded = load(run, base, &named).map_err(|error| {
+            let loaded = load(run, path, base, &named).map_err(|error| {
                 run.fail_at(path);
                 StageError::permanent(format!("Workflow step {} component {named}: {error}", step.id)).with_code("component")
             })?;
             let filled = fill_all(frame, &Value::Object(args.clone()), scope, path)?;
             (loaded, filled.as_object().cloned().unwrap_or_default())
         }
-        Work::Js(code) => (js_evaluator(run.services).map_err(stopped)?, js_args(frame, code, step, scope, path)?),
+        Work::Js(code) => (evaluator(run, path).map_err(stopped)?, js_args(frame, code, step, scope, path)?),
         _ => return Ok(Record::new(&step.id)),
     };
     let input = match (&step.work, frame.stdin(step, scope, path)?) {
@@ -172,7 +173,10 @@ fn fill_all(frame: &Frame<'_>, value: &Value, scope: &Scope<'_>, path: &StepPath
 
 /// Loads what a plan names: a file beside it, or a component of the store. The
 /// bytes go to the store, so that the run can be replayed without the file.
-pub(crate) fn load(run: &Run<'_>, base: &Path, named: &str) -> Result<Component, LoadProblem> {
+pub(crate) fn load(run: &Run<'_>, path: &StepPath, base: &Path, named: &str) -> Result<Component, LoadProblem> {
+    if let Some(recorded) = run.overseer().and_then(|overseer| overseer.component(path)) {
+        return recorded_component(run, recorded);
+    }
     let bytes = match named.strip_prefix("blake3:") {
         Some(hex) => run.store.load(&hex.parse::<Digest>()?, MAX_COMPONENT)?,
         None => {
@@ -186,6 +190,37 @@ pub(crate) fn load(run: &Run<'_>, base: &Path, named: &str) -> Result<Component,
     };
     Ok(run.services.components().load_bytes(&bytes)?)
 }
+
+/// A component by its digest alone. It stays loaded while the services live.
+fn recorded_component(run: &Run<'_>, digest: Digest) -> Result<Component, LoadProblem> {
+    if let Some(component) = lock(&run.services.held).get(&digest) {
+        return Ok(component.clone());
+    }
+    let component = run.services.components().load_bytes(&run.store.load(&digest, MAX_COMPONENT)?)?;
+    lock(&run.services.held).insert(digest, component.clone());
+    Ok(component)
+}
+
+/// The evaluator that this run uses; kept in the store, so that the run can be
+/// replayed by a lobster that has another one.
+fn evaluator(run: &Run<'_>, path: &StepPath) -> Result<Component, LoadProblem> {
+    if let Some(recorded) = run.overseer().and_then(|overseer| overseer.component(path)) {
+        return recorded_component(run, recorded);
+    }
+    let digest = *JS_DIGEST.get_or_init(|| Digest::of(JS_EVALUATOR));
+    if run.store.blob_len(&digest)?.is_none() {
+        run.store.put(JS_EVALUATOR)?;
+    }
+    let component = match lock(&run.services.held).get(&digest) {
+        Some(component) => return Ok(component.clone()),
+        None => js_evaluator(run.services)?,
+    };
+    lock(&run.services.held).insert(digest, component.clone());
+    Ok(component)
+}
+
+/// Hashing a megabyte for every `js:` step would cost more than most of them do.
+static JS_DIGEST: OnceLock<Digest> = OnceLock::new();
 
 /// The evaluator, compiled once per machine.
 pub(crate) fn js_evaluator(services: &Services) -> Result<Component, LoadError> {
@@ -250,7 +285,7 @@ fn limits(step: &Step) -> Limits {
 /// Runs a component once per run, or takes the outcome of the same pure action.
 pub(crate) fn run_component(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken) -> Result<Output, Stop> {
     let pure = job.grants.is_pure() && job.grants.write.is_empty();
-    let preimage = preimage(&job)?;
+    let preimage = preimage(run, &job)?;
     let action = Digest::of_json(&preimage).map_err(stopped)?;
     let store = run.store.clone();
     if !pure {
@@ -258,28 +293,23 @@ pub(crate) fn run_component(run: &Run<'_>, path: &StepPath, job: Job, cancel: &C
             ActionRecord { kind: "component".to_owned(), preimage, decision: Value::Null, idempotent: job.idempotent };
         return run.once(path, &record, || execute(run, job, action, cancel), |outcome| output(&store, outcome));
     }
-    if let Some(outcome) = run.remembered(path) {
-        return output(&store, &outcome);
-    }
-    let known = if job.cache { store.cached_outcome(&action).map_err(stopped)? } else { None };
-    let outcome = match known {
-        Some(mut outcome) if has_blobs(&store, &outcome) => {
+    let cache = job.cache && run.overseer().is_none_or(|overseer| overseer.journals());
+    let compute = || {
+        let known = if cache { store.cached_outcome(&action).map_err(stopped)? } else { None };
+        if let Some(mut outcome) = known.filter(|outcome| has_blobs(&store, outcome)) {
             outcome.cached = true;
             outcome.duration_us = 0;
-            outcome
+            return Ok(outcome);
         }
-        _ => {
-            let cache = job.cache;
-            let begun = std::time::Instant::now();
-            let mut outcome = execute(run, job, action, cancel);
-            outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-            if cache && outcome.status == StepStatus::Ok {
-                store.cache_outcome(&action, &outcome, None).map_err(stopped)?;
-            }
-            outcome
+        let begun = std::time::Instant::now();
+        let mut outcome = execute(run, job, action, cancel);
+        outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        if cache && outcome.status == StepStatus::Ok {
+            store.cache_outcome(&action, &outcome, None).map_err(stopped)?;
         }
+        Ok(outcome)
     };
-    run.pure(path, "component", preimage, &outcome)?;
+    let outcome = run.pure(path, "component", preimage, compute)?;
     output(&store, &outcome).inspect_err(|_| run.fail_at(path))
 }
 
@@ -288,18 +318,29 @@ fn has_blobs(store: &Store, outcome: &StepOutcome) -> bool {
 }
 
 /// Everything that decides what the component does.
-fn preimage(job: &Job) -> Result<Value, Stop> {
+fn preimage(run: &Run<'_>, job: &Job) -> Result<Value, Stop> {
     let input = match &job.input {
         JobInput::Empty => Value::Null,
+        // Small inputs are kept, so that `why` can tell what in them differs.
+        JobInput::Bytes(Payload::Bytes(bytes)) if bytes.len() <= INLINE_MAX => {
+            json!({ "bytes": run.store.put(bytes).map_err(stopped)?.digest })
+        }
         JobInput::Bytes(payload) => json!({ "bytes": Digest::of_reader(payload.open()?)? }),
         JobInput::Items(Items::Stored { blob, .. }) => json!({ "items": blob.digest }),
         JobInput::Items(Items::Memory(items)) => {
             let lines: String = items.iter().map(|item| json::compact(item) + "\n").collect();
-            json!({ "items": Digest::of(lines.as_bytes()) })
+            let small = lines.len() <= INLINE_MAX;
+            let digest = if small { run.store.put(lines.as_bytes()).map_err(stopped)?.digest } else { Digest::of(lines.as_bytes()) };
+            json!({ "items": digest })
         }
     };
     let tree = |dirs: &[DirGrant]| -> Result<Value, Stop> {
-        dirs.iter().map(|dir| Ok(json!({ "to": dir.guest, "tree": tree_digest(&dir.host)? }))).collect()
+        let digest = |dir: &DirGrant| match tree_digest(&dir.host) {
+            // The component's start says so; a replay elsewhere has other means.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            other => other.map(Some),
+        };
+        dirs.iter().map(|dir| Ok(json!({ "to": dir.guest, "tree": digest(dir)? }))).collect()
     };
     let env: Map<_, _> =
         job.grants.env.iter().map(|(name, value)| (name.clone(), json!(Digest::of(value.as_bytes())))).collect();
@@ -366,7 +407,7 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
     invocation.grants = job.grants;
     invocation.limits = job.limits;
     invocation.seed = *action.as_bytes();
-    invocation.services = Arc::new(RunServices { store: run.store.clone(), run: run.id });
+    invocation.services = Arc::new(RunServices { store: run.store.clone(), run: run.id, scratch: run.scratch() });
     let token = cancel.clone();
     invocation.cancel = Arc::new(move || token.reason().map(|reason| reason.message()));
     let result = job.component.run(invocation);
@@ -535,6 +576,8 @@ impl Write for SharedWriter {
 struct RunServices {
     store: Store,
     run: RunId,
+    /// Values of an execution that is not recorded.
+    scratch: Option<Arc<Mutex<HashMap<String, Value>>>>,
 }
 
 impl HostServices for RunServices {
@@ -553,11 +596,18 @@ impl HostServices for RunServices {
     }
 
     fn state_get(&self, key: &str) -> Option<String> {
+        if let Some(scratch) = &self.scratch {
+            return lock(scratch).get(key).map(json::compact);
+        }
         self.store.run_value(self.run, key).ok().flatten().map(|value| json::compact(&value))
     }
 
     fn state_set(&self, key: &str, text: &str) -> io::Result<()> {
         let value = json::parse(text).map_err(io::Error::other)?;
+        if let Some(scratch) = &self.scratch {
+            lock(scratch).insert(key.to_owned(), value);
+            return Ok(());
+        }
         self.store.set_run_value(self.run, key, &value, Durability::Lazy).map_err(io::Error::other)
     }
 

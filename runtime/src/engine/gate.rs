@@ -194,7 +194,7 @@ impl Run<'_> {
     pub(crate) fn gate(&self, at: &StepPath, question: GateQuestion, cancel: &CancelToken) -> Result<Answer, Stop> {
         let path = at.gate(question.kind());
         let binding = self.binding(&question)?;
-        if let Some(known) = self.answer(&path) {
+        if let Some(known) = self.answer(&path, binding)? {
             if known.binding != binding {
                 self.fail_at(&path);
                 return Err(Stop::Failed(
@@ -230,7 +230,7 @@ impl Run<'_> {
             "question": question.question,
             "asker": question.asker,
             "plan": self.plan,
-            "policy": self.services.policy_digest(),
+            "policy": self.policy,
         }))
         .map_err(stopped)
     }

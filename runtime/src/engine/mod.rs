@@ -4,11 +4,12 @@
 
 mod approval;
 mod attempts;
-mod component;
+pub(crate) mod component;
 pub(crate) mod env;
 mod for_each;
 pub(crate) mod gate;
 pub(crate) mod liveness;
+pub(crate) mod overseer;
 mod parallel;
 pub(crate) mod path;
 pub(crate) mod pipeline;
@@ -16,7 +17,7 @@ mod record;
 pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod services;
-mod settle;
+pub(crate) mod settle;
 mod token;
 pub(crate) mod value;
 mod workflow;

@@ -7,12 +7,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use super::gate::{KnownAnswer, PendingGate};
+use super::overseer::{Act, Overseer};
 use super::path::StepPath;
 use super::services::Services;
 use crate::digest::Digest;
@@ -47,6 +48,9 @@ pub(crate) struct Run<'s> {
     pub(crate) store: Store,
     pub(crate) id: RunId,
     pub(crate) plan: Digest,
+    /// The policy that answers are bound to.
+    pub(crate) policy: Digest,
+    overseer: Option<Arc<dyn Overseer>>,
     interrupted: Interrupted,
     recall: Mutex<Recall>,
     /// Events whose loss would only cost recomputation; written with the next durable one.
@@ -55,6 +59,8 @@ pub(crate) struct Run<'s> {
     failed_at: Mutex<Option<StepPath>>,
     acted: AtomicBool,
     rendered: AtomicBool,
+    /// Values that components keep during an execution that is not recorded.
+    scratch: Arc<Mutex<HashMap<String, Value>>>,
     /// Places where something was done that must not be done twice.
     once_only: Mutex<Vec<StepPath>>,
 }
@@ -74,6 +80,8 @@ impl<'s> Run<'s> {
             store,
             id,
             plan,
+            policy: services.policy_digest(),
+            overseer: None,
             interrupted: Interrupted::Ask,
             recall: Mutex::default(),
             buffered: Mutex::default(),
@@ -81,6 +89,7 @@ impl<'s> Run<'s> {
             failed_at: Mutex::default(),
             acted: AtomicBool::new(false),
             rendered: AtomicBool::new(false),
+            scratch: Arc::default(),
             once_only: Mutex::default(),
         }
     }
@@ -99,6 +108,49 @@ impl<'s> Run<'s> {
         run
     }
 
+    /// The same execution, watched over.
+    pub(crate) fn overseen(mut self, overseer: Arc<dyn Overseer>) -> Self {
+        self.overseer = Some(overseer);
+        self
+    }
+
+    /// Who watches over this execution.
+    pub(crate) fn overseer(&self) -> Option<&dyn Overseer> {
+        self.overseer.as_deref()
+    }
+
+    /// Where components keep values instead of the store, if this execution is not recorded.
+    pub(crate) fn scratch(&self) -> Option<Arc<Mutex<HashMap<String, Value>>>> {
+        (!self.journals()).then(|| Arc::clone(&self.scratch))
+    }
+
+    fn journals(&self) -> bool {
+        self.overseer.as_ref().is_none_or(|overseer| overseer.journals())
+    }
+
+    /// The outcome that an overseer knows for an effect, before anything is decided about it.
+    pub(crate) fn foreseen(&self, path: &StepPath, action: &ActionRecord) -> Result<Option<StepOutcome>, Stop> {
+        self.foreseen_as(path, action, true)
+    }
+
+    fn foreseen_as(&self, path: &StepPath, action: &ActionRecord, effect: bool) -> Result<Option<StepOutcome>, Stop> {
+        let Some(overseer) = &self.overseer else { return Ok(None) };
+        let known = self.remembered(path);
+        let fresh = known.is_none();
+        let digest = Digest::of(&canonical(&action.preimage)?);
+        let act = Act { path, kind: &action.kind, digest, preimage: &action.preimage };
+        let outcome = if effect { overseer.effect(&act, known) } else { overseer.pure(&act, known) };
+        let Some(outcome) = outcome.inspect_err(|_| self.fail_at(path))? else { return Ok(None) };
+        if fresh && overseer.journals() {
+            let preimage = canonical(&action.preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
+            let detail = json!({ "reused": true });
+            self.lazily(started_event(path, action, preimage.digest, effect, detail))?;
+            self.lazily(ended_event(path, outcome.clone()))?;
+            lock(&self.recall).ended.insert(path.clone(), outcome.clone());
+        }
+        Ok(Some(outcome))
+    }
+
     /// Performs an effect, or answers from the journal what it gave before.
     ///
     /// `perform` gives the outcome to be journaled; `decode` turns an outcome,
@@ -110,14 +162,18 @@ impl<'s> Run<'s> {
         perform: impl FnOnce() -> StepOutcome,
         decode: impl FnOnce(&StepOutcome) -> Result<T, Stop>,
     ) -> Result<T, Stop> {
+        if let Some(outcome) = self.foreseen(path, action)? {
+            return self.located(path, decode(&outcome));
+        }
         let (ended, started) = {
             let recall = lock(&self.recall);
             (recall.ended.get(path).cloned(), recall.started.contains(path))
         };
-        if let Some(outcome) = ended {
+        // An overseer that was asked and knows nothing wants it done.
+        if let Some(outcome) = ended.filter(|_| self.journals()) {
             return self.located(path, decode(&outcome));
         }
-        if started && !action.idempotent {
+        if started && !action.idempotent && self.journals() {
             match self.interrupted {
                 Interrupted::Retry => {}
                 Interrupted::Ask => {
@@ -137,16 +193,7 @@ impl<'s> Run<'s> {
         let preimage = canonical(&action.preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
         self.acted.store(true, Ordering::Relaxed);
         self.append(
-            vec![Event::StepStarted {
-                path: path.to_string(),
-                attempt: path.attempt_number(),
-                kind: action.kind.clone(),
-                action: Some(preimage.digest),
-                effect: true,
-                idempotent: action.idempotent,
-                decision: action.decision.clone(),
-                detail: Value::Null,
-            }],
+            vec![started_event(path, action, preimage.digest, true, Value::Null)],
             Durability::Synced,
         )?;
         let begun = Instant::now();
@@ -155,23 +202,37 @@ impl<'s> Run<'s> {
             outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         }
         self.append(vec![ended_event(path, outcome.clone())], Durability::Lazy)?;
+        if let Some(overseer) = &self.overseer {
+            outcome = overseer.done(path, outcome);
+        }
         self.located(path, decode(&outcome))
     }
 
-    /// Journals a pure step's outcome. It may be computed again, so it costs no sync.
-    pub(crate) fn pure(&self, path: &StepPath, kind: &str, preimage: Value, outcome: &StepOutcome) -> Result<(), Stop> {
-        let action = canonical(&preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
-        self.lazily(Event::StepStarted {
-            path: path.to_string(),
-            attempt: path.attempt_number(),
-            kind: kind.to_owned(),
-            action: Some(action.digest),
-            effect: false,
-            idempotent: true,
-            decision: Value::Null,
-            detail: Value::Null,
-        })?;
-        self.lazily(ended_event(path, outcome.clone()))
+    /// Computes a pure step unless its outcome is known, and journals it. It may
+    /// be computed again, so that costs no sync.
+    pub(crate) fn pure(
+        &self,
+        path: &StepPath,
+        kind: &str,
+        preimage: Value,
+        compute: impl FnOnce() -> Result<StepOutcome, Stop>,
+    ) -> Result<StepOutcome, Stop> {
+        let action = ActionRecord { kind: kind.to_owned(), preimage, decision: Value::Null, idempotent: true };
+        if let Some(outcome) = self.foreseen_as(path, &action, false)? {
+            return Ok(outcome);
+        }
+        if !self.journals() {
+            let outcome = compute()?;
+            return Ok(self.overseer.as_ref().map_or(outcome.clone(), |overseer| overseer.done(path, outcome)));
+        }
+        if let Some(outcome) = self.remembered(path) {
+            return Ok(outcome);
+        }
+        let outcome = compute()?;
+        let preimage = canonical(&action.preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
+        self.lazily(started_event(path, &action, preimage.digest, false, Value::Null))?;
+        self.lazily(ended_event(path, outcome.clone()))?;
+        Ok(outcome)
     }
 
     /// Remembers where a failure came from, for a later retry.
@@ -247,6 +308,9 @@ impl<'s> Run<'s> {
 
     /// Journals a step's summary for the history; it is recomputed, not recalled.
     pub(crate) fn summarise(&self, path: &StepPath, mut outcome: StepOutcome, kind: &str) -> Result<(), Stop> {
+        if let Some(overseer) = &self.overseer {
+            overseer.summary(path, &outcome);
+        }
         if !lock(&self.recall).summarised.insert(path.clone()) {
             return Ok(());
         }
@@ -256,6 +320,9 @@ impl<'s> Run<'s> {
 
     /// Journals something whose loss would only cost recomputation.
     pub(crate) fn lazily(&self, event: Event) -> Result<(), Stop> {
+        if !self.journals() {
+            return Ok(());
+        }
         let full = {
             let mut buffered = lock(&self.buffered);
             buffered.push(event);
@@ -268,7 +335,7 @@ impl<'s> Run<'s> {
     pub(crate) fn append(&self, events: Vec<Event>, durability: Durability) -> Result<(), Stop> {
         let mut all = self.take_buffered();
         all.extend(events);
-        if all.is_empty() {
+        if all.is_empty() || !self.journals() {
             return Ok(());
         }
         self.store.append(self.id, all, durability).map_err(stopped)
@@ -279,9 +346,13 @@ impl<'s> Run<'s> {
         std::mem::take(&mut *lock(&self.buffered))
     }
 
-    /// The answer to a question at this place, if it was given.
-    pub(crate) fn answer(&self, path: &StepPath) -> Option<KnownAnswer> {
-        lock(&self.recall).answers.get(path).cloned()
+    /// The answer to a question at this place, if it was given; `binding` is what would be asked now.
+    pub(crate) fn answer(&self, path: &StepPath, binding: Digest) -> Result<Option<KnownAnswer>, Stop> {
+        let known = lock(&self.recall).answers.get(path).cloned();
+        match &self.overseer {
+            Some(overseer) => overseer.answer(path, binding, known),
+            None => Ok(known),
+        }
     }
 
     /// Remembers an answer that was just given, so that the rest of this execution sees it.
@@ -378,6 +449,19 @@ pub(crate) struct ActionRecord {
 /// The canonical JSON (RFC 8785) whose BLAKE3 is the action digest.
 fn canonical(preimage: &Value) -> Result<Vec<u8>, Stop> {
     serde_json_canonicalizer::to_vec(preimage).map_err(stopped)
+}
+
+fn started_event(path: &StepPath, action: &ActionRecord, digest: Digest, effect: bool, detail: Value) -> Event {
+    Event::StepStarted {
+        path: path.to_string(),
+        attempt: path.attempt_number(),
+        kind: action.kind.clone(),
+        action: Some(digest),
+        effect,
+        idempotent: action.idempotent,
+        decision: action.decision.clone(),
+        detail,
+    }
 }
 
 fn ended_event(path: &StepPath, outcome: StepOutcome) -> Event {

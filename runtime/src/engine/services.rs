@@ -1,10 +1,11 @@
 //! What runs share: settings, the store, the sandbox, commands.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
-use lobster_component::{Allocation, Engine, EngineConfig};
+use lobster_component::{Allocation, Component, Engine, EngineConfig};
 
 use super::env::Env;
 use super::gate::Prompter;
@@ -40,6 +41,8 @@ pub(crate) struct Services {
     pub(crate) policy_files: Vec<PathBuf>,
     pub(crate) store: OnceLock<Store>,
     pub(crate) components: OnceLock<Engine>,
+    /// Components that stay loaded.
+    pub(crate) held: Mutex<HashMap<Digest, Component>>,
 }
 
 impl Services {

@@ -1,0 +1,18 @@
+//! What a record is good for afterwards: executing it again and comparing,
+//! going on from the middle of it under other conditions, saying why two runs
+//! differ, and carrying it to another machine.
+//!
+//! Nothing here changes the record of a run: a fork is a new run.
+
+mod contents;
+mod diff;
+mod json_path;
+mod preimage;
+mod recording;
+mod verify;
+mod why;
+
+pub use diff::{RunDiff, StepChange, StepDifference};
+pub use preimage::{Difference, Part};
+pub use verify::{Divergence, ReplayOptions, ReplayReport, Unverified};
+pub use why::{Why, WhyError};
