@@ -31,6 +31,7 @@ done
 
 # A step is a member that names its target in [package.metadata.lobster].
 target_of() { sed -n '/^\[package.metadata.lobster\]/,/^\[/s/^target = "\(.*\)"$/\1/p' "$here/rust/$1/Cargo.toml"; }
+package_of() { sed -n '/^\[package\]/,/^\[/s/^name = "\(.*\)"$/\1/p' "$here/rust/$1/Cargo.toml"; }
 all=()
 for manifest in "$here"/rust/*/Cargo.toml; do
   name=$(basename "$(dirname "$manifest")")
@@ -87,7 +88,8 @@ fi
 mkdir -p "$out"
 
 build() {
-  local name=$1 target=$2 flags=("${remap[@]}" "${linker[@]}")
+  local name=$1 target=$2 package flags=("${remap[@]}" "${linker[@]}")
+  package=$(package_of "$name")
   case "$target" in
     wasm32-wasip2) flags+=("${wasi_flags[@]}") ;;
     # rustup's wasm32-unknown-unknown links plain modules by default.
@@ -95,8 +97,8 @@ build() {
   esac
   (cd "$here/rust" &&
     CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${flags[*]}") \
-      "$cargo" build --locked --release --quiet "${build_std[@]}" --target "$target" -p "$name" --lib)
-  local built=${CARGO_TARGET_DIR:-$here/rust/target}/$target/release/${name//-/_}.wasm
+      "$cargo" build --locked --release --quiet "${build_std[@]}" --target "$target" -p "$package" --lib)
+  local built=${CARGO_TARGET_DIR:-$here/rust/target}/$target/release/${package//-/_}.wasm
   # Copied only if it differs, so that nothing downstream is rebuilt for nothing.
   cmp -s "$built" "$out/$name.wasm" || cp "$built" "$out/$name.wasm"
 }

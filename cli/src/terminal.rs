@@ -22,7 +22,12 @@ pub(crate) struct Terminal {
 }
 
 impl Prompter for Terminal {
-    fn approve(&self, prompt: &str, timeout: Option<Duration>, cancel: &CancelToken) -> Result<bool, PromptError> {
+    fn approve(
+        &self,
+        prompt: &str,
+        timeout: Option<Duration>,
+        cancel: &CancelToken,
+    ) -> Result<bool, PromptError> {
         show(&format!("{prompt} [y/N] "))?;
         let line = self.read_line(timeout, cancel)?.unwrap_or_default();
         Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
@@ -41,7 +46,11 @@ fn show(text: &str) -> io::Result<()> {
 }
 
 impl Terminal {
-    fn read_line(&self, timeout: Option<Duration>, cancel: &CancelToken) -> Result<Option<String>, PromptError> {
+    fn read_line(
+        &self,
+        timeout: Option<Duration>,
+        cancel: &CancelToken,
+    ) -> Result<Option<String>, PromptError> {
         let deadline = timeout.map(|timeout| (Instant::now() + timeout, timeout));
         let mut ahead = self.ahead.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         loop {

@@ -19,3 +19,6 @@ pub mod sandbox;
 pub mod schema;
 pub mod steps;
 pub mod store;
+
+/// Loading, inspecting and running single components.
+pub use lobster_component as component;

@@ -12,18 +12,19 @@ use crate::digest::Digest;
 use crate::engine::env::Env;
 use crate::engine::run::Run;
 use crate::engine::services::{Services, state_dir};
-use crate::engine::{Interrupted, Notes, Prompter, Screen};
+use crate::engine::{Interrupted, Notes, Progress, Prompter, Screen};
 use crate::envelope::{Envelope, Failure};
 use crate::json;
 use crate::language::diagnostic::Diagnostic;
 use crate::language::pipeline::{self, Pipeline};
-use crate::language::plan::{Plan, Workflow};
+use crate::language::plan::{OnError, Plan, Work, Workflow};
 use crate::language::source::{Source, has_workflow_extension};
+use crate::language::template;
 use crate::language::workflow;
-use crate::policy::Policy;
+use crate::policy::{DecisionEnv, Layer, LayerText, Observed, ObservedCommand, Policy};
 use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::steps::stages::{Mode, Registry};
-use crate::store::{NewRun, RunId, Store, StoreError};
+use crate::store::{Event, NewRun, RunId, Store, StoreError};
 
 /// What a runtime is made of.
 pub struct Settings {
@@ -43,6 +44,8 @@ pub struct Settings {
     pub notes: Notes,
     /// Where a person sees what renderers show; none keeps it for the result.
     pub screen: Option<Screen>,
+    /// Told when something that may take long begins and ends.
+    pub progress: Option<Box<dyn Progress>>,
     /// How native processes are started.
     pub sandbox: SandboxConfig,
     /// What native processes may do.
@@ -66,10 +69,37 @@ impl Settings {
             prompter: None,
             notes: Box::new(|_| {}),
             screen: None,
+            progress: None,
             sandbox: SandboxConfig::default(),
             policy: Policy::builtin(),
             policy_files: Vec::new(),
         })
+    }
+}
+
+impl Settings {
+    /// Puts native commands under the policy of these files: the operator's
+    /// sets the ceiling, the run's can only be stricter. Without either, the
+    /// built-in policy stays.
+    ///
+    /// # Errors
+    /// When a file cannot be read or is no policy. Nothing runs then.
+    pub fn use_policies(&mut self, organisation: Option<&Path>, run: Option<&Path>) -> Result<(), Failure> {
+        let mut layers = Vec::new();
+        for (layer, path) in [(Layer::Organisation, organisation), (Layer::Run, run)] {
+            let Some(path) = path else { continue };
+            let path = self.cwd.join(path);
+            let text = std::fs::read_to_string(&path).map_err(|error| {
+                Failure::runtime(format!("cannot read the policy {}: {error}", path.display()))
+            })?;
+            layers.push(LayerText { layer, origin: path.display().to_string(), text });
+            self.policy_files.push(path);
+        }
+        if !layers.is_empty() {
+            self.policy =
+                Policy::load_layers(&layers).map_err(|error| Failure::runtime(error.to_string()))?;
+        }
+        Ok(())
     }
 }
 
@@ -132,6 +162,7 @@ impl Runtime {
                 prompter: settings.prompter,
                 notes: settings.notes,
                 screen: settings.screen,
+                progress: settings.progress,
                 sandbox: Sandbox::new(settings.sandbox),
                 policy: settings.policy,
                 policy_files: settings.policy_files,
@@ -156,6 +187,30 @@ impl Runtime {
         &self.services.state_dir
     }
 
+    /// The engine that loads components, with this state directory's code cache.
+    #[must_use]
+    pub fn components(&self) -> &lobster_component::Engine {
+        self.services.components()
+    }
+
+    /// Cancelled when everything should end.
+    #[must_use]
+    pub fn cancel(&self) -> &CancelToken {
+        &self.services.cancel
+    }
+
+    /// The policy in force.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.services.policy
+    }
+
+    /// The facts about this place that a decision may use.
+    #[must_use]
+    pub fn decision_env(&self) -> DecisionEnv {
+        crate::steps::decision_env(&self.services, &self.services.env)
+    }
+
     /// The commands that pipelines may use.
     #[must_use]
     pub fn registry(&self) -> &Registry {
@@ -176,8 +231,10 @@ impl Runtime {
                 let path = self.services.cwd.join(file);
                 let workflow = self.load(&path)?;
                 let given = request.args.clone().unwrap_or_else(|| Value::Object(Map::new()));
-                let args = workflow::bind_args(&workflow, &given).map_err(|error| Failure::runtime(error.to_string()))?;
-                let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+                let args = workflow::bind_args(&workflow, &given)
+                    .map_err(|error| Failure::runtime(error.to_string()))?;
+                let stem =
+                    path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
                 let name = workflow.name.clone().unwrap_or(stem);
                 self.check_pipelines(&workflow)?;
                 Ok(Planned { plan: Plan::Workflow(workflow), args, name })
@@ -191,25 +248,28 @@ impl Runtime {
     /// An unknown command, or arguments that it refuses.
     pub fn plan_pipeline(&self, pipeline: Pipeline, name: &str) -> Result<Planned, Failure> {
         self.warn_about(&pipeline);
-        crate::engine::pipeline::build(&self.services.registry, &pipeline).map_err(|error| Failure::runtime(error.message))?;
+        crate::engine::pipeline::build(&self.services.registry, &pipeline)
+            .map_err(|error| Failure::runtime(error.message))?;
         Ok(Planned { plan: Plan::Pipeline(pipeline), args: Map::new(), name: clipped(name) })
     }
 
     fn load(&self, path: &Path) -> Result<Workflow, Failure> {
-        let (workflow, warnings) = load_workflow(path)?;
+        let (mut workflow, warnings) = load_workflow(path)?;
         if let Some(error) = workflow::certain_failure(&warnings) {
             return Err(Failure::runtime(error.one_line_with_snippet()));
         }
         for warning in warnings {
             self.services.note(&format!("warning: {}", warning.one_line_with_snippet()));
         }
+        find_components(&mut workflow)?;
         Ok(workflow)
     }
 
     /// Finds unknown commands in fixed pipeline text before anything runs.
     fn check_pipelines(&self, workflow: &Workflow) -> Result<(), Failure> {
         let known = |name: &str| self.services.registry.get(name).is_some();
-        crate::language::dry_run::check_commands(workflow, &known).map_err(|error| Failure::runtime(error.to_string()))
+        crate::language::dry_run::check_commands(workflow, &known)
+            .map_err(|error| Failure::runtime(error.to_string()))
     }
 
     /// Says which options of a pipeline nobody will read.
@@ -260,6 +320,9 @@ impl Runtime {
     /// Records that a run begins.
     pub(crate) fn begin(&self, planned: &Planned, parent: Option<RunId>) -> Result<Run<'_>, StoreError> {
         let store = self.services.store()?;
+        if let Plan::Workflow(workflow) = &planned.plan {
+            keep_components(&store, workflow)?;
+        }
         let plan = store.put(json::compact(&planned.plan).as_bytes())?.digest;
         let args = match planned.args.is_empty() {
             true => None,
@@ -282,22 +345,21 @@ impl Runtime {
             parent,
             detail: self.recorded_surroundings(&store)?,
         })?;
-        Ok(Run::fresh(&self.services, store, id, plan))
+        let claim = store.claim_run(id)?;
+        Ok(Run::fresh(&self.services, store, Some(claim), id, plan))
     }
 
-    /// Who is behind this execution, as far as the environment tells, and which process it is.
+    /// Who is behind this execution, as far as the environment tells.
     pub(crate) fn start_detail(&self) -> Value {
-        let mut detail = Map::new();
-        detail.insert("process".to_owned(), crate::engine::liveness::this_process());
-        if let Some(message) = self.services.env.non_blank("LOBSTER_MESSAGE_ID") {
-            detail.insert("message".to_owned(), message.into());
+        match self.services.env.non_blank("LOBSTER_MESSAGE_ID") {
+            Some(message) => serde_json::json!({ "message": message }),
+            None => Value::Null,
         }
-        Value::Object(detail)
     }
 
     /// Besides who started it, what a replay must know: the policy, and the
     /// settings of the environment that decide how plans are executed.
-    fn recorded_surroundings(&self, store: &Store) -> Result<Value, StoreError> {
+    pub(crate) fn recorded_surroundings(&self, store: &Store) -> Result<Value, StoreError> {
         let mut detail = self.start_detail();
         let policy = store.put(json::compact(self.services.policy.file()).as_bytes())?;
         detail["policy"] = self.services.policy_digest().to_string().into();
@@ -365,8 +427,57 @@ pub fn read_source(path: &Path) -> io::Result<Arc<Source>> {
         return Err(io::Error::other(format!("larger than {MAX_SOURCE} bytes, which no workflow file is")));
     }
     let bytes = crate::engine::read_to_end(file, MAX_SOURCE)?;
-    let name = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
+    let name = path
+        .file_name()
+        .map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
     Ok(Arc::new(Source::new(name, path, &bytes)))
+}
+
+/// The step, and the digest of the bytes, of each component whose path is fixed.
+/// One that is not there is found out now, before anything runs, unless the
+/// step's failure is provided for.
+fn find_components(workflow: &mut Workflow) -> Result<(), Failure> {
+    let mut found = std::collections::BTreeMap::new();
+    let base = workflow.file.parent().unwrap_or(Path::new("/")).to_owned();
+    for step in workflow.all_steps() {
+        let Work::Component { component, .. } = &step.work else { continue };
+        if !template::is_constant(component)
+            || component.starts_with("blake3:")
+            || found.contains_key(component)
+        {
+            continue;
+        }
+        let path = base.join(component);
+        match std::fs::File::open(&path).and_then(Digest::of_reader) {
+            Ok(digest) => {
+                found.insert(component.clone(), digest);
+            }
+            Err(_) if step.on_error != OnError::Stop => {}
+            Err(error) => {
+                return Err(Failure::runtime(format!(
+                    "Workflow step {} component {component}: cannot read {}: {error}",
+                    step.id,
+                    path.display()
+                )));
+            }
+        }
+    }
+    workflow.components = found;
+    workflow.children.values_mut().try_for_each(find_components)
+}
+
+/// Puts the components that a plan pinned into the store.
+fn keep_components(store: &Store, workflow: &Workflow) -> Result<(), StoreError> {
+    let base = workflow.file.parent().unwrap_or(Path::new("/"));
+    for (component, digest) in &workflow.components {
+        if store.blob_len(digest)?.is_some() {
+            continue;
+        }
+        let path = base.join(component);
+        let bytes = std::fs::read(&path).map_err(|source| StoreError::Io { doing: "read", path, source })?;
+        crate::engine::keep_component(store, &bytes)?;
+    }
+    workflow.children.values().try_for_each(|child| keep_components(store, child))
 }
 
 /// Reads and checks a workflow file; also gives what is odd about it.
@@ -375,12 +486,15 @@ pub fn read_source(path: &Path) -> io::Result<Arc<Source>> {
 /// The first thing that is wrong with the file.
 pub fn load_workflow(path: &Path) -> Result<(Workflow, Vec<Diagnostic>), Failure> {
     workflow_file(path).map_err(|error| Failure::runtime(error.to_string()))?;
-    let source = read_source(path).map_err(|error| Failure::runtime(format!("{}: {error}", path.display())))?;
+    let source =
+        read_source(path).map_err(|error| Failure::runtime(format!("{}: {error}", path.display())))?;
     load_with_warnings(source).map_err(|diagnostic| Failure::runtime(diagnostic.one_line_with_snippet()))
 }
 
 /// Loads a workflow with the children whose paths are fixed.
-pub(crate) fn load_with_warnings(source: Arc<Source>) -> Result<(Workflow, Vec<Diagnostic>), Box<Diagnostic>> {
+pub(crate) fn load_with_warnings(
+    source: Arc<Source>,
+) -> Result<(Workflow, Vec<Diagnostic>), Box<Diagnostic>> {
     workflow::load(&source, &|path| read_source(path))
 }
 
@@ -390,10 +504,35 @@ fn clipped(text: &str) -> String {
     if line.chars().count() <= MAX { line } else { line.chars().take(MAX - 1).chain(['…']).collect() }
 }
 
+/// The native commands that a run started.
+///
+/// # Errors
+/// When its journal or an action cannot be read.
+pub fn observed(store: &Store, run: RunId) -> Result<Observed, StoreError> {
+    let mut commands = Vec::new();
+    for record in store.events(run)? {
+        let Event::StepStarted { kind, action: Some(action), .. } = &record.event else { continue };
+        if kind != "native" {
+            continue;
+        }
+        let bytes = store.load(action, MAX_ACTION)?;
+        let Ok(action) = json::parse(&String::from_utf8_lossy(&bytes)) else { continue };
+        let words = action.get("argv").and_then(Value::as_array).into_iter().flatten();
+        commands.push(ObservedCommand {
+            argv: words.filter_map(Value::as_str).map(str::to_owned).collect(),
+            cwd: action.get("cwd").and_then(Value::as_str).map(str::to_owned),
+            ..ObservedCommand::default()
+        });
+    }
+    Ok(Observed { run: run.to_string(), commands })
+}
+
+/// The pre-image of an action is small; its data is named by digests.
+const MAX_ACTION: u64 = 16 << 20;
+
 /// The digest and text of a recorded plan.
 pub(crate) fn recorded<T: serde::de::DeserializeOwned>(store: &Store, digest: &Digest) -> Result<T, Failure> {
     const MAX_PLAN: u64 = 64 << 20;
     let bytes = store.load(digest, MAX_PLAN).map_err(|error| Failure::runtime(error.to_string()))?;
     json::parse_as(&String::from_utf8_lossy(&bytes)).map_err(|error| Failure::runtime(error.to_string()))
 }
-

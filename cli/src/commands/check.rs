@@ -37,7 +37,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     for file in &args.files {
         let path = std::env::current_dir()?.join(file);
         workflow_file(&path).map_err(CommandError::failed)?;
-        let source = read_source(&path).map_err(|error| CommandError::failed(format!("{}: {error}", path.display())))?;
+        let source = read_source(&path)
+            .map_err(|error| CommandError::failed(format!("{}: {error}", path.display())))?;
         let report = workflow::check(&source, &|path| read_source(path), &registry);
         bad |= report.has_errors() || (args.strict && !report.diagnostics.is_empty());
         if args.json {

@@ -72,7 +72,11 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         match gate.kind {
             GateKind::Approval => writeln!(out, "  lobster resume --id {} --approve yes|no", gate.id)?,
             GateKind::Input => {
-                writeln!(out, "  lobster resume --token {} --response-json JSON", gate_token(&store, &gate)?)?;
+                writeln!(
+                    out,
+                    "  lobster resume --token {} --response-json JSON",
+                    gate_token(&store, &gate)?
+                )?;
             }
         }
     }

@@ -56,7 +56,9 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     };
     let given = match args.as_deref() {
         None | Some("") => json!({}),
-        Some(text) => json::parse(text).map_err(|_| CommandError::usage("graph --args-json must be valid JSON"))?,
+        Some(text) => {
+            json::parse(text).map_err(|_| CommandError::usage("graph --args-json must be valid JSON"))?
+        }
     };
     if !matches!(given, Value::Object(_)) {
         return Err(CommandError::usage("graph --args-json must be a JSON object"));

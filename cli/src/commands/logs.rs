@@ -35,7 +35,10 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         if args.step.as_ref().is_some_and(|step| !path.starts_with(step.as_str())) {
             continue;
         }
-        let streams = [("stdout", outcome.stdout.or(outcome.output), !args.stderr), ("stderr", outcome.stderr, !args.stdout)];
+        let streams = [
+            ("stdout", outcome.stdout.or(outcome.output), !args.stderr),
+            ("stderr", outcome.stderr, !args.stdout),
+        ];
         for (name, blob, wanted) in streams {
             let Some(blob) = blob.filter(|blob| wanted && blob.len > 0) else { continue };
             seen = true;
@@ -46,7 +49,9 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         }
     }
     if !seen && args.step.is_some() {
-        return Err(CommandError::failed("no such step wrote anything").with_hint("lobster show RUN lists the steps"));
+        return Err(
+            CommandError::failed("no such step wrote anything").with_hint("lobster show RUN lists the steps")
+        );
     }
     out.flush()?;
     Ok(Exit::OK)

@@ -13,12 +13,14 @@ pub(crate) mod graph;
 pub(crate) mod help;
 pub(crate) mod logs;
 pub(crate) mod replay;
+pub(crate) mod policy;
 pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod shim;
 pub(crate) mod show;
 pub(crate) mod store;
+pub(crate) mod step;
 pub(crate) mod version;
 pub(crate) mod why;
 
@@ -56,6 +58,8 @@ pub(crate) enum Command {
     Why(why::Args),
     Diff(diff::Args),
     Store(store::Args),
+    Policy(policy::Args),
+    Step(step::Args),
     Doctor(doctor::Args),
     Completions(completions::Args),
     /// Prints the version.
@@ -67,8 +71,24 @@ pub(crate) enum Command {
     },
 }
 
+/// Logs to stderr if `LOBSTER_LOG` says what (`info`, `lobster_runtime=debug`),
+/// as JSON lines if `LOBSTER_LOG_FORMAT` is `json`.
+fn start_logging() {
+    let Ok(filter) = tracing_subscriber::EnvFilter::try_from_env("LOBSTER_LOG") else { return };
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // It can only be set once, and here is the one place.
+    let _ = if std::env::var("LOBSTER_LOG_FORMAT").is_ok_and(|format| format == "json") {
+        builder.json().try_init()
+    } else {
+        builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).try_init()
+    };
+}
+
 /// Runs the command that the words name.
 pub(crate) fn dispatch(name: &std::ffi::OsStr, words: Vec<OsString>) -> Exit {
+    if std::env::var_os("LOBSTER_LOG").is_some() {
+        start_logging();
+    }
     let words: Vec<String> = words.into_iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let result = match Path::new(name).file_name().and_then(|name| name.to_str()) {
         Some(shim @ ("openclaw.invoke" | "clawd.invoke")) => shim::run(shim, &words),
@@ -96,7 +116,11 @@ fn command(words: &[String]) -> crate::exit::CommandResult {
         "doctor" => doctor::run(rest),
         _ if is_own_command(first) => own_command(words),
         // `exec ls -h` is for `ls`; a help flag elsewhere is for us.
-        _ if wants_help && !lobster_runtime::steps::stages::builtin().iter().any(|spec| spec.name == first) => help::general(),
+        _ if wants_help
+            && !lobster_runtime::steps::stages::builtin().iter().any(|spec| spec.name == first) =>
+        {
+            help::general()
+        }
         _ => run::run(words),
     }
 }
@@ -126,21 +150,33 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Why(args) => why::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Store(args) => store::run(&args),
+        Command::Step(args) => step::run(&args),
+        Command::Policy(args) => policy::run(&args),
         Command::Completions(args) => completions::run(&args),
-        Command::Run(_) | Command::Resume(_) | Command::Graph(_) | Command::Doctor(_) | Command::Version | Command::Help { .. } => {
-            Err(CommandError::failed("this command takes its words unparsed"))
-        }
+        Command::Run(_)
+        | Command::Resume(_)
+        | Command::Graph(_)
+        | Command::Doctor(_)
+        | Command::Version
+        | Command::Help { .. } => Err(CommandError::failed("this command takes its words unparsed")),
     }
 }
 
 /// A runtime for this process, cancelled by its signals.
 pub(crate) fn runtime(mode: Mode) -> Result<Runtime, CommandError> {
+    runtime_under(mode, None)
+}
+
+/// The same, under the policy of a file (else of `LOBSTER_POLICY`, else the built-in one).
+pub(crate) fn runtime_under(mode: Mode, policy: Option<&Path>) -> Result<Runtime, CommandError> {
     let cancel = CancelToken::new();
     signals::watch(&cancel)?;
-    let mut settings = Settings::from_process().map_err(|error| {
-        CommandError::failed(format!("the working directory cannot be used: {error}"))
-    })?;
+    let mut settings = Settings::from_process()
+        .map_err(|error| CommandError::failed(format!("the working directory cannot be used: {error}")))?;
     settings.mode = mode;
+    let organisation =
+        std::env::var_os("LOBSTER_POLICY").filter(|path| !path.is_empty()).map(std::path::PathBuf::from);
+    settings.use_policies(organisation.as_deref(), policy)?;
     settings.cancel = cancel;
     settings.notes = Box::new(|line| anstream::eprintln!("{line}"));
     if mode == Mode::Human {
@@ -150,6 +186,9 @@ pub(crate) fn runtime(mode: Mode) -> Result<Runtime, CommandError> {
             out.write_all(text.as_bytes())?;
             out.flush()
         }));
+        if std::io::IsTerminal::is_terminal(&std::io::stderr()) {
+            settings.progress = Some(Box::new(crate::render::progress::Spinner::new()));
+        }
         if terminal::is_interactive() {
             settings.prompter = Some(Box::new(terminal::Terminal::default()));
         }

@@ -65,8 +65,12 @@ fn scan(words: &[String]) -> Result<Words, Failure> {
         match name {
             "--token" => out.token = attached.or_else(|| words.next().cloned()),
             "--id" => out.id = attached.or_else(|| words.next().cloned()),
-            "--approve" | "--decision" => out.decision = Some(attached.or_else(|| words.next().cloned()).unwrap_or_default()),
-            "--response-json" => out.response = Some(attached.or_else(|| words.next().cloned()).unwrap_or_default()),
+            "--approve" | "--decision" => {
+                out.decision = Some(attached.or_else(|| words.next().cloned()).unwrap_or_default())
+            }
+            "--response-json" => {
+                out.response = Some(attached.or_else(|| words.next().cloned()).unwrap_or_default())
+            }
             "--cancel" => {
                 let value = attached.or_else(|| words.next_if(|next| !next.starts_with("--")).cloned());
                 out.cancel = match value.map(|value| value.trim().to_lowercase()).as_deref() {
@@ -88,10 +92,13 @@ fn request(words: Words) -> Result<ResumeRequest, Failure> {
     let gate = match (words.id.filter(|id| !id.is_empty()), words.token.filter(|token| !token.is_empty())) {
         (Some(id), _) => GateRef::Id(id),
         (None, Some(token)) => GateRef::Token(token),
-        (None, None) => return Err(Failure::parse("resume requires --token or --id (or the id of a run that failed)")),
+        (None, None) => {
+            return Err(Failure::parse("resume requires --token or --id (or the id of a run that failed)"));
+        }
     };
     let decision = words.decision.filter(|decision| !decision.is_empty());
-    let answers = usize::from(decision.is_some()) + usize::from(words.response.is_some()) + usize::from(words.cancel);
+    let answers =
+        usize::from(decision.is_some()) + usize::from(words.response.is_some()) + usize::from(words.cancel);
     if answers > 1 {
         return Err(Failure::parse("resume accepts only one of --approve, --response-json, or --cancel"));
     }
@@ -101,9 +108,9 @@ fn request(words: Words) -> Result<ResumeRequest, Failure> {
             "no" | "n" => Reply::Reject,
             _ => return Err(Failure::parse("resume --approve must be yes or no")),
         },
-        (None, Some(text), _) => Reply::Response(
-            json::parse(&text).map_err(|error| Failure::parse(format!("resume --response-json must be valid JSON ({error})")))?,
-        ),
+        (None, Some(text), _) => Reply::Response(json::parse(&text).map_err(|error| {
+            Failure::parse(format!("resume --response-json must be valid JSON ({error})"))
+        })?),
         (None, None, true) => Reply::Cancel,
         (None, None, false) => {
             return Err(Failure::parse("resume requires --approve yes|no, --response-json, or --cancel"));
@@ -142,7 +149,10 @@ mod tests {
     #[test]
     fn a_value_option_takes_whatever_comes_next() {
         let words = scanned(&["--token", "--approve", "yes"]).unwrap_or_default();
-        assert_eq!((words.token.as_deref(), words.decision, words.run.as_deref()), (Some("--approve"), None, Some("yes")));
+        assert_eq!(
+            (words.token.as_deref(), words.decision, words.run.as_deref()),
+            (Some("--approve"), None, Some("yes"))
+        );
     }
 
     #[test]

@@ -33,6 +33,9 @@ pub(crate) struct Args {
     /// One argument of the workflow; repeat it for more.
     #[arg(long, value_name = "NAME=VALUE")]
     arg: Vec<String>,
+    /// The policy for native commands; it can only be stricter than `LOBSTER_POLICY`.
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
     /// Shows what would run, and runs nothing.
     #[arg(long)]
     dry_run: bool,
@@ -48,6 +51,7 @@ struct Words {
     file: Option<String>,
     args_json: Option<String>,
     args: Vec<String>,
+    policy: Option<String>,
     dry_run: bool,
     /// `--dry-run` that came after a word: ours only if the word is a file.
     late_dry_run: bool,
@@ -67,7 +71,9 @@ fn scan(words: &[String], is_stage: impl Fn(&str) -> bool) -> Words {
             if word == name {
                 return Some(words.next().cloned());
             }
-            word.strip_prefix(name).and_then(|rest| rest.strip_prefix('=')).map(|value| Some(value.to_owned()))
+            word.strip_prefix(name)
+                .and_then(|rest| rest.strip_prefix('='))
+                .map(|value| Some(value.to_owned()))
         };
         if let Some(mode) = value("--mode") {
             out.mode = mode.or(out.mode);
@@ -77,6 +83,8 @@ fn scan(words: &[String], is_stage: impl Fn(&str) -> bool) -> Words {
             out.file = file.filter(|file| !file.is_empty());
         } else if let Some(args) = value("--args-json") {
             out.args_json = args.filter(|args| !args.is_empty());
+        } else if let Some(policy) = value("--policy") {
+            out.policy = policy;
         } else if let Some(arg) = value("--arg") {
             out.args.extend(arg);
         } else if word == "--dry-run" && out.rest.is_empty() {
@@ -96,17 +104,27 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     let mode = match words.mode.as_deref() {
         Some("tool") => Mode::Tool,
         None | Some("" | "human") => Mode::Human,
-        Some(other) => return Err(CommandError::usage(format!("--mode must be human or tool, not {other:?}"))),
+        Some(other) => {
+            return Err(CommandError::usage(format!("--mode must be human or tool, not {other:?}")));
+        }
     };
     let reply = Reply { mode };
-    let runtime = super::runtime(mode)?;
+    let runtime = match super::runtime_under(mode, words.policy.as_deref().map(Path::new)) {
+        Ok(runtime) => runtime,
+        Err(error) if mode == Mode::Tool => return reply.failure(&Failure::runtime(error.message)),
+        Err(error) => return Err(error),
+    };
     let request = match request(&words) {
         Ok(request) => request,
         Err(failure) => return reply.failure(&failure),
     };
     match runtime.plan(&request) {
         Ok(planned) if words.dry_run || words.late_dry_run => dry_run(&runtime, &planned, &reply),
-        Ok(planned) => reply.result(&runtime, runtime.run_planned(&planned), matches!(request.target, Target::Pipeline(_))),
+        Ok(planned) => reply.result(
+            &runtime,
+            runtime.run_planned(&planned),
+            matches!(request.target, Target::Pipeline(_)),
+        ),
         Err(failure) => reply.failure(&failure),
     }
 }
@@ -222,7 +240,8 @@ fn waiting(runtime: &Runtime, gate: &Value, approval: bool, pipeline: bool) -> C
         }
         return print_pretty(&json!([shown]));
     }
-    let (requires_approval, requires_input) = if approval { (gate, &Value::Null) } else { (&Value::Null, gate) };
+    let (requires_approval, requires_input) =
+        if approval { (gate, &Value::Null) } else { (&Value::Null, gate) };
     print_pretty(&json!({
         "status": if approval { "needs_approval" } else { "needs_input" },
         "output": [],
@@ -251,9 +270,13 @@ mod tests {
     #[test]
     fn options_are_ours_until_a_command_begins() {
         let words = scanned(&["--file=a.yaml", "--mode", "tool", "--args-json", "{}", "x", "--mode=human"]);
-        assert_eq!((words.file.as_deref(), words.mode.as_deref(), words.args_json.as_deref()), (Some("a.yaml"), Some("human"), Some("{}")));
+        assert_eq!(
+            (words.file.as_deref(), words.mode.as_deref(), words.args_json.as_deref()),
+            (Some("a.yaml"), Some("human"), Some("{}"))
+        );
         assert_eq!(words.rest, ["x"]);
-        let words = scanned(&["openclaw.invoke", "--args-json", "{}", "--file", "f", "--dry-run", "--mode", "tool"]);
+        let words =
+            scanned(&["openclaw.invoke", "--args-json", "{}", "--file", "f", "--dry-run", "--mode", "tool"]);
         assert_eq!(words.rest, ["openclaw.invoke", "--args-json", "{}", "--file", "f", "--dry-run"]);
         assert_eq!(words.mode.as_deref(), Some("tool"));
         assert!(!words.dry_run && !words.late_dry_run);

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 
-use lobster_runtime::engine::is_interrupted;
 use lobster_runtime::json;
 use lobster_runtime::steps::stages::Mode;
 use lobster_runtime::store::{RunFilter, RunStatus, RunSummary, Store, iso};
@@ -43,13 +42,18 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let filter = RunFilter {
         status: if args.interrupted { Some(RunStatus::Running) } else { args.status },
         name: args.name.clone(),
-        before: args.before.as_deref().map(|run| store.find_run(run)).transpose().map_err(CommandError::usage)?,
+        before: args
+            .before
+            .as_deref()
+            .map(|run| store.find_run(run))
+            .transpose()
+            .map_err(CommandError::usage)?,
         limit: args.limit,
         ..RunFilter::default()
     };
     let mut rows = Vec::new();
     for run in store.runs(&filter)? {
-        let status = status(&store, &run)?;
+        let status = status(&store, &run);
         if !args.interrupted || status == "interrupted" {
             rows.push((run, status));
         }
@@ -78,12 +82,12 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
-/// A run's status; one that claims to be running but whose process is gone was interrupted.
-pub(crate) fn status(store: &Store, run: &RunSummary) -> Result<String, CommandError> {
-    if run.status == RunStatus::Running && is_interrupted(store, run.id)? {
-        return Ok("interrupted".to_owned());
+/// A run's status; one that is on record as running but that nobody executes was interrupted.
+pub(crate) fn status(store: &Store, run: &RunSummary) -> String {
+    if run.status == RunStatus::Running && !store.is_claimed(run.id) {
+        return "interrupted".to_owned();
     }
-    Ok(run.status.as_str().to_owned())
+    run.status.as_str().to_owned()
 }
 
 fn object(run: &RunSummary, status: &str) -> Value {

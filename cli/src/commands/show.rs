@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         writeln!(out, "{}", json::pretty(&records))?;
         return Ok(Exit::OK);
     }
-    let status = super::runs::status(&store, &run)?;
+    let status = super::runs::status(&store, &run);
     writeln!(out, "{}  {}", run.name, status)?;
     writeln!(out, "  run      {id}")?;
     writeln!(out, "  started  {} in {}", iso(run.started_at), run.cwd)?;
@@ -68,7 +68,9 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         writeln!(out, "  error    {}", error.replace('\n', "\n           "))?;
     }
     writeln!(out)?;
-    let mut cells = vec![["STEP", "KIND", "STATE", "TOOK", "FUEL", "MEMORY", "OUTPUT", "ENFORCED"].map(str::to_owned).to_vec()];
+    let mut cells = vec![
+        ["STEP", "KIND", "STATE", "TOOK", "FUEL", "MEMORY", "OUTPUT", "ENFORCED"].map(str::to_owned).to_vec(),
+    ];
     let lines = timeline(&journal);
     for (path, line) in &lines {
         cells.push(row(path, line));
@@ -84,10 +86,16 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
+/// What the engine keeps for itself: no steps of anybody's.
+const KEPT: [&str; 3] = ["!identity", "!plan", "!winner"];
+
 fn timeline(journal: &[lobster_runtime::store::Record]) -> Vec<(String, Line)> {
     let mut lines: BTreeMap<String, Line> = BTreeMap::new();
     for (order, record) in journal.iter().enumerate() {
         let Some(path) = record.event.path() else { continue };
+        if KEPT.iter().any(|kept| path.ends_with(kept)) {
+            continue;
+        }
         let line = lines.entry(path.to_owned()).or_insert_with(|| Line { order, ..Line::default() });
         match &record.event {
             Event::StepStarted { kind, action, decision, .. } => {
@@ -96,10 +104,19 @@ fn timeline(journal: &[lobster_runtime::store::Record]) -> Vec<(String, Line)> {
                 line.action = action.map(|digest| digest.to_string());
                 line.decision = decision.clone();
             }
+            Event::StepEnded { outcome, attempt: 0, .. } if line.outcome.is_some() => {
+                // The step's own effect stands here already; its summary adds why it failed.
+                if let Some(known) = &mut line.outcome {
+                    known.error = known.error.take().or_else(|| outcome.error.clone());
+                }
+            }
             Event::StepEnded { outcome, attempt, .. } => {
-                line.state = if outcome.cached { "cached".to_owned() } else { outcome.status.as_str().to_owned() };
+                line.state =
+                    if outcome.cached { "cached".to_owned() } else { outcome.status.as_str().to_owned() };
                 line.summary = *attempt == 0;
-                if let Some(kind) = outcome.detail.get("kind").and_then(Value::as_str).filter(|_| line.kind.is_empty()) {
+                if let Some(kind) =
+                    outcome.detail.get("kind").and_then(Value::as_str).filter(|_| line.kind.is_empty())
+                {
                     line.kind = kind.to_owned();
                 }
                 line.outcome = Some(StepOutcome::clone(outcome));
@@ -137,7 +154,8 @@ fn timeline(journal: &[lobster_runtime::store::Record]) -> Vec<(String, Line)> {
 fn row(path: &str, line: &Line) -> Vec<String> {
     let outcome = line.outcome.as_ref();
     let depth = path.matches(['/', '|', '!']).count();
-    let size = outcome.and_then(|outcome| outcome.output.or(outcome.stdout)).map(|blob| units::bytes(blob.len));
+    let size =
+        outcome.and_then(|outcome| outcome.output.or(outcome.stdout)).map(|blob| units::bytes(blob.len));
     vec![
         format!("{}{path}", "  ".repeat(depth)),
         line.kind.clone(),

@@ -3,7 +3,9 @@
 /// Rows of cells as lines; the last column is as wide as it likes.
 pub(crate) fn lines(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
     let widths: Vec<_> = (0..columns).map(width).collect();
     rows.iter()
         .map(|row| {
@@ -23,7 +25,10 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let rows = [vec!["a".to_owned(), "long".to_owned()], vec!["böse".to_owned(), "x".to_owned(), "y".to_owned()]];
+        let rows = [
+            vec!["a".to_owned(), "long".to_owned()],
+            vec!["böse".to_owned(), "x".to_owned(), "y".to_owned()],
+        ];
         assert_eq!(lines(&rows), ["a     long", "böse  x     y"]);
     }
 }

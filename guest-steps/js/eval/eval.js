@@ -40,7 +40,8 @@ export function describe() {
     inputSchema: undefined,
     outputSchema: "true",
     wants: [],
-    limits: { fuel: 2_000_000_000n, memory: 67_108_864n, output: undefined, timeoutMs: undefined },
+    // This engine takes u64 as a number and traps on a BigInt.
+    limits: { fuel: 2_000_000_000, memory: 67_108_864, output: undefined, timeoutMs: undefined },
     examples: [
       {
         summary: "keep what scores high",

@@ -37,9 +37,15 @@ fn main() {
     let mut first = time(|| run(&echo)).0;
     println!("first step (with describe)   {first:>12.1?}");
     first = median(|| run(&echo));
-    println!("warm step                    {first:>12.1?}   {:>6.3} of its budget", ratio(first, STEP_BUDGET));
+    println!(
+        "warm step                    {first:>12.1?}   {:>6.3} of its budget",
+        ratio(first, STEP_BUDGET)
+    );
     let wasi = median(|| run(&hello));
-    println!("warm command module (WASI)   {wasi:>12.1?}   {:>6.3} of a step's budget", ratio(wasi, STEP_BUDGET));
+    println!(
+        "warm command module (WASI)   {wasi:>12.1?}   {:>6.3} of a step's budget",
+        ratio(wasi, STEP_BUDGET)
+    );
 
     for threads in [1, 2, 4] {
         let each = 10_000 / threads;
@@ -51,21 +57,24 @@ fn main() {
             });
         });
         let rate = f64::from(each * threads) / elapsed.as_secs_f64();
-        println!("10000 runs, {threads} threads         {elapsed:>12.1?}   {rate:>8.0}/s, {:>6.3} of the target", rate / RATE_BUDGET);
+        println!(
+            "10000 runs, {threads} threads         {elapsed:>12.1?}   {rate:>8.0}/s, {:>6.3} of the target",
+            rate / RATE_BUDGET
+        );
     }
 
     let copy = engine.load_bytes(&fixture::step(fixture::COPY)).expect("loads");
     let (elapsed, ()) = time(|| {
         let mut invocation = Invocation::new("{}", Box::new(Vec::new()));
         invocation.input = Input::Bytes(Box::new(std::io::Cursor::new(vec![b'x'; 32 << 20])));
-        black_box(copy.run(invocation)).unwrap_or_else(|error| panic!("{error}"));
+        drop(black_box(copy.run(invocation)).unwrap_or_else(|error| panic!("{error}")));
     });
     println!("32 MiB through a step        {elapsed:>12.1?}   {:>8.0} MiB/s", 32.0 / elapsed.as_secs_f64());
 }
 
 fn run(component: &Component) {
     let invocation = Invocation::new(r#"{"n":1}"#, Box::new(Vec::new()));
-    black_box(component.run(invocation)).unwrap_or_else(|error| panic!("{error}"));
+    drop(black_box(component.run(invocation)).unwrap_or_else(|error| panic!("{error}")));
 }
 
 fn time<T>(work: impl FnOnce() -> T) -> (Duration, T) {

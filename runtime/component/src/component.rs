@@ -219,7 +219,11 @@ const ABILITIES: [(&str, &str, &str); 6] = [
         "read or write files of directories that are granted",
         "open files: it imports no file system",
     ),
-    ("wasi:http/", "make HTTP requests to hosts that are granted; refused without such a grant", "make HTTP requests"),
+    (
+        "wasi:http/",
+        "make HTTP requests to hosts that are granted; refused without such a grant",
+        "make HTTP requests",
+    ),
     ("wasi:sockets/", "connect to hosts that are granted; refused without such a grant", "open connections"),
     ("wasi:cli/environment@", "see environment variables that are granted", "see environment variables"),
     ("wasi:clocks/", "tell the time: virtual time, unless the clock is granted", "tell the time"),

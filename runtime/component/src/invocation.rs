@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 pub struct Invocation {
     /// The step's arguments: the text of a JSON object. Command programs ignore it.
     pub args: String,
-    /// Command line of a command program after its name. Steps see it as WASI arguments.
+    /// The command line after the program's name, which is always `step`.
     pub argv: Vec<String>,
     /// What the program reads.
     pub input: Input,

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use wasmtime::component::{ComponentNamedList, Instance, Lift, Lower, Resource, ResourceTable};
 use wasmtime::{CallHook, Store, Trap, UpdateDeadline, WasmBacktrace};
-use wasmtime_wasi_http::WasiHttpCtx;
 use wasmtime_wasi::{I32Exit, WasiCtxBuilder};
+use wasmtime_wasi_http::WasiHttpCtx;
 
 use crate::component::{Described, Entry, Inner};
 use crate::host::clocks::Clock;
@@ -29,6 +29,16 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// Most bytes a program can hand the host in one call: the host copies them.
 const MAX_HOST_CALL: usize = 32 << 20;
+
+/// Most handles (streams, timers, descriptors, requests) a program may hold at
+/// once: each takes memory of the host.
+const MAX_RESOURCES: usize = 10_000;
+
+/// Most random bytes in one call.
+const MAX_RANDOM: u64 = 1 << 20;
+
+/// What a program finds as its own name on its command line.
+const ARGV0: &str = "step";
 
 /// What a call into the host costs, so that fuel bounds the host's work too.
 const HOST_CALL_FUEL: u64 = 500;
@@ -144,8 +154,10 @@ impl<'a> Run<'a> {
         let deadline = Instant::now().checked_add(limits.wall);
         let stop = Arc::new(Stop { deadline, limits, cancel: invocation.cancel });
         let host_calls = Arc::new(AtomicU64::new(0));
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(MAX_RESOURCES);
         let state = State {
-            table: ResourceTable::new(),
+            table,
             wasi: wasi.build(),
             limiter: Limiter::new(limits),
             pipes: pipes.clone(),
@@ -348,7 +360,12 @@ fn wasi(
     is_step: bool,
 ) -> WasiCtxBuilder {
     let mut wasi = WasiCtxBuilder::new();
-    wasi.allow_blocking_current_thread(true).args(argv).envs(&grants.env).wall_clock(clock.clone());
+    wasi.allow_blocking_current_thread(true)
+        .max_random_size(MAX_RANDOM)
+        .arg(ARGV0)
+        .args(argv)
+        .envs(&grants.env)
+        .wall_clock(clock.clone());
     wasi.stderr(Stdio::Talk(pipes.clone()));
     if is_step {
         wasi.stdout(Stdio::Talk(pipes.clone()));

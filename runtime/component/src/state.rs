@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use wasmtime::ResourceLimiter;
 use wasmtime::component::ResourceTable;
-use wasmtime_wasi_http::WasiHttpCtx;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi_http::WasiHttpCtx;
 
 use crate::host::filesystem::Filesystem;
 use crate::host::http::Http;

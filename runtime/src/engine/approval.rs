@@ -18,7 +18,12 @@ const MAX_PREVIEW: usize = 2000;
 /// A step's output may supply the prompt, items and preview (`requiresApproval`
 /// or `prompt` in its JSON) only where the file says nothing; who may answer is
 /// never its business.
-pub(super) fn question(step: &Step, approval: &Approval, record: &Record, env: &Env) -> Result<GateQuestion, Stop> {
+pub(super) fn question(
+    step: &Step,
+    approval: &Approval,
+    record: &Record,
+    env: &Env,
+) -> Result<GateQuestion, Stop> {
     let json = record.json()?.map(|value| &**value);
     let suggested = json.and_then(suggestion);
     let from_output = |key: &str| suggested.and_then(|map| map.get(key));
@@ -42,10 +47,16 @@ pub(super) fn question(step: &Step, approval: &Approval, record: &Record, env: &
     let identity = Identity {
         initiated_by: trimmed(approval.initiated_by.as_deref()).or(fallback.initiated_by),
         required_approver: trimmed(approval.required_approver.as_deref()).or(fallback.required_approver),
-        require_different_approver: approval.require_different_approver || fallback.require_different_approver,
+        require_different_approver: approval.require_different_approver
+            || fallback.require_different_approver,
     };
     Ok(GateQuestion {
-        question: Question::Approval { prompt, items, preview: preview.filter(|text| !text.is_empty()), emit: false },
+        question: Question::Approval {
+            prompt,
+            items,
+            preview: preview.filter(|text| !text.is_empty()),
+            emit: false,
+        },
         identity,
         asker: Asker::Step(step.id.clone()),
     })
@@ -87,7 +98,9 @@ pub(super) fn identity_from_env(env: &Env) -> Identity {
     Identity {
         initiated_by: env.non_blank("LOBSTER_APPROVAL_INITIATED_BY"),
         required_approver: env.non_blank("LOBSTER_APPROVAL_REQUIRED_APPROVER"),
-        require_different_approver: env.non_blank("LOBSTER_APPROVAL_REQUIRE_DIFFERENT_APPROVER").is_some_and(truthy),
+        require_different_approver: env
+            .non_blank("LOBSTER_APPROVAL_REQUIRE_DIFFERENT_APPROVER")
+            .is_some_and(truthy),
     }
 }
 

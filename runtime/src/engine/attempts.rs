@@ -26,11 +26,9 @@ impl Frame<'_> {
                 Err(Stop::Failed(error)) => error,
                 other => return other,
             };
-            let Some(retry) = step
-                .retry
-                .as_ref()
-                .filter(|_| number < max && !error.permanent && self.run.may_retry(path) && !cancel.is_cancelled())
-            else {
+            let Some(retry) = step.retry.as_ref().filter(|_| {
+                number < max && !error.permanent && self.run.may_retry(path) && !cancel.is_cancelled()
+            }) else {
                 return Err(Stop::Failed(error));
             };
             if self.run.remembers(&path.attempt(number + 1)) {
@@ -58,7 +56,9 @@ impl Frame<'_> {
     ) -> Result<Record, Stop> {
         let Some(limit) = step.timeout_ms else { return self.attempt(step, scope, at, enclosing, cancel) };
         let message = format!("Step '{}' timed out after {limit}ms", step.id);
-        with_timeout(cancel, Duration::from_millis(limit), &message, |own| self.attempt(step, scope, at, enclosing, own))
+        with_timeout(cancel, Duration::from_millis(limit), &message, |own| {
+            self.attempt(step, scope, at, enclosing, own)
+        })
     }
 }
 
@@ -105,7 +105,8 @@ fn delay_ms(retry: &Retry, failures: u64) -> u64 {
     } else {
         retry.delay_ms
     };
-    let delay = if retry.jitter { (base * (0.9 + 0.2 * unit_random())).min(retry.max_delay_ms) } else { base };
+    let delay =
+        if retry.jitter { (base * (0.9 + 0.2 * unit_random())).min(retry.max_delay_ms) } else { base };
     // Durations are finite and not negative (checked at load); the cast saturates.
     delay.round().max(0.0) as u64
 }
@@ -136,10 +137,11 @@ mod tests {
 
     #[test]
     fn a_passed_limit_is_a_failure_with_its_message() {
-        let result: Result<(), Stop> = with_timeout(&CancelToken::new(), Duration::from_millis(5), "too slow", |own| {
-            own.wait(Duration::from_secs(10));
-            Err(Stop::Cancelled)
-        });
+        let result: Result<(), Stop> =
+            with_timeout(&CancelToken::new(), Duration::from_millis(5), "too slow", |own| {
+                own.wait(Duration::from_secs(10));
+                Err(Stop::Cancelled)
+            });
         assert!(matches!(result, Err(Stop::Failed(e)) if e.message == "too slow"));
     }
 }

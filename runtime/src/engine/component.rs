@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use lobster_component::{
-    BlobError, BlobRead, BlobWrite, Component, DirGrant, Grants, HostServices, Input, Invocation, Level, Limits, LoadError,
-    OutputSink, RunError,
+    BlobError, BlobRead, BlobWrite, Component, DirGrant, Grants, HostServices, Input, Invocation, Level,
+    Limits, LoadError, OutputSink, RunError,
 };
 use serde_json::{Map, Value, json};
 
@@ -74,9 +74,11 @@ pub(super) fn step(
         Work::Component { component, args } => {
             let named = frame.fill(component, scope, path)?;
             let base = frame.workflow.file.parent().unwrap_or(Path::new("/"));
-            let loaded = load(run, path, base, &named).map_err(|error| {
+            let pinned = frame.workflow.components.get(component).filter(|_| *component == named);
+            let loaded = load(run, path, base, &named, pinned).map_err(|error| {
                 run.fail_at(path);
-                StageError::permanent(format!("Workflow step {} component {named}: {error}", step.id)).with_code("component")
+                StageError::permanent(format!("Workflow step {} component {named}: {error}", step.id))
+                    .with_code("component")
             })?;
             let filled = fill_all(frame, &Value::Object(args.clone()), scope, path)?;
             (loaded, filled.as_object().cloned().unwrap_or_default())
@@ -130,7 +132,13 @@ pub(super) fn step(
 }
 
 /// What `js:` code sees: `input`, `args`, and the earlier steps it mentions.
-fn js_args(frame: &Frame<'_>, code: &str, step: &Step, scope: &Scope<'_>, path: &StepPath) -> Result<Map<String, Value>, Stop> {
+fn js_args(
+    frame: &Frame<'_>,
+    code: &str,
+    step: &Step,
+    scope: &Scope<'_>,
+    path: &StepPath,
+) -> Result<Map<String, Value>, Stop> {
     let input = match frame.stdin(step, scope, path)? {
         StepInput::Nothing => Value::Null,
         StepInput::Text(text) => {
@@ -156,35 +164,44 @@ fn js_args(frame: &Frame<'_>, code: &str, step: &Step, scope: &Scope<'_>, path: 
 /// Fills in templates in all text inside a value.
 fn fill_all(frame: &Frame<'_>, value: &Value, scope: &Scope<'_>, path: &StepPath) -> Result<Value, Stop> {
     Ok(match value {
-        Value::String(text) => match frame.resolve(text, scope).map_err(|error| frame.failed(path, &error))? {
-            StepInput::Nothing => Value::Null,
-            StepInput::Text(text) => Value::String(text.load().map_err(stopped)?.to_string()),
-            StepInput::Json(value) => Value::clone(&value),
-        },
-        Value::Array(items) => {
-            Value::Array(items.iter().map(|item| fill_all(frame, item, scope, path)).collect::<Result<_, _>>()?)
+        Value::String(text) => {
+            match frame.resolve(text, scope).map_err(|error| frame.failed(path, &error))? {
+                StepInput::Nothing => Value::Null,
+                StepInput::Text(text) => Value::String(text.load().map_err(stopped)?.to_string()),
+                StepInput::Json(value) => Value::clone(&value),
+            }
         }
+        Value::Array(items) => Value::Array(
+            items.iter().map(|item| fill_all(frame, item, scope, path)).collect::<Result<_, _>>()?,
+        ),
         Value::Object(map) => Value::Object(
-            map.iter().map(|(key, value)| Ok((key.clone(), fill_all(frame, value, scope, path)?))).collect::<Result<_, Stop>>()?,
+            map.iter()
+                .map(|(key, value)| Ok((key.clone(), fill_all(frame, value, scope, path)?)))
+                .collect::<Result<_, Stop>>()?,
         ),
         other => other.clone(),
     })
 }
 
-/// Loads what a plan names: a file beside it, or a component of the store. The
-/// bytes go to the store, so that the run can be replayed without the file.
-pub(crate) fn load(run: &Run<'_>, path: &StepPath, base: &Path, named: &str) -> Result<Component, LoadProblem> {
+/// Loads what a plan names: the component it pinned, a component of the store,
+/// or a file whose name became known only now.
+fn load(
+    run: &Run<'_>,
+    path: &StepPath,
+    base: &Path,
+    named: &str,
+    pinned: Option<&Digest>,
+) -> Result<Component, LoadProblem> {
     if let Some(recorded) = run.overseer().and_then(|overseer| overseer.component(path)) {
-        return recorded_component(run, recorded);
+        return stored_component(run, recorded);
     }
-    let bytes = match named.strip_prefix("blake3:") {
-        Some(hex) => run.store.load(&hex.parse::<Digest>()?, MAX_COMPONENT)?,
-        None => {
+    let bytes = match (pinned, named.strip_prefix("blake3:")) {
+        (Some(digest), _) => return stored_component(run, *digest),
+        (None, Some(hex)) => return stored_component(run, hex.parse()?),
+        (None, None) => {
             let path = base.join(named);
             let bytes = std::fs::read(&path).map_err(|source| LoadError::Read { path, source })?;
-            if run.store.blob_len(&Digest::of(&bytes))?.is_none() {
-                run.store.put(&bytes)?;
-            }
+            keep(&run.store, &bytes)?;
             bytes
         }
     };
@@ -192,7 +209,7 @@ pub(crate) fn load(run: &Run<'_>, path: &StepPath, base: &Path, named: &str) -> 
 }
 
 /// A component by its digest alone. It stays loaded while the services live.
-fn recorded_component(run: &Run<'_>, digest: Digest) -> Result<Component, LoadProblem> {
+fn stored_component(run: &Run<'_>, digest: Digest) -> Result<Component, LoadProblem> {
     if let Some(component) = lock(&run.services.held).get(&digest) {
         return Ok(component.clone());
     }
@@ -205,7 +222,7 @@ fn recorded_component(run: &Run<'_>, digest: Digest) -> Result<Component, LoadPr
 /// replayed by a lobster that has another one.
 fn evaluator(run: &Run<'_>, path: &StepPath) -> Result<Component, LoadProblem> {
     if let Some(recorded) = run.overseer().and_then(|overseer| overseer.component(path)) {
-        return recorded_component(run, recorded);
+        return stored_component(run, recorded);
     }
     let digest = *JS_DIGEST.get_or_init(|| Digest::of(JS_EVALUATOR));
     if run.store.blob_len(&digest)?.is_none() {
@@ -221,6 +238,15 @@ fn evaluator(run: &Run<'_>, path: &StepPath) -> Result<Component, LoadProblem> {
 
 /// Hashing a megabyte for every `js:` step would cost more than most of them do.
 static JS_DIGEST: OnceLock<Digest> = OnceLock::new();
+
+/// Keeps a component in the store, so that the run can be replayed without its file.
+pub(crate) fn keep(store: &Store, bytes: &[u8]) -> Result<Digest, StoreError> {
+    let digest = Digest::of(bytes);
+    if store.blob_len(&digest)?.is_none() {
+        store.put(bytes)?;
+    }
+    Ok(digest)
+}
 
 /// The evaluator, compiled once per machine.
 pub(crate) fn js_evaluator(services: &Services) -> Result<Component, LoadError> {
@@ -283,15 +309,29 @@ fn limits(step: &Step) -> Limits {
 }
 
 /// Runs a component once per run, or takes the outcome of the same pure action.
-pub(crate) fn run_component(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken) -> Result<Output, Stop> {
+pub(crate) fn run_component(
+    run: &Run<'_>,
+    path: &StepPath,
+    job: Job,
+    cancel: &CancelToken,
+) -> Result<Output, Stop> {
     let pure = job.grants.is_pure() && job.grants.write.is_empty();
     let preimage = preimage(run, &job)?;
     let action = Digest::of_json(&preimage).map_err(stopped)?;
     let store = run.store.clone();
     if !pure {
-        let record =
-            ActionRecord { kind: "component".to_owned(), preimage, decision: Value::Null, idempotent: job.idempotent };
-        return run.once(path, &record, || execute(run, job, action, cancel), |outcome| output(&store, outcome));
+        let record = ActionRecord {
+            kind: "component".to_owned(),
+            preimage,
+            decision: Value::Null,
+            idempotent: job.idempotent,
+        };
+        return run.once(
+            path,
+            &record,
+            || execute(run, job, action, cancel),
+            |outcome| output(&store, outcome),
+        );
     }
     let cache = job.cache && run.overseer().is_none_or(|overseer| overseer.journals());
     let compute = || {
@@ -302,6 +342,7 @@ pub(crate) fn run_component(run: &Run<'_>, path: &StepPath, job: Job, cancel: &C
             return Ok(outcome);
         }
         let begun = std::time::Instant::now();
+        let _shown = run.services.show_progress(path, "component");
         let mut outcome = execute(run, job, action, cancel);
         outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         if cache && outcome.status == StepStatus::Ok {
@@ -314,7 +355,10 @@ pub(crate) fn run_component(run: &Run<'_>, path: &StepPath, job: Job, cancel: &C
 }
 
 fn has_blobs(store: &Store, outcome: &StepOutcome) -> bool {
-    [&outcome.stdout, &outcome.output].into_iter().flatten().all(|blob| matches!(store.blob_len(&blob.digest), Ok(Some(_))))
+    [&outcome.stdout, &outcome.output]
+        .into_iter()
+        .flatten()
+        .all(|blob| matches!(store.blob_len(&blob.digest), Ok(Some(_))))
 }
 
 /// Everything that decides what the component does.
@@ -342,8 +386,12 @@ fn preimage(run: &Run<'_>, job: &Job) -> Result<Value, Stop> {
         };
         dirs.iter().map(|dir| Ok(json!({ "to": dir.guest, "tree": digest(dir)? }))).collect()
     };
-    let env: Map<_, _> =
-        job.grants.env.iter().map(|(name, value)| (name.clone(), json!(Digest::of(value.as_bytes())))).collect();
+    let env: Map<_, _> = job
+        .grants
+        .env
+        .iter()
+        .map(|(name, value)| (name.clone(), json!(Digest::of(value.as_bytes()))))
+        .collect();
     let limits = &job.limits;
     Ok(json!({
         "kind": "component",
@@ -399,7 +447,9 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
     let mut invocation = Invocation::new(json::compact(&job.args), Box::new(Arc::clone(&sink)));
     invocation.input = match input(&job.input) {
         Ok(input) => input,
-        Err(error) => return failed_outcome(&StageError::new(format!("cannot read the step's input: {error}"))),
+        Err(error) => {
+            return failed_outcome(&StageError::new(format!("cannot read the step's input: {error}")));
+        }
     };
     invocation.argv = command_arguments(&job.args);
     invocation.stderr = Box::new(SharedWriter(Arc::clone(&stderr)));
@@ -443,7 +493,9 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
     });
     match kept {
         Ok(()) => outcome,
-        Err(error) => failed_outcome(&StageError::new(format!("cannot keep the output: {error}")).with_code("store")),
+        Err(error) => {
+            failed_outcome(&StageError::new(format!("cannot keep the output: {error}")).with_code("store"))
+        }
     }
 }
 
@@ -495,7 +547,9 @@ fn statement(job: &Job) -> Value {
 
 /// A command program gets its arguments as words: `argv: [a, b]`.
 fn command_arguments(args: &Map<String, Value>) -> Vec<String> {
-    args.get("argv").and_then(Value::as_array).map_or_else(Vec::new, |words| words.iter().map(json::js_string).collect())
+    args.get("argv")
+        .and_then(Value::as_array)
+        .map_or_else(Vec::new, |words| words.iter().map(json::js_string).collect())
 }
 
 fn input(input: &JobInput) -> io::Result<Input> {

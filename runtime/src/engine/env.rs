@@ -89,7 +89,10 @@ pub(crate) fn argument_vars(args: &Map<String, Value>) -> Vec<(String, String)> 
         let name = variable_name(name);
         (!name.is_empty()).then(|| (format!("LOBSTER_ARG_{name}"), json::js_string(value)))
     });
-    std::iter::once(all).chain(each).filter(|(_, value)| value.len() < MAX_VARIABLE && !value.contains('\0')).collect()
+    std::iter::once(all)
+        .chain(each)
+        .filter(|(_, value)| value.len() < MAX_VARIABLE && !value.contains('\0'))
+        .collect()
 }
 
 /// `my-arg.v2` → `MY_ARG_V2`.
@@ -119,13 +122,19 @@ mod tests {
     fn later_layers_win_and_only_layers_are_granted() {
         let base = Env::inherited([("A".into(), "1".into()), ("B".into(), "1".into())]);
         let env = base.with([("B".to_owned(), "2".to_owned())]).with([("C".to_owned(), " ".to_owned())]);
-        assert_eq!((env.get("A"), env.get("B"), env.non_blank("C")), (Some("1".into()), Some("2".into()), None));
+        assert_eq!(
+            (env.get("A"), env.get("B"), env.non_blank("C")),
+            (Some("1".into()), Some("2".into()), None)
+        );
         assert_eq!(env.granted().keys().collect::<Vec<_>>(), ["B", "C"]);
     }
 
     #[test]
     fn oversized_arguments_stay_out_of_the_environment() {
-        let args = Map::from_iter([("big".to_owned(), Value::String("x".repeat(200_000))), ("k".to_owned(), json::json!([1]))]);
+        let args = Map::from_iter([
+            ("big".to_owned(), Value::String("x".repeat(200_000))),
+            ("k".to_owned(), json::json!([1])),
+        ]);
         let vars = argument_vars(&args);
         assert_eq!(vars, [("LOBSTER_ARG_K".to_owned(), "1".to_owned())]);
     }

@@ -24,7 +24,9 @@ impl Frame<'_> {
         enclosing: &Enclosing,
         cancel: &CancelToken,
     ) -> Result<Record, Stop> {
-        let Work::ForEach { over, batch_size, pause_ms, .. } = &step.work else { return Ok(Record::new(&step.id)) };
+        let Work::ForEach { over, batch_size, pause_ms, .. } = &step.work else {
+            return Ok(Record::new(&step.id));
+        };
         let items = self.items(step, over, scope, path)?;
         let Value::Array(items) = &*items else { return Ok(Record::new(&step.id)) };
         let inside = Enclosing {
@@ -85,7 +87,9 @@ impl Frame<'_> {
                 Some(value) => Value::clone(value),
                 None => match (&record.response, &record.stdout) {
                     (Some(response), _) => response.clone(),
-                    (None, Some(text)) => Value::String(text.load().map_err(super::run::stopped)?.to_string()),
+                    (None, Some(text)) => {
+                        Value::String(text.load().map_err(super::run::stopped)?.to_string())
+                    }
                     (None, None) => continue,
                 },
             };
@@ -105,6 +109,7 @@ impl Frame<'_> {
             Input::Nothing => "undefined",
         };
         self.run.fail_at(path);
-        Err(StageError::permanent(format!("Workflow step {} for_each: expected array, got {kind}", step.id)).into())
+        Err(StageError::permanent(format!("Workflow step {} for_each: expected array, got {kind}", step.id))
+            .into())
     }
 }

@@ -69,7 +69,12 @@ pub trait Prompter: Send + Sync {
     ///
     /// # Errors
     /// When nobody answers in time, or the terminal is gone.
-    fn approve(&self, prompt: &str, timeout: Option<Duration>, cancel: &CancelToken) -> Result<bool, PromptError>;
+    fn approve(
+        &self,
+        prompt: &str,
+        timeout: Option<Duration>,
+        cancel: &CancelToken,
+    ) -> Result<bool, PromptError>;
 
     /// Asks for one line; `intro` is shown before it. `None` at the end of input.
     ///
@@ -160,9 +165,12 @@ impl GateQuestion {
             return Ok(());
         }
         let Some(approver) = approver else {
-            return Err(format!("{who} approval requires approver identity; set LOBSTER_APPROVAL_APPROVED_BY"));
+            return Err(format!(
+                "{who} approval requires approver identity; set LOBSTER_APPROVAL_APPROVED_BY"
+            ));
         };
-        if let Some(required) = identity.required_approver.as_deref().filter(|required| *required != approver) {
+        if let Some(required) = identity.required_approver.as_deref().filter(|required| *required != approver)
+        {
             return Err(format!("{who} approval requires approver '{required}', got '{approver}'"));
         }
         if identity.require_different_approver && identity.initiated_by.as_deref() == Some(approver) {
@@ -191,7 +199,12 @@ impl Asker {
 
 impl Run<'_> {
     /// Asks a person, or takes the answer that was given before.
-    pub(crate) fn gate(&self, at: &StepPath, question: GateQuestion, cancel: &CancelToken) -> Result<Answer, Stop> {
+    pub(crate) fn gate(
+        &self,
+        at: &StepPath,
+        question: GateQuestion,
+        cancel: &CancelToken,
+    ) -> Result<Answer, Stop> {
         let path = at.gate(question.kind());
         let binding = self.binding(&question)?;
         if let Some(known) = self.answer(&path, binding)? {
@@ -209,14 +222,19 @@ impl Run<'_> {
             }
             return Ok(known.answer);
         }
-        if let (Some(prompter), false) = (&self.services.prompter, question.emit() || self.services.mode == Mode::Tool) {
+        if let (Some(prompter), false) =
+            (&self.services.prompter, question.emit() || self.services.mode == Mode::Tool)
+        {
             let answer = self.ask_now(prompter.as_ref(), &question, cancel)?;
             let (kept, by) = match &answer {
                 Answer::Approved { by } => (GateAnswer::Approved, by.clone()),
                 Answer::Response(value) => (GateAnswer::Response(value.clone()), None),
             };
             let gate = AT_TERMINAL.to_owned();
-            self.append(vec![Event::GateAnswered { path: path.to_string(), gate, binding, answer: kept, by }], Durability::Synced)?;
+            self.append(
+                vec![Event::GateAnswered { path: path.to_string(), gate, binding, answer: kept, by }],
+                Durability::Synced,
+            )?;
             self.remember_answer(&path, KnownAnswer { answer: answer.clone(), binding });
             return Ok(answer);
         }
@@ -235,12 +253,23 @@ impl Run<'_> {
         .map_err(stopped)
     }
 
-    fn ask_now(&self, prompter: &dyn Prompter, gate: &GateQuestion, cancel: &CancelToken) -> Result<Answer, Stop> {
+    fn ask_now(
+        &self,
+        prompter: &dyn Prompter,
+        gate: &GateQuestion,
+        cancel: &CancelToken,
+    ) -> Result<Answer, Stop> {
         match &gate.question {
             Question::Approval { prompt, .. } => {
                 let env = &self.services.env;
-                if !prompter.approve(prompt, prompt_timeout(env.get("LOBSTER_APPROVAL_INPUT_TIMEOUT_MS")), cancel)? {
-                    return Err(Stop::Failed(StageError::permanent("Not approved").with_code("not_approved")));
+                if !prompter.approve(
+                    prompt,
+                    prompt_timeout(env.get("LOBSTER_APPROVAL_INPUT_TIMEOUT_MS")),
+                    cancel,
+                )? {
+                    return Err(Stop::Failed(
+                        StageError::permanent("Not approved").with_code("not_approved"),
+                    ));
                 }
                 let by = env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
                 gate.check_approver(by.as_deref()).map_err(StageError::permanent)?;
@@ -249,7 +278,8 @@ impl Run<'_> {
             Question::Input { prompt, schema, .. } => {
                 let schema = Schema::compile(schema).map_err(StageError::permanent)?;
                 let strict = gate.asker != Asker::Pipeline;
-                let intro = if strict { format!("{prompt}\nEnter JSON response: ") } else { format!("{prompt}\n> ") };
+                let intro =
+                    if strict { format!("{prompt}\nEnter JSON response: ") } else { format!("{prompt}\n> ") };
                 let line = prompter.line(&intro, cancel)?.unwrap_or_default();
                 let candidates = typed_candidates(line.trim(), strict)?;
                 let mut problem = None;
@@ -261,7 +291,11 @@ impl Run<'_> {
                 }
                 let (pointer, message) = problem.map(|e| (e.pointer, e.message)).unwrap_or_default();
                 let who = if strict { gate.asker.response_label() } else { "ask response".to_owned() };
-                Err(StageError::permanent(format!("{who} failed schema validation at {}: {message}", or_root(&pointer))).into())
+                Err(StageError::permanent(format!(
+                    "{who} failed schema validation at {}: {message}",
+                    or_root(&pointer)
+                ))
+                .into())
             }
         }
     }
@@ -274,7 +308,8 @@ fn typed_candidates(line: &str, strict: bool) -> Result<Vec<Value>, StageError> 
         Ok(value) if strict || !value.is_string() => Ok(vec![value]),
         Err(_) if strict => Err(StageError::permanent("Input response must be valid JSON")),
         other => {
-            let text = other.ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_else(|| line.to_owned());
+            let text =
+                other.ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_else(|| line.to_owned());
             Ok(vec![json!(text), json!({ "decision": text })])
         }
     }

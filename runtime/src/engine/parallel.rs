@@ -33,7 +33,9 @@ impl Frame<'_> {
         _cwd: &Path,
         cancel: &CancelToken,
     ) -> Result<Record, Stop> {
-        let Work::Parallel { wait, timeout_ms, branches } = &step.work else { return Ok(Record::new(&step.id)) };
+        let Work::Parallel { wait, timeout_ms, branches } = &step.work else {
+            return Ok(Record::new(&step.id));
+        };
         let enclosing = Enclosing { env: step.env.clone(), cwd: step.cwd.clone(), reinject_args: false };
         let run = |cancel: &CancelToken| match wait {
             Wait::All => self.all(step, branches, scope, path, &enclosing, cancel),
@@ -83,7 +85,8 @@ impl Frame<'_> {
             match (result, &stop) {
                 (Ok(record), _) => records.extend(record),
                 (Err(Stop::Failed(error)), None | Some(Stop::Paused)) => {
-                    let failed = StageError { message: format!("Parallel branch failed: {}", error.message), ..error };
+                    let failed =
+                        StageError { message: format!("Parallel branch failed: {}", error.message), ..error };
                     stop = Some(Stop::Failed(failed));
                 }
                 (Err(Stop::Failed(_) | Stop::Paused), Some(_)) => {}

@@ -16,8 +16,8 @@ use crate::language::pipeline::{self, Pipeline};
 use crate::model::cost::CostTracker;
 use crate::steps::native::{self, ShellText};
 use crate::steps::stages::{
-    Answer, Commit, EffectAction, EffectHost, Flow, Host, Mode, NativeCommand, NativeOutcome, Program, Question, Registry, Sink, Stage,
-    StageArgs, StageError, Stop,
+    Answer, Commit, EffectAction, EffectHost, Flow, Host, Mode, NativeCommand, NativeOutcome, Program,
+    Question, Registry, Sink, Stage, StageArgs, StageError, Stop,
 };
 use crate::store::{StepOutcome, StepStatus};
 
@@ -57,31 +57,53 @@ pub(crate) enum TextStop {
 }
 
 /// Parses and runs pipeline text.
-pub(crate) fn run_text(run: &Run<'_>, text: &str, input: PipelineInput, place: Place) -> Result<Done, TextStop> {
+pub(crate) fn run_text(
+    run: &Run<'_>,
+    text: &str,
+    input: PipelineInput,
+    place: Place,
+) -> Result<Done, TextStop> {
     let pipeline = pipeline::parse(text).map_err(|error| TextStop::Syntax(error.to_string()))?;
     run_pipeline(run, &pipeline, input, place).map_err(TextStop::Stop)
 }
 
 /// Makes every stage ready, which checks names and arguments, without running anything.
-pub(crate) fn build(registry: &Registry, pipeline: &Pipeline) -> Result<Vec<Box<dyn Stage + Send>>, StageError> {
+pub(crate) fn build(
+    registry: &Registry,
+    pipeline: &Pipeline,
+) -> Result<Vec<Box<dyn Stage + Send>>, StageError> {
     pipeline
         .stages
         .iter()
         .map(|call| match registry.get(&call.name) {
             Some(spec) => (spec.build)(&call.args),
-            None => Err(StageError::permanent(format!("Unknown command: {}", call.name)).with_code("unknown_command")),
+            None => {
+                Err(StageError::permanent(format!("Unknown command: {}", call.name))
+                    .with_code("unknown_command"))
+            }
         })
         .collect()
 }
 
 /// Runs a pipeline to its end.
-pub(crate) fn run_pipeline(run: &Run<'_>, pipeline: &Pipeline, input: PipelineInput, place: Place) -> Result<Done, Stop> {
+pub(crate) fn run_pipeline(
+    run: &Run<'_>,
+    pipeline: &Pipeline,
+    input: PipelineInput,
+    place: Place,
+) -> Result<Done, Stop> {
     let stages = build(&run.services.registry, pipeline)?;
     let shared = Shared { run, place, rendered: RefCell::default(), deferred: RefCell::default() };
     let mut slots: Vec<_> = stages
         .into_iter()
         .enumerate()
-        .map(|(index, stage)| Slot { stage, path: shared.place.path.stage(index), effects: 0, gates: 0, enough: false })
+        .map(|(index, stage)| Slot {
+            stage,
+            path: shared.place.path.stage(index),
+            effects: 0,
+            gates: 0,
+            enough: false,
+        })
         .collect();
     let mut spool = ItemSpool::new(run.store.clone());
     feed(&mut slots, &shared, &mut spool, &input)?;
@@ -95,7 +117,12 @@ pub(crate) fn run_pipeline(run: &Run<'_>, pipeline: &Pipeline, input: PipelineIn
     Ok(Done { items: spool.finish()?, rendered: shared.rendered.take() })
 }
 
-fn feed(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool, input: &PipelineInput) -> Result<(), Stop> {
+fn feed(
+    slots: &mut [Slot],
+    shared: &Shared<'_, '_>,
+    out: &mut ItemSpool,
+    input: &PipelineInput,
+) -> Result<(), Stop> {
     let PipelineInput::Value(value) = input else { return Ok(()) };
     let items = match &**value {
         Value::Array(items) => items.as_slice(),
@@ -122,7 +149,10 @@ fn push(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool, item: 
         return Err(Stop::Cancelled);
     }
     let mut host = StageHost { shared, path: &slot.path, effects: &mut slot.effects, gates: &mut slot.gates };
-    let flow = slot.stage.item(item, &mut host, &mut Downstream { rest, shared, out })?;
+    let flow = slot
+        .stage
+        .item(item, &mut host, &mut Downstream { rest, shared, out })
+        .inspect_err(|stop| shared.failed(stop, &slot.path))?;
     slot.enough = flow == Flow::Enough;
     Ok(flow)
 }
@@ -133,7 +163,9 @@ fn finish(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool) -> R
         return Err(Stop::Cancelled);
     }
     let mut host = StageHost { shared, path: &slot.path, effects: &mut slot.effects, gates: &mut slot.gates };
-    slot.stage.end(&mut host, &mut Downstream { rest, shared, out })?;
+    slot.stage
+        .end(&mut host, &mut Downstream { rest, shared, out })
+        .inspect_err(|stop| shared.failed(stop, &slot.path))?;
     finish(rest, shared, out)
 }
 
@@ -167,6 +199,12 @@ struct Shared<'r, 's> {
 }
 
 impl Shared<'_, '_> {
+    fn failed(&self, stop: &Stop, path: &StepPath) {
+        if matches!(stop, Stop::Failed(_)) {
+            self.run.fail_near(path);
+        }
+    }
+
     fn effect_at(
         &self,
         path: &StepPath,
@@ -342,10 +380,9 @@ impl Host for StageHost<'_, '_, '_> {
     }
 
     fn call(&mut self, name: &str, args: StageArgs, items: Vec<Value>) -> Result<Vec<Value>, Stop> {
-        let spec = self
-            .registry()
-            .get(name)
-            .ok_or_else(|| StageError::permanent(format!("Unknown command: {name}")).with_code("unknown_command"))?;
+        let spec = self.registry().get(name).ok_or_else(|| {
+            StageError::permanent(format!("Unknown command: {name}")).with_code("unknown_command")
+        })?;
         let mut stage = (spec.build)(&args)?;
         let mut out = Collected(Vec::new());
         let mut wanted = true;

@@ -213,13 +213,18 @@ impl Lookups for Scope<'_> {
         let Some(record) = self.get(id) else { return Ok(Lookup::UnknownStep) };
         let Some((first, rest)) = path.split_first() else { return Ok(Lookup::Missing) };
         let value = record.get(first).map_err(|error| ExprError::Unreadable {
-            reference: Reference { id: id.to_owned(), path: path.iter().map(|&segment| segment.to_owned()).collect() },
+            reference: Reference {
+                id: id.to_owned(),
+                path: path.iter().map(|&segment| segment.to_owned()).collect(),
+            },
             reason: error.to_string(),
         })?;
         Ok(match value {
             None => Lookup::Missing,
             Some(value) if rest.is_empty() => Lookup::Found(value),
-            Some(Cow::Borrowed(value)) => descend(value, rest).map_or(Lookup::Missing, |v| Lookup::Found(Cow::Borrowed(v))),
+            Some(Cow::Borrowed(value)) => {
+                descend(value, rest).map_or(Lookup::Missing, |v| Lookup::Found(Cow::Borrowed(v)))
+            }
             Some(Cow::Owned(value)) => {
                 descend(&value, rest).map_or(Lookup::Missing, |v| Lookup::Found(Cow::Owned(v.clone())))
             }

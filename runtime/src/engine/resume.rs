@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::gate::{GateQuestion, or_root};
 use super::run::Run;
 use super::token::{Token, TokenKind};
-use super::{Interrupted, execute, liveness};
+use super::{Interrupted, execute};
 use crate::envelope::{Envelope, Failure};
 use crate::language::plan::Plan;
 use crate::runtime::{RunResult, Runtime, read_source, recorded};
@@ -62,7 +62,10 @@ fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failu
         },
         GateRef::Token(text) => {
             let token = Token::decode(text).map_err(|error| Failure::parse(error.to_string()))?;
-            let gate = token.key.ok_or_else(|| StoreError::UnknownGate(String::new())).and_then(|key| store.gate(key));
+            let gate = token
+                .key
+                .ok_or_else(|| StoreError::UnknownGate(String::new()))
+                .and_then(|key| store.gate(key));
             (gate, token.kind)
         }
     };
@@ -70,16 +73,21 @@ fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failu
     let gate = match gate {
         Ok(gate) if gate.status == GateStatus::Open => gate,
         Ok(gate) if gate.status == GateStatus::Expired => {
-            return Err(Failure::runtime(format!("{}: it has expired; run the workflow again", not_found(kind, cancel))));
+            return Err(Failure::runtime(format!(
+                "{}: it has expired; run the workflow again",
+                not_found(kind, cancel)
+            )));
         }
         Ok(_) | Err(StoreError::UnknownGate(_)) => return Err(Failure::runtime(not_found(kind, cancel))),
         Err(error) => return Err(failure(error)),
     };
-    let question: GateQuestion =
-        serde_json::from_value(gate.detail.clone()).map_err(|_| Failure::runtime(format!("Invalid {} resume state", kind.word())))?;
+    let question: GateQuestion = serde_json::from_value(gate.detail.clone())
+        .map_err(|_| Failure::runtime(format!("Invalid {} resume state", kind.word())))?;
     let approver = runtime.services.env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
     let lost = |error: StoreError| match error {
-        StoreError::UnknownGate(_) | StoreError::ConsumedGate { .. } => Failure::runtime(not_found(kind, cancel)),
+        StoreError::UnknownGate(_) | StoreError::ConsumedGate { .. } => {
+            Failure::runtime(not_found(kind, cancel))
+        }
         other => failure(other),
     };
     let answer = match (&request.reply, &question.question) {
@@ -96,7 +104,9 @@ fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failu
             GateAnswer::Approved
         }
         (Reply::Response(_), Question::Approval { .. }) => return Err(Failure::parse(kind.wants_approval())),
-        (Reply::Approve | Reply::Reject, Question::Input { .. }) => return Err(Failure::parse(kind.wants_response())),
+        (Reply::Approve | Reply::Reject, Question::Input { .. }) => {
+            return Err(Failure::parse(kind.wants_response()));
+        }
         (Reply::Response(value), Question::Input { schema, .. }) => {
             let schema = Schema::compile(schema).map_err(Failure::runtime)?;
             if let Some(error) = schema.first_error(value) {
@@ -143,19 +153,23 @@ pub(crate) fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) ->
     let summary = store.run(id).map_err(failure)?;
     let journal = store.events(id).map_err(failure)?;
     match summary.status {
-        RunStatus::Ok => return Err(Failure::runtime(format!("run {id} has ended well; there is nothing to resume"))),
+        RunStatus::Ok => {
+            return Err(Failure::runtime(format!("run {id} has ended well; there is nothing to resume")));
+        }
         RunStatus::Waiting => {
             return Err(Failure::runtime(format!(
                 "run {id} waits for a person; `lobster gates` shows the question, and how to answer it"
             )));
         }
-        RunStatus::Running if liveness::is_alive(&journal) => {
+        RunStatus::Running if store.is_claimed(id) => {
             return Err(Failure::runtime(format!("run {id} is being executed by another process")));
         }
         RunStatus::Running => {}
         RunStatus::Failed | RunStatus::Cancelled => {
             let failed_at = journal.iter().rev().find_map(|record| match &record.event {
-                Event::RunEnded { detail, .. } => Some(detail.get("failed_at").and_then(Value::as_str).map(str::to_owned)),
+                Event::RunEnded { detail, .. } => {
+                    Some(detail.get("failed_at").and_then(Value::as_str).map(str::to_owned))
+                }
                 _ => None,
             });
             let event = Event::RetryRequested {
@@ -170,19 +184,26 @@ pub(crate) fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) ->
 }
 
 /// Executes a run again from its recorded plan; the journal answers for what was done.
-fn go_on(runtime: &Runtime, id: RunId, interrupted: Interrupted, gate: Option<&Gate>) -> Result<RunResult, Failure> {
+fn go_on(
+    runtime: &Runtime,
+    id: RunId,
+    interrupted: Interrupted,
+    gate: Option<&Gate>,
+) -> Result<RunResult, Failure> {
     let store = runtime.store().map_err(failure)?;
+    let claim = store.claim_run(id).map_err(failure)?;
     let event = Event::RunResumed {
         by: runtime.services.env.non_blank("LOBSTER_ACTOR"),
-        detail: runtime.start_detail(),
+        detail: runtime.recorded_surroundings(&store).map_err(failure)?,
     };
     store.append(id, vec![event], Durability::Lazy).map_err(failure)?;
     let journal = store.events(id).map_err(failure)?;
     let (plan_digest, args_digest) = started(&journal)
         .ok_or_else(|| Failure::runtime(format!("the journal of run {id} does not say what it runs")))?;
     let plan: Plan = recorded(&store, &plan_digest)?;
-    let args: Map<String, Value> = args_digest.map_or_else(|| Ok(Map::new()), |digest| recorded(&store, &digest))?;
-    let run = Run::recalled(&runtime.services, store.clone(), id, plan_digest, &journal, interrupted);
+    let args: Map<String, Value> =
+        args_digest.map_or_else(|| Ok(Map::new()), |digest| recorded(&store, &digest))?;
+    let run = Run::recalled(&runtime.services, store.clone(), Some(claim), id, plan_digest, &journal, interrupted);
     let envelope = execute(&run, &plan, &args);
     if let (Envelope::Failed(_), Some(gate), false) = (&envelope, gate, run.has_acted()) {
         // Nothing was done on the strength of the answer, so the person keeps it.
@@ -200,8 +221,12 @@ fn started(journal: &[JournalRecord]) -> Option<(crate::digest::Digest, Option<c
 
 fn end_cancelled(runtime: &Runtime, run: RunId, how: &str) -> Result<RunResult, Failure> {
     let store = runtime.store().map_err(failure)?;
-    let event =
-        Event::RunEnded { status: RunStatus::Cancelled, output: None, error: None, detail: json!({ "answer": how }) };
+    let event = Event::RunEnded {
+        status: RunStatus::Cancelled,
+        output: None,
+        error: None,
+        detail: json!({ "answer": how }),
+    };
     store.append(run, vec![event], Durability::Synced).map_err(failure)?;
     Ok(RunResult { run: Some(run), envelope: Envelope::Cancelled, rendered: false })
 }
@@ -212,7 +237,11 @@ fn kind_of_run(runtime: &Runtime, id: RunId) -> Result<TokenKind, Failure> {
 }
 
 fn not_found(kind: TokenKind, cancel: bool) -> String {
-    if cancel { "Resume state not found".to_owned() } else { format!("{} resume state not found", kind.title()) }
+    if cancel {
+        "Resume state not found".to_owned()
+    } else {
+        format!("{} resume state not found", kind.title())
+    }
 }
 
 fn failure(error: StoreError) -> Failure {

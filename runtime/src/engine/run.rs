@@ -18,7 +18,9 @@ use super::path::StepPath;
 use super::services::Services;
 use crate::digest::Digest;
 use crate::steps::stages::{Answer, StageError, Stop};
-use crate::store::{Durability, Event, GateAnswer, Record as JournalRecord, RunId, StepOutcome, StepStatus, Store};
+use crate::store::{
+    Durability, Event, GateAnswer, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
+};
 
 /// What to do with an effect that an earlier process started and did not end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,6 +65,8 @@ pub(crate) struct Run<'s> {
     scratch: Arc<Mutex<HashMap<String, Value>>>,
     /// Places where something was done that must not be done twice.
     once_only: Mutex<Vec<StepPath>>,
+    /// Nobody else executes this run meanwhile.
+    _claim: Option<RunClaim>,
 }
 
 /// The attempt number under which a composite step's summary is journaled: it
@@ -74,7 +78,13 @@ const MAX_BUFFERED: usize = 512;
 
 impl<'s> Run<'s> {
     /// A run that has just been created.
-    pub(crate) fn fresh(services: &'s Services, store: Store, id: RunId, plan: Digest) -> Self {
+    pub(crate) fn fresh(
+        services: &'s Services,
+        store: Store,
+        claim: Option<RunClaim>,
+        id: RunId,
+        plan: Digest,
+    ) -> Self {
         Self {
             services,
             store,
@@ -91,6 +101,7 @@ impl<'s> Run<'s> {
             rendered: AtomicBool::new(false),
             scratch: Arc::default(),
             once_only: Mutex::default(),
+            _claim: claim,
         }
     }
 
@@ -98,12 +109,13 @@ impl<'s> Run<'s> {
     pub(crate) fn recalled(
         services: &'s Services,
         store: Store,
+        claim: Option<RunClaim>,
         id: RunId,
         plan: Digest,
         journal: &[JournalRecord],
         interrupted: Interrupted,
     ) -> Self {
-        let run = Self { interrupted, ..Self::fresh(services, store, id, plan) };
+        let run = Self { interrupted, ..Self::fresh(services, store, claim, id, plan) };
         lock(&run.recall).read(journal);
         run
     }
@@ -190,13 +202,15 @@ impl<'s> Run<'s> {
                 }
             }
         }
-        let preimage = canonical(&action.preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
+        let preimage =
+            canonical(&action.preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
         self.acted.store(true, Ordering::Relaxed);
         self.append(
             vec![started_event(path, action, preimage.digest, true, Value::Null)],
             Durability::Synced,
         )?;
         let begun = Instant::now();
+        let _shown = self.services.show_progress(path, &action.kind);
         let mut outcome = perform();
         if outcome.duration_us == 0 {
             outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -246,6 +260,14 @@ impl<'s> Run<'s> {
     /// Notes the place of the latest failure.
     pub(crate) fn fail_at(&self, path: &StepPath) {
         *lock(&self.failed_at) = Some(path.clone());
+    }
+
+    /// Notes a failure that came up at this place, unless it came from inside it.
+    pub(crate) fn fail_near(&self, path: &StepPath) {
+        let mut failed_at = lock(&self.failed_at);
+        if !failed_at.as_ref().is_some_and(|known| known.is_within(path)) {
+            *failed_at = Some(path.clone());
+        }
     }
 
     /// The place of the latest failure.

@@ -9,6 +9,7 @@ use lobster_component::{Allocation, Component, Engine, EngineConfig};
 
 use super::env::Env;
 use super::gate::Prompter;
+use super::path::StepPath;
 use crate::cancel::CancelToken;
 use crate::digest::Digest;
 use crate::policy::Policy;
@@ -20,6 +21,25 @@ use crate::store::{Store, StoreError};
 pub type Notes = Box<dyn Fn(&str) + Send + Sync>;
 /// Where renderers show their text to a person.
 pub type Screen = Box<dyn Fn(&str) -> io::Result<()> + Send + Sync>;
+
+/// Tells a person what is going on.
+pub trait Progress: Send + Sync {
+    /// Something that may take long begins at a place in the run.
+    fn started(&self, place: &str, kind: &str);
+    /// It is over.
+    fn ended(&self, place: &str);
+}
+
+/// Tells that something is over when it goes.
+pub(crate) struct Shown<'s>(Option<(&'s dyn Progress, String)>);
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        if let Some((progress, place)) = &self.0 {
+            progress.ended(place);
+        }
+    }
+}
 
 /// Everything an execution uses besides its plan.
 pub(crate) struct Services {
@@ -34,6 +54,7 @@ pub(crate) struct Services {
     pub(crate) prompter: Option<Box<dyn Prompter>>,
     pub(crate) notes: Notes,
     pub(crate) screen: Option<Screen>,
+    pub(crate) progress: Option<Box<dyn Progress>>,
     pub(crate) sandbox: Sandbox,
     /// What native processes may do.
     pub(crate) policy: Policy,
@@ -61,6 +82,14 @@ impl Services {
             let code_cache = Some(super::component::code_cache(&self.state_dir));
             Engine::new(EngineConfig { code_cache, allocation: Allocation::OnDemand, staging: None })
         })
+    }
+
+    /// Tells a person that something began, and that it ended when the value goes.
+    pub(crate) fn show_progress(&self, path: &StepPath, kind: &str) -> Shown<'_> {
+        Shown(self.progress.as_deref().map(|progress| {
+            progress.started(path.as_str(), kind);
+            (progress, path.to_string())
+        }))
     }
 
     pub(crate) fn note(&self, line: &str) {

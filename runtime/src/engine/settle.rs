@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Map, Value, json};
 
 use super::gate::{Asker, GateQuestion, PendingGate};
-use super::pipeline::{self, PipelineInput, Place};
 use super::path::StepPath;
+use super::pipeline::{self, PipelineInput, Place};
 use super::run::{Run, lock};
 use super::token::{Token, TokenKind};
 use super::value::{Output, Text};
@@ -112,7 +112,8 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
             Envelope::Failed(Failure { code: error.code, ..Failure::runtime(error.message) })
         }
         Err(Stop::Cancelled) => {
-            let message = run.services.cancel.reason().map_or_else(|| "cancelled".to_owned(), |r| r.message());
+            let message =
+                run.services.cancel.reason().map_or_else(|| "cancelled".to_owned(), |r| r.message());
             end(RunStatus::Cancelled, None, Some(message.clone()), Some("cancelled"))?;
             Envelope::Failed(Failure { code: Some("cancelled".to_owned()), ..Failure::runtime(message) })
         }
@@ -147,7 +148,8 @@ pub(crate) fn keep_output(run: &Run<'_>, output: &Output) -> Result<Option<Blob>
 fn pause(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, StoreError> {
     let mut pending = run.take_pending();
     pending.sort_by(|a, b| a.path.cmp(&b.path));
-    let known = run.store.gates(&GateFilter { status: Some(GateStatus::Open), run: Some(run.id), limit: 0 })?;
+    let known =
+        run.store.gates(&GateFilter { status: Some(GateStatus::Open), run: Some(run.id), limit: 0 })?;
     let kind = match plan {
         Plan::Pipeline(_) => TokenKind::Pipeline,
         Plan::Workflow(_) => TokenKind::Workflow,
@@ -155,7 +157,10 @@ fn pause(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, Sto
     run.end(vec![Event::RunPaused { detail: Value::Null }])?;
     let mut shown = None;
     for gate in pending {
-        let existing = known.iter().find(|open| open.path == gate.path.as_str() && open.binding == gate.binding).cloned();
+        let existing = known
+            .iter()
+            .find(|open| open.path == gate.path.as_str() && open.binding == gate.binding)
+            .cloned();
         let opened = match existing {
             Some(open) => open,
             None => open(run, &gate)?,
@@ -184,7 +189,12 @@ fn open(run: &Run<'_>, gate: &PendingGate) -> Result<Gate, StoreError> {
     })
 }
 
-fn envelope(run: &Run<'_>, kind: TokenKind, opened: &Gate, gate: &PendingGate) -> Result<Envelope, StageError> {
+fn envelope(
+    run: &Run<'_>,
+    kind: TokenKind,
+    opened: &Gate,
+    gate: &PendingGate,
+) -> Result<Envelope, StageError> {
     let token = Value::String(Token::encode(kind, opened.key));
     let mut request = gate.question.request();
     match gate.question.question {
@@ -214,7 +224,11 @@ const TOKEN_ALLOWANCE: usize = 220;
 const SUBJECT_PREVIEW: usize = 2000;
 
 /// Cuts a workflow step's subject down until the envelope fits; the recorded question stays whole.
-fn fit_subject(run: &Run<'_>, question: &GateQuestion, request: &mut Map<String, Value>) -> Result<(), StageError> {
+fn fit_subject(
+    run: &Run<'_>,
+    question: &GateQuestion,
+    request: &mut Map<String, Value>,
+) -> Result<(), StageError> {
     let Asker::Step(id) = &question.asker else { return Ok(()) };
     let Some(subject) = request.get("subject").cloned() else { return Ok(()) };
     let max = run

@@ -92,7 +92,8 @@ pub(crate) enum TokenError {
 /// # Errors
 /// When its run cannot be found.
 pub fn gate_token(store: &Store, gate: &Gate) -> Result<String, StoreError> {
-    let kind = if store.run(gate.run)?.kind == "pipeline" { TokenKind::Pipeline } else { TokenKind::Workflow };
+    let kind =
+        if store.run(gate.run)?.kind == "pipeline" { TokenKind::Pipeline } else { TokenKind::Workflow };
     Ok(Token::encode(kind, gate.key))
 }
 
@@ -103,13 +104,15 @@ impl Token {
     /// The text form of a gate's token.
     pub(crate) fn encode(kind: TokenKind, key: GateKey) -> String {
         let state_key = format!("{}{key}", kind.prefix());
-        encode(json::compact(&json!({
-            "protocolVersion": 1,
-            "v": 1,
-            "kind": kind.name(),
-            "stateKey": state_key,
-        }))
-        .as_bytes())
+        encode(
+            json::compact(&json!({
+                "protocolVersion": 1,
+                "v": 1,
+                "kind": kind.name(),
+                "stateKey": state_key,
+            }))
+            .as_bytes(),
+        )
     }
 
     /// Reads a token. Characters outside the alphabet are skipped, as the incumbent does.
@@ -154,7 +157,8 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 fn encode(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let group = chunk.iter().fold(0u32, |group, byte| group << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        let group =
+            chunk.iter().fold(0u32, |group, byte| group << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
         for index in 0..=chunk.len() {
             let six = usize::try_from(group >> (18 - 6 * index) & 63).unwrap_or(0);
             out.push(char::from(ALPHABET[six]));
@@ -192,7 +196,14 @@ mod tests {
 
     #[test]
     fn the_alphabet_is_rfc_4648_base64url() {
-        for (bytes, text) in [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foob", "Zm9vYg"), ("\u{fb}\u{ff}", "w7vDvw")] {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg"),
+            ("fo", "Zm8"),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg"),
+            ("\u{fb}\u{ff}", "w7vDvw"),
+        ] {
             assert_eq!(encode(bytes.as_bytes()), text);
             assert_eq!(decode(text), bytes.as_bytes());
         }
@@ -206,8 +217,14 @@ mod tests {
         assert_eq!(error(json!(null)), Some(TokenError::Invalid));
         assert_eq!(error(json!([1])), Some(TokenError::Protocol));
         assert_eq!(error(json!({"protocolVersion": 1, "v": 2})), Some(TokenError::Version));
-        assert_eq!(error(json!({"protocolVersion": 1, "v": 1, "kind": "workflow-file"})), Some(TokenError::Workflow));
-        assert_eq!(error(json!({"protocolVersion": 1, "v": 1, "kind": "pipeline-resume"})), Some(TokenError::Invalid));
+        assert_eq!(
+            error(json!({"protocolVersion": 1, "v": 1, "kind": "workflow-file"})),
+            Some(TokenError::Workflow)
+        );
+        assert_eq!(
+            error(json!({"protocolVersion": 1, "v": 1, "kind": "pipeline-resume"})),
+            Some(TokenError::Invalid)
+        );
         let embedded = json!({"protocolVersion": 1, "v": 1, "kind": "workflow-file", "filePath": "/x", "resumeAtIndex": 1, "steps": {}, "args": {}});
         assert_eq!(error(embedded), Some(TokenError::Embedded));
     }

@@ -117,7 +117,10 @@ impl Items {
     }
 
     /// Hands over each item until `take` wants no more.
-    pub(crate) fn for_each<E: From<io::Error>>(&self, mut take: impl FnMut(Value) -> Result<Flow, E>) -> Result<(), E> {
+    pub(crate) fn for_each<E: From<io::Error>>(
+        &self,
+        mut take: impl FnMut(Value) -> Result<Flow, E>,
+    ) -> Result<(), E> {
         match self {
             Self::Memory(items) => {
                 for item in items.iter() {
@@ -127,7 +130,8 @@ impl Items {
                 }
             }
             Self::Stored { store, blob, .. } => {
-                let reader = store.0.open_blob(&blob.digest).map_err(|error| E::from(io::Error::other(error)))?;
+                let reader =
+                    store.0.open_blob(&blob.digest).map_err(|error| E::from(io::Error::other(error)))?;
                 for line in BufReader::with_capacity(64 << 10, reader).lines() {
                     let item = json::parse(&line?).map_err(|error| E::from(io::Error::other(error)))?;
                     if take(item)? == Flow::Enough {

@@ -59,7 +59,8 @@ impl Frame<'_> {
     /// Runs all steps; gives the record of the last one that completed.
     pub(super) fn steps(&self, cancel: &CancelToken) -> Result<Option<Arc<Record>>, Stop> {
         let mut scope = Scope::default();
-        let last = self.sequence(&self.workflow.steps, &mut scope, &self.path, &Enclosing::default(), cancel)?;
+        let last =
+            self.sequence(&self.workflow.steps, &mut scope, &self.path, &Enclosing::default(), cancel)?;
         self.check_cost()?;
         Ok(last)
     }
@@ -132,7 +133,8 @@ impl Frame<'_> {
             let mut question = super::approval::question(step, approval, &record, &self.run.services.env)?;
             // Who may answer is settled when the question first comes up, not by whoever resumes.
             let identity = self.run.keep(&path.gate("identity"), || {
-                serde_json::to_value(&question.identity).map_err(|error| StageError::permanent(error.to_string()))
+                serde_json::to_value(&question.identity)
+                    .map_err(|error| StageError::permanent(error.to_string()))
             })?;
             question.identity = serde_json::from_value(identity).map_err(super::run::stopped)?;
             record.initiated_by.clone_from(&question.identity.initiated_by);
@@ -155,7 +157,9 @@ impl Frame<'_> {
         error: Option<&StageError>,
         begun: std::time::Instant,
     ) -> Result<(), Stop> {
-        if matches!(step.work, Work::Shell(_) | Work::Exec(_)) && error.is_none() {
+        if matches!(step.work, Work::Shell(_) | Work::Exec(_) | Work::Component { .. } | Work::Js(_))
+            && error.is_none()
+        {
             return Ok(()); // the effect itself stands in the journal
         }
         let mut outcome = StepOutcome::new(status);
@@ -207,7 +211,8 @@ impl Frame<'_> {
                 self.shell(step, ShellText::Shell(text), stdin, &env, &cwd, path, cancel)
             }
             Work::Exec(argv) => {
-                let argv: Vec<_> = argv.iter().map(|word| self.fill(word, scope, path)).collect::<Result<_, _>>()?;
+                let argv: Vec<_> =
+                    argv.iter().map(|word| self.fill(word, scope, path)).collect::<Result<_, _>>()?;
                 let stdin = self.payload(step, scope, path)?;
                 self.shell(step, ShellText::Argv(argv), stdin, &env, &cwd, path, cancel)
             }
@@ -238,7 +243,9 @@ impl Frame<'_> {
                 })?;
                 self.of_pipeline(&step.id, done)
             }
-            Work::Workflow { path: file, args } => self.child(step, file, args, scope, path, &env, &cwd, cancel),
+            Work::Workflow { path: file, args } => {
+                self.child(step, file, args, scope, path, &env, &cwd, cancel)
+            }
             Work::Component { .. } | Work::Js(_) => {
                 super::component::step(self, step, scope, path, &env, &cwd, cancel)
             }
@@ -317,7 +324,13 @@ impl Frame<'_> {
     }
 
     /// A step that asks for structured input.
-    fn input(&self, step: &Step, scope: &Scope<'_>, path: &StepPath, cancel: &CancelToken) -> Result<Record, Stop> {
+    fn input(
+        &self,
+        step: &Step,
+        scope: &Scope<'_>,
+        path: &StepPath,
+        cancel: &CancelToken,
+    ) -> Result<Record, Stop> {
         let Work::Input(request) = &step.work else { return Ok(Record::new(&step.id)) };
         let subject = if step.stdin.is_none() {
             self.previous_result(scope)?
@@ -341,7 +354,11 @@ impl Frame<'_> {
             asker: Asker::Step(step.id.clone()),
         };
         let Answer::Response(response) = self.run.gate(path, question, cancel)? else {
-            return Err(StageError::permanent(format!("Workflow input step {} was answered by an approval", step.id)).into());
+            return Err(StageError::permanent(format!(
+                "Workflow input step {} was answered by an approval",
+                step.id
+            ))
+            .into());
         };
         Ok(Record { subject: Some(subject), response: Some(response), ..Record::new(&step.id) })
     }
@@ -408,12 +425,22 @@ impl Frame<'_> {
     }
 
     /// The environment of a step; see `docs/language.md` for the order of layers.
-    pub(super) fn step_env(&self, step: &Step, scope: &Scope<'_>, enclosing: &Enclosing) -> Result<Env, ExprError> {
+    pub(super) fn step_env(
+        &self,
+        step: &Step,
+        scope: &Scope<'_>,
+        enclosing: &Enclosing,
+    ) -> Result<Env, ExprError> {
         let filled = |vars: &[(String, String)]| -> Result<Vec<_>, ExprError> {
-            vars.iter().map(|(name, value)| Ok((name.clone(), template::fill(value, self.args, scope)?))).collect()
+            vars.iter()
+                .map(|(name, value)| Ok((name.clone(), template::fill(value, self.args, scope)?)))
+                .collect()
         };
         let arguments = argument_vars(self.args);
         let mut layers = arguments.clone();
+        if let Some(dir) = self.workflow.file.parent() {
+            layers.push((WORKFLOW_DIR.to_owned(), dir.display().to_string()));
+        }
         layers.extend(filled(&self.workflow.env)?);
         if !enclosing.env.is_empty() {
             layers.extend(filled(&enclosing.env)?);
@@ -551,6 +578,10 @@ pub(super) fn items_text(items: &[Value]) -> String {
         many => json::compact(&many),
     }
 }
+
+/// The variable that tells a step where its workflow file lies, so that a
+/// workflow can bring its own scripts along.
+const WORKFLOW_DIR: &str = "LOBSTER_WORKFLOW_DIR";
 
 fn is_cost_stop(error: &StageError) -> bool {
     error.code.as_deref() == Some("cost_limit")

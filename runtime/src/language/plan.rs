@@ -61,6 +61,28 @@ pub struct Workflow {
     /// Sub-workflows whose path is fixed, by the path as written, read along with this file.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub children: BTreeMap<String, Workflow>,
+    /// The components whose paths are fixed, by the path as written: the run
+    /// uses these bytes, whatever becomes of the files.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub components: BTreeMap<String, Digest>,
+}
+
+impl Workflow {
+    /// Every step of this file, at every depth, outer ones first.
+    pub fn all_steps(&self) -> Vec<&Step> {
+        let mut pending: Vec<&Step> = self.steps.iter().rev().collect();
+        let mut all = Vec::new();
+        while let Some(step) = pending.pop() {
+            match &step.work {
+                Work::Parallel { branches: inside, .. } | Work::ForEach { steps: inside, .. } => {
+                    pending.extend(inside.iter().rev());
+                }
+                _ => {}
+            }
+            all.push(step);
+        }
+        all
+    }
 }
 
 /// A declared argument.

@@ -68,10 +68,15 @@ pub(crate) struct Arg {
     pub(crate) unset: bool,
     /// Some part was quoted, so the word exists even when empty.
     pub(crate) quoted: bool,
+    /// It is one of several words an unquoted value was split into.
+    pub(crate) from_split: bool,
     /// An unquoted wildcard is part of it.
     pub(crate) glob: bool,
     /// The wildcard is its first character.
     pub(crate) glob_start: bool,
+    /// The unknown part is a file name or list item that `find` or `xargs`
+    /// puts in.
+    pub(crate) item: bool,
     /// The unknown part is a number.
     pub(crate) numeric: bool,
     /// The id of the process that supervises the step.
@@ -120,9 +125,7 @@ impl Arg {
 
     /// Whether the word may turn into a flag or several words when run.
     pub(crate) fn may_be_flag(&self) -> bool {
-        (self.unknown_start && self.text.is_empty() && !self.numeric)
-            || (self.unknown_start && !self.numeric && !self.text.starts_with('/'))
-            || self.glob_start
+        (self.unknown_start && !self.numeric && !self.text.starts_with('/')) || self.glob_start
     }
 
     /// The text a person is shown: `‹?›` for what cannot be known.
@@ -197,12 +200,19 @@ pub(crate) struct Scope {
     /// environment.
     pub(crate) vars: HashMap<String, Vec<Arg>>,
     pub(crate) arrays: HashMap<String, Vec<Arg>>,
-    pub(crate) functions: HashMap<String, Arc<ast::FunctionBody>>,
+    pub(crate) functions: HashMap<String, Function>,
     pub(crate) positional: Vec<Arg>,
     /// The positional parameters belong to a caller that is not known.
     pub(crate) positional_unknown: bool,
     pub(crate) cwd: String,
     pub(crate) opened: Vec<i32>,
+}
+
+/// A function of the text, with the text its positions refer to.
+#[derive(Clone)]
+pub(crate) struct Function {
+    pub(crate) body: Arc<ast::FunctionBody>,
+    pub(crate) text: Arc<str>,
 }
 
 /// A function call or definition being followed.
@@ -269,6 +279,8 @@ pub(crate) struct Analysis<'a> {
     pub(crate) facts: Facts,
     pub(crate) budget: usize,
     pub(crate) choice: Option<Choice>,
+    /// The source of every expansion that was read as arithmetic.
+    pub(crate) arithmetic_read: Vec<String>,
     /// What the code read next finds on its standard input.
     pub(crate) child_input: Input,
     pub(crate) span: Option<TextSpan>,
@@ -305,12 +317,7 @@ impl Choice {
 }
 
 impl<'a> Analysis<'a> {
-    pub(crate) fn new(
-        policy: &'a Policy,
-        env: &'a DecisionEnv,
-        roots: &'a Roots,
-        cwd: String,
-    ) -> Self {
+    pub(crate) fn new(policy: &'a Policy, env: &'a DecisionEnv, roots: &'a Roots, cwd: String) -> Self {
         Self {
             policy,
             env,
@@ -327,6 +334,7 @@ impl<'a> Analysis<'a> {
             facts: Facts::default(),
             budget: COMMAND_BUDGET,
             choice: None,
+            arithmetic_read: Vec::new(),
             child_input: Input::Empty,
             span: None,
         }
@@ -349,17 +357,10 @@ impl<'a> Analysis<'a> {
         message: impl Into<String>,
         hint: Option<&'static str>,
     ) {
-        let finding = Finding {
-            level,
-            code: code.into(),
-            message: message.into(),
-            hint,
-            span: self.span,
-            rule: None,
-        };
-        let known = |f: &Finding| {
-            f.level == finding.level && f.code == finding.code && f.message == finding.message
-        };
+        let finding =
+            Finding { level, code: code.into(), message: message.into(), hint, span: self.span, rule: None };
+        let known =
+            |f: &Finding| f.level == finding.level && f.code == finding.code && f.message == finding.message;
         if !self.findings.iter().any(known) {
             self.findings.push(finding);
         }

@@ -1,1 +1,154 @@
-//! placeholder
+//! What an approval is an approval of.
+//!
+//! Everything a person saw and everything that decides what will run is named
+//! by one digest. At resume it is computed again; any difference, however
+//! small, makes the approval stale.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::decide::{Decision, Proposal};
+use super::env::DecisionEnv;
+use crate::digest::Digest;
+
+/// A program file as it was when the question was put.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct BoundProgram {
+    /// The real path.
+    pub path: String,
+    /// The file's content.
+    pub digest: Digest,
+}
+
+/// Everything one approval is bound to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Binding {
+    /// The argument list or the shell text, and the working directory.
+    pub proposal: Proposal,
+    /// The directory, resolved.
+    pub cwd: String,
+    /// Variables the command sees, each value by its digest.
+    pub env: BTreeMap<String, Digest>,
+    /// Standard input, when the step pipes data.
+    pub stdin: Option<Digest>,
+    /// The programs that would start.
+    pub programs: Vec<BoundProgram>,
+    /// The rights.
+    pub grant: super::Grant,
+    /// The policy.
+    pub policy: Digest,
+}
+
+impl Binding {
+    /// Binds an approval to what `decision` is about. `hash_file` gives the
+    /// digest of a program file, [`Digest::of_reader`] on the opened file in
+    /// production.
+    ///
+    /// # Errors
+    /// Whatever `hash_file` fails with: a program that cannot be read cannot
+    /// be approved.
+    pub fn new(
+        proposal: &Proposal,
+        decision: &Decision,
+        env: &DecisionEnv,
+        stdin: Option<Digest>,
+        mut hash_file: impl FnMut(&Path) -> io::Result<Digest>,
+    ) -> io::Result<Self> {
+        let mut paths: Vec<&String> =
+            decision.commands.iter().filter_map(|command| command.program.as_ref()).collect();
+        paths.sort();
+        paths.dedup();
+        let programs = paths
+            .into_iter()
+            .map(|path| Ok(BoundProgram { path: path.clone(), digest: hash_file(Path::new(path))? }))
+            .collect::<io::Result<_>>()?;
+        Ok(Self {
+            proposal: proposal.clone(),
+            cwd: proposal.cwd.clone().unwrap_or_else(|| env.workspace.clone()),
+            env: env.vars.iter().map(|(name, value)| (name.clone(), Digest::of(value.as_bytes()))).collect(),
+            stdin,
+            programs,
+            grant: decision.grant.clone(),
+            policy: decision.policy,
+        })
+    }
+
+    /// The name of the binding: BLAKE3 of its RFC 8785 JSON.
+    ///
+    /// # Errors
+    /// Never in practice: every part has a JSON form.
+    pub fn digest(&self) -> serde_json::Result<Digest> {
+        Digest::of_json(self)
+    }
+
+    /// The parts in which another binding differs, in words for a person.
+    /// Empty exactly when the approval still holds.
+    #[must_use]
+    pub fn differences(&self, now: &Self) -> Vec<String> {
+        let mut out = Vec::new();
+        let mut part = |same: bool, what: &str| {
+            if !same {
+                out.push(what.to_owned());
+            }
+        };
+        part(self.proposal == now.proposal, "the command");
+        part(self.cwd == now.cwd, "the working directory");
+        part(self.stdin == now.stdin, "the data on standard input");
+        part(self.grant == now.grant, "the rights");
+        part(self.policy == now.policy, "the policy");
+        for name in self.env.keys().chain(now.env.keys().filter(|n| !self.env.contains_key(*n))) {
+            part(self.env.get(name) == now.env.get(name), &format!("the variable {name}"));
+        }
+        for program in &self.programs {
+            let same = now.programs.contains(program);
+            part(same, &format!("the program {}", program.path));
+        }
+        for program in &now.programs {
+            let known = self.programs.iter().any(|before| before.path == program.path);
+            part(known, &format!("the program {}", program.path));
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Policy;
+
+    fn binding(text: &str, env: &DecisionEnv, content: &[u8]) -> Binding {
+        let policy = Policy::load("version = 1\n", "p.toml").unwrap();
+        let proposal = Proposal::shell(text);
+        let decision = policy.decide(&proposal, env);
+        Binding::new(&proposal, &decision, env, None, |_| Ok(Digest::of(content))).unwrap()
+    }
+
+    #[test]
+    fn any_difference_is_named() {
+        let mut env = DecisionEnv::fixture();
+        let before = binding("touch a", &env, b"v1");
+        assert_eq!(before.differences(&binding("touch a", &env, b"v1")), Vec::<String>::new());
+        assert_eq!(before.digest().unwrap(), binding("touch a", &env, b"v1").digest().unwrap());
+        assert_eq!(before.differences(&binding("touch b", &env, b"v1")), ["the command"]);
+        let replaced = binding("touch a", &env, b"v2");
+        assert_eq!(before.differences(&replaced), ["the program /usr/bin/touch"]);
+        assert_ne!(before.digest().unwrap(), replaced.digest().unwrap());
+        env.vars.insert("LANG".to_owned(), "C".to_owned());
+        env.vars.insert("NEW".to_owned(), String::new());
+        assert_eq!(
+            before.differences(&binding("touch a", &env, b"v1")),
+            ["the variable LANG", "the variable NEW"]
+        );
+    }
+
+    #[test]
+    fn values_of_variables_do_not_appear() {
+        let mut env = DecisionEnv::fixture();
+        env.vars.insert("TOKEN".to_owned(), "hunter2".to_owned());
+        let shown = serde_json::to_string(&binding("touch a", &env, b"")).unwrap();
+        assert!(shown.contains("TOKEN") && !shown.contains("hunter2"), "{shown}");
+    }
+}

@@ -2,32 +2,139 @@
 
 use super::analysis::{Analysis, Arg, Flow, Input, Level};
 use super::command::{Invocation, taint};
-use super::shell::{Unread, parse};
+use super::parse::{Unread, parse};
 
 /// Interpreters whose code the analysis cannot read. Versioned names such as
 /// `python3.11` count as their family.
 const INTERPRETERS: &[&str] = &[
-    "python", "pypy", "ipython", "perl", "ruby", "irb", "jruby", "node", "nodejs", "deno", "bun",
-    "tsx", "php", "lua", "luajit", "tclsh", "wish", "expect", "Rscript", "R", "julia", "osascript",
-    "pwsh", "powershell", "ghci", "runghc", "runhaskell", "guile", "racket", "scheme", "clojure",
-    "bb", "elixir", "iex", "erl", "escript", "ocaml", "swipl", "sbcl", "clisp", "emacs", "groovy",
-    "jshell", "scala", "kotlin", "raku", "octave", "gnuplot", "jrunscript", "jjs", "rhino", "qjs",
-    "d8", "babashka", "nim", "crystal", "dart", "gawk-exec", "gdb", "lldb", "vim", "vi", "nvim",
-    "view", "ex", "ed", "rvim", "pico", "nano", "joe", "mc", "less", "more", "most", "pg",
+    "python",
+    "pypy",
+    "ipython",
+    "perl",
+    "ruby",
+    "irb",
+    "jruby",
+    "node",
+    "nodejs",
+    "deno",
+    "bun",
+    "tsx",
+    "php",
+    "lua",
+    "luajit",
+    "tclsh",
+    "wish",
+    "expect",
+    "Rscript",
+    "R",
+    "julia",
+    "osascript",
+    "pwsh",
+    "powershell",
+    "ghci",
+    "runghc",
+    "runhaskell",
+    "guile",
+    "racket",
+    "scheme",
+    "clojure",
+    "bb",
+    "elixir",
+    "iex",
+    "erl",
+    "escript",
+    "ocaml",
+    "swipl",
+    "sbcl",
+    "clisp",
+    "emacs",
+    "groovy",
+    "jshell",
+    "scala",
+    "kotlin",
+    "raku",
+    "octave",
+    "gnuplot",
+    "jrunscript",
+    "jjs",
+    "rhino",
+    "qjs",
+    "d8",
+    "babashka",
+    "nim",
+    "crystal",
+    "dart",
+    "gawk-exec",
+    "gdb",
+    "lldb",
+    "vim",
+    "vi",
+    "nvim",
+    "view",
+    "ex",
+    "ed",
+    "rvim",
+    "pico",
+    "nano",
+    "joe",
+    "mc",
+    "less",
+    "more",
+    "most",
+    "pg",
 ];
 
 /// Words of a program that hand text to a shell or start a program.
 const EXEC_WORDS: &[&str] = &[
-    "system", "popen", "exec", "spawn", "subprocess", "Process", "shell", "qx", "`", "%x", "fork",
-    "Command", "Open3", "ProcessBuilder", "Runtime", "proc_open", "passthru", "pcntl", "run(",
-    "check_output", "check_call", "getline", "|", ":!", "open(", "os.",
+    "system",
+    "popen",
+    "exec",
+    "spawn",
+    "subprocess",
+    "Process",
+    "shell",
+    "qx",
+    "`",
+    "%x",
+    "fork",
+    "Command",
+    "Open3",
+    "ProcessBuilder",
+    "Runtime",
+    "proc_open",
+    "passthru",
+    "pcntl",
+    "run(",
+    "check_output",
+    "check_call",
+    "getline",
+    "|",
+    ":!",
+    "open(",
+    "os.",
 ];
 
 /// Words that turn unreadable data into code.
 const DECODE_WORDS: &[&str] = &[
-    "b64decode", "base64.decode", "atob(", "fromhex", "unhexlify", "decode64", "base64_decode",
-    "MIME::Base64", "decode_base64", "FromBase64String", "'base64'", "\"base64\"", "rot13",
-    "codecs.decode", "zlib.decompress", "marshal.loads", "pickle.loads", "gzinflate", "str_rot13",
+    "b64decode",
+    "base64.decode",
+    "atob(",
+    "fromhex",
+    "unhexlify",
+    "decode64",
+    "base64_decode",
+    "MIME::Base64",
+    "decode_base64",
+    "FromBase64String",
+    "'base64'",
+    "\"base64\"",
+    "rot13",
+    "codecs.decode",
+    "zlib.decompress",
+    "marshal.loads",
+    "pickle.loads",
+    "gzinflate",
+    "str_rot13",
 ];
 
 /// Whether `name` is an interpreter.
@@ -102,7 +209,10 @@ impl Analysis<'_> {
             return flow;
         }
         match rest.first() {
-            Some(file) if !stdin && !matches!(file.text.as_str(), "/dev/stdin" | "/proc/self/fd/0" | "/dev/fd/0") => {
+            Some(file)
+                if !stdin
+                    && !matches!(file.text.as_str(), "/dev/stdin" | "/proc/self/fd/0" | "/dev/fd/0") =>
+            {
                 self.script_file(name, &file.clone(), check_only);
                 Flow { shell: true, ..Flow::default() }
             }
@@ -139,7 +249,13 @@ impl Analysis<'_> {
             );
         }
         if let Some(text) = input.known().map(str::to_owned) {
-            return self.walk_child(&text, Vec::new());
+            // Text of a here-document stands in the command; what comes through
+            // a pipe is only as certain as the programs that pass it on.
+            if matches!(input, Input::Text(..)) || self.policy.is_open() {
+                return self.walk_child(&text, Vec::new());
+            }
+            self.ask("stdin-code", format!("{name} runs the text it is piped: {:?}", text.trim_end()));
+            return Flow { shell: true, ..Flow::default() };
         }
         self.facts.opaque = true;
         if taint.decoded {
@@ -208,7 +324,9 @@ impl Analysis<'_> {
         if connects && shells {
             self.hard("remote-shell", format!("{by} connects a shell to the network"), None);
         }
-        if code.contains("fork while") || code.contains("while fork") || code.contains("loop { fork")
+        if code.contains("fork while")
+            || code.contains("while fork")
+            || code.contains("loop { fork")
             || (code.contains("while") && code.contains("os.fork()") && !code.contains("wait"))
         {
             self.hard("fork-bomb", format!("{by} starts itself without end"), None);
@@ -223,7 +341,7 @@ impl Analysis<'_> {
         if let Some((_, command)) = code.split_once('!')
             && (code.starts_with('!') || code.contains(":!"))
         {
-            self.probe_code(&command.to_owned(), by);
+            self.probe_code(command, by);
         }
     }
 
@@ -251,8 +369,7 @@ impl Analysis<'_> {
         }
         let hit = probe.findings.iter().find(|f| {
             f.level == Level::Hard
-                && (!strong_only
-                    || STRONG.iter().any(|id| f.code.strip_prefix("hard:") == Some(*id)))
+                && (!strong_only || STRONG.iter().any(|id| f.code.strip_prefix("hard:") == Some(*id)))
         });
         if let Some(hit) = hit {
             let id = hit.code.trim_start_matches("hard:").to_owned();
@@ -302,7 +419,19 @@ fn literals(code: &str) -> Vec<String> {
         out.push(group.concat());
     }
     // Perl's q(), qq{}, qx// and Ruby's %x{}, and code without quotes at all.
-    for (open, close) in [("qx{", '}'), ("qx(", ')'), ("qx/", '/'), ("%x{", '}'), ("%x(", ')'), ("%x[", ']'), ("q{", '}'), ("q(", ')'), ("qq{", '}'), ("qw(", ')'), ("[[", ']')] {
+    for (open, close) in [
+        ("qx{", '}'),
+        ("qx(", ')'),
+        ("qx/", '/'),
+        ("%x{", '}'),
+        ("%x(", ')'),
+        ("%x[", ']'),
+        ("q{", '}'),
+        ("q(", ')'),
+        ("qq{", '}'),
+        ("qw(", ')'),
+        ("[[", ']'),
+    ] {
         for (at, _) in code.match_indices(open) {
             let body = &code[at + open.len()..];
             if let Some(end) = body.find(close) {

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::Policy;
 use super::decide::{Command, Proposal, Verdict};
 use super::env::DecisionEnv;
 use super::file::Profile;
-use super::Policy;
 
 /// Why a corpus could not be run.
 #[derive(Debug, thiserror::Error)]

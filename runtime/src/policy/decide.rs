@@ -7,8 +7,8 @@ use super::analysis::{Analysis, Arg, CommandFact, Finding, Level, TextSpan};
 use super::command::Invocation;
 use super::env::DecisionEnv;
 use super::file::{NetDefault, NetGrantSpec, NetWord, Profile, Rule};
+use super::parse::{parse, unshowable};
 use super::paths::{Roots, expand_root, normalise};
-use super::shell::{parse, unshowable};
 use super::{ENGINE_VERSION, Policy};
 use crate::digest::Digest;
 
@@ -182,13 +182,11 @@ impl Policy {
                 }
             }
         }
-        analysed &= !analysis.findings.iter().any(|f| {
-            matches!(f.code.as_str(), "syntax" | "ambiguous") || f.code.starts_with("limit:")
-        });
-        if self.file().profile == Profile::Locked
-            && !self.is_open()
-            && analysis.hard_finding().is_none()
-        {
+        analysed &= !analysis
+            .findings
+            .iter()
+            .any(|f| matches!(f.code.as_str(), "syntax" | "ambiguous") || f.code.starts_with("limit:"));
+        if self.file().profile == Profile::Locked && !self.is_open() && analysis.hard_finding().is_none() {
             self.judge_locked(&mut analysis, proposal);
         }
         self.conclude(analysis, env, analysed)
@@ -235,9 +233,9 @@ impl Policy {
             let program = analysis.resolve(program);
             program.is_some()
                 && self.file().locked.argv.iter().any(|listed| {
-                    listed.split_first().is_some_and(|(name, rest)| {
-                        analysis.resolve(name) == program && rest == args
-                    })
+                    listed
+                        .split_first()
+                        .is_some_and(|(name, rest)| analysis.resolve(name) == program && rest == args)
                 })
         });
         if allowed {
@@ -252,7 +250,7 @@ impl Policy {
     }
 
     fn conclude(&self, analysis: Analysis<'_>, env: &DecisionEnv, analysed: bool) -> Decision {
-        let Analysis { mut findings, commands, rules, .. } = analysis;
+        let Analysis { mut findings, commands, rules, roots, .. } = analysis;
         if self.is_open() {
             findings.retain(|f| f.level == Level::Hard);
         }
@@ -296,7 +294,7 @@ impl Policy {
         let asks_itself = findings.iter().any(|f| f.level == Level::Ask && f.rule.is_none());
         let grant = match verdict {
             Verdict::Deny => Grant::default(),
-            Verdict::Allow | Verdict::Ask => self.grant(&rules, asks_itself, env),
+            Verdict::Allow | Verdict::Ask => self.grant(&rules, asks_itself, env, roots),
         };
         let ask = (verdict == Verdict::Ask).then(|| ask_terms(&rules));
         Decision {
@@ -327,9 +325,8 @@ impl Policy {
     /// The union of what the matched rules grant, over what every step gets.
     /// A command that needs a person beyond any rule gets the policy's write
     /// roots: the person sees what it does, the roots bound it.
-    fn grant(&self, rules: &[&Rule], whole_roots: bool, env: &DecisionEnv) -> Grant {
+    fn grant(&self, rules: &[&Rule], whole_roots: bool, env: &DecisionEnv, roots: &Roots) -> Grant {
         let sandbox = &self.file().sandbox;
-        let roots = self.roots(env);
         let resolve = |path: &String| {
             if path.starts_with("@system-ro") || path.starts_with("@tmp") || path.starts_with("@step-home") {
                 path.clone()
@@ -411,11 +408,7 @@ fn ask_terms(rules: &[&Rule]) -> super::AskTerms {
 }
 
 /// The words of `text` when it is exactly one simple command of plain words.
-fn only_simple_command(
-    policy: &Policy,
-    analysis: &mut Analysis<'_>,
-    text: &str,
-) -> Option<Vec<String>> {
+fn only_simple_command(policy: &Policy, analysis: &mut Analysis<'_>, text: &str) -> Option<Vec<String>> {
     let program = parse(text, policy.limits().nesting).ok()?;
     let [list] = program.complete_commands.as_slice() else {
         return None;

@@ -5,7 +5,7 @@
 
 use super::analysis::{Analysis, Arg};
 use super::hard::operands;
-use super::paths::{is_under, normalise};
+use super::paths::normalise;
 
 /// Which operands a program writes.
 #[derive(Clone, Copy)]
@@ -45,7 +45,12 @@ static WRITERS: &[(&[&str], Writes, &str, &str)] = &[
     (&["split", "csplit"], Writes::Nth(1), "abClnt", "writes files"),
     (&["uniq"], Writes::Nth(1), "fsw", "writes a file"),
     (&["xxd"], Writes::Nth(1), "scloRn", "writes a file"),
-    (&["gzip", "gunzip", "bzip2", "bunzip2", "xz", "unxz", "zstd", "unzstd", "lz4", "compress"], Writes::All, "STMD", "replaces files"),
+    (
+        &["gzip", "gunzip", "bzip2", "bunzip2", "xz", "unxz", "zstd", "unzstd", "lz4", "compress"],
+        Writes::All,
+        "STMD",
+        "replaces files",
+    ),
     (&["zip"], Writes::Nth(0), "bitxnPT", "writes an archive"),
     (&["patch"], Writes::Nth(0), "dpioBDFgrVxYz", "changes files"),
     (&["gcc", "cc", "clang", "g++", "ld", "as"], Writes::Nth(usize::MAX), "oIL", "writes files"),
@@ -55,8 +60,40 @@ static WRITERS: &[(&[&str], Writes, &str, &str)] = &[
 static WRITE_FLAGS: &[(&[&str], &[&str])] = &[
     (&["cp", "mv", "ln", "install"], &["-t", "--target-directory"]),
     (&["sort"], &["-o", "--output"]),
-    (&["curl"], &["-o", "--output", "-c", "--cookie-jar", "-D", "--dump-header", "--trace", "--trace-ascii", "--output-dir", "--stderr", "--etag-save", "--libcurl", "--hsts", "--alt-svc"]),
-    (&["wget", "wget2"], &["-O", "--output-document", "-P", "--directory-prefix", "-o", "--output-file", "-a", "--append-output", "--save-cookies", "--warc-file"]),
+    (
+        &["curl"],
+        &[
+            "-o",
+            "--output",
+            "-c",
+            "--cookie-jar",
+            "-D",
+            "--dump-header",
+            "--trace",
+            "--trace-ascii",
+            "--output-dir",
+            "--stderr",
+            "--etag-save",
+            "--libcurl",
+            "--hsts",
+            "--alt-svc",
+        ],
+    ),
+    (
+        &["wget", "wget2"],
+        &[
+            "-O",
+            "--output-document",
+            "-P",
+            "--directory-prefix",
+            "-o",
+            "--output-file",
+            "-a",
+            "--append-output",
+            "--save-cookies",
+            "--warc-file",
+        ],
+    ),
     (&["tar", "bsdtar"], &["-C", "--directory", "--one-top-level"]),
     (&["unzip"], &["-d"]),
     (&["tree"], &["-o"]),
@@ -93,9 +130,7 @@ impl Analysis<'_> {
                 }
             }
         }
-        if let Some((_, writes, values, what)) =
-            WRITERS.iter().find(|(names, ..)| names.contains(&name))
-        {
+        if let Some((_, writes, values, what)) = WRITERS.iter().find(|(names, ..)| names.contains(&name)) {
             self.writer(name, args, *writes, values, what);
         }
         match name {
@@ -132,11 +167,16 @@ impl Analysis<'_> {
         let list = operands_without_values(args, values);
         let targeted = !flag_values(args, &["-t", "--target-directory"]).is_empty()
             && matches!(name, "cp" | "mv" | "ln" | "install");
-        let to_stdout = matches!(name, "gzip" | "gunzip" | "bzip2" | "bunzip2" | "xz" | "unxz" | "zstd" | "unzstd" | "lz4")
-            && args.iter().any(|a| {
-                a.text == "--stdout" || a.text == "--to-stdout" || a.text == "--list" || a.text == "--test"
-                    || (a.text.starts_with('-') && !a.text.starts_with("--") && a.text.contains(['c', 'l', 't']))
-            });
+        let to_stdout = matches!(
+            name,
+            "gzip" | "gunzip" | "bzip2" | "bunzip2" | "xz" | "unxz" | "zstd" | "unzstd" | "lz4"
+        ) && args.iter().any(|a| {
+            a.text == "--stdout"
+                || a.text == "--to-stdout"
+                || a.text == "--list"
+                || a.text == "--test"
+                || (a.text.starts_with('-') && !a.text.starts_with("--") && a.text.contains(['c', 'l', 't']))
+        });
         if to_stdout {
             for arg in &list {
                 self.read_path(arg);
@@ -153,7 +193,7 @@ impl Analysis<'_> {
                     }
                 }
                 Writes::Last | Writes::Moves | Writes::Links => {
-                    if at == last && (list.len() > 1 || targeted) && !targeted {
+                    if at == last && list.len() > 1 && !targeted {
                         if is_remote(name, &arg.text) {
                             continue;
                         }
@@ -180,16 +220,19 @@ impl Analysis<'_> {
 
     fn sed_in_place(&mut self, args: &[Arg]) {
         let in_place = args.iter().any(|a| {
-            a.text.starts_with("-i") || a.text.starts_with("--in-p")
-                || (a.text.starts_with('-') && !a.text.starts_with("--") && a.text[1..].contains('i')
+            a.text.starts_with("-i")
+                || a.text.starts_with("--in-p")
+                || (a.text.starts_with('-')
+                    && !a.text.starts_with("--")
+                    && a.text[1..].contains('i')
                     && !a.text[1..].contains(['e', 'f', 'l', 's', 'E', ' ']))
         });
         if !in_place {
             return;
         }
-        let scripted = args.iter().any(|a| {
-            a.text.starts_with("-e") || a.text.starts_with("-f") || a.text.starts_with("--expr")
-        });
+        let scripted = args
+            .iter()
+            .any(|a| a.text.starts_with("-e") || a.text.starts_with("-f") || a.text.starts_with("--expr"));
         let list = operands_without_values(args, "efl");
         for arg in list.iter().skip(usize::from(!scripted)) {
             self.write_path(arg, "sed -i changes files");
@@ -214,8 +257,10 @@ impl Analysis<'_> {
                 .text
                 .split_once('=')
                 .filter(|(flag, _)| {
-                    "--to-command".starts_with(flag) || "--use-compress-program".starts_with(flag)
-                        || "--info-script".starts_with(flag) || "--rsh-command".starts_with(flag)
+                    "--to-command".starts_with(flag)
+                        || "--use-compress-program".starts_with(flag)
+                        || "--info-script".starts_with(flag)
+                        || "--rsh-command".starts_with(flag)
                 })
                 .map(|(_, c)| c.to_owned())
             {
@@ -237,7 +282,10 @@ impl Analysis<'_> {
     /// namespaces it shares is judged here.
     fn container(&mut self, name: &str, args: &[Arg]) {
         let verb = args.iter().find(|a| !a.text.starts_with('-')).map_or("", |a| a.text.as_str());
-        if !matches!(verb, "run" | "create" | "exec" | "container" | "compose" | "build" | "cp" | "import" | "load") {
+        if !matches!(
+            verb,
+            "run" | "create" | "exec" | "container" | "compose" | "build" | "cp" | "import" | "load"
+        ) {
             return;
         }
         let mut rest = args.iter().peekable();
@@ -264,10 +312,7 @@ impl Analysis<'_> {
                 _ => text.strip_prefix("-v").is_some_and(|v| v.starts_with('/') && self.is_host_mount(v)),
             };
             if refused {
-                self.deny(
-                    "container-host",
-                    format!("{name} {verb} {flag} opens the host to the container"),
-                );
+                self.deny("container-host", format!("{name} {verb} {flag} opens the host to the container"));
             }
         }
         self.probe_suffixes(args);
@@ -275,7 +320,10 @@ impl Analysis<'_> {
 
     fn is_host_mount(&self, value: &str) -> bool {
         let source = value.split(':').next().unwrap_or(value);
-        if source.contains("docker.sock") || source.contains("containerd.sock") || source.contains("podman.sock") {
+        if source.contains("docker.sock")
+            || source.contains("containerd.sock")
+            || source.contains("podman.sock")
+        {
             return true;
         }
         if !source.starts_with(['/', '~', '.']) {
@@ -307,11 +355,11 @@ impl Analysis<'_> {
                     _ => rest.next().map(|a| a.text.clone()).unwrap_or_default(),
                 };
                 if let Some((_, command)) = value.split_once('=') {
-                    self.probe_code(&command.to_owned(), "an ssh option");
+                    self.probe_code(command, "an ssh option");
                 } else if let Some((key, command)) = value.split_once(' ')
                     && key.to_ascii_lowercase().contains("command")
                 {
-                    self.probe_code(&command.to_owned(), "an ssh option");
+                    self.probe_code(command, "an ssh option");
                 }
                 continue;
             }
@@ -328,16 +376,10 @@ impl Analysis<'_> {
     pub(crate) fn is_text_operand(&self, name: &str, args: &[Arg], at: usize) -> bool {
         super::catalogue::is_text_at(name, args, at)
     }
-
-    /// Whether `path` is inside the workspace.
-    pub(crate) fn in_workspace(&self, path: &str) -> bool {
-        is_under(path, &self.env.workspace)
-    }
 }
 
 fn is_remote(name: &str, text: &str) -> bool {
-    matches!(name, "rsync" | "scp")
-        && text.split_once(':').is_some_and(|(host, _)| !host.contains('/'))
+    matches!(name, "rsync" | "scp") && text.split_once(':').is_some_and(|(host, _)| !host.contains('/'))
 }
 
 /// The values of any of `flags`: attached, after `=`, or the next word.

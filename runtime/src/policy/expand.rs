@@ -2,29 +2,74 @@
 //! running anything.
 
 use brush_parser::word::{
-    self, BraceExpressionMember, BraceExpressionOrText, Parameter, ParameterExpr,
-    ParameterTestType, ParameterTransformOp, SpecialParameter, SubstringMatchKind, TildeExpr,
-    WordPiece, WordPieceWithSource,
+    self, BraceExpressionOrText, Parameter, ParameterExpr, ParameterTestType, ParameterTransformOp,
+    SpecialParameter, SubstringMatchKind, TildeExpr, WordPiece, WordPieceWithSource,
 };
 
 use super::analysis::{Analysis, Arg, Flow, MAX_VALUES, Pick};
-use super::paths::glob_match;
-use super::shell::{PARSER_OPTIONS, guarded};
+use super::parse::{PARSER_OPTIONS, guarded};
+use super::paths::{expand_root, glob_match};
+use super::quoting::{brace_words, decode_ansi_c, has_huge_number, unescape_backquoted};
 
 /// Longest value a variable may take before it counts as unknown.
 const MAX_VALUE_LEN: usize = 65_536;
 
 /// Variables the shell sets itself, with values nobody can know beforehand.
 const SHELL_SET: &[&str] = &[
-    "OLDPWD", "RANDOM", "SRANDOM", "SECONDS", "LINENO", "HOSTNAME", "HOSTTYPE", "MACHTYPE",
-    "OSTYPE", "BASH", "BASHPID", "BASH_VERSION", "BASH_SOURCE", "BASH_COMMAND", "BASH_SUBSHELL",
-    "BASH_ARGV0", "BASH_REMATCH", "BASH_LINENO", "FUNCNAME", "PIPESTATUS", "UID", "EUID", "GROUPS",
-    "SHLVL", "OPTIND", "OPTARG", "REPLY", "MAPFILE", "COLUMNS", "LINES", "EPOCHSECONDS",
-    "EPOCHREALTIME", "DIRSTACK", "PS4", "SHELL", "SHELLOPTS", "BASHOPTS", "COPROC", "_",
+    "OLDPWD",
+    "RANDOM",
+    "SRANDOM",
+    "SECONDS",
+    "LINENO",
+    "HOSTNAME",
+    "HOSTTYPE",
+    "MACHTYPE",
+    "OSTYPE",
+    "BASH",
+    "BASHPID",
+    "BASH_VERSION",
+    "BASH_SOURCE",
+    "BASH_COMMAND",
+    "BASH_SUBSHELL",
+    "BASH_ARGV0",
+    "BASH_REMATCH",
+    "BASH_LINENO",
+    "FUNCNAME",
+    "PIPESTATUS",
+    "UID",
+    "EUID",
+    "GROUPS",
+    "SHLVL",
+    "OPTIND",
+    "OPTARG",
+    "REPLY",
+    "MAPFILE",
+    "COLUMNS",
+    "LINES",
+    "EPOCHSECONDS",
+    "EPOCHREALTIME",
+    "DIRSTACK",
+    "PS4",
+    "SHELL",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "COPROC",
+    "_",
 ];
 const SHELL_NUMBERS: &[&str] = &[
-    "RANDOM", "SRANDOM", "SECONDS", "LINENO", "BASHPID", "UID", "EUID", "SHLVL", "OPTIND",
-    "EPOCHSECONDS", "BASH_SUBSHELL", "COLUMNS", "LINES",
+    "RANDOM",
+    "SRANDOM",
+    "SECONDS",
+    "LINENO",
+    "BASHPID",
+    "UID",
+    "EUID",
+    "SHLVL",
+    "OPTIND",
+    "EPOCHSECONDS",
+    "BASH_SUBSHELL",
+    "COLUMNS",
+    "LINES",
 ];
 
 /// The words being put together from pieces.
@@ -53,8 +98,7 @@ impl Fields {
 
     /// Appends a value; unquoted ones are split at blanks as bash would.
     fn push_value(&mut self, value: &Arg, quoted: bool, ifs: Option<&str>) {
-        if quoted || !self.split || ifs.is_none_or(|ifs| !value.text.contains(|c| ifs.contains(c)))
-        {
+        if quoted || !self.split || ifs.is_none_or(|ifs| !value.text.contains(|c| ifs.contains(c))) {
             self.push_text(&value.text.clone(), quoted);
             self.mark(value, quoted);
             return;
@@ -64,6 +108,7 @@ impl Fields {
         while let Some(part) = parts.next() {
             if !part.is_empty() {
                 self.push_text(part, false);
+                self.current().from_split = true;
             }
             if parts.peek().is_some() {
                 self.done.extend(self.current.take());
@@ -90,6 +135,12 @@ impl Fields {
 
     fn finish(mut self) -> Vec<Arg> {
         self.done.extend(self.current.take());
+        for word in &mut self.done {
+            // A bracket without its partner is no pattern: the commands [ and [[.
+            if matches!(word.text.as_str(), "[" | "[[") {
+                (word.glob, word.glob_start) = (false, false);
+            }
+        }
         self.done
     }
 }
@@ -168,13 +219,7 @@ impl Analysis<'_> {
         fields.finish().into_iter().next().unwrap_or_default()
     }
 
-    fn pieces(
-        &mut self,
-        pieces: &[WordPieceWithSource],
-        raw: &str,
-        quoted: bool,
-        fields: &mut Fields,
-    ) {
+    fn pieces(&mut self, pieces: &[WordPieceWithSource], raw: &str, quoted: bool, fields: &mut Fields) {
         for piece in pieces {
             match &piece.piece {
                 WordPiece::Text(text) => fields.push_text(text, quoted),
@@ -186,8 +231,7 @@ impl Analysis<'_> {
                         fields.push_value(&Arg::unknown(), true, None);
                     }
                 },
-                WordPiece::DoubleQuotedSequence(inner)
-                | WordPiece::GettextDoubleQuotedSequence(inner) => {
+                WordPiece::DoubleQuotedSequence(inner) | WordPiece::GettextDoubleQuotedSequence(inner) => {
                     fields.current().quoted = true;
                     self.pieces(inner, raw, true, fields);
                 }
@@ -212,9 +256,7 @@ impl Analysis<'_> {
                 }
                 WordPiece::ArithmeticExpression(expr) => {
                     let source = raw.get(piece.start_index..piece.end_index).unwrap_or("");
-                    if source.starts_with("$((") && !is_closed_arithmetic(&source[1..]) {
-                        self.ambiguous(source);
-                    }
+                    self.arithmetic_read.push(source.to_owned());
                     self.arithmetic(&expr.value);
                     fields.push_value(&Arg::number(), true, None);
                 }
@@ -227,6 +269,15 @@ impl Analysis<'_> {
             "ambiguous",
             format!("{source:?} can be read as arithmetic or as commands"),
             "write $(( ... )) with both parentheses together, or $( ( ... ) ) with blanks",
+        );
+    }
+
+    /// Refuses text that another shell may read as something else.
+    pub(crate) fn ambiguous_text(&mut self, source: &str, readings: &str) {
+        self.deny_hint(
+            "ambiguous",
+            format!("{source:?} can be read as {readings}"),
+            "put a blank between them",
         );
     }
 
@@ -246,10 +297,10 @@ impl Analysis<'_> {
 
     fn tilde(&self, tilde: &TildeExpr) -> Arg {
         match tilde {
-            TildeExpr::Home => {
-                let home = self.env.vars.get("HOME").unwrap_or(&self.env.home);
-                Arg::literal(home.clone())
-            }
+            TildeExpr::Home => Arg::literal(match self.env.vars.get("HOME") {
+                Some(home) => expand_root(home, self.env),
+                None => self.env.home.clone(),
+            }),
             TildeExpr::UserHome(user) if user == "root" => Arg::literal("/root"),
             TildeExpr::UserHome(user) => Arg::literal(format!("/home/{user}")),
             TildeExpr::WorkingDir => Arg::literal(self.scope.cwd.clone()),
@@ -286,6 +337,8 @@ impl Analysis<'_> {
             "IFS" => Arg::literal(" \t\n"),
             "PPID" => Arg { supervisor: true, ..Arg::number() },
             _ => match self.env.vars.get(name) {
+                // A private home of the step is judged as the caller's.
+                Some(value) if name == "HOME" => Arg::literal(expand_root(value, self.env)),
                 Some(value) => Arg::literal(value.clone()),
                 None if SHELL_NUMBERS.contains(&name) => Arg::number(),
                 None if SHELL_SET.contains(&name) => Arg::unknown(),
@@ -332,12 +385,10 @@ impl Analysis<'_> {
                     (None, _) => vec![Arg::unknown()],
                 }
             }
-            Parameter::NamedWithAllIndices { name, .. } => {
-                match self.scope.arrays.get(name) {
-                    Some(array) => array.clone(),
-                    None => vec![self.variable(name)],
-                }
-            }
+            Parameter::NamedWithAllIndices { name, .. } => match self.scope.arrays.get(name) {
+                Some(array) => array.clone(),
+                None => vec![self.variable(name)],
+            },
         }
     }
 
@@ -398,9 +449,7 @@ impl Analysis<'_> {
                 }
                 picked
             }
-            ParameterExpr::IndicateErrorIfNullOrUnset {
-                parameter, indirect, error_message, ..
-            } => {
+            ParameterExpr::IndicateErrorIfNullOrUnset { parameter, indirect, error_message, .. } => {
                 self.nested(error_message.as_deref());
                 let values = self.values(parameter);
                 self.indirect(values, *indirect)
@@ -445,9 +494,7 @@ impl Analysis<'_> {
                 let values = self.indirect(values, *indirect);
                 map_known(values, |text| match bounds {
                     (Some(from), None) => Some(text.chars().skip(from).collect()),
-                    (Some(from), Some(Some(count))) => {
-                        Some(text.chars().skip(from).take(count).collect())
-                    }
+                    (Some(from), Some(Some(count))) => Some(text.chars().skip(from).take(count).collect()),
                     _ => None,
                 })
             }
@@ -457,12 +504,8 @@ impl Analysis<'_> {
                 }
                 let values = self.values(parameter);
                 match op {
-                    ParameterTransformOp::ToLowerCase => {
-                        map_known(values, |text| Some(text.to_lowercase()))
-                    }
-                    ParameterTransformOp::ToUpperCase => {
-                        map_known(values, |text| Some(text.to_uppercase()))
-                    }
+                    ParameterTransformOp::ToLowerCase => map_known(values, |text| Some(text.to_lowercase())),
+                    ParameterTransformOp::ToUpperCase => map_known(values, |text| Some(text.to_uppercase())),
                     _ => vec![Arg::unknown()],
                 }
             }
@@ -478,13 +521,7 @@ impl Analysis<'_> {
                 self.nested(pattern.as_deref());
                 vec![Arg::unknown()]
             }
-            ParameterExpr::ReplaceSubstring {
-                parameter,
-                indirect,
-                pattern,
-                replacement,
-                match_kind,
-            } => {
+            ParameterExpr::ReplaceSubstring { parameter, indirect, pattern, replacement, match_kind } => {
                 let pattern = self.expand_whole(pattern);
                 let replacement = match replacement {
                     Some(text) => self.expand_whole(text),
@@ -492,15 +529,11 @@ impl Analysis<'_> {
                 };
                 let values = self.values(parameter);
                 let values = self.indirect(values, *indirect);
-                let plain = pattern
-                    .known()
-                    .filter(|p| !p.is_empty() && !p.contains(['*', '?', '[', '\\']));
+                let plain = pattern.known().filter(|p| !p.is_empty() && !p.contains(['*', '?', '[', '\\']));
                 map_known(values, |text| {
                     let (pattern, replacement) = (plain?, replacement.known()?);
                     Some(match match_kind {
-                        SubstringMatchKind::FirstOccurrence => {
-                            text.replacen(pattern, replacement, 1)
-                        }
+                        SubstringMatchKind::FirstOccurrence => text.replacen(pattern, replacement, 1),
                         SubstringMatchKind::Anywhere => text.replace(pattern, replacement),
                         SubstringMatchKind::Prefix => match text.strip_prefix(pattern) {
                             Some(rest) => format!("{replacement}{rest}"),
@@ -526,27 +559,20 @@ impl Analysis<'_> {
         }
     }
 
-    fn trim(
-        &mut self,
-        parameter: &Parameter,
-        indirect: bool,
-        pattern: Option<&str>,
-        trim: Trim,
-    ) -> Vec<Arg> {
+    fn trim(&mut self, parameter: &Parameter, indirect: bool, pattern: Option<&str>, trim: Trim) -> Vec<Arg> {
         let pattern = self.nested(pattern).swap_remove(0);
         let values = self.values(parameter);
         let values = self.indirect(values, indirect);
         map_known(values, |text| {
             let pattern = if pattern.unknown { None } else { Some(pattern.text.as_str()) }?;
-            let mut cuts: Vec<usize> =
-                text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+            let mut cuts: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
             if matches!(trim, Trim::PrefixLarge | Trim::SuffixSmall) {
                 cuts.reverse();
             }
             let prefix = matches!(trim, Trim::PrefixSmall | Trim::PrefixLarge);
-            let hit = cuts.into_iter().find(|&at| {
-                glob_match(pattern, if prefix { &text[..at] } else { &text[at..] })
-            });
+            let hit = cuts
+                .into_iter()
+                .find(|&at| glob_match(pattern, if prefix { &text[..at] } else { &text[at..] }));
             Some(match hit {
                 Some(at) if prefix => text[at..].to_owned(),
                 Some(at) => text[..at].to_owned(),
@@ -564,52 +590,6 @@ impl Analysis<'_> {
         self.nested(pattern);
         let values = self.values(parameter);
         map_known(values, |text| pattern.is_none().then(|| change(text)))
-    }
-
-    /// Follows the code an arithmetic expression runs: substitutions, and the
-    /// values of the variables it names, which bash evaluates in turn.
-    pub(crate) fn arithmetic(&mut self, text: &str) {
-        self.deeper(|a| a.arithmetic_inner(text));
-    }
-
-    fn arithmetic_inner(&mut self, text: &str) {
-        if text.contains(['$', '`']) {
-            let value = self.expand_whole(text);
-            self.arithmetic_data(&value);
-        }
-        let mut rest = text;
-        while let Some(start) = rest.find(|c: char| c.is_ascii_alphabetic() || c == '_') {
-            let tail = &rest[start..];
-            let end = tail
-                .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
-                .unwrap_or(tail.len());
-            let name = &tail[..end];
-            let before = rest[..start].trim_end();
-            let after = tail[end..].trim_start();
-            let numeric_prefix =
-                before.ends_with(|c: char| c.is_ascii_digit()) && before.len() == start;
-            if !numeric_prefix && !before.ends_with(['$', '{']) {
-                let value = self.variable(name);
-                if !value.unset {
-                    self.arithmetic_data(&value);
-                }
-                if is_arithmetic_assignment(before, after) {
-                    self.assign(name, Arg::number());
-                }
-            }
-            rest = &tail[end..];
-        }
-    }
-
-    /// Judges data that bash would evaluate as arithmetic.
-    pub(crate) fn arithmetic_data(&mut self, value: &Arg) {
-        if value.text.contains(['$', '`']) {
-            let text = value.text.clone();
-            self.expand_whole(&text);
-            self.deny("arithmetic-code", "arithmetic would evaluate code hidden in data");
-        } else if value.unknown && !value.numeric && !value.unset {
-            self.ask("arithmetic-data", "arithmetic would evaluate data that is not known");
-        }
     }
 
     /// Records an assignment; protected variables are refused.
@@ -665,11 +645,7 @@ fn pick_default(values: Vec<Arg>, default: Vec<Arg>, test: &ParameterTestType) -
         None => default,
         Some(value) if value.unset && value.text.is_empty() => default,
         Some(value) if value.unknown => vec![Arg { unset: false, ..value.clone() }],
-        Some(value)
-            if value.text.is_empty() && matches!(test, ParameterTestType::UnsetOrNull) =>
-        {
-            default
-        }
+        Some(value) if value.text.is_empty() && matches!(test, ParameterTestType::UnsetOrNull) => default,
         Some(_) => values,
     }
 }
@@ -694,223 +670,4 @@ pub(crate) fn is_name(text: &str) -> bool {
     !text.is_empty()
         && !text.starts_with(|c: char| c.is_ascii_digit())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-}
-
-fn is_arithmetic_assignment(before: &str, after: &str) -> bool {
-    let assigns = |op: &str| after.starts_with(op) && !after.starts_with("==");
-    ["=", "+=", "-=", "*=", "/=", "%=", "<<=", ">>=", "&=", "^=", "|=", "++", "--"]
-        .iter()
-        .any(|op| assigns(op))
-        || before.ends_with("++")
-        || before.ends_with("--")
-}
-
-/// Whether `source`, which begins with `((`, is closed by a `))` that matches
-/// it: the only form in which bash is sure to read arithmetic.
-pub(crate) fn is_closed_arithmetic(source: &str) -> bool {
-    let mut depth = 0usize;
-    let mut chars = source.char_indices().peekable();
-    let mut quote: Option<char> = None;
-    while let Some((at, c)) = chars.next() {
-        match (quote, c) {
-            (_, '\\') => {
-                chars.next();
-            }
-            (Some(q), c) if c == q => quote = None,
-            (Some(_), _) => {}
-            (None, '\'' | '"') => quote = Some(c),
-            (None, '(') => depth += 1,
-            (None, ')') => {
-                depth = depth.saturating_sub(1);
-                if depth == 1 {
-                    return &source[at..] == "))";
-                }
-            }
-            (None, _) => {}
-        }
-    }
-    false
-}
-
-/// Whether a run of digits stands where the word parser would overflow on it.
-fn has_huge_number(raw: &str) -> bool {
-    let bytes = raw.as_bytes();
-    let mut run = 0usize;
-    for (at, byte) in bytes.iter().enumerate() {
-        if byte.is_ascii_digit() {
-            run += 1;
-            if run > 18 {
-                let before = at.checked_sub(run).map(|i| bytes[i]);
-                if matches!(before, Some(b'~' | b'{' | b'.' | b'+' | b'-' | b',')) {
-                    return true;
-                }
-            }
-        } else {
-            run = 0;
-        }
-    }
-    false
-}
-
-/// All the words a brace expression stands for, or `None` when they are too
-/// many.
-fn brace_words(pieces: &[BraceExpressionOrText]) -> Option<Vec<String>> {
-    let mut words = vec![String::new()];
-    for piece in pieces {
-        let parts = match piece {
-            BraceExpressionOrText::Text(text) => vec![text.clone()],
-            BraceExpressionOrText::Expr(members) => {
-                let mut parts = Vec::new();
-                for member in members {
-                    parts.extend(brace_member(member)?);
-                }
-                parts
-            }
-        };
-        if words.len().saturating_mul(parts.len()) > MAX_VALUES {
-            return None;
-        }
-        words = words
-            .iter()
-            .flat_map(|head| parts.iter().map(move |part| format!("{head}{part}")))
-            .collect();
-    }
-    Some(words)
-}
-
-fn brace_member(member: &BraceExpressionMember) -> Option<Vec<String>> {
-    match member {
-        BraceExpressionMember::Child(pieces) => brace_words(pieces),
-        BraceExpressionMember::NumberSequence { start, end, increment } => {
-            let step = increment.unsigned_abs().max(1);
-            let count = start.abs_diff(*end) / step;
-            if count >= MAX_VALUES as u64 {
-                return None;
-            }
-            let step = i64::try_from(step).ok()?;
-            let sign = if end < start { -1 } else { 1 };
-            (0..=i64::try_from(count).ok()?)
-                .map(|i| Some(start.checked_add(sign * step.checked_mul(i)?)?.to_string()))
-                .collect()
-        }
-        BraceExpressionMember::CharSequence { start, end, increment } => {
-            let (low, high) = (u32::from(*start), u32::from(*end));
-            let step = u32::try_from(increment.unsigned_abs().max(1)).ok()?;
-            let count = low.abs_diff(high) / step;
-            (0..=count)
-                .map(|i| {
-                    let code = if high < low { low - i * step } else { low + i * step };
-                    char::from_u32(code).map(String::from)
-                })
-                .collect()
-        }
-    }
-}
-
-fn unescape_backquoted(code: &str) -> String {
-    let mut out = String::with_capacity(code.len());
-    let mut chars = code.chars().peekable();
-    while let Some(c) = chars.next() {
-        if c == '\\' && matches!(chars.peek(), Some('$' | '`' | '\\')) {
-            out.extend(chars.next());
-        } else {
-            out.push(c);
-        }
-    }
-    out
-}
-
-/// Decodes the inside of `$'...'`; `None` when it stands for a character that
-/// cannot be shown.
-fn decode_ansi_c(text: &str) -> Option<String> {
-    let mut out = String::new();
-    let mut rest = text.chars();
-    while let Some(c) = rest.next() {
-        if c != '\\' {
-            out.push(c);
-            continue;
-        }
-        let decoded = match rest.next() {
-            None => '\\',
-            Some('n') => '\n',
-            Some('t') => '\t',
-            Some(c @ ('\\' | '\'' | '"' | '?')) => c,
-            Some('x') => number(&mut rest, 16, 2)?,
-            Some('u') => number(&mut rest, 16, 4)?,
-            Some('U') => number(&mut rest, 16, 8)?,
-            Some(digit @ '0'..='7') => {
-                let mut again = rest.clone();
-                let mut value = digit.to_digit(8)?;
-                for _ in 0..2 {
-                    let mut peek = again.clone();
-                    match peek.next().and_then(|c| c.to_digit(8)) {
-                        Some(next) => {
-                            value = value * 8 + next;
-                            again = peek;
-                        }
-                        None => break,
-                    }
-                }
-                rest = again;
-                char::from_u32(value & 0xff)?
-            }
-            // \a \b \e \f \r \v and \cX are control characters.
-            Some('a' | 'b' | 'e' | 'E' | 'f' | 'r' | 'v' | 'c') => return None,
-            Some(other) => {
-                out.push('\\');
-                other
-            }
-        };
-        if decoded != '\n' && decoded != '\t' && decoded.is_control() {
-            return None;
-        }
-        out.push(decoded);
-    }
-    Some(out)
-}
-
-fn number(rest: &mut std::str::Chars<'_>, radix: u32, most: usize) -> Option<char> {
-    let mut value = 0;
-    for _ in 0..most {
-        let mut peek = rest.clone();
-        match peek.next().and_then(|c| c.to_digit(radix)) {
-            Some(digit) => {
-                value = value * radix + digit;
-                *rest = peek;
-            }
-            None => break,
-        }
-    }
-    char::from_u32(value)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arithmetic_is_only_what_bash_is_sure_to_read_so() {
-        for sure in ["((1+2))", "(((1+2)*3))", "((i = 3 * (2 + 1)))", "((a[\")\"]))"] {
-            assert!(is_closed_arithmetic(sure), "{sure}");
-        }
-        for unsure in ["((reboot) )", "((1+$(( reboot )\n)))", "(( a ) | ( b ))", "(( (reboot) ) )"] {
-            assert!(!is_closed_arithmetic(unsure), "{unsure}");
-        }
-    }
-
-    #[test]
-    fn ansi_c_quotes_decode() {
-        assert_eq!(decode_ansi_c(r"\x72\155\n").as_deref(), Some("rm\n"));
-        assert_eq!(decode_ansi_c(r"\57\'").as_deref(), Some("/'"));
-        assert_eq!(decode_ansi_c(r"\q"), Some("\\q".to_owned()));
-        assert_eq!(decode_ansi_c(r"\e[2K"), None);
-        assert_eq!(decode_ansi_c(r"\x00"), None);
-    }
-
-    #[test]
-    fn huge_numbers_do_not_reach_the_word_parser() {
-        assert!(has_huge_number("{1..99999999999999999999}"));
-        assert!(has_huge_number("~99999999999999999999"));
-        assert!(!has_huge_number("99999999999999999999"));
-    }
 }

@@ -1,1 +1,140 @@
-//! placeholder
+//! A decision in words, for people.
+
+use std::fmt::Write as _;
+
+use super::decide::{Decision, NetGrant, Verdict};
+
+impl Decision {
+    /// The whole derivation: the verdict, each reason, each command that would
+    /// start with what it touches, and the rights it would get.
+    #[must_use]
+    pub fn explain(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        let _ = self.write_explanation(&mut out);
+        out
+    }
+
+    fn write_explanation(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "{}: {} [{}]", self.verdict.as_str(), self.message, self.reason_code)?;
+        if let Some(hint) = &self.hint {
+            writeln!(out, "  hint: {hint}")?;
+        }
+        if let Some(ask) = self.ask.as_ref().filter(|_| self.verdict == Verdict::Ask) {
+            let who = if ask.approvers.is_empty() {
+                "anybody who can answer a gate".to_owned()
+            } else {
+                ask.approvers.join(", ")
+            };
+            writeln!(out, "  approval: {who}, within {}", ask.ttl)?;
+        }
+        if self.reasons.len() > 1 {
+            writeln!(out, "reasons, strictest first:")?;
+            for reason in &self.reasons {
+                write!(out, "  {:5} {} [{}]", reason.verdict.as_str(), reason.message, reason.code)?;
+                match reason.span {
+                    Some(span) => writeln!(out, " at {}..{}", span.start, span.end)?,
+                    None => writeln!(out)?,
+                }
+            }
+        }
+        if !self.commands.is_empty() {
+            writeln!(out, "commands it would start:")?;
+        }
+        for command in &self.commands {
+            let words: Vec<String> = command.argv.iter().map(|word| shown(word)).collect();
+            writeln!(out, "  {}", words.join(" "))?;
+            if let Some(program) = &command.program {
+                writeln!(out, "    program: {program}")?;
+            }
+            if !command.covered_by.is_empty() {
+                writeln!(out, "    covered by: {}", command.covered_by.join(", "))?;
+            }
+            let facts = &command.facts;
+            for (name, list) in [("reads", &facts.reads), ("writes", &facts.writes)] {
+                if !list.is_empty() {
+                    let list: Vec<String> = list.iter().map(|path| shown(path)).collect();
+                    writeln!(out, "    {name}: {}", list.join(" "))?;
+                }
+            }
+            let flags = [
+                (facts.net, "uses the network"),
+                (facts.opaque, "runs code that cannot be read"),
+                (facts.dynamic, "has words only known when it runs"),
+            ];
+            for (_, text) in flags.iter().filter(|(set, _)| *set) {
+                writeln!(out, "    {text}")?;
+            }
+        }
+        if self.verdict != Verdict::Deny {
+            writeln!(out, "grant:")?;
+            let grant = &self.grant;
+            for (name, list) in [
+                ("read", &grant.fs_read),
+                ("write", &grant.fs_write),
+                ("never", &grant.fs_deny),
+                ("read-only", &grant.fs_protect),
+                ("unix sockets", &grant.unix),
+                ("environment", &grant.env),
+            ] {
+                if !list.is_empty() {
+                    writeln!(out, "  {name}: {}", list.join(" "))?;
+                }
+            }
+            match &grant.net {
+                NetGrant::None => writeln!(out, "  network: none")?,
+                NetGrant::Hosts(hosts) => writeln!(out, "  network: {}", hosts.join(" "))?,
+                NetGrant::HostNetwork => writeln!(out, "  network: the host's own")?,
+            }
+            for reason in &grant.unenforceable {
+                writeln!(out, "  not enforceable: {reason}")?;
+            }
+        }
+        writeln!(out, "policy {} engine {}", self.policy.short(), self.engine_version)
+    }
+}
+
+/// A word as a person should see it: quoted when it has blanks or anything
+/// that is not plain ASCII, escaped where it could deceive.
+fn shown(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\'' | '\\');
+    if !word.is_empty() && word.replace("‹?›", "").chars().all(plain) {
+        word.to_owned()
+    } else {
+        let escaped: String =
+            word.split("‹?›").map(|part| part.escape_default().to_string()).collect::<Vec<_>>().join("‹?›");
+        format!("\"{escaped}\"")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DecisionEnv, Policy, Proposal};
+
+    #[test]
+    fn an_explanation_shows_the_whole_derivation() {
+        let policy = Policy::load(
+            "version = 1\n[[rule]]\nid = \"web\"\neffect = \"ask\"\nprogram = \"systemctl\"\nargs = { first = [\"restart\"] }\nwhy = \"restarts a service\"\nask = { approvers = [\"operator\"], ttl = \"10m\", remember = \"run\" }\n",
+            "p.toml",
+        )
+        .unwrap();
+        let decision =
+            policy.decide(&Proposal::shell("systemctl restart nginx && cat 'a b'"), &DecisionEnv::fixture());
+        let text = decision.explain();
+        let without_digest = &text[..text.rfind("policy ").unwrap()];
+        insta::assert_snapshot!(without_digest, @r#"
+        ask: systemctl: restarts a service [rule:web]
+          approval: operator, within 10m
+        commands it would start:
+          systemctl restart nginx
+            program: /usr/bin/systemctl
+          cat "a b"
+            program: /usr/bin/cat
+            covered by: catalogue
+            reads: "/srv/repo/a b"
+        grant:
+          read: /srv/repo @system-ro
+          network: none
+        "#);
+    }
+}

@@ -618,8 +618,7 @@ impl PolicyFile {
     /// # Errors
     /// [`PolicyError`] with line, column and the nearest known name.
     pub fn parse(text: &str, origin: &str) -> Result<Self, PolicyError> {
-        let file: Self =
-            toml::from_str(text).map_err(|error| syntax_error(&error, text, origin))?;
+        let file: Self = toml::from_str(text).map_err(|error| syntax_error(&error, text, origin))?;
         if file.version != 1 {
             return Err(PolicyError::Version { origin: origin.to_owned(), found: file.version });
         }
@@ -647,12 +646,14 @@ impl PolicyFile {
         ] {
             all.extend(list.iter().map(|path| (field.to_owned(), path)));
         }
-        all.extend(fs.deny.iter().filter(|p| !p.trim_start_matches('!').starts_with("**/")).map(|p| {
-            ("sandbox.fs.deny".to_owned(), p)
-        }));
+        all.extend(
+            fs.deny
+                .iter()
+                .filter(|p| !p.trim_start_matches('!').starts_with("**/"))
+                .map(|p| ("sandbox.fs.deny".to_owned(), p)),
+        );
         for rule in &self.rules {
-            for (key, list) in [("fs_read", &rule.grant.fs_read), ("fs_write", &rule.grant.fs_write)]
-            {
+            for (key, list) in [("fs_read", &rule.grant.fs_read), ("fs_write", &rule.grant.fs_write)] {
                 all.extend(list.iter().map(|p| (format!("rule {:?} grant.{key}", rule.id), p)));
             }
         }
@@ -661,15 +662,10 @@ impl PolicyFile {
             let rooted = text.starts_with('/')
                 || text == "@system-ro"
                 || ["~", "@workspace", "@tmp", "@state", "@step-home"].iter().any(|root| {
-                    text.strip_prefix(root)
-                        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+                    text.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
                 });
             if !rooted || text.split('/').any(|c| c == "..") {
-                return Err(PolicyError::Root {
-                    origin: origin.to_owned(),
-                    field,
-                    path: path.clone(),
-                });
+                return Err(PolicyError::Root { origin: origin.to_owned(), field, path: path.clone() });
             }
         }
         Ok(())
@@ -735,7 +731,8 @@ mod tests {
     fn relative_roots_are_refused() {
         let error = PolicyFile::parse("version = 1\n[sandbox.fs]\nread = [\"src\"]\n", "p.toml").unwrap_err();
         assert!(matches!(error, PolicyError::Root { ref path, .. } if path == "src"), "{error}");
-        let error = PolicyFile::parse("version = 1\n[sandbox.fs]\nwrite = [\"@workspace/../x\"]\n", "p").unwrap_err();
+        let error =
+            PolicyFile::parse("version = 1\n[sandbox.fs]\nwrite = [\"@workspace/../x\"]\n", "p").unwrap_err();
         assert!(matches!(error, PolicyError::Root { .. }), "{error}");
     }
 

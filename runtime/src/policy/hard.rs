@@ -77,9 +77,43 @@ const DISK_TOOLS: &[(&str, &[&str])] = &[
 
 /// Programs whose first verbs destroy volumes or stop the system.
 const NEVER_VERBS: &[(&str, &str, &[&str])] = &[
-    ("systemctl", "power", &["reboot", "poweroff", "halt", "kexec", "soft-reboot", "suspend", "hibernate", "hybrid-sleep", "suspend-then-hibernate", "rescue", "emergency", "exit", "isolate", "switch-root", "default", "sleep"]),
+    (
+        "systemctl",
+        "power",
+        &[
+            "reboot",
+            "poweroff",
+            "halt",
+            "kexec",
+            "soft-reboot",
+            "suspend",
+            "hibernate",
+            "hybrid-sleep",
+            "suspend-then-hibernate",
+            "rescue",
+            "emergency",
+            "exit",
+            "isolate",
+            "switch-root",
+            "default",
+            "sleep",
+        ],
+    ),
     ("loginctl", "power", &["reboot", "poweroff", "suspend", "hibernate", "halt"]),
-    ("cryptsetup", "raw-device", &["luksErase", "erase", "luksFormat", "reencrypt", "luksKillSlot", "luksRemoveKey", "luksHeaderRestore", "open-format"]),
+    (
+        "cryptsetup",
+        "raw-device",
+        &[
+            "luksErase",
+            "erase",
+            "luksFormat",
+            "reencrypt",
+            "luksKillSlot",
+            "luksRemoveKey",
+            "luksHeaderRestore",
+            "open-format",
+        ],
+    ),
     ("zpool", "volume", &["destroy", "labelclear", "offline", "detach", "remove", "split"]),
     ("zfs", "volume", &["destroy", "rollback"]),
     ("nvme", "raw-device", &["format", "sanitize", "delete-ns", "write", "write-zeroes", "reset"]),
@@ -136,33 +170,29 @@ impl Analysis<'_> {
                     self.hard("power", "init changes the run level", None);
                 }
             }
-            "mount" => {
-                if !args.is_empty() && args.iter().any(|a| !is_listing_flag(&a.text)) {
-                    self.hard("mount", "mount changes what the host's files are", None);
-                }
+            "mount" if !args.is_empty() && args.iter().any(|a| !is_listing_flag(&a.text)) => {
+                self.hard("mount", "mount changes what the host's files are", None);
             }
-            "crontab" => {
-                if args.iter().any(|a| is_flag(&a.text, "-r")) {
-                    self.hard("crontab", "crontab -r removes every job", Some("crontab -l lists them"));
-                }
+            "crontab" if args.iter().any(|a| is_flag(&a.text, "-r")) => {
+                self.hard("crontab", "crontab -r removes every job", Some("crontab -l lists them"));
             }
             "nc" | "ncat" | "netcat" => self.check_netcat(name, args),
-            "socat" => {
+            "socat"
                 if args.iter().any(|a| {
                     let text = a.text.to_ascii_uppercase();
                     text.starts_with("EXEC:") || text.starts_with("SYSTEM:") || text.contains("SHELL:")
-                }) {
-                    self.hard("remote-shell", "socat connects a program to the network", None);
-                }
+                }) =>
+            {
+                self.hard("remote-shell", "socat connects a program to the network", None);
             }
-            "busctl" | "dbus-send" | "gdbus" | "qdbus" => {
+            "busctl" | "dbus-send" | "gdbus" | "qdbus"
                 if args.iter().any(|a| {
                     ["Reboot", "PowerOff", "Halt", "Suspend", "Hibernate"]
                         .iter()
                         .any(|w| a.text.rsplit('.').next() == Some(w))
-                }) {
-                    self.hard("power", format!("{name} stops the host"), None);
-                }
+                }) =>
+            {
+                self.hard("power", format!("{name} stops the host"), None);
             }
             "apparmor_parser" if has(args, &["-R", "--remove"]) => {
                 self.hard("security-module", "removes a kernel profile", None);
@@ -190,8 +220,13 @@ impl Analysis<'_> {
         if let Some((_, harmless)) = DISK_TOOLS.iter().find(|(program, _)| *program == name) {
             let lists = args.iter().any(|a| harmless.contains(&a.text.as_str()));
             let wipes = name == "wipefs"
-                && !args.iter().any(|a| is_flag(&a.text, "-a") || is_flag(&a.text, "--all")
-                    || is_flag(&a.text, "-o") || is_flag(&a.text, "--offset") || a.unknown);
+                && !args.iter().any(|a| {
+                    is_flag(&a.text, "-a")
+                        || is_flag(&a.text, "--all")
+                        || is_flag(&a.text, "-o")
+                        || is_flag(&a.text, "--offset")
+                        || a.unknown
+                });
             if !lists && !wipes {
                 self.hard("raw-device", format!("{name} changes a disk"), None);
             }
@@ -208,7 +243,13 @@ impl Analysis<'_> {
         if name == "mdadm" && has(args, &["--zero-superblock", "--stop", "-S", "--fail", "--remove"]) {
             self.hard("volume", "mdadm takes storage away", None);
         }
-        if name == "hdparm" && args.iter().any(|a| a.text.starts_with("--security") || a.text.starts_with("--trim") || a.text.starts_with("--make-bad")) {
+        if name == "hdparm"
+            && args.iter().any(|a| {
+                a.text.starts_with("--security")
+                    || a.text.starts_with("--trim")
+                    || a.text.starts_with("--make-bad")
+            })
+        {
             self.hard("raw-device", "hdparm changes a disk", None);
         }
         if name == "badblocks" && args.iter().any(|a| is_flag(&a.text, "-w") || is_flag(&a.text, "-n")) {
@@ -225,18 +266,14 @@ impl Analysis<'_> {
 
     fn check_remove(&mut self, name: &str, args: &[Arg]) {
         let recursive = name == "srm"
-            || before_end(args).any(|a| {
-                is_flag(&a.text, "-r") || is_flag(&a.text, "-R") || is_flag(&a.text, "--recursive")
-            })
+            || before_end(args)
+                .any(|a| is_flag(&a.text, "-r") || is_flag(&a.text, "-R") || is_flag(&a.text, "--recursive"))
             || args.iter().any(|a| a.unknown_start && a.text.is_empty() && !a.quoted);
-        if before_end(args).any(|a| {
-            a.text.len() > 4 && is_flag(&a.text, "--no-preserve-root")
-        }) {
+        if before_end(args).any(|a| a.text.len() > 4 && is_flag(&a.text, "--no-preserve-root")) {
             self.hard("rm-root", format!("{name} may remove the root"), None);
         }
-        let certain = before_end(args).any(|a| {
-            is_flag(&a.text, "-r") || is_flag(&a.text, "-R") || is_flag(&a.text, "--recursive")
-        });
+        let certain = before_end(args)
+            .any(|a| is_flag(&a.text, "-r") || is_flag(&a.text, "-R") || is_flag(&a.text, "--recursive"));
         for arg in operands(args) {
             if arg.unknown_start && !arg.unset {
                 // What begins with something unknown is judged as if that
@@ -268,10 +305,14 @@ impl Analysis<'_> {
 
     fn check_recursive_change(&mut self, name: &str, args: &[Arg]) {
         let recursive = before_end(args).any(|a| {
-            is_flag(&a.text, "-R") || is_flag(&a.text, "--recursive")
+            is_flag(&a.text, "-R")
+                || is_flag(&a.text, "--recursive")
                 || (name == "restorecon" && is_flag(&a.text, "-r"))
         });
-        let skip = usize::from(matches!(name, "chmod" | "chown" | "chgrp" | "chcon") && !args.iter().any(|a| a.text.starts_with("--reference")));
+        let skip = usize::from(
+            matches!(name, "chmod" | "chown" | "chgrp" | "chcon")
+                && !args.iter().any(|a| a.text.starts_with("--reference")),
+        );
         for arg in operands(args).skip(skip.min(1)) {
             let path = self.target(arg);
             if recursive && !arg.text.is_empty() && self.roots.is_vital(&path) {
@@ -303,7 +344,8 @@ impl Analysis<'_> {
                 self.hard("raw-device", format!("{name} writes {path}"), None);
             }
         }
-        if name == "rsync" && args.iter().any(|a| a.text.starts_with("--del"))
+        if name == "rsync"
+            && args.iter().any(|a| a.text.starts_with("--del"))
             && let Some(last) = operands(args).last()
             && self.roots.is_vital(&self.target(last))
         {
@@ -364,7 +406,7 @@ impl Analysis<'_> {
                 let target = arg.text.trim();
                 if arg.supervisor || arg.text.contains("PPID") {
                     self.hard("kill-supervisor", "kill signals the process that supervises the step", None);
-                } else if !arg.unknown && matches!(target.parse::<i64>(), Ok(-1 | 1 | -0)) {
+                } else if !arg.unknown && matches!(target.parse::<i64>(), Ok(-1 | 1)) {
                     self.hard("kill-all", format!("kill {target} signals init or every process"), None);
                 }
             } else {
@@ -375,7 +417,8 @@ impl Analysis<'_> {
                 }
             }
         }
-        if name != "kill" && args.iter().any(|a| is_flag(&a.text, "-u") || is_flag(&a.text, "-U"))
+        if name != "kill"
+            && args.iter().any(|a| is_flag(&a.text, "-u") || is_flag(&a.text, "-U"))
             && args.iter().any(|a| a.text == "root" || a.text == "0")
         {
             self.hard("kill-all", format!("{name} signals every process of a user"), None);
@@ -397,8 +440,13 @@ impl Analysis<'_> {
     }
 
     fn check_sysctl(&mut self, args: &[Arg]) {
-        const TRIGGERS: &[&str] =
-            &["kernel.sysrq", "kernel.panic", "kernel.core_pattern", "kernel.modprobe", "kernel.modules_disabled"];
+        const TRIGGERS: &[&str] = &[
+            "kernel.sysrq",
+            "kernel.panic",
+            "kernel.core_pattern",
+            "kernel.modprobe",
+            "kernel.modules_disabled",
+        ];
         for arg in args {
             if let Some((key, _)) = arg.text.split_once('=')
                 && TRIGGERS.contains(&key.replace('/', ".").as_str())

@@ -9,8 +9,8 @@ use super::analysis::{Analysis, Arg};
 use super::decide::Proposal;
 use super::env::DecisionEnv;
 use super::file::{Effect, NetDefault, NetGrantSpec, NetWord, PolicyError, PolicyFile, Rule};
+use super::parse::parse;
 use super::paths::{expand_root, is_under, normalise};
-use super::shell::parse;
 use super::{Policy, Stance};
 
 /// Where a policy file comes from, most trusted first.
@@ -86,11 +86,8 @@ impl Policy {
             if rule.effect != Effect::Ask && rule.ask.is_some() {
                 return Err(wrong("ask terms belong to effect = \"ask\""));
             }
-            for (example, wanted) in rule
-                .matches
-                .iter()
-                .map(|e| (e, true))
-                .chain(rule.not_match.iter().map(|e| (e, false)))
+            for (example, wanted) in
+                rule.matches.iter().map(|e| (e, true)).chain(rule.not_match.iter().map(|e| (e, false)))
             {
                 if self.example_matches(rule, example) != wanted {
                     return Err(PolicyError::Example {
@@ -157,9 +154,7 @@ fn tighten(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
     limits.open_files = limits.open_files.min(lower.open_files);
     limits.source = limits.source.min(lower.source);
     limits.nesting = limits.nesting.min(lower.nesting);
-    for (output, lower) in
-        [(&mut limits.stdout, &lower.stdout), (&mut limits.stderr, &lower.stderr)]
-    {
+    for (output, lower) in [(&mut limits.stdout, &lower.stdout), (&mut limits.stderr, &lower.stderr)] {
         output.cap = output.cap.min(lower.cap);
         output.spill = output.spill.min(lower.spill);
         if lower.on_overflow == super::Overflow::Kill {

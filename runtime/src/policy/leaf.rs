@@ -8,34 +8,129 @@ use super::catalogue;
 use super::code::is_interpreter;
 use super::command::{Invocation, taint};
 use super::file::{Effect, Rule};
-use super::paths::{
-    is_harmless_device, is_kernel_trigger, is_net_pseudo_device, is_raw_device, normalise,
-};
+use super::paths::{is_harmless_device, is_kernel_trigger, is_net_pseudo_device, is_raw_device, normalise};
 
 /// Programs whose output or effect is the network's.
 const NETWORK: &[&str] = &[
-    "curl", "wget", "wget2", "fetch", "aria2c", "axel", "http", "https", "xh", "httpie", "lynx",
-    "links", "w3m", "elinks", "nc", "ncat", "netcat", "socat", "telnet", "ssh", "scp", "sftp",
-    "rsync", "ftp", "tftp", "lftp", "ncftp", "dig", "host", "nslookup", "drill", "delv", "ping",
-    "ping6", "fping", "traceroute", "tracepath", "mtr", "nmap", "arping", "whois", "gh", "hub",
-    "glab", "aws", "gcloud", "gsutil", "az", "s3cmd", "rclone", "psql", "mysql", "mariadb",
-    "mongo", "mongosh", "redis-cli", "ldapsearch", "smbclient", "rpcinfo", "showmount", "snmpwalk",
-    "mail", "sendmail", "msmtp", "swaks", "youtube-dl", "yt-dlp", "websocat", "grpcurl", "mosh",
-    "rsh", "rlogin", "tcpdump", "tshark", "git-remote-http", "helm", "terraform", "tofu",
+    "curl",
+    "wget",
+    "wget2",
+    "fetch",
+    "aria2c",
+    "axel",
+    "http",
+    "https",
+    "xh",
+    "httpie",
+    "lynx",
+    "links",
+    "w3m",
+    "elinks",
+    "nc",
+    "ncat",
+    "netcat",
+    "socat",
+    "telnet",
+    "ssh",
+    "scp",
+    "sftp",
+    "rsync",
+    "ftp",
+    "tftp",
+    "lftp",
+    "ncftp",
+    "dig",
+    "host",
+    "nslookup",
+    "drill",
+    "delv",
+    "ping",
+    "ping6",
+    "fping",
+    "traceroute",
+    "tracepath",
+    "mtr",
+    "nmap",
+    "arping",
+    "whois",
+    "gh",
+    "hub",
+    "glab",
+    "aws",
+    "gcloud",
+    "gsutil",
+    "az",
+    "s3cmd",
+    "rclone",
+    "psql",
+    "mysql",
+    "mariadb",
+    "mongo",
+    "mongosh",
+    "redis-cli",
+    "ldapsearch",
+    "smbclient",
+    "rpcinfo",
+    "showmount",
+    "snmpwalk",
+    "mail",
+    "sendmail",
+    "msmtp",
+    "swaks",
+    "youtube-dl",
+    "yt-dlp",
+    "websocat",
+    "grpcurl",
+    "mosh",
+    "rsh",
+    "rlogin",
+    "tcpdump",
+    "tshark",
+    "git-remote-http",
+    "helm",
+    "terraform",
+    "tofu",
 ];
 
 /// Programs that can bring something down from the network.
 const DOWNLOADERS: &[&str] = &[
-    "curl", "wget", "wget2", "fetch", "aria2c", "axel", "http", "https", "xh", "httpie", "lynx",
-    "links", "w3m", "elinks", "nc", "ncat", "netcat", "socat", "telnet", "ssh", "sftp", "ftp",
-    "tftp", "lftp", "gh", "aws", "gsutil", "websocat", "dig", "host", "nslookup", "rsync", "scp",
+    "curl", "wget", "wget2", "fetch", "aria2c", "axel", "http", "https", "xh", "httpie", "lynx", "links",
+    "w3m", "elinks", "nc", "ncat", "netcat", "socat", "telnet", "ssh", "sftp", "ftp", "tftp", "lftp", "gh",
+    "aws", "gsutil", "websocat", "dig", "host", "nslookup", "rsync", "scp",
 ];
 
 /// Programs that turn unreadable data into readable data.
 const DECODERS: &[&str] = &[
-    "base64", "base32", "basenc", "uudecode", "xxd", "openssl", "gpg", "gpg2", "age", "gunzip",
-    "zcat", "gzip", "bzcat", "bunzip2", "xzcat", "unxz", "xz", "zstdcat", "unzstd", "zstd", "lz4",
-    "rev", "tr", "uncompress", "brotli", "hexdump", "od", "qprint", "ascii85", "tac",
+    "base64",
+    "base32",
+    "basenc",
+    "uudecode",
+    "xxd",
+    "openssl",
+    "gpg",
+    "gpg2",
+    "age",
+    "gunzip",
+    "zcat",
+    "gzip",
+    "bzcat",
+    "bunzip2",
+    "xzcat",
+    "unxz",
+    "xz",
+    "zstdcat",
+    "unzstd",
+    "zstd",
+    "lz4",
+    "rev",
+    "tr",
+    "uncompress",
+    "brotli",
+    "hexdump",
+    "od",
+    "qprint",
+    "ascii85",
+    "tac",
 ];
 
 /// Programs whose only output is a number.
@@ -48,7 +143,7 @@ impl<'a> Analysis<'a> {
         self.facts.dynamic |= args.iter().any(|a| a.unknown);
         self.check_hard(name, args, &inv.input);
         let program = self.resolve(&inv.args[0].text);
-        let mut covered = self.judge_rules(name, inv, program.as_deref());
+        let (mut covered, asked) = self.judge_rules(name, inv, program.as_deref());
         let allowed = !covered.is_empty();
         self.effects(name, args, allowed);
         let mut flow = Flow { taint: taint(args), ..Flow::default() };
@@ -62,7 +157,8 @@ impl<'a> Analysis<'a> {
         if network {
             self.facts.net = true;
         }
-        if !allowed {
+        // A rule that asks has already put the question, with its own grant.
+        if !allowed && !asked {
             if version {
                 covered.push("catalogue".to_owned());
             } else {
@@ -81,7 +177,7 @@ impl<'a> Analysis<'a> {
                 }
             }
         }
-        if program.is_none() && !allowed {
+        if program.is_none() && !allowed && !asked {
             self.ask("unknown-program", format!("{name} is not in a trusted directory"));
         }
         if DOWNLOADERS.contains(&name) {
@@ -106,10 +202,7 @@ impl<'a> Analysis<'a> {
         self.facts.opaque = true;
         self.check_hard(name, args, &inv.input);
         self.judge_rules(name, inv, None);
-        self.ask(
-            "untrusted-program",
-            format!("{full} is not a program of a trusted directory"),
-        );
+        self.ask("untrusted-program", format!("{full} is not a program of a trusted directory"));
         self.effects(name, args, false);
         self.probe_unknown(name, args);
         if super::wrappers::is_shell(name) {
@@ -135,10 +228,7 @@ impl<'a> Analysis<'a> {
     pub(crate) fn resolve(&self, name: &str) -> Option<String> {
         let programs = self.policy.programs();
         let real = |path: &str| {
-            self.env
-                .programs
-                .real_path(Path::new(path))
-                .map(|p| p.to_string_lossy().into_owned())
+            self.env.programs.real_path(Path::new(path)).map(|p| p.to_string_lossy().into_owned())
         };
         if name.contains('/') {
             let path = normalise(&self.scope.cwd, name);
@@ -162,15 +252,17 @@ impl<'a> Analysis<'a> {
     /// Whether `path` names a program of a trusted directory.
     pub(crate) fn is_trusted_path(&self, path: &str) -> bool {
         let path = normalise(&self.scope.cwd, path);
-        let loader = path.rsplit('/').next().is_some_and(|n| n.starts_with("ld-linux") || n.starts_with("ld.so") || n.starts_with("ld-musl"));
+        let loader = path
+            .rsplit('/')
+            .next()
+            .is_some_and(|n| n.starts_with("ld-linux") || n.starts_with("ld.so") || n.starts_with("ld-musl"));
         !loader
-            && (self.is_in_trusted_dir(&path)
-                || self.policy.programs().pin.values().any(|pin| *pin == path))
+            && (self.is_in_trusted_dir(&path) || self.policy.programs().pin.values().any(|pin| *pin == path))
     }
 
-    /// Applies the rules to one command; the ids of the allow rules that
-    /// cover it.
-    fn judge_rules(&mut self, name: &str, inv: &Invocation, program: Option<&str>) -> Vec<String> {
+    /// Applies the rules to one command: the ids of the allow rules that cover
+    /// it, and whether some rule asks.
+    fn judge_rules(&mut self, name: &str, inv: &Invocation, program: Option<&str>) -> (Vec<String>, bool) {
         let mut allowed = Vec::new();
         let mut asked = false;
         let policy: &'a super::Policy = self.policy;
@@ -199,7 +291,7 @@ impl<'a> Analysis<'a> {
         if asked {
             allowed.clear();
         }
-        allowed
+        (allowed, asked)
     }
 
     /// Denials and questions of rules about a shell or wrapper itself.
@@ -209,21 +301,14 @@ impl<'a> Analysis<'a> {
     }
 
     /// Whether one rule speaks of this command.
-    pub(crate) fn rule_matches(
-        &self,
-        rule: &Rule,
-        name: &str,
-        args: &[Arg],
-        program: Option<&str>,
-    ) -> bool {
+    pub(crate) fn rule_matches(&self, rule: &Rule, name: &str, args: &[Arg], program: Option<&str>) -> bool {
         super::rules::matches(self, rule, name, args, program)
     }
 
     /// Notes one command for the decision's report.
     pub(crate) fn record(&mut self, args: &[Arg], program: Option<String>, covered: Vec<String>) {
-        let program = program.or_else(|| {
-            args.first().filter(|a| !a.unknown).and_then(|a| self.resolve(&a.text))
-        });
+        let program =
+            program.or_else(|| args.first().filter(|a| !a.unknown).and_then(|a| self.resolve(&a.text)));
         let fact = CommandFact {
             argv: args.iter().map(Arg::shown).collect(),
             program,
@@ -249,12 +334,32 @@ impl<'a> Analysis<'a> {
             return;
         }
         self.facts.reads.push(path.clone());
+        if arg.unknown && path.starts_with("/proc") {
+            self.ask("dynamic", format!("{} is some file of the kernel's", arg.shown()));
+        }
         if self.refuse_secret(&path, arg.glob) {
         } else if is_net_pseudo_device(&path) {
             self.deny("net-device", format!("{path} is a network connection of bash"));
         } else if is_raw_device(&path) {
             self.deny("raw-device", format!("{path} is a raw device"));
         } else if !self.roots.is_readable(&path) {
+            self.ask("read-outside", format!("{path} is outside the read roots"));
+        }
+    }
+
+    /// Judges the directory a wildcard lists, whatever the command does with
+    /// the names.
+    pub(crate) fn list_wildcard(&mut self, arg: &Arg) {
+        if arg.unknown_start || !arg.text.contains('/') {
+            return;
+        }
+        let before = arg.text.find(['*', '?', '[']).map_or("", |at| &arg.text[..at]);
+        let directory = before.rsplit_once('/').map_or("", |(directory, _)| directory);
+        let path = normalise(
+            &self.scope.cwd,
+            if before.starts_with('/') && directory.is_empty() { "/" } else { directory },
+        );
+        if !self.refuse_secret(&path, false) && !self.roots.is_readable(&path) && path != "/dev" {
             self.ask("read-outside", format!("{path} is outside the read roots"));
         }
     }
@@ -347,7 +452,7 @@ impl<'a> Analysis<'a> {
                 && value.contains(char::is_whitespace)
             {
                 let value = value.strip_prefix("exec=").unwrap_or(value);
-                self.probe_text(&value.to_owned(), name, true);
+                self.probe_text(value, name, true);
             }
         }
     }
@@ -358,8 +463,19 @@ impl<'a> Analysis<'a> {
             let base = args[at].text.rsplit('/').next().unwrap_or("");
             let destructive = matches!(
                 base,
-                "rm" | "dd" | "shred" | "wipefs" | "chmod" | "chown" | "chgrp" | "find" | "mv"
-                    | "blkdiscard" | "env" | "busybox" | "xargs" | "nsenter"
+                "rm" | "dd"
+                    | "shred"
+                    | "wipefs"
+                    | "chmod"
+                    | "chown"
+                    | "chgrp"
+                    | "find"
+                    | "mv"
+                    | "blkdiscard"
+                    | "env"
+                    | "busybox"
+                    | "xargs"
+                    | "nsenter"
             ) || base.starts_with("mkfs")
                 || super::wrappers::is_shell(base);
             if !destructive || at + 1 >= args.len() || self.budget == 0 {
@@ -388,7 +504,8 @@ fn operand_paths(text: &str) -> Vec<&str> {
     if let Some((_, value)) = text.split_once('=') {
         out.push(value.trim_start_matches('@'));
     }
-    if is_flag && !text.starts_with("--")
+    if is_flag
+        && !text.starts_with("--")
         && let Some(at) = text.find(['/', '.', '~'])
     {
         out.push(&text[at..]);

@@ -1,1 +1,174 @@
-//! placeholder
+//! What a reviewer of a policy should look at: it loads, but it says less or
+//! grants more than it seems to.
+
+use serde::Serialize;
+
+use super::Policy;
+use super::code::is_interpreter;
+use super::env::DecisionEnv;
+use super::file::{Effect, NetGrantSpec, NetWord, Rule};
+use super::paths::{expand_root, normalise};
+use super::wrappers::is_shell;
+
+/// The kind of a remark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LintKind {
+    /// A grant the kernel cannot hold, and the rule says so.
+    Unenforceable,
+    /// A grant the kernel cannot hold, and the rule does not say so.
+    UndeclaredUnenforceable,
+    /// A rule that covers any code: a shell, interpreter or wrapper.
+    AnyCode,
+    /// An allow rule for every use of a program.
+    AnyArguments,
+    /// An allow rule without an example that must match.
+    NoExample,
+    /// A grant of the host's whole network.
+    HostNetwork,
+    /// A write grant over a secret, a protected place or a vital directory.
+    WideWrite,
+    /// A trusted directory that steps may write.
+    WritableProgramDirectory,
+    /// The audit record lies where steps may write.
+    WritableAudit,
+}
+
+/// One remark.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Lint {
+    /// Its kind.
+    pub kind: LintKind,
+    /// The rule it is about; `None` for the file.
+    pub rule: Option<String>,
+    /// What it is and what to do.
+    pub message: String,
+}
+
+impl Policy {
+    /// Everything about this policy that a reviewer should have seen.
+    #[must_use]
+    pub fn lint(&self, env: &DecisionEnv) -> Vec<Lint> {
+        let mut out = Vec::new();
+        let roots = self.roots(env);
+        for rule in self.rules() {
+            self.lint_rule(rule, env, &mut out);
+        }
+        for dir in &self.programs().trusted_dirs {
+            if roots.is_writable(dir) {
+                out.push(Lint {
+                    kind: LintKind::WritableProgramDirectory,
+                    rule: None,
+                    message: format!("programs.trusted_dirs holds {dir}, which steps may write; remove it"),
+                });
+            }
+        }
+        let audit = normalise("/", &expand_root(&self.file().audit.path, env));
+        if roots.is_writable(&audit) {
+            out.push(Lint {
+                kind: LintKind::WritableAudit,
+                rule: None,
+                message: format!("audit.path {audit} is inside a write root; move it to @state"),
+            });
+        }
+        out
+    }
+
+    fn lint_rule(&self, rule: &Rule, env: &DecisionEnv, out: &mut Vec<Lint>) {
+        let mut push = |kind, message: String| {
+            out.push(Lint { kind, rule: Some(rule.id.clone()), message });
+        };
+        let grant = &rule.grant;
+        match &grant.unenforceable {
+            Some(reason) => push(LintKind::Unenforceable, reason.clone()),
+            None if !grant.unix.is_empty() => push(
+                LintKind::UndeclaredUnenforceable,
+                format!(
+                    "what listens on {} decides what the command may do; say so with \
+                     unenforceable = \"...\"",
+                    grant.unix.join(", ")
+                ),
+            ),
+            None => {}
+        }
+        if rule.effect == Effect::Deny {
+            return;
+        }
+        if grant.net == Some(NetGrantSpec::Word(NetWord::HostNetwork)) {
+            push(LintKind::HostNetwork, "name the hosts instead of granting host-network".to_owned());
+        }
+        let roots = self.roots(env);
+        for path in grant.fs_write.iter().filter(|path| !path.ends_with(":ro")) {
+            let path = normalise("/", &expand_root(path, env));
+            if roots.is_secret(&path) || roots.is_protected(&path) || roots.is_vital(&path) {
+                push(LintKind::WideWrite, format!("writing {path} is more than a step should get"));
+            }
+        }
+        if rule.effect != Effect::Allow {
+            return;
+        }
+        if let Some(program) = &rule.program {
+            let name = program.rsplit('/').next().unwrap_or(program);
+            let any_code = is_shell(name)
+                || is_interpreter(name)
+                || matches!(name, "env" | "xargs" | "find" | "sudo" | "make" | "npx" | "ssh" | "awk");
+            if any_code {
+                push(LintKind::AnyCode, format!("{name} runs any code it is given; use an exact argv"));
+            } else if rule.args.is_none() {
+                push(
+                    LintKind::AnyArguments,
+                    format!("every use of {name} is allowed; narrow it with args.first"),
+                );
+            }
+        }
+        if rule.matches.is_empty() {
+            push(LintKind::NoExample, "add an example under match: it is checked at load".to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unenforceable_and_wide_grants_are_listed() {
+        let policy = Policy::load(
+            r#"
+version = 1
+[[rule]]
+id = "docker"
+effect = "allow"
+program = "docker"
+args = { first = ["ps"] }
+grant = { unix = ["/run/docker.sock"], unenforceable = "the socket is root" }
+match = ["docker ps"]
+[[rule]]
+id = "dbus"
+effect = "ask"
+program = "busctl"
+grant = { unix = ["/run/dbus/system_bus_socket"] }
+[[rule]]
+id = "py"
+effect = "allow"
+program = "python3"
+grant = { fs_write = ["~", "@workspace"] }
+"#,
+            "p.toml",
+        )
+        .unwrap();
+        let found: Vec<(LintKind, Option<String>)> =
+            policy.lint(&DecisionEnv::fixture()).into_iter().map(|l| (l.kind, l.rule)).collect();
+        let of = |kind, rule: &str| (kind, Some(rule.to_owned()));
+        assert_eq!(
+            found,
+            [
+                of(LintKind::Unenforceable, "docker"),
+                of(LintKind::UndeclaredUnenforceable, "dbus"),
+                of(LintKind::WideWrite, "py"),
+                of(LintKind::AnyCode, "py"),
+                of(LintKind::NoExample, "py"),
+            ]
+        );
+    }
+}

@@ -8,7 +8,9 @@
 //! harmless.
 
 mod analysis;
+mod arithmetic;
 mod binding;
+mod builtins;
 mod catalogue;
 mod code;
 mod command;
@@ -23,26 +25,37 @@ mod hard;
 mod layers;
 mod leaf;
 mod lint;
+#[cfg(test)]
+mod metamorphic;
+#[cfg(test)]
+mod oracle;
+mod output;
+mod parse;
 mod paths;
 mod quantity;
+mod quoting;
+mod redirects;
 mod rules;
 mod shell;
 mod suggest;
 mod wrappers;
 
 pub use analysis::{CommandFact, Facts, TextSpan};
+pub use binding::{Binding, BoundProgram};
 pub use corpus::{CaseResult, CorpusError, CorpusReport};
 pub use decide::{Command, Decision, Grant, NetGrant, Proposal, Reason, Verdict};
 pub use env::{DecisionEnv, EveryProgram, HostPrograms, Resolve};
 pub use file::{
-    ArgPattern, ArgShape, AskTerms, Audit, AuditSync, Control, Effect, EnvPolicy, FsRoots, Hard,
-    HardRule, Limits, Locked, NetDefault, NetGrantSpec, NetHosts, NetPolicy, NetWord, OneOf,
-    OutputLimit, Overflow, PolicyError, PolicyFile, Profile, Programs, Redaction, Remember, Rule,
-    RuleGrant, Sandbox, SandboxMode, SandboxUser,
+    ArgPattern, ArgShape, AskTerms, Audit, AuditSync, Control, Effect, EnvPolicy, FsRoots, Hard, HardRule,
+    Limits, Locked, NetDefault, NetGrantSpec, NetHosts, NetPolicy, NetWord, OneOf, OutputLimit, Overflow,
+    PolicyError, PolicyFile, Profile, Programs, Redaction, Remember, Rule, RuleGrant, Sandbox, SandboxMode,
+    SandboxUser,
 };
 pub use layers::{Layer, LayerText};
+pub use lint::{Lint, LintKind};
 pub(crate) use paths::SYSTEM_READ_ONLY;
 pub use quantity::{Bytes, Span};
+pub use suggest::{Difference, Observed, ObservedCommand, Stopped, Suggestion};
 
 use serde::Serialize;
 

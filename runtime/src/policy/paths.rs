@@ -98,9 +98,9 @@ const HARMLESS_DEVICES: &[&str] = &[
 
 /// Beginnings of the names of devices that are a disk, memory or ports.
 const RAW_DEVICES: &[&str] = &[
-    "sd", "hd", "vd", "xvd", "nvme", "mmcblk", "dm-", "md", "loop", "nbd", "sr", "zd", "zram",
-    "mapper/", "disk/", "block/", "mem", "kmem", "port", "pmem", "bcache", "drbd", "rbd", "fd0",
-    "st0", "mtd", "ubi", "vg", "raw/",
+    "sd", "hd", "vd", "xvd", "nvme", "mmcblk", "dm-", "md", "loop", "nbd", "sr", "zd", "zram", "mapper/",
+    "disk/", "block/", "mem", "kmem", "port", "pmem", "bcache", "drbd", "rbd", "fd0", "st0", "mtd", "ubi",
+    "vg", "raw/",
 ];
 
 /// Writes under these reach the kernel itself.
@@ -214,9 +214,7 @@ fn match_class(pattern: &[char], c: char) -> Option<usize> {
             None => return (c == '[').then_some(1),
             Some(']') if !first => break,
             Some(&low) => {
-                if pattern.get(i + 1) == Some(&'-')
-                    && pattern.get(i + 2).is_some_and(|high| *high != ']')
-                {
+                if pattern.get(i + 1) == Some(&'-') && pattern.get(i + 2).is_some_and(|high| *high != ']') {
                     hit |= low <= c && c <= pattern[i + 2];
                     i += 3;
                 } else {
@@ -286,10 +284,7 @@ pub(crate) fn normalise(cwd: &str, text: &str) -> String {
 
 /// Whether `path` is `root` or lies below it; both normalised.
 pub(crate) fn is_under(path: &str, root: &str) -> bool {
-    root == "/"
-        || path
-            .strip_prefix(root)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    root == "/" || path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn components(path: &str) -> Vec<&str> {
@@ -328,9 +323,7 @@ impl Roots {
             out
         };
         let mut protect = resolve(protect);
-        protect.extend(
-            BUILTIN_PROTECTED.iter().map(|entry| normalise("/", &expand_root(entry, env))),
-        );
+        protect.extend(BUILTIN_PROTECTED.iter().map(|entry| normalise("/", &expand_root(entry, env))));
         protect.extend(env.protected.iter().cloned());
         let mut read = resolve(read);
         read.extend(HARMLESS_DEVICES.iter().map(|d| (*d).to_owned()));
@@ -381,8 +374,7 @@ impl Roots {
                     && named.iter().zip(tail).all(|(name, part)| glob_match(part, name))
                     && named.iter().zip(tail).all(|(name, part)| {
                         *name == *part
-                            || part.chars().filter(|c| !matches!(c, '*' | '?' | '[' | ']')).count()
-                                >= 2
+                            || part.chars().filter(|c| !matches!(c, '*' | '?' | '[' | ']')).count() >= 2
                     })
             })
         })
@@ -401,9 +393,7 @@ impl Roots {
     }
 
     fn is_example(&self, base: &str) -> bool {
-        self.secrets
-            .iter()
-            .any(|p| p.negated && p.components.last().is_some_and(|last| last == base))
+        self.secrets.iter().any(|p| p.negated && p.components.last().is_some_and(|last| last == base))
     }
 
     /// Whether steps may read `path`.
@@ -434,7 +424,7 @@ impl Roots {
         if parts.is_empty() {
             return true;
         }
-        if self.write.iter().any(|root| *root == path) || path == self.workspace {
+        if self.write.contains(&path) || path == self.workspace {
             return false;
         }
         if parts.len() == 1 {
@@ -451,7 +441,8 @@ impl Roots {
 
 /// Whether `path` is one of the device nodes everybody may use.
 pub(crate) fn is_harmless_device(path: &str) -> bool {
-    HARMLESS_DEVICES.contains(&path) || path.starts_with("/dev/fd/")
+    HARMLESS_DEVICES.contains(&path)
+        || path.starts_with("/dev/fd/")
         || path.strip_prefix("/proc/self/fd/").is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
 }
 

@@ -63,18 +63,18 @@ impl fmt::Display for Bytes {
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Cow::<str>::deserialize(deserializer)?;
-        parse_quantity(&text, SPAN_UNITS).map(|ms| Self(Duration::from_millis(ms))).ok_or_else(
-            || de::Error::custom(format!("{text:?} is not a duration such as \"90s\" or \"15m\"")),
-        )
+        parse_quantity(&text, SPAN_UNITS).map(|ms| Self(Duration::from_millis(ms))).ok_or_else(|| {
+            de::Error::custom(format!("{text:?} is not a duration such as \"90s\" or \"15m\""))
+        })
     }
 }
 
 impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Cow::<str>::deserialize(deserializer)?;
-        parse_quantity(&text, BYTE_UNITS).map(Self).ok_or_else(|| {
-            de::Error::custom(format!("{text:?} is not a size such as \"64KiB\" or \"2GiB\""))
-        })
+        parse_quantity(&text, BYTE_UNITS)
+            .map(Self)
+            .ok_or_else(|| de::Error::custom(format!("{text:?} is not a size such as \"64KiB\" or \"2GiB\"")))
     }
 }
 

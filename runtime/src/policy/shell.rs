@@ -1,127 +1,15 @@
-//! Shell text: limits, parsing, and the walk over every command in it.
+//! The walk over shell text: every command in it, wherever it hides.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use brush_parser::{Parser, ParserOptions, ast};
+use brush_parser::ast;
 
-use super::analysis::{Analysis, Arg, Call, Choice, Flow, Input, MAX_VALUES, TextSpan};
+use super::analysis::{Analysis, Arg, Call, Choice, Flow, Function, Input, MAX_VALUES, TextSpan};
+use super::arithmetic::{closed_arithmetic, unclosed_arithmetic};
 use super::command::{Assignment, Invocation};
-use super::expand::is_closed_arithmetic;
+use super::parse::{Unread, parse};
+use super::redirects::Redirected;
 use super::wrappers::is_shell;
-
-/// bash as it runs scripts: extended globbing is off unless switched on.
-pub(crate) static PARSER_OPTIONS: LazyLock<ParserOptions> =
-    LazyLock::new(|| ParserOptions { enable_extended_globbing: false, ..ParserOptions::default() });
-
-/// Openers of nested structure that the parser's own stack is sure to hold.
-const SHALLOW: usize = 64;
-/// Openers beyond which text is not parsed at all.
-const MAX_OPENERS: usize = 4_096;
-/// Stack reserved per opener on the parsing thread: four times what the
-/// deepest construct was measured to need without optimisation.
-const STACK_PER_OPENER: usize = 64 * 1024;
-
-/// Runs a parser call that must not bring the process down: the parser is
-/// foreign code fed with hostile text. `None` when it panicked.
-pub(crate) fn guarded<T>(parse: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(parse)).ok()
-}
-
-/// Why text was not parsed.
-pub(crate) enum Unread {
-    TooDeep,
-    Syntax(String),
-}
-
-/// Parses `text`, on a thread with a stack to match when it nests deeply.
-pub(crate) fn parse(text: &str, nesting: usize) -> Result<ast::Program, Unread> {
-    let shape = Shape::of(text);
-    if shape.depth > nesting || shape.openers > MAX_OPENERS {
-        return Err(Unread::TooDeep);
-    }
-    let run = |text: &str| {
-        guarded(|| Parser::new(text.as_bytes(), &PARSER_OPTIONS).parse_program())
-    };
-    let parsed = if shape.openers <= SHALLOW {
-        run(text)
-    } else {
-        std::thread::scope(|scope| {
-            std::thread::Builder::new()
-                .stack_size(8 * 1024 * 1024 + shape.openers * STACK_PER_OPENER)
-                .spawn_scoped(scope, || run(text))
-                .ok()
-                .and_then(|thread| thread.join().ok())
-                .flatten()
-        })
-    };
-    match parsed {
-        Some(Ok(program)) => Ok(program),
-        Some(Err(error)) => Err(Unread::Syntax(error.to_string())),
-        None => Err(Unread::Syntax("the parser failed on this text".to_owned())),
-    }
-}
-
-/// How deeply text nests, counted over its bytes without understanding it.
-struct Shape {
-    /// Every opener: an upper bound of the parser's recursion.
-    openers: usize,
-    /// Openers less closers.
-    depth: usize,
-}
-
-impl Shape {
-    fn of(text: &str) -> Self {
-        let (mut openers, mut depth, mut deepest) = (0usize, 0usize, 0usize);
-        let mut word_start = 0;
-        let bytes = text.as_bytes();
-        for at in 0..=bytes.len() {
-            let byte = bytes.get(at).copied().unwrap_or(b' ');
-            if byte.is_ascii_alphanumeric() || byte == b'_' {
-                continue;
-            }
-            match &bytes[word_start..at] {
-                b"if" | b"while" | b"until" | b"for" | b"select" | b"case" | b"coproc"
-                | b"function" => {
-                    openers += 1;
-                    depth += 1;
-                }
-                b"fi" | b"done" | b"esac" => depth = depth.saturating_sub(1),
-                _ => {}
-            }
-            word_start = at + 1;
-            match byte {
-                b'(' | b'{' | b'[' | b'`' => {
-                    openers += 1;
-                    if byte != b'`' {
-                        depth += 1;
-                    }
-                }
-                b')' | b'}' | b']' => depth = depth.saturating_sub(1),
-                b'!' => openers += 1,
-                _ => {}
-            }
-            deepest = deepest.max(depth);
-        }
-        Self { openers, depth: deepest }
-    }
-}
-
-/// The first character of `text` that cannot be shown faithfully, with its
-/// position: control characters, bidirectional and invisible ones.
-pub(crate) fn unshowable(text: &str) -> Option<(usize, char)> {
-    if text.bytes().all(|b| (b' '..0x7f).contains(&b) || b == b'\n' || b == b'\t') {
-        return None;
-    }
-    text.chars().enumerate().find(|(_, c)| {
-        matches!(c,
-            '\0'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}'
-            | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
-            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
-            | '\u{fff0}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
-    })
-}
 
 fn span_of(word: &ast::Word) -> Option<TextSpan> {
     word.loc.as_ref().map(|loc| TextSpan { start: loc.start.index, end: loc.end.index })
@@ -132,7 +20,21 @@ impl Analysis<'_> {
     pub(crate) fn walk_text(&mut self, text: &str) -> Flow {
         let input = std::mem::take(&mut self.child_input);
         match parse(text, self.policy.limits().nesting) {
-            Ok(program) => self.program(&program, &input, text),
+            Ok(program) => {
+                let before = self.arithmetic_read.len();
+                let flow = self.program(&program, &input, text);
+                let read = self.arithmetic_read.split_off(before);
+                // The tokenizer may have put together what the text keeps
+                // apart; then bash reads something else.
+                if let Some(source) = read.iter().find(|source| !text.contains(source.as_str())) {
+                    self.ambiguous(source);
+                } else if !read.is_empty()
+                    && let Some(source) = unclosed_arithmetic(text)
+                {
+                    self.ambiguous(source);
+                }
+                flow
+            }
             Err(Unread::TooDeep) => {
                 self.deny("limit:nesting", "the text nests too deeply to be parsed");
                 Flow::default()
@@ -262,7 +164,8 @@ impl Analysis<'_> {
             return;
         };
         let body = Arc::new(function.body.clone());
-        self.scope.functions.insert(name.clone(), Arc::clone(&body));
+        let defined = Function { body: Arc::clone(&body), text: Arc::from(text) };
+        self.scope.functions.insert(name.clone(), defined);
         // The body is judged where it is written, whether or not it is called.
         self.calls.push(Call { name, spread: self.spread });
         self.subshell(|a| {
@@ -285,14 +188,14 @@ impl Analysis<'_> {
             }
             return Flow::default();
         }
-        let Some(body) = self.scope.functions.get(name).cloned() else {
+        let Some(Function { body, text }) = self.scope.functions.get(name).cloned() else {
             return Flow::default();
         };
         self.calls.push(Call { name: name.to_owned(), spread: self.spread });
         let saved =
             (std::mem::replace(&mut self.scope.positional, args.to_vec()), self.scope.positional_unknown);
         self.scope.positional_unknown = false;
-        let flow = self.deeper(|a| a.compound(&body.0, body.1.as_ref(), input, ""));
+        let flow = self.deeper(|a| a.compound(&body.0, body.1.as_ref(), input, &text));
         (self.scope.positional, self.scope.positional_unknown) = saved;
         self.calls.pop();
         flow
@@ -311,16 +214,10 @@ impl Analysis<'_> {
             ast::CompoundCommand::Subshell(subshell) => {
                 self.subshell(|a| a.list(&subshell.list, input, text))
             }
-            ast::CompoundCommand::Arithmetic(command) => {
-                self.check_arithmetic_source(&command.loc, text);
-                self.arithmetic(&command.expr.value);
-                Flow { known: Some(String::new()), ..Flow::default() }
-            }
+            ast::CompoundCommand::Arithmetic(command) => self.arithmetic_command(command, input, text),
             ast::CompoundCommand::ArithmeticForClause(clause) => {
-                for expr in [&clause.initializer, &clause.condition, &clause.updater] {
-                    if let Some(expr) = expr {
-                        self.arithmetic(&expr.value);
-                    }
+                for expr in [&clause.initializer, &clause.condition, &clause.updater].into_iter().flatten() {
+                    self.arithmetic(&expr.value);
                 }
                 if clause.condition.as_ref().is_none_or(|c| c.value.trim().is_empty()) {
                     self.refuse_spawn_loop(&clause.body.list);
@@ -330,22 +227,15 @@ impl Analysis<'_> {
             ast::CompoundCommand::ForClause(clause) => {
                 let values = match &clause.values {
                     None => self.scope.positional.clone(),
-                    Some(words) => {
-                        words.iter().flat_map(|word| self.expand(&word.value)).collect()
-                    }
+                    Some(words) => words.iter().flat_map(|word| self.expand(&word.value)).collect(),
                 };
-                let values =
-                    if values.len() > MAX_VALUES { vec![Arg::unknown()] } else { values };
+                let values = if values.len() > MAX_VALUES { vec![Arg::unknown()] } else { values };
                 if !values.is_empty() {
                     self.set_values(&clause.variable_name, values);
                 }
                 self.repeat(|a| a.list(&clause.body.list, input, text))
             }
-            ast::CompoundCommand::WhileClause(ast::WhileOrUntilClauseCommand(
-                condition,
-                body,
-                _,
-            )) => {
+            ast::CompoundCommand::WhileClause(ast::WhileOrUntilClauseCommand(condition, body, _)) => {
                 if is_constant(condition, &["true", ":"]) {
                     self.refuse_spawn_loop(&body.list);
                 }
@@ -354,11 +244,7 @@ impl Analysis<'_> {
                     flow.join(a.list(&body.list, input, text))
                 })
             }
-            ast::CompoundCommand::UntilClause(ast::WhileOrUntilClauseCommand(
-                condition,
-                body,
-                _,
-            )) => {
+            ast::CompoundCommand::UntilClause(ast::WhileOrUntilClauseCommand(condition, body, _)) => {
                 if is_constant(condition, &["false"]) {
                     self.refuse_spawn_loop(&body.list);
                 }
@@ -408,6 +294,30 @@ impl Analysis<'_> {
         }
     }
 
+    /// `((...))`, if bash reads it so. The parser also takes `( (...) )` for
+    /// arithmetic; bash runs that as a subshell in a subshell.
+    fn arithmetic_command(&mut self, command: &ast::ArithmeticCommand, input: &Input, text: &str) -> Flow {
+        let (start, end) = (command.loc.start.index, command.loc.end.index);
+        let source: String = text.chars().skip(start).take(end.saturating_sub(start)).collect();
+        if source.starts_with("((") && closed_arithmetic(&source) == Some(source.len()) {
+            self.arithmetic_read.push(source);
+            self.arithmetic(&command.expr.value);
+            return Flow { known: Some(String::new()), ..Flow::default() };
+        }
+        let inner = source.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
+        match inner {
+            Some(inner) if !inner.starts_with('(') => {
+                let inner = inner.to_owned();
+                self.child_input = input.clone();
+                self.deeper(|a| a.subshell(|a| a.walk_text(&inner)))
+            }
+            Some(_) | None => {
+                self.ambiguous(if source.is_empty() { text } else { &source });
+                Flow::default()
+            }
+        }
+    }
+
     /// Walks a loop body until what it assigns to itself is seen as well.
     fn repeat(&mut self, mut body: impl FnMut(&mut Self) -> Flow) -> Flow {
         let before = (self.scope.vars.clone(), self.scope.cwd.clone());
@@ -422,29 +332,12 @@ impl Analysis<'_> {
     }
 
     fn refuse_spawn_loop(&mut self, body: &ast::CompoundList) {
-        if starts_background_jobs(body) {
+        if starts_background_jobs(body) && !ends_or_waits(body) {
             self.hard(
                 "fork-bomb",
                 "an endless loop starts background processes",
                 Some("bound the loop, or wait for each process"),
             );
-        }
-    }
-
-    /// Two readings of `((` are not one: bash falls back to nested subshells
-    /// when the closing parentheses do not stand together.
-    fn check_arithmetic_source(&mut self, loc: &brush_parser::SourceSpan, text: &str) {
-        let source: String = text
-            .chars()
-            .skip(loc.start.index)
-            .take(loc.end.index.saturating_sub(loc.start.index))
-            .collect();
-        let source = source.trim();
-        if source.starts_with("((") && !is_closed_arithmetic(source) {
-            self.ambiguous(source);
-        }
-        if source.is_empty() && text.contains("((") {
-            self.ambiguous(text);
         }
     }
 
@@ -558,16 +451,14 @@ impl Analysis<'_> {
         let suffix = simple.suffix.iter().flat_map(|suffix| &suffix.0);
         for item in suffix {
             match item {
-                ast::CommandPrefixOrSuffixItem::AssignmentWord(assignment, word) => {
-                    match &assignment.value {
-                        ast::AssignmentValue::Scalar(_) => args.extend(self.expand(&word.value)),
-                        ast::AssignmentValue::Array(_) => {
-                            let assigned = self.assignment(assignment);
-                            args.push(Arg::literal(format!("{}=", assigned.name)));
-                            self.store(assigned, false);
-                        }
+                ast::CommandPrefixOrSuffixItem::AssignmentWord(assignment, word) => match &assignment.value {
+                    ast::AssignmentValue::Scalar(_) => args.extend(self.expand(&word.value)),
+                    ast::AssignmentValue::Array(_) => {
+                        let assigned = self.assignment(assignment);
+                        args.push(Arg::literal(format!("{}=", assigned.name)));
+                        self.store(assigned, false);
                     }
-                }
+                },
                 ast::CommandPrefixOrSuffixItem::IoRedirect(redirect) => redirects.push(redirect),
                 ast::CommandPrefixOrSuffixItem::Word(word) => {
                     args.extend(self.expand(&word.value));
@@ -577,6 +468,9 @@ impl Analysis<'_> {
                     args.push(arg);
                 }
             }
+        }
+        for arg in args.iter().filter(|arg| arg.glob) {
+            self.list_wildcard(arg);
         }
         let mut redirected = Redirected { input: input.clone(), ..Redirected::default() };
         for redirect in redirects {
@@ -599,7 +493,7 @@ impl Analysis<'_> {
         flow
     }
 
-    fn process_substitution(
+    pub(crate) fn process_substitution(
         &mut self,
         inner: &ast::SubshellCommand,
         input: &Input,
@@ -674,7 +568,11 @@ impl Analysis<'_> {
                     if old.unset {
                         first
                     } else {
-                        Arg { unknown: old.unknown || first.unknown, taint: old.taint.join(first.taint), ..old }
+                        Arg {
+                            unknown: old.unknown || first.unknown,
+                            taint: old.taint.join(first.taint),
+                            ..old
+                        }
                     }
                 } else {
                     first
@@ -695,128 +593,6 @@ impl Analysis<'_> {
             }
         }
     }
-
-    fn redirects(
-        &mut self,
-        redirects: Option<&ast::RedirectList>,
-        input: &Input,
-        text: &str,
-    ) -> Redirected {
-        let mut redirected = Redirected { input: input.clone(), ..Redirected::default() };
-        for redirect in redirects.iter().flat_map(|list| &list.0) {
-            self.redirect(redirect, &mut redirected, text);
-        }
-        redirected
-    }
-
-    fn redirect(&mut self, redirect: &ast::IoRedirect, to: &mut Redirected, text: &str) {
-        match redirect {
-            ast::IoRedirect::File(fd, kind, target) => {
-                if let Some(fd) = fd {
-                    self.scope.opened.push(*fd);
-                }
-                self.redirect_file(*fd, kind, target, to, text);
-            }
-            ast::IoRedirect::HereDocument(_, document) => {
-                let body = if document.requires_expansion {
-                    self.expand_here_document(&document.doc.value)
-                } else {
-                    Arg::literal(document.doc.value.clone())
-                };
-                to.input = Input::Text((!body.unknown).then_some(body.text), body.taint);
-            }
-            ast::IoRedirect::HereString(_, word) => {
-                let body = self.expand_whole(&word.value);
-                to.input =
-                    Input::Text((!body.unknown).then(|| format!("{}\n", body.text)), body.taint);
-            }
-            ast::IoRedirect::OutputAndError(word, _) => {
-                let target = self.expand_target(&word.value);
-                to.network |= self.write_redirect(&target);
-                to.output = true;
-            }
-        }
-    }
-
-    fn expand_target(&mut self, raw: &str) -> Arg {
-        let mut words = self.expand(raw);
-        if words.len() == 1 { words.swap_remove(0) } else { Arg::unknown() }
-    }
-
-    fn redirect_file(
-        &mut self,
-        fd: Option<i32>,
-        kind: &ast::IoFileRedirectKind,
-        target: &ast::IoFileRedirectTarget,
-        to: &mut Redirected,
-        text: &str,
-    ) {
-        use ast::IoFileRedirectKind as Kind;
-        let target = match target {
-            ast::IoFileRedirectTarget::Filename(word) => self.expand_target(&word.value),
-            ast::IoFileRedirectTarget::Fd(n) => {
-                self.duplicate(*n);
-                return;
-            }
-            ast::IoFileRedirectTarget::Duplicate(word) => {
-                let target = self.expand_target(&word.value);
-                let digits = target.text.trim_end_matches('-');
-                if target.text == "-" {
-                    return;
-                }
-                if let Ok(n) = digits.parse::<i32>() {
-                    self.duplicate(n);
-                    return;
-                }
-                target
-            }
-            ast::IoFileRedirectTarget::ProcessSubstitution(_, inner) => {
-                let arg = self.process_substitution(inner, &Input::Empty, text);
-                if matches!(kind, Kind::Read | Kind::ReadAndWrite) {
-                    to.input = Input::Pipe(Flow { taint: arg.taint, ..Flow::default() });
-                }
-                return;
-            }
-        };
-        match kind {
-            Kind::Read => {
-                to.network |= self.read_redirect(&target);
-                if fd.unwrap_or(0) == 0 {
-                    to.input = Input::File;
-                }
-            }
-            Kind::Write | Kind::Append | Kind::Clobber | Kind::DuplicateOutput => {
-                to.network |= self.write_redirect(&target);
-                to.output |= fd.unwrap_or(1) == 1;
-            }
-            Kind::ReadAndWrite => {
-                to.network |= self.write_redirect(&target);
-                if fd.unwrap_or(0) == 0 {
-                    to.input = Input::File;
-                }
-            }
-            Kind::DuplicateInput => {
-                to.network |= self.read_redirect(&target);
-                to.input = Input::File;
-            }
-        }
-    }
-
-    fn duplicate(&mut self, fd: i32) {
-        if fd > 2 && !self.scope.opened.contains(&fd) {
-            self.ask("descriptor", format!("descriptor {fd} was not opened by this command"));
-        }
-    }
-}
-
-/// What the redirects of one command did.
-#[derive(Default)]
-struct Redirected {
-    input: Input,
-    /// Some redirect is a network connection.
-    network: bool,
-    /// Standard output goes elsewhere.
-    output: bool,
 }
 
 /// Whether a loop condition is one command among `names`.
@@ -838,15 +614,27 @@ fn is_constant(condition: &ast::CompoundList, names: &[&str]) -> bool {
     }
 }
 
+/// Whether each turn of a loop waits for its jobs or is the last one.
+fn ends_or_waits(body: &ast::CompoundList) -> bool {
+    body.0.iter().any(|ast::CompoundListItem(and_or, separator)| {
+        matches!(separator, ast::SeparatorOperator::Sequence)
+            && and_or.additional.is_empty()
+            && matches!(and_or.first.seq.as_slice(), [ast::Command::Simple(simple)]
+            if simple.word_or_name.as_ref().is_some_and(|word| {
+                matches!(word.value.as_str(), "wait" | "break" | "exit" | "return")
+            }))
+    })
+}
+
 fn starts_background_jobs(list: &ast::CompoundList) -> bool {
     list.0.iter().any(|ast::CompoundListItem(and_or, separator)| {
         matches!(separator, ast::SeparatorOperator::Async)
             || and_or.iter().any(|(_, pipeline)| {
                 pipeline.seq.iter().any(|command| match command {
                     ast::Command::Compound(compound, _) => compound_spawns(compound),
-                    ast::Command::Simple(_)
-                    | ast::Command::Function(_)
-                    | ast::Command::ExtendedTest(..) => false,
+                    ast::Command::Simple(_) | ast::Command::Function(_) | ast::Command::ExtendedTest(..) => {
+                        false
+                    }
                 })
             })
     })

@@ -42,8 +42,7 @@ const fn wrapper(
     Wrapper { names, values, long_values, operands, code: &[], kind }
 }
 
-const PRIVILEGE: Kind =
-    Kind::Refuse("privilege", "raises privileges, which a step cannot and may not");
+const PRIVILEGE: Kind = Kind::Refuse("privilege", "raises privileges, which a step cannot and may not");
 const OUTSIDE: Kind = Kind::Refuse("outside", "starts the command outside the step's sandbox");
 
 static WRAPPERS: &[Wrapper] = &[
@@ -61,22 +60,173 @@ static WRAPPERS: &[Wrapper] = &[
     wrapper(&["busybox", "toybox"], "", &[], 0, Kind::Through),
     wrapper(&["choom"], "np", &["adjust", "pid"], 0, Kind::Ask("changes who dies when memory runs out")),
     wrapper(&["prlimit"], "p", &["pid"], 0, Kind::Ask("changes the step's limits")),
-    wrapper(&["strace", "ltrace"], "abeEIoOpPsSuUX", &["output", "attach", "trace"], 0, Kind::Ask("traces the command")),
-    wrapper(&["valgrind", "heaptrack", "rr", "catchsegv"], "", &[], 0, Kind::Ask("runs the command under another program")),
-    wrapper(&["dbus-run-session", "xvfb-run", "xvfb", "fakeroot", "fakechroot", "proot", "torsocks", "torify", "tsocks", "proxychains", "proxychains4", "cgexec", "runcon", "faketime", "firejail", "bwrap", "nsjail", "setpriv", "capsh", "chpst", "s6-setuidgid", "softlimit", "envdir", "tini", "dumb-init", "catatonit", "daemonize", "dtach", "abduco", "aa-exec", "newgrp", "sshpass", "rlwrap", "pv", "ts", "hyperfine", "entr", "reptyr", "cpulimit", "trickle", "systemd-inhibit", "systemd-cat", "start-stop-daemon"], "", &[], 0, Kind::Ask("runs the command under another program")),
-    wrapper(&["unshare"], "SGRwl", &["root", "wd", "setuid", "setgid", "map-user", "map-group", "propagation"], 0, Kind::Ask("changes namespaces")),
-    wrapper(&["npx", "bunx", "uvx", "pipx", "dlx", "nix", "nix-shell"], "", &[], 0, Kind::Ask("may download what it runs")),
-    wrapper(&["direnv", "mise", "asdf", "rtx", "rustup", "poetry", "pipenv", "uv", "conda", "bundle", "rbenv", "pyenv", "nvm", "volta"], "", &[], 1, Kind::Ask("chooses the program itself")),
-    wrapper(&["sudo"], "CDghpRrTtuU", &["user", "group", "host", "prompt", "chdir", "chroot", "role", "type", "close-from", "other-user", "command-timeout"], 0, PRIVILEGE),
+    wrapper(
+        &["strace", "ltrace"],
+        "abeEIoOpPsSuUX",
+        &["output", "attach", "trace"],
+        0,
+        Kind::Ask("traces the command"),
+    ),
+    wrapper(
+        &["valgrind", "heaptrack", "rr", "catchsegv"],
+        "",
+        &[],
+        0,
+        Kind::Ask("runs the command under another program"),
+    ),
+    wrapper(
+        &[
+            "dbus-run-session",
+            "xvfb-run",
+            "xvfb",
+            "fakeroot",
+            "fakechroot",
+            "proot",
+            "torsocks",
+            "torify",
+            "tsocks",
+            "proxychains",
+            "proxychains4",
+            "cgexec",
+            "runcon",
+            "faketime",
+            "firejail",
+            "bwrap",
+            "nsjail",
+            "setpriv",
+            "capsh",
+            "chpst",
+            "s6-setuidgid",
+            "softlimit",
+            "envdir",
+            "tini",
+            "dumb-init",
+            "catatonit",
+            "daemonize",
+            "dtach",
+            "abduco",
+            "aa-exec",
+            "newgrp",
+            "sshpass",
+            "rlwrap",
+            "pv",
+            "ts",
+            "hyperfine",
+            "entr",
+            "reptyr",
+            "cpulimit",
+            "trickle",
+            "systemd-inhibit",
+            "systemd-cat",
+            "start-stop-daemon",
+        ],
+        "",
+        &[],
+        0,
+        Kind::Ask("runs the command under another program"),
+    ),
+    wrapper(
+        &["unshare"],
+        "SGRwl",
+        &["root", "wd", "setuid", "setgid", "map-user", "map-group", "propagation"],
+        0,
+        Kind::Ask("changes namespaces"),
+    ),
+    wrapper(
+        &["npx", "bunx", "uvx", "pipx", "dlx", "nix", "nix-shell"],
+        "",
+        &[],
+        0,
+        Kind::Ask("may download what it runs"),
+    ),
+    wrapper(
+        &[
+            "direnv", "mise", "asdf", "rtx", "rustup", "poetry", "pipenv", "uv", "conda", "bundle", "rbenv",
+            "pyenv", "nvm", "volta",
+        ],
+        "",
+        &[],
+        1,
+        Kind::Ask("chooses the program itself"),
+    ),
+    wrapper(
+        &["sudo"],
+        "CDghpRrTtuU",
+        &[
+            "user",
+            "group",
+            "host",
+            "prompt",
+            "chdir",
+            "chroot",
+            "role",
+            "type",
+            "close-from",
+            "other-user",
+            "command-timeout",
+        ],
+        0,
+        PRIVILEGE,
+    ),
     wrapper(&["doas"], "uC", &[], 0, PRIVILEGE),
     wrapper(&["gosu", "su-exec"], "", &[], 1, PRIVILEGE),
-    wrapper(&["pkexec", "run0", "sudoedit", "calife", "super", "priv", "please", "ksu"], "u", &["user"], 0, PRIVILEGE),
-    Wrapper { code: &["-c", "--command", "--session-command"], ..wrapper(&["su", "runuser"], "cgGsuw", &["group", "supp-group", "shell", "user", "whitelist-environment"], 1, PRIVILEGE) },
+    wrapper(
+        &["pkexec", "run0", "sudoedit", "calife", "super", "priv", "please", "ksu"],
+        "u",
+        &["user"],
+        0,
+        PRIVILEGE,
+    ),
+    Wrapper {
+        code: &["-c", "--command", "--session-command"],
+        ..wrapper(
+            &["su", "runuser"],
+            "cgGsuw",
+            &["group", "supp-group", "shell", "user", "whitelist-environment"],
+            1,
+            PRIVILEGE,
+        )
+    },
     Wrapper { code: &["-c"], ..wrapper(&["sg"], "", &[], 1, PRIVILEGE) },
-    wrapper(&["chroot"], "", &["userspec", "groups"], 1, Kind::Refuse("privilege", "changes the root directory, which needs privileges")),
-    wrapper(&["nsenter"], "tSGrwW", &["target", "setuid", "setgid", "root", "wd"], 0, Kind::Refuse("namespaces", "enters the namespaces of another process")),
-    wrapper(&["systemd-run"], "pMtugEH", &["property", "unit", "slice", "machine", "uid", "gid", "setenv", "description", "on-active", "on-calendar"], 0, OUTSIDE),
-    wrapper(&["systemd-nspawn", "machinectl", "lxc-attach", "lxc-execute"], "DMu", &["directory", "machine"], 0, OUTSIDE),
+    wrapper(
+        &["chroot"],
+        "",
+        &["userspec", "groups"],
+        1,
+        Kind::Refuse("privilege", "changes the root directory, which needs privileges"),
+    ),
+    wrapper(
+        &["nsenter"],
+        "tSGrwW",
+        &["target", "setuid", "setgid", "root", "wd"],
+        0,
+        Kind::Refuse("namespaces", "enters the namespaces of another process"),
+    ),
+    wrapper(
+        &["systemd-run"],
+        "pMtugEH",
+        &[
+            "property",
+            "unit",
+            "slice",
+            "machine",
+            "uid",
+            "gid",
+            "setenv",
+            "description",
+            "on-active",
+            "on-calendar",
+        ],
+        0,
+        OUTSIDE,
+    ),
+    wrapper(
+        &["systemd-nspawn", "machinectl", "lxc-attach", "lxc-execute"],
+        "DMu",
+        &["directory", "machine"],
+        0,
+        OUTSIDE,
+    ),
     wrapper(&["at", "batch"], "fqtM", &[], 0, OUTSIDE),
 ];
 
@@ -84,9 +234,26 @@ static WRAPPERS: &[Wrapper] = &[
 pub(crate) fn is_shell(name: &str) -> bool {
     matches!(
         name,
-        "sh" | "bash" | "dash" | "ash" | "zsh" | "ksh" | "ksh93" | "mksh" | "lksh" | "pdksh"
-            | "rbash" | "rksh" | "fish" | "csh" | "tcsh" | "yash" | "posh" | "elvish" | "nu"
-            | "xonsh" | "hush"
+        "sh" | "bash"
+            | "dash"
+            | "ash"
+            | "zsh"
+            | "ksh"
+            | "ksh93"
+            | "mksh"
+            | "lksh"
+            | "pdksh"
+            | "rbash"
+            | "rksh"
+            | "fish"
+            | "csh"
+            | "tcsh"
+            | "yash"
+            | "posh"
+            | "elvish"
+            | "nu"
+            | "xonsh"
+            | "hush"
     )
 }
 
@@ -211,6 +378,7 @@ impl Analysis<'_> {
                             self.deny("opaque-code", "env -S splits text that is not known");
                         }
                         let words = split_words(&value.text).into_iter().map(Arg::literal);
+                        let at = at.min(args.len());
                         args.splice(at..at, words);
                     }
                     _ => {}
@@ -410,8 +578,14 @@ impl Analysis<'_> {
         self.ask("wrapper", "parallel builds command lines from its input");
         let args = &inv.args[1..];
         let split = args.iter().position(|a| a.text.starts_with(":::")).unwrap_or(args.len());
-        let (_, template) = wrapper(&[], "jNnLISad", &["jobs", "max-args", "arg-file", "colsep", "joblog", "results", "delay", "timeout", "retries"], 0, Kind::Through)
-            .split(&args[..split]);
+        let (_, template) = wrapper(
+            &[],
+            "jNnLISad",
+            &["jobs", "max-args", "arg-file", "colsep", "joblog", "results", "delay", "timeout", "retries"],
+            0,
+            Kind::Through,
+        )
+        .split(&args[..split]);
         let mut items: Vec<Arg> =
             args[split..].iter().filter(|a| !a.text.starts_with(":::")).cloned().collect();
         if split == args.len() {
@@ -494,8 +668,10 @@ impl Wrapper {
                 }
                 continue;
             }
-            // `env`-style assignments some wrappers take before the command.
-            if text.split_once('=').is_some_and(|(name, _)| super::expand::is_name(name)) {
+            // Assignments sudo and its like take before the command.
+            if matches!(self.kind, Kind::Refuse(..))
+                && text.split_once('=').is_some_and(|(name, _)| super::expand::is_name(name))
+            {
                 at += 1;
                 continue;
             }
@@ -504,6 +680,10 @@ impl Wrapper {
             }
             operands -= 1;
             at += 1;
+            if operands == 0 {
+                at += usize::from(args.get(at).is_some_and(|a| a.text == "--"));
+                break;
+            }
         }
         let mut rest = args.get(at.min(args.len())..).unwrap_or(&[]);
         if operands > 0 {
@@ -532,6 +712,7 @@ pub(crate) fn substitute(arg: &Arg, mark: &str, item: &Arg) -> Arg {
         unknown_start: arg.unknown_start || (starts && item.unknown_start),
         unset: false,
         numeric: false,
+        item: arg.item || !arg.unknown,
         taint: arg.taint.join(item.taint),
         ..arg.clone()
     }

@@ -4,11 +4,14 @@
 //!
 //! Nothing here changes the record of a run: a fork is a new run.
 
+pub mod bundle;
 mod contents;
 mod diff;
 mod json_path;
 mod preimage;
 mod recording;
+#[cfg(test)]
+mod testing;
 mod verify;
 mod why;
 

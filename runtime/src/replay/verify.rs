@@ -99,7 +99,7 @@ impl Runtime {
         let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
         store.verify_chain(id).map_err(failure)?;
         let journal = store.events(id).map_err(failure)?;
-        replay(self, &store, &journal, options)
+        replay(self, &store, &journal, options, &BTreeSet::new())
     }
 }
 
@@ -107,12 +107,13 @@ pub(super) fn failure(error: impl std::fmt::Display) -> Failure {
     Failure::runtime(error.to_string())
 }
 
-/// Replays a journal whose blobs are in `store`.
+/// Replays a journal whose blobs are in `store`, but for those that the `redacted` steps gave.
 pub(super) fn replay(
     runtime: &Runtime,
     store: &Store,
     journal: &[Record],
     options: &ReplayOptions,
+    redacted: &BTreeSet<String>,
 ) -> Result<ReplayReport, Failure> {
     let recording = Recording::read(journal)?;
     let live = options.live.iter().map(|step| recording.meant(step)).collect::<Result<BTreeSet<_>, _>>()?;
@@ -123,9 +124,9 @@ pub(super) fn replay(
     let args = recording.arguments(store)?;
     let services = services(runtime, store, &recording);
     let policy = recording.policy.unwrap_or_else(|| services.policy_digest());
-    let replay = Arc::new(Replay { store: store.clone(), recording, live, seen: Mutex::default() });
+    let replay = Arc::new(Replay { store: store.clone(), recording, live, redacted: redacted.clone(), seen: Mutex::default() });
     let recording = &replay.recording;
-    let mut run = Run::recalled(&services, store.clone(), recording.run, recording.plan, journal, Interrupted::Ask);
+    let mut run = Run::recalled(&services, store.clone(), None, recording.run, recording.plan, journal, Interrupted::Ask);
     run.policy = policy;
     let run = run.overseen(Arc::<Replay>::clone(&replay));
     let result = output_of(&run, &plan, &args);
@@ -146,6 +147,7 @@ pub(super) fn services(runtime: &Runtime, store: &Store, recording: &Recording) 
         cancel: own.cancel.clone(),
         prompter: None,
         notes: Box::new(|_| {}),
+        progress: None,
         screen: Some(unseen).filter(|_| recording.mode == "human"),
         sandbox: Sandbox::new(SandboxConfig::default()),
         policy: own.policy.clone(),
@@ -160,6 +162,7 @@ struct Replay {
     store: Store,
     recording: Recording,
     live: BTreeSet<String>,
+    redacted: BTreeSet<String>,
     seen: Mutex<Seen>,
 }
 
@@ -169,6 +172,8 @@ struct Seen {
     unverified: Vec<Unverified>,
     divergences: Vec<Divergence>,
     ends_at: Option<String>,
+    /// What follows depends on something that was redacted.
+    blind: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -196,6 +201,10 @@ impl Overseer for Replay {
             return Ok(None);
         }
         self.visit(path, Visit::Answered);
+        if self.redacted.contains(path) && !outcome.value.is_null() {
+            let error = StageError::permanent(format!("what step '{path}' gave was redacted"));
+            return Err(Stop::Failed(error.with_code(REDACTED)));
+        }
         Ok(Some(outcome))
     }
 
@@ -223,6 +232,9 @@ impl Overseer for Replay {
 
     fn summary(&self, path: &StepPath, outcome: &StepOutcome) {
         let path = path.as_str();
+        if outcome.status == StepStatus::Failed && self.is_blinded_by(outcome.code.as_deref()) {
+            return self.go_blind(path);
+        }
         let Some((seq, recorded)) = self.recording.summaries.get(path) else { return };
         if recorded.status != outcome.status {
             self.diverge(path, *seq, "status", None, value(recorded.status), value(outcome.status));
@@ -247,7 +259,24 @@ impl Overseer for Replay {
     }
 }
 
+/// The code of the failure to read what was redacted.
+const REDACTED: &str = "redacted";
+
 impl Replay {
+    /// Whether a failure comes from what was left out of the record.
+    fn is_blinded_by(&self, code: Option<&str>) -> bool {
+        !self.redacted.is_empty() && matches!(code, Some(REDACTED | "store"))
+    }
+
+    /// From here on nothing can be compared any more.
+    fn go_blind(&self, path: &str) {
+        let mut seen = lock(&self.seen);
+        if !std::mem::replace(&mut seen.blind, true) {
+            let why = "it needs what was redacted; nothing after it was compared".to_owned();
+            seen.unverified.push(Unverified { step: path.to_owned(), why });
+        }
+    }
+
     /// Holds an action against the recorded one. Gives the reason if it cannot be compared here.
     fn compare_action(&self, act: &Act<'_>) -> Option<String> {
         let path = act.path.as_str();
@@ -309,7 +338,7 @@ impl Replay {
         let divergence = Divergence { step: step.to_owned(), seq, what: what.to_owned(), path, recorded, replayed, input };
         let mut seen = lock(&self.seen);
         // A native effect is looked at before and after the policy's decision.
-        if !seen.divergences.contains(&divergence) {
+        if !seen.blind && !seen.divergences.contains(&divergence) {
             seen.divergences.push(divergence);
         }
     }
@@ -331,7 +360,14 @@ impl Replay {
     fn end(&self, run: &Run<'_>, result: Result<Option<Blob>, Stop>) {
         let recording = &self.recording;
         let seq = recording.last_seq;
+        if let Err(Stop::Failed(error)) = &result
+            && self.is_blinded_by(error.code.as_deref())
+        {
+            let step = run.failed_at().map(|path| path.to_string()).unwrap_or_default();
+            return self.go_blind(&step);
+        }
         match (recording.status, result) {
+            (RunStatus::Ok, Ok(None)) if !self.redacted.is_empty() => self.go_blind(""),
             (RunStatus::Ok, Ok(output)) => {
                 self.compare_blobs("", seq, "output", recording.output, output);
                 self.nothing_left_out();

@@ -2,4 +2,5 @@
 
 pub(crate) mod native;
 mod policy_gate;
+pub(crate) use policy_gate::decision_env;
 pub mod stages;

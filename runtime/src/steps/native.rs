@@ -82,7 +82,12 @@ impl Finished {
 }
 
 /// Runs a process once per run: decision, journal, process, journal.
-pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job<'_>, cancel: &CancelToken) -> Result<Finished, Stop> {
+pub(crate) fn run(
+    run: &Run<'_>,
+    path: &StepPath,
+    job: Job<'_>,
+    cancel: &CancelToken,
+) -> Result<Finished, Stop> {
     let argv = argv(&job);
     let store = &run.store;
     let mut record = ActionRecord {
@@ -149,7 +154,9 @@ fn preimage(run: &Run<'_>, job: &Job<'_>, argv: &[String]) -> Result<Value, Stop
         .iter()
         .map(|(name, value)| (name.clone(), json!(Digest::of(value.as_bytes()))))
         .collect();
-    Ok(json!({ "kind": "native", "argv": argv, "stdin": stdin, "env": env, "cwd": job.cwd, "limits": { "stdout": job.max_output } }))
+    Ok(
+        json!({ "kind": "native", "argv": argv, "stdin": stdin, "env": env, "cwd": job.cwd, "limits": { "stdout": job.max_output } }),
+    )
 }
 
 fn execute(
@@ -180,7 +187,8 @@ fn execute(
 }
 
 fn ended(run: &Run<'_>, exit: Exit, sinks: Sinks, cap: u64, cancel: &CancelToken) -> StepOutcome {
-    let kept = sinks.stdout.finish().and_then(|stdout| Ok((stdout, run.store.put(&sinks.stderr.into_bytes())?)));
+    let kept =
+        sinks.stdout.finish().and_then(|stdout| Ok((stdout, run.store.put(&sinks.stderr.into_bytes())?)));
     let mut outcome = match kept {
         Ok((stdout, stderr)) => {
             let mut outcome = StepOutcome::new(StepStatus::Ok);
@@ -210,9 +218,16 @@ fn ended(run: &Run<'_>, exit: Exit, sinks: Sinks, cap: u64, cancel: &CancelToken
             }
         }
         Ended::Cancelled | Ended::TimedOut => match cancel.reason() {
-            Some(CancelReason::Timeout(message)) => stop(&mut outcome, StepStatus::TimedOut, message, "timeout"),
+            Some(CancelReason::Timeout(message)) => {
+                stop(&mut outcome, StepStatus::TimedOut, message, "timeout")
+            }
             _ if exit.ended == Ended::TimedOut => {
-                stop(&mut outcome, StepStatus::TimedOut, "the step passed the policy's time limit".to_owned(), "timeout");
+                stop(
+                    &mut outcome,
+                    StepStatus::TimedOut,
+                    "the step passed the policy's time limit".to_owned(),
+                    "timeout",
+                );
             }
             reason => {
                 let message = reason.map(|reason| reason.message()).unwrap_or_default();
@@ -242,7 +257,8 @@ impl SpawnFailure {
         match self {
             Self::Stdin(error) => StageError::new(format!("cannot hand over stdin: {error}")),
             Self::Spawn(SpawnError::NotFound { program }) if shell => {
-                StageError::new(format!("{} ({} not found)", job.missing_shell, program.display())).with_code(PROGRAM_NOT_FOUND)
+                StageError::new(format!("{} ({} not found)", job.missing_shell, program.display()))
+                    .with_code(PROGRAM_NOT_FOUND)
             }
             Self::Spawn(SpawnError::NotFound { .. }) => {
                 let program = argv.first().map(String::as_str).unwrap_or_default();

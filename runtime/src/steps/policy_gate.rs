@@ -15,10 +15,10 @@ use crate::engine::env::Env;
 use crate::engine::gate::{GateQuestion, Identity};
 use crate::engine::path::StepPath;
 use crate::engine::run::{Run, stopped};
+use crate::engine::services::Services;
 use crate::policy::{
-    Command, Control, Decision, DecisionEnv, Grant, HostPrograms, Limits, NetGrant, Overflow, Policy, Proposal,
-    SYSTEM_READ_ONLY, SandboxMode,
-    Verdict,
+    Command, Control, Decision, DecisionEnv, Grant, HostPrograms, Limits, NetGrant, Overflow, Policy,
+    Proposal, SYSTEM_READ_ONLY, SandboxMode, Verdict,
 };
 use crate::sandbox::{Confinement, HostPort, JailSpec, Mode, Net, ProcessLimits, Promise};
 use crate::steps::stages::{Question, StageError, Stop};
@@ -39,14 +39,19 @@ pub(crate) struct Decided {
 }
 
 /// Decides, and asks a person where the policy wants one.
-pub(crate) fn decide(run: &Run<'_>, path: &StepPath, job: &Job<'_>, cancel: &CancelToken) -> Result<Decided, Stop> {
+pub(crate) fn decide(
+    run: &Run<'_>,
+    path: &StepPath,
+    job: &Job<'_>,
+    cancel: &CancelToken,
+) -> Result<Decided, Stop> {
     let policy = &run.services.policy;
     let command = match &job.program {
         ShellText::Shell(text) => Command::Shell(text.clone()),
         ShellText::Argv(argv) => Command::Argv(argv.clone()),
     };
     let proposal = Proposal { command, cwd: Some(job.cwd.display().to_string()) };
-    let place = place(run, policy, job);
+    let place = decision_env(run.services, &job.env);
     let decision = policy.decide(&proposal, &place);
     let statement = statement(policy, &decision);
     match decision.verdict {
@@ -108,14 +113,15 @@ pub(crate) fn decide(run: &Run<'_>, path: &StepPath, job: &Job<'_>, cancel: &Can
     })
 }
 
-/// The facts that the decision may use about this place.
-fn place(run: &Run<'_>, policy: &Policy, job: &Job<'_>) -> DecisionEnv {
-    let services = run.services;
-    let vars: BTreeMap<String, String> = if policy.is_open() {
-        job.env.vars().filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned()))).collect()
+/// The facts that a decision may use about this place.
+pub(crate) fn decision_env(services: &Services, env: &Env) -> DecisionEnv {
+    let vars: BTreeMap<String, String> = if services.policy.is_open() {
+        env.vars()
+            .filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned())))
+            .collect()
     } else {
-        let mut vars: BTreeMap<_, _> = policy.file().sandbox.env.set.clone();
-        vars.extend(job.env.granted().clone());
+        let mut vars = services.policy.file().sandbox.env.set.clone();
+        vars.extend(env.granted().clone());
         vars
     };
     DecisionEnv {
@@ -162,7 +168,9 @@ fn jail(policy: &Policy, grant: &Grant, home: &Path) -> JailSpec {
     let mut spec = JailSpec { read: Vec::new(), write: vec![home.to_owned()], ..defaults };
     for root in &grant.fs_read {
         match root.as_str() {
-            "@system-ro" => spec.read.extend(SYSTEM_READ_ONLY.iter().filter(|path| **path != "/proc").map(PathBuf::from)),
+            "@system-ro" => {
+                spec.read.extend(SYSTEM_READ_ONLY.iter().filter(|path| **path != "/proc").map(PathBuf::from))
+            }
             "@tmp" | "@step-home" => {}
             path => spec.read.push(real(path)),
         }
@@ -174,7 +182,13 @@ fn jail(policy: &Policy, grant: &Grant, home: &Path) -> JailSpec {
     }
     spec.read.extend(grant.unix.iter().map(|path| real(path)));
     // Patterns are for the decision; the kernel hides what is named by its path.
-    let named = |paths: &[String]| paths.iter().filter(|path| path.starts_with('/') && !path.contains('*')).map(|path| real(path)).collect();
+    let named = |paths: &[String]| {
+        paths
+            .iter()
+            .filter(|path| path.starts_with('/') && !path.contains('*'))
+            .map(|path| real(path))
+            .collect()
+    };
     spec.deny = named(&grant.fs_deny);
     spec.protect = named(&grant.fs_protect);
     spec.net = match &grant.net {
@@ -185,7 +199,9 @@ fn jail(policy: &Policy, grant: &Grant, home: &Path) -> JailSpec {
     let sandbox = &policy.file().sandbox;
     spec.mode = match sandbox.mode {
         SandboxMode::Strict => Mode::Strict,
-        SandboxMode::Degrade => Mode::Degrade { minimum: sandbox.minimum.iter().map(|control| promise(*control)).collect() },
+        SandboxMode::Degrade => {
+            Mode::Degrade { minimum: sandbox.minimum.iter().map(|control| promise(*control)).collect() }
+        }
     };
     spec
 }

@@ -301,7 +301,8 @@ impl Store {
             let mut found = by_key(tx, key)?;
             let gate = &mut found.gate;
             if gate.status == GateStatus::Answered {
-                (gate.status, gate.answer, gate.answered_by, gate.answered_at) = (GateStatus::Open, None, None, None);
+                (gate.status, gate.answer, gate.answered_by, gate.answered_at) =
+                    (GateStatus::Open, None, None, None);
                 self.record_closing(tx, found.run_number, gate)?;
             }
             Ok(())

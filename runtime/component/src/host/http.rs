@@ -58,7 +58,11 @@ impl WasiHttpHooks for Http {
         let (net, tracer) = (self.net.clone(), self.tracer.clone());
         let options = options.unwrap_or_default();
         Box::new(async move {
-            if tracer.is_on() { recorded(&net, &tracer, request, options).await } else { send(&net, request, options).await }
+            if tracer.is_on() {
+                recorded(&net, &tracer, request, options).await
+            } else {
+                send(&net, request, options).await
+            }
         })
     }
 }
@@ -72,7 +76,8 @@ async fn send(net: &NetGrants, mut request: Request<WasiBody>, options: RequestO
     let connecting = async {
         let stream = connect(net, &host, port).await?;
         stream.set_nodelay(true).map_err(Error::Connect)?;
-        let stream: Box<dyn Stream> = if https { Box::new(encrypt(stream, &host).await?) } else { Box::new(stream) };
+        let stream: Box<dyn Stream> =
+            if https { Box::new(encrypt(stream, &host).await?) } else { Box::new(stream) };
         Ok::<_, Error>(http1::handshake(TokioIo::new(stream)).await?)
     };
     let (mut sender, connection) =
@@ -162,7 +167,9 @@ async fn recorded(
     let internal = |message: String| Error::InternalError(Some(message));
     let question = serde_json::to_vec(&question).map_err(|error| internal(error.to_string()))?;
     match tracer.recorded("http", &question) {
-        Ok(Some(answer)) => return parse(&answer).ok_or_else(|| internal("the recorded answer is damaged".to_owned())),
+        Ok(Some(answer)) => {
+            return parse(&answer).ok_or_else(|| internal("the recorded answer is damaged".to_owned()));
+        }
         Ok(None) => {}
         // The run ends at its next look; until then the request has failed.
         Err(()) => return Err(internal("the run departed from its record".to_owned())),
@@ -227,7 +234,8 @@ mod tests {
                 let read = stream.read(&mut request).unwrap_or(0);
                 let line = String::from_utf8_lossy(&request[..read]);
                 let path = line.split(' ').nth(1).unwrap_or("").to_owned();
-                let _ = write!(stream, "HTTP/1.1 203 Fine\r\nx-seen: {path}\r\ncontent-length: 4\r\n\r\nbody");
+                let _ =
+                    write!(stream, "HTTP/1.1 203 Fine\r\nx-seen: {path}\r\ncontent-length: 4\r\n\r\nbody");
             }
         });
         port
@@ -235,13 +243,15 @@ mod tests {
 
     fn get(http: &mut Http, uri: &str) -> Result<(u16, String, String), String> {
         let body = Full::new(Bytes::new()).map_err(Error::from).boxed_unsync();
-        let request = Request::builder().uri(uri).header("host", "x").body(body).map_err(|e| e.to_string())?;
+        let request =
+            Request::builder().uri(uri).header("host", "x").body(body).map_err(|e| e.to_string())?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
         runtime.block_on(async {
             let sent = Box::into_pin(http.send_request(request, None, Box::new(std::future::ready(Ok(())))));
             let (response, _driver) = sent.await.map_err(|error| error.to_string())?;
-            let seen = response.headers().get("x-seen").and_then(|v| v.to_str().ok()).unwrap_or("").to_owned();
+            let seen =
+                response.headers().get("x-seen").and_then(|v| v.to_str().ok()).unwrap_or("").to_owned();
             let status = response.status().as_u16();
             let body = response.into_body().collect().await.map_err(|error| error.to_string())?;
             Ok((status, seen, String::from_utf8_lossy(&body.to_bytes()).into_owned()))

@@ -22,6 +22,12 @@ use crate::{Input, OutputSink, RunError};
 /// Most bytes that one call gives the program, however many it asks for.
 const MAX_CHUNK: usize = 1 << 20;
 
+/// Longest byte input that is given as one text item.
+const MAX_TEXT: u64 = 16 << 20;
+
+/// Most memory that checking one item against a schema may take.
+const MAX_CHECKED: usize = 32 << 20;
+
 /// What a standard stream takes or gives at once.
 const STREAM_CHUNK: usize = 64 << 10;
 
@@ -150,9 +156,9 @@ impl InputPipe {
         let item = items.next();
         if let Some(Ok(item)) = &item {
             if let Some(schema) = &self.schema {
-                let misfit = match serde_json::from_str::<Value>(item) {
+                let misfit = match parse_to_check(item) {
                     Ok(value) => schema.check(&value).err().map(|m| (m.path, m.message)),
-                    Err(error) => Some(("$".to_owned(), format!("it is not JSON: {error}"))),
+                    Err(message) => Some(("$".to_owned(), message)),
                 };
                 if let Some((path, message)) = misfit {
                     let index = self.items;
@@ -192,8 +198,14 @@ impl InputPipe {
     fn next(&mut self, max: u32) -> wasmtime::Result<io::Result<Vec<String>>> {
         if let Input::Bytes(reader) = &mut self.source {
             let mut text = String::new();
-            let read = reader.read_to_string(&mut text);
+            let read = reader.take(MAX_TEXT + 1).read_to_string(&mut text);
             self.source = Input::Empty;
+            if text.len() as u64 > MAX_TEXT {
+                let message = format!(
+                    "the input is longer than {MAX_TEXT} bytes: take it with `read`, not as one item"
+                );
+                return Ok(Err(io::Error::other(message)));
+            }
             return Ok(read.and_then(|size| {
                 let item = serde_json::to_string(&text).map_err(io::Error::other)?;
                 Ok(if size == 0 { Vec::new() } else { vec![item] })
@@ -212,6 +224,15 @@ impl InputPipe {
         }
         Ok(Ok(items))
     }
+}
+
+/// The value of an item that a schema is to judge.
+fn parse_to_check(item: &str) -> Result<Value, String> {
+    let values = item.bytes().filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{')).count();
+    if item.len() + values * 4 * size_of::<Value>() > MAX_CHECKED {
+        return Err(format!("it is too large to be checked ({} bytes, about {values} values)", item.len()));
+    }
+    serde_json::from_str(item).map_err(|error| format!("it is not JSON: {error}"))
 }
 
 fn read_some(reader: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
@@ -273,20 +294,20 @@ impl OutputPipe {
             return Ok(Err(refused));
         }
         let index = self.items;
-        let invalid = |error: serde_json::Error| {
-            stream_error("invalid-json", format!("output item {index} is not JSON: {error}"))
+        let invalid = |message: String| {
+            Ok(Err(stream_error("invalid-json", format!("output item {index} is not usable: {message}"))))
         };
         if let Some(schema) = &self.schema {
-            let value: Value = match serde_json::from_str(item) {
+            let value = match parse_to_check(item) {
                 Ok(value) => value,
-                Err(error) => return Ok(Err(invalid(error))),
+                Err(message) => return invalid(message),
             };
             if let Err(misfit) = schema.check(&value) {
                 let (path, message) = (misfit.path, misfit.message);
                 return Err(wasmtime::Error::new(RunError::BadOutput { index, path, message }));
             }
         } else if let Err(error) = serde_json::from_str::<IgnoredAny>(item) {
-            return Ok(Err(invalid(error)));
+            return invalid(format!("it is not JSON: {error}"));
         }
         self.items += 1;
         // In valid JSON a line break can only stand between tokens.

@@ -44,11 +44,13 @@ impl host::Host for State {
             host::Level::Warn => Level::Warn,
             host::Level::Error => Level::Error,
         };
+        self.pipes.moving(message.len() + fields.len());
         self.services.log(level, &message, &fields);
         Ok(())
     }
 
     fn progress(&mut self, done: u64, total: Option<u64>, message: Option<String>) -> wasmtime::Result<()> {
+        self.pipes.moving(message.as_ref().map_or(0, String::len));
         self.services.progress(done, total, message.as_deref());
         Ok(())
     }
@@ -59,6 +61,7 @@ impl host::Host for State {
     }
 
     fn state_set(&mut self, key: String, value: String) -> wasmtime::Result<()> {
+        self.pipes.moving(key.len() + value.len());
         let fail = |message: String| {
             let code = "state".to_owned();
             Err(wasmtime::Error::new(RunError::Step(crate::StepError { code, message, retryable: false })))
@@ -113,6 +116,7 @@ impl host::HostBlobWriter for State {
         writer: Resource<BlobWriter>,
         bytes: Vec<u8>,
     ) -> wasmtime::Result<Result<(), host::BlobError>> {
+        self.pipes.moving(bytes.len());
         let limit = self.stop.limits.output;
         let writer = self.table.get_mut(&writer)?;
         writer.written = writer.written.saturating_add(bytes.len() as u64);

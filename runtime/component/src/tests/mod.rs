@@ -2,6 +2,7 @@
 
 mod files;
 mod fixture;
+mod guests;
 mod runs;
 
 use std::sync::{Arc, Mutex, OnceLock};

@@ -357,7 +357,7 @@ fn a_memory_limit_bounds_the_process() {
          (call $write (local.get $output) (i32.const 65536) (i32.const 31000000) (i32.const 64))
          (call $ok)",
     ));
-    assert_eq!(run(&glutton, "{}", |i| i.limits.memory = 4 << 20).name(), "trap");
+    assert_eq!(run(&glutton, "{}", |i| i.limits.memory = 4 << 20).name(), "memory-limit");
     struct Sampler(u64);
     impl crate::OutputSink for Sampler {
         fn bytes(&mut self, _: &[u8]) -> std::io::Result<()> {
@@ -399,14 +399,20 @@ fn network_imports_need_a_grant() {
         let program = load(&with_import(import));
         let ran = run(&program, "", |_| {});
         let message = ran.result.err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(message.starts_with(&format!("the component imports `{import}` and the step has no grant")), "{message}");
+        assert!(
+            message.starts_with(&format!("the component imports `{import}` and the step has no grant")),
+            "{message}"
+        );
         assert_eq!(run(&program, "", |i| i.grants.net = vec!["example.com:443".into()]).name(), "ok");
         assert_eq!(run(&program, "", |i| i.grants.net = vec!["example.com:x".into()]).name(), "bad-grant");
     }
     let program = load(&with_import("wasi:cli/environment@0.2.0"));
     assert_eq!(run(&program, "", |_| {}).name(), "ok");
     let inspection = program.inspect();
-    assert_eq!((inspection.kind, inspection.imports), (Kind::Command, vec!["wasi:cli/environment@0.2.0".to_owned()]));
+    assert_eq!(
+        (inspection.kind, inspection.imports),
+        (Kind::Command, vec!["wasi:cli/environment@0.2.0".to_owned()])
+    );
     assert!(inspection.cannot.iter().any(|line| line.starts_with("open files")));
 }
 
@@ -439,7 +445,11 @@ impl crate::HostCallTrace for Tape {
         let Some(at) = &mut self.replay else { return Ok(None) };
         let (function, answer) = self.calls.get(*at).ok_or("the record is at its end")?;
         *at += 1;
-        if *function == call.function { Ok(Some(answer.clone())) } else { Err(format!("recorded {function}")) }
+        if *function == call.function {
+            Ok(Some(answer.clone()))
+        } else {
+            Err(format!("recorded {function}"))
+        }
     }
 
     fn record(&mut self, call: &crate::HostCall<'_>, answer: &[u8]) {
@@ -505,7 +515,7 @@ mod mutations {
                 bytes.truncate(cut.index(bytes.len()));
             }
             if let Ok(program) = engine().load_bytes(&bytes) {
-                program.inspect();
+                let _ = program.inspect();
                 run(&program, "{}", |i| {
                     i.limits.fuel = 1_000_000;
                     i.limits.memory = 16 << 20;
@@ -524,7 +534,8 @@ fn one_cache_serves_many_processes() {
     std::thread::scope(|scope| {
         for _ in 0..6 {
             scope.spawn(|| {
-                let forward = Engine::new(config.clone()).load_bytes(&bytes).unwrap_or_else(|e| panic!("{e}"));
+                let forward =
+                    Engine::new(config.clone()).load_bytes(&bytes).unwrap_or_else(|e| panic!("{e}"));
                 assert_eq!(run(&forward, "{}", |i| i.input = items(&["7"])).output, "7\n");
             });
         }
@@ -532,4 +543,46 @@ fn one_cache_serves_many_processes() {
     let code: Vec<_> =
         walk(dir.path()).into_iter().filter(|path| path.extension().is_some_and(|e| e == "cwasm")).collect();
     assert_eq!(code.len(), 1);
+}
+
+#[test]
+fn a_pool_serves_runs_too() {
+    let config = EngineConfig { allocation: crate::Allocation::Pooling, ..EngineConfig::default() };
+    let engine = Engine::new(config);
+    for (bytes, output) in [(fixture::step(ECHO_ARGS), "{}"), (hello(), "hello")] {
+        let program = engine.load_bytes(&bytes).unwrap_or_else(|error| panic!("{error}"));
+        for _ in 0..200 {
+            assert_eq!(run(&program, "{}", |_| {}).output, output);
+        }
+    }
+}
+
+#[test]
+fn handles_and_log_lines_do_not_fill_the_host() {
+    // Opens a timer in each round and never drops it.
+    let hoarder = load(&fixture::command(
+        "",
+        "(loop $again
+            (i32.store (i32.const 16) (i32.const 2048)) (i32.store (i32.const 20) (i32.const 0))
+            (drop (call $path_open (i32.const 3) (i32.const 0) (i32.const 2048) (i32.const 1) (i32.const 0)
+                (i64.const 2) (i64.const 0) (i32.const 0) (i32.const 32)))
+            (br $again))",
+    ));
+    assert_eq!(run(&hoarder, "", |i| i.limits.fuel = 50_000_000).name(), "out-of-fuel");
+    let shouter = load(&fixture::step(
+        "(loop $again (call $log (i32.const 2) (i32.const 0) (i32.const 65536) (i32.const 0) (i32.const 0)) (br $again)) unreachable",
+    ));
+    struct Counter(std::sync::atomic::AtomicU64);
+    impl crate::HostServices for Counter {
+        fn log(&self, _: crate::Level, message: &str, _: &str) {
+            self.0.fetch_add(message.len() as u64, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+    let counter = std::sync::Arc::new(Counter(std::sync::atomic::AtomicU64::new(0)));
+    let ran = run(&shouter, "{}", |i| {
+        i.limits.fuel = 1_000_000;
+        i.services = counter.clone();
+    });
+    assert_eq!(ran.name(), "out-of-fuel");
+    assert!(counter.0.load(std::sync::atomic::Ordering::Relaxed) < 20 << 20);
 }

@@ -224,6 +224,7 @@ impl Lowering<'_> {
             secrets,
             steps,
             children: BTreeMap::new(),
+            components: BTreeMap::new(),
         })
     }
 

@@ -48,7 +48,17 @@ impl Analysis<'_> {
                 let plain = matches!(text, "-F" | "-v" | "--")
                     || text.starts_with("-F")
                     || text.starts_with("-v")
-                    || matches!(text, "--posix" | "--traditional" | "--csv" | "-n" | "-r" | "-S" | "--sandbox" | "--re-interval");
+                    || matches!(
+                        text,
+                        "--posix"
+                            | "--traditional"
+                            | "--csv"
+                            | "-n"
+                            | "-r"
+                            | "-S"
+                            | "--sandbox"
+                            | "--re-interval"
+                    );
                 if !plain {
                     return Err(format!("{name} {text} may load code"));
                 }
@@ -103,7 +113,8 @@ fn judge(tokens: &[Token]) -> Result<(), String> {
                 _ => {}
             },
             Token::Newline => {
-                let joined = at > 0 && matches!(&tokens[at - 1], Token::Op(op) if matches!(op.as_str(), "," | "&&" | "||"));
+                let joined = at > 0
+                    && matches!(&tokens[at - 1], Token::Op(op) if matches!(op.as_str(), "," | "&&" | "||"));
                 if !joined && depth <= print_depth {
                     in_print = false;
                 }
@@ -166,7 +177,10 @@ fn tokenize(program: &str) -> Vec<Token> {
                 i += 1;
                 tokens.push(Token::Regex);
             }
-            c if c.is_ascii_alphabetic() || c == '_' || (c == '@' && chars.get(i + 1).is_some_and(char::is_ascii_alphabetic)) => {
+            c if c.is_ascii_alphabetic()
+                || c == '_'
+                || (c == '@' && chars.get(i + 1).is_some_and(char::is_ascii_alphabetic)) =>
+            {
                 let start = i;
                 i += 1;
                 while i < chars.len() && (chars[i].is_ascii_alphanumeric() || chars[i] == '_') {
@@ -183,7 +197,26 @@ fn tokenize(program: &str) -> Vec<Token> {
             }
             _ => {
                 let pair: String = chars[i..(i + 2).min(chars.len())].iter().collect();
-                if matches!(pair.as_str(), "||" | "&&" | ">>" | ">=" | "<=" | "==" | "!=" | "|&" | "!~" | "++" | "--" | "+=" | "-=" | "*=" | "/=" | "%=" | "^=" | "**") {
+                if matches!(
+                    pair.as_str(),
+                    "||" | "&&"
+                        | ">>"
+                        | ">="
+                        | "<="
+                        | "=="
+                        | "!="
+                        | "|&"
+                        | "!~"
+                        | "++"
+                        | "--"
+                        | "+="
+                        | "-="
+                        | "*="
+                        | "/="
+                        | "%="
+                        | "^="
+                        | "**"
+                ) {
                     tokens.push(Token::Op(pair));
                     i += 2;
                 } else {
@@ -219,9 +252,15 @@ mod tests {
     #[test]
     fn printing_programs_read() {
         for program in [
-            "{print $1}", "$3 > 100 {print $1}", "BEGIN{print 6*7}", "/system/ {n++} END{print n}",
-            "{print ($1 > 5 ? \"a\" : \"b\")}", "{ if ($1 > 3) print $2 }", "$1 ~ /a|b/ {print}",
-            "NR>1 && NF>2 {print \"x|y > z\"}", "{a[$1]++} END{for (k in a) print k, a[k]}",
+            "{print $1}",
+            "$3 > 100 {print $1}",
+            "BEGIN{print 6*7}",
+            "/system/ {n++} END{print n}",
+            "{print ($1 > 5 ? \"a\" : \"b\")}",
+            "{ if ($1 > 3) print $2 }",
+            "$1 ~ /a|b/ {print}",
+            "NR>1 && NF>2 {print \"x|y > z\"}",
+            "{a[$1]++} END{for (k in a) print k, a[k]}",
         ] {
             assert!(reads(program), "{program}");
         }
@@ -230,9 +269,15 @@ mod tests {
     #[test]
     fn writing_and_running_programs_do_not() {
         for program in [
-            "BEGIN{system(\"halt\")}", "{print > \"x\"}", "{print $1 > 5 ? \"a\" : \"b\"}",
-            "BEGIN{while((\"id\"|getline l)>0) print l}", "{print | \"sh\"}", "{printf \"a\" >> f}",
-            "@load \"filefuncs\"", "{ @f() }", "BEGIN { \"id\" |& getline }",
+            "BEGIN{system(\"halt\")}",
+            "{print > \"x\"}",
+            "{print $1 > 5 ? \"a\" : \"b\"}",
+            "BEGIN{while((\"id\"|getline l)>0) print l}",
+            "{print | \"sh\"}",
+            "{printf \"a\" >> f}",
+            "@load \"filefuncs\"",
+            "{ @f() }",
+            "BEGIN { \"id\" |& getline }",
         ] {
             assert!(!reads(program), "{program}");
         }

@@ -8,10 +8,44 @@ use super::super::wrappers::substitute;
 const EXEC: &[&str] = &["-exec", "-execdir", "-ok", "-okdir"];
 /// Tests that take a value which is text or a number.
 const TEXT_VALUES: &[&str] = &[
-    "-name", "-iname", "-path", "-ipath", "-wholename", "-iwholename", "-regex", "-iregex",
-    "-lname", "-ilname", "-type", "-xtype", "-size", "-mtime", "-atime", "-ctime", "-mmin", "-amin",
-    "-cmin", "-maxdepth", "-mindepth", "-user", "-group", "-uid", "-gid", "-perm", "-links", "-inum",
-    "-fstype", "-printf", "-regextype", "-used", "-context", "-newermt", "-newerat", "-newerct", "-D", "-since",
+    "-name",
+    "-iname",
+    "-path",
+    "-ipath",
+    "-wholename",
+    "-iwholename",
+    "-regex",
+    "-iregex",
+    "-lname",
+    "-ilname",
+    "-type",
+    "-xtype",
+    "-size",
+    "-mtime",
+    "-atime",
+    "-ctime",
+    "-mmin",
+    "-amin",
+    "-cmin",
+    "-maxdepth",
+    "-mindepth",
+    "-user",
+    "-group",
+    "-uid",
+    "-gid",
+    "-perm",
+    "-links",
+    "-inum",
+    "-fstype",
+    "-printf",
+    "-regextype",
+    "-used",
+    "-context",
+    "-newermt",
+    "-newerat",
+    "-newerct",
+    "-D",
+    "-since",
 ];
 const PATH_VALUES: &[&str] = &["-newer", "-anewer", "-cnewer", "-samefile", "-files0-from"];
 const WRITE_VALUES: &[&str] = &["-fprint", "-fprint0", "-fls", "-fprintf"];
@@ -79,8 +113,7 @@ impl Analysis<'_> {
                 for start in &starts {
                     // The file stands for something below its starting point.
                     let item = Arg { unknown: true, glob: false, ..start.clone() };
-                    let words: Vec<Arg> =
-                        command.iter().map(|word| substitute(word, "{}", &item)).collect();
+                    let words: Vec<Arg> = command.iter().map(|word| substitute(word, "{}", &item)).collect();
                     let cwd = self.scope.cwd.clone();
                     if text.ends_with("dir") {
                         self.scope.cwd = normalise(&cwd, &start.text);

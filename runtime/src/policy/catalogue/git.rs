@@ -7,30 +7,99 @@ use super::super::rules::is_flag;
 
 /// Verbs that only read, whatever their operands.
 const READS: &[&str] = &[
-    "status", "log", "diff", "show", "blame", "annotate", "shortlog", "describe", "rev-parse",
-    "rev-list", "ls-files", "ls-tree", "cat-file", "check-ignore", "check-attr", "check-mailmap",
-    "check-ref-format", "grep", "name-rev", "merge-base", "for-each-ref", "show-ref", "show-branch",
-    "diff-tree", "diff-index", "diff-files", "whatchanged", "count-objects", "var", "cherry",
-    "range-diff", "verify-pack", "fsck", "version", "patch-id", "get-tar-commit-id", "stripspace",
-    "column", "interpret-trailers",
+    "status",
+    "log",
+    "diff",
+    "show",
+    "blame",
+    "annotate",
+    "shortlog",
+    "describe",
+    "rev-parse",
+    "rev-list",
+    "ls-files",
+    "ls-tree",
+    "cat-file",
+    "check-ignore",
+    "check-attr",
+    "check-mailmap",
+    "check-ref-format",
+    "grep",
+    "name-rev",
+    "merge-base",
+    "for-each-ref",
+    "show-ref",
+    "show-branch",
+    "diff-tree",
+    "diff-index",
+    "diff-files",
+    "whatchanged",
+    "count-objects",
+    "var",
+    "cherry",
+    "range-diff",
+    "verify-pack",
+    "fsck",
+    "version",
+    "patch-id",
+    "get-tar-commit-id",
+    "stripspace",
+    "column",
+    "interpret-trailers",
 ];
 
 /// Options that make a reading verb run a program or write a file.
 const REFUSED: &[&str] = &[
-    "--ext-diff", "--output", "--open-files-in-pager", "--textconv", "--filters", "--exec",
-    "--upload-pack", "--lost-found", "--in-place",
+    "--ext-diff",
+    "--output",
+    "--open-files-in-pager",
+    "--textconv",
+    "--filters",
+    "--exec",
+    "--upload-pack",
+    "--lost-found",
+    "--in-place",
 ];
 
 /// Words whose value is a message, a pattern or a format.
 const TEXT_FLAGS: &[&str] = &[
-    "-m", "--message", "--grep", "--author", "--committer", "-S", "-G", "--format", "--pretty",
-    "-L", "--since", "--until", "--after", "--before", "--date", "-e", "--sort", "-n", "-U",
-    "--trailer", "--title", "--body",
+    "-m",
+    "--message",
+    "--grep",
+    "--author",
+    "--committer",
+    "-S",
+    "-G",
+    "--format",
+    "--pretty",
+    "-L",
+    "--since",
+    "--until",
+    "--after",
+    "--before",
+    "--date",
+    "-e",
+    "--sort",
+    "-n",
+    "-U",
+    "--trailer",
+    "--title",
+    "--body",
 ];
 
 /// Configuration that changes nothing but what is printed.
-const HARMLESS_CONFIG: &[&str] =
-    &["color.", "core.quotepath", "log.date", "log.decorate", "diff.renames", "column.", "advice.", "core.abbrev", "diff.algorithm", "status."];
+const HARMLESS_CONFIG: &[&str] = &[
+    "color.",
+    "core.quotepath",
+    "log.date",
+    "log.decorate",
+    "diff.renames",
+    "column.",
+    "advice.",
+    "core.abbrev",
+    "diff.algorithm",
+    "status.",
+];
 
 struct Parts {
     verb: Option<usize>,
@@ -54,9 +123,22 @@ fn split(args: &[Arg]) -> Parts {
                 parts.config.extend(args.get(at + 1).cloned());
                 at += 2;
             }
-            "--no-pager" | "-P" | "--no-optional-locks" | "--literal-pathspecs" | "--glob-pathspecs"
-            | "--noglob-pathspecs" | "--icase-pathspecs" | "--no-replace-objects" | "--version" | "-v"
-            | "--no-lazy-fetch" | "--no-advice" | "--exec-path" | "--html-path" | "--man-path" | "--info-path" => at += 1,
+            "--no-pager"
+            | "-P"
+            | "--no-optional-locks"
+            | "--literal-pathspecs"
+            | "--glob-pathspecs"
+            | "--noglob-pathspecs"
+            | "--icase-pathspecs"
+            | "--no-replace-objects"
+            | "--version"
+            | "-v"
+            | "--no-lazy-fetch"
+            | "--no-advice"
+            | "--exec-path"
+            | "--html-path"
+            | "--man-path"
+            | "--info-path" => at += 1,
             _ if text.starts_with("-c") && text.len() > 2 && !text.starts_with("--") => {
                 parts.config.push(Arg { text: text[2..].to_owned(), ..arg.clone() });
                 at += 1;
@@ -64,7 +146,14 @@ fn split(args: &[Arg]) -> Parts {
             _ if text.starts_with('-') || arg.unknown_start => {
                 parts.refused = Some(format!("{} changes what git runs or where", arg.shown()));
                 // These take a word of their own.
-                at += if matches!(text, "--git-dir" | "--work-tree" | "--namespace" | "--super-prefix" | "--attr-source") { 2 } else { 1 };
+                at += if matches!(
+                    text,
+                    "--git-dir" | "--work-tree" | "--namespace" | "--super-prefix" | "--attr-source"
+                ) {
+                    2
+                } else {
+                    1
+                };
             }
             _ => {
                 parts.verb = Some(at);
@@ -93,12 +182,13 @@ pub(super) fn is_text_at(args: &[Arg], at: usize) -> bool {
         args[v].text == "grep"
             && args[v + 1..].iter().position(|a| !a.text.starts_with('-')).map(|n| v + 1 + n) == Some(at)
     });
-    let after_flag = at > 0 && {
-        let before = args[at - 1].text.as_str();
-        TEXT_FLAGS.contains(&before)
+    let after_flag = at > 0
+        && {
+            let before = args[at - 1].text.as_str();
+            TEXT_FLAGS.contains(&before)
             // `commit -am message`
             || (before.starts_with('-') && !before.starts_with("--") && before.ends_with('m') && before.len() <= 4)
-    };
+        };
     attached || pattern || after_flag
 }
 
@@ -120,14 +210,15 @@ impl Analysis<'_> {
     fn git_code(&mut self, args: &[Arg], parts: &Parts) {
         for setting in &parts.config {
             if let Some((_, value)) = setting.text.split_once('=') {
-                self.probe_code(&value.to_owned(), "a git setting");
+                self.probe_code(value, "a git setting");
             }
         }
         let Some(verb) = parts.verb else { return };
         let rest = &args[verb + 1..];
         match args[verb].text.as_str() {
             "submodule" | "bisect" | "rebase" | "filter-branch" | "difftool" | "mergetool" | "clone"
-            | "fetch" | "pull" | "push" | "ls-remote" | "archive" | "config" | "worktree" | "grep" | "send-email" | "maintenance" | "replay" => {
+            | "fetch" | "pull" | "push" | "ls-remote" | "archive" | "config" | "worktree" | "grep"
+            | "send-email" | "maintenance" | "replay" => {
                 let mut words = rest.iter();
                 while let Some(word) = words.next() {
                     let text = word.text.as_str();
@@ -140,16 +231,30 @@ impl Analysis<'_> {
                         self.probe_code(&code.join(" "), "git");
                     }
                     if let Some((_, value)) = text.split_once('=') {
-                        self.probe_code(&value.to_owned(), "a git option");
+                        self.probe_code(value, "a git option");
                     } else if text.contains(char::is_whitespace) || words.clone().count() == 0 {
-                        self.probe_text(&text.to_owned(), "a git option", !text.starts_with('!'));
-                    } else if matches!(text, "--exec" | "-x" | "--upload-pack" | "-u" | "--receive-pack" | "--extcmd" | "--tree-filter" | "--index-filter" | "--msg-filter" | "--env-filter" | "--commit-filter" | "--parent-filter" | "--tag-name-filter")
-                        && let Some(code) = words.clone().next()
+                        self.probe_text(text, "a git option", !text.starts_with('!'));
+                    } else if matches!(
+                        text,
+                        "--exec"
+                            | "-x"
+                            | "--upload-pack"
+                            | "-u"
+                            | "--receive-pack"
+                            | "--extcmd"
+                            | "--tree-filter"
+                            | "--index-filter"
+                            | "--msg-filter"
+                            | "--env-filter"
+                            | "--commit-filter"
+                            | "--parent-filter"
+                            | "--tag-name-filter"
+                    ) && let Some(code) = words.clone().next()
                     {
                         self.probe_code(&code.text.clone(), "a git option");
                     }
                     if let Some(code) = text.strip_prefix("ext::") {
-                        self.probe_code(&code.to_owned(), "a git remote");
+                        self.probe_code(code, "a git remote");
                     }
                 }
             }
@@ -167,7 +272,9 @@ impl Analysis<'_> {
             }
         }
         let Some(verb_at) = parts.verb else {
-            return if args.is_empty() || args.iter().any(|a| a.text == "--version" || a.text == "-v" || a.text.ends_with("-path")) {
+            return if args.is_empty()
+                || args.iter().any(|a| a.text == "--version" || a.text == "-v" || a.text.ends_with("-path"))
+            {
                 Ok(true)
             } else {
                 Err("there is no verb".to_owned())
@@ -190,16 +297,52 @@ impl Analysis<'_> {
         let words: Vec<&str> = before_paths.iter().map(|a| a.text.as_str()).collect();
         let reads = match verb {
             verb if READS.contains(&verb) => true,
-            "branch" => lists(&words, &["-d", "-D", "-m", "-M", "-c", "-C", "-u", "-f", "-t", "-l"], &["--delete", "--move", "--copy", "--set-upstream-to", "--unset-upstream", "--edit-description", "--force", "--track", "--no-track", "--create-reflog"]),
-            "tag" => lists(&words, &["-a", "-s", "-u", "-f", "-d", "-m", "-F", "-e", "-v"], &["--annotate", "--sign", "--local-user", "--force", "--delete", "--message", "--file", "--edit", "--verify", "--create-reflog"]),
+            "branch" => lists(
+                &words,
+                &["-d", "-D", "-m", "-M", "-c", "-C", "-u", "-f", "-t", "-l"],
+                &[
+                    "--delete",
+                    "--move",
+                    "--copy",
+                    "--set-upstream-to",
+                    "--unset-upstream",
+                    "--edit-description",
+                    "--force",
+                    "--track",
+                    "--no-track",
+                    "--create-reflog",
+                ],
+            ),
+            "tag" => lists(
+                &words,
+                &["-a", "-s", "-u", "-f", "-d", "-m", "-F", "-e", "-v"],
+                &[
+                    "--annotate",
+                    "--sign",
+                    "--local-user",
+                    "--force",
+                    "--delete",
+                    "--message",
+                    "--file",
+                    "--edit",
+                    "--verify",
+                    "--create-reflog",
+                ],
+            ),
             "remote" => matches!(words.as_slice(), [] | ["-v" | "--verbose"] | ["get-url", ..]),
             "stash" => matches!(words.first(), Some(&"list" | &"show")),
             "worktree" => words.first() == Some(&"list"),
             "submodule" => matches!(words.first(), None | Some(&"status" | &"summary")),
             "notes" => matches!(words.first(), None | Some(&"list" | &"show")),
-            "reflog" => matches!(words.first(), None | Some(&"show" | &"exists")) || words.first().is_some_and(|w| w.starts_with('-') || w.contains('@')),
+            "reflog" => {
+                matches!(words.first(), None | Some(&"show" | &"exists"))
+                    || words.first().is_some_and(|w| w.starts_with('-') || w.contains('@'))
+            }
             "bisect" => matches!(words.first(), Some(&"log" | &"view" | &"terms")),
-            "symbolic-ref" => words.iter().filter(|w| !w.starts_with('-')).count() == 1 && !words.iter().any(|w| w.starts_with("-d") || w.starts_with("--d")),
+            "symbolic-ref" => {
+                words.iter().filter(|w| !w.starts_with('-')).count() == 1
+                    && !words.iter().any(|w| w.starts_with("-d") || w.starts_with("--d"))
+            }
             "config" => self.git_config_reads(&before_paths),
             _ => false,
         };
@@ -218,8 +361,37 @@ impl Analysis<'_> {
     }
 
     fn git_config_reads(&mut self, words: &[&Arg]) -> bool {
-        const READ: &[&str] = &["--get", "--get-all", "--get-regexp", "--get-urlmatch", "--list", "-l", "--get-color", "--get-colorbool", "get", "list"];
-        const SCOPE: &[&str] = &["--global", "--local", "--system", "--worktree", "--show-origin", "--show-scope", "-z", "--null", "--name-only", "--bool", "--int", "--path", "--includes", "--no-includes", "--all", "--default", "--regexp"];
+        const READ: &[&str] = &[
+            "--get",
+            "--get-all",
+            "--get-regexp",
+            "--get-urlmatch",
+            "--list",
+            "-l",
+            "--get-color",
+            "--get-colorbool",
+            "get",
+            "list",
+        ];
+        const SCOPE: &[&str] = &[
+            "--global",
+            "--local",
+            "--system",
+            "--worktree",
+            "--show-origin",
+            "--show-scope",
+            "-z",
+            "--null",
+            "--name-only",
+            "--bool",
+            "--int",
+            "--path",
+            "--includes",
+            "--no-includes",
+            "--all",
+            "--default",
+            "--regexp",
+        ];
         let mut verb = false;
         let mut operands = 0;
         let mut iter = words.iter();
@@ -262,10 +434,20 @@ impl Analysis<'_> {
 
 /// Whether `branch` or `tag` with these words only lists.
 fn lists(words: &[&str], short: &[&str], long: &[&str]) -> bool {
-    const TAKES: &[&str] = &["--contains", "--no-contains", "--merged", "--no-merged", "--points-at", "--sort", "--format", "-n", "--column", "--color"];
+    const TAKES: &[&str] = &[
+        "--contains",
+        "--no-contains",
+        "--merged",
+        "--no-merged",
+        "--points-at",
+        "--sort",
+        "--format",
+        "-n",
+        "--column",
+        "--color",
+    ];
     let refused = words.iter().any(|w| {
-        short.iter().any(|f| is_flag(w, f) && *f != "-l")
-            || long.iter().any(|f| w.len() > 3 && is_flag(w, f))
+        short.iter().any(|f| is_flag(w, f) && *f != "-l") || long.iter().any(|f| w.len() > 3 && is_flag(w, f))
     });
     if refused {
         return false;

@@ -223,7 +223,9 @@ fn command(chars: &[char], i: usize, effects: &mut Effects) -> Option<usize> {
     };
     let next = i + 1;
     match c {
-        '{' | '}' | '=' | 'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'n' | 'N' | 'p' | 'P' | 'x' | 'z' | 'F' => Some(next),
+        '{' | '}' | '=' | 'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'n' | 'N' | 'p' | 'P' | 'x' | 'z' | 'F' => {
+            Some(next)
+        }
         'q' | 'Q' | 'l' | 'L' => {
             let mut i = skip_blanks(chars, next);
             while chars.get(i).is_some_and(char::is_ascii_digit) {
@@ -328,8 +330,17 @@ mod tests {
     #[test]
     fn printing_scripts_have_no_effects() {
         for script in [
-            "1,20p", "/^fn /p", "s/reboot/restart/g", "1d\n$d", "s#/w#/e#", "$!N;s/a/b/;P;D",
-            "/a/,/b/{p;q}", "s/w/e/2p", "y/abc/def/", "a\\\nw /tmp/x", "s/[0-9]*$//",
+            "1,20p",
+            "/^fn /p",
+            "s/reboot/restart/g",
+            "1d\n$d",
+            "s#/w#/e#",
+            "$!N;s/a/b/;P;D",
+            "/a/,/b/{p;q}",
+            "s/w/e/2p",
+            "y/abc/def/",
+            "a\\\nw /tmp/x",
+            "s/[0-9]*$//",
         ] {
             assert_eq!(read_script(script), Some(Effects::default()), "{script}");
         }

@@ -1,0 +1,55 @@
+//! Embeds the templates of `lobster step new`: every file below
+//! `guest-steps/templates`, with symbolic links followed, as the template's
+//! author sees them. A directory without `build.sh` is not a template.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What building a template leaves behind.
+const LEFTOVERS: [&str; 5] = ["target", "node_modules", ".venv", "__pycache__", "package-lock.json"];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let root = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).join("../guest-steps/templates");
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed={}", root.display());
+    let mut code = String::from("static FILES: &[File] = &[\n");
+    for language in sorted(&root)? {
+        if language.join("build.sh").is_file() {
+            embed(&language, &language, &mut code)?;
+        }
+    }
+    code.push_str("];\n");
+    fs::write(Path::new(&std::env::var("OUT_DIR")?).join("templates.rs"), code)?;
+    Ok(())
+}
+
+fn embed(language: &Path, dir: &Path, code: &mut String) -> Result<(), Box<dyn Error>> {
+    for path in sorted(dir)? {
+        let name = path.file_name().ok_or("a file without a name")?.to_string_lossy();
+        if LEFTOVERS.contains(&&*name) || name.ends_with(".wasm") {
+            continue;
+        }
+        if path.is_dir() {
+            embed(language, &path, code)?;
+            continue;
+        }
+        println!("cargo::rerun-if-changed={}", path.display());
+        let file = path.strip_prefix(language)?.to_string_lossy().into_owned();
+        let language = language.file_name().ok_or("a template without a name")?.to_string_lossy();
+        let source = path.canonicalize()?.to_string_lossy().into_owned();
+        writeln!(
+            code,
+            "    File {{ language: {language:?}, path: {file:?}, text: include_str!({source:?}) }},"
+        )?;
+    }
+    Ok(())
+}
+
+fn sorted(dir: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
+    let mut paths =
+        fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>()?;
+    paths.sort();
+    Ok(paths)
+}

@@ -1,0 +1,186 @@
+//! `lobster policy`
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use lobster_runtime::json;
+use lobster_runtime::policy::{Observed, Policy, PolicyFile, Proposal, Verdict};
+use lobster_runtime::runtime::{Runtime, observed};
+use lobster_runtime::steps::stages::Mode;
+
+use crate::exit::{CommandError, CommandResult, Exit};
+
+/// Writes, checks and explains the rules for native commands.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Prints a policy file to begin with.
+    Init,
+    /// Checks a policy file: syntax, its own examples, and what a reviewer should see.
+    Check {
+        file: PathBuf,
+        /// Also says which commands of these runs it would have stopped, and which of its rights nobody used.
+        #[arg(long, value_name = "RUN", num_args = 1..)]
+        against: Vec<String>,
+    },
+    /// Decides every command of a corpus and compares with what it expects. Runs nothing.
+    Test {
+        corpus: PathBuf,
+        #[arg(long, value_name = "FILE")]
+        policy: Option<PathBuf>,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Shows the whole derivation of one decision.
+    Explain {
+        /// Shell text.
+        command: String,
+        #[arg(long, value_name = "FILE")]
+        policy: Option<PathBuf>,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Proposes the least policy that covers what recorded runs did.
+    Suggest {
+        #[arg(long, value_name = "RUN", num_args = 1.., required = true)]
+        from: Vec<String>,
+    },
+    /// Prints the JSON Schema of policy files.
+    Schema,
+}
+
+pub(crate) fn run(args: &Args) -> CommandResult {
+    let mut out = std::io::stdout().lock();
+    match &args.action {
+        Action::Init => out.write_all(STARTER.as_bytes())?,
+        Action::Check { file, against } => return check(file, against, &mut out),
+        Action::Test { corpus, policy, json } => return test(corpus, policy.as_deref(), *json, &mut out),
+        Action::Explain { command, policy, json } => {
+            let runtime = super::runtime(Mode::Human)?;
+            let policy = policy_or(policy.as_deref(), &runtime)?;
+            let decision = policy.decide(&Proposal::shell(command), &runtime.decision_env());
+            if *json {
+                writeln!(out, "{}", json::pretty(&decision))?;
+            } else {
+                write!(out, "{}", decision.explain())?;
+            }
+            return Ok(if decision.verdict == Verdict::Deny { Exit::FAILED } else { Exit::OK });
+        }
+        Action::Suggest { from } => {
+            let runtime = super::runtime(Mode::Human)?;
+            let suggestion = Policy::suggest(&observations(&runtime, from)?, &runtime.decision_env());
+            write!(out, "{}", suggestion.toml)?;
+            for refused in suggestion.refused {
+                anstream::eprintln!("left out, no rule can allow it: {refused}");
+            }
+        }
+        Action::Schema => writeln!(out, "{}", json::pretty(&PolicyFile::json_schema()))?,
+    }
+    Ok(Exit::OK)
+}
+
+/// A small policy that a person can grow: readers run, the rest asks.
+const STARTER: &str = r#"# lobster.policy.toml. Use it with `lobster run --policy FILE` or LOBSTER_POLICY=FILE.
+# Keep it where no step can write. `lobster policy check FILE` checks it,
+# `lobster policy explain 'command'` shows what it decides and why.
+version = 1
+profile = "default"                  # readonly never asks and only reads; locked runs exactly what [locked] lists
+extends = ["builtin:readonly-catalog@1"]
+
+[sandbox]
+mode = "strict"                      # refuse to run where the kernel cannot hold a promise
+minimum = ["fs-write", "net-deny", "no-new-privs", "tree-kill", "env-scrub", "fd-close"]
+
+[sandbox.fs]
+read  = ["@workspace", "@system-ro"]
+write = ["@workspace", "@tmp"]
+deny  = ["~/.ssh", "~/.aws", "~/.gnupg", "~/.netrc", "**/.env"]
+protect = ["@workspace/.git/hooks", "@workspace/.git/config"]
+
+[sandbox.net]
+default = "none"
+
+[sandbox.env]
+pass = ["LANG", "LC_*", "TZ", "TERM", "NO_COLOR"]
+set  = { PATH = "/usr/bin:/bin", HOME = "@step-home", PAGER = "cat" }
+"#;
+
+fn load(path: &Path) -> Result<Policy, CommandError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| CommandError::failed(format!("{}: {error}", path.display())))?;
+    Policy::load(&text, &path.display().to_string()).map_err(CommandError::failed)
+}
+
+/// The file given, else the one in force.
+fn policy_or(path: Option<&Path>, runtime: &Runtime) -> Result<Policy, CommandError> {
+    path.map_or_else(|| Ok(runtime.policy().clone()), load)
+}
+
+fn observations(runtime: &Runtime, runs: &[String]) -> Result<Vec<Observed>, CommandError> {
+    let store = runtime.store()?;
+    runs.iter()
+        .map(|run| {
+            let id = store.find_run(run).map_err(CommandError::usage)?;
+            Ok(observed(&store, id)?)
+        })
+        .collect()
+}
+
+fn check(file: &Path, against: &[String], out: &mut impl Write) -> CommandResult {
+    let policy = load(file)?;
+    let runtime = super::runtime(Mode::Human)?;
+    let env = runtime.decision_env();
+    for lint in policy.lint(&env) {
+        let rule = lint.rule.map(|rule| format!(" (rule {rule})")).unwrap_or_default();
+        writeln!(out, "note{rule}: {}", lint.message)?;
+    }
+    if !against.is_empty() {
+        let difference = policy.check_against(&observations(&runtime, against)?, &env);
+        for stopped in &difference.stopped {
+            let command = stopped.argv.join(" ");
+            writeln!(
+                out,
+                "{}: {command} (run {}): {}",
+                stopped.verdict.as_str(),
+                stopped.run,
+                stopped.reason
+            )?;
+        }
+        for unused in difference.unused_rules.iter().chain(&difference.unused_rights) {
+            writeln!(out, "unused: {unused}")?;
+        }
+    }
+    writeln!(out, "{}: a policy, blake3:{}", file.display(), policy.digest())?;
+    Ok(Exit::OK)
+}
+
+fn test(corpus: &Path, policy: Option<&Path>, as_json: bool, out: &mut impl Write) -> CommandResult {
+    let policy = match policy {
+        Some(path) => load(path)?,
+        // A corpus has its policy beside it.
+        None => load(&corpus.with_file_name("example.toml"))
+            .map_err(|error| error.with_hint("name the policy of the corpus with --policy FILE"))?,
+    };
+    let report = policy.test_corpus(corpus).map_err(CommandError::failed)?;
+    if as_json {
+        writeln!(out, "{}", json::pretty(&report))?;
+    } else {
+        for case in report.cases.iter().filter(|case| !case.passed()) {
+            writeln!(
+                out,
+                "{}: {}, expected {}: {}",
+                case.id,
+                case.verdict.as_str(),
+                case.expect.as_str(),
+                case.reason
+            )?;
+        }
+        writeln!(out, "{} passed, {} failed", report.passed, report.failed)?;
+    }
+    Ok(if report.failed == 0 { Exit::OK } else { Exit::FAILED })
+}

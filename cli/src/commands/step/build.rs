@@ -1,0 +1,321 @@
+//! `lobster step build`
+//!
+//! Compilers are the author's own tools, run at the author's word and not by a
+//! workflow, so they are started as they are, without policy or sandbox.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use lobster_runtime::json;
+use lobster_runtime::steps::stages::Mode;
+use serde_json::Value;
+
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::render::units;
+
+/// Builds a step's project to a .wasm file beside its sources.
+///
+/// A project's own `build.sh` is used where there is one. Otherwise its language is told by
+/// its files: Cargo.toml, package.json, app.py or pyproject.toml, a Makefile or C sources.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster step build
+  lobster step build steps/classify && lobster step test steps/classify")]
+pub(super) struct Args {
+    /// The project's directory.
+    #[arg(default_value = ".")]
+    dir: PathBuf,
+}
+
+pub(super) fn run(args: &Args) -> CommandResult {
+    let dir = args
+        .dir
+        .canonicalize()
+        .map_err(|error| CommandError::usage(format!("{}: {error}", args.dir.display())))?;
+    let language = Language::of(&dir)?;
+    let file = language.build(&dir)?;
+    let runtime = super::super::runtime(Mode::Human)?;
+    let component = super::load(&runtime, &file)?;
+    component
+        .describe()
+        .map_err(|error| CommandError::failed(format!("{}: {}", file.display(), super::failure(&error))))?;
+    let seen = component.inspect();
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
+        "{}\n{}, {}\nblake3:{}",
+        file.display(),
+        seen.kind.describe(),
+        units::bytes(seen.size),
+        seen.digest.to_hex()
+    )?;
+    Ok(Exit::OK)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Language {
+    Rust,
+    Js,
+    Python,
+    C,
+}
+
+impl Language {
+    /// The language of a project, told by the files it has.
+    fn of(dir: &Path) -> Result<Self, CommandError> {
+        let has = |name: &str| dir.join(name).is_file();
+        if has("Cargo.toml") {
+            return Ok(Self::Rust);
+        }
+        if has("package.json") {
+            return Ok(Self::Js);
+        }
+        if has("app.py") || has("pyproject.toml") {
+            return Ok(Self::Python);
+        }
+        if has("Makefile") || !c_sources(dir)?.is_empty() {
+            return Ok(Self::C);
+        }
+        Err(CommandError::usage(format!("{} is no project of a step that lobster knows how to build", dir.display()))
+            .with_hint("it has neither Cargo.toml, package.json, app.py, pyproject.toml, Makefile nor *.c; `lobster step new` starts one"))
+    }
+
+    /// What building needs, in words for a person who lacks it.
+    fn needs(self) -> &'static str {
+        match self {
+            Self::Rust => {
+                "it needs Rust (https://rustup.rs) with its WebAssembly target: rustup target add wasm32-wasip2"
+            }
+            Self::Js => {
+                "it needs Node.js (https://nodejs.org) and componentize-qjs: npm install --save-dev componentize-qjs"
+            }
+            Self::Python => "it needs Python 3.10 or newer and componentize-py: pip install componentize-py",
+            Self::C => {
+                "it needs zig (https://ziglang.org), or clang with wasi-libc (Debian: clang lld wasi-libc libclang-rt-dev-wasm32)"
+            }
+        }
+    }
+
+    fn build(self, dir: &Path) -> Result<PathBuf, CommandError> {
+        if dir.join("build.sh").is_file() {
+            let first = match self {
+                Self::Rust => Some("cargo"),
+                Self::Js => Some("node"),
+                Self::Python => Some("python3"),
+                Self::C => None,
+            };
+            if let Some(tool) = first {
+                self.tool(dir, tool)?;
+            }
+            let bash = self.tool(dir, "bash")?;
+            self.execute(Command::new(bash).arg("build.sh").current_dir(dir))?;
+            return super::built(dir);
+        }
+        match self {
+            Self::Rust => self.rust(dir),
+            Self::Js => self.js(dir),
+            Self::Python => self.python(dir),
+            Self::C => self.c(dir),
+        }
+    }
+
+    fn rust(self, dir: &Path) -> Result<PathBuf, CommandError> {
+        const TARGET: &str = "wasm32-wasip2";
+        let cargo = self.tool(dir, "cargo")?;
+        let mut command = Command::new(cargo);
+        command.args(["build", "--release", "--target", TARGET, "--message-format=json-render-diagnostics"]);
+        let output = command
+            .current_dir(dir)
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(|error| CommandError::failed(format!("cargo: {error}")))?;
+        if !output.status.success() {
+            return Err(CommandError::failed("the build failed").with_hint(self.needs()));
+        }
+        let artifact = artifact(&String::from_utf8_lossy(&output.stdout)).ok_or_else(|| {
+            CommandError::failed("cargo built no .wasm file")
+                .with_hint("a step is a library of crate-type \"cdylib\", or a binary")
+        })?;
+        let to = dir.join(artifact.file_name().unwrap_or_default());
+        std::fs::copy(&artifact, &to)?;
+        Ok(to)
+    }
+
+    fn js(self, dir: &Path) -> Result<PathBuf, CommandError> {
+        let tool = self.tool(dir, "componentize-qjs")?;
+        let text = std::fs::read_to_string(dir.join("package.json"))?;
+        let package =
+            json::parse(&text).map_err(|error| CommandError::usage(format!("package.json: {error}")))?;
+        let entry = package["main"].as_str().unwrap_or("step.js");
+        let name = package["name"].as_str().and_then(|name| name.rsplit('/').next()).unwrap_or("step");
+        let to = dir.join(format!("{name}.wasm"));
+        let wit = wit(dir)?;
+        let mut command = Command::new(tool);
+        command.arg("--wit").arg(wit.path()).args(["--world", "step", "--js", entry, "--module-root", "."]);
+        command.args(["--sync", "--stub-wasi", "--opt-size", "--minify", "--output"]).arg(&to);
+        self.execute(command.current_dir(dir))?;
+        Ok(to)
+    }
+
+    fn python(self, dir: &Path) -> Result<PathBuf, CommandError> {
+        let tool = self.tool(dir, "componentize-py")?;
+        let to = dir.join(format!("{}.wasm", project_name(dir)));
+        let wit = wit(dir)?;
+        let mut command = Command::new(tool);
+        command
+            .arg("-d")
+            .arg(wit.path())
+            .args(["-w", "step", "componentize", "app", "--stub-wasi", "-o"])
+            .arg(&to);
+        self.execute(command.current_dir(dir))?;
+        Ok(to)
+    }
+
+    /// A C program of its own is a command: stdin, stdout, exit code.
+    fn c(self, dir: &Path) -> Result<PathBuf, CommandError> {
+        if dir.join("Makefile").is_file() {
+            let make = self.tool(dir, "make")?;
+            self.execute(Command::new(make).current_dir(dir))?;
+            return super::built(dir);
+        }
+        let to = dir.join(format!("{}.wasm", project_name(dir)));
+        let mut command = match (find(dir, "zig"), find(dir, "clang")) {
+            (Some(zig), _) => {
+                let mut command = Command::new(zig);
+                command.args(["cc", "-target", "wasm32-wasi"]);
+                command
+            }
+            (None, Some(clang)) => {
+                let mut command = Command::new(clang);
+                command.args(["--target=wasm32-wasi", "--sysroot=/usr"]);
+                command
+            }
+            (None, None) => {
+                return Err(CommandError::failed("neither zig nor clang is on PATH").with_hint(self.needs()));
+            }
+        };
+        command.args(["-O2", "-o"]).arg(&to).args(c_sources(dir)?);
+        self.execute(command.current_dir(dir))?;
+        Ok(to)
+    }
+
+    fn tool(self, dir: &Path, name: &str) -> Result<PathBuf, CommandError> {
+        find(dir, name)
+            .ok_or_else(|| CommandError::failed(format!("{name} is not on PATH")).with_hint(self.needs()))
+    }
+
+    /// What the tools say is talk: it goes to stderr.
+    fn execute(self, command: &mut Command) -> Result<(), CommandError> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let status = command
+            .stdin(Stdio::null())
+            .stdout(io::stderr())
+            .status()
+            .map_err(|error| CommandError::failed(format!("{name}: {error}")).with_hint(self.needs()))?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(CommandError::failed(format!("the build failed ({status})")).with_hint(self.needs()))
+    }
+}
+
+/// The .wasm file among cargo's messages; the last one is the package's own.
+fn artifact(messages: &str) -> Option<PathBuf> {
+    messages
+        .lines()
+        .filter_map(|line| json::parse(line).ok())
+        .filter(|message| message["reason"] == "compiler-artifact")
+        .filter_map(|message| {
+            let files = message["filenames"].as_array()?;
+            files.iter().filter_map(Value::as_str).find(|file| file.ends_with(".wasm")).map(PathBuf::from)
+        })
+        .next_back()
+}
+
+/// The contract: the project's own copy, or ours, which goes with the value.
+fn wit(dir: &Path) -> io::Result<Wit> {
+    let own = dir.join("wit");
+    if own.is_dir() {
+        return Ok(Wit::Own(own));
+    }
+    let ours = tempfile::tempdir()?;
+    std::fs::write(ours.path().join("step.wit"), include_str!("../../../../wit/step.wit"))?;
+    Ok(Wit::Ours(ours))
+}
+
+enum Wit {
+    Own(PathBuf),
+    Ours(tempfile::TempDir),
+}
+
+impl Wit {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Own(path) => path,
+            Self::Ours(dir) => dir.path(),
+        }
+    }
+}
+
+/// A program of the project itself, or on `PATH`.
+fn find(dir: &Path, name: &str) -> Option<PathBuf> {
+    let own = [dir.join("node_modules/.bin"), dir.join(".venv/bin")];
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    own.into_iter().chain(std::env::split_paths(&path)).map(|dir| dir.join(name)).find(|file| file.is_file())
+}
+
+fn project_name(dir: &Path) -> String {
+    dir.file_name().map_or_else(|| "step".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+fn c_sources(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut sources = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "c") {
+            sources.push(path);
+        }
+    }
+    sources.sort();
+    Ok(sources)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_project_is_known_by_its_files() {
+        for (file, language) in [
+            ("Cargo.toml", Language::Rust),
+            ("package.json", Language::Js),
+            ("app.py", Language::Python),
+            ("pyproject.toml", Language::Python),
+            ("Makefile", Language::C),
+            ("main.c", Language::C),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            assert!(Language::of(dir.path()).is_err());
+            std::fs::write(dir.path().join(file), "").unwrap();
+            assert_eq!(Language::of(dir.path()).unwrap(), language, "{file}");
+        }
+    }
+
+    #[test]
+    fn a_missing_tool_is_named_with_how_to_get_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = Language::Python.tool(dir.path(), "no-such-tool").unwrap_err();
+        assert_eq!(error.message, "no-such-tool is not on PATH");
+        assert!(error.hint.unwrap().contains("pip install componentize-py"));
+    }
+
+    #[test]
+    fn the_packages_own_artifact_is_the_last() {
+        let messages = r#"{"reason":"compiler-artifact","filenames":["/t/dep.wasm"]}
+{"reason":"compiler-artifact","filenames":["/t/libx.rlib","/t/x.wasm"]}
+{"reason":"build-finished","success":true}"#;
+        assert_eq!(artifact(messages), Some(PathBuf::from("/t/x.wasm")));
+        assert_eq!(artifact("not json"), None);
+    }
+}

@@ -1,0 +1,320 @@
+//! One case of a step: a JSON file that says what goes in and what must come out.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Cursor};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lobster_runtime::component::{Cancel, Component, DirGrant, Input, Invocation, OutputSink, RunError};
+use lobster_runtime::json;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::run::Alone;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Case {
+    pub(super) summary: String,
+    #[serde(default)]
+    args: serde_json::Map<String, Value>,
+    input: Option<Data>,
+    /// Guest directories and the directories beside the case file that they show.
+    #[serde(default)]
+    read: BTreeMap<String, PathBuf>,
+    /// Guest files and their contents.
+    #[serde(default)]
+    files: BTreeMap<String, String>,
+    expect: Expect,
+    /// The most that the run may use.
+    fuel: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Data {
+    Items(Vec<Value>),
+    Text(String),
+    Base64(String),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Expect {
+    Items(Vec<Value>),
+    Text(String),
+    Base64(String),
+    Error { code: String, message: Option<String> },
+}
+
+/// What a step gave.
+#[derive(Debug, Default, PartialEq)]
+enum Given {
+    #[default]
+    Nothing,
+    Items(Vec<Value>),
+    Bytes(Vec<u8>),
+}
+
+impl OutputSink for Given {
+    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Bytes(all) => all.extend_from_slice(bytes),
+            Self::Nothing | Self::Items(_) => *self = Self::Bytes(bytes.to_vec()),
+        }
+        Ok(())
+    }
+
+    fn item(&mut self, text: &str) -> io::Result<()> {
+        let item = json::parse(text).map_err(io::Error::other)?;
+        match self {
+            Self::Items(all) => all.push(item),
+            Self::Nothing | Self::Bytes(_) => *self = Self::Items(vec![item]),
+        }
+        Ok(())
+    }
+}
+
+impl Given {
+    fn shown(&self) -> String {
+        match self {
+            Self::Nothing => "nothing".to_owned(),
+            Self::Items(items) => items.iter().map(|item| json::compact(item) + "\n").collect(),
+            Self::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        }
+    }
+}
+
+/// What a case that passed used.
+pub(super) struct Passed {
+    pub(super) fuel: Option<u64>,
+}
+
+impl Case {
+    pub(super) fn read(path: &Path) -> Result<Self, String> {
+        let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+        json::parse_as(&text).map_err(|error| format!("not a case: {error}"))
+    }
+
+    /// Runs the case against a component; an error says how it differs. `beside`
+    /// is where `read` directories stand.
+    pub(super) fn run(&self, component: &Component, beside: &Path, cancel: Cancel) -> Result<Passed, String> {
+        let root = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
+        let read = self
+            .lay_out(root.path(), beside)
+            .map_err(|error| format!("cannot lay out its files: {error}"))?;
+        let given = Arc::new(Mutex::new(Given::Nothing));
+        let mut invocation = Invocation::new(json::compact(&self.args), Box::new(Arc::clone(&given)));
+        invocation.input = self.input()?;
+        invocation.grants.read = read;
+        invocation.limits.fuel = self.fuel.unwrap_or(invocation.limits.fuel);
+        invocation.services = Arc::new(Alone::default());
+        invocation.cancel = cancel;
+        let result = component.run(invocation);
+        let given = std::mem::take(&mut *given.lock().unwrap_or_else(PoisonError::into_inner));
+        let passed = match &result {
+            Ok(outcome) => Passed { fuel: Some(outcome.fuel_used) },
+            Err(_) => Passed { fuel: None },
+        };
+        let result = result.and_then(|outcome| match outcome.exit_code {
+            0 => Ok(()),
+            code => Err(RunError::Step(lobster_runtime::component::StepError {
+                code: format!("exit-{code}"),
+                message: outcome.stderr_tail,
+                retryable: false,
+            })),
+        });
+        self.compare(&given, result).map(|()| passed)
+    }
+
+    fn compare(&self, given: &Given, result: Result<(), RunError>) -> Result<(), String> {
+        match (&self.expect, result) {
+            (Expect::Error { code, message }, Err(error)) => {
+                let (name, said) = match &error {
+                    RunError::Step(step) => (step.code.as_str(), step.message.clone()),
+                    other => (other.name(), other.to_string()),
+                };
+                let fits = name == code && message.as_ref().is_none_or(|part| said.contains(part.as_str()));
+                if fits { Ok(()) } else { Err(format!("failed otherwise: {name}: {said}")) }
+            }
+            (Expect::Error { code, .. }, Ok(())) => {
+                Err(format!("no error {code}; it gave\n{}", given.shown()))
+            }
+            (_, Err(error)) => Err(format!("failed: {}", super::failure(&error))),
+            (Expect::Items(wanted), Ok(())) => match given {
+                Given::Bytes(_) => Err(format!("items were expected; it gave bytes:\n{}", given.shown())),
+                Given::Nothing if wanted.is_empty() => Ok(()),
+                Given::Items(items) if items == wanted => Ok(()),
+                Given::Nothing => Err(items_differ(wanted, &[])),
+                Given::Items(items) => Err(items_differ(wanted, items)),
+            },
+            (Expect::Text(text), Ok(())) => bytes_differ(text.as_bytes(), given),
+            (Expect::Base64(text), Ok(())) => {
+                bytes_differ(&base64(text).ok_or("`expect.base64` is not base64")?, given)
+            }
+        }
+    }
+
+    fn input(&self) -> Result<Input, String> {
+        Ok(match &self.input {
+            None => Input::Empty,
+            Some(Data::Items(items)) => {
+                let lines: Vec<_> = items.iter().map(|item| Ok(json::compact(item))).collect();
+                Input::Items(Box::new(lines.into_iter()))
+            }
+            Some(Data::Text(text)) => Input::Bytes(Box::new(Cursor::new(text.clone().into_bytes()))),
+            Some(Data::Base64(text)) => {
+                Input::Bytes(Box::new(Cursor::new(base64(text).ok_or("`input.base64` is not base64")?)))
+            }
+        })
+    }
+
+    /// Puts the case's files under `root`; gives the directories to grant: the
+    /// outermost of each path, so that what stands beside a file is not invented.
+    fn lay_out(&self, root: &Path, beside: &Path) -> io::Result<Vec<DirGrant>> {
+        let mut grants: Vec<DirGrant> = Vec::new();
+        let mut grant = |guest: &str, is_file: bool| {
+            let absolute = guest.starts_with('/');
+            let words: Vec<&str> = guest.split('/').filter(|word| !word.is_empty()).collect();
+            let top =
+                if words.len() > usize::from(is_file) { words.first().copied().unwrap_or("") } else { "" };
+            let name = if absolute || top.is_empty() { format!("/{top}") } else { top.to_owned() };
+            if !grants.iter().any(|known| known.guest == name) {
+                grants.push(DirGrant { host: root.join(top), guest: name });
+            }
+        };
+        for (guest, host) in &self.read {
+            copy(&beside.join(host), &root.join(guest.trim_start_matches('/')))?;
+            grant(guest, false);
+        }
+        for (guest, contents) in &self.files {
+            let at = root.join(guest.trim_start_matches('/'));
+            if let Some(parent) = at.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            fs::write(at, contents)?;
+            grant(guest, true);
+        }
+        Ok(grants)
+    }
+}
+
+fn items_differ(wanted: &[Value], given: &[Value]) -> String {
+    if wanted.len() != given.len() {
+        let lines: String = given.iter().map(|item| json::compact(item) + "\n").collect();
+        return format!("{} items were expected, {} came:\n{lines}", wanted.len(), given.len());
+    }
+    let at = wanted.iter().zip(given).position(|(wanted, given)| wanted != given).unwrap_or(0);
+    format!(
+        "item {at} differs\nexpected {}\n   given {}",
+        json::compact(&wanted[at]),
+        json::compact(&given[at])
+    )
+}
+
+fn bytes_differ(wanted: &[u8], given: &Given) -> Result<(), String> {
+    match given {
+        Given::Bytes(bytes) if bytes == wanted => Ok(()),
+        Given::Nothing if wanted.is_empty() => Ok(()),
+        Given::Items(_) => Err(format!("bytes were expected; it gave items:\n{}", given.shown())),
+        Given::Nothing | Given::Bytes(_) => {
+            Err(format!("expected\n{}\ngiven\n{}", String::from_utf8_lossy(wanted), given.shown()))
+        }
+    }
+}
+
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    if from.is_dir() {
+        fs::create_dir_all(to)?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            copy(&entry.path(), &to.join(entry.file_name()))?;
+        }
+        return Ok(());
+    }
+    if let Some(parent) = to.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    fs::copy(from, to).map(drop)
+}
+
+/// Standard base64 (RFC 4648 §4); white space is skipped.
+fn base64(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let (mut bits, mut held) = (0_u32, 0_u32);
+    for byte in text.bytes().filter(|byte| !byte.is_ascii_whitespace() && *byte != b'=') {
+        let value = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = (bits << 6) | u32::from(value);
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            bytes.push(u8::try_from(bits >> held).ok()?);
+            bits &= (1 << held) - 1;
+        }
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn case(text: &str) -> Case {
+        json::parse_as(text).unwrap()
+    }
+
+    #[test]
+    fn base64_is_the_standard_one() {
+        assert_eq!(base64("AP8Q/g==\n"), Some(vec![0, 255, 16, 254]));
+        assert_eq!(base64("a-b"), None);
+    }
+
+    #[test]
+    fn what_comes_out_is_compared_as_a_whole() {
+        let items = case(r#"{"summary": "", "expect": {"items": [{"a": 1, "b": 2}]}}"#);
+        let given = |text: &str| Given::Items(vec![json::parse(text).unwrap()]);
+        assert_eq!(items.compare(&given(r#"{"b": 2, "a": 1}"#), Ok(())), Ok(()));
+        assert_eq!(
+            items.compare(&given("1"), Ok(())),
+            Err("item 0 differs\nexpected {\"a\":1,\"b\":2}\n   given 1".to_owned())
+        );
+        assert!(items.compare(&Given::Nothing, Ok(())).is_err());
+        assert!(items.compare(&Given::Bytes(b"x".to_vec()), Ok(())).is_err());
+
+        let error =
+            case(r#"{"summary": "", "expect": {"error": {"code": "out-of-fuel", "message": "(7)"}}}"#);
+        assert_eq!(error.compare(&Given::Nothing, Err(RunError::OutOfFuel { limit: 7 })), Ok(()));
+        assert!(error.compare(&Given::Nothing, Err(RunError::OutOfFuel { limit: 8 })).is_err());
+        assert!(error.compare(&Given::Nothing, Ok(())).is_err());
+    }
+
+    #[test]
+    fn files_are_laid_out_and_their_outermost_directory_is_granted() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("beside/fixtures")).unwrap();
+        fs::write(dir.path().join("beside/fixtures/f"), "1").unwrap();
+        let root = dir.path().join("root");
+        let case = case(
+            r#"{"summary": "", "read": {"/data/in": "fixtures"}, "files": {"/data/x": "2", "/m/a/b": "3"}, "expect": {"text": ""}}"#,
+        );
+        let grants = case.lay_out(&root, &dir.path().join("beside")).unwrap();
+        let wanted = ["data", "m"].map(|name| DirGrant { host: root.join(name), guest: format!("/{name}") });
+        assert_eq!(grants, wanted);
+        assert_eq!(fs::read_to_string(root.join("data/in/f")).unwrap(), "1");
+        assert_eq!(fs::read_to_string(root.join("m/a/b")).unwrap(), "3");
+    }
+
+    #[test]
+    fn a_mistyped_field_is_said() {
+        let error = json::parse_as::<Case>(r#"{"summary": "", "expects": {}}"#).unwrap_err().to_string();
+        assert!(error.contains("expects"), "{error}");
+    }
+}

@@ -1,0 +1,146 @@
+//! Rights and ceilings on the command line.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lobster_runtime::component::{DirGrant, Grants, Limits};
+use lobster_runtime::policy::{Bytes, Span};
+use serde::Deserialize;
+use serde::de::value::{Error, StrDeserializer};
+
+use crate::exit::CommandError;
+
+/// What a program may touch. Without these: nothing.
+#[derive(Debug, Default, clap::Args)]
+pub(super) struct GrantArgs {
+    /// A directory to read, seen by the step as GUEST (default: as written).
+    #[arg(long, value_name = "DIR[:GUEST]")]
+    read: Vec<String>,
+    /// A directory to read and write; the writes appear when the step has succeeded.
+    #[arg(long, value_name = "DIR[:GUEST]")]
+    write: Vec<String>,
+    /// An environment variable to pass on.
+    #[arg(long, value_name = "NAME")]
+    env: Vec<String>,
+    /// A host to connect to.
+    #[arg(long, value_name = "HOST:PORT")]
+    net: Vec<String>,
+    /// The real clock instead of the virtual one.
+    #[arg(long)]
+    clock: bool,
+    /// Real randomness instead of the seeded one.
+    #[arg(long)]
+    random: bool,
+}
+
+impl GrantArgs {
+    pub(super) fn grants(&self) -> Result<Grants, CommandError> {
+        let cwd = std::env::current_dir()?;
+        let dirs =
+            |texts: &[String]| texts.iter().map(|text| directory(&cwd, text)).collect::<Result<Vec<_>, _>>();
+        let env = self.env.iter().map(|name| match std::env::var(name) {
+            Ok(value) => Ok((name.clone(), value)),
+            Err(_) => Err(CommandError::usage(format!(
+                "--env {name}: this variable is not set, or is no UTF-8 text"
+            ))),
+        });
+        Ok(Grants {
+            read: dirs(&self.read)?,
+            write: dirs(&self.write)?,
+            env: env.collect::<Result<_, _>>()?,
+            net: self.net.clone(),
+            clock: self.clock,
+            random: self.random,
+        })
+    }
+}
+
+fn directory(cwd: &Path, text: &str) -> Result<DirGrant, CommandError> {
+    let (host, guest) = match text.rsplit_once(':') {
+        Some((host, guest)) if !host.is_empty() && !guest.is_empty() => (host, guest),
+        Some(_) => return Err(CommandError::usage(format!("{text:?} is not DIR or DIR:GUEST"))),
+        None => (text, text),
+    };
+    let path = cwd.join(PathBuf::from(host));
+    if !path.is_dir() {
+        return Err(CommandError::usage(format!("cannot grant {host}: it is not a directory")));
+    }
+    Ok(DirGrant { host: path, guest: guest.to_owned() })
+}
+
+/// What a program may use up.
+#[derive(Debug, Default, clap::Args)]
+pub(super) struct LimitArgs {
+    /// Most WebAssembly operations, roughly.
+    #[arg(long, value_name = "N", value_parser = count)]
+    fuel: Option<u64>,
+    /// Most memory: 64MiB.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    memory: Option<u64>,
+    /// Most bytes of output: 8MiB.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    output: Option<u64>,
+    /// Longest time: 5s.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    timeout: Option<Duration>,
+}
+
+impl LimitArgs {
+    pub(super) fn limits(&self) -> Limits {
+        let usual = Limits::default();
+        Limits {
+            fuel: self.fuel.unwrap_or(usual.fuel),
+            memory: self.memory.unwrap_or(usual.memory),
+            output: self.output.unwrap_or(usual.output),
+            wall: self.timeout.unwrap_or(usual.wall),
+            ..usual
+        }
+    }
+}
+
+/// `2_000_000` or `2000000`.
+fn count(text: &str) -> Result<u64, String> {
+    text.replace('_', "").parse().map_err(|_| format!("{text:?} is not a number such as 2_000_000"))
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    if let Ok(bytes) = text.parse() {
+        return Ok(bytes);
+    }
+    Bytes::deserialize(StrDeserializer::<Error>::new(text))
+        .map(|bytes| bytes.0)
+        .map_err(|error| error.to_string())
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    Span::deserialize(StrDeserializer::<Error>::new(text))
+        .map(|span| span.0)
+        .map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_have_units() {
+        assert_eq!([size("64MiB"), size("1000")], [Ok(64 << 20), Ok(1000)]);
+        assert_eq!(time("5s"), Ok(Duration::from_secs(5)));
+        assert_eq!(count("2_000"), Ok(2000));
+        for wrong in [size("64 bananas").err(), time("5").err(), count("-1").err()] {
+            assert!(wrong.is_some());
+        }
+    }
+
+    #[test]
+    fn a_directory_may_have_another_name_inside() {
+        let dir = std::env::temp_dir();
+        let text = dir.display().to_string();
+        assert_eq!(directory(Path::new("/"), &text).unwrap().guest, text);
+        let renamed = directory(Path::new("/"), &format!("{text}:/data")).unwrap();
+        assert_eq!((renamed.host, renamed.guest.as_str()), (dir, "/data"));
+        for wrong in ["/no/such/directory", ":/data", "/tmp:"] {
+            assert!(directory(Path::new("/"), wrong).is_err(), "{wrong}");
+        }
+    }
+}

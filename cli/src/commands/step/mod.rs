@@ -1,0 +1,89 @@
+//! `lobster step`: writing components, away from any workflow.
+
+mod build;
+mod case;
+mod grants;
+mod inspect;
+mod new;
+mod run;
+mod templates;
+mod test;
+
+use std::path::{Path, PathBuf};
+
+use lobster_runtime::component::{Component, LoadError, RunError};
+use lobster_runtime::runtime::Runtime;
+
+use crate::exit::{CommandError, CommandResult};
+
+/// Makes, builds, tests, inspects and runs WebAssembly steps.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: StepCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum StepCommand {
+    New(new::Args),
+    Build(build::Args),
+    Test(test::Args),
+    Inspect(inspect::Args),
+    Run(run::Args),
+}
+
+pub(crate) fn run(args: &Args) -> CommandResult {
+    match &args.command {
+        StepCommand::New(args) => new::run(args),
+        StepCommand::Build(args) => build::run(args),
+        StepCommand::Test(args) => test::run(args),
+        StepCommand::Inspect(args) => inspect::run(args),
+        StepCommand::Run(args) => run::run(args),
+    }
+}
+
+/// Loads a program, or says what is wrong with the file.
+fn load(runtime: &Runtime, file: &Path) -> Result<Component, CommandError> {
+    runtime.components().load_file(file).map_err(|error| match error {
+        LoadError::Read { .. } => CommandError::usage(error),
+        other => CommandError::failed(format!("{}: {other}", file.display())),
+    })
+}
+
+/// The program that a project was built to: the only one beside its sources.
+fn built(dir: &Path) -> Result<PathBuf, CommandError> {
+    let entries =
+        std::fs::read_dir(dir).map_err(|error| CommandError::usage(format!("{}: {error}", dir.display())))?;
+    let mut found: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "wasm"))
+        .collect();
+    found.sort();
+    match found.as_slice() {
+        [only] => Ok(only.clone()),
+        [] => Err(CommandError::usage(format!("there is no .wasm file in {}", dir.display())).with_hint(
+            format!("run `lobster step build {}` first, or name the file with --component", dir.display()),
+        )),
+        several => {
+            let names: Vec<_> = several
+                .iter()
+                .filter_map(|path| path.file_name())
+                .map(|name| name.to_string_lossy())
+                .collect();
+            Err(CommandError::usage(format!(
+                "{} holds several programs: {}",
+                dir.display(),
+                names.join(", ")
+            ))
+            .with_hint("name one with --component"))
+        }
+    }
+}
+
+/// A failed run in one line: its stable name, then what happened.
+fn failure(error: &RunError) -> String {
+    match error {
+        RunError::Step(step) => format!("{}: {}", step.code, step.message),
+        other => format!("{}: {other}", other.name()),
+    }
+}

@@ -1,0 +1,107 @@
+//! `lobster step new`
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::templates::{files, languages};
+use crate::exit::{CommandError, CommandResult, Exit};
+
+/// Starts a project for a step: sources, the contract, a case, a build script.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster step new --lang rust classify
+  lobster step new --lang js tidy-names --dir steps/tidy-names")]
+pub(super) struct Args {
+    /// Lower-case words joined by dashes.
+    #[arg(value_parser = step_name)]
+    name: String,
+    /// What it is written in.
+    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(languages()))]
+    lang: String,
+    /// Where to put it; a directory of that name if not given.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Args) -> CommandResult {
+    let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from(&args.name));
+    if fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(CommandError::usage(format!("{} exists and is not empty", dir.display()))
+            .with_hint("choose another name, or another place with --dir"));
+    }
+    let mut out = io::stdout().lock();
+    let count = create(&dir, &args.lang, &args.name)
+        .map_err(|error| CommandError::failed(format!("{}: {error}", dir.display())))?;
+    let dir = dir.display();
+    writeln!(out, "{dir}: {count} files\n\nNext:\n  lobster step build {dir}\n  lobster step test {dir}")?;
+    Ok(Exit::OK)
+}
+
+/// Writes the template's files with the step's name filled in; gives their number.
+fn create(dir: &Path, language: &str, name: &str) -> io::Result<usize> {
+    let fill = |text: &str| text.replace("step-name", name).replace("step_name", &name.replace('-', "_"));
+    let mut count = 0;
+    for file in files(language) {
+        let path = dir.join(fill(file.path));
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(&path, fill(file.text))?;
+        if file.path.ends_with(".sh") {
+            make_executable(&path)?;
+        }
+        count += 1;
+    }
+    Ok(count)
+}
+
+#[cfg(unix)]
+fn make_executable(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+}
+
+#[cfg(not(unix))]
+fn make_executable(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+fn step_name(text: &str) -> Result<String, String> {
+    let word =
+        |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    if text.starts_with(|c: char| c.is_ascii_lowercase()) && text.split('-').all(word) {
+        return Ok(text.to_owned());
+    }
+    Err("a step's name is lower-case words joined by dashes, such as tidy-names".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_words_joined_by_dashes() {
+        assert_eq!(step_name("tidy-names2"), Ok("tidy-names2".to_owned()));
+        for wrong in ["", "-", "a--b", "Tidy", "2tidy", "a_b", "../a", "a-"] {
+            assert!(step_name(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_template_is_a_whole_project_under_its_own_name() {
+        assert!(languages().contains(&"rust"), "{:?}", languages());
+        for language in languages() {
+            let dir = tempfile::tempdir().unwrap();
+            let project = dir.path().join("p");
+            let count = create(&project, language, "tidy-names").unwrap();
+            assert_eq!(count, files(language).count());
+            let script = fs::read_to_string(project.join("build.sh")).unwrap();
+            assert!(
+                script.contains("tidy-names.wasm") && !script.contains("step-name"),
+                "{language}: {script}"
+            );
+            assert!(fs::read_dir(project.join("cases")).unwrap().next().is_some(), "{language} has no case");
+        }
+    }
+}

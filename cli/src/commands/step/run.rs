@@ -1,0 +1,212 @@
+//! `lobster step run`
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use lobster_runtime::cancel::CancelToken;
+use lobster_runtime::component::{HostServices, Input, Invocation, Level, Outcome, OutputSink};
+use lobster_runtime::json;
+use lobster_runtime::steps::stages::Mode;
+use serde_json::{Map, Value};
+
+use super::grants::{GrantArgs, LimitArgs};
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::render::{table, units};
+
+/// Runs one program by itself, outside any workflow; nothing is recorded.
+///
+/// Input goes in as bytes, or line by line with --items. Output comes on stdout: bytes as
+/// they are, items as one JSON text a line. Exit code 0: it succeeded; 1: it failed, and the
+/// error's name is on stderr; for a command program its own code.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster step run classify.wasm --arg model=small --input mails.jsonl --items
+  cat page.html | lobster step run html-text.wasm --input -
+  lobster step run triage.wasm --read ./inbox:/mail --profile")]
+pub(super) struct Args {
+    /// The component, or WASI command module.
+    file: PathBuf,
+    /// The arguments as a JSON object.
+    #[arg(long, value_name = "JSON")]
+    args_json: Option<String>,
+    /// One argument; a value that is JSON is taken as JSON, any other as text.
+    #[arg(long, value_name = "NAME=VALUE")]
+    arg: Vec<String>,
+    /// What it reads: a file, or - for stdin. Without it: nothing.
+    #[arg(long, value_name = "FILE|-")]
+    input: Option<PathBuf>,
+    /// The input is JSON Lines: each line is an item.
+    #[arg(long, requires = "input")]
+    items: bool,
+    #[command(flatten)]
+    grants: GrantArgs,
+    #[command(flatten)]
+    limits: LimitArgs,
+    /// Prints what the run used on stderr.
+    #[arg(long)]
+    profile: bool,
+    /// Words for a command program, after `--`.
+    #[arg(last = true, value_name = "WORD")]
+    words: Vec<String>,
+}
+
+pub(super) fn run(args: &Args) -> CommandResult {
+    let runtime = super::super::runtime(Mode::Human)?;
+    let began = Instant::now();
+    let component = super::load(&runtime, &args.file)?;
+    let loaded = began.elapsed();
+    let out = Arc::new(Mutex::new(Out { to: BufWriter::new(io::stdout()), closed: false }));
+    let mut invocation = Invocation::new(json::compact(&arguments(args)?), Box::new(Arc::clone(&out)));
+    invocation.argv.clone_from(&args.words);
+    invocation.input = input(args)?;
+    invocation.stderr = Box::new(io::stderr());
+    invocation.grants = args.grants.grants()?;
+    invocation.limits = args.limits.limits();
+    invocation.services = Arc::new(Alone::default());
+    invocation.cancel = cancelled_by(runtime.cancel());
+    let began = Instant::now();
+    let result = component.run(invocation);
+    let ran = began.elapsed();
+    let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+    let outcome = match result {
+        Ok(outcome) => outcome,
+        // Whoever read our output has seen enough.
+        Err(_) if out.closed => return Ok(Exit::OK),
+        Err(error) => return Err(CommandError::failed(super::failure(&error))),
+    };
+    out.to.flush()?;
+    let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    if args.profile {
+        profile(&outcome, micros(loaded), micros(ran));
+    }
+    for denied in &outcome.denied {
+        anstream::eprintln!("denied: {denied} (grant it with --net)");
+    }
+    let exit = outcome.exit_code;
+    if exit == 0 {
+        outcome.writes.commit().map_err(CommandError::failed)?;
+    }
+    Ok(Exit::Code(u8::try_from(exit).unwrap_or(1)))
+}
+
+/// Cancels a run with the process.
+pub(super) fn cancelled_by(token: &CancelToken) -> lobster_runtime::component::Cancel {
+    let token = token.clone();
+    Arc::new(move || token.reason().map(|reason| reason.message()))
+}
+
+fn arguments(args: &Args) -> Result<Map<String, Value>, CommandError> {
+    let mut all = match &args.args_json {
+        None => Map::new(),
+        Some(text) => match json::parse(text) {
+            Ok(Value::Object(map)) => map,
+            Ok(_) => return Err(CommandError::usage("--args-json must be a JSON object")),
+            Err(error) => return Err(CommandError::usage(format!("--args-json is not JSON: {error}"))),
+        },
+    };
+    for text in &args.arg {
+        let Some((name, value)) = text.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+            return Err(CommandError::usage(format!("--arg {text}: write NAME=VALUE")));
+        };
+        all.insert(name.to_owned(), json::parse(value).unwrap_or_else(|_| Value::String(value.to_owned())));
+    }
+    Ok(all)
+}
+
+fn input(args: &Args) -> Result<Input, CommandError> {
+    let Some(path) = &args.input else { return Ok(Input::Empty) };
+    let reader: Box<dyn Read + Send> = if path.as_os_str() == "-" {
+        Box::new(io::stdin())
+    } else {
+        Box::new(
+            File::open(path).map_err(|error| CommandError::usage(format!("{}: {error}", path.display())))?,
+        )
+    };
+    if !args.items {
+        return Ok(Input::Bytes(reader));
+    }
+    let lines = BufReader::new(reader)
+        .lines()
+        .filter(|line| line.as_ref().map_or(true, |line| !line.trim().is_empty()));
+    Ok(Input::Items(Box::new(lines)))
+}
+
+fn profile(outcome: &Outcome, loaded: u64, ran: u64) {
+    let row = |name: &str, value: String| vec![name.to_owned(), value];
+    let rows = [
+        row("load", units::duration(loaded)),
+        row("run", units::duration(ran)),
+        row("fuel", units::count(outcome.fuel_used)),
+        row("peak memory", units::bytes(outcome.peak_memory)),
+        row("output", units::bytes(outcome.output_bytes)),
+        row("items", units::count(outcome.output_items)),
+        row("host calls", units::count(outcome.host_calls)),
+        row("names written", units::count(outcome.writes.list().len() as u64)),
+    ];
+    for line in table::lines(&rows) {
+        anstream::eprintln!("{line}");
+    }
+}
+
+/// Standard output, and whether its reader has gone.
+struct Out {
+    to: BufWriter<io::Stdout>,
+    closed: bool,
+}
+
+impl Out {
+    fn write(&mut self, parts: &[&[u8]]) -> io::Result<()> {
+        let result = parts.iter().try_for_each(|part| self.to.write_all(part));
+        self.closed |= result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
+        result
+    }
+}
+
+impl OutputSink for Out {
+    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write(&[bytes])
+    }
+
+    fn item(&mut self, json: &str) -> io::Result<()> {
+        self.write(&[json.as_bytes(), b"\n"])
+    }
+}
+
+/// What the host does for a program that runs by itself: its log goes to stderr,
+/// its state lives as long as the run, and there is no store.
+#[derive(Default)]
+pub(super) struct Alone {
+    state: Mutex<HashMap<String, String>>,
+}
+
+impl HostServices for Alone {
+    fn log(&self, level: Level, message: &str, fields: &str) {
+        let level = match level {
+            Level::Error => "error",
+            Level::Warn => "warn",
+            Level::Info => "info",
+            Level::Debug => "debug",
+            Level::Trace => "trace",
+        };
+        let gap = if fields.is_empty() { "" } else { " " };
+        anstream::eprintln!("{level}: {message}{gap}{fields}");
+    }
+
+    fn progress(&self, done: u64, total: Option<u64>, message: Option<&str>) {
+        let total = total.map(|total| format!("/{total}")).unwrap_or_default();
+        anstream::eprintln!("progress: {done}{total} {}", message.unwrap_or_default());
+    }
+
+    fn state_get(&self, key: &str) -> Option<String> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    fn state_set(&self, key: &str, json: &str) -> io::Result<()> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), json.to_owned());
+        Ok(())
+    }
+}

@@ -1,0 +1,22 @@
+//! The projects that `lobster step new` starts from, embedded when lobster is built.
+
+/// One file of a template.
+pub(super) struct File {
+    pub(super) language: &'static str,
+    pub(super) path: &'static str,
+    pub(super) text: &'static str,
+}
+
+include!(concat!(env!("OUT_DIR"), "/templates.rs"));
+
+/// The languages there are templates for.
+pub(super) fn languages() -> Vec<&'static str> {
+    let mut languages: Vec<_> = FILES.iter().map(|file| file.language).collect();
+    languages.dedup();
+    languages
+}
+
+/// The files of one language's template.
+pub(super) fn files(language: &str) -> impl Iterator<Item = &'static File> {
+    FILES.iter().filter(move |file| file.language == language)
+}

@@ -1,0 +1,109 @@
+//! `lobster step test`
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use lobster_runtime::steps::stages::Mode;
+
+use super::case::Case;
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::render::units;
+
+/// Runs a step's cases (cases/*.json) against the built component.
+///
+/// Exit code 0: all pass; 1: some do not.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "A case is one JSON file:
+
+  { \"summary\": \"what it shows\",
+    \"args\": { \"factor\": 2 },
+    \"input\": { \"items\": [{ \"value\": 1 }] },     or {\"text\": …}, {\"base64\": …}; without it: nothing
+    \"read\": { \"/data\": \"fixtures/data\" },       directories beside the case file
+    \"files\": { \"/data/extra.txt\": \"contents\" },
+    \"expect\": { \"items\": [{ \"value\": 2 }] },    or {\"text\": …}, {\"base64\": …}, {\"error\": {\"code\", \"message\"}}
+    \"fuel\": 1000000 }                           the most it may use
+
+Examples:
+  lobster step test
+  lobster step test steps/classify --filter empty
+  lobster step test --component dist/jq.wasm rust/jq")]
+pub(super) struct Args {
+    /// The step's directory.
+    #[arg(default_value = ".")]
+    dir: PathBuf,
+    /// The program; without it, the only .wasm file in the directory.
+    #[arg(long, value_name = "FILE")]
+    component: Option<PathBuf>,
+    /// Only cases whose file name contains this.
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+}
+
+pub(super) fn run(args: &Args) -> CommandResult {
+    let cases = cases(&args.dir.join("cases"), args.filter.as_deref())?;
+    let file = match &args.component {
+        Some(file) => file.clone(),
+        None => super::built(&args.dir)?,
+    };
+    let runtime = super::super::runtime(Mode::Human)?;
+    let component = super::load(&runtime, &file)?;
+    let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    let mut out = std::io::stdout().lock();
+    let mut failed = 0;
+    for path in &cases {
+        if runtime.cancel().is_cancelled() {
+            return Err(CommandError::failed("cancelled"));
+        }
+        let beside = path.parent().unwrap_or(Path::new("."));
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let result = Case::read(path).and_then(|case| {
+            let passed = case.run(&component, beside, super::run::cancelled_by(runtime.cancel()))?;
+            let fuel = passed.fuel.map(|fuel| format!(" ({} fuel)", units::count(fuel))).unwrap_or_default();
+            Ok(format!("{name}: {}{fuel}", case.summary))
+        });
+        match result {
+            Ok(line) => writeln!(out, "{} {line}", mark("ok  ", "32", color))?,
+            Err(why) => {
+                failed += 1;
+                writeln!(
+                    out,
+                    "{} {name}: {}",
+                    mark("FAIL", "31", color),
+                    why.trim_end().replace('\n', "\n       ")
+                )?;
+            }
+        }
+    }
+    let count = cases.len();
+    if failed > 0 {
+        writeln!(out, "\n{failed} of {count} cases fail")?;
+        return Ok(Exit::FAILED);
+    }
+    writeln!(out, "\nall {count} cases pass")?;
+    Ok(Exit::OK)
+}
+
+fn mark(text: &str, code: &str, color: bool) -> String {
+    if color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+/// The case files, by name. None at all is a mistake, not a success.
+fn cases(dir: &Path, filter: Option<&str>) -> Result<Vec<PathBuf>, CommandError> {
+    let entries = std::fs::read_dir(dir).map_err(|error| {
+        CommandError::usage(format!("{}: {error}", dir.display()))
+            .with_hint("cases stand in DIR/cases/*.json")
+    })?;
+    let mut cases: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        .filter(|path| {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            filter.is_none_or(|text| name.contains(text))
+        })
+        .collect();
+    cases.sort();
+    if cases.is_empty() {
+        return Err(CommandError::usage(format!("no cases in {}", dir.display())));
+    }
+    Ok(cases)
+}

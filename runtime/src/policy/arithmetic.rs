@@ -1,0 +1,155 @@
+//! Arithmetic: what bash evaluates in it, and whether it is arithmetic at all.
+
+use super::analysis::{Analysis, Arg};
+
+impl Analysis<'_> {
+    /// Follows the code an arithmetic expression runs: substitutions, and the
+    /// values of the variables it names, which bash evaluates in turn.
+    pub(crate) fn arithmetic(&mut self, text: &str) {
+        self.deeper(|a| a.arithmetic_inner(text));
+    }
+
+    fn arithmetic_inner(&mut self, text: &str) {
+        if text.contains(['$', '`']) {
+            let value = self.expand_whole(text);
+            self.arithmetic_data(&value);
+        }
+        let mut rest = text;
+        while let Some(start) = rest.find(|c: char| c.is_ascii_alphabetic() || c == '_') {
+            let tail = &rest[start..];
+            let end = tail.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(tail.len());
+            let name = &tail[..end];
+            let before = rest[..start].trim_end();
+            let after = tail[end..].trim_start();
+            let numeric_prefix = before.ends_with(|c: char| c.is_ascii_digit()) && before.len() == start;
+            if !numeric_prefix && !before.ends_with(['$', '{']) {
+                let value = self.variable(name);
+                if !value.unset {
+                    self.arithmetic_data(&value);
+                }
+                if is_arithmetic_assignment(before, after) {
+                    self.assign(name, Arg::number());
+                }
+            }
+            rest = &tail[end..];
+        }
+    }
+
+    /// Judges data that bash would evaluate as arithmetic.
+    pub(crate) fn arithmetic_data(&mut self, value: &Arg) {
+        if value.text.contains(['$', '`']) {
+            let text = value.text.clone();
+            self.expand_whole(&text);
+            self.deny("arithmetic-code", "arithmetic would evaluate code hidden in data");
+        } else if value.unknown && !value.numeric && !value.unset {
+            self.ask("arithmetic-data", "arithmetic would evaluate data that is not known");
+        }
+    }
+}
+
+fn is_arithmetic_assignment(before: &str, after: &str) -> bool {
+    let assigns = |op: &str| after.starts_with(op) && !after.starts_with("==");
+    ["=", "+=", "-=", "*=", "/=", "%=", "<<=", ">>=", "&=", "^=", "|=", "++", "--"]
+        .iter()
+        .any(|op| assigns(op))
+        || before.ends_with("++")
+        || before.ends_with("--")
+}
+
+/// The first `((` of `source` that is not closed by a `))` of its own: bash
+/// then reads nested subshells, whatever another parser makes of it.
+pub(crate) fn unclosed_arithmetic(source: &str) -> Option<&str> {
+    let bytes = source.as_bytes();
+    let mut region_end = 0;
+    let mut in_double = false;
+    let mut in_comment = false;
+    let mut at = 0;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'\n' => in_comment = false,
+            b'#' if !in_double && (at == 0 || b" \t\n;&|".contains(&bytes[at - 1])) => {
+                in_comment = true;
+            }
+            b'\\' => at += 1,
+            b'\'' if !in_double && !in_comment => {
+                at += 1;
+                while at < bytes.len() && bytes[at] != b'\'' {
+                    at += 1;
+                }
+            }
+            b'"' if !in_comment => in_double = !in_double,
+            b'(' if bytes.get(at + 1) == Some(&b'(') => {
+                let expansion = at > 0 && bytes[at - 1] == b'$';
+                // Inside arithmetic, double quotes and comments, bare
+                // parentheses are only parentheses. What looks like a comment
+                // may be a line of a here-document, so expansions still count.
+                if expansion || (at >= region_end && !in_double && !in_comment) {
+                    match closed_arithmetic(&source[at..]) {
+                        Some(len) => region_end = region_end.max(at + len),
+                        None => return source.get(at..),
+                    }
+                }
+                at += 1;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+/// The length of the arithmetic that `source` begins with, when the `)` of its
+/// second parenthesis is directly followed by that of its first.
+pub(crate) fn closed_arithmetic(source: &str) -> Option<usize> {
+    let mut depth = 0usize;
+    let mut quote: Option<u8> = None;
+    let bytes = source.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        match (quote, bytes[at]) {
+            (_, b'\\') => at += 1,
+            (Some(q), c) if c == q => quote = None,
+            (Some(_), _) => {}
+            (None, c @ (b'\'' | b'"')) => quote = Some(c),
+            (None, b'(') => depth += 1,
+            (None, b')') => {
+                depth = depth.saturating_sub(1);
+                if depth == 1 {
+                    return (bytes.get(at + 1) == Some(&b')')).then_some(at + 2);
+                }
+            }
+            (None, _) => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arithmetic_is_only_what_bash_is_sure_to_read_so() {
+        for sure in [
+            "((1+2))",
+            "echo $(((1+2)*3))",
+            "((i = 3 * (2 + 1))) && (ls)",
+            "((a[\")\"]))",
+            "echo '((' \"((\" \\(\\(",
+            "echo $(( $((1)) + 2 ))",
+            "echo $((1)) # it's ((",
+        ] {
+            assert_eq!(unclosed_arithmetic(sure), None, "{sure}");
+        }
+        for unsure in [
+            "((reboot) )",
+            "echo $((1+$(( reboot )\n)))",
+            "echo $(( a ) | ( b ))",
+            "echo \"$(( (reboot) ) )\"",
+            "((1)) && ((reboot); ls)",
+        ] {
+            assert!(unclosed_arithmetic(unsure).is_some(), "{unsure}");
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! The commands bash itself carries out: what they change for later words.
+
+use super::analysis::{Analysis, Arg, Call, Flow};
+use super::command::{Assignment, Invocation, skip_flags, taint};
+use super::expand::is_name;
+use super::output::{echo, printf};
+use super::paths::normalise;
+
+impl Analysis<'_> {
+    /// The shell's own commands. `None` when the name is a program.
+    pub(crate) fn builtin(&mut self, name: &str, inv: &Invocation) -> Option<Flow> {
+        let args = &inv.args[1..];
+        let quiet = Flow { known: Some(String::new()), ..Flow::default() };
+        match name {
+            "eval" => {
+                return Some(self.eval(args));
+            }
+            "trap" => self.trap(args),
+            "." | "source" => {
+                self.source(args);
+                return Some(Flow { shell: true, ..Flow::default() });
+            }
+            "exec" => return Some(self.exec(inv)),
+            "command" => {
+                let rest = skip_flags(args);
+                let lookup = args[..args.len() - rest.len()]
+                    .iter()
+                    .any(|a| a.text.contains(['v', 'V']) && a.text.starts_with('-'));
+                if lookup || rest.is_empty() {
+                    self.record(&inv.args, None, vec!["catalogue".to_owned()]);
+                    return Some(Flow::default());
+                }
+                return Some(self.inner(rest.to_vec(), inv, true));
+            }
+            "builtin" => {
+                let rest = skip_flags(args);
+                if rest.is_empty() {
+                    return Some(quiet);
+                }
+                let saved = std::mem::take(&mut self.scope.functions);
+                let flow = self.inner(rest.to_vec(), inv, true);
+                self.scope.functions = saved;
+                return Some(flow);
+            }
+            "export" | "declare" | "typeset" | "local" | "readonly" => self.declare(name, args),
+            "unset" => {
+                for arg in skip_flags(args) {
+                    self.refuse_subscript(arg);
+                    let name = arg.text.clone();
+                    self.check_assignment(&name, &Arg::unset());
+                    if !arg.unknown {
+                        self.scope.arrays.remove(&name);
+                        self.set_variable(&name, Arg::unset());
+                    }
+                }
+            }
+            "read" => self.read(args, "REPLY", "adinNptu"),
+            "mapfile" | "readarray" => self.read(args, "MAPFILE", "dnOsuCc"),
+            "getopts" => {
+                if let Some(name) = args.get(1) {
+                    let name = name.text.clone();
+                    self.assign(&name, Arg::unknown());
+                }
+            }
+            "let" => {
+                for arg in args {
+                    self.arithmetic_data(arg);
+                    let text = arg.text.clone();
+                    self.arithmetic(&text);
+                }
+            }
+            "printf" => {
+                self.record(&inv.args, None, vec!["catalogue".to_owned()]);
+                return Some(self.printf(args));
+            }
+            "echo" => {
+                self.record(&inv.args, None, vec!["catalogue".to_owned()]);
+                return Some(Flow { known: echo(args), taint: taint(args), ..Flow::default() });
+            }
+            "test" | "[" => {
+                for pair in args.windows(2) {
+                    if pair[0].text == "-v" {
+                        self.refuse_subscript(&pair[1]);
+                    }
+                }
+                self.record(&inv.args, None, vec!["catalogue".to_owned()]);
+            }
+            "cd" => {
+                let target = skip_flags(args).first().cloned();
+                self.change_directory(target.as_ref());
+            }
+            "pushd" => {
+                if let Some(target) = args.iter().find(|a| !a.text.starts_with(['-', '+'])) {
+                    let target = target.clone();
+                    self.change_directory(Some(&target));
+                }
+            }
+            "popd" => {
+                // Back to a directory an earlier pushd left, inside the roots.
+            }
+            "set" => self.set_builtin(args),
+            "shopt" => {
+                if args.iter().any(|a| !a.text.starts_with('-') || a.unknown)
+                    && args.iter().any(|a| a.text.starts_with("-s") || a.text.starts_with("-u"))
+                {
+                    const HARMLESS: &[&str] = &[
+                        "nullglob",
+                        "failglob",
+                        "globstar",
+                        "nocaseglob",
+                        "nocasematch",
+                        "inherit_errexit",
+                        "lastpipe",
+                        "checkwinsize",
+                    ];
+                    if args.iter().any(|a| a.text == "expand_aliases") {
+                        self.deny("alias", "aliases change what later words mean");
+                    }
+                    let harmless = |a: &Arg| a.text.starts_with('-') || HARMLESS.contains(&a.text.as_str());
+                    if !args.iter().all(|a| !a.unknown && harmless(a)) {
+                        self.ask("shell-option", "shopt changes how later text is read");
+                    }
+                }
+            }
+            "alias" => {
+                if args.iter().any(|a| a.text != "-p") {
+                    self.deny("alias", "an alias changes what later words mean");
+                    for arg in args {
+                        if let Some((_, value)) = arg.text.split_once('=') {
+                            self.probe_code(value, "an alias");
+                        }
+                    }
+                }
+            }
+            "hash" => {
+                if args.iter().any(|a| a.text.starts_with("-p") || a.unknown) {
+                    self.deny("command-table", "hash -p changes which file a name runs");
+                }
+            }
+            "enable" => {
+                if args.iter().any(|a| a.text.starts_with("-f") || a.unknown) {
+                    self.deny("command-table", "enable -f loads code into the shell");
+                } else if args.iter().any(|a| !a.text.starts_with('-')) {
+                    self.ask("command-table", "enable changes which file a name runs");
+                }
+            }
+            "ulimit" => {
+                if args.iter().any(|a| !a.text.starts_with('-')) {
+                    self.ask("limits", "ulimit changes the step's own limits");
+                }
+            }
+            "bind" | "complete" | "compopt" | "compgen" | "fc" | "history" => {
+                self.ask("interactive", format!("{name} belongs to interactive shells"));
+            }
+            "shift" => {
+                let count = args.first().map_or(Some(1), |a| a.known()?.parse::<usize>().ok());
+                match count {
+                    Some(count) if self.conditional == 0 => {
+                        let count = count.min(self.scope.positional.len());
+                        self.scope.positional.drain(..count);
+                    }
+                    Some(_) | None => self.scope.positional_unknown = true,
+                }
+            }
+            "wait" => {
+                if let Some(at) = args.iter().position(|a| a.text == "-p")
+                    && let Some(name) = args.get(at + 1)
+                {
+                    self.refuse_subscript(&name.clone());
+                    let name = name.text.clone();
+                    self.assign(&name, Arg::number());
+                }
+            }
+            ":" | "true" | "false" | "pwd" | "exit" | "return" | "break" | "continue" | "logout" | "jobs"
+            | "fg" | "bg" | "disown" | "times" | "dirs" | "type" | "help" | "caller" | "umask"
+            | "unalias" | "suspend" => {
+                self.record(&inv.args, None, vec!["catalogue".to_owned()]);
+            }
+            _ => return None,
+        }
+        Some(quiet)
+    }
+
+    fn eval(&mut self, args: &[Arg]) -> Flow {
+        if args.is_empty() {
+            return Flow::default();
+        }
+        if let Some(code) = self.code_text(args, "eval") {
+            self.deeper(|a| {
+                let span = a.span;
+                let flow = a.walk_text(&code);
+                a.span = span;
+                flow
+            })
+        } else {
+            Flow { shell: true, ..Flow::default() }
+        }
+    }
+
+    fn trap(&mut self, args: &[Arg]) {
+        let args = match args.first() {
+            Some(first) if first.text == "--" => &args[1..],
+            Some(first) if matches!(first.text.as_str(), "-l" | "-p" | "-") => return,
+            _ => args,
+        };
+        if args.len() < 2 {
+            return;
+        }
+        let code = args[0].clone();
+        if code.text.is_empty() && !code.unknown {
+            return;
+        }
+        if let Some(text) = self.code_text(std::slice::from_ref(&code), "trap") {
+            let spread = self.spread;
+            self.calls.push(Call { name: String::new(), spread });
+            self.maybe(|a| a.deeper(|a| a.walk_text(&text)));
+            self.calls.pop();
+        }
+    }
+
+    fn source(&mut self, args: &[Arg]) {
+        self.facts.opaque = true;
+        if taint(args).network {
+            self.hard("download-run", "source runs code that comes from the network", None);
+        }
+        if taint(args).decoded {
+            self.deny("obfuscated", "source runs decoded data");
+        }
+        self.ask("script", "source runs a file whose content is not shown");
+        if let Some(file) = args.first() {
+            self.read_path(file);
+        }
+    }
+
+    fn exec(&mut self, inv: &Invocation) -> Flow {
+        let mut rest = &inv.args[1..];
+        while let Some(first) = rest.first() {
+            match first.text.as_str() {
+                "--" => {
+                    rest = &rest[1..];
+                    break;
+                }
+                "-a" => rest = rest.get(2..).unwrap_or(&[]),
+                flag if flag.starts_with('-') => rest = &rest[1..],
+                _ => break,
+            }
+        }
+        self.inner(rest.to_vec(), inv, false)
+    }
+
+    fn declare(&mut self, name: &str, args: &[Arg]) {
+        let mut exported = name == "export";
+        let mut integer = false;
+        for arg in args {
+            if arg.unknown_start && !arg.text.contains('=') {
+                self.ask("dynamic", format!("{name} gets a name that is not known"));
+                continue;
+            }
+            if let Some(flags) = arg.text.strip_prefix(['-', '+']) {
+                if name != "export" && flags.contains('n') {
+                    self.deny("nameref", "a name reference can stand for any variable");
+                }
+                exported |= flags.contains('x');
+                integer |= flags.contains('i');
+                continue;
+            }
+            self.refuse_subscript(&Arg {
+                text: arg.text.split('=').next().unwrap_or("").to_owned(),
+                ..Arg::default()
+            });
+            match arg.text.split_once('=') {
+                Some((target, value)) => {
+                    let (target, append) = match target.strip_suffix('+') {
+                        Some(target) => (target, true),
+                        None => (target, false),
+                    };
+                    if integer {
+                        self.arithmetic(value);
+                    }
+                    if value.is_empty() && self.scope.arrays.contains_key(target) {
+                        continue;
+                    }
+                    let value = Arg { text: value.to_owned(), ..arg.clone() };
+                    let plain = target.split('[').next().unwrap_or(target).to_owned();
+                    self.store(
+                        Assignment { name: plain, index: None, array: false, append, value: vec![value] },
+                        exported,
+                    );
+                }
+                None if exported => {
+                    let target = arg.text.clone();
+                    let value = self.variable(&target);
+                    self.check_exported(&target, &value);
+                }
+                None => {
+                    let target = arg.text.clone();
+                    self.check_assignment(&target, &Arg::unset());
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, args: &[Arg], default: &str, with_value: &str) {
+        let mut names = Vec::new();
+        let mut rest = args.iter();
+        while let Some(arg) = rest.next() {
+            let Some(flags) = arg.text.strip_prefix('-').filter(|f| !f.is_empty()) else {
+                names.push(arg.clone());
+                continue;
+            };
+            if let Some(at) = flags.find(|c| with_value.contains(c)) {
+                let flag = &flags[at..=at];
+                let value = match flags.get(at + 1..) {
+                    Some(attached) if !attached.is_empty() => Some(Arg::literal(attached)),
+                    _ => rest.next().cloned(),
+                };
+                if flag == "a" {
+                    names.extend(value);
+                } else if flag == "C"
+                    && let Some(code) = value
+                    && let Some(code) = self.code_text(&[code], "mapfile -C")
+                {
+                    self.walk_child(&code, Vec::new());
+                }
+            }
+        }
+        if names.is_empty() {
+            names.push(Arg::literal(default));
+        }
+        for name in names {
+            self.refuse_subscript(&name);
+            if name.unknown {
+                self.ask("dynamic", "read assigns a variable whose name is not known");
+                continue;
+            }
+            let plain = name.text.split('[').next().unwrap_or("").to_owned();
+            if is_name(&plain) {
+                self.assign(&plain, Arg::unknown());
+            }
+        }
+    }
+
+    fn printf(&mut self, args: &[Arg]) -> Flow {
+        let mut args = args;
+        let mut target = None;
+        if let Some(first) = args.first()
+            && let Some(attached) = first.text.strip_prefix("-v")
+        {
+            if attached.is_empty() {
+                target = args.get(1).cloned();
+                args = args.get(2..).unwrap_or(&[]);
+            } else {
+                target = Some(Arg::literal(attached));
+                args = &args[1..];
+            }
+        }
+        if args.first().is_some_and(|a| a.text == "--") {
+            args = &args[1..];
+        }
+        let known = printf(args);
+        let Some(name) = target else {
+            return Flow { known, taint: taint(args), ..Flow::default() };
+        };
+        self.refuse_subscript(&name);
+        let plain = name.text.split('[').next().unwrap_or("").to_owned();
+        let value = known.map_or_else(Arg::unknown, Arg::literal);
+        self.assign(&plain, value);
+        Flow::default()
+    }
+
+    fn change_directory(&mut self, target: Option<&Arg>) {
+        let home = self.env.home.clone();
+        let next = match target {
+            None => home,
+            // An empty unquoted word is no word: cd goes home.
+            Some(arg) if arg.unknown_start && arg.text.is_empty() && !arg.quoted => home,
+            Some(arg) if arg.text == "-" => self.scope.cwd.clone(),
+            Some(arg) => normalise(&self.scope.cwd, &arg.text),
+        };
+        if let Some(arg) = target {
+            if arg.unknown || arg.glob {
+                self.ask("dynamic", "the directory changes to a place that is not known");
+            } else if arg.text != "-" {
+                self.read_path(arg);
+            }
+        }
+        self.scope.cwd = next;
+    }
+
+    fn set_builtin(&mut self, args: &[Arg]) {
+        let mut rest = args.iter();
+        while let Some(arg) = rest.next() {
+            match arg.text.as_str() {
+                "--" | "-" => {
+                    self.set_positional(rest.cloned().collect());
+                    return;
+                }
+                "-o" | "+o" => {
+                    rest.next();
+                }
+                text if text.starts_with(['-', '+']) => {
+                    if text.ends_with('o') {
+                        rest.next();
+                    }
+                }
+                _ => {
+                    let mut list = vec![arg.clone()];
+                    list.extend(rest.cloned());
+                    self.set_positional(list);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn set_positional(&mut self, list: Vec<Arg>) {
+        if self.conditional > 0 && self.scope.positional != list {
+            self.scope.positional.clear();
+            self.scope.positional_unknown = true;
+        } else {
+            self.scope.positional = list;
+            self.scope.positional_unknown = false;
+        }
+    }
+}

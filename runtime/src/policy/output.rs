@@ -1,0 +1,147 @@
+//! What `echo` and `printf` print, when it follows from their words.
+
+use super::analysis::Arg;
+
+/// The output of `echo`, when its words are known.
+pub(crate) fn echo(args: &[Arg]) -> Option<String> {
+    let mut words = args;
+    let mut newline = true;
+    let mut escapes = false;
+    while let Some(first) = words.first()
+        && let Some(flags) = first.text.strip_prefix('-')
+        && !flags.is_empty()
+        && flags.bytes().all(|b| matches!(b, b'n' | b'e' | b'E'))
+    {
+        newline &= !flags.contains('n');
+        escapes |= flags.contains('e');
+        words = &words[1..];
+    }
+    let words: Option<Vec<&str>> = words.iter().map(Arg::known).collect();
+    let mut text = words?.join(" ");
+    // dash interprets escapes without being asked; the longer reading is taken.
+    if escapes || text.contains('\\') {
+        text = unescape(&text)?;
+    }
+    if newline {
+        text.push('\n');
+    }
+    Some(text)
+}
+
+/// The output of `printf`, when format and arguments are known.
+pub(crate) fn printf(args: &[Arg]) -> Option<String> {
+    let format = unescape(args.first()?.known()?)?;
+    let words: Option<Vec<&str>> = args[1..].iter().map(Arg::known).collect();
+    let mut words = words?.into_iter().peekable();
+    let mut out = String::new();
+    loop {
+        let mut consumed = false;
+        let mut chars = format.chars();
+        while let Some(c) = chars.next() {
+            if c != '%' {
+                out.push(c);
+                continue;
+            }
+            match chars.next()? {
+                '%' => out.push('%'),
+                's' => {
+                    out.push_str(words.next().unwrap_or(""));
+                    consumed = true;
+                }
+                'b' => {
+                    out.push_str(&unescape(words.next().unwrap_or(""))?);
+                    consumed = true;
+                }
+                'd' | 'i' => {
+                    out.push_str(words.next().unwrap_or("0"));
+                    consumed = true;
+                }
+                _ => return None,
+            }
+        }
+        if !consumed || words.peek().is_none() || out.len() > 65_536 {
+            return Some(out);
+        }
+    }
+}
+
+/// Backslash escapes as `echo -e` and `printf` read them.
+fn unescape(text: &str) -> Option<String> {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        let (radix, most) = match chars.next() {
+            None => {
+                out.push('\\');
+                break;
+            }
+            Some('n') => {
+                out.push('\n');
+                continue;
+            }
+            Some('t') => {
+                out.push('\t');
+                continue;
+            }
+            Some('\\') => {
+                out.push('\\');
+                continue;
+            }
+            Some('x') => (16, 2),
+            Some('0') => (8, 3),
+            Some(digit @ '1'..='7') => {
+                let mut value = digit.to_digit(8)?;
+                for _ in 0..2 {
+                    match chars.peek().and_then(|c| c.to_digit(8)) {
+                        Some(next) => {
+                            value = value * 8 + next;
+                            chars.next();
+                        }
+                        None => break,
+                    }
+                }
+                out.push(char::from_u32(value & 0xff)?);
+                continue;
+            }
+            Some(other) => {
+                out.push('\\');
+                out.push(other);
+                continue;
+            }
+        };
+        let mut value = 0;
+        for _ in 0..most {
+            match chars.peek().and_then(|c| c.to_digit(radix)) {
+                Some(next) => {
+                    value = value * radix + next;
+                    chars.next();
+                }
+                None => break,
+            }
+        }
+        out.push(char::from_u32(value)?);
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(list: &[&str]) -> Vec<Arg> {
+        list.iter().map(|w| Arg::literal(*w)).collect()
+    }
+
+    #[test]
+    fn output_that_follows_from_the_words_is_known() {
+        assert_eq!(echo(&words(&["-n", "a", "b"])).as_deref(), Some("a b"));
+        assert_eq!(echo(&words(&["-e", r"\x72m"])).as_deref(), Some("rm\n"));
+        assert_eq!(printf(&words(&["%s\\n", "a", "b"])).as_deref(), Some("a\nb\n"));
+        assert_eq!(printf(&words(&[r"\162\155 -rf /"])).as_deref(), Some("rm -rf /"));
+        assert_eq!(echo(&[Arg::unknown()]), None);
+    }
+}
