@@ -4,10 +4,12 @@
 //! argument parser does; for the rest the structs here are the grammar, and
 //! their comments are the help.
 
+pub(crate) mod bundle;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod diff;
 pub(crate) mod doctor;
+pub(crate) mod fork;
 pub(crate) mod gates;
 pub(crate) mod graph;
 pub(crate) mod help;
@@ -55,8 +57,10 @@ pub(crate) enum Command {
     Logs(logs::Args),
     Gates(gates::Args),
     Replay(replay::Args),
+    Fork(fork::Args),
     Why(why::Args),
     Diff(diff::Args),
+    Bundle(bundle::Args),
     Store(store::Args),
     Policy(policy::Args),
     Step(step::Args),
@@ -147,6 +151,8 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Logs(args) => logs::run(&args),
         Command::Gates(args) => gates::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Fork(args) => fork::run(&args),
+        Command::Bundle(args) => bundle::run(&args),
         Command::Why(args) => why::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Store(args) => store::run(&args),

@@ -12,8 +12,6 @@ use crate::store::StepOutcome;
 /// Something that is about to be done.
 pub(crate) struct Act<'a> {
     pub(crate) path: &'a StepPath,
-    /// `native`, `http`, `component` …
-    pub(crate) kind: &'a str,
     /// The action digest.
     pub(crate) digest: Digest,
     /// What the action digest is the digest of.

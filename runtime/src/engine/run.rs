@@ -150,7 +150,7 @@ impl<'s> Run<'s> {
         let known = self.remembered(path);
         let fresh = known.is_none();
         let digest = Digest::of(&canonical(&action.preimage)?);
-        let act = Act { path, kind: &action.kind, digest, preimage: &action.preimage };
+        let act = Act { path, digest, preimage: &action.preimage };
         let outcome = if effect { overseer.effect(&act, known) } else { overseer.pure(&act, known) };
         let Some(outcome) = outcome.inspect_err(|_| self.fail_at(path))? else { return Ok(None) };
         if fresh && overseer.journals() {
@@ -396,6 +396,13 @@ impl<'s> Run<'s> {
     pub(crate) fn drop_pending(&self, within: &StepPath) {
         lock(&self.pending).retain(|gate| !gate.path.is_within(within));
     }
+}
+
+/// The answers that a journal holds, by their places.
+pub(crate) fn answers(journal: &[JournalRecord]) -> HashMap<StepPath, KnownAnswer> {
+    let mut recall = Recall::default();
+    recall.read(journal);
+    recall.answers
 }
 
 impl Recall {

@@ -7,15 +7,20 @@
 pub mod bundle;
 mod contents;
 mod diff;
+mod fork;
 mod json_path;
 mod preimage;
 mod recording;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod verify;
 mod why;
 
 pub use diff::{RunDiff, StepChange, StepDifference};
+pub(crate) use fork::overseer_of_fork;
+pub use fork::{ForkPlan, ForkRequest};
 pub use preimage::{Difference, Part};
 pub use verify::{Divergence, ReplayOptions, ReplayReport, Unverified};
 pub use why::{Why, WhyError};
