@@ -202,8 +202,7 @@ impl Overseer for Replay {
         }
         self.visit(path, Visit::Answered);
         if self.redacted.contains(path) && !outcome.value.is_null() {
-            let error = StageError::permanent(format!("what step '{path}' gave was redacted"));
-            return Err(Stop::Failed(error.with_code(REDACTED)));
+            return Err(Stop::Failed(StageError::permanent(redacted(path))));
         }
         Ok(Some(outcome))
     }
@@ -232,7 +231,7 @@ impl Overseer for Replay {
 
     fn summary(&self, path: &StepPath, outcome: &StepOutcome) {
         let path = path.as_str();
-        if outcome.status == StepStatus::Failed && self.is_blinded_by(outcome.code.as_deref()) {
+        if outcome.status == StepStatus::Failed && self.is_blinded_by(outcome.error.as_deref().unwrap_or_default()) {
             return self.go_blind(path);
         }
         let Some((seq, recorded)) = self.recording.summaries.get(path) else { return };
@@ -259,13 +258,20 @@ impl Overseer for Replay {
     }
 }
 
-/// The code of the failure to read what was redacted.
-const REDACTED: &str = "redacted";
+/// The message of the failure to go on without what was redacted.
+fn redacted(path: &str) -> String {
+    format!("what step '{path}' gave was redacted")
+}
 
 impl Replay {
     /// Whether a failure comes from what was left out of the record.
-    fn is_blinded_by(&self, code: Option<&str>) -> bool {
-        !self.redacted.is_empty() && matches!(code, Some(REDACTED | "store"))
+    fn is_blinded_by(&self, message: &str) -> bool {
+        self.redacted.iter().filter_map(|path| Some((path, self.recording.steps.get(path)?.outcome.as_ref()?))).any(
+            |(path, outcome)| {
+                let mut blobs = [outcome.stdout, outcome.stderr, outcome.output].into_iter().flatten();
+                message.contains(&redacted(path)) || blobs.any(|blob| message.contains(&blob.digest.to_string()))
+            },
+        )
     }
 
     /// From here on nothing can be compared any more.
@@ -361,7 +367,7 @@ impl Replay {
         let recording = &self.recording;
         let seq = recording.last_seq;
         if let Err(Stop::Failed(error)) = &result
-            && self.is_blinded_by(error.code.as_deref())
+            && self.is_blinded_by(&error.message)
         {
             let step = run.failed_at().map(|path| path.to_string()).unwrap_or_default();
             return self.go_blind(&step);

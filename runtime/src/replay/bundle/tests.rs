@@ -55,6 +55,11 @@ fn what_is_redacted_is_not_in_the_file() {
     let bytes = std::fs::read(&file).unwrap();
     assert!(!String::from_utf8_lossy(&bytes).contains("top-secret-value"));
     assert!(Place::new().runtime.verify_bundle(&file).unwrap().replay.is_faithful());
+    // What depends on it is said to be unverified, not different.
+    let run = place.run(&workflow("name: d\nsteps:\n  - id: fetch\n    run: printf '[41]'\n  - id: next\n    pipeline: head --n 1\n    stdin: $fetch.json\n"));
+    place.runtime.export_bundle(&run, &file, &options).unwrap();
+    let report = Place::new().runtime.verify_bundle(&file).unwrap().replay;
+    assert_eq!((report.divergences.len(), report.unverified.len(), report.unverified[0].step.as_str()), (0, 1, "next"));
     let refused = place.runtime.export_bundle(&run, &file, &ExportOptions { redact: vec!["nobody".to_owned()] });
     assert!(refused.is_err());
 }

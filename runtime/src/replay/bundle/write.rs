@@ -95,11 +95,11 @@ fn steps_to_redact(recording: &Recording, steps: &[String]) -> Result<BTreeSet<S
         .collect()
 }
 
-/// The blobs of what a redacted step gave.
+/// The blobs of what a redacted step gave. The empty one says nothing, and others share it.
 fn payload(record: &Record, redact: &BTreeSet<String>) -> Vec<Digest> {
     match &record.event {
         Event::StepEnded { path, outcome, .. } if redact.contains(path) => {
-            [outcome.stdout, outcome.stderr, outcome.output].into_iter().flatten().map(|blob| blob.digest).collect()
+            [outcome.stdout, outcome.stderr, outcome.output].into_iter().flatten().filter(|blob| blob.len > 0).map(|blob| blob.digest).collect()
         }
         _ => Vec::new(),
     }
