@@ -13,6 +13,7 @@ pub mod json;
 pub mod language;
 pub mod model;
 pub mod policy;
+pub mod replay;
 pub mod runtime;
 pub mod sandbox;
 pub mod schema;

@@ -342,10 +342,10 @@ impl Runtime {
             actor: self.services.env.non_blank("LOBSTER_ACTOR"),
             cwd: self.services.cwd.display().to_string(),
             parent,
-            detail: self.start_detail(),
+            detail: self.recorded_surroundings(&store)?,
         })?;
         let claim = store.claim_run(id)?;
-        Ok(Run::fresh(&self.services, store, claim, id, plan))
+        Ok(Run::fresh(&self.services, store, Some(claim), id, plan))
     }
 
     /// Who is behind this execution, as far as the environment tells.
@@ -354,6 +354,17 @@ impl Runtime {
             Some(message) => serde_json::json!({ "message": message }),
             None => Value::Null,
         }
+    }
+
+    /// Besides who started it, what a replay must know: the policy, and the
+    /// settings of the environment that decide how plans are executed.
+    pub(crate) fn recorded_surroundings(&self, store: &Store) -> Result<Value, StoreError> {
+        let mut detail = self.start_detail();
+        let policy = store.put(json::compact(self.services.policy.file()).as_bytes())?;
+        detail["policy"] = self.services.policy_digest().to_string().into();
+        detail["policyFile"] = policy.digest.to_string().into();
+        detail["settings"] = Value::Object(self.services.env.settings());
+        Ok(detail)
     }
 
     /// Takes a run up again that failed, was cancelled or was interrupted.

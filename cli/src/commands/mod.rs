@@ -4,21 +4,27 @@
 //! argument parser does; for the rest the structs here are the grammar, and
 //! their comments are the help.
 
+pub(crate) mod bundle;
 pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod diff;
 pub(crate) mod doctor;
+pub(crate) mod fork;
 pub(crate) mod gates;
 pub(crate) mod graph;
 pub(crate) mod help;
 pub(crate) mod logs;
 pub(crate) mod policy;
+pub(crate) mod replay;
 pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod shim;
 pub(crate) mod show;
 pub(crate) mod step;
+pub(crate) mod store;
 pub(crate) mod version;
+pub(crate) mod why;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -50,6 +56,12 @@ pub(crate) enum Command {
     Show(show::Args),
     Logs(logs::Args),
     Gates(gates::Args),
+    Replay(replay::Args),
+    Fork(fork::Args),
+    Why(why::Args),
+    Diff(diff::Args),
+    Bundle(bundle::Args),
+    Store(store::Args),
     Policy(policy::Args),
     Step(step::Args),
     Doctor(doctor::Args),
@@ -138,6 +150,12 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Show(args) => show::run(&args),
         Command::Logs(args) => logs::run(&args),
         Command::Gates(args) => gates::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Fork(args) => fork::run(&args),
+        Command::Bundle(args) => bundle::run(&args),
+        Command::Why(args) => why::run(&args),
+        Command::Diff(args) => diff::run(&args),
+        Command::Store(args) => store::run(&args),
         Command::Step(args) => step::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::Completions(args) => completions::run(&args),

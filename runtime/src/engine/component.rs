@@ -1,8 +1,9 @@
 //! WebAssembly components as steps, and inline JavaScript through the evaluator component.
 
+use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use lobster_component::{
@@ -25,7 +26,7 @@ use crate::json;
 use crate::language::plan::{self, Step, Work};
 use crate::steps::stages::{ComponentProgram, Payload, StageError, Stop};
 use crate::store::{
-    Blob, BlobReader, BlobWriter, Durability, RunId, StepOutcome, StepStatus, Store, StoreError,
+    Blob, BlobReader, BlobWriter, Durability, INLINE_MAX, RunId, StepOutcome, StepStatus, Store, StoreError,
 };
 
 /// The component that evaluates `js:` steps.
@@ -76,7 +77,7 @@ pub(super) fn step(
             let named = frame.fill(component, scope, path)?;
             let base = frame.workflow.file.parent().unwrap_or(Path::new("/"));
             let pinned = frame.workflow.components.get(component).filter(|_| *component == named);
-            let loaded = load(run, base, &named, pinned).map_err(|error| {
+            let loaded = load(run, path, base, &named, pinned).map_err(|error| {
                 run.fail_at(path);
                 StageError::permanent(format!("Workflow step {} component {named}: {error}", step.id))
                     .with_code("component")
@@ -84,7 +85,7 @@ pub(super) fn step(
             let filled = fill_all(frame, &Value::Object(args.clone()), scope, path)?;
             (loaded, filled.as_object().cloned().unwrap_or_default())
         }
-        Work::Js(code) => (js_evaluator(run).map_err(stopped)?, js_args(frame, code, step, scope, path)?),
+        Work::Js(code) => (evaluator(run, path).map_err(stopped)?, js_args(frame, code, step, scope, path)?),
         _ => return Ok(Record::new(&step.id)),
     };
     let input = match (&step.work, frame.stdin(step, scope, path)?) {
@@ -189,35 +190,56 @@ fn fill_all(frame: &Frame<'_>, value: &Value, scope: &Scope<'_>, path: &StepPath
 }
 
 /// Loads what a plan names: the component it pinned, a component of the store,
-/// or a file whose name became known only now.
-/// A run loads each of them once.
-fn load(run: &Run<'_>, base: &Path, named: &str, pinned: Option<&Digest>) -> Result<Component, LoadProblem> {
-    let key = match (pinned, named.strip_prefix("blake3:")) {
-        (Some(digest), _) => digest.to_string(),
-        (None, Some(hex)) => hex.to_owned(),
-        (None, None) => base.join(named).display().to_string(),
-    };
-    run.loaded(&key, || load_now(run, base, named, pinned))
-}
-
-fn load_now(
+/// or a file whose name became known only now. A run loads each of them once.
+fn load(
     run: &Run<'_>,
+    path: &StepPath,
     base: &Path,
     named: &str,
     pinned: Option<&Digest>,
 ) -> Result<Component, LoadProblem> {
-    let bytes = match (pinned, named.strip_prefix("blake3:")) {
-        (Some(digest), _) => run.store.load(digest, MAX_COMPONENT)?,
-        (None, Some(hex)) => run.store.load(&hex.parse::<Digest>()?, MAX_COMPONENT)?,
+    if let Some(recorded) = run.overseer().and_then(|overseer| overseer.component(path)) {
+        return stored_component(run, recorded);
+    }
+    match (pinned, named.strip_prefix("blake3:")) {
+        (Some(digest), _) => stored_component(run, *digest),
+        (None, Some(hex)) => stored_component(run, hex.parse()?),
         (None, None) => {
             let path = base.join(named);
-            let bytes = std::fs::read(&path).map_err(|source| LoadError::Read { path, source })?;
-            keep(&run.store, &bytes)?;
-            bytes
+            run.loaded(&path.display().to_string(), || {
+                let bytes =
+                    std::fs::read(&path).map_err(|source| LoadError::Read { path: path.clone(), source })?;
+                keep(&run.store, &bytes)?;
+                Ok(run.services.components().load_bytes(&bytes)?)
+            })
         }
-    };
-    Ok(run.services.components().load_bytes(&bytes)?)
+    }
 }
+
+/// A component by its digest alone.
+fn stored_component(run: &Run<'_>, digest: Digest) -> Result<Component, LoadProblem> {
+    run.loaded(&digest.to_string(), || {
+        Ok(run.services.components().load_bytes(&run.store.load(&digest, MAX_COMPONENT)?)?)
+    })
+}
+
+/// The evaluator that this run uses; kept in the store, so that the run can be
+/// replayed by a lobster that has another one.
+fn evaluator(run: &Run<'_>, path: &StepPath) -> Result<Component, LoadProblem> {
+    if let Some(recorded) = run.overseer().and_then(|overseer| overseer.component(path)) {
+        return stored_component(run, recorded);
+    }
+    run.loaded("js", || {
+        let digest = *JS_DIGEST.get_or_init(|| Digest::of(JS_EVALUATOR));
+        if run.store.blob_len(&digest)?.is_none() {
+            run.store.put(JS_EVALUATOR)?;
+        }
+        Ok(run.services.components().load_bytes(JS_EVALUATOR)?)
+    })
+}
+
+/// Hashing a megabyte for every `js:` step would cost more than most of them do.
+static JS_DIGEST: OnceLock<Digest> = OnceLock::new();
 
 /// Keeps a component in the store, so that the run can be replayed without its file.
 pub(crate) fn keep(store: &Store, bytes: &[u8]) -> Result<Digest, StoreError> {
@@ -228,23 +250,19 @@ pub(crate) fn keep(store: &Store, bytes: &[u8]) -> Result<Digest, StoreError> {
     Ok(digest)
 }
 
-/// The evaluator, compiled once per machine.
-fn js_evaluator(run: &Run<'_>) -> Result<Component, LoadError> {
-    run.loaded("js", || run.services.components().load_bytes(JS_EVALUATOR))
-}
-
 /// The component of a pipeline's stage.
 pub(super) fn of_stage(
     run: &Run<'_>,
+    path: &StepPath,
     cwd: &Path,
     program: &ComponentProgram,
     pinned: Option<&Value>,
 ) -> Result<Component, Stop> {
     match program {
-        ComponentProgram::Js => js_evaluator(run).map_err(stopped),
+        ComponentProgram::Js => evaluator(run, path).map_err(stopped),
         ComponentProgram::Named(named) => {
             let pinned = pinned.and_then(Value::as_str).and_then(|hex| hex.parse::<Digest>().ok());
-            load(run, cwd, named, pinned.as_ref()).map_err(|error| {
+            load(run, path, cwd, named, pinned.as_ref()).map_err(|error| {
                 StageError::permanent(format!("component {named}: {error}")).with_code("component").into()
             })
         }
@@ -314,7 +332,7 @@ pub(crate) fn run_component(
     cancel: &CancelToken,
 ) -> Result<Output, Stop> {
     let pure = job.grants.is_pure() && job.grants.write.is_empty();
-    let preimage = preimage(&job)?;
+    let preimage = preimage(run, &job)?;
     let action = Digest::of_json(&preimage).map_err(stopped)?;
     let store = run.store.clone();
     if !pure {
@@ -331,29 +349,24 @@ pub(crate) fn run_component(
             |outcome| output(&store, outcome),
         );
     }
-    if let Some(outcome) = run.remembered(path) {
-        return output(&store, &outcome);
-    }
-    let known = if job.cache { run.cached(&action)? } else { None };
-    let outcome = match known {
-        Some(mut outcome) if has_blobs(&store, &outcome) => {
+    let cache = job.cache && run.overseer().is_none_or(|overseer| overseer.journals());
+    let compute = || {
+        let known = if cache { run.cached(&action)? } else { None };
+        if let Some(mut outcome) = known.filter(|outcome| has_blobs(&store, outcome)) {
             outcome.cached = true;
             outcome.duration_us = 0;
-            outcome
+            return Ok(outcome);
         }
-        _ => {
-            let cache = job.cache;
-            let begun = std::time::Instant::now();
-            let _shown = run.services.show_progress(path, "component");
-            let mut outcome = execute(run, job, action, cancel);
-            outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-            if cache && outcome.status == StepStatus::Ok && outcome.detail.get("read_state").is_none() {
-                run.cache(action, outcome.clone());
-            }
-            outcome
+        let begun = std::time::Instant::now();
+        let _shown = run.services.show_progress(path, "component");
+        let mut outcome = execute(run, job, action, cancel);
+        outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        if cache && outcome.status == StepStatus::Ok && outcome.detail.get("read_state").is_none() {
+            run.cache(action, outcome.clone());
         }
+        Ok(outcome)
     };
-    run.pure(path, "component", preimage, &outcome)?;
+    let outcome = run.pure(path, "component", preimage, compute)?;
     output(&store, &outcome).inspect_err(|_| run.fail_at(path))
 }
 
@@ -365,18 +378,33 @@ fn has_blobs(store: &Store, outcome: &StepOutcome) -> bool {
 }
 
 /// Everything that decides what the component does.
-fn preimage(job: &Job) -> Result<Value, Stop> {
+fn preimage(run: &Run<'_>, job: &Job) -> Result<Value, Stop> {
     let input = match &job.input {
         JobInput::Empty => Value::Null,
+        // Small inputs are kept, so that `why` can tell what in them differs.
+        JobInput::Bytes(Payload::Bytes(bytes)) if bytes.len() <= INLINE_MAX => {
+            json!({ "bytes": run.store.put(bytes).map_err(stopped)?.digest })
+        }
         JobInput::Bytes(payload) => json!({ "bytes": Digest::of_reader(payload.open()?)? }),
         JobInput::Items(Items::Stored { blob, .. }) => json!({ "items": blob.digest }),
         JobInput::Items(Items::Memory(items)) => {
             let lines: String = items.iter().map(|item| json::compact(item) + "\n").collect();
-            json!({ "items": Digest::of(lines.as_bytes()) })
+            let small = lines.len() <= INLINE_MAX;
+            let digest = if small {
+                run.store.put(lines.as_bytes()).map_err(stopped)?.digest
+            } else {
+                Digest::of(lines.as_bytes())
+            };
+            json!({ "items": digest })
         }
     };
     let tree = |dirs: &[DirGrant]| -> Result<Value, Stop> {
-        dirs.iter().map(|dir| Ok(json!({ "to": dir.guest, "tree": tree_digest(&dir.host)? }))).collect()
+        let digest = |dir: &DirGrant| match tree_digest(&dir.host) {
+            // The component's start says so; a replay elsewhere has other means.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            other => other.map(Some),
+        };
+        dirs.iter().map(|dir| Ok(json!({ "to": dir.guest, "tree": digest(dir)? }))).collect()
     };
     let env: Map<_, _> = job
         .grants
@@ -449,7 +477,8 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
     invocation.grants = job.grants;
     invocation.limits = job.limits;
     invocation.seed = *action.as_bytes();
-    invocation.services = Arc::new(RunServices { store: run.store.clone(), run: run.id });
+    invocation.services =
+        Arc::new(RunServices { store: run.store.clone(), run: run.id, scratch: run.scratch() });
     let recording = (!invocation.grants.is_pure() && is_recordable(&job.component))
         .then(|| Arc::new(Mutex::new(Recording::new(&run.store))));
     invocation.trace = recording.clone().map(|recording| Box::new(recording) as Box<dyn HostCallTrace>);
@@ -667,6 +696,8 @@ impl Write for SharedWriter {
 struct RunServices {
     store: Store,
     run: RunId,
+    /// Values of an execution that is not recorded.
+    scratch: Option<Arc<Mutex<HashMap<String, Value>>>>,
 }
 
 impl HostServices for RunServices {
@@ -685,11 +716,18 @@ impl HostServices for RunServices {
     }
 
     fn state_get(&self, key: &str) -> Option<String> {
+        if let Some(scratch) = &self.scratch {
+            return lock(scratch).get(key).map(json::compact);
+        }
         self.store.run_value(self.run, key).ok().flatten().map(|value| json::compact(&value))
     }
 
     fn state_set(&self, key: &str, text: &str) -> io::Result<()> {
         let value = json::parse(text).map_err(io::Error::other)?;
+        if let Some(scratch) = &self.scratch {
+            lock(scratch).insert(key.to_owned(), value);
+            return Ok(());
+        }
         self.store.set_run_value(self.run, key, &value, Durability::Lazy).map_err(io::Error::other)
     }
 

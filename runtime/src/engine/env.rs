@@ -51,10 +51,38 @@ impl Env {
         self.all.iter()
     }
 
+    /// The variables by which people steer lobster itself, without what may be a secret.
+    pub(crate) fn settings(&self) -> Map<String, Value> {
+        let text = |(name, value): (&OsString, &OsString)| {
+            Some((name.to_str()?.to_owned(), value.to_str()?.to_owned()))
+        };
+        self.all
+            .iter()
+            .filter_map(text)
+            .filter(|(name, _)| is_setting(name))
+            .map(|(name, value)| (name, value.into()))
+            .collect()
+    }
+
+    /// This environment with exactly these settings.
+    pub(crate) fn with_settings(&self, settings: &Map<String, Value>) -> Self {
+        let mut all = BTreeMap::clone(&self.all);
+        all.retain(|name, _| !name.to_str().is_some_and(is_setting));
+        all.extend(settings.iter().filter_map(|(name, value)| Some((name.into(), value.as_str()?.into()))));
+        Self { all: Arc::new(all), granted: Arc::clone(&self.granted) }
+    }
+
     /// What the plan put there.
     pub(crate) fn granted(&self) -> &BTreeMap<String, String> {
         &self.granted
     }
+}
+
+fn is_setting(name: &str) -> bool {
+    let ours = name.starts_with("LOBSTER_") || matches!(name, "GOG_BIN" | "OPENCLAW_URL" | "CLAWD_URL");
+    let private =
+        ["TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL", "AUTH"].iter().any(|word| name.contains(word));
+    ours && !private && !name.starts_with("LOBSTER_ARG") && name != "LOBSTER_STATE_DIR"
 }
 
 /// A variable of this size or more does not fit `execve`'s limit for one

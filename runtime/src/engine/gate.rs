@@ -207,7 +207,7 @@ impl Run<'_> {
     ) -> Result<Answer, Stop> {
         let path = at.gate(question.kind());
         let binding = self.binding(&question)?;
-        if let Some(known) = self.answer(&path) {
+        if let Some(known) = self.answer(&path, binding)? {
             if known.binding != binding {
                 self.fail_at(&path);
                 return Err(Stop::Failed(
@@ -248,7 +248,7 @@ impl Run<'_> {
             "question": question.question,
             "asker": question.asker,
             "plan": self.plan,
-            "policy": self.services.policy_digest(),
+            "policy": self.policy,
         }))
         .map_err(stopped)
     }

@@ -4,11 +4,12 @@
 
 mod approval;
 mod attempts;
-mod component;
+pub(crate) mod component;
 pub(crate) mod env;
 mod for_each;
 pub(crate) mod gate;
 mod host_calls;
+pub(crate) mod overseer;
 mod parallel;
 pub(crate) mod path;
 pub(crate) mod pipeline;
@@ -16,7 +17,7 @@ mod record;
 pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod services;
-mod settle;
+pub(crate) mod settle;
 #[cfg(test)]
 mod tests;
 mod token;

@@ -8,6 +8,7 @@ use super::token::{Token, TokenKind};
 use super::{Interrupted, execute};
 use crate::envelope::{Envelope, Failure};
 use crate::language::plan::Plan;
+use crate::replay::overseer_of_fork;
 use crate::runtime::{RunResult, Runtime, read_source, recorded};
 use crate::schema::Schema;
 use crate::steps::stages::Question;
@@ -194,7 +195,7 @@ fn go_on(
     let claim = store.claim_run(id).map_err(failure)?;
     let event = Event::RunResumed {
         by: runtime.services.env.non_blank("LOBSTER_ACTOR"),
-        detail: runtime.start_detail(),
+        detail: runtime.recorded_surroundings(&store).map_err(failure)?,
     };
     store.append(id, vec![event], Durability::Lazy).map_err(failure)?;
     let journal = store.events(id).map_err(failure)?;
@@ -203,7 +204,11 @@ fn go_on(
     let plan: Plan = recorded(&store, &plan_digest)?;
     let args: Map<String, Value> =
         args_digest.map_or_else(|| Ok(Map::new()), |digest| recorded(&store, &digest))?;
-    let run = Run::recalled(&runtime.services, store.clone(), claim, id, plan_digest, &journal, interrupted);
+    let mut run =
+        Run::recalled(&runtime.services, store.clone(), Some(claim), id, plan_digest, &journal, interrupted);
+    if let Some(fork) = overseer_of_fork(&store, &journal)? {
+        run = run.overseen(fork);
+    }
     let envelope = execute(&run, &plan, &args);
     if let (Envelope::Failed(_), Some(gate), false) = (&envelope, gate, run.has_acted()) {
         // Nothing was done on the strength of the answer, so the person keeps it.

@@ -7,13 +7,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use lobster_component::Component;
 use serde_json::{Value, json};
 
 use super::gate::{KnownAnswer, PendingGate};
+use super::overseer::{Act, Overseer};
 use super::path::StepPath;
 use super::services::Services;
 use crate::digest::Digest;
@@ -50,6 +51,9 @@ pub(crate) struct Run<'s> {
     pub(crate) store: Store,
     pub(crate) id: RunId,
     pub(crate) plan: Digest,
+    /// The policy that answers are bound to.
+    pub(crate) policy: Digest,
+    overseer: Option<Arc<dyn Overseer>>,
     interrupted: Interrupted,
     recall: Mutex<Recall>,
     /// Events whose loss would only cost recomputation; written with the next durable one.
@@ -58,6 +62,8 @@ pub(crate) struct Run<'s> {
     failed_at: Mutex<Option<StepPath>>,
     acted: AtomicBool,
     rendered: AtomicBool,
+    /// Values that components keep during an execution that is not recorded.
+    scratch: Arc<Mutex<HashMap<String, Value>>>,
     /// Places where something was done that must not be done twice.
     once_only: Mutex<Vec<StepPath>>,
     /// What pure actions gave, on its way into the cache; written many at a time.
@@ -67,7 +73,7 @@ pub(crate) struct Run<'s> {
     /// What this execution has found out and kept so far.
     kept: Mutex<HashMap<StepPath, Value>>,
     /// Nobody else executes this run meanwhile.
-    _claim: RunClaim,
+    _claim: Option<RunClaim>,
 }
 
 /// The attempt number under which a composite step's summary is journaled: it
@@ -82,7 +88,7 @@ impl<'s> Run<'s> {
     pub(crate) fn fresh(
         services: &'s Services,
         store: Store,
-        claim: RunClaim,
+        claim: Option<RunClaim>,
         id: RunId,
         plan: Digest,
     ) -> Self {
@@ -91,6 +97,8 @@ impl<'s> Run<'s> {
             store,
             id,
             plan,
+            policy: services.policy_digest(),
+            overseer: None,
             interrupted: Interrupted::Ask,
             recall: Mutex::default(),
             buffered: Mutex::default(),
@@ -98,6 +106,7 @@ impl<'s> Run<'s> {
             failed_at: Mutex::default(),
             acted: AtomicBool::new(false),
             rendered: AtomicBool::new(false),
+            scratch: Arc::default(),
             once_only: Mutex::default(),
             outcomes: Mutex::default(),
             components: Mutex::default(),
@@ -110,7 +119,7 @@ impl<'s> Run<'s> {
     pub(crate) fn recalled(
         services: &'s Services,
         store: Store,
-        claim: RunClaim,
+        claim: Option<RunClaim>,
         id: RunId,
         plan: Digest,
         journal: &[JournalRecord],
@@ -119,6 +128,59 @@ impl<'s> Run<'s> {
         let run = Self { interrupted, ..Self::fresh(services, store, claim, id, plan) };
         lock(&run.recall).read(journal);
         run
+    }
+
+    /// The same execution, watched over.
+    pub(crate) fn overseen(mut self, overseer: Arc<dyn Overseer>) -> Self {
+        self.overseer = Some(overseer);
+        self
+    }
+
+    /// Who watches over this execution.
+    pub(crate) fn overseer(&self) -> Option<&dyn Overseer> {
+        self.overseer.as_deref()
+    }
+
+    /// Where components keep values instead of the store, if this execution is not recorded.
+    pub(crate) fn scratch(&self) -> Option<Arc<Mutex<HashMap<String, Value>>>> {
+        (!self.journals()).then(|| Arc::clone(&self.scratch))
+    }
+
+    fn journals(&self) -> bool {
+        self.overseer.as_ref().is_none_or(|overseer| overseer.journals())
+    }
+
+    /// The outcome that an overseer knows for an effect, before anything is decided about it.
+    pub(crate) fn foreseen(
+        &self,
+        path: &StepPath,
+        action: &ActionRecord,
+    ) -> Result<Option<StepOutcome>, Stop> {
+        self.foreseen_as(path, action, true)
+    }
+
+    fn foreseen_as(
+        &self,
+        path: &StepPath,
+        action: &ActionRecord,
+        effect: bool,
+    ) -> Result<Option<StepOutcome>, Stop> {
+        let Some(overseer) = &self.overseer else { return Ok(None) };
+        let known = self.remembered(path);
+        let fresh = known.is_none();
+        let digest = Digest::of(&canonical(&action.preimage)?);
+        let act = Act { path, digest, preimage: &action.preimage };
+        let outcome = if effect { overseer.effect(&act, known) } else { overseer.pure(&act, known) };
+        let Some(outcome) = outcome.inspect_err(|_| self.fail_at(path))? else { return Ok(None) };
+        if fresh && overseer.journals() {
+            let preimage =
+                canonical(&action.preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
+            let detail = json!({ "reused": true });
+            self.lazily(started_event(path, action, preimage.digest, effect, detail))?;
+            self.lazily(ended_event(path, outcome.clone()))?;
+            lock(&self.recall).ended.insert(path.clone(), outcome.clone());
+        }
+        Ok(Some(outcome))
     }
 
     /// Performs an effect, or answers from the journal what it gave before.
@@ -132,14 +194,18 @@ impl<'s> Run<'s> {
         perform: impl FnOnce() -> StepOutcome,
         decode: impl FnOnce(&StepOutcome) -> Result<T, Stop>,
     ) -> Result<T, Stop> {
+        if let Some(outcome) = self.foreseen(path, action)? {
+            return self.located(path, decode(&outcome));
+        }
         let (ended, started) = {
             let recall = lock(&self.recall);
             (recall.ended.get(path).cloned(), recall.started.contains(path))
         };
-        if let Some(outcome) = ended {
+        // An overseer that was asked and knows nothing wants it done.
+        if let Some(outcome) = ended.filter(|_| self.journals()) {
             return self.located(path, decode(&outcome));
         }
-        if started && !action.idempotent {
+        if started && !action.idempotent && self.journals() {
             match self.interrupted {
                 Interrupted::Retry => {}
                 Interrupted::Ask => {
@@ -160,16 +226,7 @@ impl<'s> Run<'s> {
             canonical(&action.preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
         self.acted.store(true, Ordering::Relaxed);
         self.append(
-            vec![Event::StepStarted {
-                path: path.to_string(),
-                attempt: path.attempt_number(),
-                kind: action.kind.clone(),
-                action: Some(preimage.digest),
-                effect: true,
-                idempotent: action.idempotent,
-                decision: action.decision.clone(),
-                detail: Value::Null,
-            }],
+            vec![started_event(path, action, preimage.digest, true, Value::Null)],
             Durability::Synced,
         )?;
         let begun = Instant::now();
@@ -179,29 +236,42 @@ impl<'s> Run<'s> {
             outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         }
         self.append(vec![ended_event(path, outcome.clone())], Durability::Lazy)?;
+        if let Some(overseer) = &self.overseer {
+            outcome = overseer.done(path, outcome);
+        }
         self.located(path, decode(&outcome))
     }
 
-    /// Journals a pure step's outcome. It may be computed again, so it costs no sync.
+    /// Computes a pure step unless its outcome is known, and journals it. It may
+    /// be computed again, so that costs no sync.
     pub(crate) fn pure(
         &self,
         path: &StepPath,
         kind: &str,
         preimage: Value,
-        outcome: &StepOutcome,
-    ) -> Result<(), Stop> {
-        let action = canonical(&preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
-        self.lazily(Event::StepStarted {
-            path: path.to_string(),
-            attempt: path.attempt_number(),
-            kind: kind.to_owned(),
-            action: Some(action.digest),
-            effect: false,
-            idempotent: true,
-            decision: Value::Null,
-            detail: Value::Null,
-        })?;
-        self.lazily(ended_event(path, outcome.clone()))
+        compute: impl FnOnce() -> Result<StepOutcome, Stop>,
+    ) -> Result<StepOutcome, Stop> {
+        let action =
+            ActionRecord { kind: kind.to_owned(), preimage, decision: Value::Null, idempotent: true };
+        if let Some(outcome) = self.foreseen_as(path, &action, false)? {
+            return Ok(outcome);
+        }
+        if !self.journals() {
+            let outcome = compute()?;
+            return Ok(self
+                .overseer
+                .as_ref()
+                .map_or(outcome.clone(), |overseer| overseer.done(path, outcome)));
+        }
+        if let Some(outcome) = self.remembered(path) {
+            return Ok(outcome);
+        }
+        let outcome = compute()?;
+        let preimage =
+            canonical(&action.preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
+        self.lazily(started_event(path, &action, preimage.digest, false, Value::Null))?;
+        self.lazily(ended_event(path, outcome.clone()))?;
+        Ok(outcome)
     }
 
     /// Remembers where a failure came from, for a later retry.
@@ -311,6 +381,9 @@ impl<'s> Run<'s> {
         mut outcome: StepOutcome,
         kind: &str,
     ) -> Result<(), Stop> {
+        if let Some(overseer) = &self.overseer {
+            overseer.summary(path, &outcome);
+        }
         if !lock(&self.recall).summarised.insert(path.clone()) {
             return Ok(());
         }
@@ -320,6 +393,9 @@ impl<'s> Run<'s> {
 
     /// Journals something whose loss would only cost recomputation.
     pub(crate) fn lazily(&self, event: Event) -> Result<(), Stop> {
+        if !self.journals() {
+            return Ok(());
+        }
         let full = {
             let mut buffered = lock(&self.buffered);
             buffered.push(event);
@@ -332,7 +408,7 @@ impl<'s> Run<'s> {
     pub(crate) fn append(&self, events: Vec<Event>, durability: Durability) -> Result<(), Stop> {
         let mut all = self.take_buffered();
         all.extend(events);
-        if all.is_empty() {
+        if all.is_empty() || !self.journals() {
             return Ok(());
         }
         self.store.append(self.id, all, durability).map_err(stopped)
@@ -375,9 +451,13 @@ impl<'s> Run<'s> {
         std::mem::take(&mut *lock(&self.buffered))
     }
 
-    /// The answer to a question at this place, if it was given.
-    pub(crate) fn answer(&self, path: &StepPath) -> Option<KnownAnswer> {
-        lock(&self.recall).answers.get(path).cloned()
+    /// The answer to a question at this place, if it was given; `binding` is what would be asked now.
+    pub(crate) fn answer(&self, path: &StepPath, binding: Digest) -> Result<Option<KnownAnswer>, Stop> {
+        let known = lock(&self.recall).answers.get(path).cloned();
+        match &self.overseer {
+            Some(overseer) => overseer.answer(path, binding, known),
+            None => Ok(known),
+        }
     }
 
     /// Remembers an answer that was just given, so that the rest of this execution sees it.
@@ -399,6 +479,13 @@ impl<'s> Run<'s> {
     pub(crate) fn drop_pending(&self, within: &StepPath) {
         lock(&self.pending).retain(|gate| !gate.path.is_within(within));
     }
+}
+
+/// The answers that a journal holds, by their places.
+pub(crate) fn answers(journal: &[JournalRecord]) -> HashMap<StepPath, KnownAnswer> {
+    let mut recall = Recall::default();
+    recall.read(journal);
+    recall.answers
 }
 
 impl Recall {
@@ -474,6 +561,25 @@ pub(crate) struct ActionRecord {
 /// The canonical JSON (RFC 8785) whose BLAKE3 is the action digest.
 fn canonical(preimage: &Value) -> Result<Vec<u8>, Stop> {
     serde_json_canonicalizer::to_vec(preimage).map_err(stopped)
+}
+
+fn started_event(
+    path: &StepPath,
+    action: &ActionRecord,
+    digest: Digest,
+    effect: bool,
+    detail: Value,
+) -> Event {
+    Event::StepStarted {
+        path: path.to_string(),
+        attempt: path.attempt_number(),
+        kind: action.kind.clone(),
+        action: Some(digest),
+        effect,
+        idempotent: action.idempotent,
+        decision: action.decision.clone(),
+        detail,
+    }
 }
 
 fn ended_event(path: &StepPath, outcome: StepOutcome) -> Event {

@@ -23,7 +23,13 @@ use crate::store::{
 
 /// Executes a plan to its end, or as far as it goes now.
 pub(crate) fn execute(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Envelope {
-    let result = match plan {
+    let result = output_of(run, plan, args);
+    settle(run, plan, result).unwrap_or_else(|error| Envelope::Failed(Failure::runtime(error.to_string())))
+}
+
+/// Executes a plan and gives what it came to, without saying so in the journal.
+pub(crate) fn output_of(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Result<Output, Stop> {
+    match plan {
         Plan::Pipeline(pipeline) => {
             let place = Place {
                 path: StepPath::root(),
@@ -43,8 +49,7 @@ pub(crate) fn execute(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> 
             })
         }
         Plan::Workflow(workflow) => workflow_output(run, workflow, args),
-    };
-    settle(run, plan, result).unwrap_or_else(|error| Envelope::Failed(Failure::runtime(error.to_string())))
+    }
 }
 
 fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>) -> Result<Output, Stop> {
@@ -129,7 +134,8 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
 /// Largest output that the history keeps beside the steps' own, in items' JSON bytes.
 const MAX_KEPT_OUTPUT: usize = 1 << 20;
 
-fn keep_output(run: &Run<'_>, output: &Output) -> Result<Option<Blob>, StoreError> {
+/// Keeps an output for the history, unless it is large and no step's own.
+pub(crate) fn keep_output(run: &Run<'_>, output: &Output) -> Result<Option<Blob>, StoreError> {
     if let Some(blob) = output.stored() {
         return Ok(Some(blob));
     }

@@ -17,7 +17,7 @@ use crate::engine::value::Text;
 use crate::language::plan::Extras;
 use crate::sandbox::{Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, SpawnError, SpawnRequest, Stdin};
 use crate::steps::stages::{OUTPUT_LIMIT, PROGRAM_NOT_FOUND, Payload, StageError, Stop};
-use crate::store::{Blob, BlobWriter, StepOutcome, StepStatus, Store};
+use crate::store::{Blob, BlobWriter, INLINE_MAX, StepOutcome, StepStatus, Store};
 
 /// Most bytes kept of a process's stdout unless the step or
 /// `LOBSTER_MAX_OUTPUT_BYTES` says otherwise. A step that prints more has most
@@ -93,14 +93,19 @@ pub(crate) fn run(
         return finished(&run.store, &outcome).inspect_err(|_| run.fail_at(path));
     }
     let argv = argv(&job);
-    let decision = super::policy_gate::decide(run, path, &job, cancel)?;
-    let record = ActionRecord {
+    let store = &run.store;
+    let mut record = ActionRecord {
         kind: "native".to_owned(),
-        preimage: preimage(&job, &argv)?,
-        decision: decision.statement.clone(),
+        preimage: preimage(run, &job, &argv)?,
+        decision: Value::Null,
         idempotent: job.extras.is_some_and(|extras| extras.idempotent),
     };
-    let store = &run.store;
+    // What does not run needs no permission.
+    if let Some(outcome) = run.foreseen(path, &record)? {
+        return finished(store, &outcome).inspect_err(|_| run.fail_at(path));
+    }
+    let decision = super::policy_gate::decide(run, path, &job, cancel)?;
+    record.decision = decision.statement.clone();
     run.once(
         path,
         &record,
@@ -145,9 +150,13 @@ fn argv(job: &Job<'_>) -> Vec<String> {
 }
 
 /// Everything that decides what the process does, without its secrets.
-fn preimage(job: &Job<'_>, argv: &[String]) -> Result<Value, Stop> {
+fn preimage(run: &Run<'_>, job: &Job<'_>, argv: &[String]) -> Result<Value, Stop> {
     let stdin = match &job.stdin {
         None => Value::Null,
+        // Kept, so that `why` can tell what in it differs.
+        Some(Payload::Bytes(bytes)) if bytes.len() <= INLINE_MAX => {
+            json!(run.store.put(bytes).map_err(stopped)?.digest)
+        }
         Some(payload) => json!(Digest::of_reader(payload.open()?)?),
     };
     let env: serde_json::Map<_, _> = job

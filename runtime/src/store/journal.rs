@@ -528,7 +528,7 @@ fn not_json(error: serde_json::Error) -> StoreError {
     StoreError::Json { what: "an event has no JSON text", source: JsonError::Syntax(error) }
 }
 
-pub(super) fn parse_record(run: RunId, seq: u64, text: String) -> Result<Record, StoreError> {
+pub(crate) fn parse_record(run: RunId, seq: u64, text: String) -> Result<Record, StoreError> {
     let broken = |why: String| StoreError::BrokenChain { run: run.to_string(), seq, why };
     let record: RecordIn =
         json::parse_as(&text).map_err(|e| broken(format!("it is not the text of a record: {e}")))?;

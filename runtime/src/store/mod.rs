@@ -50,6 +50,7 @@ pub use event::{Event, RunId, RunStatus, StepOutcome, StepStatus, UnknownWord};
 pub use fault::points_passed;
 pub use gate::{Gate, GateAnswer, GateFilter, GateKey, GateKind, GateRecord, GateStatus};
 pub use gc::{GcPolicy, GcReport};
+pub(crate) use journal::parse_record;
 pub use journal::{NewRun, Record, RunFilter, RunSummary};
 pub use redact::Redactions;
 pub use user_state::{LockedState, UserState, state_dir};

@@ -1,0 +1,122 @@
+//! `lobster fork`
+
+use std::path::PathBuf;
+
+use lobster_runtime::json;
+use lobster_runtime::replay::{ForkPlan, ForkRequest};
+use lobster_runtime::steps::stages::Mode;
+use serde_json::{Map, Value};
+
+use crate::exit::{CommandError, CommandResult, Exit};
+
+/// Starts a new run that takes over every result of an earlier one whose step would do the same.
+///
+/// Says on stderr what will run, then answers as `lobster run` does.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster fork 3f9a1c2b --from categorize          does `categorize` again, and whatever changes by it
+  lobster fork 3f9a1c2b --set args.limit=20 --dry-run
+  lobster fork 3f9a1c2b --edit fetch=mails.json    as if `fetch` had given this
+  lobster fork 3f9a1c2b --workflow triage.lobster  with the file as it is now")]
+pub(crate) struct Args {
+    /// The run.
+    run: String,
+    /// Does this step again although it would do the same; may be given several times.
+    #[arg(long, value_name = "STEP")]
+    from: Vec<String>,
+    /// Another value for an argument: args.NAME=VALUE, where VALUE is JSON or else text.
+    #[arg(long, value_name = "args.NAME=VALUE", value_parser = assignment)]
+    set: Vec<(String, Value)>,
+    /// Takes the file's content as what the step gave.
+    #[arg(long, value_name = "STEP=FILE", value_parser = edit)]
+    edit: Vec<(String, PathBuf)>,
+    /// Another version of the workflow.
+    #[arg(long, value_name = "FILE")]
+    workflow: Option<PathBuf>,
+    /// Only says what would run.
+    #[arg(long)]
+    dry_run: bool,
+    /// What would run as a JSON object; only with --dry-run.
+    #[arg(long, requires = "dry_run")]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> CommandResult {
+    let mut edit = Vec::new();
+    for (step, file) in &args.edit {
+        let bytes = std::fs::read(file)
+            .map_err(|error| CommandError::usage(format!("cannot read {}: {error}", file.display())))?;
+        edit.push((step.clone(), bytes));
+    }
+    let request = ForkRequest {
+        run: args.run.clone(),
+        from: args.from.clone(),
+        set: args.set.iter().cloned().collect::<Map<_, _>>(),
+        edit,
+        workflow: args.workflow.clone(),
+    };
+    let runtime = super::runtime(Mode::Tool)?;
+    let plan = runtime.plan_fork(&request)?;
+    if args.json {
+        anstream::println!("{}", json::pretty(&plan));
+        return Ok(Exit::OK);
+    }
+    for line in lines(&plan) {
+        anstream::eprintln!("{line}");
+    }
+    if args.dry_run {
+        return Ok(Exit::OK);
+    }
+    let result = runtime.fork(&plan);
+    super::run::Reply { mode: Mode::Tool }.result(&runtime, result, false)
+}
+
+/// What will happen, for a person.
+fn lines(plan: &ForkPlan) -> Vec<String> {
+    let list = |steps: &[String]| if steps.is_empty() { "nothing".to_owned() } else { steps.join(", ") };
+    let mut lines = vec![format!("taken over  {}", list(&plan.reused))];
+    if !plan.edited.is_empty() {
+        lines.push(format!("edited      {}", list(&plan.edited)));
+    }
+    lines.push(format!("done anew   {}", list(&plan.done)));
+    if !plan.done.is_empty() {
+        lines.push("            and what reads their results, if those change".to_owned());
+    }
+    if plan.more {
+        lines.push("            and what comes after, where the earlier run did not get to".to_owned());
+    }
+    lines
+}
+
+/// `args.limit=20`
+fn assignment(text: &str) -> Result<(String, Value), String> {
+    let wrong = || format!("{text:?} sets nothing: write args.NAME=VALUE");
+    let (name, value) = text.strip_prefix("args.").and_then(|rest| rest.split_once('=')).ok_or_else(wrong)?;
+    if name.is_empty() {
+        return Err(wrong());
+    }
+    Ok((name.to_owned(), json::parse(value).unwrap_or_else(|_| Value::from(value))))
+}
+
+/// `fetch=mails.json`
+fn edit(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((step, file)) if !step.is_empty() && !file.is_empty() => Ok((step.to_owned(), file.into())),
+        _ => Err(format!("{text:?} edits nothing: write STEP=FILE")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn values_are_json_or_text() {
+        assert_eq!(assignment("args.n=20"), Ok(("n".into(), json!(20))));
+        assert_eq!(assignment("args.who=you=me"), Ok(("who".into(), json!("you=me"))));
+        assert!(["n=1", "args.=1", "args.n"].iter().all(|text| assignment(text).is_err()));
+        assert_eq!(edit("a=b=c"), Ok(("a".into(), "b=c".into())));
+        assert!(["a", "=b", "a="].iter().all(|text| edit(text).is_err()));
+    }
+}

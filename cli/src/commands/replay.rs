@@ -1,0 +1,82 @@
+//! `lobster replay`
+
+use std::io::Write;
+
+use lobster_runtime::json;
+use lobster_runtime::replay::{Divergence, ReplayOptions, ReplayReport};
+use lobster_runtime::steps::stages::Mode;
+
+use crate::exit::{CommandResult, Exit};
+
+/// Executes a recorded run again and says whether everything came out the same.
+///
+/// Pure steps are computed anew and compared: their output, digest for digest,
+/// and the fuel they used. Effects are not repeated; the record answers for
+/// them. Nothing is changed. The exit code is 1 if anything differs.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster replay 3f9a1c2b
+  lobster replay 3f9a1c2b --live fetch     also runs the effect `fetch` again and compares what it gives now")]
+pub(crate) struct Args {
+    /// The run.
+    run: String,
+    /// Performs this effect again, for comparison; may be given several times.
+    #[arg(long, value_name = "STEP")]
+    live: Vec<String>,
+    /// The whole report as a JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> CommandResult {
+    let runtime = super::runtime(Mode::Tool)?;
+    let report = runtime.replay(&args.run, &ReplayOptions { live: args.live.clone() })?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", json::pretty(&report))?;
+    } else {
+        print(&mut out, &report)?;
+    }
+    Ok(if report.is_faithful() { Exit::OK } else { Exit::FAILED })
+}
+
+/// The report for a person: the verdict first.
+pub(crate) fn print(out: &mut impl Write, report: &ReplayReport) -> std::io::Result<()> {
+    match report.divergences.as_slice() {
+        [] => writeln!(out, "the same: {}", report.name)?,
+        [first, rest @ ..] => {
+            writeln!(out, "not the same: {}", report.name)?;
+            difference(out, first)?;
+            if !rest.is_empty() {
+                writeln!(out, "  and {} more; --json lists them", rest.len())?;
+            }
+        }
+    }
+    let mut parts = vec![
+        format!("{} computed again", report.computed),
+        format!("{} answered from the record", report.answered),
+    ];
+    if report.performed > 0 {
+        parts.push(format!("{} performed again", report.performed));
+    }
+    writeln!(out, "  steps    {}", parts.join(", "))?;
+    for step in &report.unverified {
+        writeln!(out, "  not computed: {}, because {}", step.step, step.why)?;
+    }
+    if let Some(path) = &report.record_ends_at {
+        writeln!(out, "  the record ends at {path}")?;
+    }
+    Ok(())
+}
+
+fn difference(out: &mut impl Write, first: &Divergence) -> std::io::Result<()> {
+    let step = if first.step.is_empty() { "the run itself" } else { &first.step };
+    writeln!(out, "  step     {step} (record {})", first.seq)?;
+    if let Some(input) = &first.input {
+        writeln!(out, "  input    blake3:{input}")?;
+    }
+    let place = first.path.as_ref().map(|path| format!(" at {path}")).unwrap_or_default();
+    writeln!(out, "  differs  {}{place}", first.what)?;
+    writeln!(out, "  recorded {}", json::compact(&first.recorded))?;
+    writeln!(out, "  now      {}", json::compact(&first.replayed))
+}

@@ -1,0 +1,206 @@
+//! `lobster store`
+
+use std::io::Write;
+
+use clap::Subcommand;
+use lobster_runtime::json;
+use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::store::{GcPolicy, Store};
+
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::render::units;
+
+/// Looks after what lobster has recorded.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster store stats
+  lobster store gc --older-than 30d --dry-run
+  lobster store gc --keep 500 --max-size 2G
+  lobster store pin 3f9a1c2b               no collection removes it")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Removes runs by age, number or size, and whatever nothing names any more.
+    ///
+    /// Without a limit every run stays. Pinned runs, and runs that are not over, always stay.
+    Gc {
+        /// Runs that ended longer ago go: 36h, 30d, 8w.
+        #[arg(long, value_name = "TIME", value_parser = duration)]
+        older_than: Option<i64>,
+        /// Of the runs that are over, only so many of the newest stay.
+        #[arg(long, value_name = "N")]
+        keep: Option<u64>,
+        /// The oldest runs go until the rest takes at most so much: 500M, 2G.
+        #[arg(long, value_name = "SIZE", value_parser = size)]
+        max_size: Option<u64>,
+        /// Unfinished runs of which nothing was heard for so long count as over.
+        #[arg(long, value_name = "TIME", value_parser = duration)]
+        abandoned: Option<i64>,
+        /// Only says what would go.
+        #[arg(long)]
+        dry_run: bool,
+        /// A JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Reads everything and names whatever is damaged or missing. Changes nothing.
+    Verify {
+        /// A JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Says how much there is.
+    Stats {
+        /// A JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Keeps a run whatever its age.
+    Pin {
+        /// The run.
+        run: String,
+    },
+    /// Lets a pinned run go with the others.
+    Unpin {
+        /// The run.
+        run: String,
+    },
+}
+
+pub(crate) fn run(args: &Args) -> CommandResult {
+    let store = super::runtime(Mode::Tool)?.store()?;
+    match &args.task {
+        Task::Gc { older_than, keep, max_size, abandoned, dry_run, json } => {
+            let policy = GcPolicy {
+                max_age_ms: *older_than,
+                max_runs: *keep,
+                max_bytes: *max_size,
+                abandoned_ms: *abandoned,
+                dry_run: *dry_run,
+                ..GcPolicy::default()
+            };
+            gc(&store, &policy, *json)
+        }
+        Task::Verify { json } => verify(&store, *json),
+        Task::Stats { json } => stats(&store, *json),
+        Task::Pin { run } => pin(&store, run, true),
+        Task::Unpin { run } => pin(&store, run, false),
+    }
+}
+
+fn gc(store: &Store, policy: &GcPolicy, as_json: bool) -> CommandResult {
+    let report = store.gc(policy)?;
+    let mut out = std::io::stdout().lock();
+    if as_json {
+        writeln!(out, "{}", json::pretty(&report))?;
+        return Ok(Exit::OK);
+    }
+    let verb = if policy.dry_run { "would remove" } else { "removed" };
+    writeln!(
+        out,
+        "{verb} {} of {} runs, {} cached outcomes and {} blobs ({})",
+        units::count(report.runs),
+        units::count(report.runs + report.kept_runs),
+        units::count(report.actions),
+        units::count(report.blobs),
+        units::bytes(report.bytes),
+    )?;
+    Ok(Exit::OK)
+}
+
+fn verify(store: &Store, as_json: bool) -> CommandResult {
+    let report = store.verify()?;
+    let problems = report.problems.len() as u64 + report.unnamed_problems;
+    let exit = if problems == 0 { Exit::OK } else { Exit::FAILED };
+    let mut out = std::io::stdout().lock();
+    if as_json {
+        writeln!(out, "{}", json::pretty(&report))?;
+        return Ok(exit);
+    }
+    for problem in &report.problems {
+        writeln!(out, "{problem}")?;
+    }
+    writeln!(
+        out,
+        "{} runs, {} records, {} blobs ({}): {}",
+        units::count(report.runs),
+        units::count(report.records),
+        units::count(report.blobs),
+        units::bytes(report.bytes),
+        if problems == 0 { "all is well".to_owned() } else { format!("{} problems", units::count(problems)) },
+    )?;
+    Ok(exit)
+}
+
+fn stats(store: &Store, as_json: bool) -> CommandResult {
+    let stats = store.stats()?;
+    let mut out = std::io::stdout().lock();
+    if as_json {
+        writeln!(out, "{}", json::pretty(&stats))?;
+        return Ok(Exit::OK);
+    }
+    writeln!(out, "{}", store.dir().display())?;
+    writeln!(out, "  runs      {} ({} records)", units::count(stats.runs), units::count(stats.records))?;
+    writeln!(out, "  waiting   {} questions", units::count(stats.open_gates))?;
+    writeln!(out, "  cache     {} outcomes", units::count(stats.cached_outcomes))?;
+    writeln!(out, "  blobs     {} ({})", units::count(stats.blobs), units::bytes(stats.blob_bytes))?;
+    writeln!(out, "  on disk   {}", units::bytes(stats.database_bytes + stats.blob_file_bytes))?;
+    Ok(Exit::OK)
+}
+
+fn pin(store: &Store, run: &str, pinned: bool) -> CommandResult {
+    let id = store.find_run(run).map_err(CommandError::usage)?;
+    store.pin_run(id, pinned)?;
+    Ok(Exit::OK)
+}
+
+/// `90s`, `36h`, `30d`, `8w` as milliseconds.
+fn duration(text: &str) -> Result<i64, String> {
+    let wrong = || format!("{text:?} is no time: write a number and s, m, h, d or w, as in 30d");
+    let (number, unit) = text.split_at(text.len() - text.chars().next_back().map_or(0, char::len_utf8));
+    let seconds: i64 = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 60 * 60,
+        "d" => 24 * 60 * 60,
+        "w" => 7 * 24 * 60 * 60,
+        _ => return Err(wrong()),
+    };
+    let number: u32 = number.parse().map_err(|_| wrong())?;
+    Ok(i64::from(number) * seconds * 1000)
+}
+
+/// `4096`, `500M`, `2G` as bytes.
+fn size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no size: write a number and K, M, G or T, as in 2G");
+    let number = text.trim_end_matches(['K', 'M', 'G', 'T']);
+    let unit: u64 = match &text[number.len()..] {
+        "" => 1,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        "T" => 1 << 40,
+        _ => return Err(wrong()),
+    };
+    number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_have_units() {
+        assert_eq!(
+            ["90s", "36h", "30d"].map(|text| duration(text).ok()),
+            [Some(90_000), Some(129_600_000), Some(2_592_000_000)]
+        );
+        assert_eq!(["", "d", "5", "-1d", "1ü", "5 d"].map(|text| duration(text).ok()), [None; 6]);
+        assert_eq!(["0", "3K", "2G"].map(|text| size(text).ok()), [Some(0), Some(3072), Some(2 << 30)]);
+        assert_eq!(["", "G", "1GG", "-1", "99999999999T"].map(|text| size(text).ok()), [None; 5]);
+    }
+}

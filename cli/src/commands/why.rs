@@ -1,0 +1,73 @@
+//! `lobster why`
+
+use std::io::Write;
+
+use lobster_runtime::json;
+use lobster_runtime::replay::{Difference, WhyError};
+use lobster_runtime::steps::stages::Mode;
+use serde_json::Value;
+
+use crate::exit::{CommandError, CommandResult, Exit};
+
+/// Says in one line why a step did not do the same as in an earlier run.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster why 3f9a1c2b categorize                     against the run it was forked from, or the last one of that name
+  lobster why 3f9a1c2b categorize --vs 77b01e44 --full")]
+pub(crate) struct Args {
+    /// The run that is asked about.
+    run: String,
+    /// The step: its path as `lobster show` prints it.
+    step: String,
+    /// The run to compare with.
+    #[arg(long, value_name = "RUN")]
+    vs: Option<String>,
+    /// Everything that differs, not only the first thing.
+    #[arg(long)]
+    full: bool,
+    /// A JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl From<WhyError> for CommandError {
+    fn from(error: WhyError) -> Self {
+        match error {
+            WhyError::Run(failure) => failure.into(),
+            WhyError::Store(error) => error.into(),
+            other @ (WhyError::NothingToCompare { .. } | WhyError::NoAction { .. }) => Self::usage(other),
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> CommandResult {
+    let why = super::runtime(Mode::Tool)?.why(&args.run, &args.step, args.vs.as_deref())?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", json::pretty(&why))?;
+        return Ok(Exit::OK);
+    }
+    writeln!(out, "{}", why.sentence())?;
+    if args.full {
+        writeln!(out, "  before   run {}", why.before)?;
+        writeln!(out, "  now      run {}", why.run)?;
+        for difference in why.differences.iter().chain(&why.outcome) {
+            whole(&mut out, difference)?;
+        }
+    }
+    Ok(Exit::OK)
+}
+
+/// One difference with its values in full.
+fn whole(out: &mut impl Write, difference: &Difference) -> std::io::Result<()> {
+    let mut title = difference.part.noun().to_owned();
+    for word in [&difference.name, &difference.path].into_iter().flatten() {
+        title.push(' ');
+        title.push_str(word);
+    }
+    let step = difference.made_by.as_ref().map(|step| format!(", made by step {step}")).unwrap_or_default();
+    writeln!(out, "\n  {title}{step}")?;
+    let text = |value: &Value| if value.is_null() { "(nothing)".to_owned() } else { json::compact(value) };
+    writeln!(out, "    - {}", text(&difference.was))?;
+    writeln!(out, "    + {}", text(&difference.is))
+}

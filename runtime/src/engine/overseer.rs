@@ -1,0 +1,48 @@
+//! Who watches over an execution that is not simply a new run: a replay
+//! compares what happens with what was recorded, a fork takes over what it can.
+
+use serde_json::Value;
+
+use super::gate::KnownAnswer;
+use super::path::StepPath;
+use crate::digest::Digest;
+use crate::steps::stages::Stop;
+use crate::store::StepOutcome;
+
+/// Something that is about to be done.
+pub(crate) struct Act<'a> {
+    pub(crate) path: &'a StepPath,
+    /// The action digest.
+    pub(crate) digest: Digest,
+    /// What the action digest is the digest of.
+    pub(crate) preimage: &'a Value,
+}
+
+/// Asked before anything is done. `known` is always what the run's own journal says.
+pub(crate) trait Overseer: Send + Sync {
+    /// Whether this execution is written into the run's journal.
+    fn journals(&self) -> bool;
+
+    /// The outcome to take instead of performing an effect.
+    fn effect(&self, act: &Act<'_>, known: Option<StepOutcome>) -> Result<Option<StepOutcome>, Stop>;
+
+    /// The outcome to take instead of computing a pure step.
+    fn pure(&self, act: &Act<'_>, known: Option<StepOutcome>) -> Result<Option<StepOutcome>, Stop>;
+
+    /// What was performed or computed after all; gives what to go on with.
+    fn done(&self, path: &StepPath, outcome: StepOutcome) -> StepOutcome;
+
+    /// How a composite step ended.
+    fn summary(&self, path: &StepPath, outcome: &StepOutcome);
+
+    /// The answer to a question whose binding now is `binding`.
+    fn answer(
+        &self,
+        path: &StepPath,
+        binding: Digest,
+        known: Option<KnownAnswer>,
+    ) -> Result<Option<KnownAnswer>, Stop>;
+
+    /// The component to use here, whatever the plan's file has become.
+    fn component(&self, path: &StepPath) -> Option<Digest>;
+}

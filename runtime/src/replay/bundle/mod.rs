@@ -1,0 +1,111 @@
+//! Bundles: a run in one file, enough to check and replay it on a machine that
+//! has nothing else. See `docs/record.md` for the format.
+
+mod format;
+mod read;
+mod write;
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+pub use read::BundleError;
+
+use super::verify::{ReplayOptions, ReplayReport, replay};
+use crate::envelope::Failure;
+use crate::runtime::Runtime;
+use crate::store::{RunId, Store};
+
+/// What is left out of a bundle.
+#[derive(Clone, Debug, Default)]
+pub struct ExportOptions {
+    /// Effects whose payload is dropped; its digest stays.
+    pub redact: Vec<String>,
+}
+
+/// What a bundle holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BundleSummary {
+    pub run: RunId,
+    pub name: String,
+    pub records: u64,
+    pub blobs: u64,
+    /// Of the whole file.
+    pub bytes: u64,
+    /// Steps whose payload was left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub redacted: Vec<String>,
+}
+
+/// What checking a bundle found; damage is an error, not a report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BundleReport {
+    pub bundle: BundleSummary,
+    pub replay: ReplayReport,
+}
+
+impl Runtime {
+    /// Writes a run into a file, which appears only when it is complete.
+    ///
+    /// # Errors
+    /// When the run is not known or damaged, a step to redact is not an effect
+    /// of it, or the file cannot be written.
+    pub fn export_bundle(
+        &self,
+        run: &str,
+        file: &Path,
+        options: &ExportOptions,
+    ) -> Result<BundleSummary, Failure> {
+        let store = self.store().map_err(super::verify::failure)?;
+        let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
+        store.verify_chain(id).map_err(super::verify::failure)?;
+        let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let unwritable =
+            |error: io::Error| Failure::runtime(format!("cannot write {}: {error}", file.display()));
+        let mut temporary = tempfile::NamedTempFile::new_in(dir).map_err(unwritable)?;
+        let summary = write::write(&store, id, options, &mut temporary)?;
+        temporary.as_file().sync_all().map_err(unwritable)?;
+        temporary.persist(file).map_err(|error| unwritable(error.error))?;
+        Ok(summary)
+    }
+
+    /// Checks every byte of a bundle and replays its run from nothing but the bundle.
+    ///
+    /// # Errors
+    /// [`BundleError::Damaged`] with the object that is not as it was written.
+    pub fn verify_bundle(&self, file: &Path) -> Result<BundleReport, BundleError> {
+        let store = Store::in_memory()?;
+        let bundle = read::read(open(file)?, &store)?;
+        let redacted: BTreeSet<String> = bundle.summary.redacted.iter().cloned().collect();
+        let replay = replay(self, &store, &bundle.journal, &ReplayOptions::default(), &redacted)?;
+        Ok(BundleReport { bundle: bundle.summary, replay })
+    }
+
+    /// Takes the run of a bundle into this store, after checking every byte of it.
+    ///
+    /// # Errors
+    /// As [`Runtime::verify_bundle`]; when the run is here already; when parts of
+    /// its journal were redacted, because it would no longer be the chain that was written.
+    pub fn import_bundle(&self, file: &Path) -> Result<BundleSummary, BundleError> {
+        // Nothing of a damaged bundle reaches the store.
+        read::read(open(file)?, &Store::in_memory()?)?;
+        let store = self.store()?;
+        let bundle = read::read(open(file)?, &store)?;
+        if bundle.edited {
+            return Err(BundleError::Edited(file.to_owned()));
+        }
+        store.import_run(bundle.journal.into_iter().map(|record| record.text).collect())?;
+        Ok(bundle.summary)
+    }
+}
+
+fn open(file: &Path) -> Result<BufReader<File>, BundleError> {
+    let unreadable = |source| BundleError::Unreadable { path: PathBuf::from(file), source };
+    File::open(file).map(BufReader::new).map_err(unreadable)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! Reading a bundle, every byte of which is checked.
+
+use std::io::{self, Read};
+use std::path::PathBuf;
+
+use super::BundleSummary;
+use super::format::{MAGIC, MAX_MANIFEST, MAX_RECORD, Manifest};
+use crate::digest::Digest;
+use crate::envelope::Failure;
+use crate::json;
+use crate::store::{Record, Store, StoreError, parse_record};
+
+/// Why a bundle cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    #[error("cannot read {}: {source}", .path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error("it is not a lobster bundle: the file does not begin like one")]
+    NotABundle,
+    #[error("the bundle is damaged: {object} {why}")]
+    Damaged { object: String, why: String },
+    #[error(
+        "{}: parts of its journal were redacted, so it can be verified but not imported; ask for a bundle without --redact", .0.display()
+    )]
+    Edited(PathBuf),
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    #[error("{}", .0.message)]
+    Replay(Failure),
+}
+
+impl From<Failure> for BundleError {
+    fn from(failure: Failure) -> Self {
+        Self::Replay(failure)
+    }
+}
+
+/// A bundle whose blobs are in a store.
+pub(super) struct Bundle {
+    pub(super) summary: BundleSummary,
+    pub(super) journal: Vec<Record>,
+    /// A record is not the text that was written.
+    pub(super) edited: bool,
+}
+
+/// Reads a bundle to its end, its blobs into `store`.
+pub(super) fn read(mut from: impl Read, store: &Store) -> Result<Bundle, BundleError> {
+    let mut magic = [0; MAGIC.len()];
+    from.read_exact(&mut magic).map_err(|_| BundleError::NotABundle)?;
+    if magic != *MAGIC {
+        return Err(BundleError::NotABundle);
+    }
+    let manifest_digest = {
+        let mut digest = [0; 32];
+        from.read_exact(&mut digest).map_err(|error| damaged("the header", &error))?;
+        Digest::from(digest)
+    };
+    let mut len = [0; 8];
+    from.read_exact(&mut len).map_err(|error| damaged("the header", &error))?;
+    let len = u64::from_le_bytes(len);
+    let text = checked(&mut from, len, MAX_MANIFEST, &manifest_digest, || "the manifest".to_owned())?;
+    let manifest: Manifest =
+        json::parse_as(&String::from_utf8_lossy(&text)).map_err(|error| damaged("the manifest", &error))?;
+    let mut bytes = (MAGIC.len() + 32 + 8) as u64 + len;
+
+    let mut journal: Vec<Record> = Vec::new();
+    let mut prev = Digest::from([0; 32]);
+    for (entry, seq) in manifest.records.iter().zip(1_u64..) {
+        let name = || format!("record {seq} of the journal");
+        let text = checked(&mut from, entry.len, MAX_RECORD, &entry.digest, name)?;
+        bytes += entry.len;
+        let text = String::from_utf8(text).map_err(|error| damaged(&name(), &error))?;
+        let record = parse_record(manifest.run, seq, text).map_err(|error| damaged(&name(), &error))?;
+        if record.prev != prev {
+            return Err(damaged(&name(), &"does not carry the hash of the record before"));
+        }
+        prev = entry.hash.unwrap_or(entry.digest);
+        journal.push(record);
+    }
+    for entry in &manifest.blobs {
+        let name = || format!("blob {} ({})", entry.digest, entry.what);
+        let mut writer = store.blob_writer();
+        let copied = io::copy(&mut (&mut from).take(entry.len), &mut writer)
+            .map_err(|error| damaged(&name(), &error))?;
+        if copied < entry.len {
+            return Err(damaged(&name(), &"is cut off"));
+        }
+        let blob = writer.finish()?;
+        if blob.digest != entry.digest {
+            return Err(damaged(&name(), &format!("has other bytes: they hash to {}", blob.digest)));
+        }
+        bytes += entry.len;
+    }
+    if from.read(&mut [0]).map_err(|error| damaged("the end of the file", &error))? != 0 {
+        return Err(damaged("the end of the file", &"is followed by something"));
+    }
+    Ok(Bundle {
+        edited: manifest.records.iter().any(|entry| entry.hash.is_some()),
+        summary: BundleSummary {
+            run: manifest.run,
+            name: manifest.name,
+            records: manifest.records.len() as u64,
+            blobs: manifest.blobs.len() as u64,
+            bytes,
+            redacted: manifest.redacted,
+        },
+        journal,
+    })
+}
+
+/// Exactly `len` bytes that hash to `digest`.
+fn checked(
+    from: &mut impl Read,
+    len: u64,
+    max: u64,
+    digest: &Digest,
+    name: impl Fn() -> String,
+) -> Result<Vec<u8>, BundleError> {
+    if len > max {
+        return Err(damaged(&name(), &format!("claims {len} bytes, more than the {max} it may have")));
+    }
+    let mut bytes = Vec::new();
+    from.take(len).read_to_end(&mut bytes).map_err(|error| damaged(&name(), &error))?;
+    if (bytes.len() as u64) < len {
+        return Err(damaged(&name(), &"is cut off"));
+    }
+    let found = Digest::of(&bytes);
+    if found != *digest {
+        return Err(damaged(&name(), &format!("has other bytes: they hash to {found}")));
+    }
+    Ok(bytes)
+}
+
+fn damaged(object: &str, why: &impl std::fmt::Display) -> BundleError {
+    BundleError::Damaged { object: object.to_owned(), why: why.to_string() }
+}

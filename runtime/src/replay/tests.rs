@@ -1,0 +1,218 @@
+//! Whole runs: replayed, forked, explained.
+
+use serde_json::json;
+
+use super::testing::{Place, workflow};
+use super::*;
+use crate::digest::Digest;
+use crate::json;
+use crate::store::{Event, RunId, StepOutcome};
+
+/// A shell step, inline JavaScript on it, a pipeline on that and another shell step.
+const CHAIN: &str = r#"
+name: chain
+args:
+  n: { default: 3 }
+steps:
+  - id: data
+    run: printf '[{"id":1,"v":%s}]' "${n}"
+  - id: calc
+    js: "return input.map(x => ({ id: x.id, w: x.v > 2 }))"
+    stdin: $data.json
+  - id: picked
+    pipeline: pick w
+    stdin: $calc.json
+  - id: shown
+    run: cat
+    stdin: $picked.stdout
+"#;
+
+/// Runs whose argument variables do not reach the last step's environment, so
+/// that only what it reads counts.
+const CUT_OFF: &str = r"
+name: cut
+steps:
+  - id: data
+    run: cat source.txt
+  - id: upper
+    run: tr a-z A-Z | cut -c1
+    stdin: $data.stdout
+  - id: note
+    run: cat >> notes.txt; echo done
+    stdin: $upper.stdout
+";
+
+fn id(place: &Place, run: &str) -> RunId {
+    place.runtime.store().unwrap().find_run(run).unwrap()
+}
+
+/// A copy of a run under another id whose outcome of `step` is another one.
+fn falsified(place: &Place, run: &str, step: &str, change: impl Fn(&mut StepOutcome)) -> String {
+    let store = place.runtime.store().unwrap();
+    let texts = store.events(id(place, run)).unwrap();
+    let other = run.replace(&run[..8], "0badc0de");
+    let mut prev = Digest::from([0; 32]);
+    let mut out = Vec::new();
+    for record in texts {
+        let mut event = record.event.clone();
+        if let Event::StepEnded { path, outcome, attempt } = &mut event
+            && path == step
+            && *attempt > 0
+        {
+            change(outcome);
+        }
+        let text = json::compact(
+            &json!({ "run": other, "seq": record.seq, "at": record.at, "prev": prev, "event": event }),
+        );
+        prev = Digest::of(text.as_bytes());
+        out.push(text);
+    }
+    store.import_run(out).unwrap();
+    other
+}
+
+#[test]
+fn a_faithful_run_replays_without_running_its_effects() {
+    let place = Place::new();
+    let run = place.run(&workflow(CHAIN));
+    let before = place.runtime.store().unwrap().events(id(&place, &run)).unwrap();
+    let report = place.runtime.replay(&run, &ReplayOptions::default()).unwrap();
+    assert_eq!(report.divergences, []);
+    assert_eq!((report.computed, report.answered, report.performed), (1, 2, 0));
+    assert_eq!((report.unverified, report.record_ends_at), (vec![], None));
+    assert_eq!(place.runtime.store().unwrap().events(id(&place, &run)).unwrap(), before);
+    a_falsified_output_and_fuel_are_found_with_step_and_place(&place, &run);
+}
+
+fn a_falsified_output_and_fuel_are_found_with_step_and_place(place: &Place, run: &str) {
+    let lie = place.runtime.store().unwrap().put(b"{\"id\":1,\"w\":false}\n").unwrap();
+    let false_run = falsified(place, run, "calc", |outcome| {
+        outcome.output = Some(lie);
+        outcome.fuel = outcome.fuel.map(|fuel| fuel + 1);
+    });
+    let report = place.runtime.replay(&false_run, &ReplayOptions::default()).unwrap();
+    let found: Vec<_> =
+        report.divergences.iter().map(|d| (d.step.as_str(), d.what.as_str(), d.path.as_deref())).collect();
+    assert_eq!(found[..2], [("calc", "fuel", None), ("calc", "output", Some("$.w"))]);
+    assert!(found.contains(&("shown", "the input", Some("$.w"))), "{found:?}");
+    let output = &report.divergences[1];
+    assert_eq!((&output.recorded, &output.replayed), (&json!(false), &json!(true)));
+}
+
+#[test]
+fn a_run_that_waits_or_failed_replays_as_far_as_it_got() {
+    let place = Place::new();
+    let waiting = place.run(&workflow(
+        "name: w\nsteps:\n  - id: a\n    run: echo hi\n    approval: go on?\n  - id: b\n    run: echo more\n",
+    ));
+    let report = place.runtime.replay(&waiting, &ReplayOptions::default()).unwrap();
+    assert_eq!((report.divergences, report.record_ends_at.as_deref()), (vec![], Some("a!approval")));
+    let failed = place.run(&workflow("name: f\nsteps:\n  - id: a\n    run: exit 3\n"));
+    let report = place.runtime.replay(&failed, &ReplayOptions::default()).unwrap();
+    assert_eq!((report.divergences, report.answered), (vec![], 1));
+}
+
+#[test]
+fn why_names_the_input_and_who_made_it() {
+    let place = Place::new();
+    let text = workflow(CUT_OFF);
+    std::fs::write(place.path("source.txt"), "abc").unwrap();
+    let first = place.run(&text);
+    std::fs::write(place.path("source.txt"), "xbc").unwrap();
+    let second = place.run(&text);
+    let why = place.runtime.why(&second, "upper", None).unwrap();
+    assert_eq!(why.before, id(&place, &first));
+    let found: Vec<_> =
+        why.differences.iter().map(|d| (d.part, d.path.as_deref(), d.made_by.as_deref())).collect();
+    assert_eq!(found, [(Part::Input, Some("line 1"), Some("data"))]);
+    assert_eq!(why.sentence(), "upper differs by the input line 1 (made by step data): \"abc\" → \"xbc\"");
+    let diff = place.runtime.diff(&first, &second).unwrap();
+    let steps: Vec<_> = diff.steps.iter().map(|step| (step.step.as_str(), step.change)).collect();
+    assert_eq!(
+        steps,
+        [("data", StepChange::Outcome), ("upper", StepChange::Action), ("note", StepChange::Action)]
+    );
+}
+
+#[test]
+fn a_fork_stops_where_results_become_equal_again() {
+    let place = Place::new();
+    let text = workflow(CUT_OFF);
+    std::fs::write(place.path("source.txt"), "abc").unwrap();
+    let run = place.run(&text);
+    std::fs::write(place.path("source.txt"), "axx").unwrap();
+    let request = ForkRequest { run: run.clone(), from: vec!["data".to_owned()], ..ForkRequest::default() };
+    let plan = place.runtime.plan_fork(&request).unwrap();
+    assert_eq!(
+        (&plan.done, &plan.reused, plan.more),
+        (&vec!["data".to_owned()], &vec!["upper".to_owned(), "note".to_owned()], false)
+    );
+    let fork = place.runtime.fork(&plan).run.unwrap();
+    // `upper` read something else and gave the same, so the note was not written twice.
+    assert_eq!(std::fs::read_to_string(place.path("notes.txt")).unwrap(), "A\n");
+    let store = place.runtime.store().unwrap();
+    assert_eq!(store.run(fork).unwrap().parent, Some(id(&place, &run)));
+    let cached = |step: &str| {
+        store.events(fork).unwrap().iter().any(
+            |record| matches!(&record.event, Event::StepEnded { path, outcome, .. } if path == step && outcome.cached),
+        )
+    };
+    assert_eq!(["data", "upper", "note"].map(cached), [false, false, true]);
+    assert!(place.runtime.replay(&fork.to_string(), &ReplayOptions::default()).unwrap().is_faithful());
+}
+
+#[test]
+fn an_edited_result_takes_the_place_of_the_recorded_one() {
+    let place = Place::new();
+    std::fs::write(place.path("source.txt"), "abc").unwrap();
+    let run = place.run(&workflow(CUT_OFF));
+    let request = ForkRequest {
+        run: run.clone(),
+        edit: vec![("data".to_owned(), b"zzz".to_vec())],
+        ..ForkRequest::default()
+    };
+    let plan = place.runtime.plan_fork(&request).unwrap();
+    assert_eq!(
+        (plan.edited.as_slice(), plan.done.first().map(String::as_str)),
+        (&["data".to_owned()][..], Some("upper"))
+    );
+    place.runtime.fork(&plan);
+    assert_eq!(std::fs::read_to_string(place.path("notes.txt")).unwrap(), "A\nZ\n");
+    let nobody = ForkRequest { run, from: vec!["nobody".to_owned()], ..ForkRequest::default() };
+    assert!(place.runtime.plan_fork(&nobody).is_err());
+}
+
+#[test]
+fn a_lost_end_is_told_from_a_difference() {
+    let place = Place::new();
+    std::fs::write(place.path("source.txt"), "abc").unwrap();
+    let run = place.run(&workflow(CUT_OFF));
+    let store = place.runtime.store().unwrap();
+    // A record that stops in the middle: `note` had started when the process died.
+    let mut texts: Vec<String> = Vec::new();
+    let mut prev = Digest::from([0; 32]);
+    let other = run.replace(&run[..8], "0badc0de");
+    for record in store.events(id(&place, &run)).unwrap() {
+        if matches!(&record.event, Event::StepEnded { path, .. } if path == "note") {
+            break;
+        }
+        let event = &record.event;
+        let text = json::compact(
+            &json!({ "run": other, "seq": record.seq, "at": record.at, "prev": prev, "event": event }),
+        );
+        prev = Digest::of(text.as_bytes());
+        texts.push(text);
+    }
+    store.import_run(texts).unwrap();
+    let report = place.runtime.replay(&other, &ReplayOptions::default()).unwrap();
+    assert_eq!((report.divergences, report.record_ends_at.as_deref()), (vec![], Some("note")));
+}
+
+/// A run that an early version recorded: it must verify for ever.
+#[test]
+fn the_first_recorded_run_still_replays() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/compatibility/first.bundle");
+    let report = Place::new().runtime.verify_bundle(&file).unwrap();
+    assert_eq!(report.replay.divergences, []);
+    assert_eq!((report.replay.computed, report.replay.answered, report.replay.unverified), (2, 2, vec![]));
+}

@@ -1,0 +1,553 @@
+//! `lobster replay`: executes a recorded run again. Pure steps are computed anew
+//! and compared, effects are answered from the record, and nothing is written
+//! into the run's journal.
+//!
+//! After a difference the replay goes on with what was recorded, so that each
+//! step is judged by itself and not by what came before it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::preimage::{Part, differences, input_digest};
+use super::recording::{Recording, Step, is_within};
+use super::{contents, json_path};
+use crate::digest::Digest;
+use crate::engine::gate::KnownAnswer;
+use crate::engine::overseer::{Act, Overseer};
+use crate::engine::path::StepPath;
+use crate::engine::run::{Interrupted, Run, lock, stopped};
+use crate::engine::services::{Screen, Services};
+use crate::engine::settle::{keep_output, output_of};
+use crate::envelope::Failure;
+use crate::runtime::Runtime;
+use crate::sandbox::{Sandbox, SandboxConfig};
+use crate::steps::stages::{Mode, StageError, Stop};
+use crate::store::{Blob, Record, RunId, RunStatus, StepOutcome, StepStatus, Store};
+
+/// How to replay.
+#[derive(Clone, Debug, Default)]
+pub struct ReplayOptions {
+    /// Effects that are performed again, to compare what they give now.
+    pub live: Vec<String>,
+}
+
+/// What a replay found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ReplayReport {
+    pub run: RunId,
+    pub name: String,
+    /// Pure steps that were computed again.
+    pub computed: u64,
+    /// Effects that were answered from the record.
+    pub answered: u64,
+    /// Effects that were performed again.
+    pub performed: u64,
+    /// What could not be computed again here, and why.
+    pub unverified: Vec<Unverified>,
+    /// Where the record ends, for a run that did not end well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record_ends_at: Option<String>,
+    /// What differs, in the order of the journal.
+    pub divergences: Vec<Divergence>,
+}
+
+impl ReplayReport {
+    /// Whether everything that was compared is as recorded.
+    #[must_use]
+    pub fn is_faithful(&self) -> bool {
+        self.divergences.is_empty()
+    }
+}
+
+/// A pure step that was not computed again.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Unverified {
+    pub step: String,
+    pub why: String,
+}
+
+/// One thing that is not as it was recorded.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Divergence {
+    /// The step's path; empty for the run itself.
+    pub step: String,
+    /// The record that says otherwise.
+    pub seq: u64,
+    /// `action`, `output`, `stdout`, `fuel`, `status`, `error`, `exit`, `value`, `answer`, `missing` …
+    pub what: String,
+    /// Where inside it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    pub recorded: Value,
+    pub replayed: Value,
+    /// The digest of what the step reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input: Option<Digest>,
+}
+
+impl Runtime {
+    /// Replays a recorded run; `run` is an id or the beginning or end of one.
+    ///
+    /// # Errors
+    /// When there is no such run, or its record cannot be read. What differs is no error.
+    pub fn replay(&self, run: &str, options: &ReplayOptions) -> Result<ReplayReport, Failure> {
+        let store = self.store().map_err(failure)?;
+        let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
+        store.verify_chain(id).map_err(failure)?;
+        let journal = store.events(id).map_err(failure)?;
+        replay(self, &store, &journal, options, &BTreeSet::new())
+    }
+}
+
+pub(super) fn failure(error: impl std::fmt::Display) -> Failure {
+    Failure::runtime(error.to_string())
+}
+
+/// Replays a journal whose blobs are in `store`, but for those that the `redacted` steps gave.
+pub(super) fn replay(
+    runtime: &Runtime,
+    store: &Store,
+    journal: &[Record],
+    options: &ReplayOptions,
+    redacted: &BTreeSet<String>,
+) -> Result<ReplayReport, Failure> {
+    let recording = Recording::read(journal)?;
+    let live = options.live.iter().map(|step| recording.meant(step)).collect::<Result<BTreeSet<_>, _>>()?;
+    if let Some(pure) = live.iter().find(|path| recording.steps.get(*path).is_some_and(|step| !step.effect)) {
+        return Err(Failure::parse(format!(
+            "step '{pure}' is pure: every replay computes it again, --live is for effects"
+        )));
+    }
+    let plan = recording.plan(store)?;
+    let args = recording.arguments(store)?;
+    let services = services(runtime, store, &recording);
+    let policy = recording.policy.unwrap_or_else(|| services.policy_digest());
+    let replay = Arc::new(Replay {
+        store: store.clone(),
+        recording,
+        live,
+        redacted: redacted.clone(),
+        seen: Mutex::default(),
+    });
+    let recording = &replay.recording;
+    let mut run = Run::recalled(
+        &services,
+        store.clone(),
+        None,
+        recording.run,
+        recording.plan,
+        journal,
+        Interrupted::Ask,
+    );
+    run.policy = policy;
+    let run = run.overseen(Arc::<Replay>::clone(&replay));
+    let result = output_of(&run, &plan, &args);
+    replay.end(&run, result.and_then(|output| keep_output(&run, &output).map_err(stopped)));
+    Ok(replay.report())
+}
+
+/// What the run had around it: its mode, directory and settings.
+pub(super) fn services(runtime: &Runtime, store: &Store, recording: &Recording) -> Services {
+    let own = &runtime.services;
+    let unseen: Screen = Box::new(|_| Ok(()));
+    Services {
+        mode: if recording.mode == "human" { Mode::Human } else { Mode::Tool },
+        env: recording
+            .settings
+            .as_ref()
+            .map_or_else(|| own.env.clone(), |settings| own.env.with_settings(settings)),
+        cwd: PathBuf::from(&recording.cwd),
+        state_dir: own.state_dir.clone(),
+        registry: crate::steps::stages::builtin(),
+        cancel: own.cancel.clone(),
+        prompter: None,
+        notes: Box::new(|_| {}),
+        progress: None,
+        screen: Some(unseen).filter(|_| recording.mode == "human"),
+        sandbox: Sandbox::new(SandboxConfig::default()),
+        policy: own.policy.clone(),
+        policy_files: own.policy_files.clone(),
+        store: OnceLock::from(store.clone()),
+        components: OnceLock::new(),
+    }
+}
+
+struct Replay {
+    store: Store,
+    recording: Recording,
+    live: BTreeSet<String>,
+    redacted: BTreeSet<String>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    visited: HashMap<String, Visit>,
+    unverified: Vec<Unverified>,
+    divergences: Vec<Divergence>,
+    ends_at: Option<String>,
+    /// What follows depends on something that was redacted.
+    blind: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Visit {
+    Answered,
+    Computed,
+    Performed,
+    Skipped,
+}
+
+impl Overseer for Replay {
+    fn journals(&self) -> bool {
+        false
+    }
+
+    fn effect(&self, act: &Act<'_>, known: Option<StepOutcome>) -> Result<Option<StepOutcome>, Stop> {
+        let path = act.path.as_str();
+        if let Some(decision) = self.recording.denied.get(path) {
+            self.visit(path, Visit::Answered);
+            return Err(Stop::Failed(denied(decision)));
+        }
+        let Some(outcome) = known else { return Err(self.record_ends(path)) };
+        self.compare_action(act);
+        if self.live.contains(path) {
+            return Ok(None);
+        }
+        self.visit(path, Visit::Answered);
+        if self.redacted.contains(path) && !outcome.value.is_null() {
+            return Err(Stop::Failed(StageError::permanent(redacted(path))));
+        }
+        Ok(Some(outcome))
+    }
+
+    fn pure(&self, act: &Act<'_>, known: Option<StepOutcome>) -> Result<Option<StepOutcome>, Stop> {
+        let path = act.path.as_str();
+        let Some(outcome) = known else { return Err(self.record_ends(path)) };
+        let unverified = self.compare_action(act).or_else(|| depends_on_time(&outcome));
+        let Some(why) = unverified else { return Ok(None) };
+        self.visit(path, Visit::Skipped);
+        let mut seen = lock(&self.seen);
+        if !seen.unverified.iter().any(|other| other.step == path) {
+            seen.unverified.push(Unverified { step: path.to_owned(), why });
+        }
+        Ok(Some(outcome))
+    }
+
+    fn done(&self, path: &StepPath, outcome: StepOutcome) -> StepOutcome {
+        let path = path.as_str();
+        let Some(step) = self.recording.steps.get(path) else { return outcome };
+        let Some(recorded) = &step.outcome else { return outcome };
+        self.visit(path, if step.effect { Visit::Performed } else { Visit::Computed });
+        self.compare_outcome(path, step, recorded, &outcome);
+        recorded.clone()
+    }
+
+    fn summary(&self, path: &StepPath, outcome: &StepOutcome) {
+        let path = path.as_str();
+        if outcome.status == StepStatus::Failed
+            && self.is_blinded_by(outcome.error.as_deref().unwrap_or_default())
+        {
+            return self.go_blind(path);
+        }
+        let Some((seq, recorded)) = self.recording.summaries.get(path) else { return };
+        if recorded.status != outcome.status {
+            self.diverge(path, *seq, "status", None, value(recorded.status), value(outcome.status));
+        } else if recorded.error != outcome.error {
+            self.diverge(path, *seq, "error", None, value(&recorded.error), value(&outcome.error));
+        }
+    }
+
+    fn answer(
+        &self,
+        path: &StepPath,
+        binding: Digest,
+        known: Option<KnownAnswer>,
+    ) -> Result<Option<KnownAnswer>, Stop> {
+        let Some(known) = known else {
+            lock(&self.seen).ends_at.get_or_insert_with(|| path.to_string());
+            return Ok(None);
+        };
+        if known.binding != binding {
+            self.diverge(
+                path.as_str(),
+                self.recording.last_seq,
+                "answer",
+                None,
+                value(known.binding),
+                value(binding),
+            );
+        }
+        Ok(Some(KnownAnswer { binding, ..known }))
+    }
+
+    fn component(&self, path: &StepPath) -> Option<Digest> {
+        self.recording.preimage(&self.store, path.as_str())?["component"].as_str()?.parse().ok()
+    }
+}
+
+/// The message of the failure to go on without what was redacted.
+fn redacted(path: &str) -> String {
+    format!("what step '{path}' gave was redacted")
+}
+
+impl Replay {
+    /// Whether a failure comes from what was left out of the record.
+    fn is_blinded_by(&self, message: &str) -> bool {
+        self.redacted
+            .iter()
+            .filter_map(|path| Some((path, self.recording.steps.get(path)?.outcome.as_ref()?)))
+            .any(|(path, outcome)| {
+                let mut blobs = [outcome.stdout, outcome.stderr, outcome.output].into_iter().flatten();
+                message.contains(&redacted(path))
+                    || blobs.any(|blob| message.contains(&blob.digest.to_string()))
+            })
+    }
+
+    /// From here on nothing can be compared any more.
+    fn go_blind(&self, path: &str) {
+        let mut seen = lock(&self.seen);
+        if !std::mem::replace(&mut seen.blind, true) {
+            let why = "it needs what was redacted; nothing after it was compared".to_owned();
+            seen.unverified.push(Unverified { step: path.to_owned(), why });
+        }
+    }
+
+    /// Holds an action against the recorded one. Gives the reason if it cannot be compared here.
+    fn compare_action(&self, act: &Act<'_>) -> Option<String> {
+        let path = act.path.as_str();
+        let step = self.recording.steps.get(path)?;
+        let recorded = step.action.filter(|recorded| *recorded != act.digest)?;
+        let Some(preimage) = self.recording.preimage(&self.store, path) else {
+            self.diverge(path, step.seq, "action", None, value(recorded), value(act.digest));
+            return None;
+        };
+        let found = differences(Some(&self.store), &preimage, act.preimage);
+        let elsewhere = |part| matches!(part, Part::Environment | Part::Files);
+        let first = found.first()?;
+        if !step.effect && found.iter().all(|difference| elsewhere(difference.part)) {
+            let name = first.name.as_deref().unwrap_or_default();
+            let has = if first.part == Part::Files {
+                "does not have here what it had"
+            } else {
+                "does not have here the value it had"
+            };
+            return Some(format!("{} {name} {has} when the run was recorded", first.part.noun()));
+        }
+        let name = first.name.as_ref().map_or_else(String::new, |name| format!(" {name}"));
+        self.diverge(
+            path,
+            step.seq,
+            &format!("{}{name}", first.part.noun()),
+            first.path.clone(),
+            first.was.clone(),
+            first.is.clone(),
+        );
+        (!step.effect).then(|| "its action is not the recorded one".to_owned())
+    }
+
+    fn compare_outcome(&self, path: &str, step: &Step, recorded: &StepOutcome, replayed: &StepOutcome) {
+        let differs = |what: &str, was: Value, is: Value| {
+            if was != is {
+                self.diverge(path, step.seq, what, None, was, is);
+            }
+        };
+        differs("status", value(recorded.status), value(replayed.status));
+        differs("error", value(&recorded.error), value(&replayed.error));
+        differs("exit", value(recorded.exit), value(replayed.exit));
+        differs("fuel", value(recorded.fuel), value(replayed.fuel));
+        if let Some(place) = json_path::first(&recorded.value, &replayed.value) {
+            self.diverge(
+                path,
+                step.seq,
+                "value",
+                Some(place.path),
+                place.was.unwrap_or_default(),
+                place.is.unwrap_or_default(),
+            );
+        }
+        self.compare_blobs(path, step.seq, "output", recorded.output, replayed.output);
+        self.compare_blobs(path, step.seq, "stdout", recorded.stdout, replayed.stdout);
+    }
+
+    fn compare_blobs(
+        &self,
+        path: &str,
+        seq: u64,
+        what: &str,
+        recorded: Option<Blob>,
+        replayed: Option<Blob>,
+    ) {
+        if recorded == replayed {
+            return;
+        }
+        let inside = recorded
+            .zip(replayed)
+            .and_then(|(was, is)| contents::first(&self.store, &was.digest, &is.digest));
+        match inside {
+            Some(place) => {
+                self.diverge(
+                    path,
+                    seq,
+                    what,
+                    Some(place.path),
+                    place.was.unwrap_or_default(),
+                    place.is.unwrap_or_default(),
+                );
+            }
+            None => {
+                let digest = |blob: Option<Blob>| value(blob.map(|blob| blob.digest));
+                self.diverge(path, seq, what, None, digest(recorded), digest(replayed));
+            }
+        }
+    }
+
+    fn diverge(
+        &self,
+        step: &str,
+        seq: u64,
+        what: &str,
+        path: Option<String>,
+        recorded: Value,
+        replayed: Value,
+    ) {
+        let preimage = self.recording.preimage(&self.store, step);
+        let input = preimage.and_then(|preimage| {
+            input_digest(&preimage["input"]).or_else(|| input_digest(&preimage["stdin"]))
+        });
+        let divergence =
+            Divergence { step: step.to_owned(), seq, what: what.to_owned(), path, recorded, replayed, input };
+        let mut seen = lock(&self.seen);
+        // A native effect is looked at before and after the policy's decision.
+        if !seen.blind && !seen.divergences.contains(&divergence) {
+            seen.divergences.push(divergence);
+        }
+    }
+
+    fn visit(&self, path: &str, visit: Visit) {
+        lock(&self.seen).visited.insert(path.to_owned(), visit);
+    }
+
+    /// The journal does not know what came next.
+    fn record_ends(&self, path: &str) -> Stop {
+        if self.recording.status == RunStatus::Ok {
+            self.diverge(
+                path,
+                self.recording.last_seq,
+                "missing",
+                None,
+                Value::Null,
+                Value::from("would be executed"),
+            );
+        }
+        lock(&self.seen).ends_at.get_or_insert_with(|| path.to_owned());
+        Stop::Interrupted
+    }
+
+    /// Compares how the whole run ended.
+    fn end(&self, run: &Run<'_>, result: Result<Option<Blob>, Stop>) {
+        let recording = &self.recording;
+        let seq = recording.last_seq;
+        if let Err(Stop::Failed(error)) = &result
+            && self.is_blinded_by(&error.message)
+        {
+            let step = run.failed_at().map(|path| path.to_string()).unwrap_or_default();
+            return self.go_blind(&step);
+        }
+        match (recording.status, result) {
+            (RunStatus::Ok, Ok(None)) if !self.redacted.is_empty() => self.go_blind(""),
+            (RunStatus::Ok, Ok(output)) => {
+                self.compare_blobs("", seq, "output", recording.output, output);
+                self.nothing_left_out();
+            }
+            (RunStatus::Failed, Err(Stop::Failed(error))) => {
+                if recording.error.as_deref() != Some(error.message.as_str()) {
+                    self.diverge("", seq, "error", None, value(&recording.error), Value::from(error.message));
+                }
+            }
+            // It waited, was cancelled, interrupted or killed: the record ends in the middle.
+            (
+                RunStatus::Failed | RunStatus::Waiting | RunStatus::Cancelled | RunStatus::Running,
+                Err(Stop::Paused | Stop::Interrupted | Stop::Cancelled),
+            ) => {}
+            (RunStatus::Ok, Err(Stop::Interrupted)) if !lock(&self.seen).divergences.is_empty() => {}
+            (recorded, replayed) => {
+                let step = run.failed_at().map(|path| path.to_string()).unwrap_or_default();
+                let replayed = match replayed {
+                    Ok(_) => Value::from("ok"),
+                    Err(Stop::Failed(error)) => Value::from(format!("failed: {}", error.message)),
+                    Err(Stop::Paused) => Value::from("waiting"),
+                    Err(Stop::Cancelled) => Value::from("cancelled"),
+                    Err(Stop::Interrupted) => Value::from("running"),
+                };
+                self.diverge(&step, seq, "status", None, value(recorded), replayed);
+            }
+        }
+    }
+
+    /// A run that ended well is replayed to its end, so each recorded step must have come up.
+    fn nothing_left_out(&self) {
+        for (path, step) in self.recording.in_order() {
+            let lost_a_race = self.recording.races.iter().any(|race| is_within(path, race));
+            let visited = lock(&self.seen).visited.contains_key(path);
+            if !visited && !lost_a_race && step.outcome.is_some() {
+                self.diverge(path, step.seq, "missing", None, Value::from("was executed"), Value::Null);
+            }
+        }
+    }
+
+    fn report(&self) -> ReplayReport {
+        let mut seen = lock(&self.seen);
+        let count = |visit| seen.visited.values().filter(|seen| **seen == visit).count() as u64;
+        let (computed, answered, performed) =
+            (count(Visit::Computed), count(Visit::Answered), count(Visit::Performed));
+        let mut divergences = std::mem::take(&mut seen.divergences);
+        divergences.sort_by_key(|divergence| divergence.seq);
+        let over = self.recording.status == RunStatus::Ok;
+        ReplayReport {
+            run: self.recording.run,
+            name: self.recording.name.clone(),
+            computed,
+            answered,
+            performed,
+            unverified: std::mem::take(&mut seen.unverified),
+            record_ends_at: seen.ends_at.take().filter(|_| !over),
+            divergences,
+        }
+    }
+}
+
+/// Why a recorded outcome may be another one the next time even though its step is pure.
+fn depends_on_time(outcome: &StepOutcome) -> Option<String> {
+    let wall_clock = matches!(outcome.code.as_deref(), Some("timeout" | "host_call_timeout" | "cancelled"));
+    match outcome.status {
+        StepStatus::TimedOut => Some("it was stopped by a time limit".to_owned()),
+        StepStatus::Cancelled => Some("it was cancelled".to_owned()),
+        StepStatus::Failed if wall_clock => Some("it was stopped by a time limit".to_owned()),
+        StepStatus::Ok
+        | StepStatus::Failed
+        | StepStatus::Skipped
+        | StepStatus::Refused
+        | StepStatus::Waiting
+        | StepStatus::Interrupted => None,
+    }
+}
+
+/// The error that a refusal of the policy was.
+fn denied(decision: &Value) -> StageError {
+    let mut message =
+        format!("policy denied the command: {}", decision["message"].as_str().unwrap_or("it was denied"));
+    if let Some(hint) = decision["hint"].as_str() {
+        message.push_str("; ");
+        message.push_str(hint);
+    }
+    StageError::permanent(message).with_code("policy_denied")
+}
+
+fn value(value: impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or(Value::Null)
+}
