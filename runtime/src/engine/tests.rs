@@ -81,6 +81,26 @@ fn components_in_pipelines_and_loops() {
     let message = failure(&pipeline(&runtime, "js '1' | component missing.wasm"));
     assert!(message.contains("missing.wasm"), "{message}");
 
+    // What an effect learns from outside is recorded, and it is not cached.
+    std::fs::create_dir(dir.join("mail")).unwrap();
+    std::fs::write(dir.join("mail/a.eml"), "From: Bo <bo@example.org>\nSubject: Plan\n\nHello\n").unwrap();
+    let mail = include_bytes!("../../../guest-steps/dist/categorize-mail.wasm");
+    std::fs::write(dir.join("mail.wasm"), mail).unwrap();
+    let text = "component mail.wasm --grant-read mail:/mail --grant-random --grant-clock | pick subject";
+    for _ in 0..2 {
+        let result = pipeline(&runtime, text);
+        assert_eq!(items(&result), json!([{"subject": "Plan"}]));
+        let journal = runtime.store().unwrap().events(result.run.unwrap()).unwrap();
+        let outcome = journal.iter().find_map(|record| match &record.event {
+            Event::StepEnded { outcome, .. } if outcome.fuel.is_some() => Some(outcome),
+            _ => None,
+        });
+        let outcome = outcome.unwrap();
+        assert!(!outcome.cached);
+        let record = outcome.detail["host_calls"].as_str().unwrap().parse().unwrap();
+        assert!(super::RecordedCalls::open(&runtime.store().unwrap(), &record).is_ok());
+    }
+
     // Rounds of pure steps: results in order, and the first failure counts.
     let flow = "args: {fail: {default: []}}
 steps:
