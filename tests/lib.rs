@@ -1,1 +1,1 @@
-//! Drives the real `lobster` binary as a user would.
+//! Nothing: the tests of the real binary are in `main.rs`.

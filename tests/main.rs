@@ -1,1 +1,33 @@
-fn main() {}
+//! Drives the real `lobster` binary as a user, an agent host or an adversary would.
+//!
+//! Needs Linux or another Unix with `sh`; Python 3.11 for `conformance`.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test ends at what it did not expect")]
+
+mod bad_input;
+mod binary;
+mod children;
+mod components;
+mod conformance;
+mod crash;
+mod flows;
+mod home;
+mod mutated;
+mod screens;
+mod state;
+mod tokens;
+mod triage;
+
+/// A file that is not a module of this binary would never run.
+#[test]
+fn every_test_file_is_included() {
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let main = include_str!("main.rs");
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let Some(module) = name.strip_suffix(".rs").filter(|name| !["main", "lib"].contains(name)) else {
+            continue;
+        };
+        assert!(main.contains(&format!("\nmod {module};\n")), "tests/{name} is no module of tests/main.rs");
+    }
+}

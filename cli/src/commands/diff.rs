@@ -35,7 +35,13 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         return Ok(exit);
     }
     let word = |same: bool| if same { "the same" } else { "different" };
-    writeln!(out, "plan {}, arguments {}, {} steps the same", word(diff.same_plan), word(diff.same_args), diff.same)?;
+    writeln!(
+        out,
+        "plan {}, arguments {}, {} steps the same",
+        word(diff.same_plan),
+        word(diff.same_args),
+        diff.same
+    )?;
     if diff.status_before != diff.status_after {
         writeln!(out, "status {} → {}", diff.status_before.as_str(), diff.status_after.as_str())?;
     }

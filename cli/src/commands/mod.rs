@@ -14,15 +14,15 @@ pub(crate) mod gates;
 pub(crate) mod graph;
 pub(crate) mod help;
 pub(crate) mod logs;
-pub(crate) mod replay;
 pub(crate) mod policy;
+pub(crate) mod replay;
 pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod shim;
 pub(crate) mod show;
-pub(crate) mod store;
 pub(crate) mod step;
+pub(crate) mod store;
 pub(crate) mod version;
 pub(crate) mod why;
 

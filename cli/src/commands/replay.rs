@@ -52,7 +52,10 @@ pub(crate) fn print(out: &mut impl Write, report: &ReplayReport) -> std::io::Res
             }
         }
     }
-    let mut parts = vec![format!("{} computed again", report.computed), format!("{} answered from the record", report.answered)];
+    let mut parts = vec![
+        format!("{} computed again", report.computed),
+        format!("{} answered from the record", report.answered),
+    ];
     if report.performed > 0 {
         parts.push(format!("{} performed again", report.performed));
     }

@@ -195,7 +195,10 @@ mod tests {
 
     #[test]
     fn times_and_sizes_have_units() {
-        assert_eq!(["90s", "36h", "30d"].map(|text| duration(text).ok()), [Some(90_000), Some(129_600_000), Some(2_592_000_000)]);
+        assert_eq!(
+            ["90s", "36h", "30d"].map(|text| duration(text).ok()),
+            [Some(90_000), Some(129_600_000), Some(2_592_000_000)]
+        );
         assert_eq!(["", "d", "5", "-1d", "1ü", "5 d"].map(|text| duration(text).ok()), [None; 6]);
         assert_eq!(["0", "3K", "2G"].map(|text| size(text).ok()), [Some(0), Some(3072), Some(2 << 30)]);
         assert_eq!(["", "G", "1GG", "-1", "99999999999T"].map(|text| size(text).ok()), [None; 5]);

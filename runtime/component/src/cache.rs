@@ -11,9 +11,20 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use wasmtime::component::Component as Compiled;
+use wasmtime::component::Component;
+use wasmtime::{Module, Precompiled};
 
 use crate::{Digest, LoadError};
+
+/// Changes whenever the same program is turned into other code by this crate,
+/// not by the compiler: by another adapter, say.
+const HOW_COMPILED: &str = "lobster-component 0.1, modules as they are, adapter 48.0.8";
+
+/// A program as machine code.
+pub(crate) enum Compiled {
+    Component(Component),
+    Module(Module),
+}
 
 pub(crate) struct CodeCache {
     dir: PathBuf,
@@ -23,7 +34,7 @@ impl CodeCache {
     pub(crate) fn open(dir: &Path, engine: &wasmtime::Engine) -> Result<Self, LoadError> {
         let mut setting = SettingHasher(blake3::Hasher::new());
         engine.precompile_compatibility_hash().hash(&mut setting);
-        env!("CARGO_PKG_VERSION").hash(&mut setting);
+        HOW_COMPILED.hash(&mut setting);
         let name = setting.0.finalize().to_hex();
         for dir in [dir, &dir.join(&name[..16])] {
             private_dir(dir).map_err(|why| LoadError::CacheUnsafe { path: dir.to_owned(), why })?;
@@ -86,11 +97,18 @@ impl CodeCache {
             tracing::warn!(path = %path.display(), "cached code does not have its recorded digest; compiling again");
             return None;
         }
+        let kind = wasmtime::Engine::detect_precompiled_file(&path).ok()??;
         #[expect(unsafe_code, reason = "loading our own machine code is what the cache is for")]
-        // SAFETY: the file is the output of `precompile_component`: the directory
-        // admits nobody but this user, files in it are only ever replaced by
-        // rename, and the digest recorded when this crate wrote it still holds.
-        let loaded = unsafe { Compiled::deserialize_file(engine, &path) };
+        // SAFETY: the file is the output of `precompile_component` or
+        // `precompile_module`: the directory admits nobody but this user, files in
+        // it are only ever replaced by rename, and the digest recorded when this
+        // crate wrote it still holds.
+        let loaded = unsafe {
+            match kind {
+                Precompiled::Component => Component::deserialize_file(engine, &path).map(Compiled::Component),
+                Precompiled::Module => Module::deserialize_file(engine, &path).map(Compiled::Module),
+            }
+        };
         loaded
             .inspect_err(|error| tracing::warn!(path = %path.display(), %error, "cached code is unusable"))
             .ok()
@@ -113,8 +131,16 @@ impl CodeCache {
 /// Loads code that this process has just compiled.
 pub(crate) fn from_fresh_code(engine: &wasmtime::Engine, code: &[u8]) -> Result<Compiled, LoadError> {
     #[expect(unsafe_code, reason = "the only way to load compiled code")]
-    // SAFETY: `code` came from `precompile_component` of this engine in this process.
-    let loaded = unsafe { Compiled::deserialize(engine, code) };
+    // SAFETY: `code` came from `precompile_component` or `precompile_module` of
+    // this engine in this process.
+    let loaded = unsafe {
+        match wasmtime::Engine::detect_precompiled(code) {
+            Some(Precompiled::Module) => Module::deserialize(engine, code).map(Compiled::Module),
+            Some(Precompiled::Component) | None => {
+                Component::deserialize(engine, code).map(Compiled::Component)
+            }
+        }
+    };
     loaded.map_err(|error| LoadError::Engine { message: format!("{error:#}") })
 }
 

@@ -3,10 +3,12 @@
 use std::sync::{Arc, OnceLock};
 
 use wasmtime::component::types::ComponentItem;
-use wasmtime::component::{Component as Compiled, ComponentExportIndex, InstancePre};
+use wasmtime::component::{self, ComponentExportIndex, InstancePre};
 
+use crate::cache::Compiled;
 use crate::engine::Core;
 use crate::host::step_wit::types as wit;
+use crate::kind::PREVIEW1;
 use crate::schema::Schema;
 use crate::state::State;
 use crate::{Digest, Invocation, Kind, Limits, LoadError, Outcome, RunError, names, run};
@@ -18,7 +20,6 @@ pub struct Component(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) core: Arc<Core>,
-    pub(crate) pre: InstancePre<State>,
     pub(crate) entry: Entry,
     pub(crate) imports: Vec<String>,
     /// Whether some import may have to wait.
@@ -32,8 +33,9 @@ pub(crate) struct Inner {
 
 /// The functions a run calls.
 pub(crate) enum Entry {
-    Step { describe: ComponentExportIndex, run: ComponentExportIndex },
-    Command { run: ComponentExportIndex },
+    Step { pre: InstancePre<State>, describe: ComponentExportIndex, run: ComponentExportIndex },
+    Command { pre: InstancePre<State>, run: ComponentExportIndex },
+    Module { pre: wasmtime::InstancePre<State> },
 }
 
 /// A step's description with its schemas read.
@@ -112,38 +114,17 @@ pub struct Example {
 impl Inner {
     pub(crate) fn new(
         core: Arc<Core>,
-        component: Compiled,
+        compiled: &Compiled,
         digest: Digest,
         size: u64,
-        was_module: bool,
     ) -> Result<Self, LoadError> {
-        let mismatch = |error: wasmtime::Error| LoadError::Mismatch { message: format!("{error:#}") };
-        let ty = component.component_type();
-        let imports: Vec<String> = ty
-            .imports(&core.engine)
-            .filter(|(_, import)| matches!(import.ty, ComponentItem::ComponentInstance(_)))
-            .map(|(name, _)| name.to_owned())
-            .collect();
-        let exports: Vec<String> = ty.exports(&core.engine).map(|(name, _)| name.to_owned()).collect();
-        let find = |parent: Option<&ComponentExportIndex>, name: &str| {
-            component
-                .get_export_index(parent, name)
-                .ok_or_else(|| LoadError::MissingExport { found: exports.join(", ") })
+        let (entry, kind, imports, exports) = match compiled {
+            Compiled::Component(component) => component_entry(&core, component)?,
+            Compiled::Module(module) => module_entry(&core, module)?,
         };
-        let (entry, kind) = match exports.iter().find(|name| names::is_cli_run(name)) {
-            Some(name) => {
-                let run = find(Some(&find(None, name)?), "run")?;
-                (Entry::Command { run }, if was_module { Kind::Module } else { Kind::Command })
-            }
-            None => {
-                let entry = Entry::Step { describe: find(None, "describe")?, run: find(None, "run")? };
-                (entry, Kind::Step)
-            }
-        };
-        let pre = core.linker.instantiate_pre(&component).map_err(mismatch)?;
         let may_wait = imports.iter().any(|import| names::may_wait(import));
         let described = OnceLock::new();
-        Ok(Self { core, pre, entry, imports, may_wait, kind, exports, digest, size, described })
+        Ok(Self { core, entry, imports, may_wait, kind, exports, digest, size, described })
     }
 
     /// The description, asked once per process. None for command programs.
@@ -160,6 +141,41 @@ impl Inner {
             Err(message) => Err(RunError::BadDescription { message: message.clone() }),
         }
     }
+}
+
+type Parts = (Entry, Kind, Vec<String>, Vec<String>);
+
+fn component_entry(core: &Core, component: &component::Component) -> Result<Parts, LoadError> {
+    let ty = component.component_type();
+    let imports: Vec<String> = ty
+        .imports(&core.engine)
+        .filter(|(_, import)| matches!(import.ty, ComponentItem::ComponentInstance(_)))
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    let exports: Vec<String> = ty.exports(&core.engine).map(|(name, _)| name.to_owned()).collect();
+    let find = |parent: Option<&ComponentExportIndex>, name: &str| {
+        component
+            .get_export_index(parent, name)
+            .ok_or_else(|| LoadError::MissingExport { found: exports.join(", ") })
+    };
+    let pre = core.linker.instantiate_pre(component).map_err(mismatch)?;
+    let (entry, kind) = match exports.iter().find(|name| names::is_cli_run(name)) {
+        Some(name) => (Entry::Command { pre, run: find(Some(&find(None, name)?), "run")? }, Kind::Command),
+        None => (Entry::Step { pre, describe: find(None, "describe")?, run: find(None, "run")? }, Kind::Step),
+    };
+    Ok((entry, kind, imports, exports))
+}
+
+fn module_entry(core: &Core, module: &wasmtime::Module) -> Result<Parts, LoadError> {
+    let imports = module.imports().map(|import| format!("{}.{}", import.module(), import.name())).collect();
+    let exports = module.exports().map(|export| export.name().to_owned()).collect();
+    let pre = core.module_linker.instantiate_pre(module).map_err(mismatch)?;
+    Ok((Entry::Module { pre }, Kind::Module, imports, exports))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is a map_err function")]
+fn mismatch(error: wasmtime::Error) -> LoadError {
+    LoadError::Mismatch { message: format!("{error:#}") }
 }
 
 impl Component {
@@ -232,8 +248,11 @@ const ABILITIES: [(&str, &str, &str); 6] = [
 
 fn abilities(imports: &[String]) -> (Vec<String>, Vec<String>) {
     let (mut can, mut cannot) = (Vec::new(), Vec::new());
+    // A preview-1 module imports single functions; what it could do is fixed.
+    let preview1 = imports.iter().any(|import| import.starts_with(PREVIEW1));
     for (prefix, able, unable) in ABILITIES {
-        if imports.iter().any(|import| import.starts_with(prefix)) {
+        let network = ["wasi:http/", "wasi:sockets/"].contains(&prefix);
+        if (preview1 && !network) || imports.iter().any(|import| import.starts_with(prefix)) {
             can.push(able.to_owned());
         } else {
             cannot.push(unable.to_owned());

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use wasmtime::component::{Component as Compiled, Linker};
+use wasmtime::component::Linker;
 use wasmtime::{InstanceAllocationStrategy, PoolingAllocationConfig};
 
-use crate::cache::CodeCache;
+use crate::cache::{CodeCache, Compiled, from_fresh_code};
 use crate::component::{Component, Inner};
+use crate::kind::Form;
 use crate::state::State;
 use crate::ticker::Ticker;
 use crate::{Digest, LoadError, host, kind, names};
@@ -53,6 +54,7 @@ type Slot = Arc<Mutex<Weak<Inner>>>;
 pub(crate) struct Core {
     pub(crate) engine: wasmtime::Engine,
     pub(crate) linker: Linker<State>,
+    pub(crate) module_linker: wasmtime::Linker<State>,
     pub(crate) ticker: Ticker,
     pub(crate) staging: PathBuf,
     cache: Option<CodeCache>,
@@ -94,8 +96,8 @@ impl Engine {
             return Ok(Component(inner));
         }
         let core = self.core()?;
-        let (component, was_module) = core.compile(bytes, digest)?;
-        let inner = Arc::new(Inner::new(core, component, digest, bytes.len() as u64, was_module)?);
+        let compiled = core.compile(bytes, digest)?;
+        let inner = Arc::new(Inner::new(core, &compiled, digest, bytes.len() as u64)?);
         *held = Arc::downgrade(&inner);
         Ok(Component(inner))
     }
@@ -117,27 +119,28 @@ impl Core {
         let engine = wasmtime::Engine::new(&wasm_config(config.allocation)).map_err(fail)?;
         let mut linker = Linker::new(&engine);
         host::add_to_linker(&mut linker).map_err(fail)?;
+        let mut module_linker = wasmtime::Linker::new(&engine);
+        host::preview1::add_to_linker(&mut module_linker).map_err(fail)?;
         let cache = config.code_cache.as_deref().map(|dir| CodeCache::open(dir, &engine)).transpose()?;
         let staging = config.staging.clone().unwrap_or_else(std::env::temp_dir);
-        Ok(Self { engine, linker, ticker: Ticker::default(), staging, cache })
+        Ok(Self { engine, linker, module_linker, ticker: Ticker::default(), staging, cache })
     }
 
-    fn compile(&self, bytes: &[u8], digest: Digest) -> Result<(Compiled, bool), LoadError> {
+    fn compile(&self, bytes: &[u8], digest: Digest) -> Result<Compiled, LoadError> {
         let compile = || {
-            let (component, was_module) = kind::as_component(bytes)?;
-            names::check(&component)?;
-            let code = self
-                .engine
-                .precompile_component(&component)
-                .map_err(|error| LoadError::Malformed { message: format!("{error:#}") })?;
-            Ok((code, was_module))
+            let code = match kind::form(bytes)? {
+                Form::Component(component) => {
+                    names::check(&component)?;
+                    self.engine.precompile_component(&component)
+                }
+                Form::Module(module) => self.engine.precompile_module(module),
+            };
+            code.map_err(|error| LoadError::Malformed { message: format!("{error:#}") })
         };
-        let was_module = bytes.get(4) == Some(&1);
-        if let Some(cache) = &self.cache {
-            return Ok((cache.load(&self.engine, digest, || compile().map(|(code, _)| code))?, was_module));
+        match &self.cache {
+            Some(cache) => cache.load(&self.engine, digest, compile),
+            None => from_fresh_code(&self.engine, &compile()?),
         }
-        let (code, was_module) = compile()?;
-        Ok((crate::cache::from_fresh_code(&self.engine, &code)?, was_module))
     }
 }
 

@@ -3,8 +3,7 @@
 //! [`Engine`] loads and compiles, [`Component`] is one loaded program,
 //! [`Component::run`] turns an [`Invocation`] into an [`Outcome`]. Three forms
 //! of program are taken: a component for the `lobster:step` world, a
-//! `wasi:cli/command` component, and a preview-1 core module with `_start`
-//! (which is wrapped into a command component by the official adapter).
+//! `wasi:cli/command` component, and a preview-1 core module with `_start`.
 //!
 //! What it must never do: give a program anything that its [`Grants`] do not
 //! name, let one run outlive its [`Limits`], or load machine code that this

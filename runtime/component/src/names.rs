@@ -3,7 +3,6 @@
 
 use wasmparser::{ComponentTypeRef, Encoding, Parser, Payload};
 
-use crate::kind::EXIT_INTERFACE;
 use crate::{Grants, LoadError};
 
 /// The contract's version that this host implements.
@@ -57,9 +56,6 @@ pub(crate) fn check(component: &[u8]) -> Result<(), LoadError> {
 fn check_import(import: &str) -> Result<(), LoadError> {
     let unknown = || LoadError::UnknownImport { import: import.to_owned() };
     let other_version = |spoken| LoadError::UnsupportedVersion { found: import.to_owned(), spoken };
-    if import == EXIT_INTERFACE {
-        return Ok(());
-    }
     let (name, version) = import.rsplit_once('@').unwrap_or((import, ""));
     let (package, interface) = name.split_once('/').ok_or_else(unknown)?;
     if package == "lobster:step" {
@@ -137,7 +133,6 @@ mod tests {
         for good in [
             "lobster:step/host@0.1.0",
             "lobster:step/io@0.1.7",
-            "lobster:command/exit@0.1.0",
             "wasi:cli/environment@0.2.0",
             "wasi:sockets/tcp@0.2.12",
         ] {

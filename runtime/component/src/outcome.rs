@@ -14,7 +14,8 @@ pub struct Outcome {
     pub output_bytes: u64,
     /// Items put out.
     pub output_items: u64,
-    /// Calls from the program into the host.
+    /// Calls from the program into the host, growing memory included. Equal on
+    /// every run of the same pure action.
     pub host_calls: u64,
     /// Exit code of a command program; 0 for a step.
     pub exit_code: i32,

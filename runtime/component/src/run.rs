@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use wasmtime::component::{ComponentNamedList, Instance, Lift, Lower, Resource, ResourceTable};
+use wasmtime::component::{ComponentNamedList, Instance, InstancePre, Lift, Lower, Resource, ResourceTable};
 use wasmtime::{CallHook, Store, Trap, UpdateDeadline, WasmBacktrace};
 use wasmtime_wasi::{I32Exit, WasiCtxBuilder};
 use wasmtime_wasi_http::WasiHttpCtx;
@@ -18,6 +18,7 @@ use crate::host::filesystem::Filesystem;
 use crate::host::http::Http;
 use crate::host::io::{Pipes, Stdio, StepInput, StepOutput};
 use crate::host::network::NetGrants;
+use crate::host::preview1::Preview1;
 use crate::host::random::{Real, Seeded};
 use crate::host::services::Tracer;
 use crate::host::step_wit::types as wit;
@@ -77,27 +78,28 @@ pub(crate) fn run(component: &Inner, mut invocation: Invocation) -> Result<Outco
     let args = std::mem::take(&mut invocation.args);
     let mut run = Run::new(component, invocation, described)?;
     let result = match &component.entry {
-        Entry::Step { run: index, .. } => {
+        Entry::Step { pre, run: index, .. } => {
             let io = run.push_io()?;
-            let called = run.call::<_, (Result<(), wit::StepError>,)>(*index, (args, io.0, io.1));
+            let called = run.call::<_, (Result<(), wit::StepError>,)>(pre, *index, (args, io.0, io.1));
             called.map(|(result,)| result.map(|()| 0).map_err(Into::into))
         }
-        Entry::Command { run: index } => {
-            let called = run.call::<_, (Result<(), ()>,)>(*index, ());
+        Entry::Command { pre, run: index } => {
+            let called = run.call::<_, (Result<(), ()>,)>(pre, *index, ());
             called.map(|(result,)| Ok(i32::from(result.is_err())))
         }
+        Entry::Module { pre } => run.start(pre).map(|()| Ok(0)),
     };
     run.finish(result)
 }
 
 /// Asks a step for its description, without grants.
 pub(crate) fn describe(component: &Inner) -> Result<wit::Description, RunError> {
-    let Entry::Step { describe, .. } = &component.entry else {
+    let Entry::Step { pre, describe, .. } = &component.entry else {
         return Err(RunError::BadDescription { message: "a command program has none".to_owned() });
     };
     let invocation = Invocation { limits: DESCRIBE_LIMITS, ..Invocation::new("{}", Box::new(Vec::new())) };
     let mut run = Run::new(component, invocation, None)?;
-    match run.call::<_, (wit::Description,)>(*describe, ()) {
+    match run.call::<_, (wit::Description,)>(pre, *describe, ()) {
         Ok((description,)) => Ok(description),
         Err(error) => Err(run.explain(error)),
     }
@@ -121,6 +123,7 @@ struct Run<'a> {
     pipes: Pipes,
     tracer: Tracer,
     stop: Arc<Stop>,
+    /// How often the host was entered: tells one wait from the next.
     host_calls: Arc<AtomicU64>,
     limits: Limits,
 }
@@ -156,7 +159,15 @@ impl<'a> Run<'a> {
         let host_calls = Arc::new(AtomicU64::new(0));
         let mut table = ResourceTable::new();
         table.set_max_capacity(MAX_RESOURCES);
+        let random: Box<dyn rand::Rng + Send> = if grants.random {
+            Box::new(Real { source: wasmtime_wasi::thread_rng(), tracer: tracer.clone() })
+        } else {
+            Box::new(Seeded::new(&seed, "secure"))
+        };
+        let args = std::iter::once(ARGV0.to_owned()).chain(argv).collect();
+        let preview1 = Preview1::new(&pipes, &files.guests(), args, grants.env, random);
         let state = State {
+            preview1,
             table,
             wasi: wasi.build(),
             limiter: Limiter::new(limits),
@@ -167,6 +178,8 @@ impl<'a> Run<'a> {
             net,
             services: invocation.services,
             read_state: false,
+            host_calls: 0,
+            ticked: false,
             clock,
             stop: stop.clone(),
         };
@@ -175,23 +188,31 @@ impl<'a> Run<'a> {
         store.limiter(|state| &mut state.limiter);
         store.set_hostcall_fuel(MAX_HOST_CALL);
         store.set_epoch_deadline(1);
-        store.epoch_deadline_callback(|store| match store.data().stop.reason() {
-            Some(reason) => Err(wasmtime::Error::new(reason)),
-            None => Ok(UpdateDeadline::Continue(1)),
+        store.epoch_deadline_callback(|mut store| {
+            store.data_mut().ticked = true;
+            match store.data().stop.reason() {
+                Some(reason) => Err(wasmtime::Error::new(reason)),
+                None => Ok(UpdateDeadline::Continue(1)),
+            }
         });
-        let calls = host_calls.clone();
+        let entered = host_calls.clone();
         store.call_hook(move |mut store, hook| {
-            let cost = match hook {
+            match hook {
                 CallHook::CallingHost => {
-                    calls.fetch_add(1, Ordering::Relaxed);
-                    HOST_CALL_FUEL
+                    entered.fetch_add(1, Ordering::Relaxed);
                 }
-                CallHook::ReturningFromHost => store.data_mut().pipes.take_moved() / BYTES_PER_FUEL,
-                CallHook::CallingWasm | CallHook::ReturningFromWasm => 0,
-            };
-            if cost > 0 {
-                let left = store.get_fuel()?.saturating_sub(cost);
-                store.set_fuel(left)?;
+                CallHook::ReturningFromHost => {
+                    let state = store.data_mut();
+                    // The ticks of the clock come this way, too, and they are no
+                    // call of the program: counting them would tell the time.
+                    if !std::mem::take(&mut state.ticked) {
+                        state.host_calls += 1;
+                        let cost = HOST_CALL_FUEL + state.pipes.take_moved() / BYTES_PER_FUEL;
+                        let left = store.get_fuel()?.saturating_sub(cost);
+                        store.set_fuel(left)?;
+                    }
+                }
+                CallHook::CallingWasm | CallHook::ReturningFromWasm => {}
             }
             Ok(())
         });
@@ -209,6 +230,7 @@ impl<'a> Run<'a> {
     /// Instantiates the program and calls one of its functions.
     fn call<P, R>(
         &mut self,
+        pre: &InstancePre<State>,
         index: wasmtime::component::ComponentExportIndex,
         params: P,
     ) -> Result<R, wasmtime::Error>
@@ -224,12 +246,12 @@ impl<'a> Run<'a> {
         let function =
             |instance: &Instance, store: &mut Store<State>| instance.get_typed_func::<P, R>(store, index);
         if !component.may_wait {
-            let instance = component.pre.instantiate(&mut self.store)?;
+            let instance = pre.instantiate(&mut self.store)?;
             return function(&instance, &mut self.store)?.call(&mut self.store, params);
         }
         let store = &mut self.store;
         let call = async {
-            let instance = component.pre.instantiate_async(&mut *store).await?;
+            let instance = pre.instantiate_async(&mut *store).await?;
             function(&instance, store)?.call_async(&mut *store, params).await
         };
         let watch = watch(&self.stop, &self.host_calls);
@@ -243,6 +265,17 @@ impl<'a> Run<'a> {
             })
             .await
         })?
+    }
+
+    /// Instantiates a core module and calls its `_start`.
+    fn start(&mut self, pre: &wasmtime::InstancePre<State>) -> Result<(), wasmtime::Error> {
+        if let Some(reason) = self.stop.reason() {
+            return Err(wasmtime::Error::new(reason));
+        }
+        let core = &self.component.core;
+        let _ticking = core.ticker.start(&core.engine)?;
+        let instance = pre.instantiate(&mut self.store)?;
+        instance.get_typed_func::<(), ()>(&mut self.store, "_start")?.call(&mut self.store, ())
     }
 
     /// What the call's result means once limits and broken streams are counted in.
@@ -270,7 +303,7 @@ impl<'a> Run<'a> {
             peak_memory: state.limiter.peak_memory,
             output_bytes: carried.bytes,
             output_items: carried.items,
-            host_calls: self.host_calls.load(Ordering::Relaxed),
+            host_calls: state.host_calls,
             exit_code,
             stderr_tail: self.pipes.stderr_tail(),
             writes,

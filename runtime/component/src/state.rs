@@ -12,6 +12,7 @@ use crate::host::filesystem::Filesystem;
 use crate::host::http::Http;
 use crate::host::io::Pipes;
 use crate::host::network::NetGrants;
+use crate::host::preview1::Preview1;
 use crate::host::services::Services;
 use crate::{Cancel, Limits, RunError};
 
@@ -25,9 +26,14 @@ pub(crate) struct State {
     pub(crate) net: Arc<NetGrants>,
     pub(crate) http: Http,
     pub(crate) http_limits: WasiHttpCtx,
+    pub(crate) preview1: Preview1,
     pub(crate) services: Services,
     /// Whether the program asked for values of the run or for blobs.
     pub(crate) read_state: bool,
+    /// Calls of the program into the host or the engine.
+    pub(crate) host_calls: u64,
+    /// Whether the host is entered for a tick of the clock.
+    pub(crate) ticked: bool,
     pub(crate) clock: crate::host::clocks::Clock,
     pub(crate) stop: Arc<Stop>,
 }

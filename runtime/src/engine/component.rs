@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lobster_component::{
     BlobError, BlobRead, BlobWrite, Component, DirGrant, Grants, HostServices, Input, Invocation, Level,
-    Limits, LoadError, OutputSink, RunError,
+    Limits, LoadError, OutputSink, RunError, Written, WrittenKind,
 };
 use serde_json::{Map, Value, json};
 
@@ -157,7 +157,7 @@ fn js_args(
         };
         steps.insert(record.id.clone(), value);
     }
-    let bound = json!({ "code": code, "input": input, "args": frame.args, "steps": steps });
+    let bound = json!({ "code": code, "input": input, "args": frame.args, "steps": steps, "as": "value" });
     Ok(bound.as_object().cloned().unwrap_or_default())
 }
 
@@ -345,7 +345,7 @@ pub(crate) fn run_component(
         let _shown = run.services.show_progress(path, "component");
         let mut outcome = execute(run, job, action, cancel);
         outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        if cache && outcome.status == StepStatus::Ok {
+        if cache && outcome.status == StepStatus::Ok && outcome.detail.get("read_state").is_none() {
             store.cache_outcome(&action, &outcome, None).map_err(stopped)?;
         }
         Ok(outcome)
@@ -453,7 +453,7 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
     };
     invocation.argv = command_arguments(&job.args);
     invocation.stderr = Box::new(SharedWriter(Arc::clone(&stderr)));
-    let enforcement = statement(&job);
+    let mut enforcement = statement(&job);
     invocation.grants = job.grants;
     invocation.limits = job.limits;
     invocation.seed = *action.as_bytes();
@@ -468,7 +468,21 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
             outcome.peak_memory = Some(done.peak_memory);
             outcome.detail = json!({ "output_bytes": done.output_bytes, "host_calls": done.host_calls });
             outcome.exit = Some(done.exit_code);
-            if done.exit_code != 0 {
+            if done.read_state {
+                // It depends on more than its action says, so no other run may reuse it.
+                outcome.detail["read_state"] = json!(true);
+            }
+            if !done.denied.is_empty() {
+                enforcement["denied"] = json!(done.denied);
+            }
+            if done.exit_code == 0 {
+                // Writes become visible now that the step has succeeded.
+                outcome.detail["written"] = written(done.writes.list());
+                if let Err(error) = done.writes.commit() {
+                    outcome.status = StepStatus::Failed;
+                    outcome.error = Some(format!("cannot put the step's files in place: {error}"));
+                }
+            } else {
                 let text = done.stderr_tail.trim();
                 let said = if text.is_empty() { "it said nothing on stderr" } else { text };
                 outcome.status = StepStatus::Failed;
@@ -497,6 +511,24 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
             failed_outcome(&StageError::new(format!("cannot keep the output: {error}")).with_code("store"))
         }
     }
+}
+
+/// The files that a step changed, for its outcome.
+fn written(files: &[Written]) -> Value {
+    files
+        .iter()
+        .map(|file| {
+            let what = match &file.what {
+                WrittenKind::File { digest, size } => {
+                    json!({ "file": digest.to_hex().as_str(), "size": size })
+                }
+                WrittenKind::Directory => json!("directory"),
+                WrittenKind::Link { target } => json!({ "link": target }),
+                WrittenKind::Removed => json!("removed"),
+            };
+            json!({ "path": file.host, "what": what })
+        })
+        .collect()
 }
 
 /// Takes back what was lent to the component.

@@ -88,6 +88,10 @@ pub(crate) fn run(
     job: Job<'_>,
     cancel: &CancelToken,
 ) -> Result<Finished, Stop> {
+    // What was done needs no permission any more.
+    if let Some(outcome) = run.remembered(path) {
+        return finished(&run.store, &outcome).inspect_err(|_| run.fail_at(path));
+    }
     let argv = argv(&job);
     let store = &run.store;
     let mut record = ActionRecord {

@@ -11,14 +11,15 @@ use serde_json::{Value, json};
 
 use super::native::{Job, ShellText};
 use crate::cancel::CancelToken;
+use crate::digest::Digest;
 use crate::engine::env::Env;
 use crate::engine::gate::{GateQuestion, Identity};
 use crate::engine::path::StepPath;
 use crate::engine::run::{Run, stopped};
 use crate::engine::services::Services;
 use crate::policy::{
-    Command, Control, Decision, DecisionEnv, Grant, HostPrograms, Limits, NetGrant, Overflow, Policy,
-    Proposal, SYSTEM_READ_ONLY, SandboxMode, Verdict,
+    Binding, Command, Control, Decision, DecisionEnv, Grant, HostPrograms, Limits, NetGrant, Overflow,
+    Policy, Proposal, SYSTEM_READ_ONLY, SandboxMode, Verdict,
 };
 use crate::sandbox::{Confinement, HostPort, JailSpec, Mode, Net, ProcessLimits, Promise};
 use crate::steps::stages::{Question, StageError, Stop};
@@ -67,6 +68,15 @@ pub(crate) fn decide(
             return Err(Stop::Failed(StageError::permanent(message).with_code("policy_denied")));
         }
         Verdict::Ask => {
+            let stdin = match &job.stdin {
+                Some(payload) => Some(Digest::of_reader(payload.open()?)?),
+                None => None,
+            };
+            // Whoever approves sees digests of all that decides what will run;
+            // if any of it differs when the run goes on, the approval is stale.
+            let binding = Binding::new(&proposal, &decision, &place, stdin, |path| {
+                fs::File::open(path).and_then(Digest::of_reader)
+            })?;
             let question = GateQuestion {
                 question: Question::Approval {
                     prompt: format!("Policy asks before this runs: {}", decision.message),
@@ -75,6 +85,8 @@ pub(crate) fn decide(
                         "cwd": proposal.cwd,
                         "commands": decision.commands,
                         "grant": decision.grant,
+                        "programs": binding.programs,
+                        "binding": binding.digest().map_err(stopped)?,
                     })],
                     preview: Some(match &proposal.command {
                         Command::Shell(text) => text.clone(),

@@ -104,7 +104,8 @@ fn number(field: &str) -> Option<Value> {
         return None;
     }
     let value: Value = serde_json::from_str(field).ok()?;
-    (value.is_number() && value.to_string() == field).then_some(value)
+    let written = value.to_string();
+    (value.is_number() && written == field).then_some(value)
 }
 
 fn failed(error: &csv::Error) -> StepError {

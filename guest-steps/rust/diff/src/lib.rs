@@ -163,7 +163,9 @@ fn apply(args: &Args, input: &mut Input<Any>, output: &mut Output<Any>) -> Resul
         ),
         Value::Object(_) => None,
         _ => {
-            return Err(StepError::bad_args("`patch` must be a list (JSON Patch) or an object (merge patch)"));
+            return Err(StepError::bad_args(
+                "`patch` must be a list (JSON Patch) or an object (merge patch)",
+            ));
         }
     };
     for (at, item) in input.items::<Value>().enumerate() {

@@ -118,8 +118,15 @@ const RULES: &[Rule] = &[
     },
 ];
 
+/// What is found by name and expression, and the check it must pass.
+struct Finder {
+    name: String,
+    regex: Regex,
+    check: fn(&str) -> bool,
+}
+
 pub(crate) struct Redactor {
-    rules: Vec<(String, Regex, fn(&str) -> bool)>,
+    finders: Vec<Finder>,
     numbered: bool,
     numbers: HashMap<String, Vec<String>>,
     counts: HashMap<String, u64>,
@@ -133,23 +140,27 @@ impl Redactor {
         custom: &Map<String, Value>,
         numbered: bool,
     ) -> Result<Self, StepError> {
-        let mut rules: Vec<(String, Regex, fn(&str) -> bool)> = Vec::new();
+        let mut finders = Vec::new();
         for (name, pattern) in custom {
             let pattern = pattern
                 .as_str()
                 .ok_or_else(|| StepError::bad_args(format!("the expression of kind `{name}` is not text")))?;
-            rules.push((name.clone(), compile(pattern)?, always));
+            finders.push(Finder { name: name.clone(), regex: compile(pattern)?, check: always });
         }
         for rule in RULES.iter().filter(|rule| kinds.is_none_or(|kinds| kinds.contains(&rule.kind))) {
-            rules.push((rule.name.to_owned(), compile(rule.pattern)?, rule.check));
+            finders.push(Finder {
+                name: rule.name.to_owned(),
+                regex: compile(rule.pattern)?,
+                check: rule.check,
+            });
         }
-        Ok(Self { rules, numbered, numbers: HashMap::new(), counts: HashMap::new() })
+        Ok(Self { finders, numbered, numbers: HashMap::new(), counts: HashMap::new() })
     }
 
     pub(crate) fn redact(&mut self, text: &str) -> String {
         let mut text = text.to_owned();
-        let Self { rules, numbered, numbers, counts } = self;
-        for (name, regex, check) in rules.iter() {
+        let Self { finders, numbered, numbers, counts } = self;
+        for Finder { name, regex, check } in finders.iter() {
             let changed = regex.replace_all(&text, |captures: &Captures<'_>| {
                 let found = captures.get_match().as_str();
                 if !check(found) {
@@ -223,7 +234,7 @@ fn card(text: &str) -> bool {
             (_, double) => double,
         })
         .sum();
-    sum % 10 == 0 && digits.iter().any(|digit| *digit != 0) && matches!(digits[0], 2..=6)
+    sum.is_multiple_of(10) && digits.iter().any(|digit| *digit != 0) && matches!(digits[0], 2..=6)
 }
 
 fn ssn(text: &str) -> bool {

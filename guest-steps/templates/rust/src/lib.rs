@@ -7,7 +7,7 @@ use serde_json::json;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "lobster_step::schemars")]
-struct Args {
+pub struct Args {
     /// The word before the name.
     #[serde(default = "hello")]
     greeting: String,
@@ -19,17 +19,17 @@ fn hello() -> String {
 
 #[derive(Deserialize, JsonSchema)]
 #[schemars(crate = "lobster_step::schemars")]
-struct Person {
+pub struct Person {
     name: String,
 }
 
 #[derive(Serialize, JsonSchema)]
 #[schemars(crate = "lobster_step::schemars")]
-struct Greeting {
+pub struct Greeting {
     text: String,
 }
 
-struct Greet;
+pub struct Greet;
 
 impl Step for Greet {
     type Args = Args;

@@ -20,7 +20,7 @@ use crate::state::State;
 const LOOK: u64 = 1_000;
 
 /// What the program may know of the resolution of a clock, virtual or not, in ns.
-const RESOLUTION: u64 = 1_000;
+pub(super) const RESOLUTION: u64 = 1_000;
 
 /// The clock of one run. Clones are the same clock.
 #[derive(Clone)]
@@ -47,8 +47,20 @@ impl Clock {
         Self::Virtual(Arc::new(Mutex::new(Virtual { now: 0, wall_start, waiting: BTreeMap::new() })))
     }
 
+    /// Lets `nanos` pass at once if the clock is virtual; false if they are to be waited for.
+    pub(super) fn skip(&self, nanos: u64) -> bool {
+        match self {
+            Self::Real { .. } => false,
+            Self::Virtual(clock) => {
+                let mut clock = lock(clock);
+                clock.now = clock.now.saturating_add(nanos);
+                true
+            }
+        }
+    }
+
     /// Nanoseconds since the run began.
-    fn monotonic(&self) -> u64 {
+    pub(super) fn monotonic(&self) -> u64 {
         match self {
             Self::Real { start, tracer } => {
                 let live = || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -59,7 +71,7 @@ impl Clock {
     }
 
     /// Time since the Unix epoch.
-    fn wall(&self) -> Duration {
+    pub(super) fn wall(&self) -> Duration {
         match self {
             Self::Real { tracer, .. } => {
                 let live = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -4,7 +4,6 @@
 //! are listed in order, times are the run's start unless the clock is granted,
 //! and inode numbers are made of paths.
 
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -13,14 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
-use rustix::io::Errno;
-use wasmtime::component::{Resource, ResourceTableError};
-use wasmtime_wasi::async_trait;
-use wasmtime_wasi::p2::{
-    DynInputStream, DynOutputStream, InputStream, OutputStream, Pollable, StreamError, StreamResult,
-};
+use wasmtime::component::Resource;
+use wasmtime_wasi::p2::{DynInputStream, DynOutputStream};
 
+pub(crate) use super::file_streams::FsError;
+use super::file_streams::{Reader, StreamWriter, error_code};
 use super::overlay::{Kind, Open, Opened, Stage, Tree, Writer};
 use super::wasi_own::wasi::filesystem::{preopens, types};
 use crate::state::State;
@@ -34,9 +30,6 @@ const MAX_OPEN: usize = 256;
 
 /// Most bytes that one read gives.
 const MAX_READ: u64 = 1 << 20;
-
-/// What a stream takes or gives at once.
-const STREAM_CHUNK: usize = 64 << 10;
 
 /// The file system of one run.
 pub(crate) struct Filesystem {
@@ -92,11 +85,11 @@ impl Filesystem {
         self.mounts
     }
 
-    fn tree(&mut self, mount: usize) -> Result<&mut Tree, FsError> {
+    pub(super) fn tree(&mut self, mount: usize) -> Result<&mut Tree, FsError> {
         self.mounts.get_mut(mount).map(|mount| &mut mount.tree).ok_or_else(|| ErrorCode::BadDescriptor.into())
     }
 
-    fn ticket(&self) -> Result<OpenTicket, FsError> {
+    pub(super) fn ticket(&self) -> Result<OpenTicket, FsError> {
         if self.open.fetch_add(1, Ordering::Relaxed) >= MAX_OPEN {
             self.open.fetch_sub(1, Ordering::Relaxed);
             return Err(ErrorCode::Quota.into());
@@ -106,10 +99,7 @@ impl Filesystem {
 
     fn stat(&mut self, place: &Place) -> Result<types::DescriptorStat, FsError> {
         let info = self.tree(place.mount)?.info(&place.path)?.ok_or(ErrorCode::NoEntry)?;
-        let shown = match self.times {
-            Times::Real => info.modified,
-            Times::All(start) => Some(start),
-        };
+        let shown = self.shown_time(info.modified);
         let time = shown.and_then(|time| {
             let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
             Some(types::Datetime { seconds: since.as_secs(), nanoseconds: since.subsec_nanos() })
@@ -124,13 +114,44 @@ impl Filesystem {
         })
     }
 
+    /// What the program sees of when a file was modified.
+    pub(super) fn shown_time(&self, modified: Option<SystemTime>) -> Option<SystemTime> {
+        match self.times {
+            Times::Real => modified,
+            Times::All(start) => Some(start),
+        }
+    }
+
+    /// The time that a file gets which is touched now.
+    pub(super) fn now(&self) -> SystemTime {
+        match self.times {
+            Times::Real => SystemTime::now(),
+            Times::All(start) => start,
+        }
+    }
+
+    /// Where the directories are for the program, in the order of their numbers.
+    pub(crate) fn guests(&self) -> Vec<String> {
+        self.mounts.iter().map(|mount| mount.guest.clone()).collect()
+    }
+
+    /// Where a link leads, unless that is a place of the host.
+    pub(super) fn link_target(&mut self, place: &Place) -> Result<String, FsError> {
+        let tree = self.tree(place.mount)?;
+        match tree.info(&place.path)?.map(|info| info.kind) {
+            Some(Kind::Link) => {
+                let target = tree.read_link(&place.path)?;
+                if target.starts_with('/') { Err(ErrorCode::NotPermitted.into()) } else { Ok(target) }
+            }
+            Some(_) => Err(ErrorCode::Invalid.into()),
+            None => Err(ErrorCode::NoEntry.into()),
+        }
+    }
+
     fn new_time(&self, time: types::NewTimestamp) -> Result<Option<SystemTime>, FsError> {
         Ok(match time {
             types::NewTimestamp::NoChange => None,
-            types::NewTimestamp::Now => Some(match self.times {
-                Times::Real => SystemTime::now(),
-                Times::All(start) => start,
-            }),
+            types::NewTimestamp::Now => Some(self.now()),
             types::NewTimestamp::Timestamp(at) => {
                 if at.nanoseconds >= 1_000_000_000 {
                     return Err(ErrorCode::Invalid.into());
@@ -144,9 +165,9 @@ impl Filesystem {
 
 /// A name in a granted directory.
 #[derive(Clone, PartialEq, Eq)]
-struct Place {
-    mount: usize,
-    path: String,
+pub(super) struct Place {
+    pub(super) mount: usize,
+    pub(super) path: String,
 }
 
 impl Place {
@@ -154,8 +175,13 @@ impl Place {
         Self { mount: self.mount, path }
     }
 
+    pub(super) fn child(&self, name: &str) -> Self {
+        let path = if self.path.is_empty() { name.to_owned() } else { format!("{}/{name}", self.path) };
+        self.at(path)
+    }
+
     /// The same for the same name in every run.
-    fn hash(&self) -> types::MetadataHashValue {
+    pub(super) fn hash(&self) -> types::MetadataHashValue {
         let hash = blake3::Hasher::new()
             .update(&(self.mount as u64).to_le_bytes())
             .update(self.path.as_bytes())
@@ -170,7 +196,7 @@ impl Place {
 }
 
 /// Counts an open descriptor for as long as it lives.
-struct OpenTicket(Arc<AtomicUsize>);
+pub(super) struct OpenTicket(Arc<AtomicUsize>);
 
 impl Drop for OpenTicket {
     fn drop(&mut self) {
@@ -215,65 +241,6 @@ fn descriptor_type(kind: Kind) -> types::DescriptorType {
         Kind::File => types::DescriptorType::RegularFile,
         Kind::Link => types::DescriptorType::SymbolicLink,
         Kind::Other => types::DescriptorType::Unknown,
-    }
-}
-
-/// An error code for the program, or the end of the run.
-#[derive(Debug)]
-pub(crate) enum FsError {
-    Code(ErrorCode),
-    Trap(wasmtime::Error),
-}
-
-impl fmt::Display for FsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Code(code) => write!(f, "{code}"),
-            Self::Trap(error) => write!(f, "{error}"),
-        }
-    }
-}
-
-impl From<ErrorCode> for FsError {
-    fn from(code: ErrorCode) -> Self {
-        Self::Code(code)
-    }
-}
-
-impl From<ResourceTableError> for FsError {
-    fn from(error: ResourceTableError) -> Self {
-        Self::Trap(error.into())
-    }
-}
-
-impl From<io::Error> for FsError {
-    fn from(error: io::Error) -> Self {
-        Self::Code(error_code(&error))
-    }
-}
-
-fn error_code(error: &io::Error) -> ErrorCode {
-    match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::NOENT) => ErrorCode::NoEntry,
-        Some(Errno::ACCESS) => ErrorCode::Access,
-        // `XDEV` is how the kernel says that a path would leave the directory.
-        Some(Errno::PERM | Errno::XDEV) => ErrorCode::NotPermitted,
-        Some(Errno::NOTDIR) => ErrorCode::NotDirectory,
-        Some(Errno::ISDIR) => ErrorCode::IsDirectory,
-        Some(Errno::EXIST) => ErrorCode::Exist,
-        Some(Errno::LOOP) => ErrorCode::Loop,
-        Some(Errno::NAMETOOLONG) => ErrorCode::NameTooLong,
-        Some(Errno::NOSPC) => ErrorCode::InsufficientSpace,
-        Some(Errno::FBIG) => ErrorCode::FileTooLarge,
-        Some(Errno::INVAL) => ErrorCode::Invalid,
-        Some(Errno::ROFS) => ErrorCode::ReadOnly,
-        Some(Errno::NXIO) => ErrorCode::NotPermitted,
-        Some(_) => ErrorCode::Io,
-        None => match error.kind() {
-            io::ErrorKind::NotFound => ErrorCode::NoEntry,
-            io::ErrorKind::PermissionDenied => ErrorCode::NotPermitted,
-            _ => ErrorCode::Io,
-        },
     }
 }
 
@@ -546,16 +513,7 @@ impl types::HostDescriptor for State {
 
     fn readlink_at(&mut self, fd: Resource<Descriptor>, path: String) -> Fs<String> {
         let place = self.resolve(&fd, types::PathFlags::empty(), &path)?;
-        let tree = self.files.tree(place.mount)?;
-        match tree.info(&place.path)?.map(|info| info.kind) {
-            Some(Kind::Link) => {
-                let target = tree.read_link(&place.path)?;
-                // Where the host keeps its files is not the program's business.
-                if target.starts_with('/') { Err(ErrorCode::NotPermitted.into()) } else { Ok(target) }
-            }
-            Some(_) => Err(ErrorCode::Invalid.into()),
-            None => Err(ErrorCode::NoEntry.into()),
-        }
+        self.files.link_target(&place)
     }
 
     fn remove_directory_at(&mut self, fd: Resource<Descriptor>, path: String) -> Fs<()> {
@@ -628,75 +586,4 @@ impl types::HostDirectoryEntryStream for State {
         self.table.delete(listing)?;
         Ok(())
     }
-}
-
-struct Reader {
-    file: Arc<File>,
-    offset: u64,
-}
-
-#[async_trait]
-impl Pollable for Reader {
-    async fn ready(&mut self) {}
-}
-
-#[async_trait]
-impl InputStream for Reader {
-    fn read(&mut self, size: usize) -> StreamResult<Bytes> {
-        let mut buffer = vec![0; size.min(STREAM_CHUNK)];
-        let read = self.file.read_at(&mut buffer, self.offset).map_err(stream_error)?;
-        if read == 0 && size > 0 {
-            return Err(StreamError::Closed);
-        }
-        self.offset += read as u64;
-        buffer.truncate(read);
-        Ok(buffer.into())
-    }
-}
-
-struct StreamWriter {
-    file: Arc<File>,
-    writer: Writer,
-    /// None appends.
-    offset: Option<u64>,
-}
-
-#[async_trait]
-impl Pollable for StreamWriter {
-    async fn ready(&mut self) {}
-}
-
-#[async_trait]
-impl OutputStream for StreamWriter {
-    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
-        let mut at = match self.offset {
-            Some(offset) => offset,
-            None => self.file.metadata().map_err(stream_error)?.len(),
-        };
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
-            let written = self.writer.write_at(&self.file, rest, at).map_err(|error| match error {
-                FsError::Code(code) => StreamError::LastOperationFailed(wasmtime::Error::new(code)),
-                FsError::Trap(error) => StreamError::Trap(error),
-            })?;
-            at += written as u64;
-            rest = &rest[written..];
-        }
-        if let Some(offset) = &mut self.offset {
-            *offset = at;
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> StreamResult<()> {
-        Ok(())
-    }
-
-    fn check_write(&mut self) -> StreamResult<usize> {
-        Ok(STREAM_CHUNK)
-    }
-}
-
-fn stream_error(error: io::Error) -> StreamError {
-    StreamError::LastOperationFailed(wasmtime::Error::new(error))
 }

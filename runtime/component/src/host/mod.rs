@@ -1,18 +1,19 @@
 //! The functions that a program can call.
 
 pub(crate) mod clocks;
+pub(crate) mod file_streams;
 pub(crate) mod filesystem;
 pub(crate) mod http;
 pub(crate) mod io;
 pub(crate) mod network;
 pub(crate) mod overlay;
+pub(crate) mod preview1;
 pub(crate) mod random;
 pub(crate) mod services;
 
 use wasmtime::component::{HasSelf, Linker};
 use wasmtime_wasi::p2::bindings as wasi;
 
-use crate::kind::EXIT_INTERFACE;
 use crate::state::State;
 
 /// The Rust side of `wit/step.wit`.
@@ -73,9 +74,7 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
     step_wit::types::add_to_linker::<State, HasSelf<State>>(linker, |state| state)?;
     step_wit::io::add_to_linker::<State, HasSelf<State>>(linker, |state| state)?;
     step_wit::host::add_to_linker::<State, HasSelf<State>>(linker, |state| state)?;
-    linker.instance(EXIT_INTERFACE)?.func_wrap("exit", |_, (code,): (u32,)| -> wasmtime::Result<()> {
-        Err(wasmtime::Error::new(wasmtime_wasi::I32Exit(code.cast_signed())))
-    })
+    Ok(())
 }
 
 impl step_wit::types::Host for State {}

@@ -145,3 +145,19 @@ pub(crate) fn command(fields: &str, start: &str) -> Vec<u8> {
     );
     wat::parse_str(&wat).unwrap_or_else(|error| panic!("{error}\n{wat}"))
 }
+
+/// A preview-1 command as a `wasi:cli/command` component, by the official adapter.
+pub(crate) fn as_component(command: &[u8]) -> Vec<u8> {
+    use wasi_preview1_component_adapter_provider as adapter;
+    wit_component::ComponentEncoder::default()
+        .module(command)
+        .and_then(|encoder| {
+            encoder
+                .adapter(
+                    adapter::WASI_SNAPSHOT_PREVIEW1_ADAPTER_NAME,
+                    adapter::WASI_SNAPSHOT_PREVIEW1_COMMAND_ADAPTER,
+                )?
+                .encode()
+        })
+        .expect("the adapter fits")
+}

@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use super::fixture::{self, COPY, ECHO_ARGS, FORWARD};
 use super::{engine, load, run};
-use crate::{Engine, EngineConfig, Input, Kind, LoadError, RunError, StepError, kind};
+use crate::{Engine, EngineConfig, Input, Kind, LoadError, RunError, StepError};
 
 fn items(texts: &[&str]) -> Input {
     let texts: Vec<_> = texts.iter().map(|text| Ok((*text).to_owned())).collect();
@@ -184,12 +184,11 @@ fn command_modules_run_with_streams_and_exit_code() {
 
 #[test]
 fn command_components_run_too() {
-    let bytes = hello();
-    let (component, _) = kind::as_component(&bytes).expect("wraps");
-    let command = load(&component);
+    let command = load(&fixture::as_component(&hello()));
     assert_eq!(command.kind(), Kind::Command);
     let ran = run(&command, "", |_| {});
-    assert_eq!((ran.output.as_str(), ran.outcome().exit_code), ("hello", 10));
+    // The adapter knows success and failure alone.
+    assert_eq!((ran.output.as_str(), ran.outcome().exit_code), ("hello", 1));
 }
 
 #[test]
@@ -222,21 +221,23 @@ const SLEEP: &str = "
 
 #[test]
 fn virtual_sleep_takes_no_time_and_real_sleep_can_be_stopped() {
-    let sleeper = load(&fixture::command("", SLEEP));
     let start = Instant::now();
-    let ran = run(&sleeper, "", |_| {});
-    assert_eq!(ran.name(), "ok");
-    assert!(start.elapsed() < Duration::from_secs(5));
-    let ran = run(&sleeper, "", |i| {
-        i.grants.clock = true;
-        i.limits.wall = Duration::from_millis(60);
-    });
-    assert_eq!(ran.name(), "timeout");
-    let ran = run(&sleeper, "", |i| {
-        i.grants.clock = true;
-        i.limits.host_call = Duration::from_millis(60);
-    });
-    assert_eq!(ran.name(), "host-call-timeout");
+    let module = fixture::command("", SLEEP);
+    for sleeper in [load(&module), load(&fixture::as_component(&module))] {
+        let ran = run(&sleeper, "", |_| {});
+        assert_eq!(ran.name(), "ok");
+        assert!(start.elapsed() < Duration::from_secs(5));
+        let ran = run(&sleeper, "", |i| {
+            i.grants.clock = true;
+            i.limits.wall = Duration::from_millis(60);
+        });
+        assert_eq!(ran.name(), "timeout");
+        let ran = run(&sleeper, "", |i| {
+            i.grants.clock = true;
+            i.limits.host_call = Duration::from_millis(60);
+        });
+        assert_eq!(ran.name(), "host-call-timeout");
+    }
     assert!(start.elapsed() < Duration::from_secs(10));
 }
 
@@ -585,4 +586,27 @@ fn handles_and_log_lines_do_not_fill_the_host() {
     });
     assert_eq!(ran.name(), "out-of-fuel");
     assert!(counter.0.load(std::sync::atomic::Ordering::Relaxed) < 20 << 20);
+}
+
+#[test]
+fn time_that_passes_is_not_counted() {
+    // Long enough for many ticks, with calls in between.
+    let busy = load(&fixture::step_with(
+        "(func $spin (local $i i32) (loop $l (local.set $i (i32.add (local.get $i) (i32.const 1))) (br_if $l (i32.lt_u (local.get $i) (i32.const 4000000)))))",
+        "(loop $again
+            (call $spin)
+            (call $write (local.get $output) (i32.const 0) (i32.const 8) (i32.const 64))
+            (local.set $n (i32.add (local.get $n) (i32.const 1)))
+            (br_if $again (i32.lt_u (local.get $n) (i32.const 20))))
+         (call $ok)",
+    ));
+    let figures = || {
+        let ran = run(&busy, "{}", |_| {});
+        (ran.outcome().host_calls, ran.outcome().fuel_used)
+    };
+    let first = figures();
+    assert_eq!(first.0, 20);
+    for _ in 0..3 {
+        assert_eq!(figures(), first);
+    }
 }

@@ -1,0 +1,310 @@
+//! What is done with an open descriptor.
+
+use std::os::unix::fs::FileExt;
+
+use bytes::Bytes;
+use wasmtime::{Caller, Linker};
+use wasmtime_wasi::p2::{InputStream, OutputStream, StreamError};
+
+use super::paths::{filestat, set_times};
+use super::{
+    ALL_RIGHTS, CHUNK, Done, FDFLAG_APPEND, Fd, Mem, NOT_SUPPORTED, RIGHT_FD_READ, RIGHT_FD_WRITE,
+    RIGHT_POLL, call, file_type, stream_failed,
+};
+use crate::host::filesystem::ErrorCode;
+use crate::host::io::Stdio;
+use crate::host::overlay::Kind;
+use crate::kind::PREVIEW1;
+use crate::state::State;
+
+pub(super) fn descriptors(l: &mut Linker<State>) -> wasmtime::Result<()> {
+    type C<'a> = Caller<'a, State>;
+    l.func_wrap(PREVIEW1, "fd_advise", |mut c: C<'_>, fd: u32, _: u64, _: u64, _: u32| {
+        call(&mut c, |_, state| state.preview1.fd(fd).map(|_| ()))
+    })?;
+    l.func_wrap(PREVIEW1, "fd_allocate", |_: u32, _: u64, _: u64| NOT_SUPPORTED)?;
+    for name in ["fd_datasync", "fd_sync"] {
+        l.func_wrap(PREVIEW1, name, |mut c: C<'_>, fd: u32| {
+            call(&mut c, |_, state| state.preview1.fd(fd).map(|_| ()))
+        })?;
+    }
+    l.func_wrap(PREVIEW1, "fd_close", |mut c: C<'_>, fd: u32| {
+        call(&mut c, |_, state| {
+            state.preview1.fd(fd)?;
+            state.preview1.fds[fd as usize] = None;
+            Ok(())
+        })
+    })?;
+    l.func_wrap(PREVIEW1, "fd_renumber", |mut c: C<'_>, from: u32, to: u32| {
+        call(&mut c, |_, state| {
+            state.preview1.fd(to)?;
+            state.preview1.fd(from)?;
+            let moved = state.preview1.fds[from as usize].take();
+            state.preview1.fds[to as usize] = moved;
+            Ok(())
+        })
+    })?;
+    l.func_wrap(PREVIEW1, "fd_fdstat_get", |mut c: C<'_>, fd: u32, at: u32| {
+        call(&mut c, |mem, state| {
+            let (kind, flags, rights) = match state.preview1.fd(fd)? {
+                Fd::Stream(_, rights) => (0, 0, *rights | RIGHT_POLL),
+                Fd::Directory { .. } => (3, 0, ALL_RIGHTS),
+                Fd::File { flags, rights, .. } => (4, *flags, *rights),
+            };
+            let mut stat = [0; 24];
+            stat[0] = kind;
+            stat[2..4].copy_from_slice(&flags.to_le_bytes());
+            stat[8..16].copy_from_slice(&rights.to_le_bytes());
+            stat[16..24].copy_from_slice(&ALL_RIGHTS.to_le_bytes());
+            mem.put(at, &stat)
+        })
+    })?;
+    l.func_wrap(PREVIEW1, "fd_fdstat_set_flags", |mut c: C<'_>, fd: u32, new: u32| {
+        call(&mut c, |_, state| {
+            if let Fd::File { flags, .. } = state.preview1.fd(fd)? {
+                *flags = u16::try_from(new).map_err(|_| ErrorCode::Invalid)?;
+            }
+            Ok(())
+        })
+    })?;
+    l.func_wrap(PREVIEW1, "fd_fdstat_set_rights", |_: u32, _: u64, _: u64| NOT_SUPPORTED)?;
+    l.func_wrap(PREVIEW1, "fd_filestat_get", |mut c: C<'_>, fd: u32, at: u32| {
+        call(&mut c, |mem, state| match state.preview1.fd(fd)? {
+            Fd::Stream(..) => mem.put(at, &[0; 64]),
+            Fd::Directory { place, .. } => {
+                let place = place.clone();
+                filestat(mem, state, &place, None, at)
+            }
+            Fd::File { place, opened, .. } => {
+                let (place, size) = (place.clone(), opened.file.metadata()?.len());
+                filestat(mem, state, &place, Some(size), at)
+            }
+        })
+    })?;
+    l.func_wrap(PREVIEW1, "fd_filestat_set_size", |mut c: C<'_>, fd: u32, size: u64| {
+        call(&mut c, |_, state| match state.preview1.fd(fd)? {
+            Fd::File { opened, .. } => match &opened.writer {
+                Some(writer) => writer.set_len(&opened.file, size),
+                None => Err(ErrorCode::NotPermitted.into()),
+            },
+            Fd::Directory { .. } | Fd::Stream(..) => Err(ErrorCode::Invalid.into()),
+        })
+    })?;
+    l.func_wrap(
+        PREVIEW1,
+        "fd_filestat_set_times",
+        |mut c: C<'_>, fd: u32, _: u64, mtime: u64, flags: u32| {
+            call(&mut c, |_, state| {
+                let place = match state.preview1.fd(fd)? {
+                    Fd::File { place, .. } | Fd::Directory { place, .. } => place.clone(),
+                    Fd::Stream(..) => return Err(ErrorCode::BadDescriptor.into()),
+                };
+                set_times(state, &place, mtime, flags)
+            })
+        },
+    )?;
+    l.func_wrap(PREVIEW1, "fd_prestat_get", |mut c: C<'_>, fd: u32, at: u32| {
+        call(&mut c, |mem, state| match state.preview1.fd(fd)? {
+            Fd::Directory { preopen: Some(name), .. } => {
+                mem.put_u32(at, 0)?;
+                mem.put_u32(at.wrapping_add(4), name.len())
+            }
+            _ => Err(ErrorCode::BadDescriptor.into()),
+        })
+    })?;
+    l.func_wrap(PREVIEW1, "fd_prestat_dir_name", |mut c: C<'_>, fd: u32, at: u32, len: u32| {
+        call(&mut c, |mem, state| match state.preview1.fd(fd)? {
+            Fd::Directory { preopen: Some(name), .. } if name.len() <= len as usize => {
+                mem.put(at, name.as_bytes())
+            }
+            Fd::Directory { preopen: Some(_), .. } => Err(ErrorCode::NameTooLong.into()),
+            _ => Err(ErrorCode::BadDescriptor.into()),
+        })
+    })?;
+    l.func_wrap(PREVIEW1, "fd_read", |mut c: C<'_>, fd: u32, iovs: u32, count: u32, got: u32| {
+        call(&mut c, |mem, state| read(mem, state, fd, (iovs, count), None, got))
+    })?;
+    l.func_wrap(
+        PREVIEW1,
+        "fd_pread",
+        |mut c: C<'_>, fd: u32, iovs: u32, count: u32, offset: u64, got: u32| {
+            call(&mut c, |mem, state| read(mem, state, fd, (iovs, count), Some(offset), got))
+        },
+    )?;
+    l.func_wrap(PREVIEW1, "fd_write", |mut c: C<'_>, fd: u32, iovs: u32, count: u32, put: u32| {
+        call(&mut c, |mem, state| write(mem, state, fd, (iovs, count), None, put))
+    })?;
+    l.func_wrap(
+        PREVIEW1,
+        "fd_pwrite",
+        |mut c: C<'_>, fd: u32, iovs: u32, count: u32, offset: u64, put: u32| {
+            call(&mut c, |mem, state| write(mem, state, fd, (iovs, count), Some(offset), put))
+        },
+    )?;
+    l.func_wrap(PREVIEW1, "fd_seek", |mut c: C<'_>, fd: u32, offset: i64, whence: u32, to: u32| {
+        call(&mut c, |mem, state| seek(mem, state, fd, offset, whence, to))
+    })?;
+    l.func_wrap(PREVIEW1, "fd_tell", |mut c: C<'_>, fd: u32, to: u32| {
+        call(&mut c, |mem, state| seek(mem, state, fd, 0, 1, to))
+    })?;
+    l.func_wrap(
+        PREVIEW1,
+        "fd_readdir",
+        |mut c: C<'_>, fd: u32, at: u32, len: u32, cookie: u64, used: u32| {
+            call(&mut c, |mem, state| readdir(mem, state, fd, (at, len), cookie, used))
+        },
+    )?;
+    Ok(())
+}
+
+fn read(
+    mem: &mut Mem<'_>,
+    state: &mut State,
+    fd: u32,
+    iovs: (u32, u32),
+    offset: Option<u64>,
+    got: u32,
+) -> Done {
+    let mut total = 0;
+    for (at, len) in mem.buffers(iovs.0, iovs.1)? {
+        if len == 0 {
+            continue;
+        }
+        let mut buffer = vec![0; mem.get(at, len)?.len().min(CHUNK)];
+        let read = match state.preview1.fd(fd)? {
+            Fd::Stream(stdio @ Stdio::Input(_), _) if offset.is_none() => {
+                match InputStream::read(stdio, buffer.len()) {
+                    Ok(bytes) => {
+                        buffer[..bytes.len()].copy_from_slice(&bytes);
+                        bytes.len()
+                    }
+                    Err(StreamError::Closed) => 0,
+                    Err(error) => return Err(stream_failed(error)),
+                }
+            }
+            Fd::File { opened, at, rights, .. } => {
+                if *rights & RIGHT_FD_READ == 0 {
+                    return Err(ErrorCode::BadDescriptor.into());
+                }
+                let read =
+                    opened.file.read_at(&mut buffer, offset.map_or(*at, |offset| offset + total as u64))?;
+                if offset.is_none() {
+                    *at += read as u64;
+                }
+                state.pipes.moving(read);
+                read
+            }
+            Fd::Directory { .. } => return Err(ErrorCode::IsDirectory.into()),
+            Fd::Stream(..) => return Err(ErrorCode::BadDescriptor.into()),
+        };
+        mem.put(at, &buffer[..read])?;
+        total += read;
+        if read < len as usize {
+            break;
+        }
+    }
+    mem.put_u32(got, total)
+}
+
+fn write(
+    mem: &mut Mem<'_>,
+    state: &mut State,
+    fd: u32,
+    iovs: (u32, u32),
+    offset: Option<u64>,
+    put: u32,
+) -> Done {
+    let mut total = 0;
+    for (at, len) in mem.buffers(iovs.0, iovs.1)? {
+        // Every part in full, in portions that the host can hold.
+        for part in mem.get(at, len)?.chunks(CHUNK) {
+            match state.preview1.fd(fd)? {
+                Fd::Stream(stdio @ (Stdio::Output(_) | Stdio::Talk(_)), _) if offset.is_none() => {
+                    OutputStream::write(stdio, Bytes::copy_from_slice(part)).map_err(stream_failed)?;
+                    total += part.len();
+                }
+                Fd::File { opened, at, flags, rights, .. } => {
+                    let Some(writer) = opened.writer.as_ref().filter(|_| *rights & RIGHT_FD_WRITE != 0)
+                    else {
+                        return Err(ErrorCode::BadDescriptor.into());
+                    };
+                    if offset.is_none() && *flags & FDFLAG_APPEND != 0 {
+                        *at = opened.file.metadata()?.len();
+                    }
+                    let mut rest = part;
+                    while !rest.is_empty() {
+                        let to = offset.map_or(*at, |offset| offset + total as u64);
+                        let written = writer.write_at(&opened.file, rest, to)?;
+                        rest = &rest[written..];
+                        total += written;
+                        if offset.is_none() {
+                            *at += written as u64;
+                        }
+                    }
+                    state.pipes.moving(part.len());
+                }
+                Fd::Directory { .. } => return Err(ErrorCode::IsDirectory.into()),
+                Fd::Stream(..) => return Err(ErrorCode::BadDescriptor.into()),
+            }
+        }
+    }
+    mem.put_u32(put, total)
+}
+
+fn seek(mem: &mut Mem<'_>, state: &mut State, fd: u32, offset: i64, whence: u32, to: u32) -> Done {
+    match state.preview1.fd(fd)? {
+        Fd::File { opened, at, .. } => {
+            let base = match whence {
+                0 => 0,
+                1 => *at,
+                2 => opened.file.metadata()?.len(),
+                _ => return Err(ErrorCode::Invalid.into()),
+            };
+            *at = base.checked_add_signed(offset).ok_or(ErrorCode::Invalid)?;
+            mem.put_u64(to, *at)
+        }
+        Fd::Stream(..) => Err(ErrorCode::InvalidSeek.into()),
+        Fd::Directory { .. } => Err(ErrorCode::BadDescriptor.into()),
+    }
+}
+
+fn readdir(
+    mem: &mut Mem<'_>,
+    state: &mut State,
+    fd: u32,
+    buffer: (u32, u32),
+    cookie: u64,
+    used: u32,
+) -> Done {
+    let place = state.preview1.dir(fd)?;
+    if cookie == 0 {
+        let names = state.files.tree(place.mount)?.list(&place.path)?;
+        let dots = [(".".to_owned(), Kind::Directory), ("..".to_owned(), Kind::Directory)];
+        if let Fd::Directory { listing, .. } = state.preview1.fd(fd)? {
+            *listing = dots.into_iter().chain(names).collect();
+        }
+    }
+    let Fd::Directory { listing, .. } = state.preview1.fd(fd)? else {
+        return Err(ErrorCode::NotDirectory.into());
+    };
+    mem.get(buffer.0, buffer.1)?;
+    let room = buffer.1 as usize;
+    let mut bytes = Vec::new();
+    let skip = usize::try_from(cookie).unwrap_or(usize::MAX);
+    for (index, (name, kind)) in listing.iter().enumerate().skip(skip) {
+        let inode = place.child(name).hash().lower;
+        bytes.extend((index as u64 + 1).to_le_bytes());
+        bytes.extend(inode.to_le_bytes());
+        bytes.extend(u32::try_from(name.len()).unwrap_or(0).to_le_bytes());
+        bytes.extend([file_type(*kind), 0, 0, 0]);
+        bytes.extend(name.as_bytes());
+        if bytes.len() >= room {
+            break;
+        }
+    }
+    // A full buffer says that there is more; the last entry may be cut.
+    bytes.truncate(room);
+    state.pipes.moving(bytes.len());
+    mem.put(buffer.0, &bytes)?;
+    mem.put_u32(used, bytes.len())
+}

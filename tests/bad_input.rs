@@ -1,0 +1,233 @@
+//! Wrong requests and wrong files: exactly one clear error, in the right form.
+
+use std::os::unix::fs::PermissionsExt;
+
+use crate::home::{Answer, Home};
+
+/// Runs this text as a workflow.
+fn flow(text: &str) -> (Home, Answer) {
+    let home = Home::new();
+    let answer = home.write("flow.lobster", text).tool(["flow.lobster"]);
+    (home, answer)
+}
+
+#[track_caller]
+fn refused(answer: &Answer, parts: &[&str]) {
+    let message = answer.error();
+    for part in parts {
+        assert!(message.contains(part), "{part:?} is not in: {message}");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_workflows() {
+    let home = Home::new();
+    std::fs::create_dir(home.dir().join("dir.lobster")).unwrap();
+    home.write("flow.txt", "steps: []");
+    for (file, parts) in [
+        ("gone.lobster", &["gone.lobster", "no such file"][..]),
+        ("dir.lobster", &["dir.lobster", "not a file"]),
+        ("flow.txt", &["flow.txt", ".lobster"]),
+        ("/dev/null", &["/dev/null"]),
+        ("gone/deep.lobster", &["gone/deep.lobster"]),
+        ("flow.txt/x.lobster", &["x.lobster"]),
+        ("nul\u{1}.lobster", &["no such file"]),
+    ] {
+        refused(&home.tool(["--file", file]), parts);
+        let human = home.lobster(["run", "--file", file]).run();
+        assert_eq!((human.code(), human.stdout.as_str()), (1, ""), "{human:?}");
+        assert_eq!(human.stderr.matches("Error").count(), 1, "{human:?}");
+    }
+}
+
+#[test]
+fn a_file_that_may_not_be_read() {
+    if rustix::process::geteuid().is_root() {
+        println!("skipped: everything may be read by root");
+        return;
+    }
+    let home = Home::new();
+    home.write("flow.lobster", "steps: [{id: a, run: echo}]");
+    std::fs::set_permissions(home.dir().join("flow.lobster"), std::fs::Permissions::from_mode(0)).unwrap();
+    refused(&home.tool(["flow.lobster"]), &["flow.lobster", "ermission"]);
+}
+
+#[test]
+fn files_that_are_no_workflow_point_at_the_place() {
+    for (text, parts) in [
+        ("", &["flow.lobster"][..]),
+        ("steps: [", &["flow.lobster:"]),
+        ("steps:\n\t- id: a\n", &["flow.lobster:2"]),
+        ("steps: 5\n", &["flow.lobster:1", "steps"]),
+        ("steps: []\n", &["steps"]),
+        ("- a\n- b\n", &["flow.lobster"]),
+        ("\"just text\"", &["flow.lobster"]),
+        ("steps:\n  - run: echo\n", &["id"]),
+        ("steps:\n  - id: a\n    run: [x]\n", &["flow.lobster:3", "run"]),
+        ("steps:\n  - id: a\n    run: x\n  - id: a\n    run: y\n", &["flow.lobster:4", "a"]),
+        ("steps:\n  - id: a\n    run: x\n    retry: { max: many }\n", &["flow.lobster:4", "max"]),
+        ("steps:\n  - id: a\n    run: x\n    timeout_ms: -1\n", &["flow.lobster:4", "timeout_ms"]),
+        ("steps:\n  - id: a\n    run: x\n    when: $a.b ==\n", &["flow.lobster:4"]),
+        ("steps:\n  - id: a\n    run: x\n    when: $nobody.json\n", &["nobody"]),
+        ("steps:\n  - id: a\n    run: x\n    stdin: $nobody.json\n", &["nobody"]),
+        ("steps:\n  - id: a\n    for_each: $nobody.json\n    steps: [{ id: b, run: x }]\n", &["nobody"]),
+        ("steps:\n  - id: a\n    pipeline: nope.command | head\n", &["nope.command"]),
+        ("steps:\n  - id: a\n    pipeline: \"exec echo 'open\"\n", &["a"]),
+        ("steps:\n  - id: a\n    workflow: gone.lobster\n", &["gone.lobster"]),
+        ("steps:\n  - id: a\n    run: x\n    grants: { red: [.] }\n", &["flow.lobster:4", "red"]),
+        ("steps:\n  - id: a\n    run: x\n    limits: { memory: lots }\n", &["flow.lobster:4", "memory"]),
+        (
+            "steps:\n  - id: a\n    input: { prompt: x, responseSchema: { type: nonsense } }\n",
+            &["responseSchema"],
+        ),
+        ("a: &a [*a]\nsteps: []", &["flow.lobster"]),
+        ("steps:\n  - {id: a, run: x}\n---\nsteps: []\n", &["flow.lobster:3"]),
+    ] {
+        let (home, answer) = flow(&text.replace("run: x", "run: echo ran >> log"));
+        refused(&answer, parts);
+        assert_eq!(home.read("log"), "", "an effect came before the error in {text:?}");
+    }
+}
+
+#[test]
+fn files_that_would_eat_the_machine() {
+    let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for n in 1..10 {
+        let aliases = vec![format!("*a{}", n - 1); 10].join(", ");
+        laughs.push_str(&format!("a{n}: &a{n} [{aliases}]\n"));
+    }
+    let deep = format!("steps: {}{}", "[".repeat(100_000), "]".repeat(100_000));
+    for text in [
+        laughs + "steps: *a9\n",
+        deep,
+        "x".repeat(9 << 20),
+        "\0".repeat(1000),
+        "\u{feff}\u{feff}steps:".to_owned(),
+    ] {
+        let (_, answer) = flow(&text);
+        refused(&answer, &[]);
+        assert!(answer.took.as_secs() < 30, "it took {:?}", answer.took);
+        assert!(answer.stdout.len() < 8192, "a message of {} bytes", answer.stdout.len());
+    }
+}
+
+#[test]
+fn unknown_fields_are_warned_about_with_the_nearest_name() {
+    let (_, answer) = flow("steps:\n  - id: a\n    run: echo hi\n    timeout_msec: 5\n");
+    assert_eq!(answer.output()[0], "hi\n");
+    assert!(answer.stderr.contains("timeout_msec") && answer.stderr.contains("timeout_ms"), "{answer:?}");
+    assert!(answer.stderr.contains("flow.lobster:4"), "{answer:?}");
+}
+
+#[test]
+fn workflows_that_call_themselves() {
+    for (text, child) in [
+        ("steps: [{ id: a, workflow: flow.lobster }]", ""),
+        ("steps: [{ id: a, workflow: child.lobster }]", "steps: [{ id: b, workflow: flow.lobster }]"),
+        ("steps: [{ id: a, workflow: ./x/../flow.lobster }]", ""),
+    ] {
+        let home = Home::new();
+        std::fs::create_dir(home.dir().join("x")).unwrap();
+        home.write("child.lobster", child).write("flow.lobster", text);
+        refused(&home.tool(["flow.lobster"]), &["lobster"]);
+    }
+}
+
+#[test]
+fn pipelines_that_cannot_be_read() {
+    let home = Home::new();
+    for text in [
+        "",
+        "|",
+        "exec echo | | head",
+        "exec 'open",
+        "exec \"open",
+        "nope",
+        "head --n",
+        "where",
+        "exec",
+        "a|b|c",
+        "| exec x",
+    ] {
+        home.tool([text]).envelope();
+    }
+    refused(&home.tool(["exec 'open"]), &["nclosed"]);
+    refused(&home.tool(["exec echo hi | nope.command"]), &["nope.command"]);
+}
+
+#[test]
+fn requests_that_are_wrong() {
+    let home = Home::new();
+    home.write("flow.lobster", "args: { n: { type: integer } }\nsteps: [{ id: a, run: echo ran >> log }]");
+    for words in [
+        &["run", "--mode", "tool", "--file", "flow.lobster", "--args-json", "{"][..],
+        &["run", "--mode", "tool", "--file", "flow.lobster", "--args-json", "[]"],
+        &["run", "--mode", "tool", "--file", "flow.lobster", "--args-json", "5"],
+        &["run", "--mode", "tool", "--file", "flow.lobster", "--arg", "novalue"],
+        &["run", "--mode", "tool", "--file", "flow.lobster", "--args-json", "{\"n\": \"x\"}"],
+        &["resume"],
+        &["resume", "--token"],
+        &["resume", "--token", "x"],
+        &["resume", "--token", "x", "--approve", "perhaps"],
+        &["resume", "--token", "x", "--approve", "yes", "--cancel"],
+        &["resume", "--id", "x", "--response-json", "{"],
+        &["resume", "ffffffff"],
+        &["resume", "'; DROP TABLE runs"],
+    ] {
+        home.lobster(words).run().error();
+    }
+    assert_eq!(home.read("log"), "");
+    for words in [
+        &["run", "--mode", "robot", "exec echo"][..],
+        &["show"],
+        &["show", "ffffffff"],
+        &["runs", "--status", "x"],
+        &["logs", "zz"],
+    ] {
+        let answer = home.lobster(words).run();
+        assert_eq!((answer.code(), answer.stdout.as_str()), (2, ""), "{words:?}: {answer:?}");
+        assert!(!answer.stderr.is_empty() && !answer.stderr.contains("panicked"), "{answer:?}");
+    }
+}
+
+#[test]
+fn arguments_larger_than_a_word_of_the_system() {
+    let home = Home::new();
+    // One word of a command line holds 128 KiB on Linux; so does one variable.
+    let long = "x".repeat(126 * 1024);
+    home.write("flow.lobster", "args: { text: {} }\nsteps:\n  - id: a\n    run: wc -c\n    stdin: ${text}\n");
+    let answer = home.tool(["flow.lobster", "--args-json", &format!("{{\"text\":\"{long}\"}}")]);
+    assert_eq!(answer.output()[0], 126 * 1024, "{}", answer.stderr);
+
+    home.write("word.lobster", "steps:\n  - id: big\n    run: head -c 200000 /dev/zero | tr '\\0' x\n  - id: a\n    exec: [printf, '%s', $big.stdout]\n");
+    let message = home.tool(["word.lobster"]).error();
+    assert!(
+        message.len() < 4096 && message.contains('a'),
+        "a message of {} bytes: {:.300}",
+        message.len(),
+        message
+    );
+
+    home.write("env.lobster", "steps:\n  - id: big\n    run: head -c 200000 /dev/zero | tr '\\0' x\n  - id: a\n    run: printf '%s' \"$BIG\" | wc -c\n    env: { BIG: $big.stdout }\n");
+    let answer = home.tool(["env.lobster"]);
+    assert!(answer.stdout.len() < 4096, "{:.300}", answer.stdout);
+    let envelope = answer.envelope();
+    assert!(envelope["ok"] == false || envelope["output"][0] == 200_000, "a value was cut: {envelope}");
+}
+
+#[test]
+fn a_directory_that_is_gone() {
+    let home = Home::new();
+    home.write("flow.lobster", "steps:\n  - id: a\n    run: pwd\n    cwd: ./gone\n");
+    refused(&home.tool(["flow.lobster"]), &["gone"]);
+}
+
+#[test]
+fn programs_that_are_not_there() {
+    let (_, answer) = flow("steps:\n  - id: a\n    exec: [no-such-program-anywhere, x]\n");
+    refused(&answer, &["no-such-program-anywhere"]);
+    let (_, answer) = flow("steps:\n  - id: a\n    exec: []\n");
+    refused(&answer, &["exec"]);
+    let (_, answer) = flow("steps:\n  - id: a\n    exec: [/etc]\n");
+    refused(&answer, &["/etc"]);
+}

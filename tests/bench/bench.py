@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""Times lobster, the incumbent and plain sh at the same work, in one run.
+
+    bench.py [--lobster target/release/lobster] [--incumbent DIR] [--node PATH]
+             [--rounds 10] [--items 1000000] [--only NAME] [--json OUT]
+
+DIR is what setup.sh made (also: LOBSTER_INCUMBENT). What is not there is
+skipped, and said. Each figure is the median of the rounds; the candidates take
+turns within a round, so that a busy machine is busy for all of them. Ratios are
+to lobster: 2.0x is twice its time. A peak includes the command's children, and none
+is below what this script itself takes (some 15 MiB). Needs Python 3.9 and nothing else.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+COMPONENT = REPOSITORY / "guest-steps" / "dist" / "categorize-mail.wasm"
+MAIL = "From: Bo <bo@example.org>\nTo: ada@example.com\nSubject: Plan\n\nCould you look at it?\n"
+STEPS = 10
+
+
+class Work:
+    """One thing to do, and how each candidate does it; no way, no entry."""
+
+    def __init__(self, name, about, ways, rounds=None):
+        self.name, self.about, self.ways, self.rounds = name, about, ways, rounds
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lobster", default=str(REPOSITORY / "target" / "release" / "lobster"))
+    parser.add_argument("--incumbent", default=os.environ.get("LOBSTER_INCUMBENT"), help="a directory made by setup.sh")
+    parser.add_argument("--node", help="the node that runs the incumbent (default: the directory's own)")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--items", type=int, default=1_000_000)
+    parser.add_argument("--only", help="run only the work of this name")
+    parser.add_argument("--json", help="write the figures to this file")
+    args = parser.parse_args()
+
+    ours = shutil.which(args.lobster)
+    if ours is None:
+        sys.exit(f"no binary at {args.lobster}; build it with: cargo build --release")
+    incumbent = find_incumbent(args)
+    with tempfile.TemporaryDirectory(prefix="lobster-bench-") as directory:
+        place = pathlib.Path(directory)
+        report = [measure(work, args, place) for work in works([os.path.abspath(ours)], incumbent, place, args.items)
+                  if args.only in (None, work.name)]
+    if args.json:
+        pathlib.Path(args.json).write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+
+
+def find_incumbent(args):
+    """The incumbent's command, or None."""
+    if not args.incumbent:
+        print("skipped: the incumbent (give --incumbent DIR; setup.sh installs it)")
+        return None
+    package = pathlib.Path(args.incumbent) / "node_modules" / "@clawdbot" / "lobster"
+    node = args.node or shutil.which("node", path=str(pathlib.Path(args.incumbent) / "node_modules" / ".bin"))
+    if not package.is_dir() or not node:
+        print(f"skipped: the incumbent is not installed in {args.incumbent}; run setup.sh there")
+        return None
+    version = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout.strip()
+    if not version.startswith("v") or int(version[1:].split(".")[0]) < 22:
+        print(f"skipped: the incumbent needs node 22 or later, {node} is {version or 'broken'}")
+        return None
+    declared = json.loads((package / "package.json").read_text("utf-8"))
+    entry = declared["bin"] if isinstance(declared["bin"], str) else declared["bin"]["lobster"]
+    print(f"incumbent: {declared['name']} {declared['version']} on node {version}")
+    return [os.path.abspath(node), str((package / entry).resolve())]
+
+
+def works(ours, incumbent, place, items):
+    """Everything that is measured."""
+    both = {"lobster": ours, **({"incumbent": incumbent} if incumbent else {})}
+
+    native = place / "native.lobster"
+    native.write_text("steps:\n" + "".join(f"  - id: s{n}\n    run: 'true'\n" for n in range(STEPS)), "utf-8")
+    shell = "; ".join(["sh -c true"] * STEPS)
+    yield Work("version", "start and print the version",
+               {**{who: [*command, "version"] for who, command in both.items()}, "sh": ["sh", "-c", "echo 1"]})
+    yield Work("native", f"{STEPS} steps, each a shell that does nothing",
+               {**{who: [*command, "run", "--mode", "tool", "--file", str(native)] for who, command in both.items()},
+                "sh": ["sh", "-c", shell]})
+
+    if COMPONENT.is_file():
+        inbox = place / "inbox"
+        inbox.mkdir()
+        (inbox / "1.eml").write_text(MAIL, "utf-8")
+        step = (f"    component: {COMPONENT}\n    cache: false\n"
+                f"    grants: {{ read: [{{ from: {inbox}, to: /mail }}] }}\n")
+        component = place / "component.lobster"
+        component.write_text("steps:\n" + "".join(f"  - id: s{n}\n{step}" for n in range(STEPS)), "utf-8")
+        yield Work("component", f"{STEPS} component steps, compiled code cached, outcomes not",
+                   {"lobster": [*ours, "run", "--mode", "tool", "--file", str(component)]})
+    else:
+        print(f"skipped: component ({COMPONENT} is not there)")
+
+    data = place / "items.json"
+    with data.open("w", encoding="utf-8") as out:
+        out.write("[")
+        for n in range(items):
+            out.write(("," if n else "") + '{"id":%d,"unread":%s,"from":"a%d@example.com","n":%d}'
+                      % (n, "true" if n % 2 else "false", n % 1000, n * 7 % 1000))
+        out.write("]")
+    pipeline = f"exec --json --shell 'cat {data}' | where unread=true | pick id,from | head --n 10"
+    yield Work("items", f"{items:,} JSON items through where, pick and head",
+               {who: [*command, "run", "--mode", "tool", pipeline] for who, command in both.items()}, rounds=3)
+
+
+def measure(work, args, place):
+    """Runs each candidate in turn, after one round that warms caches; prints one table."""
+    rounds = min(args.rounds, work.rounds or args.rounds)
+    print(f"\n{work.name}: {work.about} ({rounds} rounds)")
+    samples = {who: [] for who in work.ways}
+    failed = {}
+    for number in range(rounds + 1):
+        for who, command in work.ways.items():
+            if who in failed:
+                continue
+            seconds, peak, problem = call(command, place / "state" / who)
+            if problem:
+                failed[who] = problem
+            elif number > 0:
+                samples[who].append((seconds, peak))
+    rows = {}
+    for who, taken in samples.items():
+        if who in failed:
+            print(f"  {who:<12} failed: {failed[who]}")
+            continue
+        seconds = statistics.median(s for s, _ in taken)
+        rows[who] = {"seconds": seconds, "fastest": min(s for s, _ in taken), "peak_rss": max(p for _, p in taken)}
+    base = rows.get("lobster")
+    for who, row in rows.items():
+        ratio = f"{row['seconds'] / base['seconds']:8.2f}x" if base else ""
+        print(f"  {who:<12}{row['seconds'] * 1000:>12.1f} ms{ratio:>10}  fastest {row['fastest'] * 1000:.1f} ms"
+              f"  peak {row['peak_rss'] / 2**20:.1f} MiB")
+    return {"name": work.name, "about": work.about, "rounds": rounds, "results": rows, "failed": failed}
+
+
+def call(command, state):
+    """Runs a command; (seconds, peak RSS of it and its children in bytes, what went wrong)."""
+    state.mkdir(parents=True, exist_ok=True)
+    environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(state), "LOBSTER_STATE_DIR": str(state), "LANG": "C.UTF-8"}
+    with tempfile.TemporaryFile() as output:
+        begun = time.perf_counter()
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - begun
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        problem = None if process.returncode == 0 else f"exit {process.returncode}: {output.read(300).decode('utf-8', 'replace')}"
+    # Linux counts in KiB, macOS in bytes.
+    return seconds, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024), problem
+
+
+if __name__ == "__main__":
+    main()

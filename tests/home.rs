@@ -1,0 +1,239 @@
+//! A place of its own for each test: working directory, home, state.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::binary;
+
+/// No call of a test may take longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The most that is kept of what a call prints.
+const KEPT: u64 = 64 << 20;
+
+/// The private directories of one test.
+pub(crate) struct Home {
+    root: tempfile::TempDir,
+}
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        let root = tempfile::Builder::new().prefix("lobster-test-").tempdir().unwrap();
+        for name in ["work", "home", "state"] {
+            std::fs::create_dir(root.path().join(name)).unwrap();
+        }
+        Self { root }
+    }
+
+    /// Where calls start.
+    pub(crate) fn dir(&self) -> PathBuf {
+        self.root.path().join("work")
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.root.path().join("state")
+    }
+
+    /// A file of the working directory; one that begins with `#!` is executable.
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> &Self {
+        let path = self.dir().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &content).unwrap();
+        if content.as_ref().starts_with(b"#!") {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        self
+    }
+
+    /// A file of the working directory; empty if it is not there.
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.dir().join(name)).unwrap_or_default()
+    }
+
+    /// The binary with these words, to be run by [`Call::run`].
+    pub(crate) fn lobster<I: IntoIterator<Item: AsRef<OsStr>>>(&self, words: I) -> Call {
+        let mut command = Command::new(binary::lobster());
+        command
+            .args(words)
+            .current_dir(self.dir())
+            .env_clear()
+            .env("PATH", self.path())
+            .env("HOME", self.root.path().join("home"))
+            .env("LOBSTER_STATE_DIR", self.state())
+            .env("LANG", "C.UTF-8")
+            .env("TZ", "UTC")
+            .stdin(Stdio::null());
+        Call { command, input: None }
+    }
+
+    /// Runs something in tool mode.
+    pub(crate) fn tool<I: IntoIterator<Item: AsRef<OsStr>>>(&self, words: I) -> Answer {
+        let mut all = vec![OsString::from("run"), "--mode".into(), "tool".into()];
+        all.extend(words.into_iter().map(|word| word.as_ref().to_owned()));
+        self.lobster(all).run()
+    }
+
+    fn path(&self) -> OsString {
+        let mut path = self.dir().join("bin").into_os_string();
+        path.push(":/usr/local/bin:/usr/bin:/bin");
+        path
+    }
+}
+
+/// One call of the binary.
+pub(crate) struct Call {
+    command: Command,
+    input: Option<Vec<u8>>,
+}
+
+impl Call {
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    pub(crate) fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.input = Some(bytes.into());
+        self
+    }
+
+    /// A closed stdout instead of a pipe.
+    pub(crate) fn start_with_stdout(mut self, stdout: Stdio) -> Child {
+        self.command.stdout(stdout).stderr(Stdio::piped()).process_group(0).spawn().unwrap()
+    }
+
+    pub(crate) fn start(self) -> Child {
+        self.start_with_stdout(Stdio::piped())
+    }
+
+    /// Runs to the end and keeps what was said.
+    pub(crate) fn run(mut self) -> Answer {
+        self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        if self.input.is_some() {
+            self.command.stdin(Stdio::piped());
+        }
+        let begun = Instant::now();
+        let mut child = self.command.spawn().unwrap();
+        if let (Some(mut stdin), Some(bytes)) = (child.stdin.take(), self.input.take()) {
+            std::thread::spawn(move || {
+                let _ = stdin.write_all(&bytes);
+            });
+        }
+        let stdout = reader(child.stdout.take().unwrap());
+        let stderr = reader(child.stderr.take().unwrap());
+        let status = wait(&mut child, &self.command);
+        Answer {
+            status,
+            stdout: stdout.join().unwrap(),
+            stderr: stderr.join().unwrap(),
+            took: begun.elapsed(),
+        }
+    }
+}
+
+fn reader(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut kept = Vec::new();
+        let _ = from.by_ref().take(KEPT).read_to_end(&mut kept);
+        let _ = std::io::copy(&mut from, &mut std::io::sink());
+        String::from_utf8_lossy(&kept).into_owned()
+    })
+}
+
+pub(crate) fn wait(child: &mut Child, what: &dyn fmt::Debug) -> ExitStatus {
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        if begun.elapsed() > PATIENCE {
+            if let Some(pid) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+                let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+            }
+            panic!("still running after {PATIENCE:?}: {what:?}");
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// What a call said.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) took: Duration,
+}
+
+impl Answer {
+    /// The exit code as a shell tells it.
+    pub(crate) fn code(&self) -> i32 {
+        self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or_default())
+    }
+
+    /// Stdout, which has to be exactly one envelope that fits the exit code.
+    pub(crate) fn envelope(&self) -> Value {
+        let envelope: Value = serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("no envelope ({error}): {self:#?}"));
+        assert_eq!(envelope["protocolVersion"], 1, "{self:#?}");
+        assert!(!self.stderr.contains("panicked at"), "{self:#?}");
+        let code = match (envelope["ok"].as_bool(), envelope["error"]["type"].as_str()) {
+            (Some(true), None) => 0,
+            (Some(false), Some("parse_error")) => 2,
+            (Some(false), Some(_)) => 1,
+            _ => panic!("half an envelope: {self:#?}"),
+        };
+        let signalled = self.code() > 128;
+        assert!(signalled || self.code() == code, "the exit code does not fit: {self:#?}");
+        envelope
+    }
+
+    /// The output of a run that ended well.
+    pub(crate) fn output(&self) -> Value {
+        let envelope = self.envelope();
+        assert_eq!(envelope["status"], "ok", "{self:#?}");
+        envelope["output"].clone()
+    }
+
+    /// The message of a run that failed.
+    pub(crate) fn error(&self) -> String {
+        let envelope = self.envelope();
+        assert_eq!(envelope["ok"], false, "{self:#?}");
+        let message = envelope["error"]["message"].as_str().expect("an error has a message");
+        assert!(!message.trim().is_empty(), "{self:#?}");
+        message.to_owned()
+    }
+
+    /// The token of a run that waits for a person.
+    pub(crate) fn token(&self) -> String {
+        let envelope = self.envelope();
+        let request = match envelope["status"].as_str() {
+            Some("needs_approval") => &envelope["requiresApproval"],
+            Some("needs_input") => &envelope["requiresInput"],
+            _ => panic!("nobody is asked: {self:#?}"),
+        };
+        request["resumeToken"].as_str().expect("a request has a token").to_owned()
+    }
+}
+
+/// Copies a directory's files, with their modes.
+pub(crate) fn copy_tree(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_tree(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What a person sees, whole: `screens/<name>.txt` holds the command, its exit
+//! code, stdout and stderr. `UPDATE_EXPECTED=1` writes the files anew.
+
+use std::path::Path;
+
+use crate::home::Home;
+
+const WORKFLOW: &str = "
+name: release notes
+steps:
+  - id: collect
+    run: printf '[\"one\",\"two\"]'
+  - id: pick
+    js: input[0]
+    stdin: $collect.json
+  - id: ask
+    approval: { prompt: Publish?, preview: \"first line\\nsecond line\" }
+  - id: publish
+    run: echo published
+";
+
+const MISTAKES: &str = "
+steps:
+  - id: a
+    run: echo hi
+    timeout_msec: 5
+  - id: b
+    run: echo $c.json
+    when: $a.json ==
+";
+
+fn waiting() -> Home {
+    let home = Home::new();
+    home.write("notes.lobster", WORKFLOW).write("mistakes.lobster", MISTAKES);
+    home.tool(["notes.lobster"]).token();
+    home
+}
+
+fn show(home: &Home, name: &str, words: &[&str]) {
+    let answer = home.lobster(words).env("COLUMNS", "100").run();
+    let shown = format!(
+        "$ lobster {}\nexit {}\n--- stdout\n{}--- stderr\n{}",
+        words.join(" "),
+        answer.code(),
+        answer.stdout,
+        answer.stderr
+    );
+    let shown = filtered(&shown, home);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("screens").join(format!("{name}.txt"));
+    if std::env::var_os("UPDATE_EXPECTED").is_some() {
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, &shown).unwrap();
+    }
+    let expected = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(expected == shown, "{} is not what is shown now:\n{shown}", file.display());
+}
+
+/// Ids, times, sizes of processes and directories vary; so does what the kernel can enforce.
+fn filtered(text: &str, home: &Home) -> String {
+    let dir = home.dir().canonicalize().unwrap().display().to_string();
+    text.replace(&dir, "DIR").lines().map(|line| words(line) + "\n").collect()
+}
+
+/// One line with its varying words replaced; columns are two spaces apart, as widths vary too.
+fn words(line: &str) -> String {
+    let indent = line.len() - line.trim_start().len();
+    let mut out = " ".repeat(indent);
+    let mut column_is_native = false;
+    for (index, column) in
+        line.trim().split("  ").map(str::trim).filter(|column| !column.is_empty()).enumerate()
+    {
+        if index > 0 {
+            out.push_str("  ");
+        }
+        column_is_native |= column == "native";
+        if column_is_native && column.contains("seccomp")
+            || column.contains("landlock")
+            || column.contains("namespace")
+        {
+            out.push_str("ENFORCED");
+            continue;
+        }
+        let shown: Vec<_> = column.split(' ').map(word).collect();
+        out.push_str(&shown.join(" "));
+    }
+    out.trim_end()
+        .replace("N ms", "TIME")
+        .replace("N s", "TIME")
+        .replace("N µs", "TIME")
+        .replace("N MiB", "SIZE")
+        .replace("N KiB", "SIZE")
+}
+
+fn word(word: &str) -> String {
+    let bare = word.trim_matches(['(', ')', ',', '.', ':', '"', '\'']);
+    let hex =
+        |text: &str| text.len() >= 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    let with = |name: &str| word.replace(bare, name);
+    if bare.starts_with("20") && bare.len() >= 10 && bare.as_bytes()[4] == b'-' && bare.as_bytes()[7] == b'-'
+    {
+        return with("DATE");
+    }
+    if bare.len() == 8 && bare.matches(':').count() == 2 {
+        return with("CLOCK");
+    }
+    if let Some(digest) = bare.strip_prefix("blake3:").filter(|digest| hex(digest)) {
+        return word.replace(digest, "DIGEST");
+    }
+    if hex(bare) {
+        return with("ID");
+    }
+    if bare.len() > 60 && bare.starts_with("eyJ") {
+        return with("TOKEN");
+    }
+    if !bare.is_empty()
+        && bare.contains(['.', ','])
+        && bare.bytes().all(|byte| byte.is_ascii_digit() || b".,".contains(&byte))
+    {
+        return with("N");
+    }
+    word.to_owned()
+}
+
+#[test]
+fn help() {
+    let home = Home::new();
+    show(&home, "help", &["--help"]);
+    for command in ["run", "resume", "check", "runs", "show", "gates", "exec", "approve", "E0301"] {
+        show(&home, &format!("help-{command}"), &["help", command]);
+    }
+}
+
+#[test]
+fn history() {
+    let home = waiting();
+    show(&home, "runs-waiting", &["runs"]);
+    show(&home, "gates", &["gates"]);
+    home.lobster(["resume", "--id", &gate(&home), "--approve", "yes"]).run().output();
+    show(&home, "runs", &["runs"]);
+    show(&home, "runs-none", &["runs", "--status", "failed"]);
+    show(&home, "gates-none", &["gates"]);
+    home.tool(["exec --shell 'exit 3'"]).error();
+    show(&home, "runs-failed", &["runs", "--status", "failed"]);
+}
+
+#[test]
+fn one_run() {
+    let home = waiting();
+    home.lobster(["resume", "--id", &gate(&home), "--approve", "yes"]).run().output();
+    let runs = home.lobster(["runs", "--json"]).run();
+    let runs: serde_json::Value = serde_json::from_str(&runs.stdout).unwrap();
+    show(&home, "show", &["show", runs[0]["id"].as_str().unwrap()]);
+}
+
+#[test]
+fn mistakes() {
+    let home = waiting();
+    show(&home, "check", &["check", "mistakes.lobster"]);
+    show(&home, "check-good", &["check", "notes.lobster"]);
+    show(&home, "run-mistakes", &["run", "mistakes.lobster"]);
+    show(&home, "run-missing", &["run", "--file", "gone.lobster"]);
+    show(&home, "run-human", &["run", "notes.lobster"]);
+    show(&home, "run-dry", &["run", "--dry-run", "notes.lobster"]);
+}
+
+fn gate(home: &Home) -> String {
+    let gates = home.lobster(["gates", "--json"]).run();
+    let gates: serde_json::Value = serde_json::from_str(&gates.stdout).unwrap();
+    gates[0]["id"].as_str().unwrap().to_owned()
+}

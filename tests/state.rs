@@ -1,0 +1,132 @@
+//! State directories that cannot be used, and state that is not ours to touch.
+
+use std::os::unix::fs::PermissionsExt;
+
+use crate::home::Home;
+
+#[test]
+fn a_file_where_the_state_directory_should_be() {
+    let home = Home::new();
+    home.write("state-file", "mine");
+    let answer = home
+        .lobster(["run", "--mode", "tool", "exec echo hi"])
+        .env("LOBSTER_STATE_DIR", home.dir().join("state-file"))
+        .run();
+    assert!(answer.error().contains("state-file"), "{answer:?}");
+    assert_eq!(home.read("state-file"), "mine");
+    for words in [&["runs"][..], &["gates"], &["show", "x"]] {
+        let answer = home.lobster(words).env("LOBSTER_STATE_DIR", home.dir().join("state-file")).run();
+        assert!(
+            answer.code() != 0 && answer.stdout.is_empty() && answer.stderr.contains("state-file"),
+            "{answer:?}"
+        );
+    }
+}
+
+#[test]
+fn a_state_directory_that_cannot_be_written() {
+    if rustix::process::geteuid().is_root() {
+        // Root may write anywhere but into a file system that cannot.
+        let answer = Home::new()
+            .lobster(["run", "--mode", "tool", "exec echo hi"])
+            .env("LOBSTER_STATE_DIR", "/proc/lobster")
+            .run();
+        assert!(answer.error().contains("/proc/lobster"), "{answer:?}");
+        return;
+    }
+    let home = Home::new();
+    std::fs::set_permissions(home.state(), std::fs::Permissions::from_mode(0o555)).unwrap();
+    home.write("flow.lobster", "steps: [{ id: a, run: echo ran >> log }]");
+    assert!(home.tool(["flow.lobster"]).error().contains("state"));
+    assert_eq!(home.read("log"), "");
+}
+
+#[test]
+fn no_home_and_no_state_directory() {
+    let home = Home::new();
+    let answer = home
+        .lobster(["run", "--mode", "tool", "exec echo hi"])
+        .env("LOBSTER_STATE_DIR", "")
+        .env("HOME", "/dev/null/none")
+        .run();
+    answer.error();
+}
+
+#[test]
+fn a_database_that_is_none_is_left_alone() {
+    for content in [
+        &b"this is not a database, but it may be somebody's"[..],
+        b"SQLite format 3\0 and then nothing",
+        &[0; 4096],
+    ] {
+        let home = Home::new();
+        let database = home.state().join("store/lobster.db");
+        std::fs::create_dir_all(database.parent().unwrap()).unwrap();
+        std::fs::write(&database, content).unwrap();
+        home.tool(["exec echo hi"]).error();
+        assert_eq!(std::fs::read(&database).unwrap(), content);
+    }
+}
+
+#[test]
+fn state_of_a_newer_version_is_not_touched() {
+    let home = Home::new();
+    home.tool(["exec echo hi"]).output();
+    let database = home.state().join("store/lobster.db");
+    let mut bytes = std::fs::read(&database).unwrap();
+    // The user version lies at offset 60 of an SQLite file, big-endian.
+    bytes[60..64].copy_from_slice(&9999_u32.to_be_bytes());
+    for extra in ["-wal", "-shm"] {
+        let _ = std::fs::remove_file(home.state().join(format!("store/lobster.db{extra}")));
+    }
+    std::fs::write(&database, &bytes).unwrap();
+    let message = home.tool(["exec echo hi"]).error();
+    assert!(message.contains("newer") || message.contains("9999"), "{message}");
+    assert_eq!(std::fs::read(&database).unwrap()[..100], bytes[..100]);
+}
+
+#[test]
+fn a_database_that_lost_its_tail_is_refused() {
+    let home = Home::new();
+    for _ in 0..3 {
+        home.tool(["exec echo hi"]).output();
+    }
+    let database = home.state().join("store/lobster.db");
+    let bytes = std::fs::read(&database).unwrap();
+    std::fs::write(&database, &bytes[..bytes.len() / 2]).unwrap();
+    for extra in ["-wal", "-shm"] {
+        let _ = std::fs::remove_file(home.state().join(format!("store/lobster.db{extra}")));
+    }
+    home.tool(["exec echo hi"]).error();
+}
+
+#[test]
+fn many_processes_share_a_state_directory() {
+    let home = Home::new();
+    let homes = &home;
+    std::thread::scope(|scope| {
+        for n in 0..8 {
+            scope.spawn(move || {
+                for round in 0..4 {
+                    assert_eq!(
+                        homes.tool([format!("exec echo {n}-{round}")]).output()[0],
+                        format!("{n}-{round}")
+                    );
+                }
+            });
+        }
+    });
+    let listed = home.lobster(["runs", "--json", "--limit", "0"]).run();
+    let runs: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+    assert_eq!(runs.as_array().map(Vec::len), Some(32));
+    assert!(runs.as_array().into_iter().flatten().all(|run| run["status"] == "ok"));
+}
+
+#[test]
+fn state_is_the_owners_alone() {
+    let home = Home::new();
+    home.tool(["exec echo hi"]).output();
+    let mode = |path: &str| std::fs::metadata(home.state().join(path)).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode("store"), 0o700);
+    assert_eq!(mode("store/lobster.db") & 0o077, 0);
+}
