@@ -168,7 +168,6 @@ impl Runtime {
                 policy_files: settings.policy_files,
                 store: OnceLock::new(),
                 components: OnceLock::new(),
-                held: std::sync::Mutex::default(),
             },
         })
     }

@@ -3,32 +3,34 @@
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lobster_component::{
-    BlobError, BlobRead, BlobWrite, Component, DirGrant, Grants, HostServices, Input, Invocation, Level,
-    Limits, LoadError, OutputSink, RunError, Written, WrittenKind,
+    BlobError, BlobRead, BlobWrite, Component, DirGrant, Grants, HostCallTrace, HostServices, Input,
+    Invocation, Level, Limits, LoadError, OutputSink, RunError, Written, WrittenKind,
 };
 use serde_json::{Map, Value, json};
 
 use super::env::Env;
+use super::host_calls::Recording;
 use super::path::StepPath;
 use super::pipeline::{failed_outcome, outcome_error};
 use super::record::{Json, Record, Scope};
 use super::run::{ActionRecord, Run, lock, stopped};
-use super::services::Services;
 use super::value::{Items, StoreHandle, Text};
 use super::workflow::{Frame, Input as StepInput};
 use crate::cancel::{CancelReason, CancelToken};
 use crate::digest::Digest;
 use crate::json;
 use crate::language::plan::{self, Step, Work};
-use crate::steps::stages::{Payload, StageError, Stop};
-use crate::store::{Blob, BlobReader, BlobWriter, Durability, INLINE_MAX, RunId, StepOutcome, StepStatus, Store, StoreError};
+use crate::steps::stages::{ComponentProgram, Payload, StageError, Stop};
+use crate::store::{
+    Blob, BlobReader, BlobWriter, Durability, INLINE_MAX, RunId, StepOutcome, StepStatus, Store, StoreError,
+};
 
 /// The component that evaluates `js:` steps.
-const JS_EVALUATOR: &[u8] = include_bytes!("../../../guest-steps/dist/js-eval.wasm");
+pub(super) const JS_EVALUATOR: &[u8] = include_bytes!("../../../guest-steps/dist/js-eval.wasm");
 
 /// Version of how the engine runs components; part of every action, so that a
 /// change that could change outcomes never meets old cache entries.
@@ -83,7 +85,9 @@ pub(super) fn step(
             let filled = fill_all(frame, &Value::Object(args.clone()), scope, path)?;
             (loaded, filled.as_object().cloned().unwrap_or_default())
         }
-        Work::Js(code) => (evaluator(run, path).map_err(stopped)?, js_args(frame, code, step, scope, path)?),
+        Work::Js(code) => {
+            (js_evaluator(run, path).map_err(stopped)?, js_args(frame, code, step, scope, path)?)
+        }
         _ => return Ok(Record::new(&step.id)),
     };
     let input = match (&step.work, frame.stdin(step, scope, path)?) {
@@ -148,7 +152,11 @@ fn js_args(
         StepInput::Json(value) => Value::clone(&value),
     };
     let mut steps = Map::new();
-    for record in scope.visible().into_iter().filter(|record| code.contains(&record.id)) {
+    // In a fixed order: what the code sees, and the fuel it takes, must not vary.
+    let mut visible = scope.visible();
+    visible.retain(|record| code.contains(&record.id));
+    visible.sort_by(|a, b| a.id.cmp(&b.id));
+    for record in visible {
         let value = match (record.json()?, &record.response, &record.stdout) {
             (Some(value), _, _) => Value::clone(value),
             (None, Some(response), _) => response.clone(),
@@ -185,6 +193,7 @@ fn fill_all(frame: &Frame<'_>, value: &Value, scope: &Scope<'_>, path: &StepPath
 
 /// Loads what a plan names: the component it pinned, a component of the store,
 /// or a file whose name became known only now.
+/// A run loads each of them once; a replay takes the recorded one, whatever the file has become.
 fn load(
     run: &Run<'_>,
     path: &StepPath,
@@ -195,9 +204,23 @@ fn load(
     if let Some(recorded) = run.overseer().and_then(|overseer| overseer.component(path)) {
         return stored_component(run, recorded);
     }
+    let key = match (pinned, named.strip_prefix("blake3:")) {
+        (Some(digest), _) => digest.to_string(),
+        (None, Some(hex)) => hex.to_owned(),
+        (None, None) => base.join(named).display().to_string(),
+    };
+    run.loaded(&key, || load_now(run, base, named, pinned))
+}
+
+fn load_now(
+    run: &Run<'_>,
+    base: &Path,
+    named: &str,
+    pinned: Option<&Digest>,
+) -> Result<Component, LoadProblem> {
     let bytes = match (pinned, named.strip_prefix("blake3:")) {
-        (Some(digest), _) => return stored_component(run, *digest),
-        (None, Some(hex)) => return stored_component(run, hex.parse()?),
+        (Some(digest), _) => run.store.load(digest, MAX_COMPONENT)?,
+        (None, Some(hex)) => run.store.load(&hex.parse::<Digest>()?, MAX_COMPONENT)?,
         (None, None) => {
             let path = base.join(named);
             let bytes = std::fs::read(&path).map_err(|source| LoadError::Read { path, source })?;
@@ -210,34 +233,10 @@ fn load(
 
 /// A component by its digest alone. It stays loaded while the services live.
 fn stored_component(run: &Run<'_>, digest: Digest) -> Result<Component, LoadProblem> {
-    if let Some(component) = lock(&run.services.held).get(&digest) {
-        return Ok(component.clone());
-    }
-    let component = run.services.components().load_bytes(&run.store.load(&digest, MAX_COMPONENT)?)?;
-    lock(&run.services.held).insert(digest, component.clone());
-    Ok(component)
+    run.loaded(&digest.to_string(), || {
+        Ok(run.services.components().load_bytes(&run.store.load(&digest, MAX_COMPONENT)?)?)
+    })
 }
-
-/// The evaluator that this run uses; kept in the store, so that the run can be
-/// replayed by a lobster that has another one.
-fn evaluator(run: &Run<'_>, path: &StepPath) -> Result<Component, LoadProblem> {
-    if let Some(recorded) = run.overseer().and_then(|overseer| overseer.component(path)) {
-        return stored_component(run, recorded);
-    }
-    let digest = *JS_DIGEST.get_or_init(|| Digest::of(JS_EVALUATOR));
-    if run.store.blob_len(&digest)?.is_none() {
-        run.store.put(JS_EVALUATOR)?;
-    }
-    let component = match lock(&run.services.held).get(&digest) {
-        Some(component) => return Ok(component.clone()),
-        None => js_evaluator(run.services)?,
-    };
-    lock(&run.services.held).insert(digest, component.clone());
-    Ok(component)
-}
-
-/// Hashing a megabyte for every `js:` step would cost more than most of them do.
-static JS_DIGEST: OnceLock<Digest> = OnceLock::new();
 
 /// Keeps a component in the store, so that the run can be replayed without its file.
 pub(crate) fn keep(store: &Store, bytes: &[u8]) -> Result<Digest, StoreError> {
@@ -248,9 +247,35 @@ pub(crate) fn keep(store: &Store, bytes: &[u8]) -> Result<Digest, StoreError> {
     Ok(digest)
 }
 
-/// The evaluator, compiled once per machine.
-pub(crate) fn js_evaluator(services: &Services) -> Result<Component, LoadError> {
-    services.components().load_bytes(JS_EVALUATOR)
+/// The evaluator, compiled once per machine. It is kept in the store, so that
+/// the run can be replayed by a lobster that has another one.
+fn js_evaluator(run: &Run<'_>, path: &StepPath) -> Result<Component, LoadProblem> {
+    if let Some(recorded) = run.overseer().and_then(|overseer| overseer.component(path)) {
+        return stored_component(run, recorded);
+    }
+    run.loaded("js", || {
+        keep(&run.store, JS_EVALUATOR)?;
+        Ok(run.services.components().load_bytes(JS_EVALUATOR)?)
+    })
+}
+
+/// The component of a pipeline's stage.
+pub(super) fn of_stage(
+    run: &Run<'_>,
+    path: &StepPath,
+    cwd: &Path,
+    program: &ComponentProgram,
+    pinned: Option<&Value>,
+) -> Result<Component, Stop> {
+    match program {
+        ComponentProgram::Js => js_evaluator(run, path).map_err(stopped),
+        ComponentProgram::Named(named) => {
+            let pinned = pinned.and_then(Value::as_str).and_then(|hex| hex.parse::<Digest>().ok());
+            load(run, path, cwd, named, pinned.as_ref()).map_err(|error| {
+                StageError::permanent(format!("component {named}: {error}")).with_code("component").into()
+            })
+        }
+    }
 }
 
 /// Largest component that is loaded, in bytes. The largest seen is 70 MB.
@@ -335,7 +360,7 @@ pub(crate) fn run_component(
     }
     let cache = job.cache && run.overseer().is_none_or(|overseer| overseer.journals());
     let compute = || {
-        let known = if cache { store.cached_outcome(&action).map_err(stopped)? } else { None };
+        let known = if cache { run.cached(&action)? } else { None };
         if let Some(mut outcome) = known.filter(|outcome| has_blobs(&store, outcome)) {
             outcome.cached = true;
             outcome.duration_us = 0;
@@ -346,7 +371,7 @@ pub(crate) fn run_component(
         let mut outcome = execute(run, job, action, cancel);
         outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         if cache && outcome.status == StepStatus::Ok && outcome.detail.get("read_state").is_none() {
-            store.cache_outcome(&action, &outcome, None).map_err(stopped)?;
+            run.cache(action, outcome.clone());
         }
         Ok(outcome)
     };
@@ -374,7 +399,11 @@ fn preimage(run: &Run<'_>, job: &Job) -> Result<Value, Stop> {
         JobInput::Items(Items::Memory(items)) => {
             let lines: String = items.iter().map(|item| json::compact(item) + "\n").collect();
             let small = lines.len() <= INLINE_MAX;
-            let digest = if small { run.store.put(lines.as_bytes()).map_err(stopped)?.digest } else { Digest::of(lines.as_bytes()) };
+            let digest = if small {
+                run.store.put(lines.as_bytes()).map_err(stopped)?.digest
+            } else {
+                Digest::of(lines.as_bytes())
+            };
             json!({ "items": digest })
         }
     };
@@ -457,7 +486,11 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
     invocation.grants = job.grants;
     invocation.limits = job.limits;
     invocation.seed = *action.as_bytes();
-    invocation.services = Arc::new(RunServices { store: run.store.clone(), run: run.id, scratch: run.scratch() });
+    invocation.services =
+        Arc::new(RunServices { store: run.store.clone(), run: run.id, scratch: run.scratch() });
+    let recording = (!invocation.grants.is_pure() && is_recordable(&job.component))
+        .then(|| Arc::new(Mutex::new(Recording::new(&run.store))));
+    invocation.trace = recording.clone().map(|recording| Box::new(recording) as Box<dyn HostCallTrace>);
     let token = cancel.clone();
     invocation.cancel = Arc::new(move || token.reason().map(|reason| reason.message()));
     let result = job.component.run(invocation);
@@ -466,7 +499,7 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
             let mut outcome = StepOutcome::new(StepStatus::Ok);
             outcome.fuel = Some(done.fuel_used);
             outcome.peak_memory = Some(done.peak_memory);
-            outcome.detail = json!({ "output_bytes": done.output_bytes, "host_calls": done.host_calls });
+            outcome.detail = json!({ "output_bytes": done.output_bytes, "host_call_count": done.host_calls });
             outcome.exit = Some(done.exit_code);
             if done.read_state {
                 // It depends on more than its action says, so no other run may reuse it.
@@ -503,6 +536,9 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
             None => outcome.stdout = Some(blob),
         }
         outcome.stderr = Some(take(stderr)?.finish()?);
+        if let Some(record) = recording.map(take).transpose()?.map(Recording::finish).transpose()?.flatten() {
+            outcome.detail["host_calls"] = json!(record.digest);
+        }
         Ok(())
     });
     match kept {
@@ -511,6 +547,13 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
             failed_outcome(&StageError::new(format!("cannot keep the output: {error}")).with_code("store"))
         }
     }
+}
+
+/// Whether everything that the component learns from outside is an answer to a
+/// call. What arrives on a socket is not.
+fn is_recordable(component: &Component) -> bool {
+    let raw = ["wasi:sockets/tcp@", "wasi:sockets/udp@"];
+    !component.inspect().imports.iter().any(|import| raw.iter().any(|raw| import.starts_with(raw)))
 }
 
 /// The files that a step changed, for its outcome.

@@ -53,8 +53,15 @@ impl Env {
 
     /// The variables by which people steer lobster itself, without what may be a secret.
     pub(crate) fn settings(&self) -> Map<String, Value> {
-        let text = |(name, value): (&OsString, &OsString)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned()));
-        self.all.iter().filter_map(text).filter(|(name, _)| is_setting(name)).map(|(name, value)| (name, value.into())).collect()
+        let text = |(name, value): (&OsString, &OsString)| {
+            Some((name.to_str()?.to_owned(), value.to_str()?.to_owned()))
+        };
+        self.all
+            .iter()
+            .filter_map(text)
+            .filter(|(name, _)| is_setting(name))
+            .map(|(name, value)| (name, value.into()))
+            .collect()
     }
 
     /// This environment with exactly these settings.
@@ -73,7 +80,8 @@ impl Env {
 
 fn is_setting(name: &str) -> bool {
     let ours = name.starts_with("LOBSTER_") || matches!(name, "GOG_BIN" | "OPENCLAW_URL" | "CLAWD_URL");
-    let private = ["TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL", "AUTH"].iter().any(|word| name.contains(word));
+    let private =
+        ["TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL", "AUTH"].iter().any(|word| name.contains(word));
     ours && !private && !name.starts_with("LOBSTER_ARG") && name != "LOBSTER_STATE_DIR"
 }
 

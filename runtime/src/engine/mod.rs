@@ -8,6 +8,7 @@ pub(crate) mod component;
 pub(crate) mod env;
 mod for_each;
 pub(crate) mod gate;
+mod host_calls;
 pub(crate) mod overseer;
 mod parallel;
 pub(crate) mod path;
@@ -17,12 +18,15 @@ pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod services;
 pub(crate) mod settle;
+#[cfg(test)]
+mod tests;
 mod token;
 pub(crate) mod value;
 mod workflow;
 
 pub(crate) use component::keep as keep_component;
 pub use gate::{PromptError, Prompter};
+pub use host_calls::RecordedCalls;
 pub use resume::{GateRef, Reply, ResumeRequest};
 pub use run::Interrupted;
 pub use services::{Notes, Progress, Screen};

@@ -36,7 +36,12 @@ pub(crate) trait Overseer: Send + Sync {
     fn summary(&self, path: &StepPath, outcome: &StepOutcome);
 
     /// The answer to a question whose binding now is `binding`.
-    fn answer(&self, path: &StepPath, binding: Digest, known: Option<KnownAnswer>) -> Result<Option<KnownAnswer>, Stop>;
+    fn answer(
+        &self,
+        path: &StepPath,
+        binding: Digest,
+        known: Option<KnownAnswer>,
+    ) -> Result<Option<KnownAnswer>, Stop>;
 
     /// The component to use here, whatever the plan's file has become.
     fn component(&self, path: &StepPath) -> Option<Digest>;

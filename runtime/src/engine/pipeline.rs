@@ -4,8 +4,10 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use lobster_component::{DirGrant, Grants, Limits};
 use serde_json::{Value, json};
 
+use super::component::{self, JobInput};
 use super::env::Env;
 use super::gate::{Asker, GateQuestion, Identity};
 use super::path::StepPath;
@@ -16,8 +18,9 @@ use crate::language::pipeline::{self, Pipeline};
 use crate::model::cost::CostTracker;
 use crate::steps::native::{self, ShellText};
 use crate::steps::stages::{
-    Answer, Commit, EffectAction, EffectHost, Flow, Host, Mode, NativeCommand, NativeOutcome, Program,
-    Question, Registry, Sink, Stage, StageArgs, StageError, Stop,
+    Answer, Commit, ComponentCall, ComponentDir, ComponentProgram, EffectAction, EffectHost, Flow, Host,
+    Mode, NativeCommand, NativeOutcome, Program, Question, Registry, Sink, Spool, Stage, StageArgs,
+    StageError, Stop,
 };
 use crate::store::{StepOutcome, StepStatus};
 
@@ -93,6 +96,8 @@ pub(crate) fn run_pipeline(
     place: Place,
 ) -> Result<Done, Stop> {
     let stages = build(&run.services.registry, pipeline)?;
+    pin_components(run, pipeline, &place)?;
+    let starts = matches!(input, PipelineInput::Nothing);
     let shared = Shared { run, place, rendered: RefCell::default(), deferred: RefCell::default() };
     let mut slots: Vec<_> = stages
         .into_iter()
@@ -102,6 +107,7 @@ pub(crate) fn run_pipeline(
             path: shared.place.path.stage(index),
             effects: 0,
             gates: 0,
+            starts: starts && index == 0,
             enough: false,
         })
         .collect();
@@ -115,6 +121,32 @@ pub(crate) fn run_pipeline(
         return Err(Stop::Cancelled);
     }
     Ok(Done { items: spool.finish()?, rendered: shared.rendered.take() })
+}
+
+/// Fixes which components run before any stage does, so that a person who is
+/// asked in between approves what runs afterwards.
+fn pin_components(run: &Run<'_>, pipeline: &Pipeline, place: &Place) -> Result<(), Stop> {
+    for (index, call) in pipeline.stages.iter().enumerate() {
+        let named = match call.args.positional.as_slice() {
+            [named] if call.name == "component" && !named.starts_with("blake3:") => named,
+            _ => continue,
+        };
+        run.keep(&pin(&place.path.stage(index)), || {
+            let path = place.cwd.join(named);
+            let bytes = std::fs::read(&path).map_err(|error| {
+                StageError::permanent(format!("component {}: {error}", path.display())).with_code("component")
+            })?;
+            component::keep(&run.store, &bytes)
+                .map(|digest| json!(digest))
+                .map_err(|error| StageError::permanent(error.to_string()))
+        })?;
+    }
+    Ok(())
+}
+
+/// Where the digest of a stage's component is kept.
+fn pin(stage: &StepPath) -> StepPath {
+    stage.gate("component")
 }
 
 fn feed(
@@ -148,7 +180,13 @@ fn push(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool, item: 
     if shared.place.cancel.is_cancelled() {
         return Err(Stop::Cancelled);
     }
-    let mut host = StageHost { shared, path: &slot.path, effects: &mut slot.effects, gates: &mut slot.gates };
+    let mut host = StageHost {
+        shared,
+        path: &slot.path,
+        effects: &mut slot.effects,
+        gates: &mut slot.gates,
+        starts: slot.starts,
+    };
     let flow = slot
         .stage
         .item(item, &mut host, &mut Downstream { rest, shared, out })
@@ -162,7 +200,13 @@ fn finish(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool) -> R
     if shared.place.cancel.is_cancelled() {
         return Err(Stop::Cancelled);
     }
-    let mut host = StageHost { shared, path: &slot.path, effects: &mut slot.effects, gates: &mut slot.gates };
+    let mut host = StageHost {
+        shared,
+        path: &slot.path,
+        effects: &mut slot.effects,
+        gates: &mut slot.gates,
+        starts: slot.starts,
+    };
     slot.stage
         .end(&mut host, &mut Downstream { rest, shared, out })
         .inspect_err(|stop| shared.failed(stop, &slot.path))?;
@@ -175,6 +219,8 @@ struct Slot {
     /// How many effects and gates the stage has had; they are matched by their order.
     effects: usize,
     gates: usize,
+    /// Nothing stands before it, so it has no input rather than an empty one.
+    starts: bool,
     enough: bool,
 }
 
@@ -278,6 +324,7 @@ struct StageHost<'h, 'r, 's> {
     path: &'h StepPath,
     effects: &'h mut usize,
     gates: &'h mut usize,
+    starts: bool,
 }
 
 impl StageHost<'_, '_, '_> {
@@ -340,6 +387,58 @@ impl Host for StageHost<'_, '_, '_> {
             stdout: done.stdout.payload().map_err(super::run::stopped)?,
             stderr: done.stderr.payload().map_err(super::run::stopped)?,
         })
+    }
+
+    fn spool(&mut self) -> Result<Spool, Stop> {
+        Ok(Spool(ItemSpool::new(self.shared.run.store.clone())))
+    }
+
+    fn component(&mut self, call: ComponentCall, out: &mut dyn Sink) -> Result<(), Stop> {
+        let path = self.next_effect();
+        let place = &self.shared.place;
+        let run = self.shared.run;
+        let input = match call.input {
+            Some(Spool(items)) => JobInput::Items(items.finish()?),
+            None if self.starts && call.program != ComponentProgram::Js => JobInput::Empty,
+            None => JobInput::Items(Vec::new().into()),
+        };
+        let pinned = run.kept(&pin(self.path));
+        let program = component::of_stage(run, &path, &place.cwd, &call.program, pinned.as_ref())?;
+        let dirs = |dirs: Vec<ComponentDir>| {
+            let grant = |dir: ComponentDir| DirGrant { host: place.cwd.join(dir.host), guest: dir.guest };
+            dirs.into_iter().map(grant).collect()
+        };
+        let grants = call.grants;
+        let job = component::Job {
+            component: program,
+            args: call.args,
+            input,
+            grants: Grants {
+                read: dirs(grants.read),
+                write: dirs(grants.write),
+                env: grants
+                    .env
+                    .into_iter()
+                    .filter_map(|name| Some((name.clone(), place.env.get(&name)?)))
+                    .collect(),
+                net: grants.net,
+                clock: grants.clock,
+                random: grants.random,
+            },
+            limits: Limits::default(),
+            cache: true,
+            idempotent: false,
+        };
+        let done = component::run_component(run, &path, job, &place.cancel)?;
+        if let Some(items) = done.items {
+            return items.for_each(|item| out.item(item));
+        }
+        match done.bytes {
+            Some(text) if !text.is_empty() => {
+                out.item(Value::String(text.load().map_err(super::run::stopped)?.to_string())).map(drop)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn gate(&mut self, question: Question) -> Result<Answer, Stop> {

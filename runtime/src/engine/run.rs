@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use lobster_component::Component;
 use serde_json::{Value, json};
 
 use super::gate::{KnownAnswer, PendingGate};
@@ -65,6 +66,12 @@ pub(crate) struct Run<'s> {
     scratch: Arc<Mutex<HashMap<String, Value>>>,
     /// Places where something was done that must not be done twice.
     once_only: Mutex<Vec<StepPath>>,
+    /// What pure actions gave, on its way into the cache; written many at a time.
+    outcomes: Mutex<HashMap<Digest, StepOutcome>>,
+    /// Components in use, by digest or by the file they came from.
+    components: Mutex<HashMap<String, Component>>,
+    /// What this execution has found out and kept so far.
+    kept: Mutex<HashMap<StepPath, Value>>,
     /// Nobody else executes this run meanwhile.
     _claim: Option<RunClaim>,
 }
@@ -101,6 +108,9 @@ impl<'s> Run<'s> {
             rendered: AtomicBool::new(false),
             scratch: Arc::default(),
             once_only: Mutex::default(),
+            outcomes: Mutex::default(),
+            components: Mutex::default(),
+            kept: Mutex::default(),
             _claim: claim,
         }
     }
@@ -141,11 +151,20 @@ impl<'s> Run<'s> {
     }
 
     /// The outcome that an overseer knows for an effect, before anything is decided about it.
-    pub(crate) fn foreseen(&self, path: &StepPath, action: &ActionRecord) -> Result<Option<StepOutcome>, Stop> {
+    pub(crate) fn foreseen(
+        &self,
+        path: &StepPath,
+        action: &ActionRecord,
+    ) -> Result<Option<StepOutcome>, Stop> {
         self.foreseen_as(path, action, true)
     }
 
-    fn foreseen_as(&self, path: &StepPath, action: &ActionRecord, effect: bool) -> Result<Option<StepOutcome>, Stop> {
+    fn foreseen_as(
+        &self,
+        path: &StepPath,
+        action: &ActionRecord,
+        effect: bool,
+    ) -> Result<Option<StepOutcome>, Stop> {
         let Some(overseer) = &self.overseer else { return Ok(None) };
         let known = self.remembered(path);
         let fresh = known.is_none();
@@ -154,7 +173,8 @@ impl<'s> Run<'s> {
         let outcome = if effect { overseer.effect(&act, known) } else { overseer.pure(&act, known) };
         let Some(outcome) = outcome.inspect_err(|_| self.fail_at(path))? else { return Ok(None) };
         if fresh && overseer.journals() {
-            let preimage = canonical(&action.preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
+            let preimage =
+                canonical(&action.preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
             let detail = json!({ "reused": true });
             self.lazily(started_event(path, action, preimage.digest, effect, detail))?;
             self.lazily(ended_event(path, outcome.clone()))?;
@@ -231,19 +251,24 @@ impl<'s> Run<'s> {
         preimage: Value,
         compute: impl FnOnce() -> Result<StepOutcome, Stop>,
     ) -> Result<StepOutcome, Stop> {
-        let action = ActionRecord { kind: kind.to_owned(), preimage, decision: Value::Null, idempotent: true };
+        let action =
+            ActionRecord { kind: kind.to_owned(), preimage, decision: Value::Null, idempotent: true };
         if let Some(outcome) = self.foreseen_as(path, &action, false)? {
             return Ok(outcome);
         }
         if !self.journals() {
             let outcome = compute()?;
-            return Ok(self.overseer.as_ref().map_or(outcome.clone(), |overseer| overseer.done(path, outcome)));
+            return Ok(self
+                .overseer
+                .as_ref()
+                .map_or(outcome.clone(), |overseer| overseer.done(path, outcome)));
         }
         if let Some(outcome) = self.remembered(path) {
             return Ok(outcome);
         }
         let outcome = compute()?;
-        let preimage = canonical(&action.preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
+        let preimage =
+            canonical(&action.preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
         self.lazily(started_event(path, &action, preimage.digest, false, Value::Null))?;
         self.lazily(ended_event(path, outcome.clone()))?;
         Ok(outcome)
@@ -320,7 +345,28 @@ impl<'s> Run<'s> {
         let mut outcome = StepOutcome::new(StepStatus::Ok);
         outcome.value = value.clone();
         self.lazily(ended_event(path, outcome))?;
+        lock(&self.kept).insert(path.clone(), value.clone());
         Ok(value)
+    }
+
+    /// What was kept at a place, now or in an earlier execution.
+    pub(crate) fn kept(&self, path: &StepPath) -> Option<Value> {
+        let now = lock(&self.kept).get(path).cloned();
+        now.or_else(|| self.remembered(path).map(|outcome| outcome.value))
+    }
+
+    /// A component that this run uses, loaded the first time it is asked for.
+    pub(crate) fn loaded<E>(
+        &self,
+        key: &str,
+        load: impl FnOnce() -> Result<Component, E>,
+    ) -> Result<Component, E> {
+        if let Some(component) = lock(&self.components).get(key) {
+            return Ok(component.clone());
+        }
+        let component = load()?;
+        lock(&self.components).insert(key.to_owned(), component.clone());
+        Ok(component)
     }
 
     /// The outcome of a composite step or decision that was journaled earlier.
@@ -329,7 +375,12 @@ impl<'s> Run<'s> {
     }
 
     /// Journals a step's summary for the history; it is recomputed, not recalled.
-    pub(crate) fn summarise(&self, path: &StepPath, mut outcome: StepOutcome, kind: &str) -> Result<(), Stop> {
+    pub(crate) fn summarise(
+        &self,
+        path: &StepPath,
+        mut outcome: StepOutcome,
+        kind: &str,
+    ) -> Result<(), Stop> {
         if let Some(overseer) = &self.overseer {
             overseer.summary(path, &outcome);
         }
@@ -363,8 +414,40 @@ impl<'s> Run<'s> {
         self.store.append(self.id, all, durability).map_err(stopped)
     }
 
+    /// What an equal pure action gave, in this run or an earlier one.
+    pub(crate) fn cached(&self, action: &Digest) -> Result<Option<StepOutcome>, Stop> {
+        if let Some(outcome) = lock(&self.outcomes).get(action) {
+            return Ok(Some(outcome.clone()));
+        }
+        self.store.cached_outcome(action).map_err(stopped)
+    }
+
+    /// Remembers what a pure action gave, for this run and later ones.
+    pub(crate) fn cache(&self, action: Digest, outcome: StepOutcome) {
+        let full = {
+            let mut outcomes = lock(&self.outcomes);
+            outcomes.insert(action, outcome);
+            outcomes.len() >= MAX_BUFFERED
+        };
+        if full {
+            self.write_outcomes();
+        }
+    }
+
+    fn write_outcomes(&self) {
+        let outcomes = std::mem::take(&mut *lock(&self.outcomes));
+        if outcomes.is_empty() {
+            return;
+        }
+        // What the cache does not know is computed again.
+        if let Err(error) = self.store.cache_outcomes(&outcomes, None) {
+            tracing::warn!("outcomes are not cached: {error}");
+        }
+    }
+
     /// Takes what was held back.
     pub(crate) fn take_buffered(&self) -> Vec<Event> {
+        self.write_outcomes();
         std::mem::take(&mut *lock(&self.buffered))
     }
 
@@ -480,7 +563,13 @@ fn canonical(preimage: &Value) -> Result<Vec<u8>, Stop> {
     serde_json_canonicalizer::to_vec(preimage).map_err(stopped)
 }
 
-fn started_event(path: &StepPath, action: &ActionRecord, digest: Digest, effect: bool, detail: Value) -> Event {
+fn started_event(
+    path: &StepPath,
+    action: &ActionRecord,
+    digest: Digest,
+    effect: bool,
+    detail: Value,
+) -> Event {
     Event::StepStarted {
         path: path.to_string(),
         attempt: path.attempt_number(),

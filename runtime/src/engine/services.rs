@@ -1,11 +1,10 @@
 //! What runs share: settings, the store, the sandbox, commands.
 
-use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 
-use lobster_component::{Allocation, Component, Engine, EngineConfig};
+use lobster_component::{Allocation, Engine, EngineConfig};
 
 use super::env::Env;
 use super::gate::Prompter;
@@ -62,8 +61,6 @@ pub(crate) struct Services {
     pub(crate) policy_files: Vec<PathBuf>,
     pub(crate) store: OnceLock<Store>,
     pub(crate) components: OnceLock<Engine>,
-    /// Components that stay loaded.
-    pub(crate) held: Mutex<HashMap<Digest, Component>>,
 }
 
 impl Services {

@@ -199,7 +199,9 @@ fn arguments(words: impl Iterator<Item = Word>) -> Result<StageArgs, PipelineErr
                 word.at,
             ));
         }
-        args.options.insert(key.to_owned(), value);
+        if let Some(earlier) = args.options.insert(key.to_owned(), value) {
+            args.earlier.entry(key.to_owned()).or_default().push(earlier);
+        }
     }
     Ok(args)
 }
@@ -300,7 +302,7 @@ mod tests {
     fn options_take_the_next_word_unless_it_is_one() {
         for (text, expected) in [
             ("x --a 1 --b --c=2 --d= y", json!({"_": ["y"], "a": "1", "b": true, "c": "2", "d": ""})),
-            ("x --a -1 -z --a=k=v", json!({"_": ["-z"], "a": "k=v"})),
+            ("x --a -1 -z --a=k=v", json!({"_": ["-z"], "=": {"a": ["-1"]}, "a": "k=v"})),
             ("x '--v' w", json!({"_": [], "v": "w"})),
             ("x --p ''", json!({"_": [], "p": true})),
             ("x --=a", json!({"_": [], "": "a"})),

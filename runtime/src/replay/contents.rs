@@ -17,7 +17,8 @@ pub(super) fn value(store: &Store, digest: &Digest) -> Option<Value> {
     if let Ok(value) = json::parse(text.trim()) {
         return Some(value);
     }
-    let lines: Result<Vec<Value>, _> = text.lines().filter(|line| !line.trim().is_empty()).map(json::parse).collect();
+    let lines: Result<Vec<Value>, _> =
+        text.lines().filter(|line| !line.trim().is_empty()).map(json::parse).collect();
     Some(match lines {
         Ok(items) if !items.is_empty() => Value::Array(items),
         _ => Value::String(text),

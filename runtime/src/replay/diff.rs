@@ -74,10 +74,16 @@ fn diff(store: &Store, was: &Recording, is: &Recording) -> Result<RunDiff, Failu
             continue;
         };
         if old.action != step.action {
-            let first = why(store, (was.run, was), (is.run, is), path).ok().and_then(|why| why.differences.into_iter().next());
+            let first = why(store, (was.run, was), (is.run, is), path)
+                .ok()
+                .and_then(|why| why.differences.into_iter().next());
             steps.push(StepDifference { step: path.to_owned(), change: StepChange::Action, first });
         } else if let Some(first) = outcome(store, was, is, path) {
-            steps.push(StepDifference { step: path.to_owned(), change: StepChange::Outcome, first: Some(first) });
+            steps.push(StepDifference {
+                step: path.to_owned(),
+                change: StepChange::Outcome,
+                first: Some(first),
+            });
         } else {
             same += 1;
         }

@@ -119,7 +119,12 @@ impl Runtime {
         Ok(RunResult { run: Some(run.id), envelope, rendered: run.has_rendered() })
     }
 
-    fn planned(&self, store: &Store, recording: &Recording, request: &ForkRequest) -> Result<Planned, Failure> {
+    fn planned(
+        &self,
+        store: &Store,
+        recording: &Recording,
+        request: &ForkRequest,
+    ) -> Result<Planned, Failure> {
         let mut args = recording.arguments(store)?;
         let recorded = recording.plan(store)?;
         let file = match (&request.workflow, recorded) {
@@ -129,13 +134,20 @@ impl Runtime {
             }
             (None, Plan::Workflow(workflow)) => {
                 args.extend(request.set.clone());
-                let bound = crate::language::workflow::bind_args(&workflow, &Value::Object(args)).map_err(failure)?;
-                return Ok(Planned { plan: Plan::Workflow(workflow), args: bound, name: recording.name.clone() });
+                let bound =
+                    crate::language::workflow::bind_args(&workflow, &Value::Object(args)).map_err(failure)?;
+                return Ok(Planned {
+                    plan: Plan::Workflow(workflow),
+                    args: bound,
+                    name: recording.name.clone(),
+                });
             }
             (None, Plan::Pipeline(_)) if !request.set.is_empty() => {
                 return Err(Failure::parse("a pipeline has no arguments to set"));
             }
-            (None, plan @ Plan::Pipeline(_)) => return Ok(Planned { plan, args, name: recording.name.clone() }),
+            (None, plan @ Plan::Pipeline(_)) => {
+                return Ok(Planned { plan, args, name: recording.name.clone() });
+            }
         };
         args.extend(request.set.clone());
         self.plan(&RunRequest { target: Target::File(file), args: Some(Value::Object(args)) })
@@ -148,7 +160,8 @@ fn terms(store: &Store, recording: &Recording, request: &ForkRequest) -> Result<
     for (step, bytes) in &request.edit {
         let path = recording.meant(step)?;
         let recorded = recording.steps.get(&path).and_then(|step| step.outcome.as_ref());
-        let outcome = recorded.ok_or_else(|| Failure::parse(format!("step '{path}' has no recorded result to edit")))?;
+        let outcome = recorded
+            .ok_or_else(|| Failure::parse(format!("step '{path}' has no recorded result to edit")))?;
         let blob = store.put(bytes).map_err(failure)?;
         edited(store, outcome, blob)
             .map_err(|error| Failure::parse(format!("step '{path}' cannot give that: {}", error.message)))?;
@@ -169,7 +182,10 @@ fn known_place(recording: &Recording, step: &str) -> Result<String, Failure> {
 const FORK_NOTE: &str = "fork";
 
 /// The overseer of a forked run that goes on after a pause or a crash.
-pub(crate) fn overseer_of_fork(store: &Store, journal: &[Record]) -> Result<Option<Arc<dyn Overseer>>, Failure> {
+pub(crate) fn overseer_of_fork(
+    store: &Store,
+    journal: &[Record],
+) -> Result<Option<Arc<dyn Overseer>>, Failure> {
     let parent = journal.first().and_then(|record| match &record.event {
         Event::RunStarted { parent, .. } => *parent,
         _ => None,
@@ -306,7 +322,12 @@ impl Overseer for Fork {
     fn summary(&self, _: &StepPath, _: &StepOutcome) {}
 
     /// An answer holds for the very question, items, plan and policy that it was given to.
-    fn answer(&self, path: &StepPath, binding: Digest, known: Option<KnownAnswer>) -> Result<Option<KnownAnswer>, Stop> {
+    fn answer(
+        &self,
+        path: &StepPath,
+        binding: Digest,
+        known: Option<KnownAnswer>,
+    ) -> Result<Option<KnownAnswer>, Stop> {
         Ok(known.or_else(|| self.answers.get(path).filter(|answer| answer.binding == binding).cloned()))
     }
 
@@ -323,7 +344,8 @@ fn edited(store: &Store, recorded: &StepOutcome, blob: Blob) -> Result<StepOutco
     let value = || {
         const MAX_EDITED: u64 = 256 << 20;
         let bytes = store.load(&blob.digest, MAX_EDITED).map_err(failure)?;
-        json::parse(String::from_utf8_lossy(&bytes).trim()).map_err(|error| Failure::parse(format!("it is no JSON: {error}")))
+        json::parse(String::from_utf8_lossy(&bytes).trim())
+            .map_err(|error| Failure::parse(format!("it is no JSON: {error}")))
     };
     if recorded.stdout.is_some() {
         outcome.stdout = Some(blob);

@@ -85,9 +85,15 @@ mod tests {
 
     #[test]
     fn the_smallest_places_are_named() {
-        assert_eq!(paths(json!({"a": [1, {"b": 2}], "c": 1}), json!({"a": [1, {"b": 3}], "d": 1})), ["$.a[1].b", "$.c", "$.d"]);
+        assert_eq!(
+            paths(json!({"a": [1, {"b": 2}], "c": 1}), json!({"a": [1, {"b": 3}], "d": 1})),
+            ["$.a[1].b", "$.c", "$.d"]
+        );
         assert_eq!(paths(json!([1, 2, 3]), json!([1])), ["$[1]", "$[2]"]);
-        assert_eq!(paths(json!({"odd name": 1, "": 2}), json!({"odd name": 2, "": 3})), ["$[\"odd name\"]", "$[\"\"]"]);
+        assert_eq!(
+            paths(json!({"odd name": 1, "": 2}), json!({"odd name": 2, "": 3})),
+            ["$[\"odd name\"]", "$[\"\"]"]
+        );
         assert_eq!(paths(json!(1), json!("1")), ["$"]);
         assert_eq!(paths(json!({"a": 1}), json!({"a": 1})), Vec::<String>::new());
         assert_eq!(first(&json!([]), &json!([null])).map(|p| (p.was, p.is)), Some((None, Some(Value::Null))));

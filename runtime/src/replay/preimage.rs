@@ -126,7 +126,13 @@ pub(super) fn differences(store: Option<&Store>, was: &Value, is: &Value) -> Vec
             Part::Grant => grants(old, new, &mut found),
             Part::Input => found.push(input(store, old, new)),
             Part::Command | Part::Request => inside(part, old, new, &mut found),
-            Part::Kind | Part::Component | Part::Directory | Part::Files | Part::Policy | Part::Profile | Part::Other => {
+            Part::Kind
+            | Part::Component
+            | Part::Directory
+            | Part::Files
+            | Part::Policy
+            | Part::Profile
+            | Part::Other => {
                 found.push(Difference::new(part, old, new));
             }
         }
@@ -139,7 +145,11 @@ pub(super) fn differences(store: Option<&Store>, was: &Value, is: &Value) -> Vec
         let key = place.path.trim_start_matches("$.").split(['.', '[']).next().unwrap_or_default().to_owned();
         if !known(&key) {
             let (old, new) = (place.was.unwrap_or_default(), place.is.unwrap_or_default());
-            found.push(Difference { name: Some(key), path: Some(place.path), ..Difference::new(Part::Other, &old, &new) });
+            found.push(Difference {
+                name: Some(key),
+                path: Some(place.path),
+                ..Difference::new(Part::Other, &old, &new)
+            });
         }
     }
     found
@@ -160,7 +170,8 @@ fn named(part: Part, old: &Value, new: &Value, found: &mut Vec<Difference>) {
 
 fn names_only(old: &Value, new: &Value, found: &mut Vec<Difference>) {
     each_name(old, new, |name, old, new| {
-        found.push(Difference { name: Some(name.to_owned()), ..Difference::new(Part::Environment, old, new) });
+        found
+            .push(Difference { name: Some(name.to_owned()), ..Difference::new(Part::Environment, old, new) });
     });
 }
 
@@ -170,8 +181,16 @@ fn grants(old: &Value, new: &Value, found: &mut Vec<Difference>) {
         "read" | "write" => {
             let mount = |value: &Value, index: usize| value.get(index).map(|dir| dir["to"].clone());
             for place in json_path::all(old, new, MAX_PLACES) {
-                let index = place.path.trim_start_matches("$[").split(']').next().and_then(|text| text.parse().ok()).unwrap_or(0);
-                let dir = mount(new, index).or_else(|| mount(old, index)).and_then(|dir| dir.as_str().map(str::to_owned));
+                let index = place
+                    .path
+                    .trim_start_matches("$[")
+                    .split(']')
+                    .next()
+                    .and_then(|text| text.parse().ok())
+                    .unwrap_or(0);
+                let dir = mount(new, index)
+                    .or_else(|| mount(old, index))
+                    .and_then(|dir| dir.as_str().map(str::to_owned));
                 let (was, is) = (place.was.unwrap_or_default(), place.is.unwrap_or_default());
                 found.push(Difference { name: dir, ..Difference::new(Part::Files, &was, &is) });
             }
@@ -189,7 +208,9 @@ fn inside(part: Part, old: &Value, new: &Value, found: &mut Vec<Difference>) {
 
 fn input(store: Option<&Store>, old: &Value, new: &Value) -> Difference {
     let whole = Difference::new(Part::Input, old, new);
-    let (Some(store), Some(was), Some(is)) = (store, input_digest(old), input_digest(new)) else { return whole };
+    let (Some(store), Some(was), Some(is)) = (store, input_digest(old), input_digest(new)) else {
+        return whole;
+    };
     match contents::first(store, &was, &is) {
         Some(place) => Difference {
             path: Some(place.path),
@@ -208,7 +229,9 @@ pub(super) fn input_digest(input: &Value) -> Option<Digest> {
 }
 
 fn each_name(old: &Value, new: &Value, mut differs: impl FnMut(&str, &Value, &Value)) {
-    let names = |value: &Value| value.as_object().map(|map| map.keys().cloned().collect::<Vec<_>>()).unwrap_or_default();
+    let names = |value: &Value| {
+        value.as_object().map(|map| map.keys().cloned().collect::<Vec<_>>()).unwrap_or_default()
+    };
     let mut all = names(old);
     all.extend(names(new).into_iter().filter(|name| old.get(name).is_none()));
     for name in all {
@@ -249,27 +272,76 @@ mod tests {
 
     /// Changes one part, and says which.
     fn change(action: &mut Value, which: usize) -> (Part, Option<String>) {
-        let first = |map: &Value| map.as_object().and_then(|map| map.keys().next().cloned()).unwrap_or_default();
+        let first =
+            |map: &Value| map.as_object().and_then(|map| map.keys().next().cloned()).unwrap_or_default();
         if action["kind"] == "native" {
             match which % 6 {
-                0 => { action["argv"][0] = json!("OTHER"); (Part::Command, None) }
-                1 => { action["stdin"] = json!("0".repeat(64)); (Part::Input, None) }
-                2 => { let name = first(&action["env"]); action["env"][&name] = json!("changed"); (Part::Environment, Some(name)) }
-                3 => { action["cwd"] = json!("relative"); (Part::Directory, None) }
-                4 => { action["limits"]["stdout"] = json!("none"); (Part::Limit, Some("stdout".into())) }
-                _ => { action["env"]["new-name"] = json!("x"); (Part::Environment, Some("new-name".into())) }
+                0 => {
+                    action["argv"][0] = json!("OTHER");
+                    (Part::Command, None)
+                }
+                1 => {
+                    action["stdin"] = json!("0".repeat(64));
+                    (Part::Input, None)
+                }
+                2 => {
+                    let name = first(&action["env"]);
+                    action["env"][&name] = json!("changed");
+                    (Part::Environment, Some(name))
+                }
+                3 => {
+                    action["cwd"] = json!("relative");
+                    (Part::Directory, None)
+                }
+                4 => {
+                    action["limits"]["stdout"] = json!("none");
+                    (Part::Limit, Some("stdout".into()))
+                }
+                _ => {
+                    action["env"]["new-name"] = json!("x");
+                    (Part::Environment, Some("new-name".into()))
+                }
             }
         } else {
             match which % 9 {
-                0 => { action["component"] = json!("0".repeat(64)); (Part::Component, None) }
-                1 => { let name = first(&action["args"]); action["args"][&name] = json!("changed"); (Part::Argument, Some(name)) }
-                2 => { action["input"] = json!({ "bytes": "0".repeat(64) }); (Part::Input, None) }
-                3 => { let name = first(&action["grants"]["env"]); action["grants"]["env"][&name] = json!("changed"); (Part::Environment, Some(name)) }
-                4 => { action["grants"]["read"][0]["tree"] = json!("changed"); (Part::Files, Some("/in".into())) }
-                5 => { action["grants"]["clock"] = json!(true); (Part::Grant, Some("clock".into())) }
-                6 => { action["limits"]["fuel"] = json!("more"); (Part::Limit, Some("fuel".into())) }
-                7 => { action["profile"] = json!("component@2"); (Part::Profile, None) }
-                _ => { action["kind"] = json!("other"); (Part::Kind, None) }
+                0 => {
+                    action["component"] = json!("0".repeat(64));
+                    (Part::Component, None)
+                }
+                1 => {
+                    let name = first(&action["args"]);
+                    action["args"][&name] = json!("changed");
+                    (Part::Argument, Some(name))
+                }
+                2 => {
+                    action["input"] = json!({ "bytes": "0".repeat(64) });
+                    (Part::Input, None)
+                }
+                3 => {
+                    let name = first(&action["grants"]["env"]);
+                    action["grants"]["env"][&name] = json!("changed");
+                    (Part::Environment, Some(name))
+                }
+                4 => {
+                    action["grants"]["read"][0]["tree"] = json!("changed");
+                    (Part::Files, Some("/in".into()))
+                }
+                5 => {
+                    action["grants"]["clock"] = json!(true);
+                    (Part::Grant, Some("clock".into()))
+                }
+                6 => {
+                    action["limits"]["fuel"] = json!("more");
+                    (Part::Limit, Some("fuel".into()))
+                }
+                7 => {
+                    action["profile"] = json!("component@2");
+                    (Part::Profile, None)
+                }
+                _ => {
+                    action["kind"] = json!("other");
+                    (Part::Kind, None)
+                }
             }
         }
     }
@@ -290,14 +362,28 @@ mod tests {
         let store = Store::in_memory().unwrap();
         let put = |value: Value| store.put(crate::json::compact(&value).as_bytes()).unwrap().digest;
         let (a, b) = (put(json!([{ "id": 1, "n": "x" }])), put(json!([{ "id": 1, "n": "y" }])));
-        let found = differences(Some(&store), &json!({ "input": { "items": a } }), &json!({ "input": { "items": b } }));
+        let found = differences(
+            Some(&store),
+            &json!({ "input": { "items": a } }),
+            &json!({ "input": { "items": b } }),
+        );
         assert_eq!(found.len(), 1);
-        assert_eq!((found[0].path.as_deref(), &found[0].was, &found[0].is), (Some("$[0].n"), &json!("x"), &json!("y")));
+        assert_eq!(
+            (found[0].path.as_deref(), &found[0].was, &found[0].is),
+            (Some("$[0].n"), &json!("x"), &json!("y"))
+        );
     }
 
     #[test]
     fn a_part_that_is_new_to_this_version_still_shows() {
         let found = differences(None, &json!({ "kind": "x", "flux": 1 }), &json!({ "kind": "x", "flux": 2 }));
-        assert_eq!(found, [Difference { name: Some("flux".into()), path: Some("$.flux".into()), ..Difference::new(Part::Other, &json!(1), &json!(2)) }]);
+        assert_eq!(
+            found,
+            [Difference {
+                name: Some("flux".into()),
+                path: Some("$.flux".into()),
+                ..Difference::new(Part::Other, &json!(1), &json!(2))
+            }]
+        );
     }
 }

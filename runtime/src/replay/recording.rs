@@ -52,7 +52,9 @@ impl Recording {
     /// Reads a journal.
     pub(super) fn read(journal: &[Record]) -> Result<Self, Failure> {
         let start = journal.first().and_then(|record| match &record.event {
-            Event::RunStarted { name, plan, args, mode, cwd, detail, .. } => Some((record.run, name, plan, args, mode, cwd, detail)),
+            Event::RunStarted { name, plan, args, mode, cwd, detail, .. } => {
+                Some((record.run, name, plan, args, mode, cwd, detail))
+            }
             _ => None,
         });
         let Some((run, name, plan, args, mode, cwd, detail)) = start else {
@@ -115,7 +117,9 @@ impl Recording {
                 self.output = *output;
                 self.error.clone_from(error);
             }
-            Event::RunResumed { detail, .. } => self.policy = detail.get("policy").and_then(digest).or(self.policy),
+            Event::RunResumed { detail, .. } => {
+                self.policy = detail.get("policy").and_then(digest).or(self.policy)
+            }
             Event::RunStarted { .. }
             | Event::RunPaused { .. }
             | Event::GateOpened { .. }
@@ -155,15 +159,22 @@ impl Recording {
         if self.steps.contains_key(text) {
             return Ok(text.to_owned());
         }
-        let inside: Vec<_> = self.in_order().into_iter().map(|(path, _)| path).filter(|path| is_within(path, text)).collect();
+        let inside: Vec<_> =
+            self.in_order().into_iter().map(|(path, _)| path).filter(|path| is_within(path, text)).collect();
         match inside.as_slice() {
             [only] => Ok((*only).to_owned()),
             [] => {
                 let known: Vec<_> = self.in_order().into_iter().map(|(path, _)| path).take(30).collect();
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                Err(Failure::parse(format!("run {} recorded no step '{text}'; its steps: {known}", self.run.short())))
+                Err(Failure::parse(format!(
+                    "run {} recorded no step '{text}'; its steps: {known}",
+                    self.run.short()
+                )))
             }
-            many => Err(Failure::parse(format!("step '{text}' did several things; name one of them: {}", many.join(", ")))),
+            many => Err(Failure::parse(format!(
+                "step '{text}' did several things; name one of them: {}",
+                many.join(", ")
+            ))),
         }
     }
 }

@@ -61,7 +61,9 @@ fn falsified(place: &Place, run: &str, step: &str, change: impl Fn(&mut StepOutc
         {
             change(outcome);
         }
-        let text = json::compact(&json!({ "run": other, "seq": record.seq, "at": record.at, "prev": prev, "event": event }));
+        let text = json::compact(
+            &json!({ "run": other, "seq": record.seq, "at": record.at, "prev": prev, "event": event }),
+        );
         prev = Digest::of(text.as_bytes());
         out.push(text);
     }
@@ -89,7 +91,8 @@ fn a_falsified_output_and_fuel_are_found_with_step_and_place(place: &Place, run:
         outcome.fuel = outcome.fuel.map(|fuel| fuel + 1);
     });
     let report = place.runtime.replay(&false_run, &ReplayOptions::default()).unwrap();
-    let found: Vec<_> = report.divergences.iter().map(|d| (d.step.as_str(), d.what.as_str(), d.path.as_deref())).collect();
+    let found: Vec<_> =
+        report.divergences.iter().map(|d| (d.step.as_str(), d.what.as_str(), d.path.as_deref())).collect();
     assert_eq!(found[..2], [("calc", "fuel", None), ("calc", "output", Some("$.w"))]);
     assert!(found.contains(&("shown", "the input", Some("$.w"))), "{found:?}");
     let output = &report.divergences[1];
@@ -119,12 +122,16 @@ fn why_names_the_input_and_who_made_it() {
     let second = place.run(&text);
     let why = place.runtime.why(&second, "upper", None).unwrap();
     assert_eq!(why.before, id(&place, &first));
-    let found: Vec<_> = why.differences.iter().map(|d| (d.part, d.path.as_deref(), d.made_by.as_deref())).collect();
+    let found: Vec<_> =
+        why.differences.iter().map(|d| (d.part, d.path.as_deref(), d.made_by.as_deref())).collect();
     assert_eq!(found, [(Part::Input, Some("line 1"), Some("data"))]);
     assert_eq!(why.sentence(), "upper differs by the input line 1 (made by step data): \"abc\" → \"xbc\"");
     let diff = place.runtime.diff(&first, &second).unwrap();
     let steps: Vec<_> = diff.steps.iter().map(|step| (step.step.as_str(), step.change)).collect();
-    assert_eq!(steps, [("data", StepChange::Outcome), ("upper", StepChange::Action), ("note", StepChange::Action)]);
+    assert_eq!(
+        steps,
+        [("data", StepChange::Outcome), ("upper", StepChange::Action), ("note", StepChange::Action)]
+    );
 }
 
 #[test]
@@ -136,7 +143,10 @@ fn a_fork_stops_where_results_become_equal_again() {
     std::fs::write(place.path("source.txt"), "axx").unwrap();
     let request = ForkRequest { run: run.clone(), from: vec!["data".to_owned()], ..ForkRequest::default() };
     let plan = place.runtime.plan_fork(&request).unwrap();
-    assert_eq!((&plan.done, &plan.reused, plan.more), (&vec!["data".to_owned()], &vec!["upper".to_owned(), "note".to_owned()], false));
+    assert_eq!(
+        (&plan.done, &plan.reused, plan.more),
+        (&vec!["data".to_owned()], &vec!["upper".to_owned(), "note".to_owned()], false)
+    );
     let fork = place.runtime.fork(&plan).run.unwrap();
     // `upper` read something else and gave the same, so the note was not written twice.
     assert_eq!(std::fs::read_to_string(place.path("notes.txt")).unwrap(), "A\n");
@@ -156,10 +166,16 @@ fn an_edited_result_takes_the_place_of_the_recorded_one() {
     let place = Place::new();
     std::fs::write(place.path("source.txt"), "abc").unwrap();
     let run = place.run(&workflow(CUT_OFF));
-    let request =
-        ForkRequest { run: run.clone(), edit: vec![("data".to_owned(), b"zzz".to_vec())], ..ForkRequest::default() };
+    let request = ForkRequest {
+        run: run.clone(),
+        edit: vec![("data".to_owned(), b"zzz".to_vec())],
+        ..ForkRequest::default()
+    };
     let plan = place.runtime.plan_fork(&request).unwrap();
-    assert_eq!((plan.edited.as_slice(), plan.done.first().map(String::as_str)), (&["data".to_owned()][..], Some("upper")));
+    assert_eq!(
+        (plan.edited.as_slice(), plan.done.first().map(String::as_str)),
+        (&["data".to_owned()][..], Some("upper"))
+    );
     place.runtime.fork(&plan);
     assert_eq!(std::fs::read_to_string(place.path("notes.txt")).unwrap(), "A\nZ\n");
     let nobody = ForkRequest { run, from: vec!["nobody".to_owned()], ..ForkRequest::default() };
@@ -181,7 +197,9 @@ fn a_lost_end_is_told_from_a_difference() {
             break;
         }
         let event = &record.event;
-        let text = json::compact(&json!({ "run": other, "seq": record.seq, "at": record.at, "prev": prev, "event": event }));
+        let text = json::compact(
+            &json!({ "run": other, "seq": record.seq, "at": record.at, "prev": prev, "event": event }),
+        );
         prev = Digest::of(text.as_bytes());
         texts.push(text);
     }

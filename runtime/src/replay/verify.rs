@@ -118,15 +118,31 @@ pub(super) fn replay(
     let recording = Recording::read(journal)?;
     let live = options.live.iter().map(|step| recording.meant(step)).collect::<Result<BTreeSet<_>, _>>()?;
     if let Some(pure) = live.iter().find(|path| recording.steps.get(*path).is_some_and(|step| !step.effect)) {
-        return Err(Failure::parse(format!("step '{pure}' is pure: every replay computes it again, --live is for effects")));
+        return Err(Failure::parse(format!(
+            "step '{pure}' is pure: every replay computes it again, --live is for effects"
+        )));
     }
     let plan = recording.plan(store)?;
     let args = recording.arguments(store)?;
     let services = services(runtime, store, &recording);
     let policy = recording.policy.unwrap_or_else(|| services.policy_digest());
-    let replay = Arc::new(Replay { store: store.clone(), recording, live, redacted: redacted.clone(), seen: Mutex::default() });
+    let replay = Arc::new(Replay {
+        store: store.clone(),
+        recording,
+        live,
+        redacted: redacted.clone(),
+        seen: Mutex::default(),
+    });
     let recording = &replay.recording;
-    let mut run = Run::recalled(&services, store.clone(), None, recording.run, recording.plan, journal, Interrupted::Ask);
+    let mut run = Run::recalled(
+        &services,
+        store.clone(),
+        None,
+        recording.run,
+        recording.plan,
+        journal,
+        Interrupted::Ask,
+    );
     run.policy = policy;
     let run = run.overseen(Arc::<Replay>::clone(&replay));
     let result = output_of(&run, &plan, &args);
@@ -140,7 +156,10 @@ pub(super) fn services(runtime: &Runtime, store: &Store, recording: &Recording) 
     let unseen: Screen = Box::new(|_| Ok(()));
     Services {
         mode: if recording.mode == "human" { Mode::Human } else { Mode::Tool },
-        env: recording.settings.as_ref().map_or_else(|| own.env.clone(), |settings| own.env.with_settings(settings)),
+        env: recording
+            .settings
+            .as_ref()
+            .map_or_else(|| own.env.clone(), |settings| own.env.with_settings(settings)),
         cwd: PathBuf::from(&recording.cwd),
         state_dir: own.state_dir.clone(),
         registry: crate::steps::stages::builtin(),
@@ -154,7 +173,6 @@ pub(super) fn services(runtime: &Runtime, store: &Store, recording: &Recording) 
         policy_files: own.policy_files.clone(),
         store: OnceLock::from(store.clone()),
         components: OnceLock::new(),
-        held: Mutex::default(),
     }
 }
 
@@ -231,7 +249,9 @@ impl Overseer for Replay {
 
     fn summary(&self, path: &StepPath, outcome: &StepOutcome) {
         let path = path.as_str();
-        if outcome.status == StepStatus::Failed && self.is_blinded_by(outcome.error.as_deref().unwrap_or_default()) {
+        if outcome.status == StepStatus::Failed
+            && self.is_blinded_by(outcome.error.as_deref().unwrap_or_default())
+        {
             return self.go_blind(path);
         }
         let Some((seq, recorded)) = self.recording.summaries.get(path) else { return };
@@ -242,13 +262,25 @@ impl Overseer for Replay {
         }
     }
 
-    fn answer(&self, path: &StepPath, binding: Digest, known: Option<KnownAnswer>) -> Result<Option<KnownAnswer>, Stop> {
+    fn answer(
+        &self,
+        path: &StepPath,
+        binding: Digest,
+        known: Option<KnownAnswer>,
+    ) -> Result<Option<KnownAnswer>, Stop> {
         let Some(known) = known else {
             lock(&self.seen).ends_at.get_or_insert_with(|| path.to_string());
             return Ok(None);
         };
         if known.binding != binding {
-            self.diverge(path.as_str(), self.recording.last_seq, "answer", None, value(known.binding), value(binding));
+            self.diverge(
+                path.as_str(),
+                self.recording.last_seq,
+                "answer",
+                None,
+                value(known.binding),
+                value(binding),
+            );
         }
         Ok(Some(KnownAnswer { binding, ..known }))
     }
@@ -266,12 +298,14 @@ fn redacted(path: &str) -> String {
 impl Replay {
     /// Whether a failure comes from what was left out of the record.
     fn is_blinded_by(&self, message: &str) -> bool {
-        self.redacted.iter().filter_map(|path| Some((path, self.recording.steps.get(path)?.outcome.as_ref()?))).any(
-            |(path, outcome)| {
+        self.redacted
+            .iter()
+            .filter_map(|path| Some((path, self.recording.steps.get(path)?.outcome.as_ref()?)))
+            .any(|(path, outcome)| {
                 let mut blobs = [outcome.stdout, outcome.stderr, outcome.output].into_iter().flatten();
-                message.contains(&redacted(path)) || blobs.any(|blob| message.contains(&blob.digest.to_string()))
-            },
-        )
+                message.contains(&redacted(path))
+                    || blobs.any(|blob| message.contains(&blob.digest.to_string()))
+            })
     }
 
     /// From here on nothing can be compared any more.
@@ -297,11 +331,22 @@ impl Replay {
         let first = found.first()?;
         if !step.effect && found.iter().all(|difference| elsewhere(difference.part)) {
             let name = first.name.as_deref().unwrap_or_default();
-            let has = if first.part == Part::Files { "does not have here what it had" } else { "does not have here the value it had" };
+            let has = if first.part == Part::Files {
+                "does not have here what it had"
+            } else {
+                "does not have here the value it had"
+            };
             return Some(format!("{} {name} {has} when the run was recorded", first.part.noun()));
         }
         let name = first.name.as_ref().map_or_else(String::new, |name| format!(" {name}"));
-        self.diverge(path, step.seq, &format!("{}{name}", first.part.noun()), first.path.clone(), first.was.clone(), first.is.clone());
+        self.diverge(
+            path,
+            step.seq,
+            &format!("{}{name}", first.part.noun()),
+            first.path.clone(),
+            first.was.clone(),
+            first.is.clone(),
+        );
         (!step.effect).then(|| "its action is not the recorded one".to_owned())
     }
 
@@ -316,20 +361,43 @@ impl Replay {
         differs("exit", value(recorded.exit), value(replayed.exit));
         differs("fuel", value(recorded.fuel), value(replayed.fuel));
         if let Some(place) = json_path::first(&recorded.value, &replayed.value) {
-            self.diverge(path, step.seq, "value", Some(place.path), place.was.unwrap_or_default(), place.is.unwrap_or_default());
+            self.diverge(
+                path,
+                step.seq,
+                "value",
+                Some(place.path),
+                place.was.unwrap_or_default(),
+                place.is.unwrap_or_default(),
+            );
         }
         self.compare_blobs(path, step.seq, "output", recorded.output, replayed.output);
         self.compare_blobs(path, step.seq, "stdout", recorded.stdout, replayed.stdout);
     }
 
-    fn compare_blobs(&self, path: &str, seq: u64, what: &str, recorded: Option<Blob>, replayed: Option<Blob>) {
+    fn compare_blobs(
+        &self,
+        path: &str,
+        seq: u64,
+        what: &str,
+        recorded: Option<Blob>,
+        replayed: Option<Blob>,
+    ) {
         if recorded == replayed {
             return;
         }
-        let inside = recorded.zip(replayed).and_then(|(was, is)| contents::first(&self.store, &was.digest, &is.digest));
+        let inside = recorded
+            .zip(replayed)
+            .and_then(|(was, is)| contents::first(&self.store, &was.digest, &is.digest));
         match inside {
             Some(place) => {
-                self.diverge(path, seq, what, Some(place.path), place.was.unwrap_or_default(), place.is.unwrap_or_default());
+                self.diverge(
+                    path,
+                    seq,
+                    what,
+                    Some(place.path),
+                    place.was.unwrap_or_default(),
+                    place.is.unwrap_or_default(),
+                );
             }
             None => {
                 let digest = |blob: Option<Blob>| value(blob.map(|blob| blob.digest));
@@ -338,10 +406,21 @@ impl Replay {
         }
     }
 
-    fn diverge(&self, step: &str, seq: u64, what: &str, path: Option<String>, recorded: Value, replayed: Value) {
+    fn diverge(
+        &self,
+        step: &str,
+        seq: u64,
+        what: &str,
+        path: Option<String>,
+        recorded: Value,
+        replayed: Value,
+    ) {
         let preimage = self.recording.preimage(&self.store, step);
-        let input = preimage.and_then(|preimage| input_digest(&preimage["input"]).or_else(|| input_digest(&preimage["stdin"])));
-        let divergence = Divergence { step: step.to_owned(), seq, what: what.to_owned(), path, recorded, replayed, input };
+        let input = preimage.and_then(|preimage| {
+            input_digest(&preimage["input"]).or_else(|| input_digest(&preimage["stdin"]))
+        });
+        let divergence =
+            Divergence { step: step.to_owned(), seq, what: what.to_owned(), path, recorded, replayed, input };
         let mut seen = lock(&self.seen);
         // A native effect is looked at before and after the policy's decision.
         if !seen.blind && !seen.divergences.contains(&divergence) {
@@ -356,7 +435,14 @@ impl Replay {
     /// The journal does not know what came next.
     fn record_ends(&self, path: &str) -> Stop {
         if self.recording.status == RunStatus::Ok {
-            self.diverge(path, self.recording.last_seq, "missing", None, Value::Null, Value::from("would be executed"));
+            self.diverge(
+                path,
+                self.recording.last_seq,
+                "missing",
+                None,
+                Value::Null,
+                Value::from("would be executed"),
+            );
         }
         lock(&self.seen).ends_at.get_or_insert_with(|| path.to_owned());
         Stop::Interrupted
@@ -384,7 +470,10 @@ impl Replay {
                 }
             }
             // It waited, was cancelled, interrupted or killed: the record ends in the middle.
-            (RunStatus::Failed | RunStatus::Waiting | RunStatus::Cancelled | RunStatus::Running, Err(Stop::Paused | Stop::Interrupted | Stop::Cancelled)) => {}
+            (
+                RunStatus::Failed | RunStatus::Waiting | RunStatus::Cancelled | RunStatus::Running,
+                Err(Stop::Paused | Stop::Interrupted | Stop::Cancelled),
+            ) => {}
             (RunStatus::Ok, Err(Stop::Interrupted)) if !lock(&self.seen).divergences.is_empty() => {}
             (recorded, replayed) => {
                 let step = run.failed_at().map(|path| path.to_string()).unwrap_or_default();
@@ -414,7 +503,8 @@ impl Replay {
     fn report(&self) -> ReplayReport {
         let mut seen = lock(&self.seen);
         let count = |visit| seen.visited.values().filter(|seen| **seen == visit).count() as u64;
-        let (computed, answered, performed) = (count(Visit::Computed), count(Visit::Answered), count(Visit::Performed));
+        let (computed, answered, performed) =
+            (count(Visit::Computed), count(Visit::Answered), count(Visit::Performed));
         let mut divergences = std::mem::take(&mut seen.divergences);
         divergences.sort_by_key(|divergence| divergence.seq);
         let over = self.recording.status == RunStatus::Ok;
@@ -449,7 +539,8 @@ fn depends_on_time(outcome: &StepOutcome) -> Option<String> {
 
 /// The error that a refusal of the policy was.
 fn denied(decision: &Value) -> StageError {
-    let mut message = format!("policy denied the command: {}", decision["message"].as_str().unwrap_or("it was denied"));
+    let mut message =
+        format!("policy denied the command: {}", decision["message"].as_str().unwrap_or("it was denied"));
     if let Some(hint) = decision["hint"].as_str() {
         message.push_str("; ");
         message.push_str(hint);

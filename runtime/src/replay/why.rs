@@ -37,7 +37,9 @@ pub enum WhyError {
     Run(Failure),
     #[error("no earlier run of {name:?} is recorded to compare with; name one with --vs")]
     NothingToCompare { name: String },
-    #[error("step '{step}' has no recorded action in run {run}; it is made of other steps: name one of those")]
+    #[error(
+        "step '{step}' has no recorded action in run {run}; it is made of other steps: name one of those"
+    )]
     NoAction { step: String, run: RunId },
 }
 
@@ -64,7 +66,9 @@ impl Why {
         };
         match (self.differences.first(), &self.outcome) {
             (Some(first), _) => format!("{} differs by {}", self.step, place(first)),
-            (None, Some(outcome)) => format!("{} did the same and was given something else: {}", self.step, place(outcome)),
+            (None, Some(outcome)) => {
+                format!("{} did the same and was given something else: {}", self.step, place(outcome))
+            }
             (None, None) => format!("{} is the same in both runs", self.step),
         }
     }
@@ -110,7 +114,8 @@ fn find(store: &Store, text: &str) -> Result<RunId, Failure> {
 /// The run to compare with when none is named.
 fn earlier(store: &Store, id: RunId, is: &Recording, step: &str) -> Result<(RunId, Recording), WhyError> {
     let parent = store.run(id)?.parent;
-    let filter = RunFilter { name: Some(is.name.clone()), before: Some(id), limit: 50, ..RunFilter::default() };
+    let filter =
+        RunFilter { name: Some(is.name.clone()), before: Some(id), limit: 50, ..RunFilter::default() };
     let same_name = store.runs(&filter)?.into_iter().map(|run| run.id);
     for candidate in parent.into_iter().chain(same_name) {
         let recording = match store.events(candidate) {
@@ -142,7 +147,8 @@ pub(super) fn why(
         difference.made_by = input.and_then(|input| maker(store, is, step, &input));
     }
     let policy = |recording: &Recording| {
-        let decided = recording.steps.get(step).and_then(|step| step.decision["policy"].as_str()?.parse().ok());
+        let decided =
+            recording.steps.get(step).and_then(|step| step.decision["policy"].as_str()?.parse().ok());
         decided.or(recording.policy)
     };
     let (old_policy, new_policy) = (policy(was), policy(is));
@@ -179,9 +185,13 @@ pub(super) fn outcome(store: &Store, was: &Recording, is: &Recording, step: &str
             continue;
         }
         let inside = old.zip(new).and_then(|(old, new)| contents::first(store, &old.digest, &new.digest));
-        let digest = |blob: Option<crate::store::Blob>| blob.map_or(Value::Null, |blob| Value::from(blob.digest.to_string()));
+        let digest = |blob: Option<crate::store::Blob>| {
+            blob.map_or(Value::Null, |blob| Value::from(blob.digest.to_string()))
+        };
         return match inside {
-            Some(place) => named(name, Some(place.path), place.was.unwrap_or_default(), place.is.unwrap_or_default()),
+            Some(place) => {
+                named(name, Some(place.path), place.was.unwrap_or_default(), place.is.unwrap_or_default())
+            }
             None => named(name, None, digest(old), digest(new)),
         };
     }
@@ -215,6 +225,7 @@ fn maker(store: &Store, recording: &Recording, reader: &str, input: &Digest) -> 
     };
     let sought = unwrapped(sought);
     gave(&|blob| {
-        blob.len <= MAX_SOUGHT && contents::value(store, &blob.digest).is_some_and(|value| unwrapped(value) == sought)
+        blob.len <= MAX_SOUGHT
+            && contents::value(store, &blob.digest).is_some_and(|value| unwrapped(value) == sought)
     })
 }

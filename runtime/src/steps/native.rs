@@ -89,7 +89,9 @@ pub(crate) fn run(
     cancel: &CancelToken,
 ) -> Result<Finished, Stop> {
     // What was done needs no permission any more.
-    if let Some(outcome) = run.remembered(path) {
+    if run.overseer().is_none()
+        && let Some(outcome) = run.remembered(path)
+    {
         return finished(&run.store, &outcome).inspect_err(|_| run.fail_at(path));
     }
     let argv = argv(&job);
@@ -106,7 +108,12 @@ pub(crate) fn run(
     }
     let decision = super::policy_gate::decide(run, path, &job, cancel)?;
     record.decision = decision.statement.clone();
-    run.once(path, &record, || execute(run, &job, argv, &decision, cancel), |outcome| finished(store, outcome))
+    run.once(
+        path,
+        &record,
+        || execute(run, &job, argv, &decision, cancel),
+        |outcome| finished(store, outcome),
+    )
 }
 
 fn finished(store: &Store, outcome: &StepOutcome) -> Result<Finished, Stop> {
@@ -149,7 +156,9 @@ fn preimage(run: &Run<'_>, job: &Job<'_>, argv: &[String]) -> Result<Value, Stop
     let stdin = match &job.stdin {
         None => Value::Null,
         // Kept, so that `why` can tell what in it differs.
-        Some(Payload::Bytes(bytes)) if bytes.len() <= INLINE_MAX => json!(run.store.put(bytes).map_err(stopped)?.digest),
+        Some(Payload::Bytes(bytes)) if bytes.len() <= INLINE_MAX => {
+            json!(run.store.put(bytes).map_err(stopped)?.digest)
+        }
         Some(payload) => json!(Digest::of_reader(payload.open()?)?),
     };
     let env: serde_json::Map<_, _> = job

@@ -51,20 +51,34 @@ impl Store {
         outcome: &StepOutcome,
         ttl_ms: Option<i64>,
     ) -> Result<(), StoreError> {
+        self.cache_outcomes([(action, outcome)], ttl_ms)
+    }
+
+    /// Remembers what several actions gave, in one transaction.
+    ///
+    /// # Errors
+    /// As [`Store::cache_outcome`].
+    pub fn cache_outcomes<'o>(
+        &self,
+        outcomes: impl IntoIterator<Item = (&'o Digest, &'o StepOutcome)>,
+        ttl_ms: Option<i64>,
+    ) -> Result<(), StoreError> {
         let now = self.now();
-        let mut value = serde_json::to_value(outcome)
-            .map_err(|e| StoreError::Json { what: "an outcome has no JSON text", source: e.into() })?;
-        self.redactions().value(&mut value);
+        let mut rows = Vec::new();
+        for (action, outcome) in outcomes {
+            let mut value = serde_json::to_value(outcome)
+                .map_err(|e| StoreError::Json { what: "an outcome has no JSON text", source: e.into() })?;
+            self.redactions().value(&mut value);
+            rows.push((action, json::compact(&value)));
+        }
         self.write(Durability::Lazy, |tx| {
-            tx.prepare_cached(
+            let mut statement = tx.prepare_cached(
                 "INSERT OR REPLACE INTO actions (digest, outcome, created, used, expires) VALUES (?1, ?2, ?3, ?3, ?4)",
-            )?
-            .execute(params![
-                action.as_bytes(),
-                json::compact(&value),
-                now,
-                ttl_ms.map(|ttl| now.saturating_add(ttl)),
-            ])?;
+            )?;
+            for (action, text) in &rows {
+                let expires = ttl_ms.map(|ttl| now.saturating_add(ttl));
+                statement.execute(params![action.as_bytes(), text, now, expires])?;
+            }
             Ok(())
         })
     }

@@ -109,7 +109,7 @@ impl Case {
         invocation.input = self.input()?;
         invocation.grants.read = read;
         invocation.limits.fuel = self.fuel.unwrap_or(invocation.limits.fuel);
-        invocation.services = Arc::new(Alone::default());
+        invocation.services = Arc::new(Alone { quiet: true, ..Alone::default() });
         invocation.cancel = cancel;
         let result = component.run(invocation);
         let given = std::mem::take(&mut *given.lock().unwrap_or_else(PoisonError::into_inner));

@@ -29,7 +29,7 @@ enum StepCommand {
     Build(build::Args),
     Test(test::Args),
     Inspect(inspect::Args),
-    Run(run::Args),
+    Run(Box<run::Args>),
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {

@@ -180,11 +180,16 @@ impl OutputSink for Out {
 /// its state lives as long as the run, and there is no store.
 #[derive(Default)]
 pub(super) struct Alone {
-    state: Mutex<HashMap<String, String>>,
+    /// Say nothing.
+    pub(super) quiet: bool,
+    pub(super) state: Mutex<HashMap<String, String>>,
 }
 
 impl HostServices for Alone {
     fn log(&self, level: Level, message: &str, fields: &str) {
+        if self.quiet {
+            return;
+        }
         let level = match level {
             Level::Error => "error",
             Level::Warn => "warn",
@@ -197,6 +202,9 @@ impl HostServices for Alone {
     }
 
     fn progress(&self, done: u64, total: Option<u64>, message: Option<&str>) {
+        if self.quiet {
+            return;
+        }
         let total = total.map(|total| format!("/{total}")).unwrap_or_default();
         anstream::eprintln!("progress: {done}{total} {}", message.unwrap_or_default());
     }

@@ -53,12 +53,18 @@ impl Runtime {
     /// # Errors
     /// When the run is not known or damaged, a step to redact is not an effect
     /// of it, or the file cannot be written.
-    pub fn export_bundle(&self, run: &str, file: &Path, options: &ExportOptions) -> Result<BundleSummary, Failure> {
+    pub fn export_bundle(
+        &self,
+        run: &str,
+        file: &Path,
+        options: &ExportOptions,
+    ) -> Result<BundleSummary, Failure> {
         let store = self.store().map_err(super::verify::failure)?;
         let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
         store.verify_chain(id).map_err(super::verify::failure)?;
         let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let unwritable = |error: io::Error| Failure::runtime(format!("cannot write {}: {error}", file.display()));
+        let unwritable =
+            |error: io::Error| Failure::runtime(format!("cannot write {}: {error}", file.display()));
         let mut temporary = tempfile::NamedTempFile::new_in(dir).map_err(unwritable)?;
         let summary = write::write(&store, id, options, &mut temporary)?;
         temporary.as_file().sync_all().map_err(unwritable)?;

@@ -59,7 +59,8 @@ pub(super) fn read(mut from: impl Read, store: &Store) -> Result<Bundle, BundleE
     from.read_exact(&mut len).map_err(|error| damaged("the header", &error))?;
     let len = u64::from_le_bytes(len);
     let text = checked(&mut from, len, MAX_MANIFEST, &manifest_digest, || "the manifest".to_owned())?;
-    let manifest: Manifest = json::parse_as(&String::from_utf8_lossy(&text)).map_err(|error| damaged("the manifest", &error))?;
+    let manifest: Manifest =
+        json::parse_as(&String::from_utf8_lossy(&text)).map_err(|error| damaged("the manifest", &error))?;
     let mut bytes = (MAGIC.len() + 32 + 8) as u64 + len;
 
     let mut journal: Vec<Record> = Vec::new();
@@ -79,7 +80,8 @@ pub(super) fn read(mut from: impl Read, store: &Store) -> Result<Bundle, BundleE
     for entry in &manifest.blobs {
         let name = || format!("blob {} ({})", entry.digest, entry.what);
         let mut writer = store.blob_writer();
-        let copied = io::copy(&mut (&mut from).take(entry.len), &mut writer).map_err(|error| damaged(&name(), &error))?;
+        let copied = io::copy(&mut (&mut from).take(entry.len), &mut writer)
+            .map_err(|error| damaged(&name(), &error))?;
         if copied < entry.len {
             return Err(damaged(&name(), &"is cut off"));
         }

@@ -41,7 +41,9 @@ fn any_flipped_or_missing_byte_is_found_and_named() {
         assert!(read::read(&bytes[..at], &store).is_err(), "cut at {at}");
     }
     let longer = [bytes.as_slice(), b"x"].concat();
-    assert!(matches!(read::read(longer.as_slice(), &store), Err(BundleError::Damaged { object, .. }) if object == "the end of the file"));
+    assert!(
+        matches!(read::read(longer.as_slice(), &store), Err(BundleError::Damaged { object, .. }) if object == "the end of the file")
+    );
 }
 
 #[test]
@@ -59,7 +61,11 @@ fn what_is_redacted_is_not_in_the_file() {
     let run = place.run(&workflow("name: d\nsteps:\n  - id: fetch\n    run: printf '[41]'\n  - id: next\n    pipeline: head --n 1\n    stdin: $fetch.json\n"));
     place.runtime.export_bundle(&run, &file, &options).unwrap();
     let report = Place::new().runtime.verify_bundle(&file).unwrap().replay;
-    assert_eq!((report.divergences.len(), report.unverified.len(), report.unverified[0].step.as_str()), (0, 1, "next"));
-    let refused = place.runtime.export_bundle(&run, &file, &ExportOptions { redact: vec!["nobody".to_owned()] });
+    assert_eq!(
+        (report.divergences.len(), report.unverified.len(), report.unverified[0].step.as_str()),
+        (0, 1, "next")
+    );
+    let refused =
+        place.runtime.export_bundle(&run, &file, &ExportOptions { redact: vec!["nobody".to_owned()] });
     assert!(refused.is_err());
 }

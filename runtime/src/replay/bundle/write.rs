@@ -44,7 +44,11 @@ pub(super) fn write(
         name: recording.name.clone(),
         records: texts
             .iter()
-            .map(|(text, hash)| RecordEntry { len: text.len() as u64, digest: Digest::of(text.as_bytes()), hash: *hash })
+            .map(|(text, hash)| RecordEntry {
+                len: text.len() as u64,
+                digest: Digest::of(text.as_bytes()),
+                hash: *hash,
+            })
             .collect(),
         blobs,
         redacted: redact.into_iter().collect(),
@@ -61,7 +65,12 @@ pub(super) fn write(
     })
 }
 
-fn copy(store: &Store, manifest: &Manifest, texts: &[(String, Option<Digest>)], out: &mut impl Write) -> io::Result<u64> {
+fn copy(
+    store: &Store,
+    manifest: &Manifest,
+    texts: &[(String, Option<Digest>)],
+    out: &mut impl Write,
+) -> io::Result<u64> {
     let head = json::compact(manifest).into_bytes();
     out.write_all(MAGIC)?;
     out.write_all(Digest::of(&head).as_bytes())?;
@@ -99,7 +108,12 @@ fn steps_to_redact(recording: &Recording, steps: &[String]) -> Result<BTreeSet<S
 fn payload(record: &Record, redact: &BTreeSet<String>) -> Vec<Digest> {
     match &record.event {
         Event::StepEnded { path, outcome, .. } if redact.contains(path) => {
-            [outcome.stdout, outcome.stderr, outcome.output].into_iter().flatten().filter(|blob| blob.len > 0).map(|blob| blob.digest).collect()
+            [outcome.stdout, outcome.stderr, outcome.output]
+                .into_iter()
+                .flatten()
+                .filter(|blob| blob.len > 0)
+                .map(|blob| blob.digest)
+                .collect()
         }
         _ => Vec::new(),
     }
@@ -141,16 +155,22 @@ fn names(journal: &[Record]) -> HashMap<Digest, String> {
                     name(policy, "policy".to_owned());
                 }
             }
-            Event::StepStarted { path, action: Some(action), .. } => name(*action, format!("action of step {path}")),
+            Event::StepStarted { path, action: Some(action), .. } => {
+                name(*action, format!("action of step {path}"))
+            }
             Event::StepEnded { path, outcome, .. } => {
-                for (blob, which) in [(outcome.output, "output"), (outcome.stdout, "stdout"), (outcome.stderr, "stderr")] {
+                for (blob, which) in
+                    [(outcome.output, "output"), (outcome.stdout, "stdout"), (outcome.stderr, "stderr")]
+                {
                     if let Some(blob) = blob {
                         name(blob.digest, format!("{which} of step {path}"));
                     }
                 }
             }
             Event::GateOpened { path, question, .. } => name(*question, format!("question at {path}")),
-            Event::RunEnded { output: Some(output), .. } => name(output.digest, "output of the run".to_owned()),
+            Event::RunEnded { output: Some(output), .. } => {
+                name(output.digest, "output of the run".to_owned())
+            }
             _ => {}
         }
     }

@@ -1,5 +1,7 @@
 //! The words of a stage, sorted into options and positionals.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -21,12 +23,22 @@ pub struct StageArgs {
     /// Words that belong to no option, in order.
     #[serde(rename = "_", default)]
     pub positional: Vec<String>,
+    /// Earlier values of options that were given several times. (`=` cannot be
+    /// the name of an option.)
+    #[serde(rename = "=", default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub earlier: BTreeMap<String, Vec<Value>>,
     /// Options by name, without dashes, in order of first appearance.
     #[serde(flatten)]
     pub options: Map<String, Value>,
 }
 
 impl StageArgs {
+    /// All values of an option that may be given several times, in order.
+    #[must_use]
+    pub fn all(&self, name: &str) -> Vec<&Value> {
+        self.earlier.get(name).into_iter().flatten().chain(self.get(name)).collect()
+    }
+
     /// The value of an option as it stands: text, or `true`.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Value> {

@@ -87,7 +87,7 @@ fn build(args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
     let llm = args.switch("llm").then(|| {
         let passed = ["model", "token", "temperature", "max-output-tokens", "state-key"];
         let options = passed.iter().filter_map(|name| Some(((*name).to_owned(), args.get(name)?.clone())));
-        StageArgs { positional: Vec::new(), options: options.collect() }
+        StageArgs { positional: Vec::new(), options: options.collect(), ..StageArgs::default() }
     });
     Ok(Box::new(Triage {
         limit: args.number("limit").unwrap_or(20.0),

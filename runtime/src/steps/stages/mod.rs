@@ -15,6 +15,7 @@ mod ask;
 mod check;
 mod commands_list;
 mod compare;
+mod component;
 mod date;
 mod dedupe;
 mod describe;
@@ -28,6 +29,7 @@ mod gog_send;
 mod group_by;
 mod head;
 mod held;
+mod js;
 mod json;
 mod kept;
 mod llm;
@@ -57,7 +59,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 pub use args::{Flag, StageArgs, args_schema, option_schema, words_schema};
 pub use ask::read_answer;
@@ -65,6 +67,7 @@ pub use check::{Warning, check};
 pub use registry::{Registry, UnknownCommand, builtin};
 
 use crate::cancel::CancelToken;
+use crate::engine::value::ItemSpool;
 
 /// Whether a consumer wants more items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -196,6 +199,24 @@ pub trait Host {
     /// whatever a later stage fails with.
     fn no_retry(&mut self) {}
 
+    /// A place for items that a component will read, which may be more than memory holds.
+    ///
+    /// # Errors
+    /// When this host runs no components.
+    fn spool(&mut self) -> Result<Spool, Stop> {
+        Err(StageError::permanent("components cannot be run here").into())
+    }
+
+    /// Runs a component once per run and pushes its output on; a pure one also
+    /// answers from the cache.
+    ///
+    /// # Errors
+    /// Why it cannot be loaded, may not have what it needs, or failed; what a later stage failed with.
+    fn component(&mut self, call: ComponentCall, out: &mut dyn Sink) -> Result<(), Stop> {
+        let _ = (call, out);
+        Err(StageError::permanent("components cannot be run here").into())
+    }
+
     /// Runs another pipeline command over `items` and returns what it emits
     /// (`email.triage --llm` uses `llm.invoke`).
     ///
@@ -241,6 +262,58 @@ pub struct NativeCommand {
     pub env: Vec<(String, String)>,
     /// Most bytes kept of stdout; more is an error that says so. `None`: the runtime's default.
     pub max_output: Option<u64>,
+}
+
+/// Items on their way into a component.
+pub struct Spool(pub(crate) ItemSpool);
+
+impl Spool {
+    /// Takes the next item.
+    ///
+    /// # Errors
+    /// When there are too many for memory and the store cannot take them.
+    pub fn push(&mut self, item: Value) -> std::io::Result<()> {
+        self.0.push(item)
+    }
+}
+
+/// A component to run.
+pub struct ComponentCall {
+    pub program: ComponentProgram,
+    /// Checked against the component's own schema.
+    pub args: Map<String, Value>,
+    pub grants: ComponentGrants,
+    /// The items it reads; `None` is no input at all.
+    pub input: Option<Spool>,
+}
+
+/// Which component.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ComponentProgram {
+    /// A file relative to the working directory, or `blake3:` and a digest.
+    Named(String),
+    /// The evaluator of JavaScript.
+    Js,
+}
+
+/// What a component may touch. The default is nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ComponentGrants {
+    pub read: Vec<ComponentDir>,
+    pub write: Vec<ComponentDir>,
+    /// Names of variables.
+    pub env: Vec<String>,
+    /// `host:port`.
+    pub net: Vec<String>,
+    pub clock: bool,
+    pub random: bool,
+}
+
+/// A directory, relative to the working directory, and where a component sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ComponentDir {
+    pub host: PathBuf,
+    pub guest: String,
 }
 
 /// Code of the error when a program, or the shell, does not exist.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::StageSpec;
 use super::{
-    approve, ask, commands_list, dedupe, effects, exec, group_by, head, json, map, pick, sort, table,
-    template, where_,
+    approve, ask, commands_list, component, dedupe, effects, exec, group_by, head, js, json, map, pick, sort,
+    table, template, where_,
 };
 
 /// The commands that pipelines may use. An embedding program can add its own.
@@ -21,10 +21,12 @@ pub fn builtin() -> Registry {
         &approve::SPEC,
         &ask::SPEC,
         &commands_list::SPEC,
+        &component::SPEC,
         &dedupe::SPEC,
         &exec::SPEC,
         &group_by::SPEC,
         &head::SPEC,
+        &js::SPEC,
         &json::SPEC,
         &map::SPEC,
         &pick::SPEC,

@@ -1,0 +1,172 @@
+//! What an effect learnt from outside: the answers of the clock, of randomness
+//! and of HTTP, in the order in which a component asked.
+//!
+//! The record is a blob. Each call is one line `function request-length
+//! answer-length`, the bytes of both, and a line break.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+
+use lobster_component::{HostCall, HostCallTrace};
+
+use crate::digest::Digest;
+use crate::store::{Blob, BlobReader, BlobWriter, Store, StoreError};
+
+/// Longest request or answer that a record is believed to hold, in bytes: more
+/// than a host call can pass.
+const MAX_PART: u64 = 64 << 20;
+
+/// Keeps calls as they happen.
+pub(super) struct Recording {
+    writer: BlobWriter,
+    calls: u64,
+    failed: Option<io::Error>,
+}
+
+impl Recording {
+    pub(super) fn new(store: &Store) -> Self {
+        Self { writer: store.blob_writer(), calls: 0, failed: None }
+    }
+
+    /// The record, if anything was asked.
+    pub(super) fn finish(self) -> Result<Option<Blob>, StoreError> {
+        match self.failed {
+            Some(error) => Err(self.writer.error(error)),
+            None if self.calls == 0 => Ok(None),
+            None => self.writer.finish().map(Some),
+        }
+    }
+
+    fn write(&mut self, call: &HostCall<'_>, answer: &[u8]) -> io::Result<()> {
+        writeln!(self.writer, "{} {} {}", call.function, call.request.len(), answer.len())?;
+        self.writer.write_all(call.request)?;
+        self.writer.write_all(answer)?;
+        self.writer.write_all(b"\n")
+    }
+}
+
+impl HostCallTrace for Recording {
+    fn recorded(&mut self, _: &HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
+        Ok(None)
+    }
+
+    fn record(&mut self, call: &HostCall<'_>, answer: &[u8]) {
+        self.calls += 1;
+        if self.failed.is_none() {
+            self.failed = self.write(call, answer).err();
+        }
+    }
+}
+
+/// Answers a component's calls from the record of an earlier run, and never
+/// from the world: a call that the record does not have next ends the run.
+pub struct RecordedCalls {
+    reader: BufReader<BlobReader>,
+    calls: u64,
+}
+
+impl RecordedCalls {
+    /// The record of this digest: `detail.host_calls` of an effect's outcome.
+    ///
+    /// # Errors
+    /// When the store does not have it.
+    pub fn open(store: &Store, record: &Digest) -> Result<Self, StoreError> {
+        Ok(Self { reader: BufReader::new(store.open_blob(record)?), calls: 0 })
+    }
+
+    fn next(&mut self, call: &HostCall<'_>) -> Result<Vec<u8>, String> {
+        let number = self.calls + 1;
+        let broken =
+            |why: &dyn std::fmt::Display| format!("the record of call {number} is unreadable: {why}");
+        let mut line = String::new();
+        let taken = self.reader.by_ref().take(256).read_line(&mut line).map_err(|error| broken(&error))?;
+        if taken == 0 {
+            return Err(format!(
+                "{} is asked for, but the record ends after {} calls",
+                call.function, self.calls
+            ));
+        }
+        let mut words = line.split_whitespace();
+        let (Some(function), Some(request), Some(answer)) = (words.next(), words.next(), words.next()) else {
+            return Err(broken(&"no head"));
+        };
+        let part = |length: &str| length.parse::<u64>().ok().filter(|length| *length <= MAX_PART);
+        let (Some(request), Some(answer)) = (part(request), part(answer)) else {
+            return Err(broken(&"lengths that cannot be"));
+        };
+        let mut bytes = |length: u64| -> Result<Vec<u8>, String> {
+            let mut part = Vec::new();
+            let taken = self.reader.by_ref().take(length).read_to_end(&mut part).map_err(|e| broken(&e))?;
+            if taken as u64 == length { Ok(part) } else { Err(broken(&"it ends too early")) }
+        };
+        let (request, answer, end) = (bytes(request)?, bytes(answer)?, bytes(1)?);
+        if end != b"\n" {
+            return Err(broken(&"no line break behind it"));
+        }
+        if function != call.function || request != call.request {
+            return Err(format!(
+                "{} is asked for, the record has {function} here, or another request",
+                call.function
+            ));
+        }
+        self.calls = number;
+        Ok(answer)
+    }
+}
+
+impl HostCallTrace for RecordedCalls {
+    fn recorded(&mut self, call: &HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
+        self.next(call).map(Some)
+    }
+
+    fn record(&mut self, _: &HostCall<'_>, _: &[u8]) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call<'a>(function: &'static str, request: &'a [u8]) -> HostCall<'a> {
+        HostCall { function, request }
+    }
+
+    #[test]
+    fn what_was_recorded_answers_in_order_and_nothing_else_does() {
+        let store = Store::in_memory().unwrap();
+        let mut recording = Recording::new(&store);
+        recording.record(&call("random.get", &[8]), b"12\n 45678");
+        recording.record(&call("wall-clock.now", b""), b"");
+        let blob = recording.finish().unwrap().unwrap();
+
+        let mut recorded = RecordedCalls::open(&store, &blob.digest).unwrap();
+        assert_eq!(recorded.recorded(&call("random.get", &[8])), Ok(Some(b"12\n 45678".to_vec())));
+        assert_eq!(recorded.recorded(&call("wall-clock.now", b"")), Ok(Some(Vec::new())));
+        let error = recorded.recorded(&call("http", b"")).unwrap_err();
+        assert_eq!(error, "http is asked for, but the record ends after 2 calls");
+
+        for other in [call("random.get", &[9]), call("http", &[8])] {
+            let mut recorded = RecordedCalls::open(&store, &blob.digest).unwrap();
+            assert!(recorded.recorded(&other).unwrap_err().contains("the record has random.get here"));
+        }
+    }
+
+    #[test]
+    fn nothing_asked_is_no_record() {
+        let store = Store::in_memory().unwrap();
+        assert_eq!(Recording::new(&store).finish().unwrap(), None);
+    }
+
+    #[test]
+    fn a_damaged_record_is_an_error() {
+        let store = Store::in_memory().unwrap();
+        for text in
+            ["random.get 1", "random.get 1 99999999999999\n", "random.get 1 5\n\x08abc", "random.get x y\n"]
+        {
+            let blob = store.put(text.as_bytes()).unwrap();
+            let mut recorded = RecordedCalls::open(&store, &blob.digest).unwrap();
+            assert!(
+                recorded.recorded(&call("random.get", &[8])).unwrap_err().contains("unreadable"),
+                "{text:?}"
+            );
+        }
+    }
+}
