@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lobster_component::{
@@ -85,7 +85,9 @@ pub(super) fn step(
             let filled = fill_all(frame, &Value::Object(args.clone()), scope, path)?;
             (loaded, filled.as_object().cloned().unwrap_or_default())
         }
-        Work::Js(code) => (evaluator(run, path).map_err(stopped)?, js_args(frame, code, step, scope, path)?),
+        Work::Js(code) => {
+            (js_evaluator(run, path).map_err(stopped)?, js_args(frame, code, step, scope, path)?)
+        }
         _ => return Ok(Record::new(&step.id)),
     };
     let input = match (&step.work, frame.stdin(step, scope, path)?) {
@@ -190,7 +192,8 @@ fn fill_all(frame: &Frame<'_>, value: &Value, scope: &Scope<'_>, path: &StepPath
 }
 
 /// Loads what a plan names: the component it pinned, a component of the store,
-/// or a file whose name became known only now. A run loads each of them once.
+/// or a file whose name became known only now.
+/// A run loads each of them once; a replay takes the recorded one, whatever the file has become.
 fn load(
     run: &Run<'_>,
     path: &StepPath,
@@ -201,45 +204,39 @@ fn load(
     if let Some(recorded) = run.overseer().and_then(|overseer| overseer.component(path)) {
         return stored_component(run, recorded);
     }
-    match (pinned, named.strip_prefix("blake3:")) {
-        (Some(digest), _) => stored_component(run, *digest),
-        (None, Some(hex)) => stored_component(run, hex.parse()?),
-        (None, None) => {
-            let path = base.join(named);
-            run.loaded(&path.display().to_string(), || {
-                let bytes =
-                    std::fs::read(&path).map_err(|source| LoadError::Read { path: path.clone(), source })?;
-                keep(&run.store, &bytes)?;
-                Ok(run.services.components().load_bytes(&bytes)?)
-            })
-        }
-    }
+    let key = match (pinned, named.strip_prefix("blake3:")) {
+        (Some(digest), _) => digest.to_string(),
+        (None, Some(hex)) => hex.to_owned(),
+        (None, None) => base.join(named).display().to_string(),
+    };
+    run.loaded(&key, || load_now(run, base, named, pinned))
 }
 
-/// A component by its digest alone.
+fn load_now(
+    run: &Run<'_>,
+    base: &Path,
+    named: &str,
+    pinned: Option<&Digest>,
+) -> Result<Component, LoadProblem> {
+    let bytes = match (pinned, named.strip_prefix("blake3:")) {
+        (Some(digest), _) => run.store.load(digest, MAX_COMPONENT)?,
+        (None, Some(hex)) => run.store.load(&hex.parse::<Digest>()?, MAX_COMPONENT)?,
+        (None, None) => {
+            let path = base.join(named);
+            let bytes = std::fs::read(&path).map_err(|source| LoadError::Read { path, source })?;
+            keep(&run.store, &bytes)?;
+            bytes
+        }
+    };
+    Ok(run.services.components().load_bytes(&bytes)?)
+}
+
+/// A component by its digest alone. It stays loaded while the services live.
 fn stored_component(run: &Run<'_>, digest: Digest) -> Result<Component, LoadProblem> {
     run.loaded(&digest.to_string(), || {
         Ok(run.services.components().load_bytes(&run.store.load(&digest, MAX_COMPONENT)?)?)
     })
 }
-
-/// The evaluator that this run uses; kept in the store, so that the run can be
-/// replayed by a lobster that has another one.
-fn evaluator(run: &Run<'_>, path: &StepPath) -> Result<Component, LoadProblem> {
-    if let Some(recorded) = run.overseer().and_then(|overseer| overseer.component(path)) {
-        return stored_component(run, recorded);
-    }
-    run.loaded("js", || {
-        let digest = *JS_DIGEST.get_or_init(|| Digest::of(JS_EVALUATOR));
-        if run.store.blob_len(&digest)?.is_none() {
-            run.store.put(JS_EVALUATOR)?;
-        }
-        Ok(run.services.components().load_bytes(JS_EVALUATOR)?)
-    })
-}
-
-/// Hashing a megabyte for every `js:` step would cost more than most of them do.
-static JS_DIGEST: OnceLock<Digest> = OnceLock::new();
 
 /// Keeps a component in the store, so that the run can be replayed without its file.
 pub(crate) fn keep(store: &Store, bytes: &[u8]) -> Result<Digest, StoreError> {
@@ -248,6 +245,18 @@ pub(crate) fn keep(store: &Store, bytes: &[u8]) -> Result<Digest, StoreError> {
         store.put(bytes)?;
     }
     Ok(digest)
+}
+
+/// The evaluator, compiled once per machine. It is kept in the store, so that
+/// the run can be replayed by a lobster that has another one.
+fn js_evaluator(run: &Run<'_>, path: &StepPath) -> Result<Component, LoadProblem> {
+    if let Some(recorded) = run.overseer().and_then(|overseer| overseer.component(path)) {
+        return stored_component(run, recorded);
+    }
+    run.loaded("js", || {
+        keep(&run.store, JS_EVALUATOR)?;
+        Ok(run.services.components().load_bytes(JS_EVALUATOR)?)
+    })
 }
 
 /// The component of a pipeline's stage.
@@ -259,7 +268,7 @@ pub(super) fn of_stage(
     pinned: Option<&Value>,
 ) -> Result<Component, Stop> {
     match program {
-        ComponentProgram::Js => evaluator(run, path).map_err(stopped),
+        ComponentProgram::Js => js_evaluator(run, path).map_err(stopped),
         ComponentProgram::Named(named) => {
             let pinned = pinned.and_then(Value::as_str).and_then(|hex| hex.parse::<Digest>().ok());
             load(run, path, cwd, named, pinned.as_ref()).map_err(|error| {
