@@ -98,8 +98,16 @@ fn what_is_no_component_is_refused_before_anything_runs() {
         ("text", b"#!/bin/sh\necho owned\n".to_vec()),
         ("a cut header", b"\0asm\x01\0\0".to_vec()),
         ("a module without an entry", wat::parse_str("(module)").unwrap()),
-        ("a module with unknown imports", wat::parse_str("(module (import \"env\" \"system\" (func)) (func (export \"_start\")))").unwrap()),
-        ("a cut component", std::fs::read(crate::binary::repository().join("guest-steps/dist/categorize-mail.wasm")).unwrap()[..5000].to_vec()),
+        (
+            "a module with unknown imports",
+            wat::parse_str("(module (import \"env\" \"system\" (func)) (func (export \"_start\")))").unwrap(),
+        ),
+        (
+            "a cut component",
+            std::fs::read(crate::binary::repository().join("guest-steps/dist/categorize-mail.wasm")).unwrap()
+                [..5000]
+                .to_vec(),
+        ),
     ];
     for (what, bytes) in wrong {
         let home = Home::new();
@@ -113,7 +121,12 @@ fn what_is_no_component_is_refused_before_anything_runs() {
 
 #[test]
 fn a_component_that_is_not_there_is_named() {
-    for component in ["gone.wasm", "../gone.wasm", "blake3:0000000000000000000000000000000000000000000000000000000000000000", "blake3:xyz"] {
+    for component in [
+        "gone.wasm",
+        "../gone.wasm",
+        "blake3:0000000000000000000000000000000000000000000000000000000000000000",
+        "blake3:xyz",
+    ] {
         let home = Home::new();
         home.write("flow.lobster", format!("steps:\n  - id: guest\n    component: \"{component}\"\n"));
         has(&home.tool(["flow.lobster"]).error(), &["guest"]);
