@@ -31,7 +31,7 @@ steps:
   - id: apply
     workflow: apply.lobster
   - id: end
-    js: '\"done\"'
+    pipeline: exec true
 ";
 
 const APPLY: &str = "
@@ -123,10 +123,12 @@ fn crash_at(point: u64, while_resuming: bool) -> Story {
     let fault = format!("{point}:kill");
     if while_resuming {
         let token = home.tool(["flow.lobster"]).token();
-        let answer = home.lobster(["resume", "--token", &token, "--approve", "yes"]).env("LOBSTER_FAULT", fault).run();
+        let answer =
+            home.lobster(["resume", "--token", &token, "--approve", "yes"]).env("LOBSTER_FAULT", fault).run();
         story.crashed = answer.code() == 137;
     } else {
-        let answer = home.lobster(["run", "--mode", "tool", "flow.lobster"]).env("LOBSTER_FAULT", fault).run();
+        let answer =
+            home.lobster(["run", "--mode", "tool", "flow.lobster"]).env("LOBSTER_FAULT", fault).run();
         story.crashed = answer.code() == 137;
     }
     let before = effects(&home);
@@ -137,10 +139,15 @@ fn crash_at(point: u64, while_resuming: bool) -> Story {
         match after.get(effect) {
             Some(1) => {}
             Some(2) if before.get(effect) == Some(&1) => repeated += 1,
-            other => panic!("point {point}: {effect} happened {other:?} times: {before:?} {after:?} {story:?}"),
+            other => {
+                panic!("point {point}: {effect} happened {other:?} times: {before:?} {after:?} {story:?}")
+            }
         }
     }
-    assert!(repeated <= story.interrupted, "point {point}: repeated without being asked: {before:?} {after:?} {story:?}");
+    assert!(
+        repeated <= story.interrupted,
+        "point {point}: repeated without being asked: {before:?} {after:?} {story:?}"
+    );
     assert!(after.keys().all(|effect| EFFECTS.contains(&effect.as_str())), "{after:?}");
     let verified = runs(&home, &[]);
     assert!(verified.iter().filter(|run| run["status"] == "ok").count() == 1, "{verified:?}");
@@ -164,7 +171,11 @@ fn crash_everywhere(while_resuming: bool, least: u64) {
                     }
                     let story = crash_at(point, while_resuming);
                     reported.fetch_add(story.interrupted, Relaxed);
-                    if story.crashed { crashes.fetch_add(1, Relaxed) } else { last.fetch_min(point, Relaxed).into() };
+                    if story.crashed {
+                        crashes.fetch_add(1, Relaxed)
+                    } else {
+                        last.fetch_min(point, Relaxed).into()
+                    };
                 }
             });
         }
@@ -188,14 +199,20 @@ fn an_answer_killed_at_any_write_is_not_lost() {
 fn a_write_that_fails_is_an_error_and_no_effect_is_repeated() {
     for point in 1..=60 {
         let home = home();
-        let answer = home.lobster(["run", "--mode", "tool", "flow.lobster"]).env("LOBSTER_FAULT", format!("{point}:fail")).run();
+        let answer = home
+            .lobster(["run", "--mode", "tool", "flow.lobster"])
+            .env("LOBSTER_FAULT", format!("{point}:fail"))
+            .run();
         answer.envelope();
         let mut story = Story::default();
         bring_to_an_end(&home, &mut story);
         let after = effects(&home);
         for effect in EFFECTS {
             let count = after.get(effect).copied().unwrap_or_default();
-            assert!(count == 1 || (count == 2 && story.interrupted > 0), "point {point}: {after:?} {story:?}\n{answer:?}");
+            assert!(
+                count == 1 || (count == 2 && story.interrupted > 0),
+                "point {point}: {after:?} {story:?}\n{answer:?}"
+            );
         }
         if answer.envelope()["ok"] == true && point > 30 {
             break;
