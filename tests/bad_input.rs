@@ -63,7 +63,7 @@ fn files_that_are_no_workflow_point_at_the_place() {
         ("- a\n- b\n", &["flow.lobster"]),
         ("\"just text\"", &["flow.lobster"]),
         ("steps:\n  - run: echo\n", &["id"]),
-        ("steps:\n  - id: a\n    run: [x]\n", &["flow.lobster:3", "run"]),
+        ("steps:\n  - id: a\n    run: [x]\n", &["flow.lobster:2", "run"]),
         ("steps:\n  - id: a\n    run: x\n  - id: a\n    run: y\n", &["flow.lobster:4", "a"]),
         ("steps:\n  - id: a\n    run: x\n    retry: { max: many }\n", &["flow.lobster:4", "max"]),
         ("steps:\n  - id: a\n    run: x\n    timeout_ms: -1\n", &["flow.lobster:4", "timeout_ms"]),
@@ -76,7 +76,10 @@ fn files_that_are_no_workflow_point_at_the_place() {
         ("steps:\n  - id: a\n    workflow: gone.lobster\n", &["gone.lobster"]),
         ("steps:\n  - id: a\n    run: x\n    grants: { red: [.] }\n", &["flow.lobster:4", "red"]),
         ("steps:\n  - id: a\n    run: x\n    limits: { memory: lots }\n", &["flow.lobster:4", "memory"]),
-        ("steps:\n  - id: a\n    input: { prompt: x, responseSchema: { type: nonsense } }\n", &["responseSchema"]),
+        (
+            "steps:\n  - id: a\n    input: { prompt: x, responseSchema: { type: nonsense } }\n",
+            &["responseSchema"],
+        ),
         ("a: &a [*a]\nsteps: []", &["flow.lobster"]),
         ("steps:\n  - {id: a, run: x}\n---\nsteps: []\n", &["flow.lobster:3"]),
     ] {
@@ -94,7 +97,13 @@ fn files_that_would_eat_the_machine() {
         laughs.push_str(&format!("a{n}: &a{n} [{aliases}]\n"));
     }
     let deep = format!("steps: {}{}", "[".repeat(100_000), "]".repeat(100_000));
-    for text in [laughs + "steps: *a9\n", deep, "x".repeat(9 << 20), "\0".repeat(1000), "\u{feff}\u{feff}steps:".to_owned()] {
+    for text in [
+        laughs + "steps: *a9\n",
+        deep,
+        "x".repeat(9 << 20),
+        "\0".repeat(1000),
+        "\u{feff}\u{feff}steps:".to_owned(),
+    ] {
         let (_, answer) = flow(&text);
         refused(&answer, &[]);
         assert!(answer.took.as_secs() < 30, "it took {:?}", answer.took);
@@ -127,7 +136,19 @@ fn workflows_that_call_themselves() {
 #[test]
 fn pipelines_that_cannot_be_read() {
     let home = Home::new();
-    for text in ["", "|", "exec echo | | head", "exec 'open", "exec \"open", "nope", "head --n", "where", "exec", "a|b|c", "| exec x"] {
+    for text in [
+        "",
+        "|",
+        "exec echo | | head",
+        "exec 'open",
+        "exec \"open",
+        "nope",
+        "head --n",
+        "where",
+        "exec",
+        "a|b|c",
+        "| exec x",
+    ] {
         home.tool([text]).envelope();
     }
     refused(&home.tool(["exec 'open"]), &["nclosed"]);
@@ -156,7 +177,13 @@ fn requests_that_are_wrong() {
         home.lobster(words).run().error();
     }
     assert_eq!(home.read("log"), "");
-    for words in [&["run", "--mode", "robot", "exec echo"][..], &["show"], &["show", "ffffffff"], &["runs", "--status", "x"], &["logs", "zz"]] {
+    for words in [
+        &["run", "--mode", "robot", "exec echo"][..],
+        &["show"],
+        &["show", "ffffffff"],
+        &["runs", "--status", "x"],
+        &["logs", "zz"],
+    ] {
         let answer = home.lobster(words).run();
         assert_eq!((answer.code(), answer.stdout.as_str()), (2, ""), "{words:?}: {answer:?}");
         assert!(!answer.stderr.is_empty() && !answer.stderr.contains("panicked"), "{answer:?}");
@@ -174,7 +201,12 @@ fn arguments_larger_than_a_word_of_the_system() {
 
     home.write("word.lobster", "steps:\n  - id: big\n    run: head -c 200000 /dev/zero | tr '\\0' x\n  - id: a\n    exec: [printf, '%s', $big.stdout]\n");
     let message = home.tool(["word.lobster"]).error();
-    assert!(message.len() < 4096 && message.contains('a'), "a message of {} bytes: {:.300}", message.len(), message);
+    assert!(
+        message.len() < 4096 && message.contains('a'),
+        "a message of {} bytes: {:.300}",
+        message.len(),
+        message
+    );
 
     home.write("env.lobster", "steps:\n  - id: big\n    run: head -c 200000 /dev/zero | tr '\\0' x\n  - id: a\n    run: printf '%s' \"$BIG\" | wc -c\n    env: { BIG: $big.stdout }\n");
     let answer = home.tool(["env.lobster"]);

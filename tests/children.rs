@@ -38,7 +38,9 @@ fn a_gigabyte_on_stderr_neither_blocks_nor_fills_memory() {
 
 #[test]
 fn a_child_that_ignores_sigterm_is_killed() {
-    let home = step("    run: trap '' TERM INT HUP; while :; do sleep 0.1; echo tick >> log; done\n    timeout_ms: 300\n");
+    let home = step(
+        "    run: trap '' TERM INT HUP; while :; do sleep 0.1; echo tick >> log; done\n    timeout_ms: 300\n",
+    );
     let answer = home.tool(["flow.lobster"]);
     let message = answer.error();
     assert!(message.contains("300"), "{message}");
@@ -50,7 +52,10 @@ fn a_child_that_ignores_sigterm_is_killed() {
 fn a_child_that_forks_away_is_found() {
     let away = "(setsid sh -c 'trap \"\" TERM; while :; do echo tick >> log; sleep 0.1; done' < /dev/null > /dev/null 2>&1 &)";
     for end in ["sleep 0.3; echo done", "sleep 30", "sleep 0.3; exit 3", "sleep 0.3; kill -9 $$"] {
-        let home = step(&format!("    run: {}\n    timeout_ms: 1000\n", serde_json::json!(format!("{away}; {end}"))));
+        let home = step(&format!(
+            "    run: {}\n    timeout_ms: 1000\n",
+            serde_json::json!(format!("{away}; {end}"))
+        ));
         home.tool(["flow.lobster"]).envelope();
         assert!(!home.read("log").is_empty(), "the fork ran");
         assert_stopped(&home);
@@ -108,7 +113,8 @@ fn signals_end_the_run_and_its_children_with_one_envelope() {
         child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
         let status = wait(&mut child, &"lobster");
         assert_eq!(status.code(), Some(code), "{said}");
-        let envelope: serde_json::Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said:?}"));
+        let envelope: serde_json::Value =
+            serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said:?}"));
         assert_eq!(envelope["ok"], false);
         assert_stopped(&home);
     }
@@ -136,7 +142,8 @@ fn a_reader_that_has_seen_enough_is_no_panic() {
 fn a_full_device_is_an_error_and_no_panic() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let home = Home::new();
-    let mut child = home.lobster(["run", "--mode", "tool", "exec echo hi"]).start_with_stdout(Stdio::from(full));
+    let mut child =
+        home.lobster(["run", "--mode", "tool", "exec echo hi"]).start_with_stdout(Stdio::from(full));
     let mut said = String::new();
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     let status = wait(&mut child, &"lobster");

@@ -33,7 +33,9 @@ fn the_corpus_fails_only_where_we_differ_on_purpose() {
         .expect("python3 starts");
     let said = String::from_utf8_lossy(&done.stdout);
     let report: Value = serde_json::from_str(&std::fs::read_to_string(report.path()).unwrap())
-        .unwrap_or_else(|error| panic!("no report ({error}): {said}{}", String::from_utf8_lossy(&done.stderr)));
+        .unwrap_or_else(|error| {
+            panic!("no report ({error}): {said}{}", String::from_utf8_lossy(&done.stderr))
+        });
     let cases = report["cases"].as_array().expect("a report lists its cases");
     assert!(cases.len() > 900, "only {} cases ran", cases.len());
     let name = |case: &Value| format!("{}/{}", case["area"].as_str().unwrap(), case["id"].as_str().unwrap());
@@ -41,7 +43,8 @@ fn the_corpus_fails_only_where_we_differ_on_purpose() {
     let failing: BTreeSet<String> = cases.iter().filter(|case| case["ok"] == false).map(name).collect();
     let expected = expected();
     // Cases that stand in the list and not in the corpus are another corpus's business.
-    let missing: Vec<_> = expected.iter().filter(|id| known.contains(*id) && !failing.contains(*id)).collect();
+    let missing: Vec<_> =
+        expected.iter().filter(|id| known.contains(*id) && !failing.contains(*id)).collect();
     let new: Vec<_> = said
         .lines()
         .filter(|line| {

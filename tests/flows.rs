@@ -68,7 +68,9 @@ fn run(case: &Path) -> Result<(), String> {
     prepare(&home, case, &expect);
     let update = std::env::var_os("UPDATE_EXPECTED").is_some();
     let mut known = vec![("DIR".to_owned(), home.dir().canonicalize().unwrap().display().to_string())];
-    for (index, call) in expect["calls"].as_array_mut().ok_or("expect.json: no `calls`")?.iter_mut().enumerate() {
+    for (index, call) in
+        expect["calls"].as_array_mut().ok_or("expect.json: no `calls`")?.iter_mut().enumerate()
+    {
         step(&home, call, &mut known, update).map_err(|problem| format!("call {}: {problem}", index + 1))?;
     }
     if update {
@@ -97,8 +99,16 @@ fn prepare(home: &Home, case: &Path, expect: &Value) {
     }
 }
 
-fn step(home: &Home, call: &mut Value, known: &mut Vec<(String, String)>, update: bool) -> Result<(), String> {
-    check_keys(call, &["argv", "env", "stdin", "capture", "exit", "answer", "any_answer", "stderr_has", "files"])?;
+fn step(
+    home: &Home,
+    call: &mut Value,
+    known: &mut Vec<(String, String)>,
+    update: bool,
+) -> Result<(), String> {
+    check_keys(
+        call,
+        &["argv", "env", "stdin", "capture", "exit", "answer", "any_answer", "stderr_has", "files"],
+    )?;
     let mut invocation = home.lobster(words(home, call, known));
     for (name, value) in call["env"].as_object().into_iter().flatten() {
         invocation = invocation.env(name, fill(value.as_str().unwrap(), known));
@@ -107,9 +117,12 @@ fn step(home: &Home, call: &mut Value, known: &mut Vec<(String, String)>, update
         invocation = invocation.stdin(text);
     }
     let answer = invocation.run();
-    let said: Value = serde_json::from_str(&answer.stdout).unwrap_or_else(|_| json!({ "text": answer.stdout }));
+    let said: Value =
+        serde_json::from_str(&answer.stdout).unwrap_or_else(|_| json!({ "text": answer.stdout }));
     for (name, pointer) in call["capture"].as_object().into_iter().flatten() {
-        let value = said.pointer(pointer.as_str().unwrap()).ok_or_else(|| format!("nothing at {pointer} in {said:#}"))?;
+        let value = said
+            .pointer(pointer.as_str().unwrap())
+            .ok_or_else(|| format!("nothing at {pointer} in {said:#}"))?;
         known.retain(|(known, _)| known != name);
         known.push((name.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned)));
     }
@@ -140,7 +153,11 @@ fn step(home: &Home, call: &mut Value, known: &mut Vec<(String, String)>, update
             problems.push(format!("{name} is {:?}, expected {text}", home.read(name)));
         }
     }
-    if problems.is_empty() { Ok(()) } else { Err(format!("{}\nstderr: {}", problems.join("\n"), answer.stderr)) }
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("{}\nstderr: {}", problems.join("\n"), answer.stderr))
+    }
 }
 
 fn words(home: &Home, call: &Value, known: &[(String, String)]) -> Vec<String> {
@@ -171,7 +188,10 @@ fn normalised(value: &Value, known: &[(String, String)]) -> Value {
         ),
         Value::Array(items) => items.iter().map(|item| normalised(item, known)).collect(),
         Value::String(text) => {
-            json!(known.iter().fold(text.clone(), |text, (name, value)| text.replace(value, &format!("{{{{{name}}}}}"))))
+            json!(
+                known.iter().fold(text.clone(), |text, (name, value)| text
+                    .replace(value, &format!("{{{{{name}}}}}")))
+            )
         }
         other => other.clone(),
     }

@@ -130,7 +130,12 @@ impl Call {
         let stdout = reader(child.stdout.take().unwrap());
         let stderr = reader(child.stderr.take().unwrap());
         let status = wait(&mut child, &self.command);
-        Answer { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap(), took: begun.elapsed() }
+        Answer {
+            status,
+            stdout: stdout.join().unwrap(),
+            stderr: stderr.join().unwrap(),
+            took: begun.elapsed(),
+        }
     }
 }
 
@@ -176,8 +181,8 @@ impl Answer {
 
     /// Stdout, which has to be exactly one envelope that fits the exit code.
     pub(crate) fn envelope(&self) -> Value {
-        let envelope: Value =
-            serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("no envelope ({error}): {self:#?}"));
+        let envelope: Value = serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("no envelope ({error}): {self:#?}"));
         assert_eq!(envelope["protocolVersion"], 1, "{self:#?}");
         assert!(!self.stderr.contains("panicked at"), "{self:#?}");
         let code = match (envelope["ok"].as_bool(), envelope["error"]["type"].as_str()) {

@@ -25,7 +25,9 @@ fn every_test_file_is_included() {
     let main = include_str!("main.rs");
     for entry in std::fs::read_dir(directory).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
-        let Some(module) = name.strip_suffix(".rs").filter(|name| !["main", "lib"].contains(name)) else { continue };
+        let Some(module) = name.strip_suffix(".rs").filter(|name| !["main", "lib"].contains(name)) else {
+            continue;
+        };
         assert!(main.contains(&format!("\nmod {module};\n")), "tests/{name} is no module of tests/main.rs");
     }
 }

@@ -46,8 +46,36 @@ impl Random {
 
 /// Pieces that parsers care about; none is a path or a redirection.
 const PIECES: [&str; 30] = [
-    "|", "'", "\"", "\\", "--", "=", "$", "${", "}", "{", "[", "]", ":", "- ", "\n", "\t", "&a ", "*a", "!", "#", "\u{0}", "\u{feff}",
-    "é", "🦞", "null", "-1", "1e999", "$a.json", "%YAML 1.1\n---\n", "99999999999999999999",
+    "|",
+    "'",
+    "\"",
+    "\\",
+    "--",
+    "=",
+    "$",
+    "${",
+    "}",
+    "{",
+    "[",
+    "]",
+    ":",
+    "- ",
+    "\n",
+    "\t",
+    "&a ",
+    "*a",
+    "!",
+    "#",
+    "\u{0}",
+    "\u{feff}",
+    "é",
+    "🦞",
+    "null",
+    "-1",
+    "1e999",
+    "$a.json",
+    "%YAML 1.1\n---\n",
+    "99999999999999999999",
 ];
 
 fn mutated(seed: &str, random: &mut Random) -> String {
@@ -102,7 +130,8 @@ fn any_pipeline_text_is_answered_with_one_envelope() {
     many(150, |home, random| {
         let text = mutated(PIPELINES[random.below(PIPELINES.len())], random).replace('\0', "");
         // An empty text is a request for help, one that begins with `-` an option.
-        let text = if text.trim().is_empty() || text.starts_with('-') { "exec true".to_owned() } else { text };
+        let text =
+            if text.trim().is_empty() || text.starts_with('-') { "exec true".to_owned() } else { text };
         home.tool([&text]).envelope();
     });
 }
@@ -115,7 +144,9 @@ fn any_workflow_file_is_answered_with_one_envelope() {
         let envelope = answer.envelope();
         for request in ["requiresApproval", "requiresInput"] {
             if let Some(token) = envelope[request]["resumeToken"].as_str() {
-                home.lobster(["resume", "--token", token, "--response-json", "{\"a\":\"x\"}"]).run().envelope();
+                home.lobster(["resume", "--token", token, "--response-json", "{\"a\":\"x\"}"])
+                    .run()
+                    .envelope();
                 home.lobster(["resume", "--token", token, "--approve", "yes"]).run().envelope();
             }
         }
@@ -127,7 +158,8 @@ fn any_workflow_file_is_answered_with_one_envelope() {
 #[test]
 fn any_bytes_are_a_workflow_or_an_error() {
     many(60, |home, random| {
-        let bytes: Vec<u8> = (0..random.below(600)).map(|_| u8::try_from(random.below(256)).unwrap_or(0)).collect();
+        let bytes: Vec<u8> =
+            (0..random.below(600)).map(|_| u8::try_from(random.below(256)).unwrap_or(0)).collect();
         home.write("flow.yaml", bytes);
         home.tool(["flow.yaml"]).error();
     });
@@ -135,7 +167,22 @@ fn any_bytes_are_a_workflow_or_an_error() {
 
 #[test]
 fn any_words_for_resume_are_answered_with_one_envelope() {
-    let words = ["--token", "--id", "--approve", "--cancel", "--response-json", "yes", "no", "{}", "eyJ2IjoxfQ", "x=", "--", "-", "é", "--token="];
+    let words = [
+        "--token",
+        "--id",
+        "--approve",
+        "--cancel",
+        "--response-json",
+        "yes",
+        "no",
+        "{}",
+        "eyJ2IjoxfQ",
+        "x=",
+        "--",
+        "-",
+        "é",
+        "--token=",
+    ];
     many(60, |home, random| {
         let mut all = vec!["resume"];
         all.extend((0..random.below(5)).map(|_| words[random.below(words.len())]));

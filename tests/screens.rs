@@ -66,26 +66,38 @@ fn words(line: &str) -> String {
     let indent = line.len() - line.trim_start().len();
     let mut out = " ".repeat(indent);
     let mut column_is_native = false;
-    for (index, column) in line.trim().split("  ").map(str::trim).filter(|column| !column.is_empty()).enumerate() {
+    for (index, column) in
+        line.trim().split("  ").map(str::trim).filter(|column| !column.is_empty()).enumerate()
+    {
         if index > 0 {
             out.push_str("  ");
         }
         column_is_native |= column == "native";
-        if column_is_native && column.contains("seccomp") || column.contains("landlock") || column.contains("namespace") {
+        if column_is_native && column.contains("seccomp")
+            || column.contains("landlock")
+            || column.contains("namespace")
+        {
             out.push_str("ENFORCED");
             continue;
         }
         let shown: Vec<_> = column.split(' ').map(word).collect();
         out.push_str(&shown.join(" "));
     }
-    out.trim_end().replace("N ms", "TIME").replace("N s", "TIME").replace("N µs", "TIME").replace("N MiB", "SIZE").replace("N KiB", "SIZE")
+    out.trim_end()
+        .replace("N ms", "TIME")
+        .replace("N s", "TIME")
+        .replace("N µs", "TIME")
+        .replace("N MiB", "SIZE")
+        .replace("N KiB", "SIZE")
 }
 
 fn word(word: &str) -> String {
     let bare = word.trim_matches(['(', ')', ',', '.', ':', '"', '\'']);
-    let hex = |text: &str| text.len() >= 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    let hex =
+        |text: &str| text.len() >= 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     let with = |name: &str| word.replace(bare, name);
-    if bare.starts_with("20") && bare.len() >= 10 && bare.as_bytes()[4] == b'-' && bare.as_bytes()[7] == b'-' {
+    if bare.starts_with("20") && bare.len() >= 10 && bare.as_bytes()[4] == b'-' && bare.as_bytes()[7] == b'-'
+    {
         return with("DATE");
     }
     if bare.len() == 8 && bare.matches(':').count() == 2 {
@@ -100,7 +112,10 @@ fn word(word: &str) -> String {
     if bare.len() > 60 && bare.starts_with("eyJ") {
         return with("TOKEN");
     }
-    if !bare.is_empty() && bare.contains(['.', ',']) && bare.bytes().all(|byte| byte.is_ascii_digit() || b".,".contains(&byte)) {
+    if !bare.is_empty()
+        && bare.contains(['.', ','])
+        && bare.bytes().all(|byte| byte.is_ascii_digit() || b".,".contains(&byte))
+    {
         return with("N");
     }
     word.to_owned()

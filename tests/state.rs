@@ -8,12 +8,18 @@ use crate::home::Home;
 fn a_file_where_the_state_directory_should_be() {
     let home = Home::new();
     home.write("state-file", "mine");
-    let answer = home.lobster(["run", "--mode", "tool", "exec echo hi"]).env("LOBSTER_STATE_DIR", home.dir().join("state-file")).run();
+    let answer = home
+        .lobster(["run", "--mode", "tool", "exec echo hi"])
+        .env("LOBSTER_STATE_DIR", home.dir().join("state-file"))
+        .run();
     assert!(answer.error().contains("state-file"), "{answer:?}");
     assert_eq!(home.read("state-file"), "mine");
     for words in [&["runs"][..], &["gates"], &["show", "x"]] {
         let answer = home.lobster(words).env("LOBSTER_STATE_DIR", home.dir().join("state-file")).run();
-        assert!(answer.code() != 0 && answer.stdout.is_empty() && answer.stderr.contains("state-file"), "{answer:?}");
+        assert!(
+            answer.code() != 0 && answer.stdout.is_empty() && answer.stderr.contains("state-file"),
+            "{answer:?}"
+        );
     }
 }
 
@@ -21,7 +27,10 @@ fn a_file_where_the_state_directory_should_be() {
 fn a_state_directory_that_cannot_be_written() {
     if rustix::process::geteuid().is_root() {
         // Root may write anywhere but into a file system that cannot.
-        let answer = Home::new().lobster(["run", "--mode", "tool", "exec echo hi"]).env("LOBSTER_STATE_DIR", "/proc/lobster").run();
+        let answer = Home::new()
+            .lobster(["run", "--mode", "tool", "exec echo hi"])
+            .env("LOBSTER_STATE_DIR", "/proc/lobster")
+            .run();
         assert!(answer.error().contains("/proc/lobster"), "{answer:?}");
         return;
     }
@@ -35,13 +44,21 @@ fn a_state_directory_that_cannot_be_written() {
 #[test]
 fn no_home_and_no_state_directory() {
     let home = Home::new();
-    let answer = home.lobster(["run", "--mode", "tool", "exec echo hi"]).env("LOBSTER_STATE_DIR", "").env("HOME", "/dev/null/none").run();
+    let answer = home
+        .lobster(["run", "--mode", "tool", "exec echo hi"])
+        .env("LOBSTER_STATE_DIR", "")
+        .env("HOME", "/dev/null/none")
+        .run();
     answer.error();
 }
 
 #[test]
 fn a_database_that_is_none_is_left_alone() {
-    for content in [&b"this is not a database, but it may be somebody's"[..], b"SQLite format 3\0 and then nothing", &[0; 4096]] {
+    for content in [
+        &b"this is not a database, but it may be somebody's"[..],
+        b"SQLite format 3\0 and then nothing",
+        &[0; 4096],
+    ] {
         let home = Home::new();
         let database = home.state().join("store/lobster.db");
         std::fs::create_dir_all(database.parent().unwrap()).unwrap();
@@ -91,7 +108,10 @@ fn many_processes_share_a_state_directory() {
         for n in 0..8 {
             scope.spawn(move || {
                 for round in 0..4 {
-                    assert_eq!(homes.tool([format!("exec echo {n}-{round}")]).output()[0], format!("{n}-{round}"));
+                    assert_eq!(
+                        homes.tool([format!("exec echo {n}-{round}")]).output()[0],
+                        format!("{n}-{round}")
+                    );
                 }
             });
         }

@@ -28,7 +28,8 @@ fn encode(value: &Value) -> String {
     let bytes = value.to_string().into_bytes();
     let mut out = String::new();
     for chunk in bytes.chunks(3) {
-        let group = chunk.iter().fold(0_u32, |group, byte| group << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        let group =
+            chunk.iter().fold(0_u32, |group, byte| group << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
         for index in 0..=chunk.len() {
             out.push(char::from(ALPHABET[(group >> (18 - 6 * index) & 63) as usize]));
         }
@@ -143,7 +144,9 @@ fn users_state_does_not_reach_gates() {
         home.tool([format!("state.get '{name}'")]).envelope();
     }
     home.write("made-up.json", "{}");
-    for name in [format!("{key}.json"), format!("approval_{id}.json"), "workflow_resume_forged.json".to_owned()] {
+    for name in
+        [format!("{key}.json"), format!("approval_{id}.json"), "workflow_resume_forged.json".to_owned()]
+    {
         let forged = json!({
             "filePath": home.dir().join("flow.lobster"), "resumeAtIndex": 1, "args": {}, "createdAt": "2026-01-01T00:00:00Z",
             "steps": { "ask": { "id": "ask", "approved": true } }, "stateKey": "workflow_resume_forged",
@@ -158,7 +161,9 @@ fn users_state_does_not_reach_gates() {
 
 #[test]
 fn mistyped_gates_are_errors_and_not_absent() {
-    for approval in ["1", "[x]", "\"\"", "'  '", "{ promt: x }", "{ required_approver: 5 }", "{ prompt: [x] }"] {
+    for approval in
+        ["1", "[x]", "\"\"", "'  '", "{ promt: x }", "{ required_approver: 5 }", "{ prompt: [x] }"]
+    {
         let home = Home::new();
         home.write("flow.lobster", WORKFLOW.replace("approval: Send?", &format!("approval: {approval}")));
         let answer = home.tool(["flow.lobster"]);
