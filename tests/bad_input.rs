@@ -48,7 +48,8 @@ fn a_file_that_may_not_be_read() {
     }
     let home = Home::new();
     home.write("flow.lobster", "steps: [{id: a, run: echo}]");
-    std::fs::set_permissions(home.dir().join("flow.lobster"), std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(home.dir().join("flow.lobster"), std::fs::Permissions::from_mode(0o000))
+        .unwrap();
     refused(&home.tool(["flow.lobster"]), &["flow.lobster", "ermission"]);
 }
 
