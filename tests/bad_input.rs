@@ -48,7 +48,8 @@ fn a_file_that_may_not_be_read() {
     }
     let home = Home::new();
     home.write("flow.lobster", "steps: [{id: a, run: echo}]");
-    std::fs::set_permissions(home.dir().join("flow.lobster"), std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(home.dir().join("flow.lobster"), std::fs::Permissions::from_mode(0o000))
+        .unwrap();
     refused(&home.tool(["flow.lobster"]), &["flow.lobster", "ermission"]);
 }
 
@@ -63,7 +64,7 @@ fn files_that_are_no_workflow_point_at_the_place() {
         ("- a\n- b\n", &["flow.lobster"]),
         ("\"just text\"", &["flow.lobster"]),
         ("steps:\n  - run: echo\n", &["id"]),
-        ("steps:\n  - id: a\n    run: [x]\n", &["flow.lobster:3", "run"]),
+        ("steps:\n  - id: a\n    run: [x]\n", &["flow.lobster:2", "run"]),
         ("steps:\n  - id: a\n    run: x\n  - id: a\n    run: y\n", &["flow.lobster:4", "a"]),
         ("steps:\n  - id: a\n    run: x\n    retry: { max: many }\n", &["flow.lobster:4", "max"]),
         ("steps:\n  - id: a\n    run: x\n    timeout_ms: -1\n", &["flow.lobster:4", "timeout_ms"]),

@@ -64,31 +64,36 @@ fn filtered(text: &str, home: &Home) -> String {
 /// One line with its varying words replaced; columns are two spaces apart, as widths vary too.
 fn words(line: &str) -> String {
     let indent = line.len() - line.trim_start().len();
-    let mut out = " ".repeat(indent);
-    let mut column_is_native = false;
-    for (index, column) in
-        line.trim().split("  ").map(str::trim).filter(|column| !column.is_empty()).enumerate()
-    {
-        if index > 0 {
-            out.push_str("  ");
-        }
-        column_is_native |= column == "native";
-        if column_is_native && column.contains("seccomp")
-            || column.contains("landlock")
-            || column.contains("namespace")
-        {
-            out.push_str("ENFORCED");
-            continue;
-        }
-        let shown: Vec<_> = column.split(' ').map(word).collect();
-        out.push_str(&shown.join(" "));
+    let columns = line.trim().split("  ").map(str::trim).filter(|column| !column.is_empty()).map(column);
+    let shown = " ".repeat(indent) + &columns.collect::<Vec<_>>().join("  ");
+    shown.trim_end().to_owned()
+}
+
+fn column(column: &str) -> String {
+    if column.contains("tree-kill") {
+        return "ENFORCED".to_owned();
     }
-    out.trim_end()
-        .replace("N ms", "TIME")
-        .replace("N s", "TIME")
-        .replace("N µs", "TIME")
-        .replace("N MiB", "SIZE")
-        .replace("N KiB", "SIZE")
+    let mut shown: Vec<String> = Vec::new();
+    for next in column.split(' ') {
+        let unit = match next.trim_end_matches(')') {
+            "µs" | "ms" | "s" | "min" => Some("TIME"),
+            "KiB" | "MiB" => Some("SIZE"),
+            _ => None,
+        };
+        let number = |text: &String| {
+            let text = text.trim_start_matches('(');
+            text == "N" || (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        match (unit, shown.last_mut().filter(|last| number(last))) {
+            (Some(name), Some(last)) => {
+                let open = if last.starts_with('(') { "(" } else { "" };
+                let close = if next.ends_with(')') { ")" } else { "" };
+                *last = format!("{open}{name}{close}");
+            }
+            _ => shown.push(word(next)),
+        }
+    }
+    shown.join(" ")
 }
 
 fn word(word: &str) -> String {

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use lobster_runtime::json;
 use lobster_runtime::steps::stages::Mode;
-use lobster_runtime::store::{RunFilter, RunStatus, RunSummary, Store, iso};
+use lobster_runtime::store::{GateFilter, GateStatus, RunFilter, RunStatus, RunSummary, Store, iso};
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
@@ -40,7 +40,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> CommandResult {
     let store = super::runtime(Mode::Human)?.store()?;
     let filter = RunFilter {
-        status: if args.interrupted { Some(RunStatus::Running) } else { args.status },
+        status: if args.interrupted { None } else { args.status },
         name: args.name.clone(),
         before: args
             .before
@@ -48,7 +48,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             .map(|run| store.find_run(run))
             .transpose()
             .map_err(CommandError::usage)?,
-        limit: args.limit,
+        // What was interrupted is found by looking at each run.
+        limit: if args.interrupted { 0 } else { args.limit },
         ..RunFilter::default()
     };
     let mut rows = Vec::new();
@@ -57,6 +58,9 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         if !args.interrupted || status == "interrupted" {
             rows.push((run, status));
         }
+    }
+    if args.interrupted && args.limit > 0 {
+        rows.truncate(args.limit);
     }
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -84,7 +88,14 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 
 /// A run's status; one that is on record as running but that nobody executes was interrupted.
 pub(crate) fn status(store: &Store, run: &RunSummary) -> String {
-    if run.status == RunStatus::Running && !store.is_claimed(run.id) {
+    let open = GateFilter { status: Some(GateStatus::Open), run: Some(run.id), limit: 1 };
+    let unfinished = match run.status {
+        RunStatus::Running => true,
+        // Killed between stopping and asking, or between an answer and going on.
+        RunStatus::Waiting => store.gates(&open).is_ok_and(|gates| gates.is_empty()),
+        RunStatus::Ok | RunStatus::Failed | RunStatus::Cancelled => false,
+    };
+    if unfinished && !store.is_claimed(run.id) {
         return "interrupted".to_owned();
     }
     run.status.as_str().to_owned()

@@ -111,7 +111,7 @@ pub(super) fn step(
         input,
     };
     let _ = cwd;
-    let done = run_component(run, path, job, cancel)?;
+    let done = run_component(run, path, job, cancel).map_err(|stop| naming(step, stop))?;
     let mut record = Record::new(&step.id);
     match done {
         Output { items: Some(items), .. } => {
@@ -133,6 +133,18 @@ pub(super) fn step(
         Output { .. } => record.stdout = Some(Text::inline("")),
     }
     Ok(record)
+}
+
+/// The failure with the step that it belongs to: the program's own words name only its work.
+fn naming(step: &Step, stop: Stop) -> Stop {
+    let kind = if matches!(step.work, Work::Js(_)) { "js" } else { "component" };
+    match stop {
+        Stop::Failed(error) => Stop::Failed(StageError {
+            message: format!("Workflow step {} {kind}: {}", step.id, error.message),
+            ..error
+        }),
+        other => other,
+    }
 }
 
 /// What `js:` code sees: `input`, `args`, and the earlier steps it mentions.

@@ -171,14 +171,15 @@ impl Frame<'_> {
         let Work::ForEach { item_var, index_var, steps, .. } = &step.work else { return Ok(Value::Null) };
         let mut own = Scope::within(scope);
         own.insert(Arc::new(Record {
-            stdout: Some(Text::inline(item.as_str().map_or_else(|| json::compact(item), str::to_owned))),
-            json: Json::value(item.clone()),
-            ..Record::new(item_var)
-        }));
-        own.insert(Arc::new(Record {
             stdout: Some(Text::inline(index.to_string())),
             json: Json::value(json!(index)),
             ..Record::new(index_var)
+        }));
+        // The item last: it is what a question at the beginning of the round is about.
+        own.insert(Arc::new(Record {
+            stdout: Some(Text::inline(item.as_str().map_or_else(|| json::compact(item), str::to_owned))),
+            json: Json::value(item.clone()),
+            ..Record::new(item_var)
         }));
         self.sequence(steps, &mut own, &path.round(index), inside, cancel)?;
         let mut round = Map::new();

@@ -13,7 +13,8 @@ use crate::runtime::{RunResult, Runtime, read_source, recorded};
 use crate::schema::Schema;
 use crate::steps::stages::Question;
 use crate::store::{
-    Durability, Event, Gate, GateAnswer, GateStatus, Record as JournalRecord, RunId, RunStatus, StoreError,
+    Durability, Event, Gate, GateAnswer, GateFilter, GateStatus, Record as JournalRecord, RunId, RunStatus,
+    Store, StoreError,
 };
 
 /// Which gate is meant.
@@ -157,6 +158,8 @@ pub(crate) fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) ->
         RunStatus::Ok => {
             return Err(Failure::runtime(format!("run {id} has ended well; there is nothing to resume")));
         }
+        // Killed between stopping and asking, or between an answer and going on: no gate holds it.
+        RunStatus::Waiting if !has_open_gate(&store, id)? && !store.is_claimed(id) => {}
         RunStatus::Waiting => {
             return Err(Failure::runtime(format!(
                 "run {id} waits for a person; `lobster gates` shows the question, and how to answer it"
@@ -182,6 +185,11 @@ pub(crate) fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) ->
         }
     }
     go_on(runtime, id, interrupted, None)
+}
+
+fn has_open_gate(store: &Store, run: RunId) -> Result<bool, Failure> {
+    let open = GateFilter { status: Some(GateStatus::Open), run: Some(run), limit: 1 };
+    Ok(!store.gates(&open).map_err(failure)?.is_empty())
 }
 
 /// Executes a run again from its recorded plan; the journal answers for what was done.

@@ -300,6 +300,13 @@ impl<'s> Run<'s> {
         lock(&self.failed_at).clone()
     }
 
+    /// Effects that an earlier execution started and that nobody saw end.
+    pub(crate) fn cut_off(&self) -> Vec<String> {
+        let mut paths: Vec<_> = lock(&self.recall).started.iter().map(ToString::to_string).collect();
+        paths.sort();
+        paths
+    }
+
     /// Whether this execution has begun any effect, as opposed to remembering it.
     pub(crate) fn has_acted(&self) -> bool {
         self.acted.load(Ordering::Relaxed)
@@ -492,8 +499,9 @@ impl Recall {
     fn read(&mut self, journal: &[JournalRecord]) {
         for record in journal {
             match &record.event {
-                Event::StepStarted { path, effect, .. } => {
-                    if *effect {
+                // An idempotent effect is repeated without asking.
+                Event::StepStarted { path, effect, idempotent, .. } => {
+                    if *effect && !*idempotent {
                         self.started.insert(path.as_str().into());
                     }
                 }

@@ -118,11 +118,16 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
             Envelope::Failed(Failure { code: Some("cancelled".to_owned()), ..Failure::runtime(message) })
         }
         Err(Stop::Interrupted) => {
-            let step = failed_at.clone().unwrap_or_default();
+            let steps = run.cut_off();
+            let named: Vec<_> = steps.iter().map(|step| format!("'{step}'")).collect();
+            let (who, they, it) = match steps.len() {
+                0 | 1 => (format!("Step {} was", named.join("")), "it", "it"),
+                _ => (format!("Steps {} were", named.join(", ")), "they", "them"),
+            };
             let message = format!(
-                "Step '{step}' was interrupted: it had started when lobster stopped, and nobody knows whether it ended. \
-                 Look at what it did, then `lobster resume {id} --retry-interrupted` runs it again and \
-                 `lobster resume {id} --skip-interrupted` goes on as if it had failed.",
+                "{who} interrupted: {they} had started when lobster stopped, and nobody knows whether {they} ended. \
+                 Look at what {they} did, then `lobster resume {id} --retry-interrupted` runs {it} again and \
+                 `lobster resume {id} --skip-interrupted` goes on as if {they} had failed.",
                 id = run.id.short(),
             );
             end(RunStatus::Failed, None, Some(message.clone()), Some("interrupted"))?;
