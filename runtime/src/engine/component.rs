@@ -1,14 +1,15 @@
 //! WebAssembly components as steps, and inline JavaScript through the evaluator component.
 
-use std::collections::HashMap;
-use std::io::{self, BufRead, BufReader, Write};
+mod lent;
+
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lobster_component::{
-    BlobError, BlobRead, BlobWrite, Component, DirGrant, Grants, HostCallTrace, HostServices, Input,
-    Invocation, Level, Limits, LoadError, OutputSink, RunError, Written, WrittenKind,
+    Component, DirGrant, Grants, HostCallTrace, Input, Invocation, Limits, LoadError, RunError, Written,
+    WrittenKind,
 };
 use serde_json::{Map, Value, json};
 
@@ -17,7 +18,7 @@ use super::host_calls::Recording;
 use super::path::StepPath;
 use super::pipeline::{failed_outcome, outcome_error};
 use super::record::{Json, Record, Scope};
-use super::run::{ActionRecord, Run, lock, stopped};
+use super::run::{ActionRecord, Run, stopped};
 use super::value::{Items, StoreHandle, Text};
 use super::workflow::{Frame, Input as StepInput};
 use crate::cancel::{CancelReason, CancelToken};
@@ -25,9 +26,9 @@ use crate::digest::Digest;
 use crate::json;
 use crate::language::plan::{self, Step, Work};
 use crate::steps::stages::{ComponentProgram, Payload, StageError, Stop};
-use crate::store::{
-    Blob, BlobReader, BlobWriter, Durability, INLINE_MAX, RunId, StepOutcome, StepStatus, Store, StoreError,
-};
+use crate::store::{Blob, INLINE_MAX, StepOutcome, StepStatus, Store, StoreError};
+
+use lent::{RunServices, SharedWriter, Sink};
 
 /// The component that evaluates `js:` steps.
 pub(super) const JS_EVALUATOR: &[u8] = include_bytes!("../../../guest-steps/dist/js-eval.wasm");
@@ -681,122 +682,6 @@ fn items_of(store: &Store, blob: Blob, outcome: &StepOutcome) -> Result<Items, S
         count: usize::try_from(count).unwrap_or(usize::MAX),
     };
     if blob.len > SMALL_ITEMS { Ok(stored) } else { Ok(Items::Memory(stored.load()?)) }
-}
-
-/// Output on its way into the store: bytes, or items as JSON Lines.
-struct Sink {
-    writer: BlobWriter,
-    items: Option<u64>,
-}
-
-impl OutputSink for Sink {
-    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.writer.write_all(bytes)
-    }
-
-    fn item(&mut self, json: &str) -> io::Result<()> {
-        *self.items.get_or_insert(0) += 1;
-        self.writer.write_all(json.as_bytes())?;
-        self.writer.write_all(b"\n")
-    }
-}
-
-struct SharedWriter(Arc<Mutex<BlobWriter>>);
-
-impl Write for SharedWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        lock(&self.0).write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// What the host does for a component during a run.
-struct RunServices {
-    store: Store,
-    run: RunId,
-    /// Values of an execution that is not recorded.
-    scratch: Option<Arc<Mutex<HashMap<String, Value>>>>,
-}
-
-impl HostServices for RunServices {
-    fn log(&self, level: Level, message: &str, fields: &str) {
-        match level {
-            Level::Error => tracing::error!(target: "step", fields, "{message}"),
-            Level::Warn => tracing::warn!(target: "step", fields, "{message}"),
-            Level::Info => tracing::info!(target: "step", fields, "{message}"),
-            Level::Debug => tracing::debug!(target: "step", fields, "{message}"),
-            Level::Trace => tracing::trace!(target: "step", fields, "{message}"),
-        }
-    }
-
-    fn progress(&self, done: u64, total: Option<u64>, message: Option<&str>) {
-        tracing::info!(target: "progress", done, total, message);
-    }
-
-    fn state_get(&self, key: &str) -> Option<String> {
-        if let Some(scratch) = &self.scratch {
-            return lock(scratch).get(key).map(json::compact);
-        }
-        self.store.run_value(self.run, key).ok().flatten().map(|value| json::compact(&value))
-    }
-
-    fn state_set(&self, key: &str, text: &str) -> io::Result<()> {
-        let value = json::parse(text).map_err(io::Error::other)?;
-        if let Some(scratch) = &self.scratch {
-            lock(scratch).insert(key.to_owned(), value);
-            return Ok(());
-        }
-        self.store.set_run_value(self.run, key, &value, Durability::Lazy).map_err(io::Error::other)
-    }
-
-    fn blob_open(&self, digest: &str) -> Result<Box<dyn BlobRead>, BlobError> {
-        let known: Digest = digest.parse().map_err(|_| BlobError::NotFound(digest.to_owned()))?;
-        match self.store.open_blob(&known) {
-            Ok(reader) => Ok(Box::new(StoredBlob(reader))),
-            Err(StoreError::MissingBlob(_)) => Err(BlobError::NotFound(digest.to_owned())),
-            Err(error) => Err(BlobError::Io(io::Error::other(error))),
-        }
-    }
-
-    fn blob_create(&self) -> Result<Box<dyn BlobWrite>, BlobError> {
-        Ok(Box::new(NewBlob(self.store.blob_writer())))
-    }
-}
-
-struct StoredBlob(BlobReader);
-
-impl io::Read for StoredBlob {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read(buffer)
-    }
-}
-
-impl BlobRead for StoredBlob {
-    fn size(&self) -> u64 {
-        self.0.len()
-    }
-}
-
-struct NewBlob(BlobWriter);
-
-impl Write for NewBlob {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl BlobWrite for NewBlob {
-    fn finish(self: Box<Self>) -> Result<String, BlobError> {
-        let blob = self.0.finish().map_err(io::Error::other)?;
-        Ok(blob.digest.to_string())
-    }
 }
 
 /// Where compiled code is kept, under the store.

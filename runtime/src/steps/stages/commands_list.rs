@@ -2,21 +2,28 @@
 
 use serde_json::{Value, json};
 
-use super::{Flow, Host, Sink, Stage, StageKind, StageSpec, Stop, args_schema};
+use super::{Flag, Flow, Host, Sink, Stage, StageKind, StageSpec, Stop, args_schema};
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "commands.list",
     description: "List available Lobster pipeline commands",
-    help: "Usage:\n  commands.list\n\nEmits {name, description, argsSchema, examples, sideEffects} for each command.\n",
-    flags: &[],
+    help: "Usage:\n  commands.list [--all]\n\n\
+           Emits {name, description, argsSchema, examples, sideEffects} for each command; \
+           with --all also for those that the incumbent does not have.\n",
+    flags: &[Flag { name: "all", value: None, help: "Also the commands that only lobster has" }],
     args_schema: || args_schema(&[], &[]),
     examples: || json!([{"args": {}, "description": "All commands with their arguments"}]),
     side_effects: Some(&[]),
     kind: StageKind::Pure,
-    build: |_| Ok(Box::new(CommandsList)),
+    build: |args| Ok(Box::new(CommandsList { all: args.switch("all") })),
 };
 
-struct CommandsList;
+/// Clients compare the list with the one they know, so these come on request only.
+const OURS: [&str; 2] = ["component", "js"];
+
+struct CommandsList {
+    all: bool,
+}
 
 impl Stage for CommandsList {
     fn item(&mut self, _: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
@@ -33,7 +40,8 @@ impl Stage for CommandsList {
                 "sideEffects": spec.side_effects,
             })
         };
-        for command in host.registry().iter().map(list).collect::<Vec<_>>() {
+        let shown = |spec: &&StageSpec| self.all || !OURS.contains(&spec.name);
+        for command in host.registry().iter().filter(shown).map(list).collect::<Vec<_>>() {
             if out.item(command)? == Flow::Enough {
                 break;
             }

@@ -124,7 +124,8 @@ impl Sort {
         });
         let mut order = Vec::with_capacity(numbers.len() + words.len() + self.last.len());
         let mut words = words.into_iter().peekable();
-        for number in numbers {
+        let mut numbers = numbers.into_iter().peekable();
+        while let Some(number) = numbers.next() {
             let number_text = if words.peek().is_some() { text_of(number.key) } else { String::new() };
             while let Some(word) = words.next_if(|word| {
                 let by_text = text_order(texts.text(word.key), &number_text);
@@ -133,6 +134,14 @@ impl Sort {
                 order.push(word.item);
             }
             order.push(number.item);
+            // Words that say the same as this number stand beside it, not beyond the next one.
+            let is_last_of_its_value =
+                numbers.peek().is_none_or(|next| next.key.order(number.key) != Some(Ordering::Equal));
+            while is_last_of_its_value
+                && let Some(word) = words.next_if(|word| texts.text(word.key) == number_text)
+            {
+                order.push(word.item);
+            }
         }
         order.extend(words.map(|word| word.item));
         order
