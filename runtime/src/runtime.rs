@@ -318,6 +318,9 @@ impl Runtime {
 
     /// Records that a run begins.
     pub(crate) fn begin(&self, planned: &Planned, parent: Option<RunId>) -> Result<Run<'_>, StoreError> {
+        if planned.starts_processes() {
+            self.services.sandbox.warm();
+        }
         let store = self.services.store()?;
         if let Plan::Workflow(workflow) = &planned.plan {
             keep_components(&store, workflow)?;
@@ -380,6 +383,18 @@ pub struct Planned {
     pub args: Map<String, Value>,
     /// What people call it.
     pub name: String,
+}
+
+impl Planned {
+    /// Whether it is likely to start a process, so that preparing for one pays.
+    fn starts_processes(&self) -> bool {
+        match &self.plan {
+            Plan::Pipeline(pipeline) => pipeline.stages.iter().any(|stage| stage.name == "exec"),
+            Plan::Workflow(workflow) => {
+                workflow.all_steps().iter().any(|step| matches!(step.work, Work::Shell(_) | Work::Exec(_)))
+            }
+        }
+    }
 }
 
 /// A file that cannot be a workflow.

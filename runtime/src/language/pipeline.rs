@@ -359,6 +359,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(10_000))]
         #[test]
         fn no_text_panics_and_all_places_are_characters(text in r#"([a-c|"'\\= \n$é😀]|--){0,40}"#) {
             match parse(&text) {

@@ -75,6 +75,11 @@ impl Sandbox {
         Self(platform::Sandbox::new(config))
     }
 
+    /// Starts the helper now, so that it comes up while other preparations go on.
+    pub fn warm(&self) {
+        self.0.warm();
+    }
+
     /// Runs one process to its end and hands its output to `sinks` as it comes.
     ///
     /// Returns when the process and everything it started is gone: after its

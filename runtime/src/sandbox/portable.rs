@@ -46,6 +46,8 @@ impl Sandbox {
         Err(unsupported("attack the sandbox"))
     }
 
+    pub(super) fn warm(&self) {}
+
     pub(super) fn run(
         &self,
         request: &SpawnRequest,

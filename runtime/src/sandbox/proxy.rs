@@ -312,7 +312,6 @@ fn is_public(ip: IpAddr) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 

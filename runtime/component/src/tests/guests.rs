@@ -11,7 +11,6 @@ fn shipped(name: &str) -> Component {
 }
 
 #[test]
-#[ignore = "the checked-in js-eval traps in describe: its limits must be numbers, not BigInt"]
 fn the_evaluator_evaluates_and_names_errors() {
     let js = shipped("js-eval.wasm");
     assert_eq!(js.kind(), Kind::Step);

@@ -105,6 +105,11 @@ impl Sandbox {
         }
     }
 
+    pub(super) fn warm(&self) {
+        // A helper that cannot start is reported by the run that needs it.
+        let _ = self.helper(None);
+    }
+
     pub(super) fn run(
         &self,
         request: &SpawnRequest,
