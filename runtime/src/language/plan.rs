@@ -18,6 +18,7 @@ use crate::digest::Digest;
 /// What one run executes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "there is one plan a run, and it is passed by reference")]
 pub enum Plan {
     /// A workflow file.
     Workflow(Workflow),
