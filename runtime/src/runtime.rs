@@ -11,7 +11,7 @@ use crate::cancel::CancelToken;
 use crate::digest::Digest;
 use crate::engine::env::Env;
 use crate::engine::run::Run;
-use crate::engine::services::{Services, state_dir};
+use crate::engine::services::Services;
 use crate::engine::{Interrupted, Notes, Progress, Prompter, Screen};
 use crate::envelope::{Envelope, Failure};
 use crate::json;
@@ -24,7 +24,7 @@ use crate::language::workflow;
 use crate::policy::{DecisionEnv, Layer, LayerText, Observed, ObservedCommand, Policy};
 use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::steps::stages::{Mode, Registry};
-use crate::store::{Event, NewRun, RunId, Store, StoreError};
+use crate::store::{Event, NewRun, RunId, Store, StoreError, state_dir};
 
 /// What a runtime is made of.
 pub struct Settings {
@@ -148,7 +148,7 @@ impl Runtime {
     /// When no state directory can be named (neither `LOBSTER_STATE_DIR` nor a home).
     pub fn new(settings: Settings) -> Result<Self, Failure> {
         let env = Env::inherited(settings.env);
-        let Some(state_dir) = state_dir(&env, &settings.cwd) else {
+        let Some(state_dir) = state_dir(&|name| env.get(name)).map(|dir| settings.cwd.join(dir)) else {
             return Err(Failure::runtime("no state directory: set LOBSTER_STATE_DIR or HOME"));
         };
         Ok(Self {

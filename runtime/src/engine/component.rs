@@ -69,7 +69,6 @@ pub(super) fn step(
     scope: &Scope<'_>,
     path: &StepPath,
     env: &Env,
-    cwd: &Path,
     cancel: &CancelToken,
 ) -> Result<Record, Stop> {
     let run = frame.run;
@@ -111,7 +110,6 @@ pub(super) fn step(
         args,
         input,
     };
-    let _ = cwd;
     let done = run_component(run, path, job, cancel).map_err(|stop| naming(step, stop))?;
     let mut record = Record::new(&step.id);
     match done {

@@ -11,7 +11,7 @@ use crate::cancel::CancelToken;
 use crate::digest::Digest;
 use crate::json;
 use crate::schema::Schema;
-use crate::steps::stages::{Answer, Mode, Question, StageError, Stop};
+use crate::steps::stages::{Answer, Mode, Question, StageError, Stop, read_answer};
 use crate::store::{Durability, Event, GateAnswer};
 
 /// Who may answer.
@@ -155,6 +155,19 @@ impl GateQuestion {
         map
     }
 
+    /// The response, if it fits the schema of the question.
+    ///
+    /// # Errors
+    /// The sentence that says where it does not.
+    pub(crate) fn fitting(&self, response: Value, schema: &Schema) -> Result<Value, String> {
+        match schema.first_error(&response) {
+            None => Ok(response),
+            Some(error) => {
+                Err(format!("{} failed schema validation at {error}", self.asker.response_label()))
+            }
+        }
+    }
+
     /// Checks who approves.
     ///
     /// # Errors
@@ -281,43 +294,17 @@ impl Run<'_> {
                 let intro =
                     if strict { format!("{prompt}\nEnter JSON response: ") } else { format!("{prompt}\n> ") };
                 let line = prompter.line(&intro, cancel)?.unwrap_or_default();
-                let candidates = typed_candidates(line.trim(), strict)?;
-                let mut problem = None;
-                for candidate in candidates {
-                    match schema.first_error(&candidate) {
-                        None => return Ok(Answer::Response(candidate)),
-                        Some(error) => problem = Some(error),
-                    }
-                }
-                let (pointer, message) = problem.map(|e| (e.pointer, e.message)).unwrap_or_default();
-                let who = if strict { gate.asker.response_label() } else { "ask response".to_owned() };
-                Err(StageError::permanent(format!(
-                    "{who} failed schema validation at {}: {message}",
-                    or_root(&pointer)
-                ))
-                .into())
+                let response = if strict {
+                    json::parse(line.trim())
+                        .map_err(|_| StageError::permanent("Input response must be valid JSON"))
+                        .and_then(|value| gate.fitting(value, &schema).map_err(StageError::permanent))?
+                } else {
+                    read_answer(&line, &schema)?
+                };
+                Ok(Answer::Response(response))
             }
         }
     }
-}
-
-/// What a typed line may mean: JSON if it is JSON; for `ask` also plain text,
-/// and the text as the `decision` of an object.
-fn typed_candidates(line: &str, strict: bool) -> Result<Vec<Value>, StageError> {
-    match json::parse(line) {
-        Ok(value) if strict || !value.is_string() => Ok(vec![value]),
-        Err(_) if strict => Err(StageError::permanent("Input response must be valid JSON")),
-        other => {
-            let text =
-                other.ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_else(|| line.to_owned());
-            Ok(vec![json!(text), json!({ "decision": text })])
-        }
-    }
-}
-
-/// The incumbent writes `/` for the root pointer.
-pub(crate) fn or_root(pointer: &str) -> &str {
-    if pointer.is_empty() { "/" } else { pointer }
 }
 
 fn prompt_timeout(setting: Option<String>) -> Option<Duration> {

@@ -1,6 +1,5 @@
 //! Branches that run at the same time.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -8,7 +7,6 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::attempts::{timeout_as_failure, with_timeout};
-use super::env::Env;
 use super::path::StepPath;
 use super::record::{Json, Record, Scope};
 use super::value::Text;
@@ -29,8 +27,6 @@ impl Frame<'_> {
         step: &Step,
         scope: &Scope<'_>,
         path: &StepPath,
-        _env: &Env,
-        _cwd: &Path,
         cancel: &CancelToken,
     ) -> Result<Record, Stop> {
         let Work::Parallel { wait, timeout_ms, branches } = &step.work else {

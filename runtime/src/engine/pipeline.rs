@@ -180,17 +180,10 @@ fn push(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool, item: 
     if shared.place.cancel.is_cancelled() {
         return Err(Stop::Cancelled);
     }
-    let mut host = StageHost {
-        shared,
-        path: &slot.path,
-        effects: &mut slot.effects,
-        gates: &mut slot.gates,
-        starts: slot.starts,
-    };
-    let flow = slot
-        .stage
+    let (stage, mut host) = slot.hosted(shared);
+    let flow = stage
         .item(item, &mut host, &mut Downstream { rest, shared, out })
-        .inspect_err(|stop| shared.failed(stop, &slot.path))?;
+        .inspect_err(|stop| shared.failed(stop, host.path))?;
     slot.enough = flow == Flow::Enough;
     Ok(flow)
 }
@@ -200,16 +193,10 @@ fn finish(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool) -> R
     if shared.place.cancel.is_cancelled() {
         return Err(Stop::Cancelled);
     }
-    let mut host = StageHost {
-        shared,
-        path: &slot.path,
-        effects: &mut slot.effects,
-        gates: &mut slot.gates,
-        starts: slot.starts,
-    };
-    slot.stage
+    let (stage, mut host) = slot.hosted(shared);
+    stage
         .end(&mut host, &mut Downstream { rest, shared, out })
-        .inspect_err(|stop| shared.failed(stop, &slot.path))?;
+        .inspect_err(|stop| shared.failed(stop, host.path))?;
     finish(rest, shared, out)
 }
 
@@ -222,6 +209,23 @@ struct Slot {
     /// Nothing stands before it, so it has no input rather than an empty one.
     starts: bool,
     enough: bool,
+}
+
+impl Slot {
+    /// The stage, and the host that it works with.
+    fn hosted<'h, 'r, 's>(
+        &'h mut self,
+        shared: &'h Shared<'r, 's>,
+    ) -> (&'h mut (dyn Stage + Send), StageHost<'h, 'r, 's>) {
+        let host = StageHost {
+            shared,
+            path: &self.path,
+            effects: &mut self.effects,
+            gates: &mut self.gates,
+            starts: self.starts,
+        };
+        (&mut *self.stage, host)
+    }
 }
 
 struct Downstream<'d, 'r, 's> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::gate::{GateQuestion, or_root};
+use super::gate::GateQuestion;
 use super::run::Run;
 use super::token::{Token, TokenKind};
 use super::{Interrupted, execute};
@@ -111,15 +111,7 @@ fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failu
         }
         (Reply::Response(value), Question::Input { schema, .. }) => {
             let schema = Schema::compile(schema).map_err(Failure::runtime)?;
-            if let Some(error) = schema.first_error(value) {
-                return Err(Failure::parse(format!(
-                    "{} failed schema validation at {}: {}",
-                    question.asker.response_label(),
-                    or_root(&error.pointer),
-                    error.message
-                )));
-            }
-            GateAnswer::Response(value.clone())
+            GateAnswer::Response(question.fitting(value.clone(), &schema).map_err(Failure::parse)?)
         }
     };
     check_unedited(runtime, &gate)?;
@@ -153,7 +145,6 @@ pub(crate) fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) ->
     let store = runtime.store().map_err(failure)?;
     let id = store.find_run(text).map_err(|error| Failure::parse(error.to_string()))?;
     let summary = store.run(id).map_err(failure)?;
-    let journal = store.events(id).map_err(failure)?;
     match summary.status {
         RunStatus::Ok => {
             return Err(Failure::runtime(format!("run {id} has ended well; there is nothing to resume")));
@@ -170,6 +161,7 @@ pub(crate) fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) ->
         }
         RunStatus::Running => {}
         RunStatus::Failed | RunStatus::Cancelled => {
+            let journal = store.events(id).map_err(failure)?;
             let failed_at = journal.iter().rev().find_map(|record| match &record.event {
                 Event::RunEnded { detail, .. } => {
                     Some(detail.get("failed_at").and_then(Value::as_str).map(str::to_owned))

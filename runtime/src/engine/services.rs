@@ -1,7 +1,7 @@
 //! What runs share: settings, the store, the sandbox, commands.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use lobster_component::{Allocation, Engine, EngineConfig};
@@ -97,13 +97,4 @@ impl Services {
     pub(crate) fn policy_digest(&self) -> Digest {
         self.policy.digest()
     }
-}
-
-/// `LOBSTER_STATE_DIR`, else `~/.lobster/state`; relative to `cwd`.
-pub(crate) fn state_dir(env: &Env, cwd: &Path) -> Option<PathBuf> {
-    if let Some(dir) = env.non_blank("LOBSTER_STATE_DIR") {
-        return Some(cwd.join(dir));
-    }
-    let home = env.non_blank("HOME").map(PathBuf::from).or_else(std::env::home_dir)?;
-    Some(home.join(".lobster").join("state"))
 }

@@ -247,9 +247,9 @@ impl Frame<'_> {
                 self.child(step, file, args, scope, path, &env, &cwd, cancel)
             }
             Work::Component { .. } | Work::Js(_) => {
-                super::component::step(self, step, scope, path, &env, &cwd, cancel)
+                super::component::step(self, step, scope, path, &env, cancel)
             }
-            Work::Parallel { .. } => self.parallel(step, scope, path, &env, &cwd, cancel),
+            Work::Parallel { .. } => self.parallel(step, scope, path, cancel),
             Work::ForEach { .. } => self.for_each(step, scope, path, enclosing, cancel),
             Work::Input(_) => self.input(step, scope, path, cancel),
         }
