@@ -78,13 +78,7 @@ pub(crate) fn build(
     pipeline
         .stages
         .iter()
-        .map(|call| match registry.get(&call.name) {
-            Some(spec) => (spec.build)(&call.args),
-            None => {
-                Err(StageError::permanent(format!("Unknown command: {}", call.name))
-                    .with_code("unknown_command"))
-            }
-        })
+        .map(|call| (registry.resolve(&call.name)?.build)(&call.args))
         .collect()
 }
 
@@ -483,10 +477,7 @@ impl Host for StageHost<'_, '_, '_> {
     }
 
     fn call(&mut self, name: &str, args: StageArgs, items: Vec<Value>) -> Result<Vec<Value>, Stop> {
-        let spec = self.registry().get(name).ok_or_else(|| {
-            StageError::permanent(format!("Unknown command: {name}")).with_code("unknown_command")
-        })?;
-        let mut stage = (spec.build)(&args)?;
+        let mut stage = (self.registry().resolve(name).map_err(StageError::from)?.build)(&args)?;
         let mut out = Collected(Vec::new());
         let mut wanted = true;
         for item in items {

@@ -474,3 +474,9 @@ impl fmt::Display for StageError {
 }
 
 impl std::error::Error for StageError {}
+
+impl From<UnknownCommand> for StageError {
+    fn from(unknown: UnknownCommand) -> Self {
+        Self::permanent(unknown.to_string()).with_code("unknown_command")
+    }
+}
