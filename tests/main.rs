@@ -6,11 +6,13 @@
 
 mod bad_input;
 mod binary;
+mod bundles;
 mod children;
 mod components;
 mod conformance;
 mod crash;
 mod flows;
+mod gates;
 mod home;
 mod mutated;
 mod screens;

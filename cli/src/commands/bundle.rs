@@ -1,11 +1,13 @@
 //! `lobster bundle`
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use lobster_runtime::json;
-use lobster_runtime::replay::bundle::{BundleError, BundleSummary, ExportOptions};
+use lobster_runtime::replay::bundle::{
+    BundleError, BundleSummary, ExportOptions, KeyError, PublicKey, SigningKey,
+};
 use lobster_runtime::steps::stages::Mode;
 
 use crate::exit::{CommandError, CommandResult, Exit};
@@ -16,7 +18,10 @@ use crate::render::units;
 #[command(after_help = "Examples:
   lobster bundle export 3f9a1c2b -o triage.lobster-bundle
   lobster bundle export 3f9a1c2b -o triage.lobster-bundle --redact fetch
-  lobster bundle verify triage.lobster-bundle")]
+  lobster bundle verify triage.lobster-bundle
+  lobster bundle keygen me.pem             or: openssl genpkey -algorithm ed25519 -out me.pem
+  lobster bundle export 3f9a1c2b -o triage.lobster-bundle --sign me.pem
+  lobster bundle verify triage.lobster-bundle --key me.pem.pub")]
 pub(crate) struct Args {
     #[command(subcommand)]
     task: Task,
@@ -34,6 +39,9 @@ enum Task {
         /// Leaves out what this effect gave; its digest stays. May be given several times.
         #[arg(long, value_name = "STEP")]
         redact: Vec<String>,
+        /// Signs the bundle with this ed25519 private key (PKCS#8 PEM).
+        #[arg(long, value_name = "KEYFILE")]
+        sign: Option<PathBuf>,
         /// A JSON object.
         #[arg(long)]
         json: bool,
@@ -42,6 +50,9 @@ enum Task {
     Verify {
         /// The bundle.
         file: PathBuf,
+        /// It must be signed by this ed25519 public key (PEM).
+        #[arg(long, value_name = "PUBFILE")]
+        key: Option<PathBuf>,
         /// A JSON object.
         #[arg(long)]
         json: bool,
@@ -50,9 +61,17 @@ enum Task {
     Import {
         /// The bundle.
         file: PathBuf,
+        /// It must be signed by this ed25519 public key (PEM).
+        #[arg(long, value_name = "PUBFILE")]
+        key: Option<PathBuf>,
         /// A JSON object.
         #[arg(long)]
         json: bool,
+    },
+    /// Makes a pair of keys: FILE to sign with, FILE.pub to check with.
+    Keygen {
+        /// Where the private key goes.
+        file: PathBuf,
     },
 }
 
@@ -62,33 +81,60 @@ impl From<BundleError> for CommandError {
             BundleError::Replay(failure) => failure.into(),
             BundleError::Store(error) => error.into(),
             other @ (BundleError::Edited(_) | BundleError::Unreadable { .. }) => Self::usage(other),
-            other @ (BundleError::NotABundle | BundleError::Damaged { .. }) => Self::failed(other),
+            other @ (BundleError::NotABundle
+            | BundleError::Damaged { .. }
+            | BundleError::Unsigned { .. }
+            | BundleError::OtherSigner { .. }) => Self::failed(other),
         }
+    }
+}
+
+impl From<KeyError> for CommandError {
+    fn from(error: KeyError) -> Self {
+        Self::usage(error)
     }
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     let runtime = super::runtime(Mode::Tool)?;
     match &args.task {
-        Task::Export { run, output, redact, json } => {
-            let options = ExportOptions { redact: redact.clone() };
+        Task::Export { run, output, redact, sign, json } => {
+            let sign = sign.as_deref().map(SigningKey::read).transpose()?.map(Into::into);
+            let options = ExportOptions { redact: redact.clone(), sign };
             let summary = runtime.export_bundle(run, output, &options)?;
             tell(&summary, "wrote", *json)
         }
-        Task::Verify { file, json } => {
-            let report = runtime.verify_bundle(file)?;
+        Task::Verify { file, key, json } => {
+            let report = runtime.verify_bundle(file, signer(key.as_deref())?.as_ref())?;
             let exit = if report.replay.is_faithful() { Exit::OK } else { Exit::FAILED };
             let mut out = std::io::stdout().lock();
             if *json {
                 writeln!(out, "{}", json::pretty(&report))?;
             } else {
                 writeln!(out, "intact: {}", line(&report.bundle))?;
+                if let (Some(signer), None) = (&report.bundle.signed_by, key) {
+                    writeln!(
+                        out,
+                        "  anybody can make a key: --key checks that this is the right one ({signer})"
+                    )?;
+                }
                 super::replay::print(&mut out, &report.replay)?;
             }
             Ok(exit)
         }
-        Task::Import { file, json } => tell(&runtime.import_bundle(file)?, "took in", *json),
+        Task::Import { file, key, json } => {
+            tell(&runtime.import_bundle(file, signer(key.as_deref())?.as_ref())?, "took in", *json)
+        }
+        Task::Keygen { file } => {
+            let (public, beside) = SigningKey::generate(file)?;
+            anstream::println!("{} signs, {} checks: {public}", file.display(), beside.display());
+            Ok(Exit::OK)
+        }
     }
+}
+
+fn signer(key: Option<&Path>) -> Result<Option<PublicKey>, KeyError> {
+    key.map(PublicKey::read).transpose()
 }
 
 fn tell(summary: &BundleSummary, verb: &str, as_json: bool) -> CommandResult {
@@ -106,8 +152,9 @@ fn line(summary: &BundleSummary) -> String {
         [] => String::new(),
         steps => format!(", without what {} gave", steps.join(", ")),
     };
+    let signed = if summary.signed_by.is_some() { ", signed" } else { "" };
     format!(
-        "run {} of {}: {} records, {} blobs, {}{redacted}",
+        "run {} of {}: {} records, {} blobs, {}{signed}{redacted}",
         summary.run.short(),
         summary.name,
         units::count(summary.records),

@@ -2,83 +2,304 @@
 
 use std::io::Write;
 
-use lobster_runtime::engine::gate_token;
+use clap::Subcommand;
+use lobster_runtime::engine::{GateRef, Reply, ResumeRequest};
 use lobster_runtime::json;
+use lobster_runtime::replay::{Ahead, NextEffect};
+use lobster_runtime::runtime::Runtime;
 use lobster_runtime::steps::stages::Mode;
-use lobster_runtime::store::{GateFilter, GateKind, GateStatus, iso};
+use lobster_runtime::store::{Gate, GateFilter, GateKind, GateStatus, Store, StoreError, iso};
 use serde_json::{Value, json};
 
-use crate::exit::{CommandResult, Exit};
+use crate::exit::{CommandError, CommandResult, Exit};
 
-/// Lists the questions that wait for a person, and how to answer each.
+/// Lists the questions that wait for a person, and answers them.
+///
+/// Whoever answers gives a name with `LOBSTER_APPROVAL_APPROVED_BY`; a gate that
+/// wants a certain approver takes no other. A gate's id may be cut short.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
   lobster gates
-  lobster gates 4f90c468                   one gate, with everything that it asks about
-  lobster resume --id 4f90c468 --approve yes")]
+  lobster gates show 4f90                  everything that it asks, and exactly what would run
+  lobster gates approve 4f90
+  lobster gates answer 4f90 '{\"decision\":\"later\"}'
+  LOBSTER_APPROVAL_APPROVED_BY=ann lobster gates approve 4f90"
+)]
 pub(crate) struct Args {
-    /// Only this gate, by its short id, in full.
+    #[command(subcommand)]
+    task: Option<Task>,
+    /// Only this gate, like `show`.
     id: Option<String>,
+    /// Also the gates that are closed: answered, called off, expired.
+    #[arg(long)]
+    all: bool,
     /// An array of objects.
     #[arg(long)]
     json: bool,
 }
 
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Shows a question whole, and exactly what would run after a yes.
+    Show {
+        /// The gate.
+        id: String,
+        /// A JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Says yes and goes on with the run. Answers with the envelope of `lobster resume`.
+    Approve {
+        /// The gate.
+        id: String,
+    },
+    /// Says no, which ends the run.
+    Reject {
+        /// The gate.
+        id: String,
+    },
+    /// Gives the value that an input request asks for and goes on with the run.
+    Answer {
+        /// The gate.
+        id: String,
+        /// The value; it has to fit the request's schema.
+        json: String,
+    },
+    /// Closes a gate without an answer: its token is worth nothing any more.
+    ///
+    /// The run stays as it is; `lobster resume RUN` asks again, under a new id.
+    Expire {
+        /// The gate.
+        id: String,
+    },
+}
+
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let store = super::runtime(Mode::Human)?.store()?;
+    let runtime = super::runtime(Mode::Tool)?;
+    let store = runtime.store()?;
     store.expire_gates()?;
-    let gates = match &args.id {
-        Some(id) => vec![store.gate_by_id(id)?],
-        None => store.gates(&GateFilter { status: Some(GateStatus::Open), ..GateFilter::default() })?,
-    };
+    match (&args.task, &args.id) {
+        (Some(Task::Show { id, json }), _) => show(&runtime, &find(&store, id)?, *json),
+        (None, Some(id)) => show(&runtime, &find(&store, id)?, args.json),
+        (Some(Task::Approve { id }), _) => answer(&runtime, &find(&store, id)?, Reply::Approve),
+        (Some(Task::Reject { id }), _) => answer(&runtime, &find(&store, id)?, Reply::Reject),
+        (Some(Task::Answer { id, json }), _) => {
+            let value = json::parse(json)
+                .map_err(|error| CommandError::usage(format!("the answer must be JSON ({error})")))?;
+            answer(&runtime, &find(&store, id)?, Reply::Response(value))
+        }
+        (Some(Task::Expire { id }), _) => expire(&store, &find(&store, id)?),
+        (None, None) => list(&store, args.all, args.json),
+    }
+}
+
+fn find(store: &Store, id: &str) -> Result<Gate, CommandError> {
+    store.find_gate(id).map_err(|error| match error {
+        wrong @ (StoreError::UnknownGate(_) | StoreError::AmbiguousGate { .. }) => CommandError::usage(wrong),
+        other => other.into(),
+    })
+}
+
+fn list(store: &Store, all: bool, as_json: bool) -> CommandResult {
+    let status = (!all).then_some(GateStatus::Open);
+    let gates = store.gates(&GateFilter { status, ..GateFilter::default() })?;
     let mut out = std::io::stdout().lock();
-    if args.json {
-        let shown: Vec<Value> = gates
-            .iter()
-            .map(|gate| {
-                json!({
-                    "id": gate.id,
-                    "run": gate.run.to_string(),
-                    "path": gate.path,
-                    "kind": gate.kind,
-                    "status": gate.status,
-                    "createdAt": iso(gate.created_at),
-                    "expiresAt": gate.expires_at.map(iso),
-                    "requiredApprover": gate.required_approver,
-                    "binding": gate.binding,
-                    "request": gate.question,
-                })
-            })
-            .collect();
-        writeln!(out, "{}", json::pretty(&shown))?;
+    if as_json {
+        writeln!(out, "{}", json::pretty(&gates.iter().map(object).collect::<Vec<_>>()))?;
         return Ok(Exit::OK);
     }
     if gates.is_empty() {
         writeln!(out, "nothing waits for a person")?;
     }
-    for gate in gates {
-        let prompt = gate.question.get("prompt").map(json::js_string).unwrap_or_default();
-        writeln!(out, "{}  {}  {prompt}", gate.id, gate.kind)?;
-        writeln!(out, "  run {} at {}, since {}", gate.run.short(), gate.path, iso(gate.created_at))?;
-        if args.id.is_some() {
-            for line in json::pretty(&gate.question).lines() {
-                writeln!(out, "  {line}")?;
-            }
-        } else if let Some(preview) = gate.question.get("preview").and_then(Value::as_str) {
+    for gate in &gates {
+        head(&mut out, gate)?;
+        if let Some(preview) = gate.question.get("preview").and_then(Value::as_str) {
             for line in preview.lines().take(5) {
                 writeln!(out, "  | {line}")?;
             }
         }
-        match gate.kind {
-            GateKind::Approval => writeln!(out, "  lobster resume --id {} --approve yes|no", gate.id)?,
-            GateKind::Input => {
-                writeln!(
-                    out,
-                    "  lobster resume --token {} --response-json JSON",
-                    gate_token(&store, &gate)?
-                )?;
+        answers(&mut out, gate)?;
+    }
+    Ok(Exit::OK)
+}
+
+fn show(runtime: &Runtime, gate: &Gate, as_json: bool) -> CommandResult {
+    let ahead = match gate.status {
+        GateStatus::Open => Some(runtime.ahead(gate)?),
+        GateStatus::Answered | GateStatus::Cancelled | GateStatus::Expired => None,
+    };
+    let mut out = std::io::stdout().lock();
+    if as_json {
+        let mut shown = object(gate);
+        shown["ahead"] = ahead.map_or(Value::Null, |ahead| json!(ahead));
+        writeln!(out, "{}", json::pretty(&shown))?;
+        return Ok(Exit::OK);
+    }
+    head(&mut out, gate)?;
+    for line in json::pretty(&gate.question).lines() {
+        writeln!(out, "  {line}")?;
+    }
+    if let Some(ahead) = ahead {
+        what_comes(&mut out, gate, &ahead)?;
+    }
+    answers(&mut out, gate)?;
+    Ok(Exit::OK)
+}
+
+fn answer(runtime: &Runtime, gate: &Gate, reply: Reply) -> CommandResult {
+    // The errors of `resume` do not say who was first.
+    match gate.status {
+        GateStatus::Open => {}
+        GateStatus::Expired => {
+            return Err(CommandError::failed(format!(
+                "gate {} has expired; `lobster resume {}` asks again",
+                gate.id,
+                gate.run.short()
+            )));
+        }
+        GateStatus::Answered | GateStatus::Cancelled => {
+            let by = gate.answered_by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+            let at = gate.answered_at.map(|at| format!(" at {}", iso(at))).unwrap_or_default();
+            return Err(CommandError::failed(format!(
+                "gate {} was already {}{by}{at}",
+                gate.id, gate.status
+            )));
+        }
+    }
+    match (gate.kind, &reply) {
+        (GateKind::Input, Reply::Approve | Reply::Reject) => {
+            let hint = format!("lobster gates answer {} JSON", gate.id);
+            return Err(CommandError::usage("this gate asks for a value, not for yes or no").with_hint(hint));
+        }
+        (GateKind::Approval, Reply::Response(_)) => {
+            let hint = format!("lobster gates approve {0}, or: lobster gates reject {0}", gate.id);
+            return Err(CommandError::usage("this gate asks for yes or no, not for a value").with_hint(hint));
+        }
+        _ => {}
+    }
+    let request = ResumeRequest { gate: GateRef::Id(gate.id.clone()), reply };
+    super::run::Reply { mode: Mode::Tool }.result(runtime, runtime.resume(&request), false)
+}
+
+fn expire(store: &Store, gate: &Gate) -> CommandResult {
+    let by = std::env::var("LOBSTER_APPROVAL_APPROVED_BY").ok();
+    store.expire_gate(gate.key, by.as_deref().map(str::trim).filter(|by| !by.is_empty()))?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "gate {} is closed; `lobster resume {}` asks again", gate.id, gate.run.short())?;
+    Ok(Exit::OK)
+}
+
+fn object(gate: &Gate) -> Value {
+    json!({
+        "id": gate.id,
+        "run": gate.run.to_string(),
+        "path": gate.path,
+        "kind": gate.kind,
+        "status": gate.status,
+        "createdAt": iso(gate.created_at),
+        "expiresAt": gate.expires_at.map(iso),
+        "requiredApprover": gate.required_approver,
+        "answeredBy": gate.answered_by,
+        "answeredAt": gate.answered_at.map(iso),
+        "binding": gate.binding,
+        "request": gate.question,
+        "commands": commands(gate),
+    })
+}
+
+fn head(out: &mut impl Write, gate: &Gate) -> std::io::Result<()> {
+    let prompt = gate.question.get("prompt").map(json::js_string).unwrap_or_default();
+    let kind = if gate.status == GateStatus::Open { gate.kind.as_str() } else { gate.status.as_str() };
+    writeln!(out, "{}  {kind}  {prompt}", gate.id)?;
+    let until = gate.expires_at.map(|at| format!(", until {}", iso(at))).unwrap_or_default();
+    writeln!(out, "  run {} at {}, since {}{until}", gate.run.short(), gate.path, iso(gate.created_at))?;
+    let text = |key: &str| gate.question.get(key).and_then(Value::as_str);
+    if let Some(approver) = &gate.required_approver {
+        writeln!(out, "  only {approver} may approve")?;
+    }
+    if gate.question.get("requireDifferentApprover") == Some(&Value::Bool(true)) {
+        let initiator = text("initiatedBy").unwrap_or("whoever started it");
+        writeln!(out, "  {initiator} may not approve")?;
+    }
+    Ok(())
+}
+
+/// The commands that answer a gate.
+fn commands(gate: &Gate) -> Vec<String> {
+    let id = &gate.id;
+    match (gate.status, gate.kind) {
+        (GateStatus::Open, GateKind::Approval) => {
+            vec![format!("lobster gates approve {id}"), format!("lobster gates reject {id}")]
+        }
+        (GateStatus::Open, GateKind::Input) => vec![format!("lobster gates answer {id} JSON")],
+        (GateStatus::Expired, _) => vec![format!("lobster resume {}", gate.run.short())],
+        (GateStatus::Answered | GateStatus::Cancelled, _) => Vec::new(),
+    }
+}
+
+fn answers(out: &mut impl Write, gate: &Gate) -> std::io::Result<()> {
+    if let Some(at) = gate.answered_at {
+        let by = gate.answered_by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+        let said =
+            gate.answer.as_ref().map(|answer| format!(": {}", json::compact(answer))).unwrap_or_default();
+        writeln!(out, "  {}{by} at {}{said}", gate.status, iso(at))?;
+    }
+    commands(gate).iter().try_for_each(|command| writeln!(out, "  {command}"))
+}
+
+/// What an approval sets going.
+fn what_comes(out: &mut impl Write, gate: &Gate, ahead: &Ahead) -> std::io::Result<()> {
+    if ahead.stale {
+        writeln!(
+            out,
+            "  an answer would be refused: the question, the plan or the policy is not what it was"
+        )?;
+    }
+    if let Some(message) = &ahead.fails {
+        writeln!(out, "  after a yes the run would fail before it does anything: {message}")?;
+    }
+    match (gate.kind, ahead.next.as_slice()) {
+        (GateKind::Input, []) => writeln!(out, "  what runs at once depends on the answer")?,
+        (_, []) => writeln!(out, "  nothing outside lobster is done at once")?,
+        (_, next) => {
+            writeln!(out, "  at once:")?;
+            next.iter().try_for_each(|effect| effect_lines(out, effect))?;
+        }
+    }
+    let others: Vec<_> = ahead.asks.iter().filter(|path| **path != gate.path).cloned().collect();
+    if !others.is_empty() {
+        writeln!(out, "  it is also asked at {}", others.join(", "))?;
+    }
+    if !ahead.then.is_empty() {
+        writeln!(out, "  the plan from there:")?;
+        ahead.then.lines().try_for_each(|line| writeln!(out, "  {line}"))?;
+    }
+    Ok(())
+}
+
+/// An action: a native command as its words, anything else as its JSON.
+fn effect_lines(out: &mut impl Write, effect: &NextEffect) -> std::io::Result<()> {
+    let action = &effect.action;
+    let words: Vec<&str> =
+        action["argv"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    match words.as_slice() {
+        [] => {
+            writeln!(out, "    {}", effect.step)?;
+            for line in json::pretty(action).lines() {
+                writeln!(out, "      {line}")?;
+            }
+        }
+        words => {
+            writeln!(out, "    {}  {}", effect.step, json::compact(&words))?;
+            if let Some(cwd) = action["cwd"].as_str() {
+                writeln!(out, "      in {cwd}")?;
+            }
+            if let Some(stdin) = action["stdin"].as_str() {
+                writeln!(out, "      reads blake3:{stdin}")?;
             }
         }
     }
-    Ok(Exit::OK)
+    Ok(())
 }

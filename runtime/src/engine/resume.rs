@@ -76,8 +76,9 @@ fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failu
         Ok(gate) if gate.status == GateStatus::Open => gate,
         Ok(gate) if gate.status == GateStatus::Expired => {
             return Err(Failure::runtime(format!(
-                "{}: it has expired; run the workflow again",
-                not_found(kind, cancel)
+                "{}: it has expired; `lobster resume {}` asks again",
+                not_found(kind, cancel),
+                gate.run.short(),
             )));
         }
         Ok(_) | Err(StoreError::UnknownGate(_)) => return Err(Failure::runtime(not_found(kind, cancel))),
@@ -94,12 +95,13 @@ fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failu
     };
     let answer = match (&request.reply, &question.question) {
         (Reply::Cancel, _) => {
-            store.cancel_gate(gate.key, approver.as_deref()).map_err(lost)?;
-            return end_cancelled(runtime, gate.run, "cancelled");
+            store.refuse_gate(gate.key, None, approver.as_deref(), ended("cancelled")).map_err(lost)?;
+            return Ok(cancelled(gate.run));
         }
         (Reply::Reject, Question::Approval { .. }) => {
-            store.answer_gate(gate.key, GateAnswer::Rejected, approver.as_deref()).map_err(lost)?;
-            return end_cancelled(runtime, gate.run, "rejected");
+            let no = Some(GateAnswer::Rejected);
+            store.refuse_gate(gate.key, no, approver.as_deref(), ended("rejected")).map_err(lost)?;
+            return Ok(cancelled(gate.run));
         }
         (Reply::Approve, Question::Approval { .. }) => {
             question.check_approver(approver.as_deref()).map_err(Failure::parse)?;
@@ -224,16 +226,14 @@ fn started(journal: &[JournalRecord]) -> Option<(crate::digest::Digest, Option<c
     })
 }
 
-fn end_cancelled(runtime: &Runtime, run: RunId, how: &str) -> Result<RunResult, Failure> {
-    let store = runtime.store().map_err(failure)?;
-    let event = Event::RunEnded {
-        status: RunStatus::Cancelled,
-        output: None,
-        error: None,
-        detail: json!({ "answer": how }),
-    };
-    store.append(run, vec![event], Durability::Synced).map_err(failure)?;
-    Ok(RunResult { run: Some(run), envelope: Envelope::Cancelled, rendered: false })
+/// How a run ends that a person called off.
+fn ended(how: &str) -> Event {
+    let detail = json!({ "answer": how });
+    Event::RunEnded { status: RunStatus::Cancelled, output: None, error: None, detail }
+}
+
+fn cancelled(run: RunId) -> RunResult {
+    RunResult { run: Some(run), envelope: Envelope::Cancelled, rendered: false }
 }
 
 fn kind_of_run(runtime: &Runtime, id: RunId) -> Result<TokenKind, Failure> {

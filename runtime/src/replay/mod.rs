@@ -4,6 +4,7 @@
 //!
 //! Nothing here changes the record of a run: a fork is a new run.
 
+mod ahead;
 pub mod bundle;
 mod contents;
 mod diff;
@@ -18,6 +19,7 @@ mod tests;
 mod verify;
 mod why;
 
+pub use ahead::{Ahead, NextEffect};
 pub use diff::{RunDiff, StepChange, StepDifference};
 pub(crate) use fork::overseer_of_fork;
 pub use fork::{ForkPlan, ForkRequest};

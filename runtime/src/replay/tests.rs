@@ -212,7 +212,7 @@ fn a_lost_end_is_told_from_a_difference() {
 #[test]
 fn the_first_recorded_run_still_replays() {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/compatibility/first.bundle");
-    let report = Place::new().runtime.verify_bundle(&file).unwrap();
+    let report = Place::new().runtime.verify_bundle(&file, None).unwrap();
     assert_eq!(report.replay.divergences, []);
     assert_eq!((report.replay.computed, report.replay.answered, report.replay.unverified), (2, 2, vec![]));
 }

@@ -84,8 +84,11 @@ pub enum StoreError {
     #[error("gate {id} was already {how}{}", .by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default())]
     ConsumedGate { id: String, how: &'static str, by: Option<String> },
     /// Its time is over.
-    #[error("gate {id} expired at {} and can no longer be answered; run the workflow again", super::clock::iso(*.at))]
-    ExpiredGate { id: String, at: i64 },
+    #[error("gate {id} expired at {} and can no longer be answered; `lobster resume {run}` asks again", super::clock::iso(*.at))]
+    ExpiredGate { id: String, at: i64, run: String },
+    /// Several gates have ids like that.
+    #[error("{prefix:?} could be any of {}; give more of the id", .candidates.join(", "))]
+    AmbiguousGate { prefix: String, candidates: Vec<String> },
     /// A key that leaves no file name.
     #[error("state key is empty/invalid")]
     StateKey,

@@ -20,6 +20,9 @@ use super::journal::{Head, head, run_id, run_number, word};
 use crate::digest::Digest;
 use crate::json;
 
+/// Least length of the beginning of an id that [`Store::find_gate`] takes.
+const ID_PREFIX_MIN: usize = 4;
+
 /// Tries at an unused short id. With a million gates each misses by chance of 1 in 4000.
 const ID_TRIES: u32 = 64;
 
@@ -225,6 +228,33 @@ impl Store {
         self.with_question(found)
     }
 
+    /// The gate whose short id is or begins with `typed`; open ones count first.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownGate`], [`StoreError::AmbiguousGate`].
+    pub fn find_gate(&self, typed: &str) -> Result<Gate, StoreError> {
+        let id = typed.to_ascii_lowercase();
+        if id.len() < ID_PREFIX_MIN || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(StoreError::UnknownGate(typed.to_owned()));
+        }
+        let found: Vec<(String, GateStatus)> = self.inner.db.read(|db| {
+            let mut statement = db.prepare_cached(
+                "SELECT id, status FROM gates WHERE id >= ?1 AND id < ?1 || 'g' ORDER BY status <> 'open' LIMIT 5",
+            )?;
+            let rows = statement.query_map([&id], |row| Ok((row.get(0)?, word(row, 1)?)))?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })?;
+        let open = found.iter().filter(|(_, status)| *status == GateStatus::Open).count();
+        match found.as_slice() {
+            [] => Err(StoreError::UnknownGate(typed.to_owned())),
+            [(one, _), ..] if found.len() == 1 || open == 1 => self.gate_by_id(one),
+            several => Err(StoreError::AmbiguousGate {
+                prefix: typed.to_owned(),
+                candidates: several.iter().map(|(id, _)| id.clone()).collect(),
+            }),
+        }
+    }
+
     /// Gates that fit `filter`, the newest first. An overdue gate that nobody
     /// has closed yet counts as expired.
     ///
@@ -281,7 +311,7 @@ impl Store {
         if let GateAnswer::Response(value) = &mut answer {
             self.redactions().value(value);
         }
-        self.close_gate(key, GateStatus::Answered, Some(answer), by)
+        self.close_gate(key, GateStatus::Answered, Some(answer), by, None)
     }
 
     /// Closes a gate without an answer.
@@ -289,7 +319,31 @@ impl Store {
     /// # Errors
     /// As [`Store::answer_gate`].
     pub fn cancel_gate(&self, key: GateKey, by: Option<&str>) -> Result<Gate, StoreError> {
-        self.close_gate(key, GateStatus::Cancelled, None, by)
+        self.close_gate(key, GateStatus::Cancelled, None, by, None)
+    }
+
+    /// Says no to a gate (`answer` none: calls it off) and ends its run with
+    /// `end`, in one transaction. The run's other open gates are called off too.
+    ///
+    /// # Errors
+    /// As [`Store::answer_gate`].
+    pub fn refuse_gate(
+        &self,
+        key: GateKey,
+        answer: Option<GateAnswer>,
+        by: Option<&str>,
+        end: Event,
+    ) -> Result<Gate, StoreError> {
+        let status = if answer.is_some() { GateStatus::Answered } else { GateStatus::Cancelled };
+        self.close_gate(key, status, answer, by, Some(end))
+    }
+
+    /// Closes a gate whose question nobody shall answer any more, as if its time were over.
+    ///
+    /// # Errors
+    /// As [`Store::answer_gate`].
+    pub fn expire_gate(&self, key: GateKey, by: Option<&str>) -> Result<Gate, StoreError> {
+        self.close_gate(key, GateStatus::Expired, None, by, None)
     }
 
     /// Opens an answered gate again, when nothing was done on the strength of its answer.
@@ -324,7 +378,7 @@ impl Store {
         })?;
         let mut closed = Vec::new();
         for key in overdue {
-            match self.close_gate(key, GateStatus::Expired, None, None) {
+            match self.close_gate(key, GateStatus::Expired, None, None, None) {
                 Ok(gate) => closed.push(gate),
                 Err(StoreError::ConsumedGate { .. } | StoreError::ExpiredGate { .. }) => {}
                 Err(other) => return Err(other),
@@ -339,6 +393,7 @@ impl Store {
         status: GateStatus,
         answer: Option<GateAnswer>,
         by: Option<&str>,
+        end: Option<Event>,
     ) -> Result<Gate, StoreError> {
         let (found, late) = self.write(Durability::Synced, |tx| {
             let mut found = by_key(tx, key)?;
@@ -363,9 +418,35 @@ impl Store {
             gate.answered_by = by.map(str::to_owned).filter(|_| !late);
             gate.answered_at = Some(now);
             self.record_closing(tx, found.run_number, gate)?;
+            if let Some(end) = end.as_ref().filter(|_| !late) {
+                self.end_run(tx, &found, end, now)?;
+            }
             Ok((found, late))
         })?;
         if late { Err(expired(&found.gate)) } else { self.with_question(found) }
+    }
+
+    /// Ends the run of a gate that was just closed, and calls its other gates off.
+    fn end_run(
+        &self,
+        tx: &Transaction<'_>,
+        closed: &Stored,
+        end: &Event,
+        now: i64,
+    ) -> Result<(), StoreError> {
+        let others: Vec<Stored> = {
+            let mut statement =
+                tx.prepare_cached(&format!("{SELECT} WHERE g.run = ? AND g.status = 'open' ORDER BY g.n"))?;
+            let rows = statement.query_map([closed.run_number], stored)?;
+            rows.collect::<Result<_, _>>()?
+        };
+        for mut other in others {
+            other.gate.status = GateStatus::Cancelled;
+            (other.gate.answered_by, other.gate.answered_at) = (closed.gate.answered_by.clone(), Some(now));
+            self.record_closing(tx, other.run_number, &other.gate)?;
+        }
+        let mut head = head(tx, closed.gate.run)?;
+        self.append_to(tx, &mut head, now, std::slice::from_ref(end))
     }
 
     fn record_closing(&self, tx: &Transaction<'_>, run_number: i64, gate: &Gate) -> Result<(), StoreError> {
@@ -401,7 +482,8 @@ impl Store {
 }
 
 fn expired(gate: &Gate) -> StoreError {
-    StoreError::ExpiredGate { id: gate.id.clone(), at: gate.expires_at.unwrap_or(gate.created_at) }
+    let at = [gate.expires_at, gate.answered_at].into_iter().flatten().min().unwrap_or(gate.created_at);
+    StoreError::ExpiredGate { id: gate.id.clone(), at, run: gate.run.short() }
 }
 
 const SELECT: &str = "SELECT g.key, g.id, r.id, g.path, g.kind, g.question, g.binding, g.created, g.expires, g.approver, \

@@ -49,6 +49,27 @@ pub fn dry_run(
     Ok(out)
 }
 
+/// The part of the plan after the top-level step `done`, without the heading.
+///
+/// # Errors
+/// As [`dry_run`].
+pub fn after(
+    workflow: &Workflow,
+    args: &Map<String, Value>,
+    commands: Commands<'_>,
+    done: &str,
+) -> Result<String, PlanError> {
+    let mut planner = Planner { workflow, args, commands, known: HashMap::new() };
+    let mut out = String::new();
+    for (index, step) in workflow.steps.iter().enumerate() {
+        planner.top_step(index + 1, step, &mut out)?;
+        if step.id == done {
+            out.clear();
+        }
+    }
+    Ok(out)
+}
+
 /// What is expected of a step.
 #[derive(Clone, Debug)]
 enum Expectation {

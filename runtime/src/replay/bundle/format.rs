@@ -7,10 +7,12 @@
 //!           the manifest, JSON
 //!           the texts of the journal's records, one after the other
 //!           the blobs, one after the other
+//! 112 bytes  if it is signed: "lobster signed\n" and the version, 1;
+//!           the ed25519 public key; the signature of the first 48 bytes
 //! ```
 //!
 //! The manifest has the length and digest of each record and blob, in the order
-//! in which they follow; nothing comes after the last of them. So each byte is
+//! in which they follow; only a signature comes after the last of them. So each byte is
 //! either fixed or covered by a digest.
 
 use serde::{Deserialize, Serialize};

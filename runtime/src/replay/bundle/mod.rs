@@ -3,25 +3,30 @@
 
 mod format;
 mod read;
+mod signature;
 mod write;
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Serialize;
 
 pub use read::BundleError;
+pub use signature::{KeyError, PublicKey, SigningKey};
 
 use super::verify::{ReplayOptions, ReplayReport, replay};
 use crate::envelope::Failure;
 use crate::runtime::Runtime;
 use crate::store::{RunId, Store};
 
-/// What is left out of a bundle.
+/// How to write a bundle.
 #[derive(Clone, Debug, Default)]
 pub struct ExportOptions {
+    /// Who vouches for it.
+    pub sign: Option<Arc<SigningKey>>,
     /// Effects whose payload is dropped; its digest stays.
     pub redact: Vec<String>,
 }
@@ -38,6 +43,9 @@ pub struct BundleSummary {
     /// Steps whose payload was left out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub redacted: Vec<String>,
+    /// Whose signature it carries.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signed_by: Option<PublicKey>,
 }
 
 /// What checking a bundle found; damage is an error, not a report.
@@ -72,13 +80,20 @@ impl Runtime {
         Ok(summary)
     }
 
-    /// Checks every byte of a bundle and replays its run from nothing but the bundle.
+    /// Checks every byte of a bundle and replays its run from nothing but the
+    /// bundle, which `signer` must have signed if there is one.
     ///
     /// # Errors
-    /// [`BundleError::Damaged`] with the object that is not as it was written.
-    pub fn verify_bundle(&self, file: &Path) -> Result<BundleReport, BundleError> {
+    /// [`BundleError::Damaged`] with the object that is not as it was written,
+    /// [`BundleError::Unsigned`], [`BundleError::OtherSigner`].
+    pub fn verify_bundle(
+        &self,
+        file: &Path,
+        signer: Option<&PublicKey>,
+    ) -> Result<BundleReport, BundleError> {
         let store = Store::in_memory()?;
         let bundle = read::read(open(file)?, &store)?;
+        bundle.check_signer(file, signer)?;
         let redacted: BTreeSet<String> = bundle.summary.redacted.iter().cloned().collect();
         let replay = replay(self, &store, &bundle.journal, &ReplayOptions::default(), &redacted)?;
         Ok(BundleReport { bundle: bundle.summary, replay })
@@ -89,9 +104,13 @@ impl Runtime {
     /// # Errors
     /// As [`Runtime::verify_bundle`]; when the run is here already; when parts of
     /// its journal were redacted, because it would no longer be the chain that was written.
-    pub fn import_bundle(&self, file: &Path) -> Result<BundleSummary, BundleError> {
-        // Nothing of a damaged bundle reaches the store.
-        read::read(open(file)?, &Store::in_memory()?)?;
+    pub fn import_bundle(
+        &self,
+        file: &Path,
+        signer: Option<&PublicKey>,
+    ) -> Result<BundleSummary, BundleError> {
+        // Nothing of a damaged or foreign bundle reaches the store.
+        read::read(open(file)?, &Store::in_memory()?)?.check_signer(file, signer)?;
         let store = self.store()?;
         let bundle = read::read(open(file)?, &store)?;
         if bundle.edited {

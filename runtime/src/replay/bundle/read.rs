@@ -1,10 +1,10 @@
 //! Reading a bundle, every byte of which is checked.
 
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::BundleSummary;
 use super::format::{MAGIC, MAX_MANIFEST, MAX_RECORD, Manifest};
+use super::{BundleSummary, PublicKey, signature};
 use crate::digest::Digest;
 use crate::envelope::Failure;
 use crate::json;
@@ -23,6 +23,10 @@ pub enum BundleError {
         "{}: parts of its journal were redacted, so it can be verified but not imported; ask for a bundle without --redact", .0.display()
     )]
     Edited(PathBuf),
+    #[error("{} is not signed, but a signature by {wanted} is demanded; ask for one made with `lobster bundle export --sign`", .file.display())]
+    Unsigned { file: PathBuf, wanted: PublicKey },
+    #[error("{} is signed by {found}, and not by {wanted} as demanded", .file.display())]
+    OtherSigner { file: PathBuf, found: PublicKey, wanted: PublicKey },
     #[error("{0}")]
     Store(#[from] StoreError),
     #[error("{}", .0.message)]
@@ -41,6 +45,20 @@ pub(super) struct Bundle {
     pub(super) journal: Vec<Record>,
     /// A record is not the text that was written.
     pub(super) edited: bool,
+}
+
+impl Bundle {
+    /// Checks that the bundle is signed by whom it should be.
+    pub(super) fn check_signer(&self, file: &Path, wanted: Option<&PublicKey>) -> Result<(), BundleError> {
+        let file = file.to_owned();
+        match (wanted, self.summary.signed_by) {
+            (Some(&wanted), None) => Err(BundleError::Unsigned { file, wanted }),
+            (Some(&wanted), Some(found)) if found != wanted => {
+                Err(BundleError::OtherSigner { file, found, wanted })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Reads a bundle to its end, its blobs into `store`.
@@ -91,9 +109,9 @@ pub(super) fn read(mut from: impl Read, store: &Store) -> Result<Bundle, BundleE
         }
         bytes += entry.len;
     }
-    if from.read(&mut [0]).map_err(|error| damaged("the end of the file", &error))? != 0 {
-        return Err(damaged("the end of the file", &"is followed by something"));
-    }
+    let head = [&magic[..], &manifest_digest.as_bytes()[..]].concat();
+    let (signed_by, tail) = signer(from, &head)?;
+    bytes += tail;
     Ok(Bundle {
         edited: manifest.records.iter().any(|entry| entry.hash.is_some()),
         summary: BundleSummary {
@@ -103,9 +121,31 @@ pub(super) fn read(mut from: impl Read, store: &Store) -> Result<Bundle, BundleE
             blobs: manifest.blobs.len() as u64,
             bytes,
             redacted: manifest.redacted,
+            signed_by,
         },
         journal,
     })
+}
+
+/// Whose signature follows the last blob, and how long it is.
+fn signer(from: impl Read, head: &[u8]) -> Result<(Option<PublicKey>, u64), BundleError> {
+    let object = "the signature";
+    let mut tail = Vec::new();
+    from.take(signature::LENGTH as u64 + 1)
+        .read_to_end(&mut tail)
+        .map_err(|error| damaged("the end of the file", &error))?;
+    if tail.is_empty() {
+        return Ok((None, 0));
+    }
+    let marked = tail.len().min(signature::MARK.len());
+    if tail[..marked] != signature::MARK[..marked] || tail.len() > signature::LENGTH {
+        return Err(damaged("the end of the file", &"is followed by something"));
+    }
+    if tail.len() < signature::LENGTH {
+        return Err(damaged(object, &"is cut off"));
+    }
+    let key = signature::check(head, &tail).ok_or_else(|| damaged(object, &"does not fit the bundle"))?;
+    Ok((Some(key), tail.len() as u64))
 }
 
 /// Exactly `len` bytes that hash to `digest`.

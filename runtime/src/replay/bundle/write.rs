@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::format::{BlobEntry, MAGIC, Manifest, RecordEntry};
-use super::{BundleSummary, ExportOptions};
+use super::{BundleSummary, ExportOptions, SigningKey};
 use crate::digest::Digest;
 use crate::envelope::Failure;
 use crate::json;
@@ -53,7 +53,8 @@ pub(super) fn write(
         blobs,
         redacted: redact.into_iter().collect(),
     };
-    let bytes = copy(store, &manifest, &texts, out)
+    let key = options.sign.as_deref();
+    let bytes = copy(store, &manifest, &texts, key, out)
         .map_err(|error| Failure::runtime(format!("cannot write the bundle: {error}")))?;
     Ok(BundleSummary {
         run,
@@ -62,6 +63,7 @@ pub(super) fn write(
         blobs: manifest.blobs.len() as u64,
         bytes,
         redacted: manifest.redacted,
+        signed_by: key.map(SigningKey::public),
     })
 }
 
@@ -69,14 +71,15 @@ fn copy(
     store: &Store,
     manifest: &Manifest,
     texts: &[(String, Option<Digest>)],
+    key: Option<&SigningKey>,
     out: &mut impl Write,
 ) -> io::Result<u64> {
-    let head = json::compact(manifest).into_bytes();
-    out.write_all(MAGIC)?;
-    out.write_all(Digest::of(&head).as_bytes())?;
-    out.write_all(&(head.len() as u64).to_le_bytes())?;
+    let text = json::compact(manifest).into_bytes();
+    let head = [&MAGIC[..], &Digest::of(&text).as_bytes()[..]].concat();
     out.write_all(&head)?;
-    let mut bytes = (MAGIC.len() + 32 + 8 + head.len()) as u64;
+    out.write_all(&(text.len() as u64).to_le_bytes())?;
+    out.write_all(&text)?;
+    let mut bytes = (head.len() + 8 + text.len()) as u64;
     for (text, _) in texts {
         out.write_all(text.as_bytes())?;
         bytes += text.len() as u64;
@@ -84,6 +87,11 @@ fn copy(
     for blob in &manifest.blobs {
         let mut reader = store.open_blob(&blob.digest).map_err(io::Error::other)?;
         bytes += io::copy(&mut reader, out)?;
+    }
+    if let Some(key) = key {
+        let signature = key.sign(&head);
+        out.write_all(&signature)?;
+        bytes += signature.len() as u64;
     }
     out.flush()?;
     Ok(bytes)

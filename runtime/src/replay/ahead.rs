@@ -1,0 +1,193 @@
+//! What a run that waits will do once its question is answered with yes.
+//!
+//! The recorded plan is executed again up to the first effect that the journal
+//! does not know, so what is shown is the action itself and not a guess at it.
+//! Pure steps on the way are computed, nothing is performed and nothing recorded.
+
+use std::sync::{Arc, Mutex};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::recording::Recording;
+use super::verify::failure;
+use crate::digest::Digest;
+use crate::engine::gate::KnownAnswer;
+use crate::engine::overseer::{Act, Overseer};
+use crate::engine::path::StepPath;
+use crate::engine::run::{Interrupted, Run, lock};
+use crate::engine::settle::output_of;
+use crate::envelope::Failure;
+use crate::language::dry_run;
+use crate::language::plan::Plan;
+use crate::runtime::Runtime;
+use crate::steps::stages::{Answer, Stop};
+use crate::store::{Gate, GateKind, StepOutcome};
+
+/// What an approval sets going.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Ahead {
+    /// Effects that begin at once.
+    pub next: Vec<NextEffect>,
+    /// Questions that come up before any other effect.
+    pub asks: Vec<String>,
+    /// The steps of the plan after the one that asks, as a dry run shows them.
+    pub then: String,
+    /// The answer would be refused: what was asked is not what would run now.
+    pub stale: bool,
+    /// Why the execution would fail before any effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fails: Option<String>,
+}
+
+/// An effect with all that decides what it does.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NextEffect {
+    pub step: String,
+    /// What the action digest is the digest of.
+    pub action: Value,
+}
+
+impl Runtime {
+    /// What the answer to a gate would set going here and now.
+    ///
+    /// # Errors
+    /// When the run's record cannot be read.
+    pub fn ahead(&self, gate: &Gate) -> Result<Ahead, Failure> {
+        let store = self.store().map_err(failure)?;
+        let journal = store.events(gate.run).map_err(failure)?;
+        let recording = Recording::read(&journal)?;
+        let (plan, args) = (recording.plan(&store)?, recording.arguments(&store)?);
+        let then = match &plan {
+            Plan::Workflow(workflow) => {
+                let known = |name: &str| self.services.registry.get(name).is_some();
+                dry_run::after(workflow, &args, &known, &top_step(&gate.path)).unwrap_or_default()
+            }
+            Plan::Pipeline(pipeline) => {
+                let done = gate.path.trim_start_matches('|').split(['.', '!']).next();
+                let done = done.and_then(|number| number.parse::<usize>().ok()).unwrap_or(0);
+                let rest = pipeline.stages.iter().enumerate().skip(done + 1);
+                rest.map(|(index, stage)| format!("  {}. {}\n", index + 1, stage.raw)).collect()
+            }
+        };
+        let look = Arc::new(Look { gate: gate.clone(), seen: Mutex::default() });
+        let run =
+            Run::recalled(&self.services, store, None, gate.run, recording.plan, &journal, Interrupted::Ask)
+                .overseen(Arc::<Look>::clone(&look));
+        let result = output_of(&run, &plan, &args);
+        let mut ahead = std::mem::take(&mut *lock(&look.seen));
+        ahead.next.sort_by(|a, b| a.step.cmp(&b.step));
+        ahead.then = then;
+        if let Err(Stop::Failed(error)) = result {
+            ahead.fails = Some(error.message);
+        }
+        Ok(ahead)
+    }
+}
+
+/// The id of the outermost step around a path.
+fn top_step(path: &str) -> String {
+    let escaped = path.split(['/', '[', '#', '|', '!']).next().unwrap_or_default();
+    let mut id = String::new();
+    let mut rest = escaped;
+    while let Some((before, after)) = rest.split_once('%') {
+        id.push_str(before);
+        let code = after.get(..2).and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        id.push(code.map_or('%', char::from));
+        rest = after.get(2..).unwrap_or_default();
+    }
+    id + rest
+}
+
+struct Look {
+    gate: Gate,
+    seen: Mutex<Ahead>,
+}
+
+impl Overseer for Look {
+    fn journals(&self) -> bool {
+        false
+    }
+
+    fn effect(&self, act: &Act<'_>, known: Option<StepOutcome>) -> Result<Option<StepOutcome>, Stop> {
+        if known.is_some() {
+            return Ok(known);
+        }
+        let (step, action) = (act.path.to_string(), act.preimage.clone());
+        lock(&self.seen).next.push(NextEffect { step, action });
+        Err(Stop::Interrupted)
+    }
+
+    fn pure(&self, _: &Act<'_>, known: Option<StepOutcome>) -> Result<Option<StepOutcome>, Stop> {
+        Ok(known)
+    }
+
+    fn done(&self, _: &StepPath, outcome: StepOutcome) -> StepOutcome {
+        outcome
+    }
+
+    fn summary(&self, _: &StepPath, _: &StepOutcome) {}
+
+    fn answer(
+        &self,
+        path: &StepPath,
+        binding: Digest,
+        known: Option<KnownAnswer>,
+    ) -> Result<Option<KnownAnswer>, Stop> {
+        if known.is_some() {
+            return Ok(known);
+        }
+        let mut seen = lock(&self.seen);
+        if path.as_str() != self.gate.path {
+            seen.asks.push(path.to_string());
+            return Ok(None);
+        }
+        seen.stale = binding != self.gate.binding;
+        // What a response sets going depends on the response.
+        let yes = self.gate.kind == GateKind::Approval;
+        Ok(yes.then(|| KnownAnswer { answer: Answer::Approved { by: None }, binding }))
+    }
+
+    fn component(&self, _: &StepPath) -> Option<Digest> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::path::StepPath;
+    use crate::replay::testing::{Place, workflow};
+    use crate::store::GateFilter;
+
+    #[test]
+    fn the_outermost_step_of_a_path() {
+        for id in ["ask", "a/b[0]#2|!%", "größe", "100%"] {
+            let path = StepPath::root().step(id).round(3).step("sub").gate("approval");
+            assert_eq!(top_step(path.as_str()), id);
+        }
+    }
+
+    #[test]
+    fn what_an_approval_sets_going_is_shown_and_not_done() {
+        let place = Place::new();
+        place.run(&workflow(
+            "name: w\nsteps:\n  - id: n\n    run: echo 41\n  - id: next\n    js: input + 1\n    stdin: $n.json\n  - id: ask\n    approval: ok?\n  \
+             - id: go\n    run: touch went; echo $next.json\n  - id: last\n    run: echo $go.stdout\n",
+        ));
+        let store = place.runtime.store().unwrap();
+        let gate = store.gates(&GateFilter::default()).unwrap().remove(0);
+        let before = store.events(gate.run).unwrap().len();
+        let ahead = place.runtime.ahead(&gate).unwrap();
+        assert_eq!(ahead.next.len(), 1, "{ahead:?}");
+        assert_eq!(
+            (ahead.next[0].step.as_str(), &ahead.next[0].action["argv"][2]),
+            ("go", &"touch went; echo 42".into())
+        );
+        assert!(!ahead.stale && ahead.fails.is_none() && ahead.asks.is_empty(), "{ahead:?}");
+        assert!(ahead.then.contains("4. go") && ahead.then.contains("5. last"), "{}", ahead.then);
+        assert!(!ahead.then.contains("3. ask"), "{}", ahead.then);
+        assert!(!place.path("went").exists());
+        assert_eq!(store.events(gate.run).unwrap().len(), before);
+    }
+}

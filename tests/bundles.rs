@@ -1,0 +1,142 @@
+//! Bundles through the binary: carried elsewhere, signed, damaged.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::home::{Answer, Home};
+
+const WORKFLOW: &str = "
+name: small
+steps:
+  - id: say
+    run: printf '[1,2]'
+  - id: sum
+    js: input[0] + input[1]
+    stdin: $say.json
+";
+
+fn run_of(home: &Home) -> String {
+    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    runs[0]["id"].as_str().unwrap().to_owned()
+}
+
+fn exported(extra: &[&str]) -> Home {
+    let home = Home::new();
+    home.write("flow.lobster", WORKFLOW).tool(["flow.lobster"]).output();
+    assert_eq!(home.lobster(["bundle", "keygen", "key.pem"]).run().code(), 0);
+    let run = run_of(&home);
+    let mut words = vec!["bundle", "export", run.as_str(), "-o", "run.bundle"];
+    words.extend(extra);
+    let answer = home.lobster(words).run();
+    assert_eq!(answer.code(), 0, "{answer:?}");
+    home
+}
+
+fn says(answer: &Answer, code: i32, text: &str) {
+    assert_eq!(answer.code(), code, "{answer:?}");
+    let said = format!("{}{}", answer.stdout, answer.stderr);
+    assert!(said.contains(text) && !said.contains("panicked"), "{text}: {answer:?}");
+}
+
+#[test]
+fn a_signed_bundle_verifies_by_its_key_alone() {
+    let home = exported(&["--sign", "key.pem"]);
+    says(&home.lobster(["bundle", "verify", "run.bundle", "--key", "key.pem.pub"]).run(), 0, "signed");
+    says(&home.lobster(["bundle", "verify", "run.bundle"]).run(), 0, "--key checks");
+    assert_eq!(home.lobster(["bundle", "keygen", "other.pem"]).run().code(), 0);
+    says(
+        &home.lobster(["bundle", "verify", "run.bundle", "--key", "other.pem.pub"]).run(),
+        1,
+        "is signed by ed25519:",
+    );
+    says(&home.lobster(["bundle", "keygen", "key.pem"]).run(), 2, "cannot write the key");
+    says(
+        &home.lobster(["bundle", "verify", "run.bundle", "--key", "key.pem"]).run(),
+        2,
+        "no ed25519 public key",
+    );
+    says(
+        &home.lobster(["bundle", "verify", "run.bundle", "--key", "gone.pem"]).run(),
+        2,
+        "cannot read the key",
+    );
+
+    let run = run_of(&home);
+    let wrong = home.lobster(["bundle", "export", &run, "-o", "x", "--sign", "key.pem.pub"]).run();
+    says(&wrong, 2, "no ed25519 private key");
+    assert!(!home.dir().join("x").exists());
+    assert_eq!(home.lobster(["bundle", "export", &run, "-o", "plain.bundle"]).run().code(), 0);
+    says(
+        &home.lobster(["bundle", "verify", "plain.bundle", "--key", "key.pem.pub"]).run(),
+        1,
+        "is not signed",
+    );
+    says(
+        &home.lobster(["bundle", "import", "plain.bundle", "--key", "key.pem.pub"]).run(),
+        1,
+        "is not signed",
+    );
+
+    let mut bytes = std::fs::read(home.dir().join("run.bundle")).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    home.write("bad.bundle", &bytes);
+    says(&home.lobster(["bundle", "verify", "bad.bundle"]).run(), 1, "the signature does not fit");
+    bytes[last] ^= 1;
+    bytes[200] ^= 1;
+    home.write("bad.bundle", &bytes);
+    says(&home.lobster(["bundle", "verify", "bad.bundle", "--key", "key.pem.pub"]).run(), 1, "the manifest");
+}
+
+#[test]
+fn openssl_keys_and_signatures_are_ours() {
+    let home = exported(&["--sign", "key.pem"]);
+    let openssl = |words: &[&str]| {
+        Command::new("openssl")
+            .args(words)
+            .current_dir(home.dir())
+            .output()
+            .is_ok_and(|done| done.status.success())
+    };
+    if !openssl(&["genpkey", "-algorithm", "ed25519", "-out", "o.pem"]) {
+        eprintln!("no openssl with ed25519 here");
+        return;
+    }
+    assert!(openssl(&["pkey", "-in", "o.pem", "-pubout", "-out", "o.pub"]));
+    let run = run_of(&home);
+    assert_eq!(home.lobster(["bundle", "export", &run, "-o", "o.bundle", "--sign", "o.pem"]).run().code(), 0);
+    says(&home.lobster(["bundle", "verify", "o.bundle", "--key", "o.pub"]).run(), 0, "signed");
+    // And the other way round: openssl reads our keys and checks our signature.
+    assert!(openssl(&["pkey", "-in", "key.pem", "-pubout", "-out", "again.pub"]));
+    assert_eq!(home.read("again.pub"), home.read("key.pem.pub"));
+    let bytes = std::fs::read(home.dir().join("run.bundle")).unwrap();
+    home.write("head", &bytes[..48]).write("signature", &bytes[bytes.len() - 64..]);
+    assert!(openssl(&[
+        "pkeyutl",
+        "-verify",
+        "-pubin",
+        "-inkey",
+        "key.pem.pub",
+        "-rawin",
+        "-in",
+        "head",
+        "-sigfile",
+        "signature",
+    ]));
+}
+
+#[test]
+fn a_bundle_needs_nothing_else() {
+    let home = exported(&[]);
+    let there = Home::new();
+    there.write("run.bundle", std::fs::read(home.dir().join("run.bundle")).unwrap());
+    says(&there.lobster(["bundle", "verify", "run.bundle"]).run(), 0, "the same: small");
+    assert_eq!(there.lobster(["bundle", "import", "run.bundle"]).run().code(), 0);
+    says(&there.lobster(["bundle", "import", "run.bundle"]).run(), 1, "already in this store");
+    says(&there.lobster(["replay", &run_of(&there)]).run(), 0, "1 computed again, 1 answered");
+    there.write("cut", &std::fs::read(home.dir().join("run.bundle")).unwrap()[..500]);
+    says(&there.lobster(["bundle", "verify", "cut"]).run(), 1, "cut off");
+    there.write("text", "hello");
+    says(&there.lobster(["bundle", "verify", "text"]).run(), 1, "not a lobster bundle");
+}

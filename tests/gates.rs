@@ -1,0 +1,176 @@
+//! `lobster gates`: what it shows is what would run, and its answers keep to
+//! the same rules as `resume`.
+
+use serde_json::Value;
+
+use crate::home::{Answer, Home};
+
+const WORKFLOW: &str = "
+name: release
+steps:
+  - id: pick
+    js: 40 + 2
+  - id: ask
+    approval: { prompt: Publish?, required_approver: ann, initiated_by: bob, require_different_approver: true }
+  - id: publish
+    run: echo published $pick.stdout >> log; cat
+    stdin: $pick.json
+  - id: tell
+    run: echo told >> log
+";
+
+fn waiting(workflow: &str) -> (Home, Value) {
+    let home = Home::new();
+    home.write("flow.lobster", workflow).tool(["flow.lobster"]).token();
+    let gate = gates(&home).as_array().unwrap()[0].clone();
+    (home, gate)
+}
+
+fn gates(home: &Home) -> Value {
+    serde_json::from_str(&home.lobster(["gates", "--json"]).run().stdout).unwrap()
+}
+
+fn id(gate: &Value) -> &str {
+    gate["id"].as_str().unwrap()
+}
+
+/// An error of a command: nothing on stdout, one message on stderr.
+fn refused(answer: &Answer, code: i32) -> &str {
+    assert_eq!((answer.code(), answer.stdout.as_str()), (code, ""), "{answer:?}");
+    assert!(!answer.stderr.contains("panicked"), "{answer:?}");
+    &answer.stderr
+}
+
+#[test]
+fn a_gate_shows_the_very_command_that_an_approval_starts() {
+    let (home, gate) = waiting(WORKFLOW);
+    let shown = home.lobster(["gates", "show", id(&gate), "--json"]).run();
+    let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+    let ahead = &shown["ahead"];
+    assert_eq!(ahead["next"].as_array().map(Vec::len), Some(1), "{shown:#}");
+    let next = &ahead["next"][0];
+    assert_eq!((&next["step"], ahead["stale"].as_bool()), (&"publish".into(), Some(false)), "{shown:#}");
+    let words = next["action"]["argv"].as_array().unwrap();
+    assert_eq!(words.last().unwrap(), "echo published 42 >> log; cat");
+    assert!(ahead["then"].as_str().unwrap().contains("4. tell"), "{shown:#}");
+    assert_eq!(home.read("log"), "", "showing runs nothing");
+
+    let person = home.lobster(["gates", "show", id(&gate)]).run();
+    for text in ["Publish?", "only ann may approve", "bob may not approve", "echo published 42", "4. tell"] {
+        assert!(person.stdout.contains(text), "{text}: {person:?}");
+    }
+    // What it says runs is what runs.
+    let answer =
+        home.lobster(["gates", "approve", &id(&gate)[..6]]).env("LOBSTER_APPROVAL_APPROVED_BY", "ann").run();
+    assert_eq!(answer.envelope()["status"], "ok", "{answer:?}");
+    assert_eq!(home.read("log"), "published 42\ntold\n");
+}
+
+#[test]
+fn who_may_answer_holds_for_gates_as_for_resume() {
+    let (home, gate) = waiting(WORKFLOW);
+    let approve = |who: Option<&str>| {
+        let call = home.lobster(["gates", "approve", id(&gate)]);
+        let call = match who {
+            Some(who) => call.env("LOBSTER_APPROVAL_APPROVED_BY", who),
+            None => call,
+        };
+        call.run()
+    };
+    assert!(approve(None).error().contains("requires approver identity"));
+    assert!(approve(Some("eve")).error().contains("requires approver 'ann', got 'eve'"));
+    assert!(approve(Some("bob")).error().contains("requires approver 'ann', got 'bob'"));
+    assert_eq!(home.read("log"), "");
+    assert_eq!(approve(Some("ann")).envelope()["status"], "ok");
+    let again = approve(Some("ann"));
+    let message = refused(&again, 1);
+    assert!(message.contains("already answered by ann"), "{message}");
+}
+
+#[test]
+fn a_rejected_gate_ends_the_run_and_its_other_gates() {
+    let (home, gate) = waiting(
+        "steps:\n  - id: both\n    parallel:\n      branches:\n        - id: a\n          run: echo a\n          approval: A?\n        - id: b\n          run: echo b\n          approval: B?\n",
+    );
+    assert_eq!(gates(&home).as_array().map(Vec::len), Some(2));
+    let answer = home.lobster(["gates", "reject", id(&gate)]).run();
+    assert_eq!(answer.envelope()["status"], "cancelled");
+    assert_eq!(gates(&home), Value::Array(Vec::new()));
+    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    assert_eq!(runs[0]["status"], "cancelled");
+    let all = home.lobster(["gates", "--all"]).run().stdout;
+    assert!(all.contains("answered") && all.contains("cancelled"), "{all}");
+}
+
+#[test]
+fn an_expired_gate_is_asked_again_under_a_new_id() {
+    let home = Home::new();
+    let token = home
+        .write(
+            "flow.lobster",
+            "steps:\n  - id: ask\n    approval: Send?\n  - id: send\n    run: echo sent >> log\n",
+        )
+        .tool(["flow.lobster"])
+        .token();
+    let gate = gates(&home)[0].clone();
+    assert_eq!(home.lobster(["gates", "expire", id(&gate)]).run().code(), 0);
+    assert_eq!(gates(&home), Value::Array(Vec::new()));
+    let message = home.lobster(["resume", "--token", &token, "--approve", "yes"]).run().error();
+    assert!(message.contains("it has expired") && message.contains("lobster resume "), "{message}");
+    let late = home.lobster(["gates", "approve", id(&gate)]).run();
+    let message = refused(&late, 1);
+    assert!(message.contains("has expired"), "{message}");
+    home.lobster(["resume", gate["run"].as_str().unwrap()]).run().token();
+    let anew = gates(&home)[0].clone();
+    assert_ne!(id(&anew), id(&gate));
+    assert_eq!(home.read("log"), "");
+    assert_eq!(home.lobster(["gates", "approve", id(&anew)]).run().envelope()["status"], "ok");
+    assert_eq!(home.read("log"), "sent\n");
+}
+
+#[test]
+fn an_input_gate_takes_a_value_that_fits() {
+    let (home, gate) = waiting(
+        "steps:\n  - id: ask\n    input: { prompt: How many?, responseSchema: { type: integer } }\n  - id: say\n    run: echo $ask.response\n",
+    );
+    let shown = home.lobster(["gates"]).run().stdout;
+    assert!(shown.contains(&format!("lobster gates answer {} JSON", id(&gate))), "{shown}");
+    let wrong_kind = home.lobster(["gates", "approve", id(&gate)]).run();
+    assert!(refused(&wrong_kind, 2).contains("asks for a value"));
+    let no_json = home.lobster(["gates", "answer", id(&gate), "{"]).run();
+    assert!(refused(&no_json, 2).contains("must be JSON"));
+    assert!(home.lobster(["gates", "answer", id(&gate), "\"x\""]).run().error().contains("schema"));
+    assert_eq!(home.lobster(["gates", "answer", id(&gate), "3"]).run().output(), serde_json::json!([3]));
+}
+
+#[test]
+fn ids_that_name_no_gate_are_refused() {
+    let (home, gate) = waiting(WORKFLOW);
+    for text in ["", "4", "zzzz", "00000000000000", "' OR 1=1 --", "%%%%", &format!("{}0", id(&gate))] {
+        for task in ["show", "approve", "reject", "expire"] {
+            let answer = home.lobster(["gates", task, text]).run();
+            let message = refused(&answer, 2);
+            assert!(message.contains("not found") && message.contains("lobster gates"), "{message}");
+        }
+    }
+    assert_eq!(gates(&home).as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn a_gate_says_when_an_answer_would_be_refused() {
+    let (home, gate) =
+        waiting("steps:\n  - id: ask\n    approval: Go?\n  - id: go\n    run: echo gone >> log\n");
+    home.write("strict.toml", "version = 1\n");
+    let strict = home.dir().join("strict.toml");
+    let shown = home.lobster(["gates", "show", id(&gate)]).env("LOBSTER_POLICY", &strict).run();
+    if shown.code() == 0 {
+        assert!(shown.stdout.contains("would be refused"), "{shown:?}");
+        let message =
+            home.lobster(["gates", "approve", id(&gate)]).env("LOBSTER_POLICY", &strict).run().error();
+        assert!(message.contains("is not what would run now"), "{message}");
+    } else {
+        panic!("{shown:?}");
+    }
+    assert_eq!(home.read("log"), "");
+    assert_eq!(home.lobster(["gates", "approve", id(&gate)]).run().envelope()["status"], "ok");
+}
