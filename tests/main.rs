@@ -14,6 +14,7 @@ mod flows;
 mod home;
 mod mutated;
 mod screens;
+mod secrets;
 mod state;
 mod tokens;
 mod triage;
