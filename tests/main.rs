@@ -16,6 +16,7 @@ mod gates;
 mod home;
 mod mutated;
 mod screens;
+mod secrets;
 mod state;
 mod tokens;
 mod triage;

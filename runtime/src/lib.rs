@@ -17,6 +17,8 @@ pub mod replay;
 pub mod runtime;
 pub mod sandbox;
 pub mod schema;
+mod secrets;
+mod settings;
 pub mod steps;
 pub mod store;
 

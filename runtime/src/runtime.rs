@@ -1,6 +1,5 @@
 //! The façade: runs and resumes, as the command line and embedding programs call it.
 
-use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -9,10 +8,10 @@ use serde_json::{Map, Value};
 
 use crate::cancel::CancelToken;
 use crate::digest::Digest;
+use crate::engine::Interrupted;
 use crate::engine::env::Env;
 use crate::engine::run::Run;
 use crate::engine::services::Services;
-use crate::engine::{Interrupted, Notes, Progress, Prompter, Screen};
 use crate::envelope::{Envelope, Failure};
 use crate::json;
 use crate::language::diagnostic::Diagnostic;
@@ -21,87 +20,12 @@ use crate::language::plan::{OnError, Plan, Work, Workflow};
 use crate::language::source::{Source, has_workflow_extension};
 use crate::language::template;
 use crate::language::workflow;
-use crate::policy::{DecisionEnv, Layer, LayerText, Observed, ObservedCommand, Policy};
-use crate::sandbox::{Sandbox, SandboxConfig};
+use crate::policy::{DecisionEnv, Observed, ObservedCommand, Policy};
+use crate::sandbox::Sandbox;
+use crate::secrets::Secrets;
+pub use crate::settings::Settings;
 use crate::steps::stages::{Mode, Registry};
 use crate::store::{Event, NewRun, RunId, Store, StoreError, state_dir};
-
-/// What a runtime is made of.
-pub struct Settings {
-    /// Who reads results.
-    pub mode: Mode,
-    /// The environment that steps inherit.
-    pub env: Vec<(OsString, OsString)>,
-    /// Where relative paths start.
-    pub cwd: PathBuf,
-    /// The commands that pipelines may use.
-    pub registry: Registry,
-    /// Cancelled when everything should end.
-    pub cancel: CancelToken,
-    /// Somebody at a terminal, if there is one.
-    pub prompter: Option<Box<dyn Prompter>>,
-    /// Warnings, retries and the like, a line at a time.
-    pub notes: Notes,
-    /// Where a person sees what renderers show; none keeps it for the result.
-    pub screen: Option<Screen>,
-    /// Told when something that may take long begins and ends.
-    pub progress: Option<Box<dyn Progress>>,
-    /// How native processes are started.
-    pub sandbox: SandboxConfig,
-    /// What native processes may do.
-    pub policy: Policy,
-    /// The files that the policy came from.
-    pub policy_files: Vec<PathBuf>,
-}
-
-impl Settings {
-    /// Tool mode in this process's own environment, with all built-in commands and nobody to ask.
-    ///
-    /// # Errors
-    /// When the working directory is gone.
-    pub fn from_process() -> io::Result<Self> {
-        Ok(Self {
-            mode: Mode::Tool,
-            env: std::env::vars_os().collect(),
-            cwd: std::env::current_dir()?,
-            registry: crate::steps::stages::builtin(),
-            cancel: CancelToken::new(),
-            prompter: None,
-            notes: Box::new(|_| {}),
-            screen: None,
-            progress: None,
-            sandbox: SandboxConfig::default(),
-            policy: Policy::builtin(),
-            policy_files: Vec::new(),
-        })
-    }
-}
-
-impl Settings {
-    /// Puts native commands under the policy of these files: the operator's
-    /// sets the ceiling, the run's can only be stricter. Without either, the
-    /// built-in policy stays.
-    ///
-    /// # Errors
-    /// When a file cannot be read or is no policy. Nothing runs then.
-    pub fn use_policies(&mut self, organisation: Option<&Path>, run: Option<&Path>) -> Result<(), Failure> {
-        let mut layers = Vec::new();
-        for (layer, path) in [(Layer::Organisation, organisation), (Layer::Run, run)] {
-            let Some(path) = path else { continue };
-            let path = self.cwd.join(path);
-            let text = std::fs::read_to_string(&path).map_err(|error| {
-                Failure::runtime(format!("cannot read the policy {}: {error}", path.display()))
-            })?;
-            layers.push(LayerText { layer, origin: path.display().to_string(), text });
-            self.policy_files.push(path);
-        }
-        if !layers.is_empty() {
-            self.policy =
-                Policy::load_layers(&layers).map_err(|error| Failure::runtime(error.to_string()))?;
-        }
-        Ok(())
-    }
-}
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -148,6 +72,9 @@ impl Runtime {
     /// When no state directory can be named (neither `LOBSTER_STATE_DIR` nor a home).
     pub fn new(settings: Settings) -> Result<Self, Failure> {
         let env = Env::inherited(settings.env);
+        let secrets =
+            Secrets::new(settings.secrets, crate::settings::secrets_place(&env), &settings.policy, &env);
+        let env = env.withholding(secrets.withheld());
         let Some(state_dir) = state_dir(&|name| env.get(name)).map(|dir| settings.cwd.join(dir)) else {
             return Err(Failure::runtime("no state directory: set LOBSTER_STATE_DIR or HOME"));
         };
@@ -166,6 +93,7 @@ impl Runtime {
                 sandbox: Sandbox::new(settings.sandbox),
                 policy: settings.policy,
                 policy_files: settings.policy_files,
+                secrets: Arc::new(secrets),
                 store: OnceLock::new(),
                 components: OnceLock::new(),
             },
@@ -307,6 +235,9 @@ impl Runtime {
 
     /// Runs what [`Runtime::plan`] gave.
     pub fn run_planned(&self, planned: &Planned) -> RunResult {
+        if let Err(failure) = self.prepare_secrets(&planned.plan, &planned.args) {
+            return failure.into();
+        }
         match self.begin(planned, None) {
             Ok(run) => {
                 let envelope = crate::engine::execute(&run, &planned.plan, &planned.args);
@@ -314,6 +245,14 @@ impl Runtime {
             }
             Err(error) => Failure::runtime(error.to_string()).into(),
         }
+    }
+
+    /// Finds the secrets that a plan grants, before anything is recorded or done.
+    pub(crate) fn prepare_secrets(&self, plan: &Plan, args: &Map<String, Value>) -> Result<(), Failure> {
+        self.services.prepare_secrets(plan, args).map_err(|error| Failure {
+            code: Some("secret".to_owned()),
+            ..Failure::runtime(error.to_string())
+        })
     }
 
     /// Records that a run begins.

@@ -183,6 +183,7 @@ pub(crate) fn runtime_under(mode: Mode, policy: Option<&Path>) -> Result<Runtime
     let organisation =
         std::env::var_os("LOBSTER_POLICY").filter(|path| !path.is_empty()).map(std::path::PathBuf::from);
     settings.use_policies(organisation.as_deref(), policy)?;
+    settings.use_secrets()?;
     settings.cancel = cancel;
     settings.notes = Box::new(|line| anstream::eprintln!("{line}"));
     if mode == Mode::Human {

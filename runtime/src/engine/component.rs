@@ -2,6 +2,7 @@
 
 mod lent;
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -44,6 +45,8 @@ pub(crate) struct Job {
     pub(crate) input: JobInput,
     pub(crate) grants: Grants,
     pub(crate) limits: Limits,
+    /// Granted secrets by their variables.
+    pub(crate) secrets: BTreeMap<String, String>,
     /// Reuse the outcome of the same pure action, if it is known.
     pub(crate) cache: bool,
     pub(crate) idempotent: bool,
@@ -103,6 +106,7 @@ pub(super) fn step(
     let base = frame.workflow.file.parent().unwrap_or(Path::new("/"));
     let job = Job {
         grants: grants(frame, wanted, base, env, scope, path)?,
+        secrets: env.secrets().clone(),
         limits: limits(step),
         cache: step.extras.cache.unwrap_or(true),
         idempotent: step.extras.idempotent,
@@ -323,7 +327,7 @@ fn grants(
     Ok(Grants {
         read: dirs(&wanted.read)?,
         write: dirs(&wanted.write)?,
-        env: wanted.env.iter().filter_map(|name| Some((name.clone(), env.get(name)?))).collect(),
+        env: wanted.env.iter().filter_map(|name| Some((name.clone(), env.passed(name)?))).collect(),
         net: wanted.net.clone(),
         clock: wanted.clock,
         random: wanted.random,
@@ -351,7 +355,8 @@ pub(crate) fn run_component(
     job: Job,
     cancel: &CancelToken,
 ) -> Result<Output, Stop> {
-    let pure = job.grants.is_pure() && job.grants.write.is_empty();
+    // What a secret decides cannot be told by the action, which only names it.
+    let pure = job.grants.is_pure() && job.grants.write.is_empty() && job.secrets.is_empty();
     let preimage = preimage(run, &job)?;
     let action = Digest::of_json(&preimage).map_err(stopped)?;
     let store = run.store.clone();
@@ -433,7 +438,7 @@ fn preimage(run: &Run<'_>, job: &Job) -> Result<Value, Stop> {
         .map(|(name, value)| (name.clone(), json!(Digest::of(value.as_bytes()))))
         .collect();
     let limits = &job.limits;
-    Ok(json!({
+    let mut action = json!({
         "kind": "component",
         "profile": PROFILE,
         "component": job.component.digest().to_hex().as_str(),
@@ -451,7 +456,11 @@ fn preimage(run: &Run<'_>, job: &Job) -> Result<Value, Stop> {
             "fuel": limits.fuel, "memory": limits.memory, "tables": limits.tables,
             "instances": limits.instances, "output": limits.output,
         },
-    }))
+    });
+    if !job.secrets.is_empty() {
+        action["secrets"] = run.services.secrets.named(&job.secrets);
+    }
+    Ok(action)
 }
 
 /// One digest over the names and contents of everything below a directory.
@@ -494,7 +503,15 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
     invocation.argv = command_arguments(&job.args);
     invocation.stderr = Box::new(SharedWriter(Arc::clone(&stderr)));
     let mut enforcement = statement(&job);
+    let secrets = match run.services.secret_variables(&job.secrets) {
+        Ok(variables) => variables,
+        Err(error) => {
+            return failed_outcome(&StageError::permanent(error.to_string()).with_code("secret"));
+        }
+    };
     invocation.grants = job.grants;
+    invocation.grants.env.retain(|(name, _)| !job.secrets.contains_key(name));
+    invocation.grants.env.extend(secrets);
     invocation.limits = job.limits;
     invocation.seed = *action.as_bytes();
     invocation.services =
@@ -625,6 +642,7 @@ fn statement(job: &Job) -> Value {
             "net": job.grants.net,
             "clock": job.grants.clock,
             "random": job.grants.random,
+            "secrets": job.secrets,
         },
         "limits": { "fuel": job.limits.fuel, "memory": job.limits.memory, "output": job.limits.output },
         "missing": [],

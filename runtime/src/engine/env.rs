@@ -1,12 +1,13 @@
 //! The environment of steps: layers over the process's own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
 use crate::json;
+use crate::language::plan::SecretGrant;
 
 /// Variables of one step. Cloning shares; [`Env::with`] copies.
 #[derive(Clone, Debug, Default)]
@@ -14,12 +15,29 @@ pub(crate) struct Env {
     all: Arc<BTreeMap<OsString, OsString>>,
     /// What the plan itself put there: this, not the inherited rest, belongs to actions.
     granted: Arc<BTreeMap<String, String>>,
+    /// Inherited variables that hold secrets: lobster may read them, no step inherits them.
+    withheld: Arc<BTreeSet<OsString>>,
+    /// Granted secrets by their variables; the values come when the step starts.
+    secrets: Arc<BTreeMap<String, String>>,
 }
 
 impl Env {
     /// The environment that the run inherits.
     pub(crate) fn inherited(vars: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
-        Self { all: Arc::new(vars.into_iter().collect()), granted: Arc::default() }
+        Self { all: Arc::new(vars.into_iter().collect()), ..Self::default() }
+    }
+
+    /// The same, with variables that no step inherits.
+    pub(crate) fn withholding(mut self, names: BTreeSet<OsString>) -> Self {
+        self.withheld = Arc::new(names);
+        self
+    }
+
+    /// This environment with granted secrets.
+    pub(crate) fn with_secrets<'g>(&self, grants: impl IntoIterator<Item = &'g SecretGrant>) -> Self {
+        let secrets: BTreeMap<_, _> =
+            grants.into_iter().map(|grant| (grant.variable.clone(), grant.secret.clone())).collect();
+        if secrets.is_empty() { self.clone() } else { Self { secrets: Arc::new(secrets), ..self.clone() } }
     }
 
     /// This environment with more variables, later ones winning.
@@ -33,7 +51,7 @@ impl Env {
             all.insert(OsString::from(&name), OsString::from(&value));
             granted.insert(name, value);
         }
-        Self { all: Arc::new(all), granted: Arc::new(granted) }
+        Self { all: Arc::new(all), granted: Arc::new(granted), ..self.clone() }
     }
 
     /// The value of a variable, if it is text.
@@ -46,9 +64,29 @@ impl Env {
         self.get(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     }
 
-    /// Everything, as a child process gets it.
+    /// The value of a variable, if a step may have it.
+    pub(crate) fn passed(&self, name: &str) -> Option<String> {
+        if self.is_withheld(OsStr::new(name)) { None } else { self.get(name) }
+    }
+
+    /// Everything that a child process gets, but for its secrets.
     pub(crate) fn vars(&self) -> impl Iterator<Item = (&OsString, &OsString)> {
+        self.all.iter().filter(|(name, _)| !self.is_withheld(name))
+    }
+
+    /// Everything, for what the operator runs.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&OsString, &OsString)> {
         self.all.iter()
+    }
+
+    /// The granted secrets by their variables.
+    pub(crate) fn secrets(&self) -> &BTreeMap<String, String> {
+        &self.secrets
+    }
+
+    fn is_withheld(&self, name: &OsStr) -> bool {
+        // What the plan itself sets under the same name is not the secret.
+        self.withheld.contains(name) && !name.to_str().is_some_and(|name| self.granted.contains_key(name))
     }
 
     /// The variables by which people steer lobster itself, without what may be a secret.
@@ -69,7 +107,7 @@ impl Env {
         let mut all = BTreeMap::clone(&self.all);
         all.retain(|name, _| !name.to_str().is_some_and(is_setting));
         all.extend(settings.iter().filter_map(|(name, value)| Some((name.into(), value.as_str()?.into()))));
-        Self { all: Arc::new(all), granted: Arc::clone(&self.granted) }
+        Self { all: Arc::new(all), ..self.clone() }
     }
 
     /// What the plan put there.

@@ -242,7 +242,7 @@ fn is_pure(step: &Step) -> bool {
     let live = step.extras.grants.as_ref().is_some_and(|grants| {
         grants.clock || grants.random || !grants.net.is_empty() || !grants.write.is_empty()
     });
-    computes && !live && step.approval.is_none() && step.retry.is_none()
+    computes && !live && step.extras.secrets.is_empty() && step.approval.is_none() && step.retry.is_none()
 }
 
 #[cfg(test)]

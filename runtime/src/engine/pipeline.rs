@@ -407,6 +407,8 @@ impl Host for StageHost<'_, '_, '_> {
             dirs.into_iter().map(grant).collect()
         };
         let grants = call.grants;
+        let mut secrets = place.env.secrets().clone();
+        secrets.retain(|variable, _| grants.env.contains(variable));
         let job = component::Job {
             component: program,
             args: call.args,
@@ -417,12 +419,13 @@ impl Host for StageHost<'_, '_, '_> {
                 env: grants
                     .env
                     .into_iter()
-                    .filter_map(|name| Some((name.clone(), place.env.get(&name)?)))
+                    .filter_map(|name| Some((name.clone(), place.env.passed(&name)?)))
                     .collect(),
                 net: grants.net,
                 clock: grants.clock,
                 random: grants.random,
             },
+            secrets,
             limits: Limits::default(),
             cache: true,
             idempotent: false,

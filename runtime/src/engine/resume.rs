@@ -195,17 +195,23 @@ fn go_on(
 ) -> Result<RunResult, Failure> {
     let store = runtime.store().map_err(failure)?;
     let claim = store.claim_run(id).map_err(failure)?;
-    let event = Event::RunResumed {
-        by: runtime.services.env.non_blank("LOBSTER_ACTOR"),
-        detail: runtime.recorded_surroundings(&store).map_err(failure)?,
-    };
-    store.append(id, vec![event], Durability::Lazy).map_err(failure)?;
     let journal = store.events(id).map_err(failure)?;
     let (plan_digest, args_digest) = started(&journal)
         .ok_or_else(|| Failure::runtime(format!("the journal of run {id} does not say what it runs")))?;
     let plan: Plan = recorded(&store, &plan_digest)?;
     let args: Map<String, Value> =
         args_digest.map_or_else(|| Ok(Map::new()), |digest| recorded(&store, &digest))?;
+    if let Err(missing) = runtime.prepare_secrets(&plan, &args) {
+        if let Some(gate) = gate {
+            store.reopen_gate(gate.key).map_err(failure)?;
+        }
+        return Err(missing);
+    }
+    let event = Event::RunResumed {
+        by: runtime.services.env.non_blank("LOBSTER_ACTOR"),
+        detail: runtime.recorded_surroundings(&store).map_err(failure)?,
+    };
+    store.append(id, vec![event], Durability::Lazy).map_err(failure)?;
     let mut run =
         Run::recalled(&runtime.services, store.clone(), Some(claim), id, plan_digest, &journal, interrupted);
     if let Some(fork) = overseer_of_fork(&store, &journal)? {

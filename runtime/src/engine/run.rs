@@ -231,7 +231,7 @@ impl<'s> Run<'s> {
         )?;
         let begun = Instant::now();
         let _shown = self.services.show_progress(path, &action.kind);
-        let mut outcome = perform();
+        let mut outcome = self.store.hide_outcome(perform()).map_err(stopped)?;
         if outcome.duration_us == 0 {
             outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         }
@@ -266,7 +266,7 @@ impl<'s> Run<'s> {
         if let Some(outcome) = self.remembered(path) {
             return Ok(outcome);
         }
-        let outcome = compute()?;
+        let outcome = self.store.hide_outcome(compute()?).map_err(stopped)?;
         let preimage =
             canonical(&action.preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
         self.lazily(started_event(path, &action, preimage.digest, false, Value::Null))?;

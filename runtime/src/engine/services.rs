@@ -1,18 +1,24 @@
 //! What runs share: settings, the store, the sandbox, commands.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use lobster_component::{Allocation, Engine, EngineConfig};
+use serde_json::{Map, Value};
 
 use super::env::Env;
 use super::gate::Prompter;
 use super::path::StepPath;
 use crate::cancel::CancelToken;
 use crate::digest::Digest;
+use crate::envelope::Envelope;
+use crate::json;
+use crate::language::plan::{Plan, SecretGrant};
 use crate::policy::Policy;
 use crate::sandbox::Sandbox;
+use crate::secrets::{self, Reader, SecretError, Secrets};
 use crate::steps::stages::{Mode, Registry};
 use crate::store::{Store, StoreError};
 
@@ -59,6 +65,8 @@ pub(crate) struct Services {
     pub(crate) policy: Policy,
     /// The files that the policy came from; no step may change them.
     pub(crate) policy_files: Vec<PathBuf>,
+    /// What the operator has named for steps to receive.
+    pub(crate) secrets: Arc<Secrets>,
     pub(crate) store: OnceLock<Store>,
     pub(crate) components: OnceLock<Engine>,
 }
@@ -70,6 +78,9 @@ impl Services {
             return Ok(store.clone());
         }
         let store = Store::open(&self.state_dir)?;
+        if !self.secrets.is_empty() {
+            store.redact(self.secrets.redactions());
+        }
         Ok(self.store.get_or_init(|| store).clone())
     }
 
@@ -90,7 +101,66 @@ impl Services {
     }
 
     pub(crate) fn note(&self, line: &str) {
-        (self.notes)(line);
+        (self.notes)(&self.secrets.redactions().text(line));
+    }
+
+    /// Finds the secrets that a plan grants, and refuses a plan that holds one in clear.
+    pub(crate) fn prepare_secrets(&self, plan: &Plan, args: &Map<String, Value>) -> Result<(), SecretError> {
+        self.learn_secrets(secrets::grants_of(plan))?;
+        if self.secrets.is_empty() {
+            return Ok(());
+        }
+        self.secrets.check_clear("the arguments of the run hold", &json::compact(args))?;
+        self.secrets.check_clear("the workflow holds", &json::compact(plan))
+    }
+
+    /// Finds values, and hides them from now on.
+    pub(crate) fn learn_secrets<'g>(
+        &self,
+        grants: impl IntoIterator<Item = &'g SecretGrant>,
+    ) -> Result<(), SecretError> {
+        self.secrets.learn(grants, &self.reader())?;
+        self.hide_secrets();
+        Ok(())
+    }
+
+    /// The variables of a step that was granted secrets.
+    pub(crate) fn secret_variables(
+        &self,
+        grants: &BTreeMap<String, String>,
+    ) -> Result<Vec<(String, String)>, SecretError> {
+        if grants.is_empty() {
+            return Ok(Vec::new());
+        }
+        let variables = self.secrets.variables(grants, &self.reader())?;
+        self.hide_secrets();
+        Ok(variables)
+    }
+
+    /// An envelope without secrets. What steps gave comes from the store, which knows none.
+    pub(crate) fn hide(&self, mut envelope: Envelope) -> Envelope {
+        if self.secrets.is_empty() {
+            return envelope;
+        }
+        let redactions = self.secrets.redactions();
+        match &mut envelope {
+            Envelope::Failed(failure) => failure.message = redactions.text(&failure.message).into_owned(),
+            Envelope::NeedsApproval(request) | Envelope::NeedsInput(request) => redactions.value(request),
+            Envelope::Done(_) | Envelope::Cancelled => {}
+        }
+        envelope
+    }
+
+    fn hide_secrets(&self) {
+        if let Some(store) = self.store.get()
+            && !self.secrets.is_empty()
+        {
+            store.redact(self.secrets.redactions());
+        }
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        Reader { env: &self.env, cwd: &self.cwd, sandbox: &self.sandbox, cancel: &self.cancel }
     }
 
     /// The policy that decisions are made under, as gates are bound to it.

@@ -24,7 +24,9 @@ use crate::store::{
 /// Executes a plan to its end, or as far as it goes now.
 pub(crate) fn execute(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Envelope {
     let result = output_of(run, plan, args);
-    settle(run, plan, result).unwrap_or_else(|error| Envelope::Failed(Failure::runtime(error.to_string())))
+    let envelope = settle(run, plan, result)
+        .unwrap_or_else(|error| Envelope::Failed(Failure::runtime(error.to_string())));
+    run.services.hide(envelope)
 }
 
 /// Executes a plan and gives what it came to, without saying so in the journal.

@@ -449,7 +449,7 @@ impl Frame<'_> {
             }
         }
         layers.extend(filled(&step.env)?);
-        Ok(self.env.with(layers))
+        Ok(self.env.with(layers).with_secrets(&step.extras.secrets))
     }
 
     fn step_cwd(&self, step: &Step, enclosing: &Enclosing) -> PathBuf {
@@ -555,7 +555,13 @@ impl Frame<'_> {
                 .map_err(|diagnostic| StageError::permanent(diagnostic.one_line_with_snippet()))?;
             serde_json::to_value(workflow).map_err(|error| StageError::permanent(error.to_string()))
         })?;
-        serde_json::from_value(kept).map_err(|error| StageError::permanent(error.to_string()).into())
+        let workflow: Workflow =
+            serde_json::from_value(kept).map_err(|error| StageError::permanent(error.to_string()))?;
+        if self.run.overseer().is_none() {
+            let found = self.run.services.learn_secrets(crate::secrets::grants_of_file(&workflow));
+            found.map_err(|error| StageError::permanent(error.to_string()).with_code("secret"))?;
+        }
+        Ok(workflow)
     }
 }
 

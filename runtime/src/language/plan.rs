@@ -162,9 +162,9 @@ pub struct Extras {
     /// An interrupted attempt may be repeated without asking.
     #[serde(default)]
     pub idempotent: bool,
-    /// Names of secrets that reach this step as variables.
+    /// Secrets that reach this step as variables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub secrets: Vec<String>,
+    pub secrets: Vec<SecretGrant>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grants: Option<Grants>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -176,6 +176,40 @@ impl Extras {
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+/// A secret and the variable that holds it for one step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "SecretForm", into = "SecretForm")]
+pub struct SecretGrant {
+    pub secret: String,
+    pub variable: String,
+}
+
+/// A name alone is both.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum SecretForm {
+    Same(String),
+    Named { secret: String, variable: String },
+}
+
+impl From<SecretForm> for SecretGrant {
+    fn from(form: SecretForm) -> Self {
+        match form {
+            SecretForm::Same(name) => Self { variable: name.clone(), secret: name },
+            SecretForm::Named { secret, variable } => Self { secret, variable },
+        }
+    }
+}
+
+impl From<SecretGrant> for SecretForm {
+    fn from(grant: SecretGrant) -> Self {
+        match grant {
+            SecretGrant { secret, variable } if secret == variable => Self::Same(secret),
+            SecretGrant { secret, variable } => Self::Named { secret, variable },
+        }
     }
 }
 

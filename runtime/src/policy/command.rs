@@ -167,6 +167,13 @@ fn matches_any(name: &str, exact: &[&str], prefixes: &[&str]) -> bool {
     exact.contains(&name) || prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
+impl super::Policy {
+    /// Whether a variable decides which code runs, so that nobody may set it for a step.
+    pub(crate) fn is_protected_variable(name: &str) -> bool {
+        matches_any(name, PROTECTED_VARIABLES, PROTECTED_PREFIXES)
+    }
+}
+
 impl Analysis<'_> {
     /// Judges an assignment that only this shell sees.
     pub(crate) fn check_assignment(&mut self, name: &str, value: &Arg) {

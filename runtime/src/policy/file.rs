@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::quantity::{Bytes, Span};
+use super::reference::{SecretReference, check_references};
 
 /// Why a policy file cannot be used.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -64,6 +65,16 @@ pub enum PolicyError {
         /// Which way it contradicts the rule.
         message: String,
     },
+    /// A secret reference that cannot be used.
+    #[error("{origin}: secrets.{name}: {message}")]
+    Secret {
+        /// The file or layer name.
+        origin: String,
+        /// The secret's name.
+        name: String,
+        /// What is wrong and what to write.
+        message: String,
+    },
     /// A path that is neither absolute nor a known root.
     #[error(
         "{origin}: {field}: {path:?} is not a root; write an absolute path, \"~/...\", or a \
@@ -117,6 +128,9 @@ pub struct PolicyFile {
     /// How decisions are recorded.
     #[serde(default)]
     pub audit: Audit,
+    /// Where secrets come from, by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, SecretReference>,
 }
 
 /// The answer to commands that no rule speaks of.
@@ -632,6 +646,7 @@ impl PolicyFile {
             }
         }
         file.check_roots(origin)?;
+        check_references(&file.secrets, origin)?;
         Ok(file)
     }
 
@@ -678,7 +693,7 @@ impl PolicyFile {
     }
 }
 
-fn syntax_error(error: &toml::de::Error, text: &str, origin: &str) -> PolicyError {
+pub(super) fn syntax_error(error: &toml::de::Error, text: &str, origin: &str) -> PolicyError {
     let message = error.message().trim().to_owned();
     let start = error.span().map_or(0, |span| span.start).min(text.len());
     let before = text.get(..start).unwrap_or("");

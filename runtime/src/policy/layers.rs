@@ -53,7 +53,18 @@ impl Policy {
             let file = Self::load(&layer.text, &layer.origin)?.file;
             merged = Some(match merged {
                 None => file,
-                Some(ceiling) => tighten(ceiling, file),
+                Some(ceiling) => {
+                    if let Some(name) = file.secrets.keys().next() {
+                        return Err(PolicyError::Secret {
+                            origin: layer.origin.clone(),
+                            name: name.clone(),
+                            message:
+                                "only the most trusted layer says where secrets come from; move it there"
+                                    .to_owned(),
+                        });
+                    }
+                    tighten(ceiling, file)
+                }
             });
         }
         Ok(merged.map_or_else(Self::builtin, |file| Self::new(file, Stance::Closed)))

@@ -35,6 +35,7 @@ mod paths;
 mod quantity;
 mod quoting;
 mod redirects;
+mod reference;
 mod rules;
 mod shell;
 mod suggest;
@@ -55,6 +56,7 @@ pub use layers::{Layer, LayerText};
 pub use lint::{Lint, LintKind};
 pub(crate) use paths::SYSTEM_READ_ONLY;
 pub use quantity::{Bytes, Span};
+pub use reference::{SecretReference, parse_references};
 pub use suggest::{Difference, Observed, ObservedCommand, Stopped, Suggestion};
 
 use serde::Serialize;
@@ -100,6 +102,7 @@ impl Policy {
             locked: Locked::default(),
             hard: Hard::default(),
             audit: Audit::default(),
+            secrets: std::collections::BTreeMap::new(),
         };
         Self::new(file, Stance::Open)
     }

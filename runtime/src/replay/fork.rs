@@ -110,6 +110,7 @@ impl Runtime {
         let store = self.store().map_err(failure)?;
         let journal = store.events(plan.parent).map_err(failure)?;
         let fork = Fork::new(&store, &journal, &plan.terms, Stage::Real)?;
+        self.prepare_secrets(&plan.planned.plan, &plan.planned.args)?;
         let mut run = self.begin(&plan.planned, Some(plan.parent)).map_err(failure)?;
         let detail = serde_json::to_value(&plan.terms).map_err(failure)?;
         let note = Event::Note { path: None, text: FORK_NOTE.to_owned(), detail };

@@ -17,7 +17,7 @@ use crate::engine::value::Text;
 use crate::language::plan::Extras;
 use crate::sandbox::{Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, SpawnError, SpawnRequest, Stdin};
 use crate::steps::stages::{OUTPUT_LIMIT, PROGRAM_NOT_FOUND, Payload, StageError, Stop};
-use crate::store::{Blob, BlobWriter, INLINE_MAX, StepOutcome, StepStatus, Store};
+use crate::store::{Blob, BlobWriter, INLINE_MAX, Redactor, StepOutcome, StepStatus, Store, StoreError};
 
 /// Most bytes kept of a process's stdout unless the step or
 /// `LOBSTER_MAX_OUTPUT_BYTES` says otherwise. A step that prints more has most
@@ -96,6 +96,13 @@ pub(crate) fn run(
     }
     let argv = argv(&job);
     let store = &run.store;
+    for text in argv.iter().chain(job.env.granted().values()) {
+        let clear = run.services.secrets.check_clear("the command holds", text);
+        clear.map_err(|error| {
+            run.fail_at(path);
+            StageError::permanent(error.to_string()).with_code("secret")
+        })?;
+    }
     let mut record = ActionRecord {
         kind: "native".to_owned(),
         preimage: preimage(run, &job, &argv)?,
@@ -167,9 +174,11 @@ fn preimage(run: &Run<'_>, job: &Job<'_>, argv: &[String]) -> Result<Value, Stop
         .iter()
         .map(|(name, value)| (name.clone(), json!(Digest::of(value.as_bytes()))))
         .collect();
-    Ok(
-        json!({ "kind": "native", "argv": argv, "stdin": stdin, "env": env, "cwd": job.cwd, "limits": { "stdout": job.max_output } }),
-    )
+    let mut action = json!({ "kind": "native", "argv": argv, "stdin": stdin, "env": env, "cwd": job.cwd, "limits": { "stdout": job.max_output } });
+    if !job.env.secrets().is_empty() {
+        action["secrets"] = run.services.secrets.named(job.env.secrets());
+    }
+    Ok(action)
 }
 
 fn execute(
@@ -181,11 +190,24 @@ fn execute(
 ) -> StepOutcome {
     let own = job.max_output.unwrap_or_else(|| default_cap(&job.env));
     let cap = decision.stdout_cap.map_or(own, |cap| cap.min(own));
-    let mut sinks = Sinks { stdout: run.store.blob_writer(), stderr: HeadAndTail::default() };
+    let mut env = decision.env.clone();
+    match run.services.secret_variables(job.env.secrets()) {
+        Ok(secrets) => {
+            env.retain(|(name, _)| !name.to_str().is_some_and(|name| job.env.secrets().contains_key(name)));
+            env.extend(secrets.into_iter().map(|(name, value)| (name.into(), value.into())));
+        }
+        Err(error) => return failed(&StageError::permanent(error.to_string()).with_code("secret")),
+    }
+    // Made now that all that is to be hidden is known.
+    let mut sinks = Sinks {
+        stdout: run.store.blob_writer(),
+        stderr: HeadAndTail::default(),
+        redactor: run.store.redactor(),
+    };
     let result = stdin(job).map_err(SpawnFailure::Stdin).and_then(|stdin| {
         let request = SpawnRequest {
             argv: argv.iter().map(OsString::from).collect(),
-            env: decision.env.clone(),
+            env,
             cwd: job.cwd.clone(),
             stdin,
             limits: ProcessLimits { stdout_cap: cap, ..decision.limits.clone() },
@@ -200,8 +222,8 @@ fn execute(
 }
 
 fn ended(run: &Run<'_>, exit: Exit, sinks: Sinks, cap: u64, cancel: &CancelToken) -> StepOutcome {
-    let kept =
-        sinks.stdout.finish().and_then(|stdout| Ok((stdout, run.store.put(&sinks.stderr.into_bytes())?)));
+    let cut = exit.ended != Ended::ByItself;
+    let kept = sinks.finish(cut).and_then(|(stdout, stderr)| Ok((stdout, run.store.put(&stderr)?)));
     let mut outcome = match kept {
         Ok((stdout, stderr)) => {
             let mut outcome = StepOutcome::new(StepStatus::Ok);
@@ -303,6 +325,19 @@ fn default_cap(env: &Env) -> u64 {
 struct Sinks {
     stdout: BlobWriter,
     stderr: HeadAndTail,
+    /// Of stderr: what is left out of its middle must not leave halves of a secret.
+    redactor: Option<Redactor>,
+}
+
+impl Sinks {
+    /// What is kept of both; `cut` tells that they may end anywhere.
+    fn finish(mut self, cut: bool) -> Result<(Blob, Vec<u8>), StoreError> {
+        if let Some(redactor) = self.redactor.take() {
+            self.stderr.take(&if cut { redactor.finish_cut() } else { redactor.finish() });
+        }
+        let stdout = if cut { self.stdout.finish_cut()? } else { self.stdout.finish()? };
+        Ok((stdout, self.stderr.into_bytes()))
+    }
 }
 
 impl OutputSinks for Sinks {
@@ -311,7 +346,14 @@ impl OutputSinks for Sinks {
     }
 
     fn stderr(&mut self, chunk: &[u8]) -> io::Result<()> {
-        self.stderr.write_all(chunk)
+        match &mut self.redactor {
+            Some(redactor) => {
+                let clean = redactor.push(chunk);
+                self.stderr.take(&clean);
+            }
+            None => self.stderr.take(chunk),
+        }
+        Ok(())
     }
 }
 
@@ -323,8 +365,8 @@ struct HeadAndTail {
     dropped: u64,
 }
 
-impl Write for HeadAndTail {
-    fn write(&mut self, chunk: &[u8]) -> io::Result<usize> {
+impl HeadAndTail {
+    fn take(&mut self, chunk: &[u8]) {
         let room = STDERR_END.saturating_sub(self.head.len()).min(chunk.len());
         let (first, rest) = chunk.split_at(room);
         self.head.extend_from_slice(first);
@@ -334,15 +376,8 @@ impl Write for HeadAndTail {
         let over = self.tail.len().saturating_sub(STDERR_END);
         self.tail.drain(..over);
         self.dropped += (skip + over) as u64;
-        Ok(chunk.len())
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl HeadAndTail {
     fn into_bytes(self) -> Vec<u8> {
         let mut bytes = self.head;
         if self.dropped > 0 {
@@ -371,7 +406,7 @@ mod tests {
     fn the_middle_of_a_long_stderr_is_left_out_and_counted() {
         let mut kept = HeadAndTail::default();
         for chunk in [vec![b'a'; STDERR_END - 1], vec![b'b'; 3], vec![b'c'; 2 * STDERR_END]] {
-            assert!(kept.write_all(&chunk).is_ok());
+            kept.take(&chunk);
         }
         let bytes = kept.into_bytes();
         assert_eq!(&bytes[STDERR_END - 1..STDERR_END], b"b");

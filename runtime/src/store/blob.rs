@@ -379,8 +379,23 @@ impl BlobWriter {
     /// # Errors
     /// When it cannot be written.
     pub fn finish(mut self) -> Result<Blob, StoreError> {
-        if let Some(redactor) = self.redactor.take() {
-            self.keep(&redactor.finish()).map_err(|e| self.error(e))?;
+        let rest = self.redactor.take().map(Redactor::finish);
+        self.complete(rest)
+    }
+
+    /// The blob of a stream that was cut off at some byte: it does not end
+    /// with the beginning of a secret.
+    ///
+    /// # Errors
+    /// As [`BlobWriter::finish`].
+    pub fn finish_cut(mut self) -> Result<Blob, StoreError> {
+        let rest = self.redactor.take().map(Redactor::finish_cut);
+        self.complete(rest)
+    }
+
+    fn complete(mut self, rest: Option<Vec<u8>>) -> Result<Blob, StoreError> {
+        if let Some(rest) = rest {
+            self.keep(&rest).map_err(|e| self.error(e))?;
         }
         match self.sink {
             Sink::Memory(bytes) => self.store.put_small(&bytes),

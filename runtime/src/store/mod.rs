@@ -18,6 +18,7 @@ mod cache;
 mod claim;
 mod clock;
 mod db;
+mod disguise;
 mod error;
 mod event;
 mod fault;
@@ -53,6 +54,7 @@ pub use gc::{GcPolicy, GcReport};
 pub(crate) use journal::parse_record;
 pub use journal::{NewRun, Record, RunFilter, RunSummary};
 pub use redact::Redactions;
+pub(crate) use redact::Redactor;
 pub use user_state::{LockedState, UserState, state_dir};
 pub use verify::{Problem, StoreStats, VerifyReport};
 
@@ -141,6 +143,36 @@ impl Store {
     /// answers, cached outcomes and blobs. What was recorded before stays.
     pub fn redact(&self, redactions: Redactions) {
         *self.inner.redactions.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(redactions);
+    }
+
+    /// What the store would write instead of `text`.
+    #[must_use]
+    pub fn hide<'t>(&self, text: &'t str) -> std::borrow::Cow<'t, str> {
+        match self.redactions().text(text) {
+            std::borrow::Cow::Borrowed(_) => text.into(),
+            std::borrow::Cow::Owned(clean) => clean.into(),
+        }
+    }
+
+    /// What the store would write of an outcome.
+    ///
+    /// # Errors
+    /// When the outcome has no JSON text.
+    pub fn hide_outcome(&self, outcome: StepOutcome) -> Result<StepOutcome, StoreError> {
+        let redactions = self.redactions();
+        if redactions.is_empty() {
+            return Ok(outcome);
+        }
+        let not_json =
+            |e: serde_json::Error| StoreError::Json { what: "an outcome has no JSON text", source: e.into() };
+        let mut value = serde_json::to_value(outcome).map_err(not_json)?;
+        redactions.value(&mut value);
+        serde_json::from_value(value).map_err(not_json)
+    }
+
+    /// Hides secrets in a stream, if there is anything to hide.
+    pub(crate) fn redactor(&self) -> Option<Redactor> {
+        Redactor::new(self.redactions())
     }
 
     /// How many syncs this process has asked for through this store.

@@ -1,10 +1,13 @@
 //! Keeps secret values out of everything that is written (invariant S5).
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::Value;
+
+use super::disguise::disguises;
 
 /// Shorter values are not looked for: they would be found everywhere.
 const SHORTEST: usize = 4;
@@ -24,19 +27,18 @@ impl Redactions {
         Self::default()
     }
 
-    /// Hides `value`, also as it looks inside a JSON text. False when it is too
-    /// short to be told from other text (under 4 bytes); the caller should say so.
+    /// Hides `value`, also as it looks when programs quote or encode it. False
+    /// when it is too short to be told from other text (under 4 bytes); the
+    /// caller should say so.
     #[must_use]
     pub fn add(&mut self, name: &str, value: &str) -> bool {
         if value.len() < SHORTEST {
             return false;
         }
-        let quoted = crate::json::compact(&value);
-        let inner = &quoted[1..quoted.len() - 1];
         let before = self.pairs.len();
-        for form in [value, inner] {
-            if !self.pairs.iter().any(|(known, _)| known == form) {
-                self.pairs.push((form.to_owned(), format!("«secret:{name}»")));
+        for form in disguises(value) {
+            if !self.pairs.iter().any(|(known, _)| *known == form) {
+                self.pairs.push((form, format!("«secret:{name}»")));
             }
         }
         let forms = self.pairs.iter().map(|(form, _)| form);
@@ -45,7 +47,14 @@ impl Redactions {
             // Only gigabytes of secrets are too many to look for.
             Err(_) => self.pairs.truncate(before),
         }
-        self.pairs.len() > before || self.pairs.iter().any(|(known, _)| known == value)
+        self.pairs.iter().any(|(known, _)| known == value)
+    }
+
+    /// The mark of the first secret in `text`.
+    #[must_use]
+    pub fn first_in(&self, text: &str) -> Option<&str> {
+        let found = self.finder.as_ref()?.find(text)?;
+        self.pairs.get(found.pattern().as_usize()).map(|(_, mark)| mark.as_str())
     }
 
     /// Whether there is nothing to hide.
@@ -124,13 +133,14 @@ impl Redactions {
 /// Never shows what it hides.
 impl std::fmt::Debug for Redactions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.pairs.iter().map(|(_, mark)| mark)).finish()
+        let marks: BTreeSet<_> = self.pairs.iter().map(|(_, mark)| mark).collect();
+        f.debug_list().entries(marks).finish()
     }
 }
 
 /// Hides secrets in bytes that come in pieces. It holds back as many bytes as
 /// could be the beginning of a secret.
-pub(super) struct Redactor {
+pub(crate) struct Redactor {
     redactions: Arc<Redactions>,
     held: Vec<u8>,
     /// One less than the longest secret.
@@ -139,13 +149,13 @@ pub(super) struct Redactor {
 
 impl Redactor {
     /// `None` when there is nothing to hide.
-    pub(super) fn new(redactions: Arc<Redactions>) -> Option<Self> {
+    pub(crate) fn new(redactions: Arc<Redactions>) -> Option<Self> {
         let longest = redactions.pairs.iter().map(|(form, _)| form.len()).max()?;
         Some(Self { redactions, held: Vec::new(), reach: longest - 1 })
     }
 
     /// Takes the next piece, gives what is certain by now.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.held.extend_from_slice(bytes);
         let bound = self.held.len().saturating_sub(self.reach);
         let mut clean = Vec::with_capacity(bytes.len());
@@ -153,8 +163,20 @@ impl Redactor {
         clean
     }
 
+    /// Gives the rest of a stream that was cut off, without what may be the
+    /// beginning of a secret.
+    pub(crate) fn finish_cut(mut self) -> Vec<u8> {
+        let begun = |(form, _): &(String, String)| {
+            let most = self.held.len().min(form.len() - 1);
+            (1..=most).rev().find(|len| self.held.ends_with(&form.as_bytes()[..*len])).unwrap_or(0)
+        };
+        let unsure = self.redactions.pairs.iter().map(begun).max().unwrap_or(0);
+        self.held.truncate(self.held.len() - unsure);
+        self.finish()
+    }
+
     /// Gives the rest.
-    pub(super) fn finish(mut self) -> Vec<u8> {
+    pub(crate) fn finish(mut self) -> Vec<u8> {
         let (bound, mut clean) = (self.held.len(), Vec::new());
         self.redactions.emit(&mut self.held, bound, &mut clean);
         clean
@@ -189,7 +211,7 @@ mod tests {
         );
         let binary = [b"\xff ".as_slice(), "«secret:KEY»".as_bytes()].concat();
         assert_eq!(redactions.bytes(b"\xff hunter2").as_ref(), binary);
-        assert_eq!(format!("{redactions:?}"), r#"["«secret:KEY»", "«secret:Q»", "«secret:Q»"]"#);
+        assert_eq!(format!("{redactions:?}"), r#"["«secret:KEY»", "«secret:Q»"]"#);
     }
 
     #[test]
@@ -197,6 +219,18 @@ mod tests {
         let redactions = secrets(&[("A", "token"), ("B", "token-long")]);
         assert_eq!(redactions.text("a token-long token"), "a «secret:B» «secret:A»");
         assert!(!Redactions::new().add("S", "abc"));
+    }
+
+    #[test]
+    fn a_cut_stream_does_not_end_with_the_beginning_of_a_secret() {
+        let redactions = Arc::new(secrets(&[("KEY", "correct horse")]));
+        for (text, kept) in [("x correct hors", "x "), ("x correct horse", "x «secret:KEY»"), ("x y", "x y")]
+        {
+            let mut redactor = Redactor::new(Arc::clone(&redactions)).unwrap();
+            let mut clean = redactor.push(text.as_bytes());
+            clean.extend(redactor.finish_cut());
+            assert_eq!(String::from_utf8_lossy(&clean), kept);
+        }
     }
 
     proptest! {

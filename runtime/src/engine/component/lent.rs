@@ -53,6 +53,8 @@ pub(super) struct RunServices {
 
 impl HostServices for RunServices {
     fn log(&self, level: Level, message: &str, fields: &str) {
+        let (message, fields) = (self.store.hide(message), self.store.hide(fields));
+        let fields = &*fields;
         match level {
             Level::Error => tracing::error!(target: "step", fields, "{message}"),
             Level::Warn => tracing::warn!(target: "step", fields, "{message}"),
@@ -63,6 +65,8 @@ impl HostServices for RunServices {
     }
 
     fn progress(&self, done: u64, total: Option<u64>, message: Option<&str>) {
+        let message = message.map(|message| self.store.hide(message));
+        let message = message.as_deref();
         tracing::info!(target: "progress", done, total, message);
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::super::plan::{Approval, Grants, OnError, Retry, Stdin, Step, Wait, Work, Workflow};
+use super::super::plan::{Approval, Grants, OnError, Retry, SecretGrant, Stdin, Step, Wait, Work, Workflow};
 use super::super::template;
 use super::commands::{Nest, Place};
 use super::{Expectation, PlanError, Planner};
@@ -188,7 +188,11 @@ impl Planner<'_> {
             line!(out, "{indent}grants: {}", grants_line(grants));
         }
         if !step.extras.secrets.is_empty() {
-            line!(out, "{indent}secrets: {}", step.extras.secrets.join(", "));
+            let secrets = step.extras.secrets.iter().map(|grant| match grant {
+                SecretGrant { secret, variable } if secret == variable => secret.clone(),
+                SecretGrant { secret, variable } => format!("{secret} as {variable}"),
+            });
+            line!(out, "{indent}secrets: {}", secrets.collect::<Vec<_>>().join(", "));
         }
         if let Some(approval) = &step.approval {
             line!(out, "{indent}{}", approval_line(approval));

@@ -9,6 +9,7 @@ mod args;
 mod fields;
 mod lint;
 mod own;
+mod secrets;
 mod step;
 mod validate;
 
@@ -204,6 +205,7 @@ impl Lowering<'_> {
         let text = |key: &str| root.get(key).and_then(Node::as_text).map(str::to_owned);
         let secrets = self.texts(root, "secrets", "secrets")?;
         let args = self.arg_specs(root);
+        self.declared_secrets(root, &secrets, &args)?;
         if self.lint.is_some() {
             self.arguments = args.iter().map(|spec| spec.name.clone()).collect();
             lint::collect_ids(root, &mut self.declared);

@@ -151,18 +151,11 @@ impl Lowering<'_> {
             cache_ttl_ms,
             inputs: self.texts(step, "inputs", &format!("{prefix}inputs"))?,
             idempotent: self.flag(step, "idempotent", &format!("{prefix}idempotent"))?,
-            secrets: self.texts(step, "secrets", &format!("{prefix}secrets"))?,
+            secrets: self.secrets(step, declared, prefix)?,
             grants: step.get_some("grants").map(|node| self.grants(node, prefix)).transpose()?,
             limits: step.get_some("limits").map(|node| self.limits(node, prefix)).transpose()?,
         };
-        if let (Some(secret), Some(node)) =
-            (extras.secrets.iter().find(|secret| !declared.contains(secret)), step.get("secrets"))
-        {
-            let message =
-                format!("{prefix}secret {secret:?} is not listed under `secrets:` at the top of the file");
-            let error = Diagnostic::error(self.source, codes::SECRET, node.span, message);
-            return Err(error.with_help(format!("add `secrets: [{secret}]` at the top of the file")).into());
-        }
+        self.secrets_in_text(step, work, &extras.secrets, declared, prefix)?;
         self.out_of_place(step, work, prefix)?;
         Ok(extras)
     }

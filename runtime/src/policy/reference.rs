@@ -1,0 +1,109 @@
+//! Where a secret's value comes from: named by the operator, never the value.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::file::{PolicyError, syntax_error};
+
+/// Where the value of a secret is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SecretReference {
+    /// A variable of lobster's own environment. No step inherits it.
+    Env(String),
+    /// A file, absolute or under `~/`; one final newline is not part of the value.
+    File(String),
+    /// A program and its arguments; the value is what it prints.
+    Command(Vec<String>),
+}
+
+impl SecretReference {
+    /// The reference in a line.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Env(name) => format!("environment variable {name}"),
+            Self::File(path) => format!("file {path}"),
+            Self::Command(words) => format!("command {}", words.join(" ")),
+        }
+    }
+
+    fn problem(&self) -> Option<&'static str> {
+        match self {
+            Self::Env(name) if name.is_empty() || name.contains(['=', '\0']) => {
+                Some("env must name a variable")
+            }
+            Self::File(path) if !path.starts_with('/') && !path.starts_with("~/") => {
+                Some("file must be absolute or begin with ~/")
+            }
+            Self::Command(words) if words.first().is_none_or(|word| word.trim().is_empty()) => {
+                Some("command must list a program and its arguments")
+            }
+            Self::Env(_) | Self::File(_) | Self::Command(_) => None,
+        }
+    }
+}
+
+/// The operator's own file: `[secrets.NAME]` tables and nothing else.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SecretsFile {
+    #[serde(default)]
+    secrets: BTreeMap<String, SecretReference>,
+}
+
+/// Reads the operator's file of secret references. `origin` names it in errors.
+///
+/// # Errors
+/// [`PolicyError`] with line and column.
+pub fn parse_references(text: &str, origin: &str) -> Result<BTreeMap<String, SecretReference>, PolicyError> {
+    let file: SecretsFile = toml::from_str(text).map_err(|error| syntax_error(&error, text, origin))?;
+    check_references(&file.secrets, origin)?;
+    Ok(file.secrets)
+}
+
+/// Refuses names and references that cannot mean anything.
+pub(super) fn check_references(
+    references: &BTreeMap<String, SecretReference>,
+    origin: &str,
+) -> Result<(), PolicyError> {
+    for (name, reference) in references {
+        let named = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
+        let problem = if named { reference.problem() } else { Some("a name has letters, digits, _ . -") };
+        if let Some(message) = problem {
+            return Err(PolicyError::Secret {
+                origin: origin.to_owned(),
+                name: name.clone(),
+                message: message.to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_are_one_of_three() {
+        let text = "[secrets.a]\nenv = \"A\"\n[secrets.b]\nfile = \"~/b\"\n[secrets.c]\ncommand = [\"pass\", \"show\", \"c\"]\n";
+        let found = parse_references(text, "s.toml").unwrap();
+        let described: Vec<_> = found.values().map(SecretReference::describe).collect();
+        assert_eq!(described, ["environment variable A", "file ~/b", "command pass show c"]);
+        for (text, message) in [
+            ("[secrets.a]\nenvironment = \"A\"\n", "unknown variant `environment`"),
+            ("[secrets.a]\nenv = \"A\"\nfile = \"/b\"\n", "s.toml:1"),
+            ("[secrets.a]\nfile = \"b\"\n", "must be absolute"),
+            ("[secrets.a]\ncommand = []\n", "must list a program"),
+            ("[secrets.\"a b\"]\nenv = \"A\"\n", "a name has letters"),
+            ("[secret.a]\nenv = \"A\"\n", "did you mean \"secrets\"?"),
+        ] {
+            let error = parse_references(text, "s.toml").unwrap_err().to_string();
+            assert!(error.contains(message), "{text}: {error}");
+        }
+    }
+}

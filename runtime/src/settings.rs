@@ -1,0 +1,137 @@
+//! What a runtime is made of, and the operator's files that belong to it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::cancel::CancelToken;
+use crate::engine::env::Env;
+use crate::engine::{Notes, Progress, Prompter, Screen};
+use crate::envelope::Failure;
+use crate::policy::{Layer, LayerText, Policy, SecretReference, parse_references};
+use crate::sandbox::SandboxConfig;
+use crate::steps::stages::{Mode, Registry};
+
+/// What a runtime is made of.
+pub struct Settings {
+    /// Who reads results.
+    pub mode: Mode,
+    /// The environment that steps inherit.
+    pub env: Vec<(OsString, OsString)>,
+    /// Where relative paths start.
+    pub cwd: PathBuf,
+    /// The commands that pipelines may use.
+    pub registry: Registry,
+    /// Cancelled when everything should end.
+    pub cancel: CancelToken,
+    /// Somebody at a terminal, if there is one.
+    pub prompter: Option<Box<dyn Prompter>>,
+    /// Warnings, retries and the like, a line at a time.
+    pub notes: Notes,
+    /// Where a person sees what renderers show; none keeps it for the result.
+    pub screen: Option<Screen>,
+    /// Told when something that may take long begins and ends.
+    pub progress: Option<Box<dyn Progress>>,
+    /// How native processes are started.
+    pub sandbox: SandboxConfig,
+    /// What native processes may do.
+    pub policy: Policy,
+    /// The files that the policy came from.
+    pub policy_files: Vec<PathBuf>,
+    /// Where secrets come from, beside what the policy says.
+    pub secrets: BTreeMap<String, SecretReference>,
+}
+
+impl Settings {
+    /// Tool mode in this process's own environment, with all built-in commands and nobody to ask.
+    ///
+    /// # Errors
+    /// When the working directory is gone.
+    pub fn from_process() -> io::Result<Self> {
+        Ok(Self {
+            mode: Mode::Tool,
+            env: std::env::vars_os().collect(),
+            cwd: std::env::current_dir()?,
+            registry: crate::steps::stages::builtin(),
+            cancel: CancelToken::new(),
+            prompter: None,
+            notes: Box::new(|_| {}),
+            screen: None,
+            progress: None,
+            sandbox: SandboxConfig::default(),
+            policy: Policy::builtin(),
+            policy_files: Vec::new(),
+            secrets: BTreeMap::new(),
+        })
+    }
+}
+
+impl Settings {
+    /// Puts native commands under the policy of these files: the operator's
+    /// sets the ceiling, the run's can only be stricter. Without either, the
+    /// built-in policy stays.
+    ///
+    /// # Errors
+    /// When a file cannot be read or is no policy. Nothing runs then.
+    pub fn use_policies(&mut self, organisation: Option<&Path>, run: Option<&Path>) -> Result<(), Failure> {
+        let mut layers = Vec::new();
+        for (layer, path) in [(Layer::Organisation, organisation), (Layer::Run, run)] {
+            let Some(path) = path else { continue };
+            let path = self.cwd.join(path);
+            let text = std::fs::read_to_string(&path).map_err(|error| {
+                Failure::runtime(format!("cannot read the policy {}: {error}", path.display()))
+            })?;
+            layers.push(LayerText { layer, origin: path.display().to_string(), text });
+            self.policy_files.push(path);
+        }
+        if !layers.is_empty() {
+            self.policy =
+                Policy::load_layers(&layers).map_err(|error| Failure::runtime(error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the operator's file of secret references: `LOBSTER_SECRETS`, else
+    /// `lobster/secrets.toml` in the configuration directory, if it is there.
+    ///
+    /// # Errors
+    /// When a file that was named cannot be read, others may write to it, or it is not what it should be.
+    pub fn use_secrets(&mut self) -> Result<(), Failure> {
+        let env = Env::inherited(self.env.iter().cloned());
+        let named = env.non_blank("LOBSTER_SECRETS").is_some();
+        let Some(path) = secrets_file(&env).map(|path| self.cwd.join(path)) else { return Ok(()) };
+        let wrong = |why: String| Failure::runtime(format!("secrets file {}: {why}", path.display()));
+        let file = match std::fs::File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !named => return Ok(()),
+            other => other.map_err(|error| wrong(format!("cannot be read: {error}")))?,
+        };
+        let mode = file.metadata().map_err(|error| wrong(error.to_string()))?.permissions().mode();
+        if mode & 0o022 != 0 {
+            let why = "others may write to it, and it names commands that lobster runs; `chmod go-w` it";
+            return Err(wrong(why.to_owned()));
+        }
+        let text = io::read_to_string(file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+        self.secrets = parse_references(&text, &path.display().to_string())
+            .map_err(|error| Failure::runtime(error.to_string()))?;
+        self.policy_files.push(path);
+        Ok(())
+    }
+}
+
+/// Where the operator names secrets.
+fn secrets_file(env: &Env) -> Option<PathBuf> {
+    if let Some(path) = env.non_blank("LOBSTER_SECRETS") {
+        return Some(path.into());
+    }
+    let config = env.non_blank("XDG_CONFIG_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let config = config.or_else(|| Some(PathBuf::from(env.non_blank("HOME")?).join(".config")))?;
+    Some(config.join("lobster").join("secrets.toml"))
+}
+
+/// The same in words, for whoever must add one.
+pub(crate) fn secrets_place(env: &Env) -> String {
+    secrets_file(env)
+        .map_or_else(|| "the policy".to_owned(), |path| format!("{} or the policy", path.display()))
+}
