@@ -7,11 +7,12 @@ use lobster_runtime::store::Event;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 
-/// Prints what the steps of a run wrote to stdout and stderr.
+/// Prints what the steps of a run wrote to stdout and stderr, or the run's own result.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster logs 3f9a1c2b                    everything, step by step
-  lobster logs 3f9a1c2b fetch --stdout     exactly the bytes of one step")]
+  lobster logs 3f9a1c2b fetch --stdout     exactly the bytes of one step
+  lobster logs 3f9a1c2b --output           the result of the whole run, one JSON value a line")]
 pub(crate) struct Args {
     /// The run.
     run: String,
@@ -23,12 +24,25 @@ pub(crate) struct Args {
     /// Only stderr, without headings.
     #[arg(long)]
     stderr: bool,
+    /// The result of the run itself.
+    #[arg(long, conflicts_with_all = ["step", "stdout", "stderr"])]
+    output: bool,
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     let store = super::runtime(Mode::Human)?.store()?;
     let id = store.find_run(&args.run).map_err(CommandError::usage)?;
     let mut out = io::stdout().lock();
+    if args.output {
+        let run = store.run(id)?;
+        let status = super::runs::status(&store, &run);
+        let output = run.output.ok_or_else(|| {
+            CommandError::failed(format!("run {} is {status} and has no result on record", id.short()))
+        })?;
+        io::copy(&mut store.open_blob(&output)?, &mut out)?;
+        out.flush()?;
+        return Ok(Exit::OK);
+    }
     let mut seen = false;
     for record in store.events(id)? {
         let Event::StepEnded { path, outcome, .. } = &record.event else { continue };

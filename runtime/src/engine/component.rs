@@ -19,7 +19,7 @@ use super::host_calls::Recording;
 use super::path::StepPath;
 use super::pipeline::{failed_outcome, outcome_error};
 use super::record::{Json, Record, Scope};
-use super::run::{ActionRecord, Run, stopped};
+use super::run::{ActionRecord, Run, STORE_FAILED, stopped};
 use super::value::{Items, StoreHandle, Text};
 use super::workflow::{Frame, Input as StepInput};
 use crate::cancel::{CancelReason, CancelToken};
@@ -571,9 +571,9 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
     });
     match kept {
         Ok(()) => outcome,
-        Err(error) => {
-            failed_outcome(&StageError::new(format!("cannot keep the output: {error}")).with_code("store"))
-        }
+        Err(error) => failed_outcome(
+            &StageError::new(format!("cannot keep the output: {error}")).with_code(STORE_FAILED),
+        ),
     }
 }
 

@@ -77,6 +77,17 @@ impl StepPath {
         digits[..end].parse().unwrap_or(1)
     }
 
+    /// The same place whatever attempt it is in, its own and those around it.
+    #[must_use]
+    pub(crate) fn any_attempt(&self) -> Self {
+        let mut parts = self.0.split('#');
+        let mut text = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            text.push_str(part.trim_start_matches(|c: char| c.is_ascii_digit()));
+        }
+        Self(text)
+    }
+
     /// The text form.
     #[must_use]
     pub(crate) fn as_str(&self) -> &str {
@@ -117,6 +128,13 @@ mod tests {
         assert!(path.is_within(&StepPath::from("loop")));
         assert!(!path.is_within(&StepPath::from("loop[3]/su")));
         assert!(!path.is_within(&StepPath::from("loop[31]")));
+    }
+
+    #[test]
+    fn attempts_of_one_place_are_told_by_their_numbers_alone() {
+        let any = |text: &str| StepPath::from(text).any_attempt().as_str().to_owned();
+        assert_eq!(any("loop[3]/sub#2|1.0"), "loop[3]/sub|1.0");
+        assert_eq!((any("a#12/b#3"), any("a/b")), ("a/b".to_owned(), "a/b".to_owned()));
     }
 
     #[test]

@@ -149,7 +149,10 @@ pub(crate) fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) ->
     let summary = store.run(id).map_err(failure)?;
     match summary.status {
         RunStatus::Ok => {
-            return Err(Failure::runtime(format!("run {id} has ended well; there is nothing to resume")));
+            return Err(Failure::runtime(format!(
+                "run {id} has ended well; there is nothing to resume. `lobster logs {} --output` prints what it gave",
+                id.short()
+            )));
         }
         // Killed between stopping and asking, or between an answer and going on: no gate holds it.
         RunStatus::Waiting if !has_open_gate(&store, id)? && !store.is_claimed(id) => {}

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::gate::{KnownAnswer, PendingGate};
 use super::overseer::{Act, Overseer};
 use super::path::StepPath;
+use super::pipeline::outcome_error;
 use super::services::Services;
 use crate::digest::Digest;
 use crate::steps::stages::{Answer, StageError, Stop};
@@ -194,8 +195,18 @@ impl<'s> Run<'s> {
         perform: impl FnOnce() -> StepOutcome,
         decode: impl FnOnce(&StepOutcome) -> Result<T, Stop>,
     ) -> Result<T, Stop> {
+        let outcome = self.outcome_of(path, action, perform);
+        self.located(path, outcome.and_then(|outcome| decode(&outcome)))
+    }
+
+    fn outcome_of(
+        &self,
+        path: &StepPath,
+        action: &ActionRecord,
+        perform: impl FnOnce() -> StepOutcome,
+    ) -> Result<StepOutcome, Stop> {
         if let Some(outcome) = self.foreseen(path, action)? {
-            return self.located(path, decode(&outcome));
+            return Ok(outcome);
         }
         let (ended, started) = {
             let recall = lock(&self.recall);
@@ -203,7 +214,7 @@ impl<'s> Run<'s> {
         };
         // An overseer that was asked and knows nothing wants it done.
         if let Some(outcome) = ended.filter(|_| self.journals()) {
-            return self.located(path, decode(&outcome));
+            return Ok(outcome);
         }
         if started && !action.idempotent && self.journals() {
             match self.interrupted {
@@ -218,7 +229,7 @@ impl<'s> Run<'s> {
                     outcome.code = Some("interrupted".to_owned());
                     outcome.detail = json!({ "permanent": true });
                     self.append(vec![ended_event(path, outcome.clone())], Durability::Synced)?;
-                    return self.located(path, decode(&outcome));
+                    return Ok(outcome);
                 }
             }
         }
@@ -235,11 +246,16 @@ impl<'s> Run<'s> {
         if outcome.duration_us == 0 {
             outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         }
+        if outcome.code.as_deref() == Some(STORE_FAILED) {
+            // It was done and what it gave is lost. For the journal it has not
+            // ended, so a person decides whether it may be done again.
+            return Err(Stop::Failed(StageError { permanent: true, ..outcome_error(&outcome) }));
+        }
         self.append(vec![ended_event(path, outcome.clone())], Durability::Lazy)?;
         if let Some(overseer) = &self.overseer {
             outcome = overseer.done(path, outcome);
         }
-        self.located(path, decode(&outcome))
+        Ok(outcome)
     }
 
     /// Computes a pure step unless its outcome is known, and journals it. It may
@@ -267,10 +283,13 @@ impl<'s> Run<'s> {
             return Ok(outcome);
         }
         let outcome = self.store.hide_outcome(compute()?).map_err(stopped)?;
-        let preimage =
-            canonical(&action.preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
-        self.lazily(started_event(path, &action, preimage.digest, false, Value::Null))?;
-        self.lazily(ended_event(path, outcome.clone()))?;
+        let journal = || -> Result<(), Stop> {
+            let preimage =
+                canonical(&action.preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
+            self.lazily(started_event(path, &action, preimage.digest, false, Value::Null))?;
+            self.lazily(ended_event(path, outcome.clone()))
+        };
+        self.located(path, journal())?;
         Ok(outcome)
     }
 
@@ -539,13 +558,21 @@ impl Recall {
         self.started.retain(|path| !self.ended.contains_key(path));
     }
 
-    /// A retry takes up the work at the failed place; what succeeded there stays done.
+    /// A retry takes up the work at the failed place; what succeeded there stays
+    /// done, and so do failures that a later attempt has made up for.
     fn forget_failures(&mut self, at: &StepPath) {
+        let made_up_for: HashSet<StepPath> = self
+            .ended
+            .iter()
+            .filter(|(_, outcome)| outcome.status == StepStatus::Ok)
+            .map(|(path, _)| path.any_attempt())
+            .collect();
         let failed: Vec<_> = self
             .ended
             .iter()
             .filter(|(path, outcome)| path.is_within(at) && outcome.status != StepStatus::Ok)
             .map(|(path, _)| path.clone())
+            .filter(|path| !made_up_for.contains(&path.any_attempt()))
             .collect();
         for path in failed {
             self.ended.remove(&path);
@@ -594,8 +621,12 @@ fn ended_event(path: &StepPath, outcome: StepOutcome) -> Event {
     Event::StepEnded { path: path.to_string(), attempt: path.attempt_number(), outcome: Box::new(outcome) }
 }
 
+/// The code of failures to record something. Nothing absorbs them: a run whose
+/// record is not complete must not go on.
+pub(crate) const STORE_FAILED: &str = "store";
+
 pub(crate) fn stopped(error: impl std::fmt::Display) -> Stop {
-    Stop::Failed(StageError::permanent(error.to_string()).with_code("store"))
+    Stop::Failed(StageError::permanent(error.to_string()).with_code(STORE_FAILED))
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -109,7 +109,7 @@ impl Frame<'_> {
         };
         let mut record = match result {
             Ok(record) => record,
-            Err(Stop::Failed(error)) if step.on_error != OnError::Stop && !is_cost_stop(&error) => {
+            Err(Stop::Failed(error)) if step.on_error != OnError::Stop && !ends_the_run(&error) => {
                 self.summarise(step, &path, StepStatus::Failed, Some(&error), begun)?;
                 self.count_cost(&step.id, None)?;
                 scope.insert(Arc::new(Record { error: Some(error.message), ..Record::new(&step.id) }));
@@ -589,8 +589,9 @@ pub(super) fn items_text(items: &[Value]) -> String {
 /// workflow can bring its own scripts along.
 const WORKFLOW_DIR: &str = "LOBSTER_WORKFLOW_DIR";
 
-fn is_cost_stop(error: &StageError) -> bool {
-    error.code.as_deref() == Some("cost_limit")
+/// Whether an error is none of the step's own, so that its `on_error` does not apply.
+fn ends_the_run(error: &StageError) -> bool {
+    matches!(error.code.as_deref(), Some("cost_limit" | super::run::STORE_FAILED))
 }
 
 /// The name of a kind of work in the history.

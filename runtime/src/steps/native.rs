@@ -12,7 +12,7 @@ use crate::engine::env::Env;
 use crate::engine::gate::Asker;
 use crate::engine::path::StepPath;
 use crate::engine::pipeline::{failed_outcome as failed, outcome_error};
-use crate::engine::run::{ActionRecord, Run, stopped};
+use crate::engine::run::{ActionRecord, Run, STORE_FAILED, stopped};
 use crate::engine::value::Text;
 use crate::language::plan::Extras;
 use crate::sandbox::{Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, SpawnError, SpawnRequest, Stdin};
@@ -230,7 +230,9 @@ fn ended(run: &Run<'_>, exit: Exit, sinks: Sinks, cap: u64, cancel: &CancelToken
             (outcome.stdout, outcome.stderr) = (Some(stdout), Some(stderr));
             outcome
         }
-        Err(error) => failed(&StageError::new(format!("cannot keep the output: {error}")).with_code("store")),
+        Err(error) => {
+            failed(&StageError::new(format!("cannot keep the output: {error}")).with_code(STORE_FAILED))
+        }
     };
     outcome.duration_us = u64::try_from(exit.wall.as_micros()).unwrap_or(u64::MAX);
     outcome.peak_memory = Some(exit.max_rss);
