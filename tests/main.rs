@@ -13,6 +13,7 @@ mod crash;
 mod flows;
 mod home;
 mod mutated;
+mod policy;
 mod screens;
 mod secrets;
 mod state;

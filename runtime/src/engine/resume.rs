@@ -49,6 +49,18 @@ impl Runtime {
     }
 }
 
+impl Runtime {
+    /// The run that a gate belongs to, if there is such a gate.
+    #[must_use]
+    pub fn run_of_gate(&self, gate: &GateRef) -> Option<RunId> {
+        let store = self.store().ok()?;
+        match gate {
+            GateRef::Id(id) => store.gate_by_id(id).ok().map(|gate| gate.run),
+            GateRef::Token(text) => store.gate(Token::decode(text).ok()?.key?).ok().map(|gate| gate.run),
+        }
+    }
+}
+
 fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failure> {
     let store = runtime.store().map_err(failure)?;
     let (gate, kind) = match &request.gate {
@@ -236,7 +248,11 @@ fn end_cancelled(runtime: &Runtime, run: RunId, how: &str) -> Result<RunResult, 
         status: RunStatus::Cancelled,
         output: None,
         error: None,
-        detail: json!({ "answer": how }),
+        detail: json!({
+            "answer": how,
+            "actor": runtime.services.env.non_blank("LOBSTER_ACTOR"),
+            "message": runtime.services.env.non_blank("LOBSTER_MESSAGE_ID"),
+        }),
     };
     store.append(run, vec![event], Durability::Synced).map_err(failure)?;
     Ok(RunResult { run: Some(run), envelope: Envelope::Cancelled, rendered: false })
