@@ -17,6 +17,7 @@ mod gates;
 mod home;
 mod mutated;
 mod random_workflows;
+mod policy;
 mod screens;
 mod secrets;
 mod state;

@@ -3,6 +3,7 @@
 //! Text becomes a plan (`language`), the engine drives it, steps do the work,
 //! the store remembers it. See `docs/ARCHITECTURE.md` for the boundaries.
 
+pub mod audit;
 pub mod cancel;
 pub mod digest;
 pub mod engine;
@@ -13,6 +14,7 @@ pub mod json;
 pub mod language;
 pub mod model;
 pub mod policy;
+pub mod project_policy;
 pub mod replay;
 pub mod runtime;
 pub mod sandbox;

@@ -23,7 +23,7 @@ use crate::language::workflow;
 use crate::policy::{DecisionEnv, Observed, ObservedCommand, Policy};
 use crate::sandbox::Sandbox;
 use crate::secrets::Secrets;
-pub use crate::settings::Settings;
+pub use crate::settings::{PolicySources, Settings};
 use crate::steps::stages::{Mode, Registry};
 use crate::store::{Event, NewRun, RunId, Store, StoreError, state_dir};
 
@@ -93,6 +93,7 @@ impl Runtime {
                 sandbox: Sandbox::new(settings.sandbox),
                 policy: settings.policy,
                 policy_files: settings.policy_files,
+                place: settings.place,
                 secrets: Arc::new(secrets),
                 store: OnceLock::new(),
                 components: OnceLock::new(),
@@ -305,8 +306,24 @@ impl Runtime {
         let policy = store.put(json::compact(self.services.policy.file()).as_bytes())?;
         detail["policy"] = self.services.policy_digest().to_string().into();
         detail["policyFile"] = policy.digest.to_string().into();
+        if let Some(place) = &self.services.place {
+            detail["place"] = place.display().to_string().into();
+        }
         detail["settings"] = Value::Object(self.services.env.settings());
         Ok(detail)
+    }
+
+    /// Where the project's policy of a recorded run was looked for; going on
+    /// with the run must look there again.
+    #[must_use]
+    pub fn recorded_place(&self, run: RunId) -> Option<PathBuf> {
+        let first = self.services.store().ok()?.events_after(run, 0, 1).ok()?;
+        match first.first().map(|record| &record.event) {
+            Some(Event::RunStarted { detail, .. }) => {
+                detail.get("place").and_then(Value::as_str).map(PathBuf::from)
+            }
+            _ => None,
+        }
     }
 
     /// Takes a run up again that failed, was cancelled or was interrupted.

@@ -11,8 +11,27 @@ use crate::engine::env::Env;
 use crate::engine::{Notes, Progress, Prompter, Screen};
 use crate::envelope::Failure;
 use crate::policy::{Layer, LayerText, Policy, SecretReference, parse_references};
+use crate::project_policy::{FILE_NAME, ProjectPolicy, Standing, TrustedPolicies};
 use crate::sandbox::SandboxConfig;
 use crate::steps::stages::{Mode, Registry};
+use crate::store::state_dir;
+
+/// Where an organisation keeps its policy, unless `LOBSTER_ORG_POLICY` says otherwise.
+const ORGANISATION_POLICY: &str = "/etc/lobster/policy.toml";
+
+/// `LOBSTER_PROJECT_POLICY=off`: the operator wants no project to have a say.
+fn is_off(env: &Env) -> bool {
+    env.non_blank("LOBSTER_PROJECT_POLICY").is_some_and(|word| word.eq_ignore_ascii_case("off"))
+}
+
+/// Where policies come from, besides the environment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PolicySources<'s> {
+    /// Where the project's file is looked for, there and above: the workflow's directory.
+    pub place: Option<&'s Path>,
+    /// The file of this one run.
+    pub run: Option<&'s Path>,
+}
 
 /// What a runtime is made of.
 pub struct Settings {
@@ -40,6 +59,8 @@ pub struct Settings {
     pub policy: Policy,
     /// The files that the policy came from.
     pub policy_files: Vec<PathBuf>,
+    /// Where the project's policy was looked for, if there is one.
+    pub place: Option<PathBuf>,
     /// Where secrets come from, beside what the policy says.
     pub secrets: BTreeMap<String, SecretReference>,
 }
@@ -63,21 +84,37 @@ impl Settings {
             sandbox: SandboxConfig::default(),
             policy: Policy::builtin(),
             policy_files: Vec::new(),
+            place: None,
             secrets: BTreeMap::new(),
         })
     }
 }
 
 impl Settings {
-    /// Puts native commands under the policy of these files: the operator's
-    /// sets the ceiling, the run's can only be stricter. Without either, the
-    /// built-in policy stays.
+    /// Puts native commands under these policies, most trusted first; each
+    /// later one can only be stricter. Without any, the built-in policy stays.
+    /// Gives what a person should hear about it.
+    ///
+    /// A project's file that nobody trusts may forbid, but what it allows is
+    /// asked about; if there is no other policy, so is everything else that
+    /// does more than read.
     ///
     /// # Errors
     /// When a file cannot be read or is no policy. Nothing runs then.
-    pub fn use_policies(&mut self, organisation: Option<&Path>, run: Option<&Path>) -> Result<(), Failure> {
+    pub fn use_policies(&mut self, sources: &PolicySources<'_>) -> Result<Vec<String>, Failure> {
+        let env = Env::inherited(self.env.iter().cloned());
+        let organisation = env.non_blank("LOBSTER_ORG_POLICY").map(PathBuf::from).or_else(|| {
+            let usual = PathBuf::from(ORGANISATION_POLICY);
+            usual.exists().then_some(usual)
+        });
+        let operator = env.non_blank("LOBSTER_POLICY").map(PathBuf::from);
         let mut layers = Vec::new();
-        for (layer, path) in [(Layer::Organisation, organisation), (Layer::Run, run)] {
+        let named = [
+            (Layer::Organisation, organisation),
+            (Layer::Organisation, operator),
+            (Layer::Run, sources.run.map(Path::to_owned)),
+        ];
+        for (layer, path) in named {
             let Some(path) = path else { continue };
             let path = self.cwd.join(path);
             let text = std::fs::read_to_string(&path).map_err(|error| {
@@ -86,11 +123,67 @@ impl Settings {
             layers.push(LayerText { layer, origin: path.display().to_string(), text });
             self.policy_files.push(path);
         }
+        let warnings = self.use_project(sources.place.filter(|_| !is_off(&env)), &env, &mut layers)?;
         if !layers.is_empty() {
             self.policy =
                 Policy::load_layers(&layers).map_err(|error| Failure::runtime(error.to_string()))?;
         }
-        Ok(())
+        Ok(warnings)
+    }
+
+    /// Adds the policy of the project that a place belongs to.
+    fn use_project(
+        &mut self,
+        place: Option<&Path>,
+        env: &Env,
+        layers: &mut Vec<LayerText>,
+    ) -> Result<Vec<String>, Failure> {
+        let Some(place) = place.map(|place| self.cwd.join(place)) else { return Ok(Vec::new()) };
+        let unreadable = |error: io::Error| {
+            Failure::runtime(format!("cannot read the project's policy {FILE_NAME}: {error}"))
+        };
+        let Some(file) = ProjectPolicy::find(&place).map_err(unreadable)? else { return Ok(Vec::new()) };
+        // Whoever named this very file has decided about it already.
+        if self
+            .policy_files
+            .iter()
+            .any(|known| std::fs::canonicalize(known).is_ok_and(|known| known == file.path))
+        {
+            return Ok(Vec::new());
+        }
+        self.policy_files.push(file.path.clone());
+        self.place = Some(place);
+        let standing = match state_dir(&|name| env.get(name)) {
+            Some(dir) => TrustedPolicies::of(&self.cwd.join(dir))
+                .standing(&file)
+                .map_err(|error| Failure::runtime(error.to_string()))?,
+            None => Standing::Unknown,
+        };
+        let shown = file.path.display().to_string();
+        let layer = LayerText { layer: Layer::Project, origin: shown.clone(), text: file.text };
+        let why = match standing {
+            Standing::Trusted => {
+                layers.push(layer);
+                return Ok(Vec::new());
+            }
+            Standing::Unknown => "is not trusted".to_owned(),
+            Standing::Changed { trusted_at } => format!("has changed since it was trusted ({trusted_at})"),
+        };
+        if !layers.iter().any(|layer| layer.layer == Layer::Organisation) {
+            // The strict defaults are the ceiling that an untrusted file cannot raise.
+            let text = "version = 1\n".to_owned();
+            layers.push(LayerText { layer: Layer::Organisation, origin: "built in".to_owned(), text });
+        }
+        let mut warnings = vec![format!(
+            "warning: the project's policy {shown} {why}: it may forbid, but what it allows is asked about. \
+             Read it, then `lobster policy trust {shown}`"
+        )];
+        layers.push(layer);
+        if let Err(error) = Policy::load_layers(layers) {
+            layers.retain(|layer| layer.layer != Layer::Project);
+            warnings.push(format!("warning: it cannot be used at all: {error}"));
+        }
+        Ok(warnings)
     }
 
     /// Reads the operator's file of secret references: `LOBSTER_SECRETS`, else

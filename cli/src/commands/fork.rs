@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use lobster_runtime::json;
 use lobster_runtime::replay::{ForkPlan, ForkRequest};
+use lobster_runtime::runtime::Runtime;
 use lobster_runtime::steps::stages::Mode;
 use serde_json::{Map, Value};
 
@@ -55,7 +56,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         edit,
         workflow: args.workflow.clone(),
     };
-    let runtime = super::runtime(Mode::Tool)?;
+    let find = |runtime: &Runtime| runtime.store().ok()?.find_run(&request.run).ok();
+    let runtime = super::runtime_of_run(Mode::Tool, find)?;
     let plan = runtime.plan_fork(&request)?;
     if args.json {
         anstream::println!("{}", json::pretty(&plan));

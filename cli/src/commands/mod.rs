@@ -4,6 +4,7 @@
 //! argument parser does; for the rest the structs here are the grammar, and
 //! their comments are the help.
 
+pub(crate) mod audit;
 pub(crate) mod bundle;
 pub(crate) mod check;
 pub(crate) mod completions;
@@ -31,8 +32,9 @@ use std::path::Path;
 
 use clap::{Parser, Subcommand};
 use lobster_runtime::cancel::CancelToken;
-use lobster_runtime::runtime::{Runtime, Settings};
+use lobster_runtime::runtime::{PolicySources, Runtime, Settings};
 use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::store::RunId;
 
 use crate::exit::{CommandError, Exit};
 use crate::{signals, terminal};
@@ -63,6 +65,7 @@ pub(crate) enum Command {
     Bundle(bundle::Args),
     Store(store::Args),
     Policy(policy::Args),
+    Audit(audit::Args),
     Step(step::Args),
     Doctor(doctor::Args),
     Completions(completions::Args),
@@ -158,6 +161,7 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Store(args) => store::run(&args),
         Command::Step(args) => step::run(&args),
         Command::Policy(args) => policy::run(&args),
+        Command::Audit(args) => audit::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Run(_)
         | Command::Resume(_)
@@ -170,19 +174,31 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
 
 /// A runtime for this process, cancelled by its signals.
 pub(crate) fn runtime(mode: Mode) -> Result<Runtime, CommandError> {
-    runtime_under(mode, None)
+    runtime_under(mode, &PolicySources::default())
 }
 
-/// The same, under the policy of a file (else of `LOBSTER_POLICY`, else the built-in one).
-pub(crate) fn runtime_under(mode: Mode, policy: Option<&Path>) -> Result<Runtime, CommandError> {
+/// The same, going on with a recorded run: under the policy of its project, too.
+pub(crate) fn runtime_of_run(
+    mode: Mode,
+    find: impl FnOnce(&Runtime) -> Option<RunId>,
+) -> Result<Runtime, CommandError> {
+    let runtime = runtime(mode)?;
+    match find(&runtime).and_then(|run| runtime.recorded_place(run)) {
+        Some(place) => runtime_under(mode, &PolicySources { place: Some(&place), run: None }),
+        None => Ok(runtime),
+    }
+}
+
+/// The same, under the policies of a project and of a run, besides those of the environment.
+pub(crate) fn runtime_under(mode: Mode, policies: &PolicySources<'_>) -> Result<Runtime, CommandError> {
     let cancel = CancelToken::new();
     signals::watch(&cancel)?;
     let mut settings = Settings::from_process()
         .map_err(|error| CommandError::failed(format!("the working directory cannot be used: {error}")))?;
     settings.mode = mode;
-    let organisation =
-        std::env::var_os("LOBSTER_POLICY").filter(|path| !path.is_empty()).map(std::path::PathBuf::from);
-    settings.use_policies(organisation.as_deref(), policy)?;
+    for warning in settings.use_policies(policies)? {
+        anstream::eprintln!("{warning}");
+    }
     settings.use_secrets()?;
     settings.cancel = cancel;
     settings.notes = Box::new(|line| anstream::eprintln!("{line}"));

@@ -1,11 +1,13 @@
 //! `lobster policy`
 
+mod trust;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use lobster_runtime::json;
 use lobster_runtime::policy::{Observed, Policy, PolicyFile, Proposal, Verdict};
-use lobster_runtime::runtime::{Runtime, observed};
+use lobster_runtime::runtime::{PolicySources, Runtime, observed};
 use lobster_runtime::steps::stages::Mode;
 
 use crate::exit::{CommandError, CommandResult, Exit};
@@ -50,6 +52,24 @@ enum Action {
         #[arg(long, value_name = "RUN", num_args = 1.., required = true)]
         from: Vec<String>,
     },
+    /// Lets a project's policy count as it stands, until its bytes change.
+    ///
+    /// Shows what it says and asks at the terminal. No run may do this.
+    Trust {
+        /// By default the nearest lobster.policy.toml, here or above.
+        file: Option<PathBuf>,
+        /// Without asking; for operators who set up machines.
+        #[arg(long)]
+        yes: bool,
+        /// Lists what is trusted.
+        #[arg(long, conflicts_with = "file")]
+        list: bool,
+    },
+    /// Takes the trust in a project's policy back.
+    Untrust {
+        /// By default the nearest lobster.policy.toml, here or above.
+        file: Option<PathBuf>,
+    },
     /// Prints the JSON Schema of policy files.
     Schema,
 }
@@ -60,8 +80,12 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         Action::Init => out.write_all(STARTER.as_bytes())?,
         Action::Check { file, against } => return check(file, against, &mut out),
         Action::Test { corpus, policy, json } => return test(corpus, policy.as_deref(), *json, &mut out),
+        Action::Trust { list: true, .. } => trust::list(&mut out)?,
+        Action::Trust { file, yes, .. } => return trust::trust(file.as_deref(), *yes, &mut out),
+        Action::Untrust { file } => trust::untrust(file.as_deref(), &mut out)?,
         Action::Explain { command, policy, json } => {
-            let runtime = super::runtime(Mode::Human)?;
+            let place = PolicySources { place: Some(Path::new(".")), run: None };
+            let runtime = super::runtime_under(Mode::Human, &place)?;
             let policy = policy_or(policy.as_deref(), &runtime)?;
             let decision = policy.decide(&Proposal::shell(command), &runtime.decision_env());
             if *json {

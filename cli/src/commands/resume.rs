@@ -3,6 +3,7 @@
 use lobster_runtime::engine::{GateRef, Interrupted, Reply, ResumeRequest};
 use lobster_runtime::envelope::Failure;
 use lobster_runtime::json;
+use lobster_runtime::runtime::Runtime;
 use lobster_runtime::steps::stages::Mode;
 
 use crate::exit::CommandResult;
@@ -126,12 +127,20 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
         Err(failure) => return reply.failure(&failure),
     };
     if let (Some(run), None, None) = (&words.run, &words.token, &words.id) {
-        let runtime = super::runtime(Mode::Tool)?;
+        let find = |runtime: &Runtime| runtime.store().ok()?.find_run(run).ok();
+        let runtime = match super::runtime_of_run(Mode::Tool, find) {
+            Ok(runtime) => runtime,
+            Err(error) => return reply.failure(&Failure::runtime(error.message)),
+        };
         return reply.result(&runtime, runtime.resume_run(run, words.interrupted), false);
     }
     match request(words) {
         Ok(request) => {
-            let runtime = super::runtime(Mode::Tool)?;
+            let find = |runtime: &Runtime| runtime.run_of_gate(&request.gate);
+            let runtime = match super::runtime_of_run(Mode::Tool, find) {
+                Ok(runtime) => runtime,
+                Err(error) => return reply.failure(&Failure::runtime(error.message)),
+            };
             reply.result(&runtime, runtime.resume(&request), false)
         }
         Err(failure) => reply.failure(&failure),

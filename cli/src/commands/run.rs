@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use lobster_runtime::envelope::{Envelope, Failure, FailureKind};
 use lobster_runtime::json;
-use lobster_runtime::runtime::{Planned, RunRequest, RunResult, Runtime, Target, workflow_file};
+use lobster_runtime::runtime::{
+    Planned, PolicySources, RunRequest, RunResult, Runtime, Target, workflow_file,
+};
 use lobster_runtime::steps::stages::Mode;
 use serde_json::{Value, json};
 
@@ -109,12 +111,18 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
         }
     };
     let reply = Reply { mode };
-    let runtime = match super::runtime_under(mode, words.policy.as_deref().map(Path::new)) {
+    let request = request(&words);
+    let place = match &request {
+        Ok(RunRequest { target: Target::File(file), .. }) => file.parent().unwrap_or(Path::new(".")),
+        _ => Path::new("."),
+    };
+    let policies = PolicySources { place: Some(place), run: words.policy.as_deref().map(Path::new) };
+    let runtime = match super::runtime_under(mode, &policies) {
         Ok(runtime) => runtime,
         Err(error) if mode == Mode::Tool => return reply.failure(&Failure::runtime(error.message)),
         Err(error) => return Err(error),
     };
-    let request = match request(&words) {
+    let request = match request {
         Ok(request) => request,
         Err(failure) => return reply.failure(&failure),
     };

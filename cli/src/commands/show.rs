@@ -93,7 +93,7 @@ fn timeline(journal: &[lobster_runtime::store::Record]) -> Vec<(String, Line)> {
     let mut lines: BTreeMap<String, Line> = BTreeMap::new();
     for (order, record) in journal.iter().enumerate() {
         let Some(path) = record.event.path() else { continue };
-        if KEPT.iter().any(|kept| path.ends_with(kept)) {
+        if path.contains("!approved:") || KEPT.iter().any(|kept| path.ends_with(kept)) {
             continue;
         }
         let line = lines.entry(path.to_owned()).or_insert_with(|| Line { order, ..Line::default() });

@@ -49,6 +49,7 @@ pub(super) fn question(
         required_approver: trimmed(approval.required_approver.as_deref()).or(fallback.required_approver),
         require_different_approver: approval.require_different_approver
             || fallback.require_different_approver,
+        ..fallback
     };
     Ok(GateQuestion {
         question: Question::Approval {
@@ -101,6 +102,7 @@ pub(super) fn identity_from_env(env: &Env) -> Identity {
         require_different_approver: env
             .non_blank("LOBSTER_APPROVAL_REQUIRE_DIFFERENT_APPROVER")
             .is_some_and(truthy),
+        ..Identity::default()
     }
 }
 

@@ -23,6 +23,12 @@ pub(crate) struct Identity {
     pub(crate) required_approver: Option<String>,
     #[serde(default)]
     pub(crate) require_different_approver: bool,
+    /// Any of these, where there are any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) approvers: Vec<String>,
+    /// How long the question stands, in milliseconds; then the answer is no.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ttl_ms: Option<i64>,
 }
 
 /// What asked, for the wording of errors.
@@ -174,7 +180,10 @@ impl GateQuestion {
     /// The sentence that says who may.
     pub(crate) fn check_approver(&self, approver: Option<&str>) -> Result<(), String> {
         let (identity, who) = (&self.identity, self.asker.label());
-        if identity.required_approver.is_none() && !identity.require_different_approver {
+        if identity.required_approver.is_none()
+            && !identity.require_different_approver
+            && identity.approvers.is_empty()
+        {
             return Ok(());
         }
         let Some(approver) = approver else {
@@ -185,6 +194,10 @@ impl GateQuestion {
         if let Some(required) = identity.required_approver.as_deref().filter(|required| *required != approver)
         {
             return Err(format!("{who} approval requires approver '{required}', got '{approver}'"));
+        }
+        if !identity.approvers.is_empty() && !identity.approvers.iter().any(|one| one == approver) {
+            let wanted = identity.approvers.join("' or '");
+            return Err(format!("{who} approval requires approver '{wanted}', got '{approver}'"));
         }
         if identity.require_different_approver && identity.initiated_by.as_deref() == Some(approver) {
             return Err(format!("{who} approval must be granted by someone other than '{approver}'"));

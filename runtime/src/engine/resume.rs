@@ -49,6 +49,18 @@ impl Runtime {
     }
 }
 
+impl Runtime {
+    /// The run that a gate belongs to, if there is such a gate.
+    #[must_use]
+    pub fn run_of_gate(&self, gate: &GateRef) -> Option<RunId> {
+        let store = self.store().ok()?;
+        match gate {
+            GateRef::Id(id) => store.gate_by_id(id).ok().map(|gate| gate.run),
+            GateRef::Token(text) => store.gate(Token::decode(text).ok()?.key?).ok().map(|gate| gate.run),
+        }
+    }
+}
+
 fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failure> {
     let store = runtime.store().map_err(failure)?;
     let (gate, kind) = match &request.gate {
@@ -95,12 +107,12 @@ fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failu
     };
     let answer = match (&request.reply, &question.question) {
         (Reply::Cancel, _) => {
-            store.refuse_gate(gate.key, None, approver.as_deref(), ended("cancelled")).map_err(lost)?;
+            store.refuse_gate(gate.key, None, approver.as_deref(), ended(runtime, "cancelled")).map_err(lost)?;
             return Ok(cancelled(gate.run));
         }
         (Reply::Reject, Question::Approval { .. }) => {
             let no = Some(GateAnswer::Rejected);
-            store.refuse_gate(gate.key, no, approver.as_deref(), ended("rejected")).map_err(lost)?;
+            store.refuse_gate(gate.key, no, approver.as_deref(), ended(runtime, "rejected")).map_err(lost)?;
             return Ok(cancelled(gate.run));
         }
         (Reply::Approve, Question::Approval { .. }) => {
@@ -236,8 +248,13 @@ fn started(journal: &[JournalRecord]) -> Option<(crate::digest::Digest, Option<c
 }
 
 /// How a run ends that a person called off.
-fn ended(how: &str) -> Event {
-    let detail = json!({ "answer": how });
+fn ended(runtime: &Runtime, how: &str) -> Event {
+    let env = &runtime.services.env;
+    let detail = json!({
+        "answer": how,
+        "actor": env.non_blank("LOBSTER_ACTOR"),
+        "message": env.non_blank("LOBSTER_MESSAGE_ID"),
+    });
     Event::RunEnded { status: RunStatus::Cancelled, output: None, error: None, detail }
 }
 

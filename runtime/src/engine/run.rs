@@ -19,6 +19,7 @@ use super::path::StepPath;
 use super::pipeline::outcome_error;
 use super::services::Services;
 use crate::digest::Digest;
+use crate::policy::AuditSync;
 use crate::steps::stages::{Answer, StageError, Stop};
 use crate::store::{
     Durability, Event, GateAnswer, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
@@ -251,7 +252,11 @@ impl<'s> Run<'s> {
             // ended, so a person decides whether it may be done again.
             return Err(Stop::Failed(StageError { permanent: true, ..outcome_error(&outcome) }));
         }
-        self.append(vec![ended_event(path, outcome.clone())], Durability::Lazy)?;
+        let durability = match self.services.policy.file().audit.sync {
+            AuditSync::Every => Durability::Synced,
+            AuditSync::None | AuditSync::Decision => Durability::Lazy,
+        };
+        self.append(vec![ended_event(path, outcome.clone())], durability)?;
         if let Some(overseer) = &self.overseer {
             outcome = overseer.done(path, outcome);
         }
@@ -484,6 +489,11 @@ impl<'s> Run<'s> {
             Some(overseer) => overseer.answer(path, binding, known),
             None => Ok(known),
         }
+    }
+
+    /// Whether the question at this place was answered in an earlier execution.
+    pub(crate) fn is_answered(&self, path: &StepPath) -> bool {
+        lock(&self.recall).answers.contains_key(path)
     }
 
     /// Remembers an answer that was just given, so that the rest of this execution sees it.

@@ -65,6 +65,8 @@ pub(crate) struct Services {
     pub(crate) policy: Policy,
     /// The files that the policy came from; no step may change them.
     pub(crate) policy_files: Vec<PathBuf>,
+    /// Where the project's policy was looked for, if there is one.
+    pub(crate) place: Option<PathBuf>,
     /// What the operator has named for steps to receive.
     pub(crate) secrets: Arc<Secrets>,
     pub(crate) store: OnceLock<Store>,

@@ -190,7 +190,7 @@ fn open(run: &Run<'_>, gate: &PendingGate) -> Result<Gate, StoreError> {
         },
         question: Value::Object(gate.question.request()),
         binding: gate.binding,
-        expires_at: None,
+        expires_at: gate.question.identity.ttl_ms.map(|ttl| run.store.clock_ms().saturating_add(ttl)),
         required_approver: gate.question.identity.required_approver.clone(),
         detail: serde_json::to_value(&gate.question).unwrap_or(Value::Null),
     })

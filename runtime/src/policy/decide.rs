@@ -9,6 +9,7 @@ use super::env::DecisionEnv;
 use super::file::{NetDefault, NetGrantSpec, NetWord, Profile, Rule};
 use super::parse::{parse, unshowable};
 use super::paths::{Roots, expand_root, normalise};
+use super::quantity::Span;
 use super::{ENGINE_VERSION, Policy};
 use crate::digest::Digest;
 
@@ -389,7 +390,11 @@ impl Policy {
 
 /// The strictest terms of all the rules that ask.
 fn ask_terms(rules: &[&Rule]) -> super::AskTerms {
-    let mut terms = super::AskTerms::default();
+    /// A question that no rule limits stands for a day.
+    const UNSAID: Span = Span(std::time::Duration::from_secs(24 * 3600));
+    /// Whom nobody can be, where the rules agree on nobody.
+    const NOBODY: &str = "nobody: the rules name different approvers";
+    let mut terms = super::AskTerms { ttl: UNSAID, ..super::AskTerms::default() };
     let mut first = true;
     for ask in rules.iter().filter_map(|rule| rule.ask.as_ref()) {
         if std::mem::take(&mut first) {
@@ -401,6 +406,9 @@ fn ask_terms(rules: &[&Rule]) -> super::AskTerms {
                 terms.approvers.clone_from(&ask.approvers);
             } else if !ask.approvers.is_empty() {
                 terms.approvers.retain(|who| ask.approvers.contains(who));
+                if terms.approvers.is_empty() {
+                    terms.approvers.push(NOBODY.to_owned());
+                }
             }
         }
     }

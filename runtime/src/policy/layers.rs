@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::analysis::{Analysis, Arg};
 use super::decide::Proposal;
@@ -63,6 +65,7 @@ impl Policy {
                                     .to_owned(),
                         });
                     }
+                    let file = inherit(&layer.text, file, &ceiling);
                     tighten(ceiling, file)
                 }
             });
@@ -151,6 +154,42 @@ impl super::RuleGrant {
     }
 }
 
+/// What a layer leaves unsaid is as the layers above have it: only what it says can be stricter.
+fn inherit(text: &str, mut layer: PolicyFile, ceiling: &PolicyFile) -> PolicyFile {
+    fn over(base: Value, given: Option<&toml::Value>) -> Value {
+        match (base, given) {
+            (Value::Object(mut base), Some(toml::Value::Table(given))) => {
+                for (key, value) in given {
+                    let below = base.remove(key).unwrap_or(Value::Null);
+                    base.insert(key.clone(), over(below, Some(value)));
+                }
+                Value::Object(base)
+            }
+            (base, None) => base,
+            (_, Some(given)) => serde_json::to_value(given).unwrap_or(Value::Null),
+        }
+    }
+    /// A part of the ceiling with what the layer says about it; the layer's own, with its defaults, otherwise.
+    fn part<T: Serialize + DeserializeOwned>(ceiling: &T, given: Option<&toml::Value>) -> Option<T> {
+        let base = serde_json::to_value(ceiling).ok()?;
+        serde_json::from_value(over(base, given)).ok()
+    }
+    let Ok(given) = toml::from_str::<toml::Table>(text) else { return layer };
+    if let Some(limits) = part(&ceiling.limits, given.get("limits")) {
+        layer.limits = limits;
+    }
+    if let Some(sandbox) = part(&ceiling.sandbox, given.get("sandbox")) {
+        layer.sandbox = sandbox;
+    }
+    if !given.contains_key("profile") {
+        layer.profile = ceiling.profile;
+    }
+    if given.get("programs").and_then(|programs| programs.get("trusted_dirs")).is_none() {
+        layer.programs.trusted_dirs.clone_from(&ceiling.programs.trusted_dirs);
+    }
+    layer
+}
+
 /// `ceiling` made stricter by `layer`.
 fn tighten(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
     if layer.profile.freedom() < ceiling.profile.freedom() {
@@ -187,8 +226,16 @@ fn tighten(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
     sandbox.fs.read = intersect_roots(&sandbox.fs.read, &lower.fs.read);
     sandbox.fs.write = intersect_roots(&sandbox.fs.write, &lower.fs.write);
     // An exception of a lower layer would take a denial back.
-    sandbox.fs.deny.extend(lower.fs.deny.into_iter().filter(|entry| !entry.starts_with('!')));
-    sandbox.fs.protect.extend(lower.fs.protect);
+    for entry in lower.fs.deny.into_iter().filter(|entry| !entry.starts_with('!')) {
+        if !sandbox.fs.deny.contains(&entry) {
+            sandbox.fs.deny.push(entry);
+        }
+    }
+    for path in lower.fs.protect {
+        if !sandbox.fs.protect.contains(&path) {
+            sandbox.fs.protect.push(path);
+        }
+    }
     if lower.net.default.freedom() < sandbox.net.default.freedom() {
         if lower.net.default == NetDefault::Hosts && sandbox.net.default == NetDefault::HostNetwork {
             sandbox.net.hosts.clone_from(&lower.net.hosts);
@@ -306,6 +353,23 @@ mod tests {
         assert_eq!(file.sandbox.fs.deny, ["**/*.pem"]);
         assert_eq!(file.programs.pin["git"], "/usr/bin/git");
         assert_eq!(file.rules[0].effect, Effect::Ask);
+    }
+
+    #[test]
+    fn what_a_layer_leaves_unsaid_stays() {
+        let org = layer(
+            Layer::Organisation,
+            "version = 1\n[limits]\ntimeout = \"10m\"\n[sandbox.fs]\nread = [\"@workspace\", \"/var/log\"]\n[sandbox.env]\npass = [\"LANG\"]\nsecrets = [\"t\"]\n[programs]\ntrusted_dirs = [\"/opt/bin\"]\n",
+        );
+        let run =
+            layer(Layer::Run, "version = 1\n[limits]\nprocesses = 8\n[sandbox.net]\ndefault = \"none\"\n");
+        let merged = Policy::load_layers(&[org, run]).unwrap();
+        let file = merged.file();
+        assert_eq!(file.limits.timeout.to_string(), "10m");
+        assert_eq!(file.limits.processes, 8);
+        assert_eq!(file.sandbox.fs.read, ["@workspace", "/var/log"]);
+        assert_eq!((file.sandbox.env.pass.len(), file.sandbox.env.secrets.len()), (1, 1));
+        assert_eq!(file.programs.trusted_dirs, ["/opt/bin"]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -48,6 +49,16 @@ fn write_quantity(f: &mut fmt::Formatter<'_>, amount: u64, units: &[(&str, u64)]
     write!(f, "{}{name}", amount / scale)
 }
 
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse_quantity(text, SPAN_UNITS)
+            .map(|ms| Self(Duration::from_millis(ms)))
+            .ok_or_else(|| format!("{text:?} is not a duration such as \"90s\" or \"15m\""))
+    }
+}
+
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_quantity(f, u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX), SPAN_UNITS)
@@ -63,9 +74,7 @@ impl fmt::Display for Bytes {
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Cow::<str>::deserialize(deserializer)?;
-        parse_quantity(&text, SPAN_UNITS).map(|ms| Self(Duration::from_millis(ms))).ok_or_else(|| {
-            de::Error::custom(format!("{text:?} is not a duration such as \"90s\" or \"15m\""))
-        })
+        text.parse().map_err(de::Error::custom)
     }
 }
 

@@ -171,6 +171,7 @@ pub(super) fn services(runtime: &Runtime, store: &Store, recording: &Recording) 
         sandbox: Sandbox::new(SandboxConfig::default()),
         policy: own.policy.clone(),
         policy_files: own.policy_files.clone(),
+        place: None,
         secrets: Arc::clone(&own.secrets),
         store: OnceLock::from(store.clone()),
         components: OnceLock::new(),

@@ -28,6 +28,9 @@ const STDERR_END: usize = 128 << 10;
 /// An error message quotes this much of what a failed command printed.
 const MAX_DETAIL: usize = 16 << 10;
 
+/// The variable that tells a process which run it belongs to.
+const RUN_ID: &str = "LOBSTER_RUN_ID";
+
 /// What to run: shell text, or a program and its arguments.
 #[derive(Clone, Debug)]
 pub(crate) enum ShellText {
@@ -198,6 +201,9 @@ fn execute(
         }
         Err(error) => return failed(&StageError::permanent(error.to_string()).with_code("secret")),
     }
+    // So that what runs inside a run can be told from the operator's own calls.
+    env.retain(|(name, _)| name != RUN_ID);
+    env.push((RUN_ID.into(), run.id.to_string().into()));
     // Made now that all that is to be hidden is known.
     let mut sinks = Sinks {
         stdout: run.store.blob_writer(),

@@ -18,12 +18,12 @@ use crate::engine::path::StepPath;
 use crate::engine::run::{Run, stopped};
 use crate::engine::services::Services;
 use crate::policy::{
-    Binding, Command, Control, Decision, DecisionEnv, Grant, HostPrograms, Limits, NetGrant, Overflow,
-    Policy, Proposal, SYSTEM_READ_ONLY, SandboxMode, Verdict,
+    AuditSync, Binding, Command, Control, Decision, DecisionEnv, Grant, HostPrograms, Limits, NetGrant,
+    Overflow, Policy, Proposal, Remember, SYSTEM_READ_ONLY, SandboxMode, Verdict,
 };
 use crate::sandbox::{Confinement, HostPort, JailSpec, Mode, Net, ProcessLimits, Promise};
 use crate::steps::stages::{Question, StageError, Stop};
-use crate::store::Event;
+use crate::store::{Durability, Event};
 
 /// What the policy allows a process, in the sandbox's terms.
 pub(crate) struct Decided {
@@ -64,7 +64,7 @@ pub(crate) fn decide(
                 message.push_str(hint);
             }
             run.fail_at(path);
-            run.lazily(Event::Decision { path: path.to_string(), decision: statement })?;
+            journal(run, path, &proposal, statement)?;
             return Err(Stop::Failed(StageError::permanent(message).with_code("policy_denied")));
         }
         Verdict::Ask => {
@@ -77,6 +77,7 @@ pub(crate) fn decide(
             let binding = Binding::new(&proposal, &decision, &place, stdin, |path| {
                 fs::File::open(path).and_then(Digest::of_reader)
             })?;
+            let terms = decision.ask.clone().unwrap_or_default();
             let question = GateQuestion {
                 question: Question::Approval {
                     prompt: format!("Policy asks before this runs: {}", decision.message),
@@ -94,10 +95,25 @@ pub(crate) fn decide(
                     }),
                     emit: false,
                 },
-                identity: Identity::default(),
+                identity: Identity {
+                    approvers: terms.approvers.clone(),
+                    ttl_ms: decision.ask.as_ref().and_then(|ask| i64::try_from(ask.ttl.0.as_millis()).ok()),
+                    ..Identity::default()
+                },
                 asker: job.asker.clone(),
             };
-            run.gate(&path.gate("policy"), question, cancel)?;
+            let gate = path.gate("policy");
+            if !run.is_answered(&gate.gate("approval")) {
+                journal(run, path, &proposal, statement.clone())?;
+            }
+            // The same command, bound to the same files and rights, was approved for the run.
+            let approved = StepPath::root().gate(&format!("approved:{}", binding.digest().map_err(stopped)?));
+            if terms.remember == Remember::Never || run.kept(&approved).is_none() {
+                run.gate(&gate, question, cancel)?;
+                if terms.remember != Remember::Never {
+                    run.keep(&approved, || Ok(json!(path.as_str())))?;
+                }
+            }
         }
     }
     if policy.is_open() {
@@ -123,6 +139,16 @@ pub(crate) fn decide(
         }),
         _home: Some(home),
     })
+}
+
+/// Journals a decision that starts nothing; one that does stands with its start.
+fn journal(run: &Run<'_>, path: &StepPath, proposal: &Proposal, mut statement: Value) -> Result<(), Stop> {
+    statement["proposal"] = json!(proposal);
+    let durability = match run.services.policy.file().audit.sync {
+        AuditSync::None => Durability::Lazy,
+        AuditSync::Decision | AuditSync::Every => Durability::Synced,
+    };
+    run.append(vec![Event::Decision { path: path.to_string(), decision: statement }], durability)
 }
 
 /// The facts that a decision may use about this place.
@@ -151,7 +177,15 @@ pub(crate) fn decision_env(services: &Services, env: &Env) -> DecisionEnv {
 /// command needs no more than its verdict.
 fn statement(policy: &Policy, decision: &Decision) -> Value {
     if policy.is_open() && decision.verdict == Verdict::Allow {
-        return json!({ "verdict": "allow", "policy": policy.digest(), "reason_code": decision.reason_code });
+        let mut programs: Vec<_> =
+            decision.commands.iter().filter_map(|command| command.argv.first()).collect();
+        programs.dedup();
+        return json!({
+            "verdict": "allow",
+            "policy": policy.digest(),
+            "reason_code": decision.reason_code,
+            "programs": programs,
+        });
     }
     serde_json::to_value(decision).unwrap_or(Value::Null)
 }

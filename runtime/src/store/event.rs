@@ -94,6 +94,13 @@ pub(super) use words;
 #[error("{0:?} is not one of the known words")]
 pub struct UnknownWord(pub(super) String);
 
+impl UnknownWord {
+    /// For a set of words that is declared elsewhere.
+    pub(crate) fn new(word: &str) -> Self {
+        Self(word.to_owned())
+    }
+}
+
 words! {
     /// Where a run stands.
     RunStatus {

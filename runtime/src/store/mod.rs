@@ -175,6 +175,12 @@ impl Store {
         Redactor::new(self.redactions())
     }
 
+    /// Milliseconds since 1970, by the store's clock.
+    #[must_use]
+    pub fn clock_ms(&self) -> i64 {
+        self.now()
+    }
+
     /// How many syncs this process has asked for through this store.
     #[must_use]
     pub fn syncs(&self) -> u64 {

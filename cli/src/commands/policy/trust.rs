@@ -1,0 +1,114 @@
+//! `lobster policy trust` and `untrust`: a person's word about a project's policy.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use lobster_runtime::policy::{Effect, Policy};
+use lobster_runtime::project_policy::{FILE_NAME, ProjectPolicy, Standing, TrustedPolicies};
+use lobster_runtime::runtime::Runtime;
+use lobster_runtime::steps::stages::Mode;
+
+use crate::exit::{CommandError, CommandResult, Exit};
+
+/// Set in every process that a run starts.
+const RUN_ID: &str = "LOBSTER_RUN_ID";
+
+pub(super) fn trust(file: Option<&Path>, yes: bool, out: &mut impl Write) -> CommandResult {
+    if std::env::var_os(RUN_ID).is_some() {
+        return Err(CommandError::failed("a run cannot trust a policy; a person does, outside of any run"));
+    }
+    if !yes && !io::stdin().is_terminal() {
+        return Err(CommandError::failed("nobody can be asked: standard input is no terminal")
+            .with_hint("run it at a terminal; --yes is for operators who have read the file"));
+    }
+    let runtime = super::super::runtime(Mode::Human)?;
+    let file = find(file)?;
+    let shown = file.path.display().to_string();
+    let policy = Policy::load(&file.text, &shown).map_err(CommandError::failed)?;
+    let trusted = TrustedPolicies::of(runtime.state_dir());
+    match trusted.standing(&file)? {
+        Standing::Trusted => {
+            writeln!(out, "{shown} is trusted already")?;
+            return Ok(Exit::OK);
+        }
+        Standing::Changed { trusted_at } => writeln!(out, "{shown} has changed since {trusted_at}")?,
+        Standing::Unknown => writeln!(out, "{shown}")?,
+    }
+    describe(&runtime, &policy, out)?;
+    if !yes {
+        write!(out, "Trust these bytes (blake3:{})? [y/N] ", file.digest.short())?;
+        out.flush()?;
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer)?;
+        if !matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
+            writeln!(out, "not trusted")?;
+            return Ok(Exit::FAILED);
+        }
+    }
+    trusted.trust(&file)?;
+    writeln!(out, "trusted blake3:{}; a changed file will not be", file.digest)?;
+    Ok(Exit::OK)
+}
+
+pub(super) fn untrust(file: Option<&Path>, out: &mut impl Write) -> Result<(), CommandError> {
+    let runtime = super::super::runtime(Mode::Human)?;
+    // A file that is gone can be forgotten, too.
+    let path = match file {
+        Some(path) => std::fs::canonicalize(path).or_else(|_| std::path::absolute(path))?,
+        None => find(None)?.path,
+    };
+    let known = TrustedPolicies::of(runtime.state_dir()).untrust(&path)?;
+    let what = if known { "is not trusted any more" } else { "was not trusted" };
+    writeln!(out, "{} {what}", path.display())?;
+    Ok(())
+}
+
+pub(super) fn list(out: &mut impl Write) -> Result<(), CommandError> {
+    let runtime = super::super::runtime(Mode::Human)?;
+    let all = TrustedPolicies::of(runtime.state_dir()).list()?;
+    for known in &all {
+        let state = match ProjectPolicy::read(&known.path) {
+            Ok(file) if file.digest == known.digest => "trusted",
+            Ok(_) => "changed",
+            Err(_) => "gone",
+        };
+        writeln!(out, "{state:<8} {}  {}", known.at, known.path.display())?;
+    }
+    if all.is_empty() {
+        writeln!(out, "no project's policy is trusted")?;
+    }
+    Ok(())
+}
+
+fn find(file: Option<&Path>) -> Result<ProjectPolicy, CommandError> {
+    let failed =
+        |path: PathBuf| move |error: io::Error| CommandError::failed(format!("{}: {error}", path.display()));
+    match file {
+        Some(path) => ProjectPolicy::read(path).map_err(failed(path.to_owned())),
+        None => ProjectPolicy::find(Path::new("."))
+            .map_err(failed(FILE_NAME.into()))?
+            .ok_or_else(|| CommandError::failed(format!("no {FILE_NAME} here or above"))),
+    }
+}
+
+/// What the file would let happen.
+fn describe(runtime: &Runtime, policy: &Policy, out: &mut impl Write) -> io::Result<()> {
+    let file = policy.file();
+    let rules = |effect: Effect| {
+        let ids: Vec<_> =
+            file.rules.iter().filter(|rule| rule.effect == effect).map(|rule| rule.id.as_str()).collect();
+        if ids.is_empty() { "nothing".to_owned() } else { ids.join(", ") }
+    };
+    writeln!(out, "  allows  {}", rules(Effect::Allow))?;
+    writeln!(out, "  asks    {}", rules(Effect::Ask))?;
+    writeln!(out, "  denies  {}", rules(Effect::Deny))?;
+    writeln!(out, "  writes  {}", file.sandbox.fs.write.join(", "))?;
+    for (name, reference) in &file.secrets {
+        writeln!(out, "  secret  {name} from {}", reference.describe())?;
+    }
+    for lint in policy.lint(&runtime.decision_env()) {
+        let rule = lint.rule.map(|rule| format!(" (rule {rule})")).unwrap_or_default();
+        writeln!(out, "  note{rule}: {}", lint.message)?;
+    }
+    Ok(())
+}

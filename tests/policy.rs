@@ -1,0 +1,258 @@
+//! Policies as operators use them: layers, trust, terms of approval, the audit.
+
+use serde_json::Value;
+
+use crate::home::{Answer, Home};
+
+/// Runs without a sandbox that a build machine may not have.
+const DEGRADED: &str = "[sandbox]\nmode = \"degrade\"\nminimum = []\n";
+
+fn allows_printenv(home: &Home, name: &str) {
+    home.write(
+        name,
+        format!(
+            "version = 1\n{DEGRADED}[[rule]]\nid = \"t\"\neffect = \"allow\"\nprogram = \"printenv\"\n\
+             grant = {{ env = [\"HERE\"] }}\n\
+             [[rule]]\nid = \"no\"\neffect = \"deny\"\nprogram = \"id\"\n"
+        ),
+    );
+}
+
+fn project() -> Home {
+    let home = Home::new();
+    allows_printenv(&home, "app/lobster.policy.toml");
+    home.write("app/flows/a.lobster", "steps:\n  - { id: a, exec: [printenv, HERE] }\n")
+        .write("app/flows/b.lobster", "steps:\n  - { id: a, exec: [id] }\n");
+    home
+}
+
+fn run(home: &Home, file: &str) -> Answer {
+    home.lobster(["run", "--mode", "tool", file]).env("HERE", "here").run()
+}
+
+fn trust(home: &Home) -> Answer {
+    home.lobster(["policy", "trust", "app/lobster.policy.toml", "--yes"]).run()
+}
+
+#[test]
+fn a_project_policy_counts_once_a_person_trusts_its_bytes() {
+    let home = project();
+    let untrusted = run(&home, "app/flows/a.lobster");
+    assert_eq!(untrusted.envelope()["status"], "needs_approval", "{untrusted:?}");
+    assert!(untrusted.stderr.contains("is not trusted"), "{untrusted:?}");
+    assert!(!untrusted.stdout.contains("trusted"), "{untrusted:?}");
+    // What it forbids holds all the same.
+    assert!(run(&home, "app/flows/b.lobster").error().contains("policy denied"));
+
+    let refused = home.lobster(["policy", "trust", "app/lobster.policy.toml"]).run();
+    assert!(refused.code() != 0 && refused.stderr.contains("no terminal"), "{refused:?}");
+    let inside = home
+        .lobster(["policy", "trust", "app/lobster.policy.toml", "--yes"])
+        .env("LOBSTER_RUN_ID", "x")
+        .run();
+    assert!(inside.code() != 0 && inside.stderr.contains("cannot trust"), "{inside:?}");
+    assert_eq!(trust(&home).code(), 0);
+    let trusted = run(&home, "app/flows/a.lobster");
+    assert_eq!(trusted.output()[0], "here\n", "{trusted:?}");
+    assert_eq!(trusted.stderr, "");
+    assert!(home.lobster(["policy", "trust", "--list"]).run().stdout.contains("trusted"));
+
+    let more = home.read("app/lobster.policy.toml") + "# one more line\n";
+    home.write("app/lobster.policy.toml", more);
+    let changed = run(&home, "app/flows/a.lobster");
+    assert!(changed.stderr.contains("has changed since it was trusted"), "{changed:?}");
+    assert_eq!(changed.envelope()["status"], "needs_approval");
+    assert!(home.lobster(["policy", "trust", "--list"]).run().stdout.contains("changed"));
+
+    assert_eq!(trust(&home).code(), 0);
+    assert_eq!(home.lobster(["policy", "untrust", "app/lobster.policy.toml"]).run().code(), 0);
+    assert!(run(&home, "app/flows/a.lobster").stderr.contains("is not trusted"));
+    let off = home
+        .lobster(["run", "--mode", "tool", "app/flows/a.lobster"])
+        .env("HERE", "here")
+        .env("LOBSTER_PROJECT_POLICY", "off")
+        .run();
+    assert_eq!(off.output()[0], "here\n");
+}
+
+#[test]
+fn a_step_cannot_trust_a_policy() {
+    let home = project();
+    for text in [
+        "lobster policy trust --yes",
+        "env -u LOBSTER_RUN_ID lobster policy trust --yes",
+        "sh -c 'lobster policy untrust'",
+    ] {
+        home.write("x.lobster", format!("steps:\n  - {{ id: a, run: {text:?} }}\n"));
+        assert!(home.tool(["x.lobster"]).error().contains("a step may not change the policy"), "{text}");
+    }
+}
+
+#[test]
+fn going_on_finds_the_policy_of_the_project_again() {
+    let home = project();
+    let asked = run(&home, "app/flows/a.lobster");
+    let resumed =
+        home.lobster(["resume", "--token", &asked.token(), "--approve", "yes"]).env("HERE", "here").run();
+    assert!(resumed.stderr.contains("is not trusted"), "{resumed:?}");
+    // It ran: `printenv` was granted nothing by a file that may only forbid.
+    assert!(resumed.error().contains("workflow command failed (1)"), "{resumed:?}");
+    let asked = run(&home, "app/flows/a.lobster");
+    assert_eq!(trust(&home).code(), 0);
+    // Allowed by now, so nobody need be asked.
+    let allowed = home
+        .lobster(["resume", "--token", &asked.token(), "--approve", "yes"])
+        .env("HERE", "here")
+        .run();
+    assert_eq!(allowed.output()[0], "here\n", "{allowed:?}");
+}
+
+#[test]
+fn an_organisation_sets_the_ceiling() {
+    let home = project();
+    assert_eq!(trust(&home).code(), 0);
+    home.write("org.toml", format!("version = 1\nprofile = \"readonly\"\n{DEGRADED}"));
+    let answer = home
+        .lobster(["run", "--mode", "tool", "app/flows/a.lobster"])
+        .env("LOBSTER_ORG_POLICY", home.dir().join("org.toml"))
+        .run();
+    // The project's allow rule is a question under it, and its profile asks nobody.
+    assert!(answer.error().contains("policy denied"), "{answer:?}");
+}
+
+#[test]
+fn terms_of_an_approval_are_kept() {
+    let home = Home::new();
+    home.write(
+        "p.toml",
+        format!(
+            "version = 1\n{DEGRADED}[[rule]]\nid = \"w\"\neffect = \"ask\"\nprogram = \"printenv\"\n\
+             ask = {{ approvers = [\"ann\", \"bob\"], ttl = \"10m\", remember = \"run\" }}\n"
+        ),
+    );
+    home.write(
+        "w.lobster",
+        "steps:\n  - { id: a, exec: [printenv, HOME] }\n  - { id: b, exec: [printenv, HOME] }\n",
+    );
+    let asked = home.tool(["--policy", "p.toml", "w.lobster"]);
+    let token = asked.token();
+    let gates = home.lobster(["gates", "--json"]).run();
+    let gates: Value = serde_json::from_str(&gates.stdout).unwrap();
+    assert!(!gates[0]["expiresAt"].is_null(), "{gates}");
+    let answer = |by: Option<&str>| {
+        let call = home
+            .lobster(["resume", "--token", &token, "--approve", "yes"])
+            .env("LOBSTER_POLICY", home.dir().join("p.toml"));
+        match by {
+            Some(by) => call.env("LOBSTER_APPROVAL_APPROVED_BY", by),
+            None => call,
+        }
+        .run()
+    };
+    assert!(answer(None).error().contains("requires approver identity"));
+    assert!(answer(Some("eve")).error().contains("requires approver 'ann' or 'bob'"));
+    // One approval is good for the same command in the rest of the run.
+    let done = answer(Some("bob"));
+    assert_eq!(done.envelope()["status"], "ok", "{done:?}");
+}
+
+#[test]
+fn the_audit_tells_who_did_what() {
+    let home = Home::new();
+    allows_printenv(&home, "p.toml");
+    home.write("ok.lobster", "steps:\n  - { id: a, exec: [printenv, HERE] }\n")
+        .write("no.lobster", "steps:\n  - { id: a, exec: [id, -u] }\n")
+        .write("ask.lobster", "steps:\n  - { id: a, run: 'curl https://me:pw@example.com/' }\n");
+    let call = |words: &[&str], actor: &str| {
+        home.lobster(words)
+            .env("LOBSTER_POLICY", home.dir().join("p.toml"))
+            .env("LOBSTER_ACTOR", actor)
+            .env("LOBSTER_MESSAGE_ID", format!("msg-{actor}"))
+            .env("HERE", "here")
+            .run()
+    };
+    call(&["run", "--mode", "tool", "ok.lobster"], "ann").output();
+    call(&["run", "--mode", "tool", "no.lobster"], "bob").error();
+    let asked = call(&["run", "--mode", "tool", "ask.lobster"], "cem");
+    call(&["resume", "--token", &asked.token(), "--approve", "no"], "dee");
+    let audit = |words: &[&str]| -> Vec<Value> {
+        let mut all = vec!["audit", "--jsonl"];
+        all.extend(words);
+        let answer = home.lobster(all).run();
+        assert_eq!(answer.code(), 0, "{answer:?}");
+        answer.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let told = |entries: &[Value]| -> Vec<String> {
+        let word = |entry: &Value, key: &str| entry[key].as_str().unwrap_or("-").to_owned();
+        entries
+            .iter()
+            .map(|entry| {
+                let keys = ["kind", "what", "actor", "message", "command"];
+                keys.map(|key| word(entry, key)).join(" ")
+            })
+            .collect()
+    };
+    assert_eq!(
+        told(&audit(&[])),
+        [
+            "run started ann msg-ann -",
+            "decision allowed ann msg-ann printenv HERE",
+            "start started ann msg-ann printenv HERE",
+            "end ok ann msg-ann -",
+            "run ok ann msg-ann -",
+            "run started bob msg-bob -",
+            "decision denied bob msg-bob id -u",
+            "run failed bob msg-bob -",
+            "run started cem msg-cem -",
+            "decision asks cem msg-cem curl https://«userinfo»@example.com/",
+            "run paused cem msg-cem -",
+            "approval asked cem msg-cem -",
+            "approval rejected dee msg-dee -",
+            "run cancelled dee msg-dee -",
+        ]
+    );
+    assert_eq!(audit(&["--verdict", "deny"]).len(), 1);
+    assert_eq!(audit(&["--actor", "bob"]).len(), 3);
+    assert_eq!(audit(&["--kind", "decision"]).len(), 3);
+    assert_eq!(audit(&["--program", "printenv"]).len(), 2);
+    assert_eq!(audit(&["--program", "curl", "--verdict", "ask"]).len(), 1);
+    assert_eq!(audit(&["--since", "1h"]).len(), 14);
+    assert_eq!(audit(&["--until", "2020-01-01"]).len(), 0);
+    let first = audit(&["--actor", "bob"])[0]["run"].as_str().unwrap().to_owned();
+    assert_eq!(audit(&["--run", &first]).len(), 3);
+    let shown = home.lobster(["audit"]).run();
+    assert!(shown.stdout.contains("denied") && !shown.stdout.contains("me:pw"), "{shown:?}");
+    let array = home.lobster(["audit", "--json", "--kind", "run"]).run();
+    assert_eq!(serde_json::from_str::<Vec<Value>>(&array.stdout).unwrap().len(), 7);
+    let wrong = home.lobster(["audit", "--since", "yesterday"]).run();
+    assert!(wrong.code() == 2 && wrong.stderr.contains("is no time"), "{wrong:?}");
+}
+
+#[test]
+fn verifying_names_the_first_broken_record() {
+    let home = Home::new();
+    home.tool(["exec echo one"]).output();
+    home.tool(["exec echo two"]).output();
+    let verify = || home.lobster(["audit", "verify", "--json"]).run();
+    let report: Value = serde_json::from_str(&verify().stdout).unwrap();
+    assert_eq!((report["runs"].as_u64(), report["broken"].as_array().map(Vec::len)), (Some(2), Some(0)));
+    // One letter of one record.
+    let script = "import sqlite3, sys\n\
+        db = sqlite3.connect(sys.argv[1] + '/store/lobster.db')\n\
+        db.execute(\"UPDATE journal SET record = replace(record, 'echo two', 'echo 2wo') WHERE seq = 1\")\n\
+        db.commit()\n";
+    home.write("edit.py", script);
+    let edited = std::process::Command::new("python3")
+        .arg(home.dir().join("edit.py"))
+        .arg(home.state())
+        .status()
+        .unwrap();
+    assert!(edited.success());
+    let answer = verify();
+    assert_eq!(answer.code(), 1, "{answer:?}");
+    let report: Value = serde_json::from_str(&answer.stdout).unwrap();
+    assert_eq!(report["broken"].as_array().map(Vec::len), Some(1), "{report}");
+    assert_eq!(report["broken"][0]["seq"], 2, "{report}");
+    let told = home.lobster(["audit", "verify"]).run();
+    assert!(told.stdout.contains("record 2") && told.stdout.contains("1 chain is broken"), "{told:?}");
+}
