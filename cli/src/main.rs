@@ -19,6 +19,12 @@ const COMPATIBLE_WITH: &str = "2026.6.11";
 /// the memory is only reserved until it is used.
 const STACK: usize = 256 << 20;
 
+/// Whether these words are likely to run something native: a guess, by what they begin with.
+fn may_start_processes(words: &[OsString]) -> bool {
+    let begins = |word: &OsString, with: &str| word.as_encoded_bytes().starts_with(with.as_bytes());
+    words.first().is_some_and(|word| word == "run" || word == "resume" || begins(word, "exec"))
+}
+
 fn main() -> ExitCode {
     let mut args = std::env::args_os();
     let name = args.next().unwrap_or_default();
@@ -28,6 +34,10 @@ fn main() -> ExitCode {
     }
     if matches!(words.as_slice(), [word] if word == "version" || word == "--version" || word == "-v") {
         return commands::version::print().into();
+    }
+    if may_start_processes(&words) {
+        // Else it is started when it is needed.
+        let _ = lobster_runtime::sandbox::fork_helper();
     }
     let work = move || commands::dispatch(&name, words);
     let thread = std::thread::Builder::new().name("lobster".to_owned()).stack_size(STACK).spawn(work);

@@ -1,7 +1,7 @@
 //! Starting, confining, supervising and killing native processes.
 //!
 //! The only place that starts a process. A small helper (this same binary,
-//! re-executed as `lobster __sandbox`) forks one supervisor per step; the
+//! forked off or executed as `lobster __sandbox`) forks supervisors; a step's
 //! supervisor adopts everything the step leaves behind and ends all of it
 //! when the step is over, is killed, or when lobster itself is gone.
 //!
@@ -129,6 +129,17 @@ impl Sandbox {
 #[must_use]
 pub fn helper_main() -> ExitCode {
     platform::helper_main()
+}
+
+/// Forks the helper off this process, for the first [`Sandbox`] that needs one:
+/// a millisecond sooner than by starting this executable again. For a `main`
+/// that is about to run something.
+///
+/// # Errors
+/// When there is more than one thread already, or no process can be made. The
+/// helper is then started when it is needed.
+pub fn fork_helper() -> std::io::Result<()> {
+    platform::fork_helper()
 }
 
 #[cfg(test)]

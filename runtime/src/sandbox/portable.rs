@@ -29,6 +29,10 @@ pub(super) fn helper_main() -> ExitCode {
     ExitCode::from(2)
 }
 
+pub(super) fn fork_helper() -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// Starts processes directly.
 #[derive(Debug)]
 pub(super) struct Sandbox;

@@ -19,6 +19,7 @@ use super::error::StoreError;
 use super::fault;
 use super::file_lock::{FileLock, Sharing};
 use super::group::Group;
+use super::log::{LogFile, log_path};
 
 /// How long a writer waits for other processes. A write takes well under a
 /// millisecond, so this much means that a process is stuck or stopped.
@@ -34,9 +35,9 @@ const APPLICATION: i64 = 0x6c6f_6273;
 /// be rare; but a crash makes the next start read the whole log (8 MiB, 8 ms).
 const CHECKPOINT_PAGES: i64 = 2000;
 
-/// A log longer than this is folded into the database when the store closes, so
-/// that the next start has little to read.
-const LOG_KEPT_AT_CLOSE: u64 = 512 * 1024;
+/// A log of more pages is folded into the database when the store closes, so
+/// that the next start has little to read. Folding takes three syncs.
+const LOG_KEPT_AT_CLOSE: i64 = 256;
 
 /// Enough for every statement of the store.
 const STATEMENTS: usize = 64;
@@ -54,9 +55,16 @@ pub enum Durability {
     Synced,
 }
 
+/// The connection that writes, and the log that it writes to; without the
+/// latter nobody means to sync it.
+struct Writer {
+    connection: Connection,
+    log: Option<LogFile>,
+}
+
 pub(super) struct Database {
     path: PathBuf,
-    writer: Mutex<Connection>,
+    writer: Mutex<Writer>,
     readers: Mutex<Vec<Connection>>,
     pub(super) group: Group,
 }
@@ -77,8 +85,8 @@ impl Database {
         };
         Ok(Self {
             group: Group::new(path.clone(), sync, log_is_new),
+            writer: Mutex::new(Writer { connection, log: sync.then(|| LogFile::new(&path)) }),
             path,
-            writer: Mutex::new(connection),
             readers: Mutex::default(),
         })
     }
@@ -108,17 +116,21 @@ impl Database {
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
         undo: impl FnOnce(),
     ) -> Result<T, StoreError> {
-        let mut connection = lock(&self.writer);
+        let mut writer = lock(&self.writer);
+        let Writer { connection, log } = &mut *writer;
         let commit = || -> Result<T, StoreError> {
             self.point("begin")?;
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            if let Some(log) = log {
+                log.make_room();
+            }
             let value = work(&transaction)?;
             self.point("commit")?;
             transaction.commit()?;
             Ok(value)
         };
         let value = commit().inspect_err(|_| undo())?;
-        drop(connection);
+        drop(writer);
         self.point("committed")?;
         Ok(value)
     }
@@ -134,9 +146,9 @@ impl Database {
         work: impl FnOnce(&Connection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         match self.writer.try_lock() {
-            Ok(connection) => return work(&connection).map_err(|e| e.located(&self.path)),
+            Ok(writer) => return work(&writer.connection).map_err(|e| e.located(&self.path)),
             Err(TryLockError::Poisoned(poisoned)) => {
-                return work(&poisoned.into_inner()).map_err(|e| e.located(&self.path));
+                return work(&poisoned.into_inner().connection).map_err(|e| e.located(&self.path));
             }
             Err(TryLockError::WouldBlock) => {}
         }
@@ -164,22 +176,32 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        let log = log_path(&self.path);
-        if fs::metadata(log).is_ok_and(|m| m.len() > LOG_KEPT_AT_CLOSE) {
-            lock(&self.readers).clear();
-            let connection = lock(&self.writer);
-            // Other processes may be at work; they will do it then.
-            let _ = connection.busy_timeout(Duration::ZERO);
-            let _ = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-        }
+        lock(&self.readers).clear();
+        let writer = lock(&self.writer);
+        // What fails is left to the next process that closes the database.
+        let _ = fold_long_log(&writer.connection);
     }
 }
 
-/// The write-ahead log of the database at `path`.
-pub(super) fn log_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push("-wal");
-    name.into()
+/// Folds the log into the database if it is long, and begins it anew.
+fn fold_long_log(connection: &Connection) -> rusqlite::Result<()> {
+    let checkpoint = |how: &str| -> rusqlite::Result<(i64, i64)> {
+        let sql = format!("PRAGMA wal_checkpoint({how})");
+        connection.query_row(&sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
+    };
+    let (_, pages) = checkpoint("NOOP")?;
+    if pages <= LOG_KEPT_AT_CLOSE {
+        return Ok(());
+    }
+    // Other processes may be at work; they will do it then.
+    connection.busy_timeout(Duration::ZERO)?;
+    let (busy, _) = checkpoint("RESTART")?;
+    if busy == 0 {
+        // The next write begins the log anew, which makes the old one void for
+        // whoever opens the database. Cutting it would give its room away.
+        connection.execute_batch(&format!("PRAGMA application_id = {APPLICATION}"))?;
+    }
+    Ok(())
 }
 
 fn connect(path: &Path) -> Result<Connection, StoreError> {

@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::db::{lock, log_path, sync_dir};
+use super::db::{lock, sync_dir};
 use super::error::StoreError;
 use super::fault;
+use super::log::log_path;
 
 /// The longest that a leader waits for others, whatever happens.
 const GATHER_AT_MOST: Duration = Duration::from_millis(100);

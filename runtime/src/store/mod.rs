@@ -27,6 +27,7 @@ mod gate;
 mod gc;
 mod group;
 mod journal;
+mod log;
 mod mark;
 mod redact;
 mod transfer;

@@ -8,11 +8,11 @@ use rusqlite::{Connection, params};
 use serde::Serialize;
 
 use super::Store;
-use super::db::log_path;
 use super::error::StoreError;
 use super::event::{Event, RunId};
 use super::gc::entries;
 use super::journal::run_id;
+use super::log::log_path;
 use crate::digest::Digest;
 
 /// Rows looked at in one read.

@@ -9,14 +9,17 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
-/// To the helper: the descriptors are a job.
-pub(super) const JOB: &[u8] = b"job";
+/// To the helper: the descriptor is the control socket of a new supervisor.
+pub(super) const SUPERVISOR: &[u8] = b"supervisor";
 
-/// The same, to be supervised inside new namespaces.
+/// The same, inside new namespaces.
 pub(super) const JAIL: &[u8] = b"jail";
 
 /// The same, but in the host's network.
 pub(super) const JAIL_ON_HOST_NETWORK: &[u8] = b"jail on host network";
+
+/// To a supervisor: the descriptors are a job's request, stdin, stdout and stderr.
+pub(super) const JOB: &[u8] = b"job";
 
 /// More than any message of ours carries.
 const MOST_FDS: usize = 8;

@@ -1,4 +1,4 @@
-//! The helper process: receives jobs, forks a supervisor for each.
+//! The helper process: forks supervisors.
 //!
 //! It stays tiny and single-threaded so that forking it is cheap whatever
 //! lobster's own size, and so that namespaces can be made.
@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::process::ExitCode;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -37,6 +38,35 @@ pub(in crate::sandbox) fn helper_main() -> ExitCode {
     }
 }
 
+/// Forks the helper off this process, which has one thread: much cheaper than
+/// starting a program anew. Gives the helper's socket.
+pub(super) fn fork_off() -> io::Result<(OwnedFd, Pid)> {
+    // Two links of the directory itself, and one for each thread.
+    if std::fs::metadata("/proc/self/task")?.nlink() != 3 {
+        return Err(io::Error::other("this process has several threads"));
+    }
+    let (ours, theirs) = super::socket_pair()?;
+    match sys::fork()? {
+        sys::Fork::Parent(pid) => Ok((ours, pid)),
+        sys::Fork::Child => {
+            let code = match claim(&theirs).and_then(serve) {
+                Ok(()) => 0,
+                Err(_) => 2,
+            };
+            sys::exit_now(code)
+        }
+    }
+}
+
+/// Keeps nothing open of what the parent has but the socket.
+fn claim(socket: &OwnedFd) -> io::Result<OwnedFd> {
+    rustix::stdio::dup2_stdin(socket)?;
+    let null = std::fs::File::options().write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    claim_socket()
+}
+
 /// Moves the socket away from standard input, which steps overwrite.
 fn claim_socket() -> io::Result<OwnedFd> {
     let stdin = rustix::stdio::stdin();
@@ -66,14 +96,14 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let (job, child) = (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
+        let (asked, child) = (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
         if child {
             tree::drain(&ended);
             collect(&mut supervisors);
         }
-        if job {
+        if asked {
             let Some((message, fds)) = channel::receive(socket.as_fd())? else { return Ok(()) };
-            let Ok(fds) = <[OwnedFd; 5]>::try_from(fds) else { continue };
+            let Ok([control]) = <[OwnedFd; 1]>::try_from(fds) else { continue };
             let namespaces = match message.as_slice() {
                 channel::JAIL => NAMESPACES | libc::CLONE_NEWNET,
                 channel::JAIL_ON_HOST_NETWORK => NAMESPACES,
@@ -84,13 +114,13 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
                 Ok(sys::Fork::Parent(pid)) => _ = supervisors.insert(pid),
                 Ok(sys::Fork::Child) => {
                     drop((socket, ended));
-                    supervise(fds, (namespaces != 0).then_some(identity))
+                    supervise(&control, (namespaces != 0).then_some(identity))
                 }
                 Err(error) => {
                     let errno = error.raw_os_error().unwrap_or_default();
                     let stage = if namespaces == 0 { Stage::Setup } else { Stage::Namespaces };
                     let news = News::Failed { stage, errno, detail: "make a process".into() };
-                    let _ = channel::send(fds[0].as_fd(), &news.encode(), &[]);
+                    let _ = channel::send(control.as_fd(), &news.encode(), &[]);
                 }
             }
         }

@@ -14,6 +14,7 @@ use rustix::thread::set_no_new_privs;
 use super::jail::{Obstacle, at};
 use super::landlock::Rules;
 use super::seccomp::{Filters, Sockets};
+use super::sys::Strings;
 use super::wire::{Job, Network, News, Stage};
 use super::{channel, sys};
 
@@ -76,9 +77,41 @@ impl Bonds {
     }
 }
 
+/// What `execve` takes. Prepared by the supervisor: what the step's process
+/// allocates in the memory that both share is never given back.
+pub(super) struct Program {
+    argv: Strings,
+    env: Strings,
+    /// Where to look, in this order.
+    candidates: Vec<CString>,
+}
+
+impl Program {
+    pub(super) fn prepare(job: &Job) -> Result<Self, Obstacle> {
+        let strings = |list: &[Vec<u8>]| -> Result<Vec<CString>, Obstacle> {
+            list.iter()
+                .map(|bytes| CString::new(bytes.as_slice()))
+                .collect::<Result<_, _>>()
+                .map_err(at(Stage::Setup, "arguments"))
+        };
+        let candidates = job.argv.first().map(|program| candidates(program, &job.env)).unwrap_or_default();
+        Ok(Self {
+            argv: Strings::new(strings(&job.argv)?),
+            env: Strings::new(strings(&job.env)?),
+            candidates: strings(&candidates)?,
+        })
+    }
+}
+
 /// Becomes the step, or reports on `control` why it cannot.
-pub(super) fn launch(job: &Job, bonds: &Bonds, stdio: &[OwnedFd; 3], control: &OwnedFd) -> ! {
-    let Err(Obstacle { stage, error, detail }) = become_step(job, bonds, stdio);
+pub(super) fn launch(
+    job: &Job,
+    program: &Program,
+    bonds: &Bonds,
+    stdio: &[OwnedFd; 3],
+    control: &OwnedFd,
+) -> ! {
+    let Err(Obstacle { stage, error, detail }) = become_step(job, program, bonds, stdio);
     let news = News::Failed { stage, errno: error.raw_os_error().unwrap_or_default(), detail };
     let _ = channel::send(control.as_fd(), &news.encode(), &[]);
     sys::exit_now(127)
@@ -86,6 +119,7 @@ pub(super) fn launch(job: &Job, bonds: &Bonds, stdio: &[OwnedFd; 3], control: &O
 
 fn become_step(
     job: &Job,
+    program: &Program,
     bonds: &Bonds,
     [stdin, stdout, stderr]: &[OwnedFd; 3],
 ) -> Result<Infallible, Obstacle> {
@@ -106,7 +140,7 @@ fn become_step(
         limit(*resource, *value).map_err(at(Stage::Limit, *name))?;
     }
     bonds.put_on()?;
-    let (stage, error) = exec(job)?;
+    let (stage, error) = exec(program);
     Err(Obstacle { stage, error, detail: String::new() })
 }
 
@@ -119,40 +153,34 @@ fn limit(resource: Resource, value: u64) -> rustix::io::Result<()> {
 }
 
 /// `execvpe` with the step's own `PATH`.
-fn exec(job: &Job) -> Result<(Stage, io::Error), Obstacle> {
-    let strings = |list: &[Vec<u8>]| -> Result<Vec<CString>, Obstacle> {
-        list.iter()
-            .map(|bytes| CString::new(bytes.as_slice()))
-            .collect::<Result<_, _>>()
-            .map_err(at(Stage::Setup, "arguments"))
-    };
-    let (argv, env) = (strings(&job.argv)?, strings(&job.env)?);
+fn exec(program: &Program) -> (Stage, io::Error) {
     // Nothing to run: only the confinement itself is being tried.
-    let Some(program) = job.argv.first() else { sys::exit_now(0) };
+    if program.argv.as_slice().is_empty() {
+        sys::exit_now(0);
+    }
     sys::unblock_signals();
     let mut refused = None;
     let mut headless = false;
-    for candidate in candidates(program, &job.env) {
-        let path = CString::new(candidate).map_err(at(Stage::Setup, "program"))?;
-        let mut error = sys::exec(&path, &argv, &env);
+    for path in &program.candidates {
+        let mut error = sys::exec(path, &program.argv, &program.env);
         if error.raw_os_error() == Some(libc::ENOEXEC) {
             let mut script = vec![c"/bin/sh".to_owned(), path.clone()];
-            script.extend(argv.iter().skip(1).cloned());
-            error = sys::exec(c"/bin/sh", &script, &env);
+            script.extend(program.argv.as_slice().iter().skip(1).cloned());
+            error = sys::exec(c"/bin/sh", &Strings::new(script), &program.env);
         }
         match error.raw_os_error() {
             Some(libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT) => {
-                headless |= access(&path, Access::EXISTS).is_ok();
+                headless |= access(path, Access::EXISTS).is_ok();
             }
             Some(libc::EACCES) => refused = Some(error),
-            _ => return Ok((Stage::Exec, error)),
+            _ => return (Stage::Exec, error),
         }
     }
-    Ok(match refused {
+    match refused {
         Some(error) => (Stage::Exec, error),
         None if headless => (Stage::Interpreter, not_found()),
         None => (Stage::Exec, not_found()),
-    })
+    }
 }
 
 fn candidates(program: &[u8], env: &[Vec<u8>]) -> Vec<Vec<u8>> {

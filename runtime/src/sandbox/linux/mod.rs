@@ -1,12 +1,13 @@
 //! Linux: the helper, its supervisors and the side that watches them.
 //!
 //! ```text
-//! lobster ──(jobs: fds + memfd)──► helper ──fork──► supervisor ──fork──► step
-//!    └────────────── one control socket per step ─────────┘
+//! lobster ──(control socket)──► helper ──fork──► supervisor ──spawn──► step
+//!    └──────(jobs: fds + memfd)──────────────────────┘
 //! ```
 //! The helper does nothing but fork, so parallel runs do not wait for each
 //! other. Each supervisor speaks to lobster over its own socket: losing that
-//! socket means that lobster is gone, and so must be the step.
+//! socket means that lobster is gone, and so must be the step. A supervisor of
+//! unconfined steps takes one after the other; one in a jail takes one.
 
 mod attack;
 mod channel;
@@ -26,16 +27,17 @@ mod wire;
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, WaitOptions, waitpid};
 
 use super::doctor::{Checkup, Probe};
 use super::{
@@ -53,11 +55,32 @@ pub(super) use helper::helper_main;
 #[derive(Debug)]
 struct Helper {
     socket: Option<OwnedFd>,
-    process: Child,
+    process: Process,
+}
+
+#[derive(Debug)]
+enum Process {
+    Forked(Pid),
+    Started(Child),
+}
+
+/// A helper that was forked off before there were threads, for the first who needs one.
+static FORKED: Mutex<Option<Helper>> = Mutex::new(None);
+
+/// See [`super::fork_helper`].
+pub(super) fn fork_helper() -> io::Result<()> {
+    let (socket, pid) = helper::fork_off()?;
+    *lock(&FORKED) = Some(Helper { socket: Some(socket), process: Process::Forked(pid) });
+    Ok(())
 }
 
 impl Helper {
     fn start(config: &SandboxConfig) -> io::Result<Self> {
+        if config.helper == SandboxConfig::default().helper
+            && let Some(forked) = lock(&FORKED).take()
+        {
+            return Ok(forked);
+        }
         let (ours, theirs) = socket_pair()?;
         let process = Command::new(&config.helper)
             .arg0("lobster")
@@ -67,7 +90,7 @@ impl Helper {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        Ok(Self { socket: Some(ours), process })
+        Ok(Self { socket: Some(ours), process: Process::Started(process) })
     }
 
     fn send(&self, message: &[u8], fds: &[&OwnedFd]) -> io::Result<()> {
@@ -81,7 +104,10 @@ impl Drop for Helper {
     fn drop(&mut self) {
         self.socket = None;
         // It ends at once on the closed socket; waiting only collects it.
-        let _ = self.process.wait();
+        let _ = match &mut self.process {
+            Process::Started(child) => child.wait().map(drop),
+            Process::Forked(pid) => waitpid(Some(*pid), WaitOptions::empty()).map(drop).map_err(Into::into),
+        };
     }
 }
 
@@ -90,6 +116,8 @@ impl Drop for Helper {
 pub(super) struct Sandbox {
     config: SandboxConfig,
     helper: Mutex<Option<Arc<Helper>>>,
+    /// Control sockets of supervisors outside any jail that wait for a job.
+    idle: Mutex<Vec<OwnedFd>>,
     /// What this host was found to lack.
     lacking: Mutex<Vec<(Wall, String)>>,
     placeholders: placeholder::Register,
@@ -100,6 +128,7 @@ impl Sandbox {
         Self {
             config,
             helper: Mutex::new(None),
+            idle: Mutex::default(),
             lacking: Mutex::new(Vec::new()),
             placeholders: placeholder::Register::default(),
         }
@@ -107,7 +136,9 @@ impl Sandbox {
 
     pub(super) fn warm(&self) {
         // A helper that cannot start is reported by the run that needs it.
-        let _ = self.helper(None);
+        if let Ok(control) = self.supervisor(channel::SUPERVISOR) {
+            lock(&self.idle).push(control);
+        }
     }
 
     pub(super) fn run(
@@ -117,7 +148,7 @@ impl Sandbox {
         cancel: &CancelToken,
     ) -> Result<Exit, SpawnError> {
         let started = Instant::now();
-        let lacking = self.lacking.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let lacking = lock(&self.lacking).clone();
         let mut walls = Walls::wanted(&request.confinement, &request.limits, &lacking);
         loop {
             // A missing mechanism shows before anything has run. What is left
@@ -135,7 +166,7 @@ impl Sandbox {
                         errno,
                         libc::EPERM | libc::EACCES | libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP
                     ) {
-                        self.lacking.lock().unwrap_or_else(PoisonError::into_inner).push((wall, why));
+                        lock(&self.lacking).push((wall, why));
                     }
                 }
             }
@@ -174,22 +205,23 @@ impl Sandbox {
         let pipes = || pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from);
         let (stdout, stdout_end) = pipes().map_err(SpawnError::io("open a pipe for stdout"))?;
         let (stderr, stderr_end) = pipes().map_err(SpawnError::io("open a pipe for stderr"))?;
-        let (control, control_end) = socket_pair().map_err(SpawnError::io("open a control socket"))?;
         let job_file = job_file(&job.encode()).map_err(SpawnError::io("hand the request over"))?;
         let stdin = stdin_of(request)?;
-        let message = match &job.confined {
+        let kind = match &job.confined {
             Some(confined) if walls.has(Wall::Namespaces) && confined.net_is_host() => {
                 channel::JAIL_ON_HOST_NETWORK
             }
             Some(_) if walls.has(Wall::Namespaces) => channel::JAIL,
-            _ => channel::JOB,
+            _ => channel::SUPERVISOR,
         };
-        self.submit(message, &[&control_end, &job_file, &stdin, &stdout_end, &stderr_end])?;
+        let fds = [&job_file, &stdin, &stdout_end, &stderr_end].map(OwnedFd::as_fd);
+        let control = self.submit(kind, job.confined.is_none(), &fds)?;
         // Only the supervisor may hold these ends, or their closing would never be seen.
-        drop((control_end, job_file, stdin, stdout_end, stderr_end));
+        drop((job_file, stdin, stdout_end, stderr_end));
 
         let watch = watch::Watch::new(control, stdout, stderr, request, started);
-        let finished = watch.until_the_end(sinks, cancel)?;
+        let mut finished = watch.until_the_end(sinks, cancel)?;
+        lock(&self.idle).extend(finished.control.take());
         // What the step has made unreadable even for itself stays behind.
         drop(temporary);
         Ok(Exit {
@@ -202,21 +234,40 @@ impl Sandbox {
         })
     }
 
-    /// Sends a job to the helper; one that died since the last run is replaced.
-    fn submit(&self, message: &[u8], fds: &[&OwnedFd]) -> Result<(), SpawnError> {
-        let first = self.helper(None)?;
-        let Err(error) = first.send(message, fds) else { return Ok(()) };
-        if !matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN)) {
-            return Err(SpawnError::io("reach the sandbox helper")(error));
+    /// Hands a job to a supervisor, to one that waits if that will do; gives its control socket.
+    fn submit(&self, kind: &[u8], any: bool, fds: &[BorrowedFd<'_>]) -> Result<OwnedFd, SpawnError> {
+        while any && let Some(control) = lock(&self.idle).pop() {
+            // One that is gone has refused the job unseen.
+            if channel::send(control.as_fd(), channel::JOB, fds).is_ok() {
+                return Ok(control);
+            }
         }
-        let second = self.helper(Some(&first))?;
-        second
-            .send(message, fds)
-            .map_err(SpawnError::io("reach the sandbox helper (it ended as soon as it was started)"))
+        let control = self.supervisor(kind)?;
+        match channel::send(control.as_fd(), channel::JOB, fds) {
+            // It could not be made, and has said why.
+            Err(error) if is_gone(&error) => Ok(control),
+            other => other.map(|()| control).map_err(SpawnError::io("hand the job over")),
+        }
+    }
+
+    /// The control socket of a new supervisor. A helper that died since the last time is replaced.
+    fn supervisor(&self, kind: &[u8]) -> Result<OwnedFd, SpawnError> {
+        let (control, control_end) = socket_pair().map_err(SpawnError::io("open a control socket"))?;
+        let first = self.helper(None)?;
+        match first.send(kind, &[&control_end]) {
+            Err(error) if is_gone(&error) => {
+                let second = self.helper(Some(&first))?;
+                second.send(kind, &[&control_end]).map_err(SpawnError::io(
+                    "reach the sandbox helper (it ended as soon as it was started)",
+                ))?;
+            }
+            other => other.map_err(SpawnError::io("reach the sandbox helper"))?,
+        }
+        Ok(control)
     }
 
     fn helper(&self, broken: Option<&Arc<Helper>>) -> Result<Arc<Helper>, SpawnError> {
-        let mut slot = self.helper.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = lock(&self.helper);
         match &*slot {
             Some(helper) if broken.is_none_or(|broken| !Arc::ptr_eq(helper, broken)) => {
                 Ok(Arc::clone(helper))
@@ -229,6 +280,15 @@ impl Sandbox {
             }
         }
     }
+}
+
+/// Whether nobody is at the other end any more.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {

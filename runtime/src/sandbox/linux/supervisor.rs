@@ -1,4 +1,7 @@
-//! One supervisor per step: starts it, adopts what it leaves, ends all of it.
+//! A supervisor starts a step, adopts what it leaves, ends all of it.
+//!
+//! One that has seen an unconfined step and everything of it end has nothing
+//! left of that step, and takes the next one: a fork costs more than a small step.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -7,28 +10,49 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{DumpableBehavior, WaitStatus, getpid, set_child_subreaper, set_dumpable_behavior};
+use rustix::process::{DumpableBehavior, Pid, getpid, getppid, set_child_subreaper, set_dumpable_behavior};
 
 use super::super::{ExitStatus, proxy};
 use super::jail::{self, Identity, Obstacle, at};
-use super::launch::Bonds;
+use super::launch::{Bonds, Program};
 use super::tree::{self, Tree};
 use super::wire::{Job, Network, News, Order, Report, Stage};
 use super::{channel, launch, sys};
 
-/// Runs one job to its end and exits. `fds`: control socket, job, stdin, stdout, stderr.
-/// With an identity, this is the first process of new namespaces.
-pub(super) fn supervise([control, job, stdin, stdout, stderr]: [OwnedFd; 5], jail: Option<Identity>) -> ! {
-    let survivors = match start_and_watch(&control, job, [stdin, stdout, stderr], jail) {
-        Ok(survivors) => survivors,
-        Err(Obstacle { stage, error, detail }) => {
-            let errno = error.raw_os_error().unwrap_or_default();
-            tell(&control, &News::Failed { stage, errno, detail });
-            0
+/// How a step left its supervisor.
+enum After {
+    /// Nothing is left of the step, and nothing of this process has changed.
+    Clean,
+    /// Nothing is left of the step.
+    Spent,
+    /// Some of its processes could not be killed.
+    Survivors,
+}
+
+/// Runs jobs that come over `control` and exits. With an identity, this is the
+/// first process of new namespaces, made for one job.
+pub(super) fn supervise(control: &OwnedFd, jail: Option<Identity>) -> ! {
+    let helper = getppid();
+    loop {
+        let stdio = match channel::receive(control.as_fd()) {
+            Ok(Some((message, fds))) if message == channel::JOB => <[OwnedFd; 4]>::try_from(fds),
+            // An order that came too late for the step before.
+            Ok(Some(_)) => continue,
+            _ => sys::exit_now(0),
+        };
+        let Ok([job, stdin, stdout, stderr]) = stdio else { sys::exit_now(0) };
+        match start_and_watch(control, job, [stdin, stdout, stderr], jail, helper) {
+            Ok(After::Clean) => {}
+            Ok(After::Spent) => sys::exit_now(0),
+            // A code other than 0 asks the helper to look after what is left.
+            Ok(After::Survivors) => sys::exit_now(1),
+            Err(Obstacle { stage, error, detail }) => {
+                let errno = error.raw_os_error().unwrap_or_default();
+                tell(control, &News::Failed { stage, errno, detail });
+                sys::exit_now(0)
+            }
         }
-    };
-    // A code other than 0 asks the helper to look after what is left.
-    sys::exit_now(i32::from(survivors > 0))
+    }
 }
 
 fn start_and_watch(
@@ -36,7 +60,8 @@ fn start_and_watch(
     job: OwnedFd,
     stdio: [OwnedFd; 3],
     jail: Option<Identity>,
-) -> Result<u64, Obstacle> {
+    helper: Option<Pid>,
+) -> Result<After, Obstacle> {
     let job = read_job(job).map_err(at(Stage::Setup, "read the job"))?;
     if let (Some(identity), Some(spec)) = (jail, &job.confined) {
         jail::furnish(spec, identity)?;
@@ -53,12 +78,15 @@ fn start_and_watch(
         set_child_subreaper(Some(getpid())).map_err(at(Stage::Setup, "adopt orphans"))?;
     }
     let bonds = Bonds::prepare(&job, jail.is_some())?;
+    let program = Program::prepare(&job)?;
     let ended = sys::child_signals().map_err(at(Stage::Setup, "watch for ends"))?;
-    let main = sys::spawn(|| launch::launch(&job, &bonds, &stdio, control))
+    let main = sys::spawn(|| launch::launch(&job, &program, &bonds, &stdio, control))
         .map_err(at(Stage::Setup, "make a process"))?;
     // Kept open here, the step's pipes would never end.
     drop(stdio);
-    Ok(watch(control, &ended, Tree::new(main), &job))
+    // Without its helper nobody would look after what it leaves if it is killed.
+    let reusable = job.confined.is_none() && getppid() == helper;
+    Ok(watch(control, &ended, Tree::new(main), &job, reusable))
 }
 
 fn read_job(job: OwnedFd) -> io::Result<Job> {
@@ -69,13 +97,13 @@ fn read_job(job: OwnedFd) -> io::Result<Job> {
     Job::decode(&bytes)
 }
 
-/// Watches until nothing of the step is left; gives the number of survivors.
-fn watch(control: &OwnedFd, ended: &OwnedFd, mut tree: Tree, job: &Job) -> u64 {
+/// Watches until nothing of the step is left, and reports.
+fn watch(control: &OwnedFd, ended: &OwnedFd, mut tree: Tree, job: &Job, reusable: bool) -> After {
     let mut until = None;
     loop {
         if !tree.collect() {
-            tell(control, &News::Over(report(&tree, 0)));
-            return 0;
+            tell(control, &News::Over(report(&tree, 0, reusable)));
+            return if reusable { After::Clean } else { After::Spent };
         }
         if tree.status.is_some() && until.is_none() {
             until = Some(Instant::now() + job.linger);
@@ -101,20 +129,16 @@ fn watch(control: &OwnedFd, ended: &OwnedFd, mut tree: Tree, job: &Job) -> u64 {
             }
         }
     }
+    // Killing may raise the priority of this process, which the next step would inherit.
     let survivors = tree.kill(ended);
-    tell(control, &News::Over(report(&tree, survivors)));
-    survivors
+    tell(control, &News::Over(report(&tree, survivors, false)));
+    if survivors == 0 { After::Spent } else { After::Survivors }
 }
 
-fn report(tree: &Tree, survivors: u64) -> Report {
-    let status = |status: WaitStatus| match status.terminating_signal() {
-        Some(signal) => ExitStatus::Signal(signal),
-        None => ExitStatus::Code(status.exit_status().unwrap_or_default()),
-    };
-    let (cpu, max_rss) = sys::children_usage();
+fn report(tree: &Tree, survivors: u64, reusable: bool) -> Report {
     // A main process that could not be killed has no status; it was sent SIGKILL.
-    let status = tree.status.map_or(ExitStatus::Signal(libc::SIGKILL), status);
-    Report { status, cpu, max_rss, survivors }
+    let status = tree.status.unwrap_or(ExitStatus::Signal(libc::SIGKILL));
+    Report { status, cpu: tree.usage.cpu, max_rss: tree.usage.max_rss, survivors, reusable }
 }
 
 fn tell(control: &OwnedFd, news: &News) {

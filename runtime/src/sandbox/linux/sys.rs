@@ -3,7 +3,7 @@
 //!
 //! Callers are single-threaded processes (the helper and what it forks), so a
 //! forked child may run ordinary code.
-#![expect(unsafe_code, reason = "fork, execve, signal dispositions and signalfd have no safe wrapper")]
+#![expect(unsafe_code, reason = "fork, execve, wait4, signal dispositions and signalfd have no safe wrapper")]
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -15,6 +15,9 @@ use std::ptr;
 use std::time::Duration;
 
 use rustix::process::Pid;
+
+use super::super::ExitStatus;
+use super::tree::Usage;
 
 /// The two sides of a fork.
 pub(super) enum Fork {
@@ -207,7 +210,8 @@ pub(super) fn spawn(mut become_program: impl FnMut()) -> io::Result<Pid> {
         enter::<F>
     }
     let entry = entry(&become_program);
-    let mut stack = vec![0u128; SPAWN_STACK / size_of::<u128>()];
+    // Nobody reads what was not written, so it need not be cleared.
+    let mut stack = Vec::<u128>::with_capacity(SPAWN_STACK / size_of::<u128>());
     // SAFETY: the child has a stack of its own, aligned and alive as long as
     // this frame, which `CLONE_VFORK` suspends until the child has left this
     // memory. Both have one thread, so nothing runs beside the child here; it
@@ -215,7 +219,7 @@ pub(super) fn spawn(mut become_program: impl FnMut()) -> io::Result<Pid> {
     let pid = unsafe {
         libc::clone(
             entry,
-            stack.as_mut_ptr_range().end.cast(),
+            stack.spare_capacity_mut().as_mut_ptr_range().end.cast(),
             libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
             (&raw mut become_program).cast(),
         )
@@ -230,15 +234,28 @@ pub(super) fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
+/// Strings as `execve` takes them: pointers and a null, over strings that live here.
+pub(super) struct Strings {
+    pointers: Vec<*const libc::c_char>,
+    strings: Vec<CString>,
+}
+
+impl Strings {
+    pub(super) fn new(strings: Vec<CString>) -> Self {
+        let pointers = strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect();
+        Self { pointers, strings }
+    }
+
+    pub(super) fn as_slice(&self) -> &[CString] {
+        &self.strings
+    }
+}
+
 /// Replaces the process image; returns only the reason why it could not.
-pub(super) fn exec(program: &CStr, argv: &[CString], env: &[CString]) -> io::Error {
-    let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
-        strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
-    };
-    let (argv, env) = (pointers(argv), pointers(env));
+pub(super) fn exec(program: &CStr, argv: &Strings, env: &Strings) -> io::Error {
     // SAFETY: both arrays end in a null pointer, and every other entry points
-    // to a NUL-terminated string that outlives the call.
-    unsafe { libc::execve(program.as_ptr(), argv.as_ptr(), env.as_ptr()) };
+    // to a NUL-terminated string that `Strings` keeps as it is.
+    unsafe { libc::execve(program.as_ptr(), argv.pointers.as_ptr(), env.pointers.as_ptr()) };
     io::Error::last_os_error()
 }
 
@@ -289,18 +306,33 @@ pub(super) fn child_signals() -> io::Result<OwnedFd> {
     }
 }
 
-/// CPU time of all collected children and the largest resident set, in bytes, of any of them.
-pub(super) fn children_usage() -> (Duration, u64) {
+/// Collects a child that has ended; `None` when none has. It is told with its
+/// status and what it and the children that it had collected took.
+pub(super) fn collect_child() -> io::Result<Option<(Pid, ExitStatus, Usage)>> {
+    let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the pointer is valid, and all-zero bytes are a valid `rusage` should the call fail.
-    let usage = unsafe {
-        libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr());
-        usage.assume_init()
+    // SAFETY: both pointers are valid for the call, and all-zero bytes are a
+    // valid `rusage` should it not be filled in.
+    let (pid, usage) = unsafe {
+        let pid = libc::wait4(-1, &raw mut status, libc::WNOHANG, usage.as_mut_ptr());
+        (pid, usage.assume_init())
     };
+    if pid == -1 {
+        return Err(io::Error::last_os_error());
+    }
     let time = |t: libc::timeval| {
         Duration::from_secs(t.tv_sec.unsigned_abs()) + Duration::from_micros(t.tv_usec.unsigned_abs())
     };
-    (time(usage.ru_utime) + time(usage.ru_stime), usage.ru_maxrss.unsigned_abs() * 1024)
+    let status = if libc::WIFSIGNALED(status) {
+        ExitStatus::Signal(libc::WTERMSIG(status))
+    } else {
+        ExitStatus::Code(libc::WEXITSTATUS(status))
+    };
+    let usage = Usage {
+        cpu: time(usage.ru_utime) + time(usage.ru_stime),
+        max_rss: usage.ru_maxrss.unsigned_abs() * 1024,
+    };
+    Ok(Pid::from_raw(pid).map(|pid| (pid, status, usage)))
 }
 
 /// Closes every descriptor from `first` on.

@@ -7,14 +7,14 @@
 //! so no signal can hit a stranger.
 
 use std::fs;
+use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, setpriority_process, wait,
-};
+use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group, setpriority_process};
 
+use super::super::ExitStatus;
 use super::sys;
 
 /// How long to insist before the rest is reported as surviving. Only
@@ -28,20 +28,36 @@ const ROUND: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 pub(super) struct Tree {
     main: Pid,
     /// Once collected.
-    pub(super) status: Option<WaitStatus>,
+    pub(super) status: Option<ExitStatus>,
+    /// Of all that were collected, with what they had collected themselves.
+    pub(super) usage: Usage,
+}
+
+/// What ended processes took.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Usage {
+    pub(super) cpu: Duration,
+    /// Bytes, of the largest.
+    pub(super) max_rss: u64,
 }
 
 impl Tree {
     pub(super) fn new(main: Pid) -> Self {
-        Self { main, status: None }
+        Self { main, status: None, usage: Usage::default() }
     }
 
     /// Collects what has ended; false when no child is left.
     pub(super) fn collect(&mut self) -> bool {
         loop {
-            match wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) if pid == self.main => self.status = Some(status),
-                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+            match sys::collect_child() {
+                Ok(Some((pid, status, usage))) => {
+                    self.usage.cpu += usage.cpu;
+                    self.usage.max_rss = self.usage.max_rss.max(usage.max_rss);
+                    if pid == self.main {
+                        self.status = Some(status);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Ok(None) => return true,
                 Err(_) => return false,
             }

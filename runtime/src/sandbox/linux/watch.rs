@@ -31,6 +31,8 @@ pub(super) struct Finished {
     pub(super) report: Report,
     pub(super) ended: Ended,
     pub(super) denied: Vec<Denial>,
+    /// Of the supervisor, if it waits for another job.
+    pub(super) control: Option<OwnedFd>,
 }
 
 /// Why a run has no end to report.
@@ -156,6 +158,7 @@ impl<'a> Watch<'a> {
                         report,
                         ended: self.ended,
                         denied: self.proxy.map(|proxy| proxy.denied()).unwrap_or_default(),
+                        control: report.reusable.then_some(self.control),
                     }),
                 };
             }

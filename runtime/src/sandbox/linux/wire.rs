@@ -237,6 +237,8 @@ pub(super) struct Report {
     pub(super) max_rss: u64,
     /// Processes that could not be killed.
     pub(super) survivors: u64,
+    /// Whether the supervisor waits for another job.
+    pub(super) reusable: bool,
 }
 
 /// What a supervisor tells lobster.
@@ -275,6 +277,7 @@ impl News {
                 out.duration(report.cpu);
                 out.number(report.max_rss);
                 out.number(report.survivors);
+                out.number(u64::from(report.reusable));
             }
         }
         out.0
@@ -298,6 +301,7 @@ impl News {
                 cpu: from.duration()?,
                 max_rss: from.number()?,
                 survivors: from.number()?,
+                reusable: from.number()? != 0,
             }),
             _ => return Err(malformed()),
         })
@@ -397,6 +401,7 @@ mod tests {
             cpu: Duration::from_nanos(7),
             max_rss: 1 << 40,
             survivors: 3,
+            reusable: true,
         };
         for news in [
             News::Failed { stage: Stage::Interpreter, errno: 2, detail: "x".into() },
