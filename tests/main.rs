@@ -11,6 +11,7 @@ mod components;
 mod conformance;
 mod crash;
 mod flows;
+mod guests;
 mod home;
 mod mutated;
 mod screens;
