@@ -41,7 +41,7 @@ fn embed(language: &Path, dir: &Path, code: &mut String) -> Result<(), Box<dyn E
         let source = path.canonicalize()?.to_string_lossy().into_owned();
         writeln!(
             code,
-            "    File {{ language: {language:?}, path: {file:?}, text: include_str!({source:?}) }},"
+            "    File {{ language: {language:?}, path: {file:?}, bytes: include_bytes!({source:?}) }},"
         )?;
     }
     Ok(())

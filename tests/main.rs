@@ -14,6 +14,7 @@ mod crash;
 mod faults;
 mod flows;
 mod gates;
+mod guests;
 mod home;
 mod mutated;
 mod random_workflows;

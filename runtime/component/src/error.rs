@@ -74,6 +74,8 @@ pub enum RunError {
     OutputLimit { limit: u64 },
     #[error("the step wrote more than {limit} bytes (or 100000 names) into directories; raise limits.files")]
     FilesLimit { limit: u64 },
+    #[error("the step holds more than {limit} handles (streams, blobs, files, requests); drop some")]
+    HandleLimit { limit: usize },
     #[error("the step passed {limit} bytes or more to the host in one call; pass them in parts")]
     HostCallTooLarge { limit: usize },
     #[error("the step ran longer than {limit:?}")]
@@ -134,6 +136,7 @@ impl RunError {
             Self::InstanceLimit { .. } => "instance-limit",
             Self::OutputLimit { .. } => "output-limit",
             Self::FilesLimit { .. } => "files-limit",
+            Self::HandleLimit { .. } => "handle-limit",
             Self::HostCallTooLarge { .. } => "host-call-too-large",
             Self::Timeout { .. } => "timeout",
             Self::HostCallTimeout { .. } => "host-call-timeout",
@@ -168,6 +171,7 @@ impl RunError {
             | Self::InstanceLimit { .. }
             | Self::OutputLimit { .. }
             | Self::FilesLimit { .. }
+            | Self::HandleLimit { .. }
             | Self::HostCallTooLarge { .. }
             | Self::Trap { .. }
             | Self::NotGranted { .. }

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use wasmtime::component::{ComponentNamedList, Instance, InstancePre, Lift, Lower, Resource, ResourceTable};
+use wasmtime::component::{
+    ComponentNamedList, Instance, InstancePre, Lift, Lower, Resource, ResourceTable, ResourceTableError,
+};
 use wasmtime::{CallHook, Store, Trap, UpdateDeadline, WasmBacktrace};
 use wasmtime_wasi::{I32Exit, WasiCtxBuilder};
 use wasmtime_wasi_http::WasiHttpCtx;
@@ -221,9 +223,7 @@ impl<'a> Run<'a> {
 
     fn push_io(&mut self) -> Result<(Resource<StepInput>, Resource<StepOutput>), RunError> {
         let table = &mut self.store.data_mut().table;
-        let full = |error: wasmtime::component::ResourceTableError| RunError::Instantiate {
-            message: error.to_string(),
-        };
+        let full = |error: ResourceTableError| RunError::Instantiate { message: error.to_string() };
         Ok((table.push(StepInput).map_err(full)?, table.push(StepOutput).map_err(full)?))
     }
 
@@ -338,6 +338,9 @@ impl<'a> Run<'a> {
                 return self.stop.reason().unwrap_or(RunError::Timeout { limit: self.limits.wall });
             }
             _ => {}
+        }
+        if matches!(error.downcast_ref(), Some(ResourceTableError::Full)) {
+            return RunError::HandleLimit { limit: MAX_RESOURCES };
         }
         let text = format!("{error:#}");
         if text.contains("count too high at") {

@@ -53,6 +53,9 @@ pub(super) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
+/// Finds a C compiler for WebAssembly and runs it; the same that the C template uses.
+const WASM_CC: &str = include_str!("../../../../guest-steps/c/wasm-cc.sh");
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Language {
     Rust,
@@ -92,7 +95,7 @@ impl Language {
             }
             Self::Python => "it needs Python 3.10 or newer and componentize-py: pip install componentize-py",
             Self::C => {
-                "it needs zig (https://ziglang.org), or clang with wasi-libc (Debian: clang lld wasi-libc libclang-rt-dev-wasm32)"
+                "it needs zig (pip install ziglang), or clang with wasi-libc (apt-get install clang lld wasi-libc libclang-rt-dev-wasm32), or a wasi-sdk named by WASI_SDK_PATH"
             }
         }
     }
@@ -180,21 +183,9 @@ impl Language {
             return super::built(dir);
         }
         let to = dir.join(format!("{}.wasm", project_name(dir)));
-        let mut command = match (find(dir, "zig"), find(dir, "clang")) {
-            (Some(zig), _) => {
-                let mut command = Command::new(zig);
-                command.args(["cc", "-target", "wasm32-wasi"]);
-                command
-            }
-            (None, Some(clang)) => {
-                let mut command = Command::new(clang);
-                command.args(["--target=wasm32-wasi", "--sysroot=/usr"]);
-                command
-            }
-            (None, None) => {
-                return Err(CommandError::failed("neither zig nor clang is on PATH").with_hint(self.needs()));
-            }
-        };
+        let bash = self.tool(dir, "bash")?;
+        let mut command = Command::new(bash);
+        command.args(["-c", WASM_CC, "wasm-cc"]);
         command.args(["-O2", "-o"]).arg(&to).args(c_sources(dir)?);
         self.execute(command.current_dir(dir))?;
         Ok(to)

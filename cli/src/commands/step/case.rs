@@ -11,7 +11,7 @@ use lobster_runtime::json;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::run::Alone;
+use super::alone::Alone;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -107,9 +107,10 @@ impl Case {
         let given = Arc::new(Mutex::new(Given::Nothing));
         let mut invocation = Invocation::new(json::compact(&self.args), Box::new(Arc::clone(&given)));
         invocation.input = self.input()?;
+        invocation.argv = self.words();
         invocation.grants.read = read;
         invocation.limits.fuel = self.fuel.unwrap_or(invocation.limits.fuel);
-        invocation.services = Arc::new(Alone { quiet: true, ..Alone::default() });
+        invocation.services = Arc::new(Alone::quiet());
         invocation.cancel = cancel;
         let result = component.run(invocation);
         let given = std::mem::take(&mut *given.lock().unwrap_or_else(PoisonError::into_inner));
@@ -154,6 +155,12 @@ impl Case {
                 bytes_differ(&base64(text).ok_or("`expect.base64` is not base64")?, given)
             }
         }
+    }
+
+    /// A command program gets its arguments as words: `argv: [a, b]`.
+    fn words(&self) -> Vec<String> {
+        let words = self.args.get("argv").and_then(Value::as_array);
+        words.map_or_else(Vec::new, |words| words.iter().map(json::js_string).collect())
     }
 
     fn input(&self) -> Result<Input, String> {

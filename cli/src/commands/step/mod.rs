@@ -1,5 +1,6 @@
 //! `lobster step`: writing components, away from any workflow.
 
+mod alone;
 mod build;
 mod case;
 mod grants;

@@ -1,6 +1,5 @@
 //! `lobster step run`
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::PathBuf;
@@ -8,11 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use lobster_runtime::cancel::CancelToken;
-use lobster_runtime::component::{HostServices, Input, Invocation, Level, Outcome, OutputSink};
+use lobster_runtime::component::{Input, Invocation, Outcome, OutputSink};
 use lobster_runtime::json;
 use lobster_runtime::steps::stages::Mode;
 use serde_json::{Map, Value};
 
+use super::alone::Alone;
 use super::grants::{GrantArgs, LimitArgs};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::render::{table, units};
@@ -173,48 +173,5 @@ impl OutputSink for Out {
 
     fn item(&mut self, json: &str) -> io::Result<()> {
         self.write(&[json.as_bytes(), b"\n"])
-    }
-}
-
-/// What the host does for a program that runs by itself: its log goes to stderr,
-/// its state lives as long as the run, and there is no store.
-#[derive(Default)]
-pub(super) struct Alone {
-    /// Say nothing.
-    pub(super) quiet: bool,
-    pub(super) state: Mutex<HashMap<String, String>>,
-}
-
-impl HostServices for Alone {
-    fn log(&self, level: Level, message: &str, fields: &str) {
-        if self.quiet {
-            return;
-        }
-        let level = match level {
-            Level::Error => "error",
-            Level::Warn => "warn",
-            Level::Info => "info",
-            Level::Debug => "debug",
-            Level::Trace => "trace",
-        };
-        let gap = if fields.is_empty() { "" } else { " " };
-        anstream::eprintln!("{level}: {message}{gap}{fields}");
-    }
-
-    fn progress(&self, done: u64, total: Option<u64>, message: Option<&str>) {
-        if self.quiet {
-            return;
-        }
-        let total = total.map(|total| format!("/{total}")).unwrap_or_default();
-        anstream::eprintln!("progress: {done}{total} {}", message.unwrap_or_default());
-    }
-
-    fn state_get(&self, key: &str) -> Option<String> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
-    }
-
-    fn state_set(&self, key: &str, json: &str) -> io::Result<()> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), json.to_owned());
-        Ok(())
     }
 }

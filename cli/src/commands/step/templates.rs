@@ -4,7 +4,7 @@
 pub(super) struct File {
     pub(super) language: &'static str,
     pub(super) path: &'static str,
-    pub(super) text: &'static str,
+    pub(super) bytes: &'static [u8],
 }
 
 include!(concat!(env!("OUT_DIR"), "/templates.rs"));

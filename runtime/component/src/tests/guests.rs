@@ -5,9 +5,13 @@ use std::path::PathBuf;
 use super::{engine, run};
 use crate::{Component, DirGrant, Input, Kind};
 
+/// A file below `guest-steps`.
+fn guest_steps(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../guest-steps").join(path)
+}
+
 fn shipped(name: &str) -> Component {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../guest-steps/dist").join(name);
-    engine().load_file(path).unwrap_or_else(|error| panic!("{name}: {error}"))
+    engine().load_file(guest_steps("dist").join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 #[test]
@@ -50,4 +54,31 @@ fn the_mail_step_reads_a_granted_directory() {
     assert_eq!(ran.output, once().output);
     // Without the grant the directory is not there.
     assert_eq!(run(&categorize, "{}", |_| {}).name(), "step-error");
+}
+
+/// The parts of the contract without their comments, as `resolve` has them.
+fn contract(resolve: &wit_parser::Resolve) -> Vec<String> {
+    let known = |(_, package): &(_, &wit_parser::Package)| package.name.to_string() == "lobster:step@0.1.0";
+    let (id, _) = resolve.packages.iter().find(known).expect("the package is there");
+    // The package's line stands before whichever interface comes first.
+    let mut printer = wit_component::WitPrinter::default();
+    printer.emit_docs(false).print(resolve, id, &[]).expect("prints");
+    let mut parts: Vec<_> = printer
+        .output
+        .to_string()
+        .split("\n}\n")
+        .map(|part| part.trim_start_matches("package lobster:step@0.1.0;").trim().to_owned())
+        .collect();
+    parts.sort();
+    parts
+}
+
+#[test]
+fn the_bindings_for_c_are_of_this_contract() {
+    let mut ours = wit_parser::Resolve::default();
+    ours.push_source("step.wit", include_str!("../../../../wit/step.wit")).expect("the contract parses");
+    let object = std::fs::read(guest_steps("c/gen/step_component_type.o")).expect("reads");
+    let (_, theirs) = wit_component::metadata::decode(&object).expect("holds a world");
+    // After a change of wit/: `wit-bindgen c wit --world step --out-dir guest-steps/c/gen`.
+    assert_eq!(contract(&theirs.resolve), contract(&ours));
 }
