@@ -3,6 +3,7 @@
 //! Text becomes a plan (`language`), the engine drives it, steps do the work,
 //! the store remembers it. See `docs/ARCHITECTURE.md` for the boundaries.
 
+pub mod call;
 pub mod cancel;
 pub mod digest;
 pub mod engine;

@@ -14,6 +14,7 @@ pub(crate) mod gates;
 pub(crate) mod graph;
 pub(crate) mod help;
 pub(crate) mod logs;
+pub(crate) mod mcp;
 pub(crate) mod policy;
 pub(crate) mod replay;
 pub(crate) mod resume;
@@ -64,6 +65,7 @@ pub(crate) enum Command {
     Store(store::Args),
     Policy(policy::Args),
     Step(step::Args),
+    Mcp(mcp::Args),
     Doctor(doctor::Args),
     Completions(completions::Args),
     /// Prints the version.
@@ -158,6 +160,7 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Store(args) => store::run(&args),
         Command::Step(args) => step::run(&args),
         Command::Policy(args) => policy::run(&args),
+        Command::Mcp(args) => mcp::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Run(_)
         | Command::Resume(_)
@@ -175,6 +178,11 @@ pub(crate) fn runtime(mode: Mode) -> Result<Runtime, CommandError> {
 
 /// The same, under the policy of a file (else of `LOBSTER_POLICY`, else the built-in one).
 pub(crate) fn runtime_under(mode: Mode, policy: Option<&Path>) -> Result<Runtime, CommandError> {
+    Ok(Runtime::new(settings_under(mode, policy)?)?)
+}
+
+/// What that runtime is made of.
+pub(crate) fn settings_under(mode: Mode, policy: Option<&Path>) -> Result<Settings, CommandError> {
     let cancel = CancelToken::new();
     signals::watch(&cancel)?;
     let mut settings = Settings::from_process()
@@ -199,5 +207,5 @@ pub(crate) fn runtime_under(mode: Mode, policy: Option<&Path>) -> Result<Runtime
             settings.prompter = Some(Box::new(terminal::Terminal::default()));
         }
     }
-    Ok(Runtime::new(settings)?)
+    Ok(settings)
 }
