@@ -1,5 +1,6 @@
 //! `lobster mcp`
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use crate::mcp::{self, Approvals};
 #[command(after_help = "Examples:
   lobster mcp --workflows ~/flows --components ~/steps
   lobster mcp --workflows ~/flows --no-run --approvals operator
+  lobster mcp --http 127.0.0.1:7411 --workflows ~/flows
   lobster mcp --profile open --approvals token        as the incumbent's plugin works")]
 pub(crate) struct Args {
     /// A folder whose workflow files become tools; may be given several times.
@@ -48,6 +50,19 @@ pub(crate) struct Args {
     /// Milliseconds that a call may take if it does not say itself.
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(200..))]
     timeout_ms: Option<u64>,
+    /// Serves streamable HTTP at /mcp of this address instead of stdin and stdout.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    http: Option<SocketAddr>,
+    /// The bearer token that HTTP clients must bring (else `LOBSTER_MCP_TOKEN`); needed unless the
+    /// address is this machine's own.
+    #[arg(long, value_name = "FILE", requires = "http")]
+    token_file: Option<PathBuf>,
+    /// A name that HTTP clients call this server by; requests for other hosts are refused.
+    #[arg(long, value_name = "NAME", requires = "http")]
+    allow_host: Vec<String>,
+    /// A web page's origin that may call this server (`https://app.example:443`).
+    #[arg(long, value_name = "ORIGIN", requires = "http")]
+    allow_origin: Vec<String>,
     /// Lets agents see and answer runs that others made.
     #[arg(long)]
     all_runs: bool,
@@ -81,6 +96,7 @@ impl ProfileName {
 const CAREFUL: &str = "version = 1\nextends = [\"builtin:readonly-catalog@1\"]\n";
 
 pub(crate) fn run(args: &Args) -> CommandResult {
+    let http = http_options(args)?;
     let folder = |dir: &PathBuf| {
         let real = dir.canonicalize().ok().filter(|dir| dir.is_dir());
         real.ok_or_else(|| CommandError::usage(format!("{} is no folder", dir.display())))
@@ -108,7 +124,27 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         timeout: args.timeout_ms.map(Duration::from_millis),
         all_runs: args.all_runs,
     };
-    mcp::serve_stdio(runtime, options)
+    mcp::serve(runtime, options, http)
+}
+
+/// How the server is reached, if not by stdin and stdout.
+fn http_options(args: &Args) -> Result<Option<mcp::http::Options>, CommandError> {
+    let Some(address) = args.http else { return Ok(None) };
+    let token = match &args.token_file {
+        Some(file) => Some(
+            std::fs::read_to_string(file)
+                .map_err(|error| CommandError::usage(format!("--token-file {}: {error}", file.display())))?,
+        ),
+        None => std::env::var("LOBSTER_MCP_TOKEN").ok(),
+    };
+    let options = mcp::http::Options {
+        address,
+        token: token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty()),
+        hosts: args.allow_host.clone(),
+        origins: args.allow_origin.clone(),
+    };
+    options.check()?;
+    Ok(Some(options))
 }
 
 /// Puts the careful policy in place where there is none, and the profile that was asked for.

@@ -10,6 +10,7 @@ mod gates;
 mod guard;
 mod hints;
 mod history;
+pub(crate) mod http;
 mod schema;
 mod server;
 mod standing;
@@ -19,9 +20,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lobster_runtime::cancel::CancelToken;
+use lobster_runtime::cancel::{CancelReason, CancelToken};
 use lobster_runtime::runtime::Runtime;
 use rmcp::ServiceExt;
+use rmcp::service::ServerInitializeError;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 
@@ -46,41 +48,49 @@ pub(crate) struct Options {
     pub(crate) all_runs: bool,
 }
 
-/// Serves the client on the standard streams until it goes.
-pub(crate) fn serve_stdio(runtime: Runtime, options: Options) -> CommandResult {
+/// Serves until the client on the standard streams goes, or over HTTP until a signal.
+pub(crate) fn serve(runtime: Runtime, options: Options, http: Option<http::Options>) -> CommandResult {
     let cancel = runtime.cancel().clone();
     let shared = shared(runtime, options)?;
     let tokio = tokio_runtime()?;
     let result = tokio.block_on(async {
         let session = cancel.child();
         let folders = tokio::spawn(Arc::clone(&shared).watch_folders());
-        let server = server::Server::new(Arc::clone(&shared), session.clone());
-        let serving = async {
-            match server.serve(stdio::Lines::new(session.clone())).await {
-                Ok(service) => {
-                    let ended = service.cancellation_token();
-                    tokio::select! {
-                        _ = service.waiting() => {}
-                        () = cancelled(&cancel) => ended.cancel(),
-                    }
-                    Ok(())
-                }
-                // A client that goes before it has said anything is no error.
-                Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => Ok(()),
-                Err(error) => Err(CommandError::failed(format!("the client cannot be served: {error}"))),
-            }
-        };
-        let result = tokio::select! {
-            result = serving => result,
-            () = cancelled(&cancel) => Ok(()),
+        let result = match http {
+            None => serve_stdio(Arc::clone(&shared), &session).await,
+            Some(http) => http::serve(Arc::clone(&shared), http, session.clone()).await,
         };
         folders.abort();
-        session.cancel(lobster_runtime::cancel::CancelReason::Requested("the server ends".to_owned()));
+        session.cancel(CancelReason::Requested("the server ends".to_owned()));
+        shared.quiet(LAST_CALLS).await;
         result
     });
-    // Calls that are still ending their processes.
-    tokio.shutdown_timeout(LAST_CALLS);
+    // A thread that still waits for a line of input must not keep the process.
+    tokio.shutdown_background();
     result.map(|()| Exit::OK)
+}
+
+async fn serve_stdio(shared: Arc<server::Shared>, session: &CancelToken) -> Result<(), CommandError> {
+    let server = server::Server::new(shared, session.clone());
+    let begun = tokio::select! {
+        begun = server.serve(stdio::Lines::new(session.clone())) => begun,
+        () = cancelled(session) => return Ok(()),
+    };
+    let service = match begun {
+        Ok(service) => service,
+        // A client that goes before it has said anything is no error.
+        Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+        Err(error) => return Err(CommandError::failed(format!("the client cannot be served: {error}"))),
+    };
+    let ended = service.cancellation_token();
+    let mut waiting = std::pin::pin!(service.waiting());
+    tokio::select! {
+        _ = &mut waiting => return Ok(()),
+        () = cancelled(session) => ended.cancel(),
+    }
+    // Calls that are ending still answer.
+    let _ = tokio::time::timeout(LAST_CALLS, waiting).await;
+    Ok(())
 }
 
 fn shared(runtime: Runtime, options: Options) -> Result<Arc<server::Shared>, CommandError> {

@@ -78,6 +78,12 @@ impl Shared {
         }
     }
 
+    /// Waits until no call is under way, at most so long.
+    pub(super) async fn quiet(&self, at_most: Duration) {
+        let all = u32::try_from(AT_ONCE).unwrap_or(u32::MAX);
+        let _ = tokio::time::timeout(at_most, self.turns.acquire_many(all)).await;
+    }
+
     /// What the folders hold now; read again only if something changed.
     fn current(&self) -> Arc<Catalogue> {
         let known = Arc::clone(&lock(&self.current));
