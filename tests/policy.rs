@@ -100,10 +100,8 @@ fn going_on_finds_the_policy_of_the_project_again() {
     let asked = run(&home, "app/flows/a.lobster");
     assert_eq!(trust(&home).code(), 0);
     // Allowed by now, so nobody need be asked.
-    let allowed = home
-        .lobster(["resume", "--token", &asked.token(), "--approve", "yes"])
-        .env("HERE", "here")
-        .run();
+    let allowed =
+        home.lobster(["resume", "--token", &asked.token(), "--approve", "yes"]).env("HERE", "here").run();
     assert_eq!(allowed.output()[0], "here\n", "{allowed:?}");
 }
 

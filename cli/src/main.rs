@@ -2,6 +2,7 @@
 
 mod commands;
 mod exit;
+mod mcp;
 mod render;
 mod signals;
 mod terminal;

@@ -4,6 +4,7 @@
 //! the store remembers it. See `docs/ARCHITECTURE.md` for the boundaries.
 
 pub mod audit;
+pub mod call;
 pub mod cancel;
 pub mod digest;
 pub mod engine;

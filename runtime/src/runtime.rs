@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 
 use crate::cancel::CancelToken;
 use crate::digest::Digest;
-use crate::engine::Interrupted;
 use crate::engine::env::Env;
 use crate::engine::run::Run;
 use crate::engine::services::Services;
+use crate::engine::{Caller, Interrupted};
 use crate::envelope::{Envelope, Failure};
 use crate::json;
 use crate::language::diagnostic::Diagnostic;
@@ -90,8 +90,9 @@ impl Runtime {
                 notes: settings.notes,
                 screen: settings.screen,
                 progress: settings.progress,
-                sandbox: Sandbox::new(settings.sandbox),
-                policy: settings.policy,
+                caller: Caller::default(),
+                sandbox: Arc::new(Sandbox::new(settings.sandbox)),
+                policy: Arc::new(settings.policy),
                 policy_files: settings.policy_files,
                 place: settings.place,
                 secrets: Arc::new(secrets),
@@ -168,6 +169,16 @@ impl Runtime {
                 Ok(Planned { plan: Plan::Workflow(workflow), args, name })
             }
         }
+    }
+
+    /// Reads and checks a workflow file with all that it is made of.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn workflow(&self, file: &Path) -> Result<Workflow, Failure> {
+        let workflow = self.load(&self.services.cwd.join(file))?;
+        self.check_pipelines(&workflow)?;
+        Ok(workflow)
     }
 
     /// Checks a pipeline that is not text; `name` is what people call the run.
@@ -282,7 +293,7 @@ impl Runtime {
                 Mode::Human => "human".to_owned(),
                 Mode::Tool => "tool".to_owned(),
             },
-            actor: self.services.env.non_blank("LOBSTER_ACTOR"),
+            actor: self.services.actor(),
             cwd: self.services.cwd.display().to_string(),
             parent,
             detail: self.recorded_surroundings(&store)?,
@@ -308,6 +319,9 @@ impl Runtime {
         detail["policyFile"] = policy.digest.to_string().into();
         if let Some(place) = &self.services.place {
             detail["place"] = place.display().to_string().into();
+        }
+        if !self.services.caller.detail.is_null() {
+            detail["caller"] = self.services.caller.detail.clone();
         }
         detail["settings"] = Value::Object(self.services.env.settings());
         Ok(detail)

@@ -15,6 +15,7 @@ pub(crate) mod gates;
 pub(crate) mod graph;
 pub(crate) mod help;
 pub(crate) mod logs;
+pub(crate) mod mcp;
 pub(crate) mod policy;
 pub(crate) mod replay;
 pub(crate) mod resume;
@@ -67,6 +68,7 @@ pub(crate) enum Command {
     Policy(policy::Args),
     Audit(audit::Args),
     Step(step::Args),
+    Mcp(mcp::Args),
     Doctor(doctor::Args),
     Completions(completions::Args),
     /// Prints the version.
@@ -162,6 +164,7 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Step(args) => step::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::Audit(args) => audit::run(&args),
+        Command::Mcp(args) => mcp::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Run(_)
         | Command::Resume(_)
@@ -191,6 +194,11 @@ pub(crate) fn runtime_of_run(
 
 /// The same, under the policies of a project and of a run, besides those of the environment.
 pub(crate) fn runtime_under(mode: Mode, policies: &PolicySources<'_>) -> Result<Runtime, CommandError> {
+    Ok(Runtime::new(settings_under(mode, policies)?)?)
+}
+
+/// What that runtime is made of.
+pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result<Settings, CommandError> {
     let cancel = CancelToken::new();
     signals::watch(&cancel)?;
     let mut settings = Settings::from_process()
@@ -216,5 +224,5 @@ pub(crate) fn runtime_under(mode: Mode, policies: &PolicySources<'_>) -> Result<
             settings.prompter = Some(Box::new(terminal::Terminal::default()));
         }
     }
-    Ok(Runtime::new(settings)?)
+    Ok(settings)
 }

@@ -102,6 +102,15 @@ impl Engine {
         Ok(Component(inner))
     }
 
+    /// The program of this digest, if it is in memory. Holding on to a
+    /// [`Component`] keeps it there.
+    #[must_use]
+    pub fn held(&self, digest: Digest) -> Option<Component> {
+        let slot = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).get(&digest)?.clone();
+        let inner = slot.lock().unwrap_or_else(PoisonError::into_inner).upgrade()?;
+        Some(Component(inner))
+    }
+
     fn core(&self) -> Result<Arc<Core>, LoadError> {
         let mut core = self.0.core.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(core) = &*core {

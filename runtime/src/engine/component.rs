@@ -233,10 +233,15 @@ fn load_now(
     named: &str,
     pinned: Option<&Digest>,
 ) -> Result<Component, LoadProblem> {
-    let bytes = match (pinned, named.strip_prefix("blake3:")) {
-        (Some(digest), _) => run.store.load(digest, MAX_COMPONENT)?,
-        (None, Some(hex)) => run.store.load(&hex.parse::<Digest>()?, MAX_COMPONENT)?,
-        (None, None) => {
+    let named_digest = named.strip_prefix("blake3:").map(str::parse::<Digest>).transpose()?;
+    let bytes = match pinned.copied().or(named_digest) {
+        Some(digest) => {
+            if let Some(held) = held(run, digest)? {
+                return Ok(held);
+            }
+            run.store.load(&digest, MAX_COMPONENT)?
+        }
+        None => {
             let path = base.join(named);
             let bytes = std::fs::read(&path).map_err(|source| LoadError::Read { path, source })?;
             keep(&run.store, &bytes)?;
@@ -244,6 +249,17 @@ fn load_now(
         }
     };
     Ok(run.services.components().load_bytes(&bytes)?)
+}
+
+/// A component that this process has loaded before, if the store still has it
+/// for those who replay the run.
+fn held(run: &Run<'_>, digest: Digest) -> Result<Option<Component>, StoreError> {
+    let Some(component) =
+        run.services.components().held(lobster_component::Digest::from_bytes(*digest.as_bytes()))
+    else {
+        return Ok(None);
+    };
+    Ok(run.store.blob_len(&digest)?.map(|_| component))
 }
 
 /// A component by its digest alone. It stays loaded while the services live.

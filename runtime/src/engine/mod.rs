@@ -29,7 +29,7 @@ pub use gate::{PromptError, Prompter};
 pub use host_calls::RecordedCalls;
 pub use resume::{GateRef, Reply, ResumeRequest};
 pub use run::Interrupted;
-pub use services::{Notes, Progress, Screen};
+pub use services::{Caller, Notes, Progress, Screen};
 pub(crate) use settle::execute;
 pub use token::gate_token;
 pub use value::Output;

@@ -75,11 +75,7 @@ pub(crate) fn build(
     registry: &Registry,
     pipeline: &Pipeline,
 ) -> Result<Vec<Box<dyn Stage + Send>>, StageError> {
-    pipeline
-        .stages
-        .iter()
-        .map(|call| (registry.resolve(&call.name)?.build)(&call.args))
-        .collect()
+    pipeline.stages.iter().map(|call| (registry.resolve(&call.name)?.build)(&call.args)).collect()
 }
 
 /// Runs a pipeline to its end.

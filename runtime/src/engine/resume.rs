@@ -43,6 +43,14 @@ pub struct ResumeRequest {
 }
 
 impl Runtime {
+    /// The open gate that is meant.
+    ///
+    /// # Errors
+    /// When there is none, or none that still can be answered.
+    pub fn open_gate(&self, gate: &GateRef) -> Result<Gate, Failure> {
+        find(self, gate, false).map(|(gate, _)| gate)
+    }
+
     /// Answers a gate and goes on with its run.
     pub fn resume(&self, request: &ResumeRequest) -> RunResult {
         answer(self, request).unwrap_or_else(RunResult::from)
@@ -61,9 +69,10 @@ impl Runtime {
     }
 }
 
-fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failure> {
+/// The open gate that is meant, and what its run is.
+fn find(runtime: &Runtime, gate: &GateRef, cancel: bool) -> Result<(Gate, TokenKind), Failure> {
     let store = runtime.store().map_err(failure)?;
-    let (gate, kind) = match &request.gate {
+    let (gate, kind) = match gate {
         GateRef::Id(id) => match store.gate_by_id(id) {
             Ok(gate) if gate.status == GateStatus::Open => {
                 let kind = kind_of_run(runtime, gate.run)?;
@@ -83,19 +92,22 @@ fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failu
             (gate, token.kind)
         }
     };
+    match gate {
+        Ok(gate) if gate.status == GateStatus::Open => Ok((gate, kind)),
+        Ok(gate) if gate.status == GateStatus::Expired => Err(Failure::runtime(format!(
+            "{}: it has expired; `lobster resume {}` asks again",
+            not_found(kind, cancel),
+            gate.run.short(),
+        ))),
+        Ok(_) | Err(StoreError::UnknownGate(_)) => Err(Failure::runtime(not_found(kind, cancel))),
+        Err(error) => Err(failure(error)),
+    }
+}
+
+fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failure> {
+    let store = runtime.store().map_err(failure)?;
     let cancel = matches!(request.reply, Reply::Cancel);
-    let gate = match gate {
-        Ok(gate) if gate.status == GateStatus::Open => gate,
-        Ok(gate) if gate.status == GateStatus::Expired => {
-            return Err(Failure::runtime(format!(
-                "{}: it has expired; `lobster resume {}` asks again",
-                not_found(kind, cancel),
-                gate.run.short(),
-            )));
-        }
-        Ok(_) | Err(StoreError::UnknownGate(_)) => return Err(Failure::runtime(not_found(kind, cancel))),
-        Err(error) => return Err(failure(error)),
-    };
+    let (gate, kind) = find(runtime, &request.gate, cancel)?;
     let question: GateQuestion = serde_json::from_value(gate.detail.clone())
         .map_err(|_| Failure::runtime(format!("Invalid {} resume state", kind.word())))?;
     let approver = runtime.services.env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
@@ -107,7 +119,9 @@ fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failu
     };
     let answer = match (&request.reply, &question.question) {
         (Reply::Cancel, _) => {
-            store.refuse_gate(gate.key, None, approver.as_deref(), ended(runtime, "cancelled")).map_err(lost)?;
+            store
+                .refuse_gate(gate.key, None, approver.as_deref(), ended(runtime, "cancelled"))
+                .map_err(lost)?;
             return Ok(cancelled(gate.run));
         }
         (Reply::Reject, Question::Approval { .. }) => {
@@ -187,7 +201,7 @@ pub(crate) fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) ->
             });
             let event = Event::RetryRequested {
                 path: failed_at.flatten(),
-                by: runtime.services.env.non_blank("LOBSTER_ACTOR"),
+                by: runtime.services.actor(),
                 detail: Value::Null,
             };
             store.append(id, vec![event], Durability::Synced).map_err(failure)?;
@@ -223,7 +237,7 @@ fn go_on(
         return Err(missing);
     }
     let event = Event::RunResumed {
-        by: runtime.services.env.non_blank("LOBSTER_ACTOR"),
+        by: runtime.services.actor(),
         detail: runtime.recorded_surroundings(&store).map_err(failure)?,
     };
     store.append(id, vec![event], Durability::Lazy).map_err(failure)?;
@@ -252,7 +266,7 @@ fn ended(runtime: &Runtime, how: &str) -> Event {
     let env = &runtime.services.env;
     let detail = json!({
         "answer": how,
-        "actor": env.non_blank("LOBSTER_ACTOR"),
+        "actor": runtime.services.actor(),
         "message": env.non_blank("LOBSTER_MESSAGE_ID"),
     });
     Event::RunEnded { status: RunStatus::Cancelled, output: None, error: None, detail }

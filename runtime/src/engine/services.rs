@@ -35,6 +35,15 @@ pub trait Progress: Send + Sync {
     fn ended(&self, place: &str);
 }
 
+/// On whose behalf runs are made.
+#[derive(Clone, Debug, Default)]
+pub struct Caller {
+    /// Who the history says it was; none leaves it to `LOBSTER_ACTOR`.
+    pub actor: Option<String>,
+    /// What else the run's first record says about who asked.
+    pub detail: Value,
+}
+
 /// Tells that something is over when it goes.
 pub(crate) struct Shown<'s>(Option<(&'s dyn Progress, String)>);
 
@@ -55,14 +64,15 @@ pub(crate) struct Services {
     pub(crate) state_dir: PathBuf,
     pub(crate) registry: Registry,
     pub(crate) cancel: CancelToken,
+    pub(crate) caller: Caller,
     /// Somebody at a terminal, if there is one.
     pub(crate) prompter: Option<Box<dyn Prompter>>,
     pub(crate) notes: Notes,
     pub(crate) screen: Option<Screen>,
     pub(crate) progress: Option<Box<dyn Progress>>,
-    pub(crate) sandbox: Sandbox,
+    pub(crate) sandbox: Arc<Sandbox>,
     /// What native processes may do.
-    pub(crate) policy: Policy,
+    pub(crate) policy: Arc<Policy>,
     /// The files that the policy came from; no step may change them.
     pub(crate) policy_files: Vec<PathBuf>,
     /// Where the project's policy was looked for, if there is one.
@@ -100,6 +110,11 @@ impl Services {
             progress.started(path.as_str(), kind);
             (progress, path.to_string())
         }))
+    }
+
+    /// Who the history says asked.
+    pub(crate) fn actor(&self) -> Option<String> {
+        self.caller.actor.clone().or_else(|| self.env.non_blank("LOBSTER_ACTOR"))
     }
 
     pub(crate) fn note(&self, line: &str) {

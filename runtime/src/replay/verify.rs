@@ -20,7 +20,7 @@ use crate::engine::gate::KnownAnswer;
 use crate::engine::overseer::{Act, Overseer};
 use crate::engine::path::StepPath;
 use crate::engine::run::{Interrupted, Run, lock, stopped};
-use crate::engine::services::{Screen, Services};
+use crate::engine::services::{Caller, Screen, Services};
 use crate::engine::settle::{keep_output, output_of};
 use crate::envelope::Failure;
 use crate::runtime::Runtime;
@@ -164,11 +164,12 @@ pub(super) fn services(runtime: &Runtime, store: &Store, recording: &Recording) 
         state_dir: own.state_dir.clone(),
         registry: crate::steps::stages::builtin(),
         cancel: own.cancel.clone(),
+        caller: Caller::default(),
         prompter: None,
         notes: Box::new(|_| {}),
         progress: None,
         screen: Some(unseen).filter(|_| recording.mode == "human"),
-        sandbox: Sandbox::new(SandboxConfig::default()),
+        sandbox: Arc::new(Sandbox::new(SandboxConfig::default())),
         policy: own.policy.clone(),
         policy_files: own.policy_files.clone(),
         place: None,

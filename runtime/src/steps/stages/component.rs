@@ -14,10 +14,11 @@ pub(super) static SPEC: StageSpec = StageSpec {
     help: "Usage:
   ... | component ./step.wasm [--arg NAME=VALUE]... [--args-json JSON] | ...
   component ./step.wasm --grant-read ./data:/data
+  component ./step.wasm --input-json '[{\"a\":1}]' | ...
 
 The file is relative to the working directory; `blake3:DIGEST` names a component of the store.
 The component reads the items that come in and its output goes on: items as items, bytes as one
-text. A value of --arg that is JSON is taken as JSON, any other as text.
+text. With --input-json it reads those items (or that one) instead. A value of --arg that is JSON is taken as JSON, any other as text.
 
 Without grants it sees nothing of the machine, so its outcome is cached and may be reused.
   --grant-read DIR[:GUEST]    a directory to read      --grant-env NAME    a variable
@@ -28,6 +29,7 @@ All options may be given several times. `lobster step inspect FILE` says what a 
     flags: &[
         Flag { name: "arg", value: Some("NAME=VALUE"), help: "One argument" },
         Flag { name: "args-json", value: Some("JSON"), help: "All arguments as an object" },
+        Flag { name: "input-json", value: Some("JSON"), help: "The items to read instead of those that come in" },
         Flag { name: "grant-read", value: Some("DIR[:GUEST]"), help: "A directory it may read" },
         Flag { name: "grant-write", value: Some("DIR[:GUEST]"), help: "A directory it may write" },
         Flag { name: "grant-env", value: Some("NAME"), help: "A variable it may see" },
@@ -41,6 +43,7 @@ All options may be given several times. `lobster step inspect FILE` says what a 
                 ("_", words_schema(Some("First word: the component's file, or blake3: and its digest"))),
                 ("arg", option_schema("string", "One argument as NAME=VALUE", Value::Null)),
                 ("args-json", option_schema("string", "All arguments as a JSON object", Value::Null)),
+                ("input-json", option_schema("string", "The items to read, as JSON", Value::Null)),
                 ("grant-read", option_schema("string", "DIR[:GUEST] it may read", Value::Null)),
                 ("grant-write", option_schema("string", "DIR[:GUEST] it may write", Value::Null)),
                 ("grant-env", option_schema("string", "Variable it may see", Value::Null)),
@@ -54,7 +57,7 @@ All options may be given several times. `lobster step inspect FILE` says what a 
     examples: || serde_json::json!([{"args": {"_": ["./classify.wasm"], "arg": "model=small"}, "description": "Classify the items"}]),
     side_effects: Some(&[]),
     kind: StageKind::Effect,
-    build: |args| Ok(Box::new(ComponentStage { call: Some(call(args)?), input: None })),
+    build: |args| Ok(Box::new(ComponentStage { call: Some(call(args)?), given: given_input(args)?, input: None })),
 };
 
 fn call(args: &StageArgs) -> Result<ComponentCall, StageError> {
@@ -107,6 +110,16 @@ fn call(args: &StageArgs) -> Result<ComponentCall, StageError> {
     })
 }
 
+/// The items of `--input-json`.
+fn given_input(args: &StageArgs) -> Result<Option<Vec<Value>>, StageError> {
+    let Some(text) = args.text("input-json") else { return Ok(None) };
+    match json::parse(&text) {
+        Ok(Value::Array(items)) => Ok(Some(items)),
+        Ok(item) => Ok(Some(vec![item])),
+        Err(error) => Err(StageError::permanent(format!("component --input-json is not JSON: {error}"))),
+    }
+}
+
 fn directory(text: &str) -> Result<ComponentDir, StageError> {
     match text.rsplit_once(':') {
         None if !text.is_empty() => Ok(ComponentDir { host: text.into(), guest: text.to_owned() }),
@@ -120,11 +133,16 @@ fn directory(text: &str) -> Result<ComponentDir, StageError> {
 /// A stage that runs a component once, over all of its input.
 pub(super) struct ComponentStage {
     pub(super) call: Option<ComponentCall>,
+    /// Read instead of what comes in.
+    pub(super) given: Option<Vec<Value>>,
     pub(super) input: Option<Spool>,
 }
 
 impl Stage for ComponentStage {
     fn item(&mut self, item: Value, host: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
+        if self.given.is_some() {
+            return Ok(Flow::Enough);
+        }
         let spool = match &mut self.input {
             Some(spool) => spool,
             none => none.insert(host.spool()?),
@@ -135,6 +153,13 @@ impl Stage for ComponentStage {
 
     fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         let Some(call) = self.call.take() else { return Ok(()) };
+        if let Some(items) = self.given.take() {
+            let mut spool = host.spool()?;
+            for item in items {
+                spool.push(item)?;
+            }
+            self.input = Some(spool);
+        }
         host.component(ComponentCall { input: self.input.take(), ..call }, out)
     }
 }

@@ -38,7 +38,7 @@ no network; Math.random is seeded, so the same input always gives the same items
             grants: ComponentGrants::default(),
             input: None,
         };
-        Ok(Box::new(ComponentStage { call: Some(call), input: None }))
+        Ok(Box::new(ComponentStage { call: Some(call), given: None, input: None }))
     },
 };
 

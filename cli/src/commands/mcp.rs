@@ -1,0 +1,185 @@
+//! `lobster mcp`
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lobster_runtime::policy::{Layer, LayerText, Policy, Profile};
+use lobster_runtime::runtime::{PolicySources, Settings};
+use lobster_runtime::steps::stages::Mode;
+
+use crate::exit::{CommandError, CommandResult};
+use crate::mcp::{self, Approvals};
+
+/// Serves lobster to agents over the Model Context Protocol.
+///
+/// Without --http it speaks on stdin and stdout, as a client that starts it expects.
+/// Its tools are run, resume, runs and show, and one for each workflow and component of
+/// the folders that are named. Without a policy (--policy, LOBSTER_POLICY) commands that
+/// only read are run and everything else asks a person.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster mcp --workflows ~/flows --components ~/steps
+  lobster mcp --workflows ~/flows --no-run --approvals operator
+  lobster mcp --http 127.0.0.1:7411 --workflows ~/flows
+  lobster mcp --profile open --approvals token        as the incumbent's plugin works")]
+pub(crate) struct Args {
+    /// A folder whose workflow files become tools; may be given several times.
+    #[arg(long, value_name = "DIR")]
+    workflows: Vec<PathBuf>,
+    /// A folder whose components (.wasm) become tools, without any rights on this machine.
+    #[arg(long, value_name = "DIR")]
+    components: Vec<PathBuf>,
+    /// The policy for native commands; it can only be stricter than `LOBSTER_POLICY`.
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// What happens to commands that no rule speaks of; `open` runs everything but hard blocks.
+    #[arg(long, value_name = "PROFILE", value_enum)]
+    profile: Option<ProfileName>,
+    /// Who answers a run's questions.
+    #[arg(long, value_name = "WHO", value_enum, default_value = "elicit")]
+    approvals: Approvals,
+    /// No tool that runs what the agent writes: only those of the folders.
+    #[arg(long)]
+    no_run: bool,
+    /// A pipeline command that agents may use though it acts beyond what the policy judges.
+    #[arg(long, value_name = "COMMAND")]
+    allow: Vec<String>,
+    /// The directory that calls stay inside; the working directory by default.
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Milliseconds that a call may take if it does not say itself.
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(200..))]
+    timeout_ms: Option<u64>,
+    /// Serves streamable HTTP at /mcp of this address instead of stdin and stdout.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    http: Option<SocketAddr>,
+    /// The bearer token that HTTP clients must bring (else `LOBSTER_MCP_TOKEN`); needed unless the
+    /// address is this machine's own.
+    #[arg(long, value_name = "FILE", requires = "http")]
+    token_file: Option<PathBuf>,
+    /// A name that HTTP clients call this server by; requests for other hosts are refused.
+    #[arg(long, value_name = "NAME", requires = "http")]
+    allow_host: Vec<String>,
+    /// A web page's origin that may call this server (`https://app.example:443`).
+    #[arg(long, value_name = "ORIGIN", requires = "http")]
+    allow_origin: Vec<String>,
+    /// Lets agents see and answer runs that others made.
+    #[arg(long)]
+    all_runs: bool,
+}
+
+/// The profiles of a policy, and none at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum ProfileName {
+    /// Everything runs except hard blocks; only without a policy.
+    Open,
+    /// Reads run, everything else asks.
+    Default,
+    /// Reads run, everything else is denied.
+    Readonly,
+    /// Only the exact commands of the policy's `[locked]` run.
+    Locked,
+}
+
+impl ProfileName {
+    fn profile(self) -> Option<Profile> {
+        match self {
+            Self::Open => None,
+            Self::Default => Some(Profile::Default),
+            Self::Readonly => Some(Profile::ReadOnly),
+            Self::Locked => Some(Profile::Locked),
+        }
+    }
+}
+
+/// What agents may do where the operator has said nothing.
+const CAREFUL: &str = "version = 1\nextends = [\"builtin:readonly-catalog@1\"]\n";
+
+pub(crate) fn run(args: &Args) -> CommandResult {
+    let http = http_options(args)?;
+    let folder = |dir: &PathBuf| {
+        let real = dir.canonicalize().ok().filter(|dir| dir.is_dir());
+        real.ok_or_else(|| CommandError::usage(format!("{} is no folder", dir.display())))
+    };
+    let workflows = args.workflows.iter().map(folder).collect::<Result<Vec<_>, _>>()?;
+    let components = args.components.iter().map(folder).collect::<Result<Vec<_>, _>>()?;
+    let root = folder(&args.root.clone().unwrap_or_else(|| PathBuf::from(".")))?;
+    let policies = PolicySources { place: Some(&root), run: args.policy.as_deref() };
+    let mut settings = super::settings_under(Mode::Tool, &policies)?;
+    confine(&mut settings, args.profile)?;
+    // No step of an agent's may change what the operator serves.
+    settings.policy_files.extend(workflows.iter().chain(&components).cloned());
+    let runtime = lobster_runtime::runtime::Runtime::new(settings)?;
+    for name in &args.allow {
+        if runtime.registry().get(name).is_none() {
+            return Err(CommandError::usage(format!("--allow {name}: there is no such pipeline command")));
+        }
+    }
+    let options = mcp::Options {
+        workflows,
+        components,
+        run: !args.no_run,
+        allowed: args.allow.clone(),
+        root,
+        approvals: args.approvals,
+        timeout: args.timeout_ms.map(Duration::from_millis),
+        all_runs: args.all_runs,
+    };
+    mcp::serve(runtime, options, http)
+}
+
+/// How the server is reached, if not by stdin and stdout.
+fn http_options(args: &Args) -> Result<Option<mcp::http::Options>, CommandError> {
+    let Some(address) = args.http else { return Ok(None) };
+    let token = match &args.token_file {
+        Some(file) => Some(
+            std::fs::read_to_string(file)
+                .map_err(|error| CommandError::usage(format!("--token-file {}: {error}", file.display())))?,
+        ),
+        None => std::env::var("LOBSTER_MCP_TOKEN").ok(),
+    };
+    let options = mcp::http::Options {
+        address,
+        token: token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty()),
+        hosts: args.allow_host.clone(),
+        origins: args.allow_origin.clone(),
+    };
+    options.check()?;
+    Ok(Some(options))
+}
+
+/// Puts the careful policy in place where there is none, and the profile that was asked for.
+fn confine(settings: &mut Settings, wanted: Option<ProfileName>) -> Result<(), CommandError> {
+    let given = !settings.policy.is_open();
+    if wanted == Some(ProfileName::Open) {
+        if given {
+            return Err(CommandError::usage("--profile open cannot undo the policy that is given"));
+        }
+        return Ok(());
+    }
+    if !given {
+        let layer = LayerText {
+            layer: Layer::Run,
+            origin: "lobster mcp's own policy".to_owned(),
+            text: CAREFUL.to_owned(),
+        };
+        settings.policy =
+            Policy::load_layers(&[layer]).map_err(|error| CommandError::failed(error.to_string()))?;
+    }
+    if let Some(profile) = wanted.and_then(ProfileName::profile) {
+        if given && freedom(profile) > freedom(settings.policy.file().profile) {
+            return Err(CommandError::usage("--profile cannot be freer than the policy that is given"));
+        }
+        settings.policy = settings.policy.with_profile(profile);
+    }
+    Ok(())
+}
+
+fn freedom(profile: Profile) -> u8 {
+    match profile {
+        Profile::Locked => 0,
+        Profile::ReadOnly => 1,
+        Profile::Default => 2,
+    }
+}

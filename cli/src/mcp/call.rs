@@ -1,0 +1,328 @@
+//! One call: a recorded run on a thread of its own, with its end, its progress
+//! and its answer.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lobster_runtime::call::Call;
+use lobster_runtime::cancel::{CancelReason, CancelToken};
+use lobster_runtime::engine::{Caller, Progress, ResumeRequest};
+use lobster_runtime::envelope::{Envelope, Failure};
+use lobster_runtime::json;
+use lobster_runtime::language::pipeline::{Pipeline, StageCall};
+use lobster_runtime::language::plan::Plan;
+use lobster_runtime::runtime::{Planned, RunRequest, RunResult, Runtime, Target};
+use lobster_runtime::steps::stages::StageArgs;
+use lobster_runtime::store::RunId;
+use rmcp::model::{ProgressNotificationParam, ProgressToken};
+use rmcp::service::{Peer, RequestContext};
+use rmcp::{RoleServer, model::CallToolResult, model::ContentBlock};
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::catalogue::workflow_digest;
+use lobster_runtime::digest::Digest;
+
+/// What the incumbent's plugin allows a call, in milliseconds and bytes.
+pub(super) const TIMEOUT_MS: u64 = 20_000;
+pub(super) const MAX_ANSWER: usize = 512_000;
+pub(super) const MIN_TIMEOUT_MS: u64 = 200;
+pub(super) const MIN_ANSWER: usize = 1024;
+
+/// Progress that a slow client has not taken yet; more is dropped, not kept.
+const PROGRESS_AHEAD: usize = 64;
+
+/// What a call does.
+pub(super) enum Work {
+    Pipeline {
+        text: String,
+    },
+    /// With a digest, the file must still be what was listed.
+    File {
+        file: PathBuf,
+        args: Value,
+        pinned: Option<Digest>,
+    },
+    Component {
+        digest: Digest,
+        name: String,
+        args: Map<String, Value>,
+        input: Option<Value>,
+    },
+    Resume(ResumeRequest),
+}
+
+/// What a call may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) time: Option<Duration>,
+    pub(super) answer: usize,
+}
+
+/// What a call came to.
+pub(super) struct Answer {
+    pub(super) run: Option<RunId>,
+    /// The envelope.
+    pub(super) envelope: Value,
+    /// The plan is not the one that was listed.
+    pub(super) changed: bool,
+}
+
+impl Answer {
+    pub(super) fn is_failure(&self) -> bool {
+        self.envelope.get("ok") != Some(&Value::Bool(true))
+    }
+
+    /// The request to a person, if it stopped at one.
+    pub(super) fn question(&self) -> Option<&Map<String, Value>> {
+        ["requiresApproval", "requiresInput"]
+            .iter()
+            .find_map(|key| self.envelope.get(*key).and_then(Value::as_object))
+    }
+
+    /// As the protocol has it: the envelope as data and as text.
+    pub(super) fn into_result(self) -> CallToolResult {
+        let failed = self.is_failure();
+        let mut envelope = self.envelope;
+        if let (Some(run), Value::Object(map)) = (self.run, &mut envelope) {
+            map.insert("runId".to_owned(), json!(run.to_string()));
+        }
+        result(envelope, failed)
+    }
+}
+
+/// A result with the same value as data and as text.
+pub(super) fn result(value: Value, failed: bool) -> CallToolResult {
+    let content = vec![ContentBlock::text(json::pretty(&value))];
+    let mut result = if failed { CallToolResult::error(content) } else { CallToolResult::success(content) };
+    result.structured_content = Some(value);
+    result
+}
+
+/// A failure that no run stands for.
+pub(super) fn refusal(code: &str, message: impl Into<String>) -> CallToolResult {
+    let error = json!({ "type": code, "message": message.into() });
+    result(json!({ "protocolVersion": 1, "ok": false, "error": error }), true)
+}
+
+/// Does the work on this thread.
+pub(super) fn perform(runtime: &Runtime, work: Work, limits: Limits) -> Answer {
+    let ran = match plan(runtime, work) {
+        Ok(Ready::Run(planned)) => runtime.run_planned(&planned),
+        Ok(Ready::Resume(request)) => runtime.resume(&request),
+        Ok(Ready::Changed) => return Answer { run: None, envelope: Value::Null, changed: true },
+        Err(failure) => RunResult::from(failure),
+    };
+    let envelope = bounded(&ran.envelope, limits.answer).unwrap_or_else(|message| {
+        let failed = Envelope::Failed(Failure::runtime(message));
+        failed.to_value().unwrap_or(Value::Null)
+    });
+    Answer { run: ran.run, envelope, changed: false }
+}
+
+enum Ready {
+    Run(Box<Planned>),
+    Resume(ResumeRequest),
+    Changed,
+}
+
+fn plan(runtime: &Runtime, work: Work) -> Result<Ready, Failure> {
+    let (request, pinned) = match work {
+        Work::Resume(request) => return Ok(Ready::Resume(request)),
+        Work::Component { digest, name, args, input } => {
+            let pipeline = component_pipeline(digest, &name, args, input);
+            return runtime.plan_pipeline(pipeline, &name).map(|planned| Ready::Run(Box::new(planned)));
+        }
+        Work::Pipeline { text } => (RunRequest { target: Target::Pipeline(text), args: None }, None),
+        Work::File { file, args, pinned } => {
+            (RunRequest { target: Target::File(file), args: Some(args) }, pinned)
+        }
+    };
+    let planned = runtime.plan(&request)?;
+    if let (Some(pinned), Plan::Workflow(workflow)) = (pinned, &planned.plan)
+        && workflow_digest(workflow) != pinned
+    {
+        return Ok(Ready::Changed);
+    }
+    Ok(Ready::Run(Box::new(planned)))
+}
+
+/// A component by its digest as a pipeline of one stage, without any grant.
+fn component_pipeline(
+    digest: Digest,
+    name: &str,
+    args: Map<String, Value>,
+    input: Option<Value>,
+) -> Pipeline {
+    let mut stage = StageArgs { positional: vec![format!("blake3:{digest}")], ..StageArgs::default() };
+    if !args.is_empty() {
+        stage.options.insert("args-json".to_owned(), json!(json::compact(&args)));
+    }
+    if let Some(input) = input {
+        stage.options.insert("input-json".to_owned(), json!(json::compact(&input)));
+    }
+    let call =
+        StageCall { name: "component".to_owned(), args: stage, raw: format!("component {name}"), span: 0..0 };
+    Pipeline { stages: vec![call] }
+}
+
+/// The envelope as a value, unless it is larger than the caller wants.
+fn bounded(envelope: &Envelope, max: usize) -> Result<Value, String> {
+    let mut text = Capped { bytes: Vec::new(), max };
+    envelope.write(&mut text).map_err(|error| {
+        if error.kind() == io::ErrorKind::FileTooLarge {
+            format!("lobster output exceeded maxStdoutBytes ({max}); the run's record has all of it")
+        } else {
+            format!("the run's output cannot be read back: {error}")
+        }
+    })?;
+    json::parse(&String::from_utf8_lossy(&text.bytes)).map_err(|error| error.to_string())
+}
+
+struct Capped {
+    bytes: Vec<u8>,
+    max: usize,
+}
+
+impl Write for Capped {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + bytes.len() > self.max {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The end of one call: the session's, the client's, or its own time limit.
+pub(super) struct Ending {
+    pub(super) cancel: CancelToken,
+    watcher: JoinHandle<()>,
+}
+
+impl Ending {
+    /// A token below the session's that also ends when the client takes its request back.
+    pub(super) fn new(session: &CancelToken, context: &RequestContext<RoleServer>) -> Self {
+        let cancel = session.child();
+        let (request, token) = (context.ct.clone(), cancel.clone());
+        let watcher = tokio::spawn(async move {
+            request.cancelled().await;
+            token.cancel(CancelReason::Requested("cancelled by the client".to_owned()));
+        });
+        Self { cancel, watcher }
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.watcher.abort();
+    }
+}
+
+/// Runs the work on a thread, and stops it when its time is over.
+pub(super) async fn run(
+    base: &Runtime,
+    place: Place,
+    work: Work,
+    limits: Limits,
+    cancel: CancelToken,
+    progress: Option<Box<dyn Progress>>,
+) -> Answer {
+    let runtime = base.for_call(Call {
+        cwd: place.cwd,
+        caller: place.caller,
+        cancel: cancel.clone(),
+        notes: Box::new(|line| tracing::info!("{line}")),
+        progress,
+    });
+    let mut thread = tokio::task::spawn_blocking(move || perform(&runtime, work, limits));
+    let done = match limits.time {
+        None => thread.await,
+        Some(time) => match tokio::time::timeout(time, &mut thread).await {
+            Ok(done) => done,
+            Err(_) => {
+                let message = format!("lobster timed out after {} ms", time.as_millis());
+                cancel.cancel(CancelReason::Timeout(message));
+                thread.await
+            }
+        },
+    };
+    done.unwrap_or_else(|error| {
+        let failure = Failure::runtime(format!("lobster broke off: {error}"));
+        Answer {
+            run: None,
+            envelope: Envelope::Failed(failure).to_value().unwrap_or(Value::Null),
+            changed: false,
+        }
+    })
+}
+
+/// Where and for whom a call runs.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) cwd: PathBuf,
+    pub(super) caller: Caller,
+}
+
+/// Tells a client how a call goes on.
+pub(super) struct Reporter {
+    pub(super) sink: mpsc::Sender<String>,
+}
+
+impl Progress for Reporter {
+    fn started(&self, place: &str, kind: &str) {
+        // A client that does not keep up misses some of it.
+        let _ = self.sink.try_send(format!("{} ({kind})", shown(place)));
+    }
+
+    fn ended(&self, place: &str) {
+        let _ = self.sink.try_send(format!("{} done", shown(place)));
+    }
+}
+
+fn shown(place: &str) -> &str {
+    if place.is_empty() { "pipeline" } else { place }
+}
+
+/// Sends progress for one request, if its caller asked for it.
+pub(super) struct Forwarder {
+    token: ProgressToken,
+    peer: Peer<RoleServer>,
+    sent: std::sync::Arc<AtomicU64>,
+}
+
+impl Forwarder {
+    pub(super) fn new(context: &RequestContext<RoleServer>) -> Option<Self> {
+        let token = context.meta.get_progress_token()?;
+        Some(Self { token, peer: context.peer.clone(), sent: std::sync::Arc::default() })
+    }
+
+    /// A place to report to, and the task that passes it on until that is dropped.
+    pub(super) fn start(&self) -> (Box<dyn Progress>, JoinHandle<()>) {
+        let (sink, mut source) = mpsc::channel::<String>(PROGRESS_AHEAD);
+        let (peer, token, sent) = (self.peer.clone(), self.token.clone(), self.sent.clone());
+        let task = tokio::spawn(async move {
+            while let Some(message) = source.recv().await {
+                let count = sent.fetch_add(1, Ordering::Relaxed) + 1;
+                let param =
+                    ProgressNotificationParam::new(token.clone(), as_float(count)).with_message(message);
+                if peer.notify_progress(param).await.is_err() {
+                    return;
+                }
+            }
+        });
+        (Box::new(Reporter { sink }), task)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "no call takes 2^53 steps")]
+fn as_float(count: u64) -> f64 {
+    count as f64
+}

@@ -1,0 +1,231 @@
+//! Questions to people: through the client, by token, or by the operator alone.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lobster_runtime::engine::Reply;
+use lobster_runtime::json;
+use rmcp::RoleServer;
+use rmcp::model::{
+    ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, InputRequest,
+    InputRequiredResult, ProtocolVersion,
+};
+use rmcp::service::RequestContext;
+use serde_json::{Map, Value, json};
+
+/// Who answers a run's questions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Approvals {
+    /// The client's user, asked by the client; else the operator.
+    Elicit,
+    /// Whoever holds the token, as with the incumbent: the agent passes on what its user said.
+    Token,
+    /// The operator alone, with `lobster gates` and `lobster resume`.
+    Operator,
+}
+
+/// The one name under which a question is asked and answered.
+const QUESTION: &str = "question";
+
+/// How long a client's user may think, unless the call ends before.
+const PATIENCE: Duration = Duration::from_secs(30 * 60);
+
+/// Longest text that a client is asked to show, in bytes.
+const MAX_MESSAGE: usize = 8 << 10;
+
+/// Items of an approval that are shown one by one.
+const SHOWN_ITEMS: usize = 20;
+
+/// What became of a question.
+pub(super) enum Asked {
+    Answered(Reply),
+    /// The client asks its user and calls again with the answer (protocol 2026-07-28).
+    Later(Box<InputRequiredResult>),
+    /// Nobody answered; the gate stays open.
+    Open(String),
+}
+
+/// Whether this client can ask its user.
+pub(super) fn can_ask(context: &RequestContext<RoleServer>) -> bool {
+    let capabilities = context.client_capabilities();
+    capabilities
+        .and_then(|capabilities| capabilities.elicitation)
+        .is_some_and(|elicitation| elicitation.form.is_some() || elicitation.url.is_none())
+}
+
+/// Whether the person behind the client may answer; else who may.
+pub(super) fn who_else(question: &Map<String, Value>, approver: Option<&str>) -> Option<String> {
+    let text = |key: &str| question.get(key).and_then(Value::as_str);
+    if let Some(required) = text("requiredApprover").filter(|required| Some(*required) != approver) {
+        return Some(format!("only {required} may approve this"));
+    }
+    let different = question.get("requireDifferentApprover") == Some(&Value::Bool(true));
+    if different && (approver.is_none() || text("initiatedBy") == approver) {
+        return Some("somebody other than who started it must approve this".to_owned());
+    }
+    None
+}
+
+/// Puts a question to the client's user.
+pub(super) async fn ask(
+    question: &Map<String, Value>,
+    run: &str,
+    context: &RequestContext<RoleServer>,
+    state: &str,
+) -> Asked {
+    let Some(form) = form(question) else {
+        return Asked::Open("its answer is no simple form, so the client cannot ask for it".to_owned());
+    };
+    let params = ElicitRequestParams::FormElicitationParams {
+        meta: None,
+        message: message(question, run),
+        requested_schema: form.schema,
+    };
+    if context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28) {
+        let request = InputRequest::Elicitation(ElicitRequest::new(params));
+        let requests = BTreeMap::from([(QUESTION.to_owned(), request)]);
+        let result = InputRequiredResult::new(Some(requests), Some(state.to_owned()));
+        return Asked::Later(Box::new(result));
+    }
+    let asked = tokio::select! {
+        asked = context.peer.create_elicitation_with_timeout(params, Some(PATIENCE)) => asked,
+        () = context.ct.cancelled() => return Asked::Open("the client took the call back".to_owned()),
+    };
+    match asked {
+        Ok(answer) => read(question, answer),
+        Err(error) => Asked::Open(format!("the client could not ask its user: {error}")),
+    }
+}
+
+/// The answer that a client brought with its second call.
+pub(super) fn brought(question: &Map<String, Value>, responses: Option<&BTreeMap<String, Value>>) -> Asked {
+    let Some(answer) = responses.and_then(|responses| responses.get(QUESTION)) else {
+        return Asked::Open("the call brought no answer".to_owned());
+    };
+    match serde_json::from_value::<ElicitResult>(answer.clone()) {
+        Ok(answer) => read(question, answer),
+        Err(error) => Asked::Open(format!("the call brought no answer that can be read: {error}")),
+    }
+}
+
+fn read(question: &Map<String, Value>, answer: ElicitResult) -> Asked {
+    let content = answer.content.unwrap_or(Value::Null);
+    let is_approval = question.get("type") == Some(&json!("approval_request"));
+    match answer.action {
+        ElicitationAction::Accept if is_approval => match content.get("approve").and_then(Value::as_bool) {
+            Some(true) => Asked::Answered(Reply::Approve),
+            Some(false) => Asked::Answered(Reply::Reject),
+            None => Asked::Open("the answer says neither yes nor no".to_owned()),
+        },
+        ElicitationAction::Accept => match form(question) {
+            Some(Form { wrapped: true, .. }) => {
+                Asked::Answered(Reply::Response(content.get("value").cloned().unwrap_or(Value::Null)))
+            }
+            _ => Asked::Answered(Reply::Response(content)),
+        },
+        ElicitationAction::Decline if is_approval => Asked::Answered(Reply::Reject),
+        ElicitationAction::Decline => Asked::Answered(Reply::Cancel),
+        _ => Asked::Open("the user gave no answer".to_owned()),
+    }
+}
+
+/// What a client lays before its user.
+struct Form {
+    schema: ElicitationSchema,
+    /// The answer is no object, so it stands under `value`.
+    wrapped: bool,
+}
+
+/// The form of a question; none if it needs more than a flat object.
+fn form(question: &Map<String, Value>) -> Option<Form> {
+    if question.get("type") == Some(&json!("approval_request")) {
+        let approve = json!({"type": "boolean", "title": "Approve?", "description": "Yes lets the run go on; no ends it."});
+        let schema = json!({"type": "object", "properties": {"approve": approve}, "required": ["approve"]});
+        return Some(Form { schema: serde_json::from_value(schema).ok()?, wrapped: false });
+    }
+    let wanted = question.get("responseSchema")?;
+    if wanted.get("type") == Some(&json!("object")) {
+        return Some(Form { schema: serde_json::from_value(wanted.clone()).ok()?, wrapped: false });
+    }
+    let schema = json!({"type": "object", "properties": {"value": wanted}, "required": ["value"]});
+    Some(Form { schema: serde_json::from_value(schema).ok()?, wrapped: true })
+}
+
+/// All that belongs to the question, short enough to be read.
+fn message(question: &Map<String, Value>, run: &str) -> String {
+    let text = |key: &str| question.get(key).and_then(Value::as_str).unwrap_or_default();
+    let mut message = text("prompt").to_owned();
+    if !text("preview").is_empty() {
+        message.push_str("\n\n");
+        message.push_str(text("preview"));
+    }
+    if let Some(subject) = question.get("subject").filter(|subject| !subject.is_null()) {
+        message.push_str("\n\n");
+        message.push_str(&json::compact(subject));
+    }
+    let items = question.get("items").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    if !items.is_empty() {
+        message.push_str(&format!("\n\n{} item(s):", items.len()));
+        for item in items.iter().take(SHOWN_ITEMS) {
+            message.push_str("\n- ");
+            let shown = item.as_str().map_or_else(|| json::compact(item), str::to_owned);
+            message.push_str(&clipped(&shown, 400));
+        }
+        if items.len() > SHOWN_ITEMS {
+            message.push_str(&format!("\n- and {} more", items.len() - SHOWN_ITEMS));
+        }
+    }
+    let message = clipped(&message, MAX_MESSAGE);
+    format!("{message}\n\n(lobster run {run}; `lobster gates` shows all of it)")
+}
+
+fn clipped(text: &str, max: usize) -> String {
+    if text.len() <= max {
+        return text.to_owned();
+    }
+    format!("{}…", &text[..text.floor_char_boundary(max)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question(value: Value) -> Map<String, Value> {
+        value.as_object().cloned().unwrap_or_default()
+    }
+
+    #[test]
+    fn forms_are_flat_or_not_at_all() {
+        let of = |schema: Value| form(&question(json!({"type": "input_request", "responseSchema": schema})));
+        assert!(of(json!({"type": "string"})).is_some_and(|form| form.wrapped));
+        assert!(
+            of(json!({"type": "object", "properties": {"a": {"type": "number"}}}))
+                .is_some_and(|f| !f.wrapped)
+        );
+        assert!(of(json!({"type": "object", "properties": {"a": {"type": "object"}}})).is_none());
+    }
+
+    #[test]
+    fn who_may_answer_is_not_the_clients_to_say() {
+        let asked = question(json!({"requiredApprover": "ann"}));
+        assert!(who_else(&asked, None).is_some() && who_else(&asked, Some("bob")).is_some());
+        assert!(who_else(&asked, Some("ann")).is_none());
+        let asked = question(json!({"requireDifferentApprover": true, "initiatedBy": "ann"}));
+        assert!(who_else(&asked, Some("ann")).is_some() && who_else(&asked, None).is_some());
+        assert!(who_else(&asked, Some("bob")).is_none());
+    }
+
+    #[test]
+    fn only_a_clear_yes_is_a_yes() {
+        let asked = question(json!({"type": "approval_request"}));
+        let read = |action, content: Value| read(&asked, ElicitResult::new(action).with_content(content));
+        assert!(matches!(
+            read(ElicitationAction::Accept, json!({"approve": true})),
+            Asked::Answered(Reply::Approve)
+        ));
+        assert!(matches!(read(ElicitationAction::Accept, json!({})), Asked::Open(_)));
+        assert!(matches!(read(ElicitationAction::Accept, json!({"approve": "true"})), Asked::Open(_)));
+        assert!(matches!(read(ElicitationAction::Decline, json!({})), Asked::Answered(Reply::Reject)));
+        assert!(matches!(read(ElicitationAction::Cancel, json!({"approve": true})), Asked::Open(_)));
+    }
+}

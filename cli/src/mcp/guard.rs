@@ -1,0 +1,112 @@
+//! What an agent may ask for: nothing that widens a grant, reads past the
+//! policy, or runs what the operator has not put in its place.
+
+use std::path::{Path, PathBuf};
+
+use lobster_runtime::language::pipeline::{self, Pipeline};
+use lobster_runtime::runtime::{Runtime, workflow_file};
+use lobster_runtime::steps::stages::StageKind;
+
+use super::standing::RunArgs;
+
+/// What `run` may do, besides what the policy says.
+#[derive(Clone, Debug)]
+pub(super) struct Guard {
+    /// Calls stay inside this directory.
+    pub(super) root: PathBuf,
+    /// Where the operator's workflows lie.
+    pub(super) workflows: Vec<PathBuf>,
+    /// Pipeline commands that act in this process and are allowed under a policy.
+    pub(super) allowed: Vec<String>,
+}
+
+/// What `run` was asked for, if it may be.
+pub(super) enum Asked {
+    Pipeline(String),
+    File(PathBuf),
+}
+
+impl Guard {
+    /// The directory of a call.
+    pub(super) fn cwd(&self, given: Option<&str>) -> Result<PathBuf, String> {
+        let Some(given) = given.filter(|cwd| !cwd.trim().is_empty()) else { return Ok(self.root.clone()) };
+        let path = self.root.join(given);
+        let real = path.canonicalize().map_err(|error| format!("cwd {given:?}: {error}"))?;
+        if !real.starts_with(&self.root) {
+            return Err(format!("cwd {given:?} is outside the server's directory"));
+        }
+        if !real.is_dir() {
+            return Err(format!("cwd {given:?} is no directory"));
+        }
+        Ok(real)
+    }
+
+    /// Tells a pipeline from a file as the incumbent's plugin does, and whether it may run.
+    pub(super) fn asked(&self, runtime: &Runtime, args: &RunArgs, cwd: &Path) -> Result<Asked, String> {
+        match (&args.pipeline, &args.file) {
+            (Some(_), Some(_)) => Err("give `pipeline` or `file`, not both".to_owned()),
+            (None, None) => Err("give `pipeline`, the text of one, or `file`, a workflow file".to_owned()),
+            (None, Some(file)) => self.file(runtime, file, cwd).map(Asked::File),
+            (Some(text), None) if !text.contains('|') && workflow_file(&cwd.join(text.trim())).is_ok() => {
+                self.file(runtime, text.trim(), cwd).map(Asked::File)
+            }
+            (Some(_), None) if args.args.is_some() => {
+                Err("`args` are for workflow files; a pipeline takes its arguments in its text".to_owned())
+            }
+            (Some(text), None) => {
+                // A text that is no pipeline fails with its own words when it is planned.
+                if let Ok(pipeline) = pipeline::parse(text) {
+                    self.check(runtime, &pipeline)?;
+                }
+                Ok(Asked::Pipeline(text.clone()))
+            }
+        }
+    }
+
+    fn file(&self, runtime: &Runtime, file: &str, cwd: &Path) -> Result<PathBuf, String> {
+        let path = cwd.join(file);
+        let real = path.canonicalize().map_err(|error| format!("file {file:?}: {error}"))?;
+        if self.workflows.iter().any(|dir| real.starts_with(dir)) {
+            return Ok(real);
+        }
+        if !real.starts_with(&self.root) {
+            return Err(format!("file {file:?} is outside the server's directory and its workflow folders"));
+        }
+        if !runtime.policy().is_open() {
+            return Err(format!(
+                "file {file:?} is in no folder that the operator named with --workflows; a policy is in \
+                 force, so files of other folders are not run"
+            ));
+        }
+        Ok(real)
+    }
+
+    /// Whether a pipeline that an agent wrote may run. The policy judges processes; this judges
+    /// what acts inside lobster itself.
+    fn check(&self, runtime: &Runtime, pipeline: &Pipeline) -> Result<(), String> {
+        if runtime.policy().is_open() {
+            return Ok(());
+        }
+        for stage in &pipeline.stages {
+            let name = stage.name.as_str();
+            if self.allowed.iter().any(|allowed| allowed == name) {
+                continue;
+            }
+            if let Some(option) = stage.args.options.keys().find(|option| option.starts_with("grant-")) {
+                return Err(format!(
+                    "`{name} --{option}` would grant rights; only a workflow of the operator's folders can"
+                ));
+            }
+            if name == "template" && stage.args.get("file").is_some() {
+                return Err("`template --file` would read a file past the policy; give the text".to_owned());
+            }
+            let acts = runtime.registry().get(name).is_some_and(|spec| spec.kind == StageKind::Effect);
+            if acts && !matches!(name, "exec" | "component" | "js" | "workflows.list") {
+                return Err(format!(
+                    "`{name}` acts beyond what the policy judges; the operator can allow it with --allow {name}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}

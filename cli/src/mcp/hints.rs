@@ -1,0 +1,92 @@
+//! What a tool may do to the world, as far as its plan tells.
+
+use lobster_runtime::language::pipeline::{self, Pipeline};
+use lobster_runtime::language::plan::{Grants, Step, Work, Workflow};
+use lobster_runtime::language::template;
+use lobster_runtime::steps::stages::{Registry, StageKind};
+use rmcp::model::ToolAnnotations;
+
+/// The worst of a plan's steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reach {
+    /// It may change something outside lobster.
+    pub(super) writes: bool,
+    /// Doing it twice is the same as doing it once.
+    pub(super) idempotent: bool,
+    /// It may talk to others.
+    pub(super) talks: bool,
+}
+
+impl Reach {
+    /// A function of its arguments.
+    pub(super) const PURE: Self = Self { writes: false, idempotent: true, talks: false };
+    /// Whatever a process can.
+    pub(super) const ANYTHING: Self = Self { writes: true, idempotent: false, talks: true };
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            writes: self.writes || other.writes,
+            idempotent: self.idempotent && other.idempotent,
+            talks: self.talks || other.talks,
+        }
+    }
+
+    pub(super) fn annotations(self) -> ToolAnnotations {
+        ToolAnnotations::new()
+            .read_only(!self.writes)
+            .destructive(self.writes)
+            .idempotent(self.idempotent)
+            .open_world(self.talks)
+    }
+}
+
+/// What a workflow may do.
+pub(super) fn of_workflow(workflow: &Workflow, registry: &Registry) -> Reach {
+    workflow
+        .all_steps()
+        .into_iter()
+        .map(|step| of_step(step, workflow, registry))
+        .fold(Reach::PURE, Reach::and)
+}
+
+fn of_step(step: &Step, workflow: &Workflow, registry: &Registry) -> Reach {
+    let reach = match &step.work {
+        Work::Nothing | Work::Input(_) | Work::Js(_) | Work::Parallel { .. } | Work::ForEach { .. } => {
+            Reach::PURE
+        }
+        Work::Component { .. } => of_grants(step.extras.grants.as_ref()),
+        Work::Workflow { path, .. } => match workflow.children.get(path) {
+            Some(child) => of_workflow(child, registry),
+            None => Reach::ANYTHING,
+        },
+        Work::Pipeline(text) if template::is_constant(text) => {
+            pipeline::parse(text).map_or(Reach::ANYTHING, |parsed| of_pipeline(&parsed, registry))
+        }
+        Work::Pipeline(_) | Work::Shell(_) | Work::Exec(_) => Reach::ANYTHING,
+    };
+    Reach { idempotent: reach.idempotent || step.extras.idempotent, ..reach }
+}
+
+fn of_grants(grants: Option<&Grants>) -> Reach {
+    let Some(grants) = grants else { return Reach::PURE };
+    let (writes, talks) = (!grants.write.is_empty(), !grants.net.is_empty());
+    // A request may change something where it arrives.
+    Reach { writes: writes || talks, idempotent: !talks, talks }
+}
+
+fn of_pipeline(pipeline: &Pipeline, registry: &Registry) -> Reach {
+    let of_stage = |name: &str, granted: bool| match registry.get(name).map(|spec| spec.kind) {
+        _ if name == "component" && !granted => Reach::PURE,
+        _ if matches!(name, "state.get" | "workflows.list") => Reach::PURE,
+        Some(StageKind::Pure | StageKind::Renderer | StageKind::Gate) => Reach::PURE,
+        Some(StageKind::Effect) | None => Reach::ANYTHING,
+    };
+    pipeline
+        .stages
+        .iter()
+        .map(|call| {
+            let granted = call.args.options.keys().any(|option| option.starts_with("grant-"));
+            of_stage(&call.name, granted)
+        })
+        .fold(Reach::PURE, Reach::and)
+}

@@ -1,0 +1,115 @@
+//! What an agent may know of runs: those of its own, unless the operator says all.
+
+use std::io::Read;
+
+use lobster_runtime::json;
+use lobster_runtime::store::{Event, GateFilter, GateStatus, RunFilter, RunSummary, Store, iso};
+use serde_json::{Value, json};
+
+use super::call::MAX_ANSWER;
+use super::standing::{RunsArgs, ShowArgs};
+use crate::commands::runs::status;
+
+/// Runs that are looked through for one list.
+const LOOKED_THROUGH: usize = 5000;
+
+/// The store, and whose runs may be seen.
+pub(super) struct History {
+    pub(super) store: Store,
+    /// Only runs of this actor.
+    pub(super) of: Option<String>,
+}
+
+impl History {
+    fn is_visible(&self, run: &RunSummary) -> bool {
+        self.of.is_none() || run.actor == self.of
+    }
+
+    pub(super) fn runs(&self, args: &RunsArgs) -> Result<Value, String> {
+        let status_wanted =
+            match &args.status {
+                None => None,
+                Some(word) => Some(word.parse().map_err(|_| {
+                    format!("status {word:?}: one of running, waiting, ok, failed, cancelled")
+                })?),
+            };
+        let before = args.before.as_deref().map(|run| self.store.find_run(run)).transpose();
+        let filter = RunFilter {
+            status: status_wanted,
+            name: args.name.clone(),
+            before: before.map_err(|error| error.to_string())?,
+            limit: LOOKED_THROUGH,
+            ..RunFilter::default()
+        };
+        let limit = args.limit.unwrap_or(20).clamp(1, 200);
+        let all = self.store.runs(&filter).map_err(|error| error.to_string())?;
+        let runs: Vec<Value> =
+            all.iter().filter(|run| self.is_visible(run)).take(limit).map(|run| self.summary(run)).collect();
+        Ok(json!({ "ok": true, "runs": runs }))
+    }
+
+    fn summary(&self, run: &RunSummary) -> Value {
+        json!({
+            "runId": run.id.to_string(),
+            "name": run.name,
+            "kind": run.kind,
+            "status": status(&self.store, run),
+            "startedAt": iso(run.started_at),
+            "endedAt": run.ended_at.map(iso),
+            "actor": run.actor,
+            "error": run.error,
+        })
+    }
+
+    pub(super) fn show(&self, args: &ShowArgs) -> Result<Value, String> {
+        let unknown = || format!("there is no run {:?} of yours", args.run);
+        let id = self.store.find_run(&args.run).map_err(|_| unknown())?;
+        let run = self.store.run(id).map_err(|error| error.to_string())?;
+        if !self.is_visible(&run) {
+            return Err(unknown());
+        }
+        let mut shown = self.summary(&run);
+        shown["ok"] = json!(true);
+        shown["steps"] = self.steps(&run)?;
+        let open = GateFilter { status: Some(GateStatus::Open), run: Some(id), limit: 0 };
+        let gates = self.store.gates(&open).map_err(|error| error.to_string())?;
+        shown["gates"] = gates
+            .iter()
+            .map(|gate| json!({ "approvalId": gate.id, "kind": gate.kind, "step": gate.path, "request": gate.question }))
+            .collect();
+        if let Some(digest) = run.output {
+            let max = args.max_stdout_bytes.unwrap_or(MAX_ANSWER);
+            shown["output"] = self.output(&digest, max)?;
+        }
+        Ok(shown)
+    }
+
+    /// The steps that ended, in the order in which they did.
+    fn steps(&self, run: &RunSummary) -> Result<Value, String> {
+        let journal = self.store.events(run.id).map_err(|error| error.to_string())?;
+        let steps = journal.iter().filter_map(|record| match &record.event {
+            Event::StepEnded { path, outcome, .. } if !path.contains('!') => Some(json!({
+                "step": path,
+                "status": outcome.status,
+                "cached": outcome.cached,
+                "durationMs": outcome.duration_us / 1000,
+                "error": outcome.error,
+            })),
+            _ => None,
+        });
+        Ok(steps.collect())
+    }
+
+    /// The run's output: items, or text that is no item.
+    fn output(&self, digest: &lobster_runtime::digest::Digest, max: usize) -> Result<Value, String> {
+        let mut bytes = Vec::new();
+        let reader = self.store.open_blob(digest).map_err(|error| error.to_string())?;
+        reader.take(max as u64 + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+        if bytes.len() > max {
+            return Err(format!("the output of the run exceeded maxStdoutBytes ({max})"));
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Option<Vec<Value>> = text.lines().map(|line| json::parse(line).ok()).collect();
+        Ok(lines.map_or_else(|| json!([text]), Value::Array))
+    }
+}

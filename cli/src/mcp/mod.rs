@@ -1,0 +1,130 @@
+//! Serves workflows, components and runs to agents over the Model Context Protocol.
+//!
+//! It is a front like the command line: it reads requests, calls the runtime
+//! and shows what came of it. It never decides what may run beyond refusing
+//! what an agent must not ask for, and never answers a gate by itself.
+
+mod call;
+mod catalogue;
+mod gates;
+mod guard;
+mod hints;
+mod history;
+pub(crate) mod http;
+mod schema;
+mod server;
+mod standing;
+mod stdio;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lobster_runtime::cancel::{CancelReason, CancelToken};
+use lobster_runtime::runtime::Runtime;
+use rmcp::ServiceExt;
+use rmcp::service::ServerInitializeError;
+
+use crate::exit::{CommandError, CommandResult, Exit};
+
+pub(crate) use gates::Approvals;
+
+/// Calls on threads of their own need the depth that the main thread has.
+const STACK: usize = 256 << 20;
+
+/// How long calls may take to end when the server does.
+const LAST_CALLS: Duration = Duration::from_secs(10);
+
+/// What a server serves, and how.
+pub(crate) struct Options {
+    pub(crate) workflows: Vec<PathBuf>,
+    pub(crate) components: Vec<PathBuf>,
+    /// Whether there is the tool `run`.
+    pub(crate) run: bool,
+    pub(crate) allowed: Vec<String>,
+    pub(crate) root: PathBuf,
+    pub(crate) approvals: Approvals,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) all_runs: bool,
+}
+
+/// Serves until the client on the standard streams goes, or over HTTP until a signal.
+pub(crate) fn serve(runtime: Runtime, options: Options, http: Option<http::Options>) -> CommandResult {
+    let cancel = runtime.cancel().clone();
+    let shared = shared(runtime, options)?;
+    let tokio = tokio_runtime()?;
+    let result = tokio.block_on(async {
+        let session = cancel.child();
+        let folders = tokio::spawn(Arc::clone(&shared).watch_folders());
+        let result = match http {
+            None => serve_stdio(Arc::clone(&shared), &session).await,
+            Some(http) => http::serve(Arc::clone(&shared), http, session.clone()).await,
+        };
+        folders.abort();
+        session.cancel(CancelReason::Requested("the server ends".to_owned()));
+        shared.quiet(LAST_CALLS).await;
+        result
+    });
+    // A thread that still waits for a line of input must not keep the process.
+    tokio.shutdown_background();
+    result.map(|()| Exit::OK)
+}
+
+async fn serve_stdio(shared: Arc<server::Shared>, session: &CancelToken) -> Result<(), CommandError> {
+    let server = server::Server::new(shared, session.clone());
+    let begun = tokio::select! {
+        begun = server.serve(stdio::Lines::new(session.clone())) => begun,
+        () = cancelled(session) => return Ok(()),
+    };
+    let service = match begun {
+        Ok(service) => service,
+        // A client that goes before it has said anything is no error.
+        Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+        Err(error) => return Err(CommandError::failed(format!("the client cannot be served: {error}"))),
+    };
+    let ended = service.cancellation_token();
+    let mut waiting = std::pin::pin!(service.waiting());
+    tokio::select! {
+        _ = &mut waiting => return Ok(()),
+        () = cancelled(session) => ended.cancel(),
+    }
+    // Calls that are ending still answer.
+    let _ = tokio::time::timeout(LAST_CALLS, waiting).await;
+    Ok(())
+}
+
+fn shared(runtime: Runtime, options: Options) -> Result<Arc<server::Shared>, CommandError> {
+    // The store, and with it every error that it may have, before the first call.
+    runtime.store()?;
+    let sources = catalogue::Sources {
+        workflows: options.workflows.clone(),
+        components: options.components,
+        run: options.run,
+    };
+    let guard = guard::Guard { root: options.root, workflows: options.workflows, allowed: options.allowed };
+    Ok(Arc::new(server::Shared::new(
+        runtime,
+        sources,
+        guard,
+        options.approvals,
+        options.timeout,
+        options.all_runs,
+    )))
+}
+
+fn tokio_runtime() -> Result<tokio::runtime::Runtime, CommandError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .thread_stack_size(STACK)
+        .thread_keep_alive(Duration::from_secs(10))
+        .build()
+        .map_err(|error| CommandError::failed(format!("cannot start: {error}")))
+}
+
+/// Waits until the token is cancelled.
+async fn cancelled(token: &CancelToken) {
+    const LOOK: Duration = Duration::from_millis(50);
+    while !token.is_cancelled() {
+        tokio::time::sleep(LOOK).await;
+    }
+}

@@ -1,0 +1,190 @@
+//! JSON Schemas of tools: what a workflow or a step takes, and the envelope
+//! that every call answers with.
+
+use lobster_runtime::component::Description;
+use lobster_runtime::json;
+use lobster_runtime::language::plan::ArgSpec;
+use serde_json::{Map, Value, json};
+
+pub(super) type Schema = Map<String, Value>;
+
+/// What the arguments of a workflow's tool may be.
+pub(super) fn of_workflow(args: &[ArgSpec]) -> Schema {
+    let properties: Map<String, Value> =
+        args.iter().map(|spec| (spec.name.clone(), Value::Object(of_argument(spec)))).collect();
+    let required: Vec<&str> =
+        args.iter().filter(|spec| spec.required && spec.default.is_none()).map(|s| s.name.as_str()).collect();
+    object(properties, &required)
+}
+
+fn of_argument(spec: &ArgSpec) -> Schema {
+    let mut schema = Schema::new();
+    let mut set = |key: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            schema.insert(key.to_owned(), value);
+        }
+    };
+    set("type", spec.kind.clone().map(Value::from));
+    set("description", spec.description.clone().map(Value::from));
+    set("enum", spec.choices.clone().map(Value::from));
+    set("default", spec.default.clone());
+    schema
+}
+
+/// An object with these properties and no others.
+pub(super) fn object(properties: Map<String, Value>, required: &[&str]) -> Schema {
+    let mut schema = Schema::new();
+    schema.insert("type".into(), json!("object"));
+    schema.insert("properties".into(), Value::Object(properties));
+    if !required.is_empty() {
+        schema.insert("required".into(), json!(required));
+    }
+    schema.insert("additionalProperties".into(), json!(false));
+    schema
+}
+
+/// How the arguments of a component's tool are laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// The step's arguments beside `input`.
+    Flat,
+    /// The step's arguments under `args`: they are no plain object, or have an `input` of their own.
+    Nested,
+}
+
+/// What the arguments of a component's tool may be.
+pub(super) fn of_component(description: Option<&Description>) -> (Schema, Layout) {
+    let Some(description) = description else {
+        let argv =
+            json!({"type": "array", "items": {"type": "string"}, "description": "The program's words."});
+        let properties = Map::from_iter([("argv".to_owned(), argv), ("input".to_owned(), any_input())]);
+        return (object(properties, &[]), Layout::Flat);
+    };
+    let args = json::parse(&description.args_schema).unwrap_or_else(|_| json!({"type": "object"}));
+    let input = description.input_schema.as_deref().and_then(|text| json::parse(text).ok());
+    let input = input.map_or_else(any_input, |item| match is_closed(&item) {
+        true => json!({"type": "array", "items": item, "description": "The items the step reads."}),
+        false => json!({"type": "array", "description": "The items the step reads."}),
+    });
+    match args {
+        Value::Object(mut args) if is_plain(&args) => {
+            let properties = args.entry("properties").or_insert_with(|| json!({}));
+            if let Value::Object(properties) = properties {
+                properties.insert("input".into(), input);
+            }
+            (args, Layout::Flat)
+        }
+        args => {
+            let properties = Map::from_iter([("args".to_owned(), args), ("input".to_owned(), input)]);
+            (object(properties, &[]), Layout::Nested)
+        }
+    }
+}
+
+fn any_input() -> Value {
+    json!({"description": "What the step reads: a text, or an array of items."})
+}
+
+/// An object schema to which a property can be added without changing what it means.
+fn is_plain(schema: &Schema) -> bool {
+    let combined = ["$ref", "oneOf", "anyOf", "allOf", "not", "if", "patternProperties", "maxProperties"];
+    schema.get("type") == Some(&json!("object"))
+        && !combined.iter().any(|key| schema.contains_key(*key))
+        && schema.get("properties").is_none_or(|all| all.is_object() && all.get("input").is_none())
+}
+
+/// Whether a schema refers to nothing outside itself, so that it can stand inside another one.
+fn is_closed(schema: &Value) -> bool {
+    match schema {
+        Value::Object(map) => {
+            !["$ref", "$dynamicRef", "$id", "$anchor"].iter().any(|key| map.contains_key(*key))
+                && map.values().all(is_closed)
+        }
+        Value::Array(items) => items.iter().all(is_closed),
+        _ => true,
+    }
+}
+
+/// The envelope, with items of this schema in its output.
+pub(super) fn envelope(item: Option<&Value>) -> Schema {
+    let output = match item.filter(|item| is_closed(item)) {
+        Some(item) => json!({"type": "array", "items": item}),
+        None => json!({"type": "array"}),
+    };
+    let request = json!({"type": ["object", "null"]});
+    let properties = json!({
+        "protocolVersion": {"type": "integer"},
+        "ok": {"type": "boolean"},
+        "status": {"enum": ["ok", "needs_approval", "needs_input", "cancelled"]},
+        "output": output,
+        "requiresApproval": request,
+        "requiresInput": request,
+        "error": {"type": "object"},
+        "runId": {"type": "string", "description": "Names the recorded run: `show` tells what it did."},
+        "note": {"type": "string"},
+    });
+    let mut schema = Schema::new();
+    schema.insert("type".into(), json!("object"));
+    schema.insert("properties".into(), properties);
+    schema.insert("required".into(), json!(["ok"]));
+    schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn description(args: Value, input: Option<Value>) -> Description {
+        Description {
+            name: "x".into(),
+            version: "1".into(),
+            summary: String::new(),
+            args_schema: args.to_string(),
+            input_schema: input.map(|schema| schema.to_string()),
+            output_schema: None,
+            wants: Vec::new(),
+            fuel: None,
+            memory: None,
+            output: None,
+            timeout_ms: None,
+            examples: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_steps_arguments_stand_beside_its_input_unless_they_clash() {
+        let plain = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+        let (schema, layout) = of_component(Some(&description(plain, Some(json!({"type": "string"})))));
+        assert_eq!(layout, Layout::Flat);
+        assert_eq!(schema["properties"]["input"]["items"], json!({"type": "string"}));
+        assert_eq!(schema["required"], json!(["n"]));
+        let clash = json!({"type": "object", "properties": {"input": {}}});
+        let (schema, layout) = of_component(Some(&description(clash.clone(), None)));
+        assert_eq!((layout, &schema["properties"]["args"]), (Layout::Nested, &clash));
+        let open = json!({"$ref": "#/$defs/a"});
+        let (schema, _) = of_component(Some(&description(json!({"type": "object"}), Some(open))));
+        assert!(schema["properties"]["input"].get("items").is_none());
+    }
+
+    #[test]
+    fn a_workflows_arguments_keep_what_was_declared() {
+        let spec = ArgSpec {
+            name: "folder".into(),
+            default: None,
+            required: true,
+            kind: Some("string".into()),
+            choices: Some(vec![json!("inbox"), json!("sent")]),
+            description: Some("Which one.".into()),
+        };
+        let schema = of_workflow(&[spec]);
+        assert_eq!(
+            Value::Object(schema),
+            json!({
+                "type": "object",
+                "properties": {"folder": {"type": "string", "description": "Which one.", "enum": ["inbox", "sent"]}},
+                "required": ["folder"],
+                "additionalProperties": false,
+            })
+        );
+    }
+}

@@ -1,0 +1,196 @@
+//! The tools that are always there: `run`, `resume`, `runs`, `show`.
+
+use std::sync::Arc;
+
+use rmcp::model::{JsonObject, Tool};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use super::hints::Reach;
+use super::schema;
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    Resume,
+    Run,
+    Runs,
+    Show,
+}
+
+impl Standing {
+    pub(super) const ALL: [Self; 4] = [Self::Resume, Self::Run, Self::Runs, Self::Show];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Resume => "resume",
+            Self::Run => "run",
+            Self::Runs => "runs",
+            Self::Show => "show",
+        }
+    }
+}
+
+/// Arguments of `run`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct RunArgs {
+    pub(super) pipeline: Option<String>,
+    pub(super) file: Option<String>,
+    pub(super) args: Option<Value>,
+    pub(super) cwd: Option<String>,
+    #[serde(flatten)]
+    pub(super) bounds: Bounds,
+}
+
+/// How long a call may take, and how much it may answer.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Bounds {
+    pub(super) timeout_ms: Option<u64>,
+    pub(super) max_stdout_bytes: Option<usize>,
+}
+
+/// Arguments of `resume`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct ResumeArgs {
+    pub(super) token: Option<String>,
+    pub(super) approval_id: Option<String>,
+    pub(super) approve: Option<bool>,
+    pub(super) response: Option<Value>,
+    #[serde(default)]
+    pub(super) cancel: bool,
+    #[serde(flatten)]
+    pub(super) bounds: Bounds,
+}
+
+/// Arguments of `runs`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct RunsArgs {
+    pub(super) status: Option<String>,
+    pub(super) name: Option<String>,
+    pub(super) limit: Option<usize>,
+    pub(super) before: Option<String>,
+}
+
+/// Arguments of `show`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct ShowArgs {
+    pub(super) run: String,
+    pub(super) max_stdout_bytes: Option<usize>,
+}
+
+/// Reads the arguments of a call.
+///
+/// # Errors
+/// A sentence for whoever called.
+pub(super) fn read<T: DeserializeOwned>(tool: Standing, given: Option<JsonObject>) -> Result<T, String> {
+    let given = Value::Object(given.unwrap_or_default());
+    serde_json::from_value(given).map_err(|error| {
+        let fields: Vec<String> = fields(tool).keys().cloned().collect();
+        format!("{}: {error}; it takes {}", tool.name(), fields.join(", "))
+    })
+}
+
+/// The tool as it is listed, and what it may do.
+pub(super) fn tool(standing: Standing) -> (Tool, Reach) {
+    let (title, about, required, reach): (_, _, &[&str], _) = match standing {
+        Standing::Run => (
+            "Run a workflow or pipeline",
+            "Runs a lobster pipeline (`exec --json git status | where …`) or a workflow file as one \
+             recorded operation under the operator's policy, and answers with its envelope. Status \
+             `needs_approval` or `needs_input` means that a person has to answer before it goes on.",
+            &[],
+            Reach::ANYTHING,
+        ),
+        Standing::Resume => (
+            "Answer a waiting run",
+            "Goes on with a run that waits: `approve` answers an approval, `response` a question, \
+             `cancel` calls it off. Whether an approval may come this way is the operator's decision; \
+             never approve what a person has not approved.",
+            &[],
+            Reach::ANYTHING,
+        ),
+        Standing::Runs => (
+            "List runs",
+            "Lists the runs that were made through this server, the newest first.",
+            &[],
+            Reach::PURE,
+        ),
+        Standing::Show => (
+            "Show a run",
+            "Tells how a run stands: its steps, its open questions, its output or error.",
+            &["run"],
+            Reach::PURE,
+        ),
+    };
+    let takes = schema::object(fields(standing), required);
+    let mut tool = Tool::new(standing.name(), about, takes).with_title(title);
+    if matches!(standing, Standing::Run | Standing::Resume) {
+        tool = tool.with_raw_output_schema(Arc::new(schema::envelope(None)));
+    }
+    (tool, reach)
+}
+
+fn fields(standing: Standing) -> Map<String, Value> {
+    let timeout = json!({
+        "type": "integer", "minimum": 200,
+        "description": "Milliseconds before it is stopped (20000); waiting for a person does not count.",
+    });
+    let size = json!({
+        "type": "integer", "minimum": 1024,
+        "description": "Most bytes of the answer (512000).",
+    });
+    let fields = match standing {
+        Standing::Run => json!({
+            "pipeline": {"type": "string", "description": "Pipeline text, or the path of a workflow file."},
+            "file": {"type": "string", "description": "A workflow file, instead of `pipeline`."},
+            "args": {"type": "object", "description": "Arguments of the workflow file."},
+            "cwd": {"type": "string", "description": "A directory inside the server's own, relative to it."},
+            "timeoutMs": timeout,
+            "maxStdoutBytes": size,
+        }),
+        Standing::Resume => json!({
+            "token": {"type": "string", "description": "`resumeToken` of the envelope."},
+            "approvalId": {"type": "string", "description": "`approvalId` of the envelope, instead of `token`."},
+            "approve": {"type": "boolean", "description": "The person's answer to an approval."},
+            "response": {"description": "The person's answer to a question; fits its `responseSchema`."},
+            "cancel": {"type": "boolean", "description": "Calls the run off."},
+            "timeoutMs": timeout,
+            "maxStdoutBytes": size,
+        }),
+        Standing::Runs => json!({
+            "status": {"enum": ["running", "waiting", "ok", "failed", "cancelled"]},
+            "name": {"type": "string", "description": "Only runs of this name."},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 200, "description": "At most so many (20)."},
+            "before": {"type": "string", "description": "Only runs older than this one."},
+        }),
+        Standing::Show => json!({
+            "run": {"type": "string", "description": "The run's id (`runId`), or its first or last digits."},
+            "maxStdoutBytes": size,
+        }),
+    };
+    match fields {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_arguments_are_told_what_there_is() {
+        let given = json!({"pipline": "x"}).as_object().cloned();
+        let error = read::<RunArgs>(Standing::Run, given).err().unwrap_or_default();
+        assert!(error.contains("pipline") && error.contains("timeoutMs"), "{error}");
+        let given = json!({"pipeline": "x", "timeoutMs": 5}).as_object().cloned();
+        let read = read::<RunArgs>(Standing::Run, given);
+        assert!(matches!(read, Ok(args) if args.bounds.timeout_ms == Some(5)), "flattened");
+    }
+}

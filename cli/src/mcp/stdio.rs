@@ -1,0 +1,227 @@
+//! JSON-RPC by lines on stdin and stdout, for clients of any manners: what is
+//! too long, no JSON or no message is answered with an error, and a client that
+//! is gone ends its calls.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lobster_runtime::cancel::{CancelReason, CancelToken};
+use rmcp::RoleServer;
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientNotification, ErrorCode, ErrorData, JsonRpcMessage, RequestId,
+    ServerJsonRpcMessage,
+};
+use rmcp::transport::Transport;
+use rmcp::transport::io::{StdioReader, StdioWriter, stdio_pipes};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+
+/// Longest message that is read, in bytes.
+pub(super) const MAX_MESSAGE: usize = 16 << 20;
+
+/// Requests that may be open at once; a client that sends more is told so.
+const MAX_OPEN: usize = 512;
+
+/// How long calls may go on when their client has closed its end: long enough
+/// for `printf … | lobster mcp` to be answered.
+const AFTER_EOF: Duration = Duration::from_secs(1);
+
+/// The standard streams as a transport.
+pub(super) struct Lines {
+    from: BufReader<StdioReader>,
+    to: Arc<tokio::sync::Mutex<StdioWriter>>,
+    line: Vec<u8>,
+    /// The rest of a line that was too long is being skipped.
+    skipping: bool,
+    /// Whether the first request has come.
+    begun: bool,
+    open: Arc<Mutex<HashSet<RequestId>>>,
+    session: CancelToken,
+}
+
+enum Line {
+    Whole,
+    TooLong,
+    End,
+}
+
+impl Lines {
+    /// Ends `session` when the client is gone.
+    pub(super) fn new(session: CancelToken) -> Self {
+        let (from, to) = stdio_pipes();
+        Self {
+            from: BufReader::new(from),
+            to: Arc::new(tokio::sync::Mutex::new(to)),
+            line: Vec::new(),
+            skipping: false,
+            begun: false,
+            open: Arc::default(),
+            session,
+        }
+    }
+
+    /// Fills `line`. It may be dropped at any await and goes on where it was.
+    async fn next_line(&mut self) -> io::Result<Line> {
+        loop {
+            let available = self.from.fill_buf().await?;
+            if available.is_empty() {
+                return Ok(Line::End);
+            }
+            let end = available.iter().position(|byte| *byte == b'\n');
+            let take = end.map_or(available.len(), |at| at + 1);
+            let fits = self.line.len() + take <= MAX_MESSAGE;
+            if !self.skipping && fits {
+                self.line.extend_from_slice(&available[..take]);
+            }
+            self.from.consume(take);
+            if !fits {
+                self.skipping = true;
+                self.line = Vec::new();
+            }
+            if end.is_some() {
+                return Ok(if std::mem::take(&mut self.skipping) { Line::TooLong } else { Line::Whole });
+            }
+        }
+    }
+
+    /// The message of a line, or what its sender is told.
+    fn message(&mut self) -> Result<Option<ClientJsonRpcMessage>, (Option<RequestId>, ErrorData)> {
+        let text = self.line.trim_ascii();
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let value: Value = serde_json::from_slice(text).map_err(|error| {
+            (None, ErrorData::new(ErrorCode::PARSE_ERROR, format!("no JSON: {error}"), None))
+        })?;
+        let id = value.get("id").and_then(|id| serde_json::from_value::<RequestId>(id.clone()).ok());
+        let is_request = value.get("method").is_some_and(Value::is_string);
+        match serde_json::from_value::<ClientJsonRpcMessage>(value) {
+            Ok(message) => Ok(Some(message)),
+            // An answer that cannot be read is still the end of waiting for it.
+            Err(_) if !is_request && id.is_some() => {
+                let error = ErrorData::invalid_request("the client's answer cannot be read", None);
+                Ok(Some(JsonRpcMessage::error(error, id)))
+            }
+            Err(error) => {
+                Err((id, ErrorData::invalid_request(format!("no message of this protocol: {error}"), None)))
+            }
+        }
+    }
+
+    /// Whether a message goes on to the server; its sender is told if not.
+    fn admit(&mut self, message: &ClientJsonRpcMessage) -> Result<bool, (Option<RequestId>, ErrorData)> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        match message {
+            JsonRpcMessage::Request(request) => {
+                self.begun = true;
+                if open.len() >= MAX_OPEN {
+                    let message = format!("more than {MAX_OPEN} requests are open; wait for answers");
+                    return Err((Some(request.id.clone()), ErrorData::new(ErrorCode(-32000), message, None)));
+                }
+                if !open.insert(request.id.clone()) {
+                    let message = "a request with this id is open already";
+                    return Err((Some(request.id.clone()), ErrorData::invalid_request(message, None)));
+                }
+                Ok(true)
+            }
+            JsonRpcMessage::Notification(notification) => {
+                if let ClientNotification::CancelledNotification(cancelled) = &notification.notification
+                    && let Some(id) = &cancelled.params.request_id
+                {
+                    open.remove(id);
+                }
+                Ok(self.begun)
+            }
+            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => Ok(self.begun),
+        }
+    }
+
+    fn gone(&self, why: &str, after: Duration) {
+        let (session, why) = (self.session.clone(), why.to_owned());
+        tokio::spawn(async move {
+            tokio::time::sleep(after).await;
+            session.cancel(CancelReason::Requested(why));
+        });
+    }
+}
+
+async fn write(
+    to: &tokio::sync::Mutex<StdioWriter>,
+    session: &CancelToken,
+    message: &impl serde::Serialize,
+) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    let mut to = to.lock().await;
+    let written = async {
+        to.write_all(&line).await?;
+        to.flush().await
+    };
+    written.await.inspect_err(|_| session.cancel(CancelReason::Requested("the client is gone".to_owned())))
+}
+
+impl Transport<RoleServer> for Lines {
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        item: ServerJsonRpcMessage,
+    ) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
+        let (to, open, session) = (Arc::clone(&self.to), Arc::clone(&self.open), self.session.clone());
+        async move {
+            let answered = match &item {
+                JsonRpcMessage::Response(response) => Some(response.id.clone()),
+                JsonRpcMessage::Error(error) => error.id.clone(),
+                JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
+            };
+            let written = write(&to, &session, &item).await;
+            if let Some(id) = answered {
+                open.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+            }
+            written
+        }
+    }
+
+    async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
+        loop {
+            let refused = match self.next_line().await {
+                Ok(Line::Whole) => {
+                    let read = self.message();
+                    self.line.clear();
+                    match read {
+                        Ok(None) => continue,
+                        Ok(Some(message)) => match self.admit(&message) {
+                            Ok(true) => return Some(message),
+                            Ok(false) => continue,
+                            Err(refused) => refused,
+                        },
+                        Err(refused) => refused,
+                    }
+                }
+                Ok(Line::TooLong) => {
+                    let message = format!("a message may have {MAX_MESSAGE} bytes at most");
+                    (None, ErrorData::invalid_request(message, None))
+                }
+                Ok(Line::End) => {
+                    self.gone("the client has closed its end", AFTER_EOF);
+                    return None;
+                }
+                Err(error) => {
+                    self.gone(&format!("the client cannot be read: {error}"), Duration::ZERO);
+                    return None;
+                }
+            };
+            let (id, error) = refused;
+            let answer = json!({ "jsonrpc": "2.0", "id": id, "error": error });
+            if write(&self.to, &self.session, &answer).await.is_err() {
+                return None;
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), io::Error> {
+        Ok(())
+    }
+}
