@@ -7,6 +7,10 @@
 //! as `null`, which is what clients of the incumbent expect (ECMA-262
 //! `Number::toString` and `JSON.stringify`).
 
+pub(crate) mod aside;
+pub(crate) mod raw;
+pub(crate) mod scanner;
+
 use std::io::{self, Write};
 
 use serde::Serialize;

@@ -22,17 +22,7 @@ import sys
 import tempfile
 import time
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-COMPONENT = REPOSITORY / "guest-steps" / "dist" / "categorize-mail.wasm"
-MAIL = "From: Bo <bo@example.org>\nTo: ada@example.com\nSubject: Plan\n\nCould you look at it?\n"
-STEPS = 10
-
-
-class Work:
-    """One thing to do, and how each candidate does it; no way, no entry."""
-
-    def __init__(self, name, about, ways, rounds=None):
-        self.name, self.about, self.ways, self.rounds = name, about, ways, rounds
+from works import REPOSITORY, works
 
 
 def main():
@@ -78,44 +68,6 @@ def find_incumbent(args):
     return [os.path.abspath(node), str((package / entry).resolve())]
 
 
-def works(ours, incumbent, place, items):
-    """Everything that is measured."""
-    both = {"lobster": ours, **({"incumbent": incumbent} if incumbent else {})}
-
-    native = place / "native.lobster"
-    native.write_text("steps:\n" + "".join(f"  - id: s{n}\n    run: 'true'\n" for n in range(STEPS)), "utf-8")
-    shell = "; ".join(["sh -c true"] * STEPS)
-    yield Work("version", "start and print the version",
-               {**{who: [*command, "version"] for who, command in both.items()}, "sh": ["sh", "-c", "echo 1"]})
-    yield Work("native", f"{STEPS} steps, each a shell that does nothing",
-               {**{who: [*command, "run", "--mode", "tool", "--file", str(native)] for who, command in both.items()},
-                "sh": ["sh", "-c", shell]})
-
-    if COMPONENT.is_file():
-        inbox = place / "inbox"
-        inbox.mkdir()
-        (inbox / "1.eml").write_text(MAIL, "utf-8")
-        step = (f"    component: {COMPONENT}\n    cache: false\n"
-                f"    grants: {{ read: [{{ from: {inbox}, to: /mail }}] }}\n")
-        component = place / "component.lobster"
-        component.write_text("steps:\n" + "".join(f"  - id: s{n}\n{step}" for n in range(STEPS)), "utf-8")
-        yield Work("component", f"{STEPS} component steps, compiled code cached, outcomes not",
-                   {"lobster": [*ours, "run", "--mode", "tool", "--file", str(component)]})
-    else:
-        print(f"skipped: component ({COMPONENT} is not there)")
-
-    data = place / "items.json"
-    with data.open("w", encoding="utf-8") as out:
-        out.write("[")
-        for n in range(items):
-            out.write(("," if n else "") + '{"id":%d,"unread":%s,"from":"a%d@example.com","n":%d}'
-                      % (n, "true" if n % 2 else "false", n % 1000, n * 7 % 1000))
-        out.write("]")
-    pipeline = f"exec --json --shell 'cat {data}' | where unread=true | pick id,from | head --n 10"
-    yield Work("items", f"{items:,} JSON items through where, pick and head",
-               {who: [*command, "run", "--mode", "tool", pipeline] for who, command in both.items()}, rounds=3)
-
-
 def measure(work, args, place):
     """Runs each candidate in turn, after one round that warms caches; prints one table."""
     rounds = min(args.rounds, work.rounds or args.rounds)
@@ -126,28 +78,45 @@ def measure(work, args, place):
         for who, command in work.ways.items():
             if who in failed:
                 continue
-            seconds, peak, problem = call(command, place / "state" / who)
+            state = place / "state" / who
+            try:
+                extra = work.fresh(who, lambda asked, state=state: said(asked, state)) if work.fresh else []
+            except (RuntimeError, ValueError, KeyError, TypeError) as error:
+                failed[who] = f"preparing: {error}"
+                continue
+            seconds, cpu, peak, problem, _ = call([*command, *extra], state)
             if problem:
                 failed[who] = problem
             elif number > 0:
-                samples[who].append((seconds, peak))
+                samples[who].append((seconds, cpu, peak))
     rows = {}
     for who, taken in samples.items():
         if who in failed:
             print(f"  {who:<12} failed: {failed[who]}")
             continue
-        seconds = statistics.median(s for s, _ in taken)
-        rows[who] = {"seconds": seconds, "fastest": min(s for s, _ in taken), "peak_rss": max(p for _, p in taken)}
+        seconds, cpu, peak = zip(*taken)
+        rows[who] = {"seconds": statistics.median(seconds), "fastest": min(seconds),
+                     "cpu": statistics.median(cpu), "peak_rss": max(peak)}
     base = rows.get("lobster")
     for who, row in rows.items():
         ratio = f"{row['seconds'] / base['seconds']:8.2f}x" if base else ""
         print(f"  {who:<12}{row['seconds'] * 1000:>12.1f} ms{ratio:>10}  fastest {row['fastest'] * 1000:.1f} ms"
-              f"  peak {row['peak_rss'] / 2**20:.1f} MiB")
+              f"  cpu {row['cpu'] * 1000:.1f} ms  peak {row['peak_rss'] / 2**20:.1f} MiB")
+    if work.verdict and len(rows) == len(work.ways):
+        print("  " + work.verdict({who: row["seconds"] for who, row in rows.items()}))
     return {"name": work.name, "about": work.about, "rounds": rounds, "results": rows, "failed": failed}
 
 
+def said(command, state):
+    """What a command prints; not measured."""
+    *_, problem, output = call(command, state)
+    if problem:
+        raise RuntimeError(problem)
+    return output
+
+
 def call(command, state):
-    """Runs a command; (seconds, peak RSS of it and its children in bytes, what went wrong)."""
+    """Runs a command; (seconds, CPU seconds, peak RSS in bytes, what went wrong, the output), children included."""
     state.mkdir(parents=True, exist_ok=True)
     environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(state), "LOBSTER_STATE_DIR": str(state), "LANG": "C.UTF-8"}
     with tempfile.TemporaryFile() as output:
@@ -157,9 +126,11 @@ def call(command, state):
         seconds = time.perf_counter() - begun
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
-        problem = None if process.returncode == 0 else f"exit {process.returncode}: {output.read(300).decode('utf-8', 'replace')}"
+        text = output.read().decode("utf-8", "replace")
+    problem = None if process.returncode == 0 else f"exit {process.returncode}: {text[:300]}"
     # Linux counts in KiB, macOS in bytes.
-    return seconds, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024), problem
+    cpu = usage.ru_utime + usage.ru_stime
+    return seconds, cpu, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024), problem, text
 
 
 if __name__ == "__main__":

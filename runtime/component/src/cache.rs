@@ -44,12 +44,12 @@ impl CodeCache {
 
     /// The component from its cached code, or compiled by `compile` and cached.
     /// A cache that cannot be written costs time, never the run.
-    pub(crate) fn load(
+    pub(crate) fn load<E: From<LoadError>>(
         &self,
         engine: &wasmtime::Engine,
         digest: Digest,
-        compile: impl FnOnce() -> Result<Vec<u8>, LoadError>,
-    ) -> Result<Compiled, LoadError> {
+        compile: impl FnOnce() -> Result<Vec<u8>, E>,
+    ) -> Result<Compiled, E> {
         if let Some(component) = self.read(engine, digest) {
             return Ok(component);
         }
@@ -70,7 +70,7 @@ impl CodeCache {
         });
         let component = stored.ok().and_then(|()| self.read(engine, digest));
         drop(lock);
-        component.map_or_else(|| from_fresh_code(engine, &code), Ok)
+        component.map_or_else(|| Ok(from_fresh_code(engine, &code)?), Ok)
     }
 
     fn code_path(&self, digest: Digest) -> PathBuf {

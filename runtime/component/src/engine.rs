@@ -1,6 +1,7 @@
 //! The engine: one wasmtime configuration, one set of host functions, the
 //! code cache and the components in memory.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -83,7 +84,20 @@ impl Engine {
     /// # Errors
     /// When they are no program that runs as a step.
     pub fn load_bytes(&self, bytes: &[u8]) -> Result<Component, LoadError> {
-        let digest = blake3::hash(bytes);
+        self.load_known(blake3::hash(bytes), bytes.len() as u64, || Ok(Cow::Borrowed(bytes)))
+    }
+
+    /// Loads the program of this digest and size. Its bytes are asked for only
+    /// if it has to be compiled; they must be the ones that have the digest.
+    ///
+    /// # Errors
+    /// As [`Engine::load_bytes`], or what `bytes` fails with.
+    pub fn load_known<'b, E: From<LoadError>>(
+        &self,
+        digest: Digest,
+        size: u64,
+        bytes: impl FnOnce() -> Result<Cow<'b, [u8]>, E>,
+    ) -> Result<Component, E> {
         let slot = {
             let mut loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
             loaded.retain(|_, slot| {
@@ -97,18 +111,9 @@ impl Engine {
         }
         let core = self.core()?;
         let compiled = core.compile(bytes, digest)?;
-        let inner = Arc::new(Inner::new(core, &compiled, digest, bytes.len() as u64)?);
+        let inner = Arc::new(Inner::new(core, &compiled, digest, size)?);
         *held = Arc::downgrade(&inner);
         Ok(Component(inner))
-    }
-
-    /// The program of this digest, if it is in memory. Holding on to a
-    /// [`Component`] keeps it there.
-    #[must_use]
-    pub fn held(&self, digest: Digest) -> Option<Component> {
-        let slot = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).get(&digest)?.clone();
-        let inner = slot.lock().unwrap_or_else(PoisonError::into_inner).upgrade()?;
-        Some(Component(inner))
     }
 
     fn core(&self) -> Result<Arc<Core>, LoadError> {
@@ -135,21 +140,27 @@ impl Core {
         Ok(Self { engine, linker, module_linker, ticker: Ticker::default(), staging, cache })
     }
 
-    fn compile(&self, bytes: &[u8], digest: Digest) -> Result<Compiled, LoadError> {
-        let compile = || {
-            let code = match kind::form(bytes)? {
-                Form::Component(component) => {
-                    names::check(&component)?;
-                    self.engine.precompile_component(&component)
-                }
-                Form::Module(module) => self.engine.precompile_module(module),
-            };
-            code.map_err(|error| LoadError::Malformed { message: format!("{error:#}") })
-        };
+    fn compile<'b, E: From<LoadError>>(
+        &self,
+        bytes: impl FnOnce() -> Result<Cow<'b, [u8]>, E>,
+        digest: Digest,
+    ) -> Result<Compiled, E> {
+        let compile = || Ok(self.machine_code(&*bytes()?)?);
         match &self.cache {
             Some(cache) => cache.load(&self.engine, digest, compile),
-            None => from_fresh_code(&self.engine, &compile()?),
+            None => Ok(from_fresh_code(&self.engine, &compile()?)?),
         }
+    }
+
+    fn machine_code(&self, bytes: &[u8]) -> Result<Vec<u8>, LoadError> {
+        let code = match kind::form(bytes)? {
+            Form::Component(component) => {
+                names::check(&component)?;
+                self.engine.precompile_component(&component)
+            }
+            Form::Module(module) => self.engine.precompile_module(module),
+        };
+        code.map_err(|error| LoadError::Malformed { message: format!("{error:#}") })
     }
 }
 

@@ -233,40 +233,28 @@ fn load_now(
     named: &str,
     pinned: Option<&Digest>,
 ) -> Result<Component, LoadProblem> {
-    let named_digest = named.strip_prefix("blake3:").map(str::parse::<Digest>).transpose()?;
-    let bytes = match pinned.copied().or(named_digest) {
-        Some(digest) => {
-            if let Some(held) = held(run, digest)? {
-                return Ok(held);
-            }
-            run.store.load(&digest, MAX_COMPONENT)?
-        }
-        None => {
+    match (pinned, named.strip_prefix("blake3:")) {
+        (Some(digest), _) => load_stored(run, digest),
+        (None, Some(hex)) => load_stored(run, &hex.parse::<Digest>()?),
+        (None, None) => {
             let path = base.join(named);
             let bytes = std::fs::read(&path).map_err(|source| LoadError::Read { path, source })?;
             keep(&run.store, &bytes)?;
-            bytes
+            Ok(run.services.components().load_bytes(&bytes)?)
         }
-    };
-    Ok(run.services.components().load_bytes(&bytes)?)
+    }
 }
 
-/// A component that this process has loaded before, if the store still has it
-/// for those who replay the run.
-fn held(run: &Run<'_>, digest: Digest) -> Result<Option<Component>, StoreError> {
-    let Some(component) =
-        run.services.components().held(lobster_component::Digest::from_bytes(*digest.as_bytes()))
-    else {
-        return Ok(None);
-    };
-    Ok(run.store.blob_len(&digest)?.map(|_| component))
+/// A component of the store, whose bytes are read only if they must be compiled.
+fn load_stored(run: &Run<'_>, digest: &Digest) -> Result<Component, LoadProblem> {
+    let size = run.store.blob_len(digest)?.ok_or(StoreError::MissingBlob(*digest))?;
+    let name = lobster_component::Digest::from_bytes(*digest.as_bytes());
+    run.services.components().load_known(name, size, || Ok(run.store.load(digest, MAX_COMPONENT)?.into()))
 }
 
 /// A component by its digest alone. It stays loaded while the services live.
 fn stored_component(run: &Run<'_>, digest: Digest) -> Result<Component, LoadProblem> {
-    run.loaded(&digest.to_string(), || {
-        Ok(run.services.components().load_bytes(&run.store.load(&digest, MAX_COMPONENT)?)?)
-    })
+    run.loaded(&digest.to_string(), || load_stored(run, &digest))
 }
 
 /// Keeps a component in the store, so that the run can be replayed without its file.

@@ -14,13 +14,14 @@ use super::path::StepPath;
 use super::run::{ActionRecord, Run, lock};
 use super::value::{ItemSpool, Items};
 use crate::cancel::CancelToken;
+use crate::json::raw::RawItem;
 use crate::language::pipeline::{self, Pipeline};
 use crate::model::cost::CostTracker;
 use crate::steps::native::{self, ShellText};
 use crate::steps::stages::{
     Answer, Commit, ComponentCall, ComponentDir, ComponentProgram, EffectAction, EffectHost, Flow, Host,
     Mode, NativeCommand, NativeOutcome, Program, Question, Registry, Sink, Spool, Stage, StageArgs,
-    StageError, Stop,
+    StageError, Stop, read_raw,
 };
 use crate::store::{StepOutcome, StepStatus};
 
@@ -164,18 +165,21 @@ fn push(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool, item: 
         out.push(item)?;
         return Ok(Flow::More);
     };
-    if slot.enough {
-        return Ok(Flow::Enough);
-    }
-    if shared.place.cancel.is_cancelled() {
-        return Err(Stop::Cancelled);
-    }
-    let (stage, mut host) = slot.hosted(shared);
-    let flow = stage
-        .item(item, &mut host, &mut Downstream { rest, shared, out })
-        .inspect_err(|stop| shared.failed(stop, host.path))?;
-    slot.enough = flow == Flow::Enough;
-    Ok(flow)
+    slot.take(shared, rest, out, |stage, host, out| stage.item(item, host, out))
+}
+
+/// Like [`push`], an item that nobody has read yet.
+fn push_raw(
+    slots: &mut [Slot],
+    shared: &Shared<'_, '_>,
+    out: &mut ItemSpool,
+    item: RawItem<'_>,
+) -> Result<Flow, Stop> {
+    let Some((slot, rest)) = slots.split_first_mut() else {
+        out.push(read_raw(item)?)?;
+        return Ok(Flow::More);
+    };
+    slot.take(shared, rest, out, |stage, host, out| stage.raw(item, host, out))
 }
 
 fn finish(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool) -> Result<(), Stop> {
@@ -202,6 +206,27 @@ struct Slot {
 }
 
 impl Slot {
+    /// Has the stage take an item, unless it wants no more.
+    fn take(
+        &mut self,
+        shared: &Shared<'_, '_>,
+        rest: &mut [Slot],
+        out: &mut ItemSpool,
+        give: impl FnOnce(&mut dyn Stage, &mut dyn Host, &mut dyn Sink) -> Result<Flow, Stop>,
+    ) -> Result<Flow, Stop> {
+        if self.enough {
+            return Ok(Flow::Enough);
+        }
+        if shared.place.cancel.is_cancelled() {
+            return Err(Stop::Cancelled);
+        }
+        let (stage, mut host) = self.hosted(shared);
+        let flow = give(stage, &mut host, &mut Downstream { rest, shared, out })
+            .inspect_err(|stop| shared.failed(stop, host.path))?;
+        self.enough = flow == Flow::Enough;
+        Ok(flow)
+    }
+
     /// The stage, and the host that it works with.
     fn hosted<'h, 'r, 's>(
         &'h mut self,
@@ -227,6 +252,10 @@ struct Downstream<'d, 'r, 's> {
 impl Sink for Downstream<'_, '_, '_> {
     fn item(&mut self, item: Value) -> Result<Flow, Stop> {
         push(self.rest, self.shared, self.out, item)
+    }
+
+    fn raw(&mut self, item: RawItem<'_>) -> Result<Flow, Stop> {
+        push_raw(self.rest, self.shared, self.out, item)
     }
 }
 
@@ -372,6 +401,7 @@ impl Host for StageHost<'_, '_, '_> {
             cwd: place.cwd.clone(),
             extras: None,
             max_output: command.max_output,
+            json: command.json,
             asker: place.asker.clone(),
             missing_shell: "exec shell not found; check LOBSTER_SHELL or ComSpec",
         };
@@ -380,6 +410,7 @@ impl Host for StageHost<'_, '_, '_> {
             exit: done.exit,
             stdout: done.stdout.payload().map_err(super::run::stopped)?,
             stderr: done.stderr.payload().map_err(super::run::stopped)?,
+            plain_json: done.plain_json,
         })
     }
 

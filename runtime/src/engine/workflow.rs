@@ -274,6 +274,7 @@ impl Frame<'_> {
             cwd: cwd.to_owned(),
             extras: Some(&step.extras),
             max_output: step.extras.limits.as_ref().and_then(|limits| limits.output),
+            json: false,
             asker: Asker::Step(step.id.clone()),
             missing_shell: "workflow shell not found; check LOBSTER_SHELL or ComSpec",
         };

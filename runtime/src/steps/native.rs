@@ -14,6 +14,7 @@ use crate::engine::path::StepPath;
 use crate::engine::pipeline::{failed_outcome as failed, outcome_error};
 use crate::engine::run::{ActionRecord, Run, STORE_FAILED, stopped};
 use crate::engine::value::Text;
+use crate::json::aside::ScanAside;
 use crate::language::plan::Extras;
 use crate::sandbox::{Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, SpawnError, SpawnRequest, Stdin};
 use crate::steps::stages::{OUTPUT_LIMIT, PROGRAM_NOT_FOUND, Payload, StageError, Stop};
@@ -56,6 +57,8 @@ pub(crate) struct Job<'j> {
     pub(crate) cwd: PathBuf,
     pub(crate) extras: Option<&'j Extras>,
     pub(crate) max_output: Option<u64>,
+    /// Whether to find out if stdout is JSON while it comes.
+    pub(crate) json: bool,
     pub(crate) asker: Asker,
     /// What to say when the shell is not there.
     pub(crate) missing_shell: &'static str,
@@ -68,6 +71,8 @@ pub(crate) struct Finished {
     pub(crate) exit: Option<i32>,
     pub(crate) stdout: Text,
     pub(crate) stderr: Text,
+    /// Whether stdout is JSON, if it was looked at while it came.
+    pub(crate) plain_json: Option<bool>,
 }
 
 impl Finished {
@@ -118,12 +123,14 @@ pub(crate) fn run(
     }
     let decision = super::policy_gate::decide(run, path, &job, cancel)?;
     record.decision = decision.statement.clone();
-    run.once(
+    let mut plain_json = None;
+    let done = run.once(
         path,
         &record,
-        || execute(run, &job, argv, &decision, cancel),
+        || execute(run, &job, argv, &decision, cancel, &mut plain_json),
         |outcome| finished(store, outcome),
-    )
+    )?;
+    Ok(Finished { plain_json, ..done })
 }
 
 fn finished(store: &Store, outcome: &StepOutcome) -> Result<Finished, Stop> {
@@ -133,7 +140,8 @@ fn finished(store: &Store, outcome: &StepOutcome) -> Result<Finished, Stop> {
         _ => return Err(Stop::Failed(outcome_error(outcome))),
     }
     let text = |blob: Option<Blob>| blob.map_or_else(|| Text::inline(""), |blob| Text::stored(store, blob));
-    Ok(Finished { exit: outcome.exit, stdout: text(outcome.stdout), stderr: text(outcome.stderr) })
+    let (stdout, stderr) = (text(outcome.stdout), text(outcome.stderr));
+    Ok(Finished { exit: outcome.exit, stdout, stderr, plain_json: None })
 }
 
 /// Shell text goes to `LOBSTER_SHELL`, called as the incumbent calls it, else to
@@ -190,6 +198,7 @@ fn execute(
     argv: Vec<String>,
     decision: &super::policy_gate::Decided,
     cancel: &CancelToken,
+    plain_json: &mut Option<bool>,
 ) -> StepOutcome {
     let own = job.max_output.unwrap_or_else(|| default_cap(&job.env));
     let cap = decision.stdout_cap.map_or(own, |cap| cap.min(own));
@@ -205,11 +214,9 @@ fn execute(
     env.retain(|(name, _)| name != RUN_ID);
     env.push((RUN_ID.into(), run.id.to_string().into()));
     // Made now that all that is to be hidden is known.
-    let mut sinks = Sinks {
-        stdout: run.store.blob_writer(),
-        stderr: HeadAndTail::default(),
-        redactor: run.store.redactor(),
-    };
+    let stdout = run.store.blob_writer();
+    let scan = (job.json && stdout.is_verbatim()).then(ScanAside::default);
+    let mut sinks = Sinks { stdout, stderr: HeadAndTail::default(), redactor: run.store.redactor(), scan };
     let result = stdin(job).map_err(SpawnFailure::Stdin).and_then(|stdin| {
         let request = SpawnRequest {
             argv: argv.iter().map(OsString::from).collect(),
@@ -222,7 +229,10 @@ fn execute(
         run.services.sandbox.run(&request, &mut sinks, cancel).map_err(SpawnFailure::Spawn)
     });
     match result {
-        Ok(exit) => ended(run, exit, sinks, cap, cancel),
+        Ok(exit) => {
+            *plain_json = sinks.scan.take().and_then(ScanAside::finish);
+            ended(run, exit, sinks, cap, cancel)
+        }
         Err(failure) => failed(&failure.explain(job, &argv)),
     }
 }
@@ -335,6 +345,7 @@ struct Sinks {
     stderr: HeadAndTail,
     /// Of stderr: what is left out of its middle must not leave halves of a secret.
     redactor: Option<Redactor>,
+    scan: Option<ScanAside>,
 }
 
 impl Sinks {
@@ -350,6 +361,9 @@ impl Sinks {
 
 impl OutputSinks for Sinks {
     fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
+        if let Some(scan) = &mut self.scan {
+            scan.push(chunk);
+        }
         self.stdout.write_all(chunk)
     }
 

@@ -31,6 +31,9 @@ pub const INLINE_MAX: usize = 64 * 1024;
 /// Small blobs held back for the next transaction; beyond this they get one of their own.
 const PENDING_MAX: usize = 4 * 1024 * 1024;
 
+/// The disk begins to write larger blobs as soon as they are whole.
+const SYNC_AT_ONCE: u64 = 4 * 1024 * 1024;
+
 /// How long a blob's last-touched time may lag: re-recording known content
 /// within it writes nothing. Far below the grace time of gc.
 pub(super) const TOUCH_EVERY_MS: i64 = 10 * 60 * 1000;
@@ -297,7 +300,10 @@ impl Store {
             Ok(file)
         };
         let file = place().map_err(|e| StoreError::io("write", &path, e))?;
-        self.inner.db.group.sync_first(&path);
+        match file.try_clone() {
+            Ok(file) if blob.len > SYNC_AT_ONCE => self.inner.db.group.begin_sync(file, &path),
+            _ => self.inner.db.group.sync_first(&path),
+        }
         self.inner.db.group.sync_first(&dir);
         if let Ok(print) = fingerprint(&file) {
             self.remember_checked(blob.digest, print);
@@ -366,6 +372,12 @@ impl BlobWriter {
     pub fn limit(mut self, limit: u64) -> Self {
         self.limit = Some(limit);
         self
+    }
+
+    /// Whether the blob will hold exactly the bytes that are written.
+    #[must_use]
+    pub fn is_verbatim(&self) -> bool {
+        self.redactor.is_none()
     }
 
     /// How many bytes it has taken.

@@ -37,7 +37,7 @@ const CHECKPOINT_PAGES: i64 = 2000;
 
 /// A log of more pages is folded into the database when the store closes, so
 /// that the next start has little to read. Folding takes three syncs.
-const LOG_KEPT_AT_CLOSE: i64 = 256;
+const LOG_KEPT_AT_CLOSE: i64 = 128;
 
 /// Enough for every statement of the store.
 const STATEMENTS: usize = 64;

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::db::{lock, sync_dir};
@@ -49,6 +50,8 @@ struct State {
     failed: Option<String>,
     /// Blob files and directories to sync before the log that names them.
     files: Vec<PathBuf>,
+    /// Syncs of large blobs that are under way.
+    begun: Vec<JoinHandle<io::Result<()>>>,
     log: Option<File>,
     syncs: u64,
 }
@@ -111,6 +114,19 @@ impl Group {
         }
     }
 
+    /// Begins to sync a large file now, so that there is little to wait for
+    /// when it has to be durable.
+    pub(super) fn begin_sync(&self, file: File, path: &Path) {
+        if !self.sync {
+            return;
+        }
+        let thread = std::thread::Builder::new().name("sync".to_owned());
+        match thread.spawn(move || file.sync_data()) {
+            Ok(sync) => lock(&self.state).begun.push(sync),
+            Err(_) => self.sync_first(path),
+        }
+    }
+
     /// How many syncs there have been, of whatever file.
     pub(super) fn syncs(&self) -> u64 {
         lock(&self.state).syncs
@@ -136,8 +152,9 @@ impl Group {
             state = self.gather(state);
             let served = state.committed;
             let (files, log) = (std::mem::take(&mut state.files), state.log.take());
+            let begun = std::mem::take(&mut state.begun);
             drop(state);
-            let result = self.sync_all(&files, log);
+            let result = self.sync_all(begun, &files, log);
             state = lock(&self.state);
             state.leading = false;
             match result {
@@ -181,9 +198,19 @@ impl Group {
         }
     }
 
-    fn sync_all(&self, files: &[PathBuf], log: Option<File>) -> io::Result<(Option<File>, u64)> {
+    fn sync_all(
+        &self,
+        begun: Vec<JoinHandle<io::Result<()>>>,
+        files: &[PathBuf],
+        log: Option<File>,
+    ) -> io::Result<(Option<File>, u64)> {
         if !self.sync {
             return Ok((None, 0));
+        }
+        let mut syncs = (begun.len() + files.len()) as u64 + 1;
+        for sync in begun {
+            fault::point("sync blob")?;
+            sync.join().unwrap_or_else(|_| Err(io::Error::other("a sync has ended early")))?;
         }
         for path in files {
             if path.is_dir() {
@@ -198,7 +225,6 @@ impl Group {
                 Err(e) => return Err(e),
             }
         }
-        let mut syncs = files.len() as u64 + 1;
         let log = match log {
             Some(log) => log,
             None => {

@@ -102,7 +102,11 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
             collect(&mut supervisors);
         }
         if asked {
-            let Some((message, fds)) = channel::receive(socket.as_fd())? else { return Ok(()) };
+            let Some((message, fds)) = channel::receive(socket.as_fd())? else {
+                // Supervisors end with lobster; what they took counts as its own.
+                while !supervisors.is_empty() && collect_one(&mut supervisors) {}
+                return Ok(());
+            };
             let Ok([control]) = <[OwnedFd; 1]>::try_from(fds) else { continue };
             let namespaces = match message.as_slice() {
                 channel::JAIL => NAMESPACES | libc::CLONE_NEWNET,
@@ -124,6 +128,18 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
                 }
             }
         }
+    }
+}
+
+/// Waits for a child to end; false when there is none.
+fn collect_one(supervisors: &mut HashSet<Pid>) -> bool {
+    match wait(WaitOptions::empty()) {
+        Ok(Some((pid, _))) => {
+            supervisors.remove(&pid);
+            true
+        }
+        Ok(None) | Err(Errno::INTR) => true,
+        Err(_) => false,
     }
 }
 

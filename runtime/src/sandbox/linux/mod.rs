@@ -115,9 +115,10 @@ impl Drop for Helper {
 #[derive(Debug)]
 pub(super) struct Sandbox {
     config: SandboxConfig,
-    helper: Mutex<Option<Arc<Helper>>>,
     /// Control sockets of supervisors outside any jail that wait for a job.
+    /// Dropped before the helper, which waits for them.
     idle: Mutex<Vec<OwnedFd>>,
+    helper: Mutex<Option<Arc<Helper>>>,
     /// What this host was found to lack.
     lacking: Mutex<Vec<(Wall, String)>>,
     placeholders: placeholder::Register,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionread, read};
+use rustix::pipe::fcntl_setpipe_size;
 
 use super::super::proxy::Proxy;
 use super::super::{Denial, Ended, Net, OutputSinks, SpawnError, SpawnRequest, Stream};
@@ -16,8 +17,13 @@ use super::walls::Wall;
 use super::wire::{News, Order, Report, Stage};
 use crate::cancel::CancelToken;
 
-/// One read: the size of a pipe.
-const CHUNK: usize = 64 * 1024;
+/// One read.
+const CHUNK: usize = 256 * 1024;
+
+/// The size of a pipe, and of one that was found full: a step that prints much
+/// then waits less often. The kernel may refuse it.
+const PIPE: usize = 64 * 1024;
+const LARGE_PIPE: usize = 1024 * 1024;
 
 /// How often a second signal is looked for during the grace after the first.
 const FORCED_CHECK: Duration = Duration::from_millis(10);
@@ -245,6 +251,9 @@ impl<'a> Watch<'a> {
         if length == 0 {
             output.pipe = None;
             return Ok(0);
+        }
+        if length == PIPE {
+            let _ = fcntl_setpipe_size(pipe, LARGE_PIPE);
         }
         let room = usize::try_from(output.cap - output.seen).unwrap_or(usize::MAX);
         let wanted = &buffer[..length.min(room)];

@@ -134,8 +134,13 @@ impl Stage for Exec {
             }
             None => (None, None),
         };
-        let command =
-            NativeCommand { program: self.program.clone(), stdin, env: Vec::new(), max_output: None };
+        let command = NativeCommand {
+            program: self.program.clone(),
+            stdin,
+            env: Vec::new(),
+            max_output: None,
+            json: self.json,
+        };
         let outcome = host.native(command).map_err(|stop| match stop {
             Stop::Failed(error) => Stop::Failed(self.explain(error)),
             Stop::Paused | Stop::Cancelled | Stop::Interrupted => stop,
@@ -143,7 +148,11 @@ impl Stage for Exec {
         if outcome.exit != Some(0) {
             return Err(failure(self.name(), &outcome).into());
         }
-        if self.json { output::json(&outcome.stdout, out) } else { output::lines(&outcome.stdout, out) }
+        if self.json {
+            output::json(&outcome.stdout, outcome.plain_json, out)
+        } else {
+            output::lines(&outcome.stdout, out)
+        }
     }
 }
 

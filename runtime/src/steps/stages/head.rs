@@ -6,6 +6,7 @@ use super::{
     Flag, Flow, Host, Sink, Stage, StageError, StageKind, StageSpec, Stop, args_schema, option_schema,
     words_schema,
 };
+use crate::json::raw::RawItem;
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "head",
@@ -35,14 +36,24 @@ struct Head {
     left: f64,
 }
 
-impl Stage for Head {
-    fn item(&mut self, item: Value, _: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
+impl Head {
+    fn take(&mut self, give: impl FnOnce() -> Result<Flow, Stop>) -> Result<Flow, Stop> {
         if self.left <= 0.0 {
             return Ok(Flow::Enough);
         }
         self.left -= 1.0;
-        let flow = out.item(item)?;
+        let flow = give()?;
         Ok(if self.left <= 0.0 { Flow::Enough } else { flow })
+    }
+}
+
+impl Stage for Head {
+    fn item(&mut self, item: Value, _: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
+        self.take(|| out.item(item))
+    }
+
+    fn raw(&mut self, item: RawItem<'_>, _: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
+        self.take(|| out.raw(item))
     }
 
     fn end(&mut self, _: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {

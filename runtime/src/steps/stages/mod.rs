@@ -66,6 +66,8 @@ pub use ask::read_answer;
 pub use check::{Warning, check};
 pub use registry::{Registry, UnknownCommand, builtin};
 
+pub use crate::json::raw::RawItem;
+
 use crate::cancel::CancelToken;
 use crate::engine::value::ItemSpool;
 
@@ -85,6 +87,19 @@ pub trait Sink {
     /// # Errors
     /// What a later stage failed with; the caller passes it on with `?`.
     fn item(&mut self, item: Value) -> Result<Flow, Stop>;
+
+    /// Takes the next item as its text.
+    ///
+    /// # Errors
+    /// As [`Sink::item`].
+    fn raw(&mut self, item: RawItem<'_>) -> Result<Flow, Stop> {
+        self.item(read_raw(item)?)
+    }
+}
+
+/// The value of an item that came as its text.
+pub(crate) fn read_raw(item: RawItem<'_>) -> Result<Value, StageError> {
+    item.read().map_err(|error| StageError::new(format!("an item could not be read back: {error}")))
 }
 
 /// A running pipeline command.
@@ -94,6 +109,14 @@ pub trait Stage {
     /// # Errors
     /// Why the stage, or one after it, cannot go on.
     fn item(&mut self, item: Value, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop>;
+
+    /// Takes one input item as its text. For a stage that can decide by a part of it.
+    ///
+    /// # Errors
+    /// As [`Stage::item`].
+    fn raw(&mut self, item: RawItem<'_>, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
+        self.item(read_raw(item)?, host, out)
+    }
 
     /// The input has ended. Called exactly once, also after [`Flow::Enough`],
     /// but not after an error.
@@ -262,6 +285,8 @@ pub struct NativeCommand {
     pub env: Vec<(String, String)>,
     /// Most bytes kept of stdout; more is an error that says so. `None`: the runtime's default.
     pub max_output: Option<u64>,
+    /// Its stdout should be JSON, so find out while it comes whether it is.
+    pub json: bool,
 }
 
 /// Items on their way into a component.
@@ -366,6 +391,8 @@ pub struct NativeOutcome {
     pub stdout: Payload,
     /// What it wrote to stderr (the beginning and the end of it, when there was much).
     pub stderr: Payload,
+    /// Whether stdout is JSON as a [`crate::json::scanner::Scanner`] takes it, if that is known already.
+    pub plain_json: Option<bool>,
 }
 
 /// Who reads the result.

@@ -34,6 +34,14 @@ impl Path {
         Self { segments: text.split('.').map(segment).collect(), into_text: false }
     }
 
+    /// The name, if the path is the name of a field of the item itself.
+    pub(crate) fn only_name(&self) -> Option<&str> {
+        match self.segments.as_slice() {
+            [only] => Some(&only.name),
+            _ => None,
+        }
+    }
+
     /// The value at this path. `None` is "there is none", which is not null.
     pub(crate) fn get<'v>(&self, item: &'v Value) -> Option<Cow<'v, Value>> {
         let mut at = item;

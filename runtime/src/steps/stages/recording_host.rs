@@ -192,6 +192,7 @@ impl Host for RecordingHost {
             exit: (exit >= 0).then_some(exit),
             stdout: payload(stdout),
             stderr: payload(stderr),
+            plain_json: None,
         })
     }
 

@@ -146,6 +146,7 @@ impl Host for FakeHost {
             exit: output.status.code(),
             stdout: payload(output.stdout),
             stderr: payload(output.stderr),
+            plain_json: None,
         })
     }
 

@@ -38,7 +38,8 @@ pub(super) fn run(
         ))
         .into());
     }
-    let command = NativeCommand { program: Program::Argv(argv), stdin: None, env: Vec::new(), max_output };
+    let command =
+        NativeCommand { program: Program::Argv(argv), stdin: None, env: Vec::new(), max_output, json: false };
     let outcome = host.native(command).map_err(|stop| match stop {
         Stop::Failed(error) => match explain(&error) {
             Some(message) => Stop::Failed(StageError { message, ..error }),

@@ -10,7 +10,10 @@ use serde_json::Value;
 
 use super::compare::{Num, text_order};
 use super::path::Path;
-use super::{Flow, Host, Sink, Stage, StageError, StageKind, StageSpec, Stop, args_schema, words_schema};
+use super::{
+    Flow, Host, Sink, Stage, StageError, StageKind, StageSpec, Stop, args_schema, read_raw, words_schema,
+};
+use crate::json::raw::RawItem;
 use crate::json::{js_number, js_string};
 
 pub(super) static SPEC: StageSpec = StageSpec {
@@ -41,6 +44,14 @@ struct Where {
 impl Stage for Where {
     fn item(&mut self, item: Value, _: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
         if self.condition.holds(&item) { out.item(item) } else { Ok(Flow::More) }
+    }
+
+    fn raw(&mut self, item: RawItem<'_>, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
+        match self.condition.holds_in(item) {
+            Some(true) => out.raw(item),
+            Some(false) => Ok(Flow::More),
+            None => self.item(read_raw(item)?, host, out),
+        }
     }
 
     fn end(&mut self, _: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
@@ -97,12 +108,24 @@ impl Condition {
         Some(Self { path: Path::of_field(path), operator, right: Literal::read(value) })
     }
 
+    /// The same by the text of an item; `None` if one must read it to know.
+    fn holds_in(&self, item: RawItem<'_>) -> Option<bool> {
+        let left = match item.field(self.path.only_name()?)? {
+            Some(value) => Some(value.read().ok()?),
+            None => None,
+        };
+        Some(self.holds_for(left.as_ref()))
+    }
+
     fn holds(&self, item: &Value) -> bool {
-        let left = self.path.get(item);
-        let order = || left.as_deref().and_then(|left| order(left, &self.right));
+        self.holds_for(self.path.get(item).as_deref())
+    }
+
+    fn holds_for(&self, left: Option<&Value>) -> bool {
+        let order = || left.and_then(|left| order(left, &self.right));
         match self.operator {
-            Operator::Is => self.right.equals(left.as_deref()),
-            Operator::IsNot => !self.right.equals(left.as_deref()),
+            Operator::Is => self.right.equals(left),
+            Operator::IsNot => !self.right.equals(left),
             Operator::Less => order() == Some(Ordering::Less),
             Operator::More => order() == Some(Ordering::Greater),
             Operator::AtMost => matches!(order(), Some(Ordering::Less | Ordering::Equal)),

@@ -3,14 +3,19 @@
 use std::fmt;
 use std::io::{BufRead, BufReader, Read};
 
-use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::{Flow, Payload, Sink, StageError, Stop};
-use crate::json::{self, MAX_DEPTH};
+use crate::json;
+use crate::json::raw::RawItem;
+use crate::json::scanner::Scanner;
 
 /// Output up to this size is read in one go.
 const SMALL: u64 = 1 << 20;
+
+/// How much of larger output is read at a time.
+const PIECE: usize = 256 << 10;
 
 fn unreadable(error: impl fmt::Display) -> StageError {
     StageError::new(format!("exec: the program's output could not be read back: {error}"))
@@ -38,22 +43,36 @@ pub(super) fn lines(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
 /// The output as one JSON value; a list item by item, nothing as null.
 ///
 /// What comes later may act on the first item at once, so no item leaves before
-/// the whole output is known to be JSON: large output is read twice instead of held.
-pub(super) fn json(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
+/// the whole output is known to be JSON. `plain` says so, if it was looked at
+/// while it came; else large output is read twice instead of held.
+pub(super) fn json(payload: &Payload, plain: Option<bool>, out: &mut dyn Sink) -> Result<(), Stop> {
     let small = match payload {
         Payload::Bytes(_) => true,
         Payload::File(path) => std::fs::metadata(path).is_ok_and(|file| file.len() <= SMALL),
     };
-    if small || !is_plain_json(payload) {
+    if small || !plain.unwrap_or_else(|| is_plain_json(payload)) {
         return whole(payload, out);
     }
-    let mut emit = Emit { out, stop: None, enough: false };
-    let result = stream(payload, &mut emit);
-    match (emit.stop, emit.enough, result) {
-        (Some(stop), _, _) => Err(stop),
-        (None, true, _) | (None, false, Ok(())) => Ok(()),
-        (None, false, Err(error)) => Err(unreadable(error).into()),
+    let mut pieces = Pieces::open(payload).map_err(unreadable)?;
+    if pieces.first_byte().map_err(unreadable)? != Some(b'[') {
+        return single(payload, out);
     }
+    let mut scanner = Scanner::by_item();
+    while let Some(item) = pieces.next_item(&mut scanner).map_err(unreadable)? {
+        if out.raw(RawItem::new(item))? == Flow::Enough {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A large value that is no list.
+fn single(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
+    let reader = BufReader::with_capacity(PIECE, payload.open().map_err(unreadable)?);
+    let mut deserializer = serde_json::Deserializer::from_reader(reader);
+    deserializer.disable_recursion_limit();
+    out.item(Value::deserialize(&mut deserializer).map_err(unreadable)?)?;
+    Ok(())
 }
 
 /// Decodes as leniently as JSON text may come: byte order mark, invalid UTF-8,
@@ -87,152 +106,80 @@ fn whole(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
 
 /// Whether the output is one JSON value and needs none of the leniency of [`whole`].
 fn is_plain_json(payload: &Payload) -> bool {
-    stream(payload, Skim { depth: 0 }).is_ok()
-}
-
-fn stream<'a, T>(payload: &'a Payload, into: T) -> Result<(), Box<dyn std::error::Error>>
-where
-    T: for<'de> DeserializeSeed<'de, Value = ()>,
-{
-    let reader = BufReader::with_capacity(64 << 10, payload.open()?);
-    let mut deserializer = serde_json::Deserializer::from_reader(reader);
-    deserializer.disable_recursion_limit();
-    into.deserialize(&mut deserializer)?;
-    Ok(deserializer.end()?)
-}
-
-/// Reads a value completely and keeps nothing of it.
-#[derive(Clone, Copy)]
-struct Skim {
-    depth: usize,
-}
-
-impl Skim {
-    fn deeper<E: de::Error>(self) -> Result<Self, E> {
-        if self.depth == MAX_DEPTH {
-            return Err(E::custom("nested too deeply"));
-        }
-        Ok(Self { depth: self.depth + 1 })
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Skim {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-macro_rules! skim_scalars {
-    ($($visit:ident($ty:ty);)*) => {
-        $(fn $visit<E>(self, _: $ty) -> Result<(), E> { Ok(()) })*
-    };
-}
-
-impl<'de> Visitor<'de> for Skim {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    skim_scalars! {
-        visit_bool(bool);
-        visit_i64(i64);
-        visit_u64(u64);
-        visit_f64(f64);
-        visit_str(&str);
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        let inner = self.deeper()?;
-        while items.next_element_seed(inner)?.is_some() {}
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
-        let inner = self.deeper()?;
-        while fields.next_key_seed(inner)?.is_some() {
-            fields.next_value_seed(inner)?;
-        }
-        Ok(())
-    }
-}
-
-/// Hands the items of the outermost list on as they are read.
-struct Emit<'a> {
-    out: &'a mut dyn Sink,
-    stop: Option<Stop>,
-    enough: bool,
-}
-
-impl Emit<'_> {
-    /// Whether to go on.
-    fn item(&mut self, item: Value) -> bool {
-        match self.out.item(item) {
-            Ok(Flow::More) => return true,
-            Ok(Flow::Enough) => self.enough = true,
-            Err(stop) => self.stop = Some(stop),
-        }
-        false
-    }
-
-    fn scalar<E: de::Error>(&mut self, value: Value) -> Result<(), E> {
-        self.item(value);
-        Ok(())
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for &mut Emit<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-macro_rules! emit_scalars {
-    ($($visit:ident($ty:ty);)*) => {
-        $(fn $visit<E: de::Error>(self, value: $ty) -> Result<(), E> { self.scalar(value.into()) })*
-    };
-}
-
-impl<'de> Visitor<'de> for &mut Emit<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    emit_scalars! {
-        visit_bool(bool);
-        visit_i64(i64);
-        visit_u64(u64);
-        visit_f64(f64);
-        visit_str(&str);
-    }
-
-    fn visit_unit<E: de::Error>(self) -> Result<(), E> {
-        self.scalar(Value::Null)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while let Some(item) = items.next_element()? {
-            if !self.item(item) {
-                return Err(de::Error::custom("no more items are wanted"));
+    let scan = || -> std::io::Result<bool> {
+        let mut reader = payload.open()?;
+        let (mut piece, mut scanner) = (vec![0; PIECE], Scanner::new());
+        loop {
+            match reader.read(&mut piece)? {
+                0 => return Ok(scanner.end().is_ok()),
+                length if scanner.push(&piece[..length]).is_err() => return Ok(false),
+                _ => {}
             }
         }
-        Ok(())
+    };
+    scan().unwrap_or(false)
+}
+
+/// The output in pieces, of which an item that is not over yet is kept.
+struct Pieces {
+    reader: Box<dyn Read + Send>,
+    bytes: Vec<u8>,
+    /// Where the item at hand begins, and how far it was scanned.
+    begin: usize,
+    scanned: usize,
+}
+
+impl Pieces {
+    fn open(payload: &Payload) -> std::io::Result<Self> {
+        Ok(Self { reader: payload.open()?, bytes: Vec::new(), begin: 0, scanned: 0 })
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<(), A::Error> {
-        let value = de::Deserialize::deserialize(de::value::MapAccessDeserializer::new(fields))?;
-        self.scalar(value)
+    /// The first byte that is no blank.
+    fn first_byte(&mut self) -> std::io::Result<Option<u8>> {
+        loop {
+            if let Some(byte) = self.bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
+                return Ok(Some(*byte));
+            }
+            if !self.more()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Forgets what lies before the item at hand and reads on.
+    fn more(&mut self) -> std::io::Result<bool> {
+        self.bytes.drain(..self.begin);
+        self.scanned -= std::mem::take(&mut self.begin);
+        let held = self.bytes.len();
+        self.bytes.resize(held + PIECE, 0);
+        let length = self.reader.read(&mut self.bytes[held..])?;
+        self.bytes.truncate(held + length);
+        Ok(length > 0)
+    }
+
+    /// The text of the next item; `None` behind the last one.
+    fn next_item(&mut self, scanner: &mut Scanner) -> std::io::Result<Option<&[u8]>> {
+        let changed = |_| std::io::Error::other("it has changed");
+        loop {
+            if let Some(end) = scanner.next(&self.bytes, self.scanned).map_err(changed)? {
+                self.scanned = end;
+                let begin = std::mem::replace(&mut self.begin, end);
+                return Ok(Some(item_of(&self.bytes[begin..end])));
+            }
+            self.scanned = self.bytes.len();
+            if !self.more()? {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// An item without what stands before it: the list's bracket or a comma, and blanks.
+fn item_of(text: &[u8]) -> &[u8] {
+    let text = text.trim_ascii_start();
+    match text {
+        [b'[' | b',', rest @ ..] => rest.trim_ascii_start(),
+        text => text,
     }
 }
 
@@ -272,6 +219,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::json::MAX_DEPTH;
 
     /// Takes so many items, then has enough.
     struct Collect(Vec<Value>, usize);
@@ -285,7 +233,7 @@ mod tests {
 
     fn read(payload: &Payload, most: usize) -> Result<Vec<Value>, String> {
         let mut out = Collect(Vec::new(), most);
-        match json(payload, &mut out) {
+        match json(payload, None, &mut out) {
             Ok(()) => Ok(out.0),
             Err(Stop::Failed(error)) => Err(format!("{} after {}", error.message, out.0.len())),
             Err(stop) => Err(format!("{stop:?}")),
