@@ -21,6 +21,7 @@ mod screens;
 mod state;
 mod tokens;
 mod triage;
+mod unusable_disks;
 
 /// A file that is not a module of this binary would never run.
 #[test]
