@@ -20,7 +20,7 @@ use crate::random_workflows::{Dice, RESPONSE, Scenario};
 const WORKFLOWS: u64 = 200;
 
 /// The library that lets a system call fail or be the last; none where it cannot be made.
-fn shim() -> Option<&'static Path> {
+pub(crate) fn shim() -> Option<&'static Path> {
     static SHIM: OnceLock<Option<(tempfile::TempDir, PathBuf)>> = OnceLock::new();
     let made = SHIM.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();

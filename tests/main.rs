@@ -24,6 +24,7 @@ mod secrets;
 mod state;
 mod tokens;
 mod triage;
+mod unusable_disks;
 
 /// A file that is not a module of this binary would never run.
 #[test]

@@ -7,7 +7,8 @@
  *   eio   the n-th call fails
  *   full  the n-th call and all later ones that take space fail: the disk is full
  *   count nothing happens
- * LOBSTER_SHIM_COUNT=<file> gets the number of calls when the process ends by itself. */
+ * LOBSTER_SHIM_COUNT=<file> gets the number of calls when the process ends by itself.
+ * LOBSTER_SHIM_CLOCK=<seconds> is added to what the wall clock says. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -19,15 +20,17 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 static long nth;
 static char how[8], dir[PATH_MAX];
 static size_t dir_len;
-static long passed;
+static long passed, later;
 
 __attribute__((constructor)) static void begin(void) {
-    const char *plan = getenv("LOBSTER_SHIM");
+    const char *plan = getenv("LOBSTER_SHIM"), *clock = getenv("LOBSTER_SHIM_CLOCK");
+    if (clock) later = atol(clock);
     if (plan && sscanf(plan, "%ld:%7[a-z]:%4095s", &nth, how, dir) == 3) dir_len = strlen(dir);
 }
 
@@ -112,3 +115,9 @@ CHANGES(rename, (const char *from, const char *to), inside(to), 0, from, to)
 CHANGES(link, (const char *from, const char *to), inside(to), 1, from, to)
 CHANGES(unlink, (const char *path), inside(path), 0, path)
 CHANGES(mkdir, (const char *path, mode_t mode), inside(path), 1, path, mode)
+
+int clock_gettime(clockid_t id, struct timespec *now) {
+    int result = REAL(clock_gettime)(id, now);
+    if (!result && id == CLOCK_REALTIME) now->tv_sec += later;
+    return result;
+}

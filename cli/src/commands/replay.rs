@@ -11,8 +11,9 @@ use crate::exit::{CommandResult, Exit};
 /// Executes a recorded run again and says whether everything came out the same.
 ///
 /// Pure steps are computed anew and compared: their output, digest for digest,
-/// and the fuel they used. Effects are not repeated; the record answers for
-/// them. Nothing is changed. The exit code is 1 if anything differs.
+/// and the fuel they used. Effects are not repeated: components are executed on
+/// the answers that they got from outside, which must be asked for in the same
+/// order; for others the record answers. Nothing is changed. The exit code is 1 if anything differs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster replay 3f9a1c2b
@@ -52,10 +53,11 @@ pub(crate) fn print(out: &mut impl Write, report: &ReplayReport) -> std::io::Res
             }
         }
     }
-    let mut parts = vec![
-        format!("{} computed again", report.computed),
-        format!("{} answered from the record", report.answered),
-    ];
+    let mut parts = vec![format!("{} computed again", report.computed)];
+    if report.checked > 0 {
+        parts.push(format!("{} on their recorded calls", report.checked));
+    }
+    parts.push(format!("{} answered from the record", report.answered));
     if report.performed > 0 {
         parts.push(format!("{} performed again", report.performed));
     }

@@ -4,7 +4,9 @@ use std::io::Write;
 
 use lobster_runtime::json;
 use lobster_runtime::steps::stages::Mode;
-use lobster_runtime::store::{GateFilter, GateStatus, RunFilter, RunStatus, RunSummary, Store, iso};
+use lobster_runtime::store::{
+    GateFilter, GateStatus, RunFilter, RunStatus, RunSummary, Store, StoreError, iso,
+};
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
@@ -40,7 +42,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> CommandResult {
     let store = super::runtime(Mode::Human)?.store()?;
     let filter = RunFilter {
-        status: if args.interrupted { None } else { args.status },
+        status: args.status,
         name: args.name.clone(),
         before: args
             .before
@@ -48,20 +50,10 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             .map(|run| store.find_run(run))
             .transpose()
             .map_err(CommandError::usage)?,
-        // What was interrupted is found by looking at each run.
-        limit: if args.interrupted { 0 } else { args.limit },
+        limit: args.limit,
         ..RunFilter::default()
     };
-    let mut rows = Vec::new();
-    for run in store.runs(&filter)? {
-        let status = status(&store, &run);
-        if !args.interrupted || status == "interrupted" {
-            rows.push((run, status));
-        }
-    }
-    if args.interrupted && args.limit > 0 {
-        rows.truncate(args.limit);
-    }
+    let rows = if args.interrupted { interrupted(&store, &filter)? } else { listed(&store, &filter)? };
     let mut out = std::io::stdout().lock();
     if args.json {
         let runs: Vec<Value> = rows.iter().map(|(run, status)| object(run, status)).collect();
@@ -84,6 +76,28 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         writeln!(out, "{line}")?;
     }
     Ok(Exit::OK)
+}
+
+fn listed(store: &Store, filter: &RunFilter) -> Result<Vec<(RunSummary, String)>, StoreError> {
+    let runs = store.runs(filter)?.into_iter();
+    Ok(runs
+        .map(|run| {
+            let status = status(store, &run);
+            (run, status)
+        })
+        .collect())
+}
+
+/// Whether a run was interrupted is found by looking at each that is not over.
+fn interrupted(store: &Store, filter: &RunFilter) -> Result<Vec<(RunSummary, String)>, StoreError> {
+    let mut rows = Vec::new();
+    for unfinished in [RunStatus::Running, RunStatus::Waiting] {
+        rows.extend(listed(store, &RunFilter { status: Some(unfinished), limit: 0, ..filter.clone() })?);
+    }
+    rows.retain(|(_, status)| status == "interrupted");
+    rows.sort_by_key(|(run, _)| std::cmp::Reverse((run.started_at, run.id)));
+    rows.truncate(if filter.limit == 0 { usize::MAX } else { filter.limit });
+    Ok(rows)
 }
 
 /// A run's status; one that is on record as running but that nobody executes was interrupted.

@@ -15,7 +15,8 @@ use lobster_component::{
 use serde_json::{Map, Value, json};
 
 use super::env::Env;
-use super::host_calls::Recording;
+use super::host_calls::{RecordedCalls, Recording};
+use super::overseer::RecordedOutside;
 use super::path::StepPath;
 use super::pipeline::{failed_outcome, outcome_error};
 use super::record::{Json, Record, Scope};
@@ -371,10 +372,14 @@ pub(crate) fn run_component(
             decision: Value::Null,
             idempotent: job.idempotent,
         };
+        let recorded = run.overseer().and_then(|overseer| overseer.recorded_outside(path));
         return run.once(
             path,
             &record,
-            || execute(run, job, action, cancel),
+            || match recorded {
+                Some(outside) => again(run, job, action, outside, cancel),
+                None => execute(run, job, action, None, cancel),
+            },
             |outcome| output(&store, outcome),
         );
     }
@@ -388,7 +393,7 @@ pub(crate) fn run_component(
         }
         let begun = std::time::Instant::now();
         let _shown = run.services.show_progress(path, "component");
-        let mut outcome = execute(run, job, action, cancel);
+        let mut outcome = execute(run, job, action, None, cancel);
         outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         if cache && outcome.status == StepStatus::Ok && outcome.detail.get("read_state").is_none() {
             run.cache(action, outcome.clone());
@@ -494,7 +499,43 @@ fn tree_digest(dir: &Path) -> io::Result<Digest> {
     Ok(hasher.finalize().into())
 }
 
-fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> StepOutcome {
+/// Executes an effect once more with the answers that it got when it was
+/// recorded. A call that the record does not have next is a failure.
+fn again(
+    run: &Run<'_>,
+    job: Job,
+    action: Digest,
+    outside: RecordedOutside,
+    cancel: &CancelToken,
+) -> StepOutcome {
+    let calls = match outside {
+        RecordedOutside::Nothing => Ok(RecordedCalls::nothing()),
+        RecordedOutside::Calls(record) => RecordedCalls::open(&run.store, &record),
+    };
+    let calls = match calls {
+        Ok(calls) => Arc::new(Mutex::new(calls)),
+        Err(error) => return failed_outcome(&StageError::permanent(error.to_string()).with_code(DIVERGED)),
+    };
+    let outcome = execute(run, job, action, Some(Arc::clone(&calls)), cancel);
+    if outcome.code.as_deref() == Some(DIVERGED) {
+        return outcome;
+    }
+    match super::run::lock(&calls).finish() {
+        Ok(()) => outcome,
+        Err(message) => failed_outcome(&StageError::permanent(message).with_code(DIVERGED)),
+    }
+}
+
+/// The code of executions that depart from their record.
+pub(crate) const DIVERGED: &str = "diverged";
+
+fn execute(
+    run: &Run<'_>,
+    job: Job,
+    action: Digest,
+    recorded: Option<Arc<Mutex<RecordedCalls>>>,
+    cancel: &CancelToken,
+) -> StepOutcome {
     let sink = Arc::new(Mutex::new(Sink { writer: run.store.blob_writer(), items: None }));
     let stderr = Arc::new(Mutex::new(run.store.blob_writer().limit(job.limits.output)));
     let mut invocation = Invocation::new(json::compact(&job.args), Box::new(Arc::clone(&sink)));
@@ -520,9 +561,16 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
     invocation.seed = *action.as_bytes();
     invocation.services =
         Arc::new(RunServices { store: run.store.clone(), run: run.id, scratch: run.scratch() });
-    let recording = (!invocation.grants.is_pure() && is_recordable(&job.component))
+    let again = recorded.is_some();
+    let recording = (!again && !invocation.grants.is_pure() && is_recordable(&job.component))
         .then(|| Arc::new(Mutex::new(Recording::new(&run.store))));
-    invocation.trace = recording.clone().map(|recording| Box::new(recording) as Box<dyn HostCallTrace>);
+    invocation.trace = match (recorded, &recording) {
+        (Some(recorded), _) if !invocation.grants.is_pure() => {
+            Some(Box::new(recorded) as Box<dyn HostCallTrace>)
+        }
+        (_, Some(recording)) => Some(Box::new(Arc::clone(recording))),
+        (_, None) => None,
+    };
     let token = cancel.clone();
     invocation.cancel = Arc::new(move || token.reason().map(|reason| reason.message()));
     let result = job.component.run(invocation);
@@ -543,7 +591,9 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
             if done.exit_code == 0 {
                 // Writes become visible now that the step has succeeded.
                 outcome.detail["written"] = written(done.writes.list());
-                if let Err(error) = done.writes.commit() {
+                if again {
+                    drop(done.writes);
+                } else if let Err(error) = done.writes.commit() {
                     outcome.status = StepStatus::Failed;
                     outcome.error = Some(format!("cannot put the step's files in place: {error}"));
                 }
@@ -568,8 +618,9 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
             None => outcome.stdout = Some(blob),
         }
         outcome.stderr = Some(take(stderr)?.finish()?);
-        if let Some(record) = recording.map(take).transpose()?.map(Recording::finish).transpose()?.flatten() {
-            outcome.detail["host_calls"] = json!(record.digest);
+        if let Some(recording) = recording.map(take).transpose()? {
+            let record = recording.finish()?.map(|record| record.digest);
+            outcome.detail["host_calls"] = record.map_or_else(|| json!(NO_CALLS), |digest| json!(digest));
         }
         Ok(())
     });
@@ -581,10 +632,13 @@ fn execute(run: &Run<'_>, job: Job, action: Digest, cancel: &CancelToken) -> Ste
     }
 }
 
+/// `detail.host_calls` of an effect that could ask the outside and asked nothing.
+pub(crate) const NO_CALLS: &str = "none";
+
 /// Whether everything that the component learns from outside is an answer to a
 /// call. What arrives on a socket is not.
 fn is_recordable(component: &Component) -> bool {
-    let raw = ["wasi:sockets/tcp@", "wasi:sockets/udp@"];
+    let raw = ["wasi:sockets/tcp@", "wasi:sockets/udp@", "wasi:sockets/ip-name-lookup@"];
     !component.inspect().imports.iter().any(|import| raw.iter().any(|raw| import.starts_with(raw)))
 }
 

@@ -60,7 +60,8 @@ impl HostCallTrace for Recording {
 /// Answers a component's calls from the record of an earlier run, and never
 /// from the world: a call that the record does not have next ends the run.
 pub struct RecordedCalls {
-    reader: BufReader<BlobReader>,
+    /// None: nothing was asked.
+    reader: Option<BufReader<BlobReader>>,
     calls: u64,
 }
 
@@ -70,20 +71,53 @@ impl RecordedCalls {
     /// # Errors
     /// When the store does not have it.
     pub fn open(store: &Store, record: &Digest) -> Result<Self, StoreError> {
-        Ok(Self { reader: BufReader::new(store.open_blob(record)?), calls: 0 })
+        Ok(Self { reader: Some(BufReader::new(store.open_blob(record)?)), calls: 0 })
     }
 
-    fn next(&mut self, call: &HostCall<'_>) -> Result<Vec<u8>, String> {
+    /// The record of a component that asked nothing.
+    #[must_use]
+    pub fn nothing() -> Self {
+        Self { reader: None, calls: 0 }
+    }
+
+    /// Checks that every recorded call was made.
+    ///
+    /// # Errors
+    /// The sentence that names the first that was not.
+    pub fn finish(&mut self) -> Result<(), String> {
+        match self.next()? {
+            None => Ok(()),
+            Some((function, request, _)) => {
+                Err(format!("the record has {} here, and nothing more is asked", shown(&function, &request)))
+            }
+        }
+    }
+
+    /// The recorded answer to this call, which must be the next one.
+    fn answer(&mut self, call: &HostCall<'_>) -> Result<Vec<u8>, String> {
+        let asked = || shown(call.function, call.request);
+        match self.next()? {
+            None => Err(format!("{} is asked for, but the record ends after {} calls", asked(), self.calls)),
+            Some((function, request, answer)) if function == call.function && request == call.request => {
+                self.calls += 1;
+                Ok(answer)
+            }
+            Some((function, request, _)) => {
+                Err(format!("{} is asked for, the record has {} here", asked(), shown(&function, &request)))
+            }
+        }
+    }
+
+    /// Function, request and answer of the next call.
+    fn next(&mut self) -> Result<Option<(String, Vec<u8>, Vec<u8>)>, String> {
         let number = self.calls + 1;
+        let Some(reader) = &mut self.reader else { return Ok(None) };
         let broken =
             |why: &dyn std::fmt::Display| format!("the record of call {number} is unreadable: {why}");
         let mut line = String::new();
-        let taken = self.reader.by_ref().take(256).read_line(&mut line).map_err(|error| broken(&error))?;
+        let taken = reader.by_ref().take(256).read_line(&mut line).map_err(|error| broken(&error))?;
         if taken == 0 {
-            return Err(format!(
-                "{} is asked for, but the record ends after {} calls",
-                call.function, self.calls
-            ));
+            return Ok(None);
         }
         let mut words = line.split_whitespace();
         let (Some(function), Some(request), Some(answer)) = (words.next(), words.next(), words.next()) else {
@@ -95,27 +129,32 @@ impl RecordedCalls {
         };
         let mut bytes = |length: u64| -> Result<Vec<u8>, String> {
             let mut part = Vec::new();
-            let taken = self.reader.by_ref().take(length).read_to_end(&mut part).map_err(|e| broken(&e))?;
+            let taken = reader.by_ref().take(length).read_to_end(&mut part).map_err(|e| broken(&e))?;
             if taken as u64 == length { Ok(part) } else { Err(broken(&"it ends too early")) }
         };
         let (request, answer, end) = (bytes(request)?, bytes(answer)?, bytes(1)?);
         if end != b"\n" {
             return Err(broken(&"no line break behind it"));
         }
-        if function != call.function || request != call.request {
-            return Err(format!(
-                "{} is asked for, the record has {function} here, or another request",
-                call.function
-            ));
-        }
-        self.calls = number;
-        Ok(answer)
+        Ok(Some((function.to_owned(), request, answer)))
     }
+}
+
+/// A call for a person: requests of numbers as a number, others as text.
+fn shown(function: &str, request: &[u8]) -> String {
+    const MAX: usize = 160;
+    if let Ok(number) = <[u8; 8]>::try_from(request) {
+        return format!("{function} ({} bytes)", u64::from_le_bytes(number));
+    }
+    let text = String::from_utf8_lossy(request);
+    let cut: String = text.chars().take(MAX).collect();
+    let more = if cut.len() < text.len() { "…" } else { "" };
+    if cut.is_empty() { function.to_owned() } else { format!("{function} {cut}{more}") }
 }
 
 impl HostCallTrace for RecordedCalls {
     fn recorded(&mut self, call: &HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
-        self.next(call).map(Some)
+        self.answer(call).map(Some)
     }
 
     fn record(&mut self, _: &HostCall<'_>, _: &[u8]) {}
@@ -142,10 +181,14 @@ mod tests {
         assert_eq!(recorded.recorded(&call("wall-clock.now", b"")), Ok(Some(Vec::new())));
         let error = recorded.recorded(&call("http", b"")).unwrap_err();
         assert_eq!(error, "http is asked for, but the record ends after 2 calls");
+        assert_eq!(recorded.finish(), Ok(()));
+        assert_eq!(RecordedCalls::nothing().finish(), Ok(()));
+        let left = RecordedCalls::open(&store, &blob.digest).unwrap().finish().unwrap_err();
+        assert!(left.contains("nothing more is asked"), "{left}");
 
         for other in [call("random.get", &[9]), call("http", &[8])] {
             let mut recorded = RecordedCalls::open(&store, &blob.digest).unwrap();
-            assert!(recorded.recorded(&other).unwrap_err().contains("the record has random.get here"));
+            assert!(recorded.recorded(&other).unwrap_err().contains("the record has random.get"));
         }
     }
 

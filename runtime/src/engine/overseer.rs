@@ -18,6 +18,15 @@ pub(crate) struct Act<'a> {
     pub(crate) preimage: &'a Value,
 }
 
+/// What an effect component learnt from outside when it was recorded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum RecordedOutside {
+    /// Nothing: it asked nothing.
+    Nothing,
+    /// The blob with its calls and their answers.
+    Calls(Digest),
+}
+
 /// Asked before anything is done. `known` is always what the run's own journal says.
 pub(crate) trait Overseer: Send + Sync {
     /// Whether this execution is written into the run's journal.
@@ -42,6 +51,10 @@ pub(crate) trait Overseer: Send + Sync {
         binding: Digest,
         known: Option<KnownAnswer>,
     ) -> Result<Option<KnownAnswer>, Stop>;
+
+    /// The record that answers what a component asks the outside here, instead
+    /// of the outside. What such a component writes is not put in place.
+    fn recorded_outside(&self, path: &StepPath) -> Option<RecordedOutside>;
 
     /// The component to use here, whatever the plan's file has become.
     fn component(&self, path: &StepPath) -> Option<Digest>;

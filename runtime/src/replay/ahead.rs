@@ -13,7 +13,7 @@ use super::recording::Recording;
 use super::verify::failure;
 use crate::digest::Digest;
 use crate::engine::gate::KnownAnswer;
-use crate::engine::overseer::{Act, Overseer};
+use crate::engine::overseer::{Act, Overseer, RecordedOutside};
 use crate::engine::path::StepPath;
 use crate::engine::run::{Interrupted, Run, lock};
 use crate::engine::settle::output_of;
@@ -146,6 +146,10 @@ impl Overseer for Look {
         // What a response sets going depends on the response.
         let yes = self.gate.kind == GateKind::Approval;
         Ok(yes.then(|| KnownAnswer { answer: Answer::Approved { by: None }, binding }))
+    }
+
+    fn recorded_outside(&self, _: &StepPath) -> Option<RecordedOutside> {
+        None
     }
 
     fn component(&self, _: &StepPath) -> Option<Digest> {

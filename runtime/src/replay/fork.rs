@@ -16,7 +16,7 @@ use super::recording::{Recording, is_within};
 use super::verify::failure;
 use crate::digest::Digest;
 use crate::engine::gate::KnownAnswer;
-use crate::engine::overseer::{Act, Overseer};
+use crate::engine::overseer::{Act, Overseer, RecordedOutside};
 use crate::engine::path::StepPath;
 use crate::engine::run::{Interrupted, Run, lock, stopped};
 use crate::engine::settle::output_of;
@@ -330,6 +330,10 @@ impl Overseer for Fork {
         known: Option<KnownAnswer>,
     ) -> Result<Option<KnownAnswer>, Stop> {
         Ok(known.or_else(|| self.answers.get(path).filter(|answer| answer.binding == binding).cloned()))
+    }
+
+    fn recorded_outside(&self, _: &StepPath) -> Option<RecordedOutside> {
+        None
     }
 
     fn component(&self, _: &StepPath) -> Option<Digest> {

@@ -9,6 +9,8 @@ pub mod bundle;
 mod contents;
 mod diff;
 mod fork;
+#[cfg(test)]
+mod fork_model;
 mod json_path;
 mod preimage;
 mod recording;

@@ -16,6 +16,8 @@ use crate::store::{Blob, Event, Record, RunId, RunStatus, StepOutcome, Store};
 pub(super) struct Step {
     /// Where in the journal it ended, or started if it never did.
     pub(super) seq: u64,
+    /// `native`, `component`, `http` …
+    pub(super) kind: String,
     pub(super) action: Option<Digest>,
     pub(super) effect: bool,
     pub(super) decision: Value,
@@ -87,9 +89,10 @@ impl Recording {
             self.status = status;
         }
         match &record.event {
-            Event::StepStarted { path, action, effect, decision, .. } => {
+            Event::StepStarted { path, kind, action, effect, decision, .. } => {
                 let step = Step {
                     seq: record.seq,
+                    kind: kind.clone(),
                     action: *action,
                     effect: *effect,
                     decision: decision.clone(),

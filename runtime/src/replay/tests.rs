@@ -50,7 +50,9 @@ fn id(place: &Place, run: &str) -> RunId {
 fn falsified(place: &Place, run: &str, step: &str, change: impl Fn(&mut StepOutcome)) -> String {
     let store = place.runtime.store().unwrap();
     let texts = store.events(id(place, run)).unwrap();
-    let other = run.replace(&run[..8], "0badc0de");
+    static COPIES: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0x0bad_c0de);
+    let number = COPIES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let other = run.replace(&run[..8], &format!("{number:08x}"));
     let mut prev = Digest::from([0; 32]);
     let mut out = Vec::new();
     for record in texts {
@@ -82,6 +84,81 @@ fn a_faithful_run_replays_without_running_its_effects() {
     assert_eq!((report.unverified, report.record_ends_at), (vec![], None));
     assert_eq!(place.runtime.store().unwrap().events(id(&place, &run)).unwrap(), before);
     a_falsified_output_and_fuel_are_found_with_step_and_place(&place, &run);
+}
+
+/// Prints a letter that chance decides and a digit that the clock does, and
+/// asks for them in this order.
+const ASKS: &str = r#"(module
+  (import "wasi_snapshot_preview1" "random_get" (func $random (param i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "clock_time_get" (func $clock (param i32 i64 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 1)
+  (func (export "_start")
+    (drop (call $random (i32.const 100) (i32.const 1)))
+    (drop (call $clock (i32.const 0) (i64.const 1) (i32.const 112)))
+    (i32.store8 (i32.const 100) (i32.add (i32.const 97) (i32.and (i32.load8_u (i32.const 100)) (i32.const 15))))
+    (i32.store8 (i32.const 101) (i32.add (i32.const 48) (i32.wrap_i64 (i64.and (i64.load (i32.const 112)) (i64.const 7)))))
+    (i32.store (i32.const 0) (i32.const 100))
+    (i32.store (i32.const 4) (i32.const 2))
+    (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8)))))"#;
+
+#[test]
+fn an_effect_component_is_executed_again_on_its_recorded_calls() {
+    let place = Place::new();
+    std::fs::write(place.path("asks.wasm"), wat::parse_str(ASKS).unwrap()).unwrap();
+    let run = place.run(&workflow(
+        "name: asks\nsteps:\n  - id: ask\n    component: asks.wasm\n    grants: { random: true, clock: true }\n  - id: say\n    run: cat\n    stdin: $ask.stdout\n",
+    ));
+    let replay = |run: &str| place.runtime.replay(run, &ReplayOptions::default()).unwrap();
+    let report = replay(&run);
+    assert_eq!((report.divergences, report.unverified), (vec![], vec![]));
+    assert_eq!((report.computed, report.checked, report.answered), (0, 1, 1));
+
+    let store = place.runtime.store().unwrap();
+    let calls = store.events(id(&place, &run)).unwrap().into_iter().find_map(|record| match record.event {
+        Event::StepEnded { path, outcome, .. } if path == "ask" => {
+            outcome.detail["host_calls"].as_str().map(|text| text.parse::<Digest>().unwrap())
+        }
+        _ => None,
+    });
+    let calls = store.load(&calls.unwrap(), 1000).unwrap();
+    let second = calls.windows(11).position(|bytes| bytes == b"\nwall-clock").unwrap() + 1;
+    let record = |what: &str, bytes: &[u8]| {
+        let blob = store.put(bytes).unwrap();
+        let other =
+            falsified(&place, &run, "ask", |outcome| outcome.detail["host_calls"] = json!(blob.digest));
+        let found = replay(&other).divergences.into_iter().next().unwrap_or_else(|| panic!("{what}"));
+        (found.step, found.what, found.replayed.as_str().unwrap_or_default().to_owned())
+    };
+    // The calls in another order, one too few, one too many.
+    let (step, what, said) = record("order", &[&calls[second..], &calls[..second]].concat());
+    assert_eq!((step.as_str(), what.as_str()), ("ask", "host call"));
+    assert!(said.contains("random.") && said.contains("the record has wall-clock.now"), "{said}");
+    assert!(
+        record("few", &calls[..second])
+            .2
+            .contains("wall-clock.now (16 bytes) is asked for, but the record ends")
+    );
+    assert!(record("many", &[&calls[..], &calls[second..]].concat()).2.contains("nothing more is asked"));
+    // Another answer gives another output.
+    let mut other = calls.clone();
+    other[second - 2] ^= 1;
+    assert_eq!(record("answer", &other).1, "stdout");
+}
+
+#[test]
+fn a_component_that_writes_is_compared_and_writes_nothing_when_replayed() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("out")).unwrap();
+    let text = workflow("name: writes\nsteps:\n  - id: w\n    js: \"1\"\n    grants: { write: [out] }\n");
+    let run = place.run(&text);
+    let report = place.runtime.replay(&run, &ReplayOptions::default()).unwrap();
+    assert_eq!((report.divergences, report.checked), (vec![], 1));
+    // The directory is not what it was: that is said, and is no difference.
+    std::fs::write(place.path("out/new"), "x").unwrap();
+    let report = place.runtime.replay(&run, &ReplayOptions::default()).unwrap();
+    assert_eq!((report.divergences, report.checked, report.answered), (vec![], 0, 1));
+    assert!(report.unverified[0].why.contains("does not have here what it had"), "{:?}", report.unverified);
 }
 
 fn a_falsified_output_and_fuel_are_found_with_step_and_place(place: &Place, run: &str) {

@@ -16,8 +16,9 @@ use super::preimage::{Part, differences, input_digest};
 use super::recording::{Recording, Step, is_within};
 use super::{contents, json_path};
 use crate::digest::Digest;
+use crate::engine::component::{DIVERGED, NO_CALLS};
 use crate::engine::gate::KnownAnswer;
-use crate::engine::overseer::{Act, Overseer};
+use crate::engine::overseer::{Act, Overseer, RecordedOutside};
 use crate::engine::path::StepPath;
 use crate::engine::run::{Interrupted, Run, lock, stopped};
 use crate::engine::services::{Caller, Screen, Services};
@@ -42,11 +43,13 @@ pub struct ReplayReport {
     pub name: String,
     /// Pure steps that were computed again.
     pub computed: u64,
+    /// Effects of components that were executed again on their recorded calls.
+    pub checked: u64,
     /// Effects that were answered from the record.
     pub answered: u64,
     /// Effects that were performed again.
     pub performed: u64,
-    /// What could not be computed again here, and why.
+    /// What could not be executed again here, and why.
     pub unverified: Vec<Unverified>,
     /// Where the record ends, for a run that did not end well.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,7 +66,7 @@ impl ReplayReport {
     }
 }
 
-/// A pure step that was not computed again.
+/// A component that was not executed again.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Unverified {
     pub step: String,
@@ -201,6 +204,7 @@ struct Seen {
 enum Visit {
     Answered,
     Computed,
+    Checked,
     Performed,
     Skipped,
 }
@@ -217,9 +221,13 @@ impl Overseer for Replay {
             return Err(Stop::Failed(denied(decision)));
         }
         let Some(outcome) = known else { return Err(self.record_ends(path)) };
-        self.compare_action(act);
+        let elsewhere = self.compare_action(act);
         if self.live.contains(path) {
             return Ok(None);
+        }
+        if self.recorded_outside(act.path).is_some() {
+            let Some(why) = elsewhere.or_else(|| depends_on_time(&outcome)) else { return Ok(None) };
+            self.not_computed(path, why);
         }
         self.visit(path, Visit::Answered);
         if self.redacted.contains(path) && !outcome.value.is_null() {
@@ -234,10 +242,7 @@ impl Overseer for Replay {
         let unverified = self.compare_action(act).or_else(|| depends_on_time(&outcome));
         let Some(why) = unverified else { return Ok(None) };
         self.visit(path, Visit::Skipped);
-        let mut seen = lock(&self.seen);
-        if !seen.unverified.iter().any(|other| other.step == path) {
-            seen.unverified.push(Unverified { step: path.to_owned(), why });
-        }
+        self.not_computed(path, why);
         Ok(Some(outcome))
     }
 
@@ -245,8 +250,18 @@ impl Overseer for Replay {
         let path = path.as_str();
         let Some(step) = self.recording.steps.get(path) else { return outcome };
         let Some(recorded) = &step.outcome else { return outcome };
-        self.visit(path, if step.effect { Visit::Performed } else { Visit::Computed });
-        self.compare_outcome(path, step, recorded, &outcome);
+        let visit = match step.effect {
+            false => Visit::Computed,
+            true if self.live.contains(path) => Visit::Performed,
+            true => Visit::Checked,
+        };
+        self.visit(path, visit);
+        match outcome.code.as_deref() {
+            Some(DIVERGED) if visit == Visit::Checked => {
+                self.diverge(path, step.seq, "host call", None, Value::Null, value(&outcome.error));
+            }
+            _ => self.compare_outcome(path, step, recorded, &outcome),
+        }
         recorded.clone()
     }
 
@@ -288,6 +303,27 @@ impl Overseer for Replay {
         Ok(Some(KnownAnswer { binding, ..known }))
     }
 
+    fn recorded_outside(&self, path: &StepPath) -> Option<RecordedOutside> {
+        let path = path.as_str();
+        if self.live.contains(path) || self.redacted.contains(path) {
+            return None;
+        }
+        let step = self.recording.steps.get(path).filter(|step| step.effect)?;
+        let calls = &step.outcome.as_ref()?.detail["host_calls"];
+        match calls.as_str() {
+            Some(NO_CALLS) => return Some(RecordedOutside::Nothing),
+            Some(digest) => return digest.parse().ok().map(RecordedOutside::Calls),
+            None => {}
+        }
+        // It may write files, and nothing from outside reaches it.
+        let action = self.recording.preimage(&self.store, path)?;
+        let grants = &action["grants"];
+        let closed = grants["net"].as_array().is_some_and(Vec::is_empty)
+            && grants["clock"] == false
+            && grants["random"] == false;
+        (action["kind"] == "component" && closed).then_some(RecordedOutside::Nothing)
+    }
+
     fn component(&self, path: &StepPath) -> Option<Digest> {
         self.recording.preimage(&self.store, path.as_str())?["component"].as_str()?.parse().ok()
     }
@@ -311,6 +347,13 @@ impl Replay {
             })
     }
 
+    fn not_computed(&self, path: &str, why: String) {
+        let mut seen = lock(&self.seen);
+        if !seen.unverified.iter().any(|other| other.step == path) {
+            seen.unverified.push(Unverified { step: path.to_owned(), why });
+        }
+    }
+
     /// From here on nothing can be compared any more.
     fn go_blind(&self, path: &str) {
         let mut seen = lock(&self.seen);
@@ -332,7 +375,7 @@ impl Replay {
         let found = differences(Some(&self.store), &preimage, act.preimage);
         let elsewhere = |part| matches!(part, Part::Environment | Part::Files);
         let first = found.first()?;
-        if !step.effect && found.iter().all(|difference| elsewhere(difference.part)) {
+        if step.kind == "component" && found.iter().all(|difference| elsewhere(difference.part)) {
             let name = first.name.as_deref().unwrap_or_default();
             let has = if first.part == Part::Files {
                 "does not have here what it had"
@@ -362,7 +405,13 @@ impl Replay {
         differs("status", value(recorded.status), value(replayed.status));
         differs("error", value(&recorded.error), value(&replayed.error));
         differs("exit", value(recorded.exit), value(replayed.exit));
-        differs("fuel", value(recorded.fuel), value(replayed.fuel));
+        // How often a program looks whether an answer has come depends on how long that took.
+        if !step.effect {
+            differs("fuel", value(recorded.fuel), value(replayed.fuel));
+        }
+        if step.effect && !self.live.contains(path) {
+            differs("written files", recorded.detail["written"].clone(), replayed.detail["written"].clone());
+        }
         if let Some(place) = json_path::first(&recorded.value, &replayed.value) {
             self.diverge(
                 path,
@@ -506,8 +555,8 @@ impl Replay {
     fn report(&self) -> ReplayReport {
         let mut seen = lock(&self.seen);
         let count = |visit| seen.visited.values().filter(|seen| **seen == visit).count() as u64;
-        let (computed, answered, performed) =
-            (count(Visit::Computed), count(Visit::Answered), count(Visit::Performed));
+        let (computed, checked) = (count(Visit::Computed), count(Visit::Checked));
+        let (answered, performed) = (count(Visit::Answered), count(Visit::Performed));
         let mut divergences = std::mem::take(&mut seen.divergences);
         divergences.sort_by_key(|divergence| divergence.seq);
         let over = self.recording.status == RunStatus::Ok;
@@ -515,6 +564,7 @@ impl Replay {
             run: self.recording.run,
             name: self.recording.name.clone(),
             computed,
+            checked,
             answered,
             performed,
             unverified: std::mem::take(&mut seen.unverified),

@@ -24,6 +24,9 @@ const BEFORE_ALL: [u8; 32] = [0; 32];
 /// Records read at a time.
 const PAGE: i64 = 512;
 
+/// Digits of [`RunId::short`]; the index over them ends lookups at once.
+const SHORT: usize = 8;
+
 /// Least length of a beginning or end of an id that [`Store::find_run`] takes.
 const PREFIX_MIN: usize = 4;
 
@@ -406,8 +409,19 @@ impl Store {
             if !starts.is_empty() {
                 return Ok(starts);
             }
-            let sql = "SELECT id FROM runs WHERE substr(lower(hex(id)), -?1) = ?2 ORDER BY n DESC LIMIT 5";
-            ids(sql, &[&i64::try_from(hex.len()).unwrap_or(0), &hex])
+            let upper = hex.to_ascii_uppercase();
+            if let Some(short) = upper.len().checked_sub(SHORT).map(|at| &upper[at..]) {
+                // The index is over the last digits; the rest, if any, is compared.
+                return ids(
+                    "SELECT id FROM runs WHERE substr(hex(id), 25) = ?1 AND substr(hex(id), -length(?2)) = ?2
+                     ORDER BY n DESC LIMIT 5",
+                    &[&short, &upper],
+                );
+            }
+            ids(
+                "SELECT id FROM runs WHERE substr(hex(id), -length(?1)) = ?1 ORDER BY n DESC LIMIT 5",
+                &[&upper],
+            )
         })?;
         match found.as_slice() {
             [] => Err(unknown()),

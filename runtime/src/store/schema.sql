@@ -19,6 +19,8 @@ CREATE TABLE runs (
     head_seq  INTEGER NOT NULL,
     head      BLOB NOT NULL
 ) STRICT;
+-- The end of the id, by which people name a run.
+CREATE INDEX runs_by_short_id ON runs (substr(hex(id), 25));
 CREATE INDEX runs_by_status ON runs (status, n);
 CREATE INDEX runs_by_name ON runs (name, n);
 

@@ -168,6 +168,9 @@ async fn recorded(
     let question = serde_json::to_vec(&question).map_err(|error| internal(error.to_string()))?;
     match tracer.recorded("http", &question) {
         Ok(Some(answer)) => {
+            if let Some(name) = answer.strip_prefix(FAILED) {
+                return Err(failure(&String::from_utf8_lossy(name)));
+            }
             return parse(&answer).ok_or_else(|| internal("the recorded answer is damaged".to_owned()));
         }
         Ok(None) => {}
@@ -175,16 +178,71 @@ async fn recorded(
         Err(()) => return Err(internal("the run departed from its record".to_owned())),
     }
     let body = Full::new(body).map_err(Error::from).boxed_unsync();
-    let (response, driver) = send(net, Request::from_parts(parts, body), options).await?;
+    let answer = match whole_answer(net, Request::from_parts(parts, body), options).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            // The program is told no more than what the record can tell it again.
+            let name = failure_name(&error);
+            tracer.record("http", &question, &[FAILED, name.as_bytes()].concat());
+            return Err(failure(&name));
+        }
+    };
+    tracer.record("http", &question, &answer);
+    parse(&answer).ok_or_else(|| internal("the answer cannot be recorded".to_owned()))
+}
+
+/// Sends a request and gives its answer as a record has it: the head as JSON, a line end, the body.
+async fn whole_answer(
+    net: &NetGrants,
+    request: Request<WasiBody>,
+    options: RequestOptions,
+) -> Result<Vec<u8>, Error> {
+    let (response, driver) = send(net, request, options).await?;
     let (parts, body) = response.into_parts();
     let body = whole(body, || Error::HttpResponseBodySize(None)).await?;
     drop(driver);
     let head = Head { status: parts.status.as_u16(), headers: plain(&parts.headers) };
-    let mut answer = serde_json::to_vec(&head).map_err(|error| internal(error.to_string()))?;
+    let mut answer =
+        serde_json::to_vec(&head).map_err(|error| Error::InternalError(Some(error.to_string())))?;
     answer.push(b'\n');
     answer.extend_from_slice(&body);
-    tracer.record("http", &question, &answer);
-    parse(&answer).ok_or_else(|| internal("the answer cannot be recorded".to_owned()))
+    Ok(answer)
+}
+
+/// How the record of a request without an answer begins.
+const FAILED: &[u8] = b"!";
+
+/// What went wrong, in a word that [`failure`] knows.
+fn failure_name(error: &Error) -> String {
+    match error {
+        Error::HttpRequestDenied => "denied".to_owned(),
+        Error::HttpRequestUriInvalid => "uri-invalid".to_owned(),
+        Error::DestinationNotFound => "not-found".to_owned(),
+        Error::ConnectionTimeout => "connection-timeout".to_owned(),
+        Error::ConnectionReadTimeout => "read-timeout".to_owned(),
+        Error::HttpResponseBodySize(_) => "response-too-large".to_owned(),
+        Error::Connect(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+            "refused".to_owned()
+        }
+        Error::Connect(_) => "unreachable".to_owned(),
+        Error::Tls(_) => "tls".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+fn failure(name: &str) -> Error {
+    match name {
+        "denied" => Error::HttpRequestDenied,
+        "uri-invalid" => Error::HttpRequestUriInvalid,
+        "not-found" => Error::DestinationNotFound,
+        "connection-timeout" => Error::ConnectionTimeout,
+        "read-timeout" => Error::ConnectionReadTimeout,
+        "response-too-large" => Error::HttpResponseBodySize(None),
+        "refused" => Error::ConnectionRefused,
+        "unreachable" => Error::DestinationUnavailable,
+        "tls" => Error::TlsProtocolError,
+        other => Error::InternalError(Some(other.to_owned())),
+    }
 }
 
 async fn whole(body: WasiBody, too_large: impl FnOnce() -> Error) -> Result<Bytes, Error> {

@@ -112,15 +112,18 @@ fn steps_to_redact(recording: &Recording, steps: &[String]) -> Result<BTreeSet<S
         .collect()
 }
 
-/// The blobs of what a redacted step gave. The empty one says nothing, and others share it.
+/// The blobs of what a redacted step gave, and of what it was told by others on
+/// the way. The empty one says nothing, and others share it.
 fn payload(record: &Record, redact: &BTreeSet<String>) -> Vec<Digest> {
     match &record.event {
         Event::StepEnded { path, outcome, .. } if redact.contains(path) => {
-            [outcome.stdout, outcome.stderr, outcome.output]
-                .into_iter()
-                .flatten()
+            let blobs = [outcome.stdout, outcome.stderr, outcome.output].into_iter().flatten();
+            let beside = [&outcome.detail["host_calls"], &outcome.detail["partial_stdout"]["digest"]];
+            blobs
                 .filter(|blob| blob.len > 0)
                 .map(|blob| blob.digest)
+                .chain(beside.into_iter().filter_map(|text| text.as_str()?.parse().ok()))
+                .filter(|digest| *digest != Digest::of(b""))
                 .collect()
         }
         _ => Vec::new(),
