@@ -43,6 +43,12 @@ pub(crate) trait Overseer: Send + Sync {
         known: Option<KnownAnswer>,
     ) -> Result<Option<KnownAnswer>, Stop>;
 
+    /// The limits that a component ran under here, whatever they would be now.
+    fn limits(&self, path: &StepPath) -> Option<Value> {
+        let _ = path;
+        None
+    }
+
     /// The component to use here, whatever the plan's file has become.
     fn component(&self, path: &StepPath) -> Option<Digest>;
 }
