@@ -271,7 +271,9 @@ const PRINTS_ENVIRONMENT: &str = r#"(module
 #[test]
 fn a_policy_decides_about_the_grants_of_components() {
     let home = Home::new();
-    home.write("env.wasm", wat::parse_str(PRINTS_ENVIRONMENT).unwrap()).write("data/.env", "x");
+    home.write("env.wasm", wat::parse_str(PRINTS_ENVIRONMENT).unwrap())
+        .write("data/.env", "x")
+        .write("inbox/x", "");
     let run = |policy: &str, fields: &str| {
         home.write("p.toml", format!("version = 1\n{policy}"));
         home.write("c.lobster", format!("steps:\n  - {{ id: a, component: env.wasm, {fields} }}\n"));
@@ -289,7 +291,7 @@ fn a_policy_decides_about_the_grants_of_components() {
             "policy denied the component's grants: components may not be granted the variable LANG",
         ),
         (plain, "grants: { net: ['a.example:443'] }", "may not be granted the host a.example:443"),
-        (plain, "grants: { read: [/etc/ssl] }", ""),
+        (plain, "grants: { read: [inbox] }", ""),
         (plain, "grants: { read: [/var/lib] }", "may not be granted read of /var/lib"),
         (plain, "grants: { write: [/etc] }", "may not be granted write of /etc"),
         ("[sandbox.fs]\ndeny = [\"**/.env\"]\n", "grants: { read: [data] }", "which the policy denies"),

@@ -248,6 +248,7 @@ fn jail(policy: &Policy, grant: &Grant, home: &Path) -> JailSpec {
         NetGrant::Hosts(hosts) => Net::Hosts(hosts.iter().filter_map(|host| host_port(host)).collect()),
     };
     let sandbox = &policy.file().sandbox;
+    spec.tree_limits = sandbox.minimum.contains(&Control::TreeLimits);
     spec.mode = match sandbox.mode {
         SandboxMode::Strict => Mode::Strict,
         SandboxMode::Degrade => {
@@ -277,7 +278,7 @@ fn promise(control: Control) -> Promise {
         Control::EnvScrub => Promise::EnvScrub,
         Control::FdClose => Promise::FdClose,
         Control::Seccomp => Promise::KernelSurface,
-        Control::TreeLimits => Promise::Limits,
+        Control::TreeLimits => Promise::TreeLimits,
     }
 }
 
