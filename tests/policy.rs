@@ -254,3 +254,117 @@ fn verifying_names_the_first_broken_record() {
     let told = home.lobster(["audit", "verify"]).run();
     assert!(told.stdout.contains("record 2") && told.stdout.contains("1 chain is broken"), "{told:?}");
 }
+
+/// A module that prints its environment.
+const PRINTS_ENVIRONMENT: &str = r#"(module
+  (import "wasi_snapshot_preview1" "environ_sizes_get" (func $sizes (param i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "environ_get" (func $environ (param i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 2)
+  (func (export "_start")
+    (drop (call $sizes (i32.const 0) (i32.const 4)))
+    (drop (call $environ (i32.const 1024) (i32.const 8192)))
+    (i32.store (i32.const 8) (i32.const 8192))
+    (i32.store (i32.const 12) (i32.load (i32.const 4)))
+    (drop (call $write (i32.const 1) (i32.const 8) (i32.const 1) (i32.const 16)))))"#;
+
+#[test]
+fn a_policy_decides_about_the_grants_of_components() {
+    let home = Home::new();
+    home.write("env.wasm", wat::parse_str(PRINTS_ENVIRONMENT).unwrap())
+        .write("data/.env", "x")
+        .write("inbox/x", "");
+    let run = |policy: &str, fields: &str| {
+        home.write("p.toml", format!("version = 1\n{policy}"));
+        home.write("c.lobster", format!("steps:\n  - {{ id: a, component: env.wasm, {fields} }}\n"));
+        home.lobster(["run", "--mode", "tool", "--policy", "p.toml", "c.lobster"])
+            .env("HERE", "here")
+            .env("TZ", "UTC")
+            .run()
+    };
+    let plain = "[sandbox.env]\npass = [\"HERE\"]\n";
+    assert_eq!(run(plain, "grants: { env: [HERE] }").output()[0], "HERE=here\0");
+    for (policy, fields, message) in [
+        (
+            plain,
+            "grants: { env: [LANG] }",
+            "policy denied the component's grants: components may not be granted the variable LANG",
+        ),
+        (plain, "grants: { net: ['a.example:443'] }", "may not be granted the host a.example:443"),
+        (plain, "grants: { read: [inbox] }", ""),
+        (plain, "grants: { read: [/var/lib] }", "may not be granted read of /var/lib"),
+        (plain, "grants: { write: [/etc] }", "may not be granted write of /etc"),
+        ("[sandbox.fs]\ndeny = [\"**/.env\"]\n", "grants: { read: [data] }", "which the policy denies"),
+        ("profile = \"readonly\"\n", "grants: { write: [data] }", "neither writes nor network"),
+        ("profile = \"locked\"\n", "grants: { random: true }", "locked.components"),
+        ("[components]\nclock = false\n", "grants: { clock: true }", "set components.clock = true"),
+    ] {
+        let answer = run(policy, fields);
+        match message {
+            "" => drop(answer.output()),
+            message => assert!(answer.error().contains(message), "{fields}: {answer:?}"),
+        }
+    }
+    // Nothing granted, nothing to decide.
+    run("profile = \"locked\"\n", "timeout_ms: 5000").output();
+    let asked = run("[components]\nask = [\"random\"]\n", "grants: { random: true }");
+    assert_eq!(asked.envelope()["status"], "needs_approval");
+    let resumed = home
+        .lobster(["resume", "--token", &asked.token(), "--approve", "yes"])
+        .env("LOBSTER_POLICY", home.dir().join("p.toml"))
+        .run();
+    resumed.output();
+    let told = home.lobster(["audit", "--kind", "decision", "--jsonl"]).run();
+    let entries: Vec<Value> = told.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let count = |verdict: &str| entries.iter().filter(|entry| entry["verdict"] == verdict).count();
+    assert_eq!((count("allow"), count("deny"), count("ask")), (3, 8, 1), "{told:?}");
+    // A replay decides nothing, and a refusal is part of the record.
+    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    for run in runs.as_array().unwrap() {
+        let replay = home.lobster(["replay", run["id"].as_str().unwrap()]).run();
+        assert_eq!(replay.code(), 0, "{replay:?}");
+    }
+}
+
+#[test]
+fn a_component_gets_what_its_description_asks_for() {
+    let home = Home::new();
+    let dist = crate::binary::repository().join("guest-steps/dist");
+    for name in ["csv.wasm", "categorize-mail.wasm"] {
+        home.write(name, std::fs::read(dist.join(name)).unwrap());
+    }
+    home.write("inbox/x", "");
+    home.write(
+        "flow.lobster",
+        "steps:\n  - { id: a, component: csv.wasm, stdin: 'a,b', grants: { read: [inbox], random: true, net: ['x:1'] } }\n",
+    );
+    // The csv step asks for nothing, so it gets nothing, and is pure again.
+    home.tool(["flow.lobster"]).output();
+    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    let shown = home.lobster(["show", runs[0]["id"].as_str().unwrap(), "--full"]).run();
+    for refused in
+        ["read inbox: the component's description does not ask for it", "net x:1: the", "random: the"]
+    {
+        assert!(shown.stdout.contains(refused), "{shown:?}");
+    }
+    assert!(shown.stdout.contains("wasm (pure)"), "{shown:?}");
+    home.write("flow.lobster", "steps:\n  - { id: a, component: categorize-mail.wasm }\n");
+    let message = home.tool(["flow.lobster"]).error();
+    assert!(message.contains("the step does not grant `read`"), "{message}");
+}
+
+#[test]
+fn the_lowest_limit_wins() {
+    let home = Home::new();
+    let spin = "(module (memory (export \"memory\") 1) (func (export \"_start\") (loop $again (br $again))))";
+    home.write("spin.wasm", wat::parse_str(spin).unwrap());
+    home.write("p.toml", "version = 1\n[components.limits]\nfuel = 1234567\n");
+    for (own, figure) in [("9_000_000", "1234567"), ("2000", "2000")] {
+        home.write(
+            "flow.lobster",
+            format!("steps:\n  - {{ id: a, component: spin.wasm, limits: {{ fuel: {own} }} }}\n"),
+        );
+        let message = home.tool(["--policy", "p.toml", "flow.lobster"]).error();
+        assert!(message.contains("fuel") && message.contains(figure), "{message}");
+    }
+}

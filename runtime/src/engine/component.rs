@@ -1,20 +1,21 @@
 //! WebAssembly components as steps, and inline JavaScript through the evaluator component.
 
+mod action;
+mod grants;
 mod lent;
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use lobster_component::{
-    Component, DirGrant, Grants, HostCallTrace, Input, Invocation, Limits, LoadError, RunError, Written,
-    WrittenKind,
+    Component, Grants, HostCallTrace, Input, Invocation, Limits, LoadError, RunError, Written, WrittenKind,
 };
 use serde_json::{Map, Value, json};
 
 use super::env::Env;
+use super::gate::Asker;
 use super::host_calls::{RecordedCalls, Recording};
 use super::overseer::RecordedOutside;
 use super::path::StepPath;
@@ -28,19 +29,17 @@ use crate::digest::Digest;
 use crate::json;
 use crate::language::plan::{self, Step, Work};
 use crate::steps::stages::{ComponentProgram, Payload, StageError, Stop};
-use crate::store::{Blob, INLINE_MAX, StepOutcome, StepStatus, Store, StoreError};
+use crate::store::{Blob, StepOutcome, StepStatus, Store, StoreError};
 
 use lent::{RunServices, SharedWriter, Sink};
 
 /// The component that evaluates `js:` steps.
 pub(super) const JS_EVALUATOR: &[u8] = include_bytes!("../../../guest-steps/dist/js-eval.wasm");
 
-/// Version of how the engine runs components; part of every action, so that a
-/// change that could change outcomes never meets old cache entries.
-const PROFILE: &str = "component@1";
-
 /// A component to be run once.
 pub(crate) struct Job {
+    /// What people call it; none is the evaluator of `js`.
+    pub(crate) name: Option<String>,
     pub(crate) component: Component,
     pub(crate) args: Map<String, Value>,
     pub(crate) input: JobInput,
@@ -48,6 +47,9 @@ pub(crate) struct Job {
     pub(crate) limits: Limits,
     /// Granted secrets by their variables.
     pub(crate) secrets: BTreeMap<String, String>,
+    /// Grants that the component does not get, each with who refused it.
+    pub(crate) withheld: Vec<String>,
+    pub(crate) asker: Asker,
     /// Reuse the outcome of the same pure action, if it is known.
     pub(crate) cache: bool,
     pub(crate) idempotent: bool,
@@ -106,9 +108,15 @@ pub(super) fn step(
     let wanted = step.extras.grants.as_ref().unwrap_or(&empty);
     let base = frame.workflow.file.parent().unwrap_or(Path::new("/"));
     let job = Job {
-        grants: grants(frame, wanted, base, env, scope, path)?,
+        name: match &step.work {
+            Work::Component { component, .. } => Some(component.clone()),
+            _ => None,
+        },
+        grants: grants::of_step(frame, wanted, base, env, scope, path)?,
         secrets: env.secrets().clone(),
-        limits: limits(step),
+        limits: grants::limits(step),
+        withheld: Vec::new(),
+        asker: Asker::Step(step.id.clone()),
         cache: step.extras.cache.unwrap_or(true),
         idempotent: step.extras.idempotent,
         component,
@@ -312,66 +320,22 @@ pub(crate) enum LoadProblem {
     Digest(#[from] crate::digest::DigestSyntaxError),
 }
 
-/// The step's grants in the component's terms. Directories stand relative to the workflow file.
-fn grants(
-    frame: &Frame<'_>,
-    wanted: &plan::Grants,
-    base: &Path,
-    env: &Env,
-    scope: &Scope<'_>,
-    path: &StepPath,
-) -> Result<Grants, Stop> {
-    let dirs = |dirs: &[plan::DirGrant]| -> Result<Vec<DirGrant>, Stop> {
-        dirs.iter()
-            .map(|dir| {
-                let from = frame.fill(&dir.from, scope, path)?;
-                Ok(DirGrant { host: base.join(&from), guest: dir.to.clone().unwrap_or(from) })
-            })
-            .collect()
-    };
-    Ok(Grants {
-        read: dirs(&wanted.read)?,
-        write: dirs(&wanted.write)?,
-        env: wanted.env.iter().filter_map(|name| Some((name.clone(), env.passed(name)?))).collect(),
-        net: wanted.net.clone(),
-        clock: wanted.clock,
-        random: wanted.random,
-    })
-}
-
-/// The defaults, or less if the step says so; the component's own wishes can only lower them further.
-fn limits(step: &Step) -> Limits {
-    let mut limits = Limits::default();
-    if let Some(own) = &step.extras.limits {
-        limits.fuel = own.fuel.map_or(limits.fuel, |fuel| fuel.min(limits.fuel));
-        limits.memory = own.memory.map_or(limits.memory, |memory| memory.min(limits.memory));
-        limits.output = own.output.map_or(limits.output, |output| output.min(limits.output));
-    }
-    if let Some(ms) = step.timeout_ms {
-        limits.wall = limits.wall.min(Duration::from_millis(ms));
-    }
-    limits
-}
-
 /// Runs a component once per run, or takes the outcome of the same pure action.
 pub(crate) fn run_component(
     run: &Run<'_>,
     path: &StepPath,
-    job: Job,
+    mut job: Job,
     cancel: &CancelToken,
 ) -> Result<Output, Stop> {
+    let decision = grants::admit(run, path, &mut job, cancel)?;
     // What a secret decides cannot be told by the action, which only names it.
     let pure = job.grants.is_pure() && job.grants.write.is_empty() && job.secrets.is_empty();
-    let preimage = preimage(run, &job)?;
+    let preimage = action::preimage(run, &job)?;
     let action = Digest::of_json(&preimage).map_err(stopped)?;
     let store = run.store.clone();
     if !pure {
-        let record = ActionRecord {
-            kind: "component".to_owned(),
-            preimage,
-            decision: Value::Null,
-            idempotent: job.idempotent,
-        };
+        let record =
+            ActionRecord { kind: "component".to_owned(), preimage, decision, idempotent: job.idempotent };
         let recorded = run.overseer().and_then(|overseer| overseer.recorded_outside(path));
         return run.once(
             path,
@@ -400,7 +364,7 @@ pub(crate) fn run_component(
         }
         Ok(outcome)
     };
-    let outcome = run.pure(path, "component", preimage, compute)?;
+    let outcome = run.pure(path, "component", preimage, decision, compute)?;
     output(&store, &outcome).inspect_err(|_| run.fail_at(path))
 }
 
@@ -409,94 +373,6 @@ fn has_blobs(store: &Store, outcome: &StepOutcome) -> bool {
         .into_iter()
         .flatten()
         .all(|blob| matches!(store.blob_len(&blob.digest), Ok(Some(_))))
-}
-
-/// Everything that decides what the component does.
-fn preimage(run: &Run<'_>, job: &Job) -> Result<Value, Stop> {
-    let input = match &job.input {
-        JobInput::Empty => Value::Null,
-        // Small inputs are kept, so that `why` can tell what in them differs.
-        JobInput::Bytes(Payload::Bytes(bytes)) if bytes.len() <= INLINE_MAX => {
-            json!({ "bytes": run.store.put(bytes).map_err(stopped)?.digest })
-        }
-        JobInput::Bytes(payload) => json!({ "bytes": Digest::of_reader(payload.open()?)? }),
-        JobInput::Items(Items::Stored { blob, .. }) => json!({ "items": blob.digest }),
-        JobInput::Items(Items::Memory(items)) => {
-            let lines: String = items.iter().map(|item| json::compact(item) + "\n").collect();
-            let small = lines.len() <= INLINE_MAX;
-            let digest = if small {
-                run.store.put(lines.as_bytes()).map_err(stopped)?.digest
-            } else {
-                Digest::of(lines.as_bytes())
-            };
-            json!({ "items": digest })
-        }
-    };
-    let tree = |dirs: &[DirGrant]| -> Result<Value, Stop> {
-        let digest = |dir: &DirGrant| match tree_digest(&dir.host) {
-            // The component's start says so; a replay elsewhere has other means.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            other => other.map(Some),
-        };
-        dirs.iter().map(|dir| Ok(json!({ "to": dir.guest, "tree": digest(dir)? }))).collect()
-    };
-    let env: Map<_, _> = job
-        .grants
-        .env
-        .iter()
-        .map(|(name, value)| (name.clone(), json!(Digest::of(value.as_bytes()))))
-        .collect();
-    let limits = &job.limits;
-    let mut action = json!({
-        "kind": "component",
-        "profile": PROFILE,
-        "component": job.component.digest().to_hex().as_str(),
-        "args": job.args,
-        "input": input,
-        "grants": {
-            "read": tree(&job.grants.read)?,
-            "write": tree(&job.grants.write)?,
-            "env": env,
-            "net": job.grants.net,
-            "clock": job.grants.clock,
-            "random": job.grants.random,
-        },
-        "limits": {
-            "fuel": limits.fuel, "memory": limits.memory, "tables": limits.tables,
-            "instances": limits.instances, "output": limits.output,
-        },
-    });
-    if !job.secrets.is_empty() {
-        action["secrets"] = run.services.secrets.named(&job.secrets);
-    }
-    Ok(action)
-}
-
-/// One digest over the names and contents of everything below a directory.
-fn tree_digest(dir: &Path) -> io::Result<Digest> {
-    let mut hasher = blake3::Hasher::new();
-    let mut pending = vec![(dir.to_owned(), String::new())];
-    while let Some((dir, prefix)) = pending.pop() {
-        let mut entries: Vec<_> = std::fs::read_dir(&dir)
-            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", dir.display())))?
-            .collect::<Result<_, _>>()?;
-        entries.sort_by_key(std::fs::DirEntry::file_name);
-        for entry in entries {
-            let name = format!("{prefix}/{}", entry.file_name().to_string_lossy());
-            let kind = entry.file_type()?;
-            if kind.is_dir() {
-                hasher.update(format!("dir {name}\0").as_bytes());
-                pending.push((entry.path(), name));
-            } else if kind.is_symlink() {
-                let to = std::fs::read_link(entry.path())?;
-                hasher.update(format!("link {name}\0{}\0", to.display()).as_bytes());
-            } else if kind.is_file() {
-                let digest = Digest::of_reader(std::fs::File::open(entry.path())?)?;
-                hasher.update(format!("file {name}\0{digest}\0").as_bytes());
-            }
-        }
-    }
-    Ok(hasher.finalize().into())
 }
 
 /// Executes an effect once more with the answers that it got when it was
@@ -547,7 +423,7 @@ fn execute(
     };
     invocation.argv = command_arguments(&job.args);
     invocation.stderr = Box::new(SharedWriter(Arc::clone(&stderr)));
-    let mut enforcement = statement(&job);
+    let mut enforcement = grants::statement(&job);
     let secrets = match run.services.secret_variables(&job.secrets) {
         Ok(variables) => variables,
         Err(error) => {
@@ -685,26 +561,6 @@ fn failure(error: &RunError, cancel: &CancelToken) -> StepOutcome {
     };
     let error = StageError { message: error.to_string(), code: Some(code), permanent: !retryable };
     failed_outcome(&error)
-}
-
-/// What was asked and what enforced it, for the outcome.
-fn statement(job: &Job) -> Value {
-    json!({
-        "asked": "component",
-        "mechanism": "wasm",
-        "pure": job.grants.is_pure(),
-        "granted": {
-            "read": job.grants.read.iter().map(|dir| format!("{} at {}", dir.host.display(), dir.guest)).collect::<Vec<_>>(),
-            "write": job.grants.write.iter().map(|dir| format!("{} at {}", dir.host.display(), dir.guest)).collect::<Vec<_>>(),
-            "env": job.grants.env.iter().map(|(name, _)| name).collect::<Vec<_>>(),
-            "net": job.grants.net,
-            "clock": job.grants.clock,
-            "random": job.grants.random,
-            "secrets": job.secrets,
-        },
-        "limits": { "fuel": job.limits.fuel, "memory": job.limits.memory, "output": job.limits.output },
-        "missing": [],
-    })
 }
 
 /// A command program gets its arguments as words: `argv: [a, b]`.

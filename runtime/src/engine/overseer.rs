@@ -56,6 +56,12 @@ pub(crate) trait Overseer: Send + Sync {
     /// of the outside. What such a component writes is not put in place.
     fn recorded_outside(&self, path: &StepPath) -> Option<RecordedOutside>;
 
+    /// The limits that a component ran under here, whatever they would be now.
+    fn limits(&self, path: &StepPath) -> Option<Value> {
+        let _ = path;
+        None
+    }
+
     /// The component to use here, whatever the plan's file has become.
     fn component(&self, path: &StepPath) -> Option<Digest>;
 }

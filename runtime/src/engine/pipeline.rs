@@ -437,6 +437,10 @@ impl Host for StageHost<'_, '_, '_> {
         let mut secrets = place.env.secrets().clone();
         secrets.retain(|variable, _| grants.env.contains(variable));
         let job = component::Job {
+            name: match &call.program {
+                ComponentProgram::Named(name) => Some(name.clone()),
+                ComponentProgram::Js => None,
+            },
             component: program,
             args: call.args,
             input,
@@ -453,6 +457,8 @@ impl Host for StageHost<'_, '_, '_> {
                 random: grants.random,
             },
             secrets,
+            withheld: Vec::new(),
+            asker: place.asker.clone(),
             limits: Limits::default(),
             cache: true,
             idempotent: false,

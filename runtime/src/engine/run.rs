@@ -270,10 +270,10 @@ impl<'s> Run<'s> {
         path: &StepPath,
         kind: &str,
         preimage: Value,
+        decision: Value,
         compute: impl FnOnce() -> Result<StepOutcome, Stop>,
     ) -> Result<StepOutcome, Stop> {
-        let action =
-            ActionRecord { kind: kind.to_owned(), preimage, decision: Value::Null, idempotent: true };
+        let action = ActionRecord { kind: kind.to_owned(), preimage, decision, idempotent: true };
         if let Some(outcome) = self.foreseen_as(path, &action, false)? {
             return Ok(outcome);
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::component::ComponentPolicy;
 use super::quantity::{Bytes, Span};
 use super::reference::{SecretReference, check_references};
 
@@ -128,6 +129,9 @@ pub struct PolicyFile {
     /// How decisions are recorded.
     #[serde(default)]
     pub audit: Audit,
+    /// What component steps may be granted.
+    #[serde(default, skip_serializing_if = "ComponentPolicy::is_default")]
+    pub components: ComponentPolicy,
     /// Where secrets come from, by their names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, SecretReference>,
@@ -550,6 +554,9 @@ pub enum Remember {
 pub struct Locked {
     /// Argument lists, program first.
     pub argv: Vec<Vec<String>>,
+    /// Digests of the components that may be granted what their steps grant.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub components: Vec<String>,
 }
 
 /// Hard blocks beyond the built-in ones.
@@ -652,11 +659,14 @@ impl PolicyFile {
 
     fn check_roots(&self, origin: &str) -> Result<(), PolicyError> {
         let fs = &self.sandbox.fs;
+        let none = Vec::new();
         let mut all: Vec<(String, &String)> = Vec::new();
         for (field, list) in [
             ("sandbox.fs.read", &fs.read),
             ("sandbox.fs.write", &fs.write),
             ("sandbox.fs.protect", &fs.protect),
+            ("components.read", self.components.read.as_ref().unwrap_or(&none)),
+            ("components.write", self.components.write.as_ref().unwrap_or(&none)),
             ("programs.trusted_dirs", &self.programs.trusted_dirs),
         ] {
             all.extend(list.iter().map(|path| (field.to_owned(), path)));

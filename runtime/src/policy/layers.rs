@@ -274,6 +274,9 @@ fn tighten(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
         }
         ceiling.rules.push(rule);
     }
+    ceiling.components.tighten(layer.components, &ceiling.sandbox);
+    let listed = layer.locked.components;
+    ceiling.locked.components.retain(|one| listed.is_empty() || listed.contains(one));
     ceiling.locked.argv.retain(|argv| layer.locked.argv.is_empty() || layer.locked.argv.contains(argv));
     for rule in layer.hard.extra {
         if !ceiling.hard.extra.contains(&rule) {
@@ -289,7 +292,7 @@ fn tighten(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
 }
 
 /// The roots both lists allow: of two nested roots the inner one.
-fn intersect_roots(a: &[String], b: &[String]) -> Vec<String> {
+pub(super) fn intersect_roots(a: &[String], b: &[String]) -> Vec<String> {
     // Names stand for themselves; nesting is judged on a fixed placement.
     let env = DecisionEnv::fixture();
     let place = |root: &String| normalise("/", &expand_root(root, &env));

@@ -14,6 +14,7 @@ mod builtins;
 mod catalogue;
 mod code;
 mod command;
+mod component;
 mod corpus;
 mod decide;
 mod effects;
@@ -43,6 +44,8 @@ mod wrappers;
 
 pub use analysis::{CommandFact, Facts, TextSpan};
 pub use binding::{Binding, BoundProgram};
+pub(crate) use component::COMPONENT_SUBJECT;
+pub use component::{ComponentDecision, ComponentLimits, ComponentPolicy, ComponentProposal, GrantKind};
 pub use corpus::{CaseResult, CorpusError, CorpusReport};
 pub use decide::{Command, Decision, Grant, NetGrant, Proposal, Reason, Verdict};
 pub use env::{DecisionEnv, EveryProgram, HostPrograms, Resolve};
@@ -102,6 +105,7 @@ impl Policy {
             locked: Locked::default(),
             hard: Hard::default(),
             audit: Audit::default(),
+            components: ComponentPolicy::default(),
             secrets: std::collections::BTreeMap::new(),
         };
         Self::new(file, Stance::Open)

@@ -114,7 +114,10 @@ impl Recording {
                 }
             }
             Event::Decision { path, decision } => {
-                self.denied.insert(path.clone(), decision.clone());
+                // A question comes to the journal too; its answer stands beside it.
+                if decision["verdict"] == "deny" {
+                    self.denied.insert(path.clone(), decision.clone());
+                }
             }
             Event::RunEnded { output, error, .. } => {
                 self.output = *output;

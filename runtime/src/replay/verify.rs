@@ -238,6 +238,10 @@ impl Overseer for Replay {
 
     fn pure(&self, act: &Act<'_>, known: Option<StepOutcome>) -> Result<Option<StepOutcome>, Stop> {
         let path = act.path.as_str();
+        if let Some(decision) = self.recording.denied.get(path) {
+            self.visit(path, Visit::Answered);
+            return Err(Stop::Failed(denied(decision)));
+        }
         let Some(outcome) = known else { return Err(self.record_ends(path)) };
         let unverified = self.compare_action(act).or_else(|| depends_on_time(&outcome));
         let Some(why) = unverified else { return Ok(None) };
@@ -322,6 +326,10 @@ impl Overseer for Replay {
             && grants["clock"] == false
             && grants["random"] == false;
         (action["kind"] == "component" && closed).then_some(RecordedOutside::Nothing)
+    }
+
+    fn limits(&self, path: &StepPath) -> Option<Value> {
+        self.recording.preimage(&self.store, path.as_str()).map(|mut action| action["limits"].take())
     }
 
     fn component(&self, path: &StepPath) -> Option<Digest> {
@@ -592,8 +600,11 @@ fn depends_on_time(outcome: &StepOutcome) -> Option<String> {
 
 /// The error that a refusal of the policy was.
 fn denied(decision: &Value) -> StageError {
-    let mut message =
-        format!("policy denied the command: {}", decision["message"].as_str().unwrap_or("it was denied"));
+    let mut message = format!(
+        "policy denied {}: {}",
+        decision["subject"].as_str().unwrap_or("the command"),
+        decision["message"].as_str().unwrap_or("it was denied")
+    );
     if let Some(hint) = decision["hint"].as_str() {
         message.push_str("; ");
         message.push_str(hint);

@@ -56,6 +56,9 @@ impl Confinement {
             Net::Hosts(_) => promises.push(Promise::NetHosts),
             Net::Host => {}
         }
+        if spec.tree_limits {
+            promises.push(Promise::TreeLimits);
+        }
         if !spec.deny.is_empty() {
             promises.push(Promise::FsDeny);
         }
@@ -89,6 +92,8 @@ pub struct JailSpec {
     pub private: Vec<PathBuf>,
     /// Bytes that each private directory may hold.
     pub private_size: u64,
+    /// Whether memory and processes must be bounded for the tree as a whole.
+    pub tree_limits: bool,
     /// What it may talk to.
     pub net: Net,
     /// What to do when the host cannot hold a promise.
@@ -111,6 +116,7 @@ impl Default for JailSpec {
             protect: Vec::new(),
             private: ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from).to_vec(),
             private_size: 512 << 20,
+            tree_limits: false,
             net: Net::None,
             mode: Mode::Strict,
         }

@@ -41,11 +41,13 @@ pub enum Promise {
     Limits,
     /// The number of processes is bounded.
     ProcessLimit,
+    /// Memory and processes are bounded for all that the step starts together.
+    TreeLimits,
 }
 
 impl Promise {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::FsRead,
         Self::FsWrite,
         Self::FsMetadata,
@@ -62,6 +64,7 @@ impl Promise {
         Self::FdClose,
         Self::Limits,
         Self::ProcessLimit,
+        Self::TreeLimits,
     ];
 
     /// The name in policy files and statements.
@@ -84,6 +87,7 @@ impl Promise {
             Self::FdClose => "fd-close",
             Self::Limits => "limits",
             Self::ProcessLimit => "process-limit",
+            Self::TreeLimits => "tree-limits",
         }
     }
 

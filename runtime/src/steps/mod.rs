@@ -2,5 +2,5 @@
 
 pub(crate) mod native;
 mod policy_gate;
-pub(crate) use policy_gate::decision_env;
+pub(crate) use policy_gate::{decision_env, journal_decision};
 pub mod stages;

@@ -64,7 +64,7 @@ pub(crate) fn decide(
                 message.push_str(hint);
             }
             run.fail_at(path);
-            journal(run, path, &proposal, statement)?;
+            journal_decision(run, path, json!(proposal), statement)?;
             return Err(Stop::Failed(StageError::permanent(message).with_code("policy_denied")));
         }
         Verdict::Ask => {
@@ -104,7 +104,7 @@ pub(crate) fn decide(
             };
             let gate = path.gate("policy");
             if !run.is_answered(&gate.gate("approval")) {
-                journal(run, path, &proposal, statement.clone())?;
+                journal_decision(run, path, json!(proposal), statement.clone())?;
             }
             // The same command, bound to the same files and rights, was approved for the run.
             let approved = StepPath::root().gate(&format!("approved:{}", binding.digest().map_err(stopped)?));
@@ -142,8 +142,13 @@ pub(crate) fn decide(
 }
 
 /// Journals a decision that starts nothing; one that does stands with its start.
-fn journal(run: &Run<'_>, path: &StepPath, proposal: &Proposal, mut statement: Value) -> Result<(), Stop> {
-    statement["proposal"] = json!(proposal);
+pub(crate) fn journal_decision(
+    run: &Run<'_>,
+    path: &StepPath,
+    proposal: Value,
+    mut statement: Value,
+) -> Result<(), Stop> {
+    statement["proposal"] = proposal;
     let durability = match run.services.policy.file().audit.sync {
         AuditSync::None => Durability::Lazy,
         AuditSync::Decision | AuditSync::Every => Durability::Synced,
@@ -243,6 +248,7 @@ fn jail(policy: &Policy, grant: &Grant, home: &Path) -> JailSpec {
         NetGrant::Hosts(hosts) => Net::Hosts(hosts.iter().filter_map(|host| host_port(host)).collect()),
     };
     let sandbox = &policy.file().sandbox;
+    spec.tree_limits = sandbox.minimum.contains(&Control::TreeLimits);
     spec.mode = match sandbox.mode {
         SandboxMode::Strict => Mode::Strict,
         SandboxMode::Degrade => {
@@ -272,7 +278,7 @@ fn promise(control: Control) -> Promise {
         Control::EnvScrub => Promise::EnvScrub,
         Control::FdClose => Promise::FdClose,
         Control::Seccomp => Promise::KernelSurface,
-        Control::TreeLimits => Promise::Limits,
+        Control::TreeLimits => Promise::TreeLimits,
     }
 }
 

@@ -108,6 +108,8 @@ impl Walls {
             Promise::EnvScrub => &[(true, Mechanism::Exec)],
             Promise::FdClose => &[(true, Mechanism::CloseRange)],
             Promise::Limits => &[(true, Mechanism::Rlimit)],
+            // Only a control group counts a whole tree, and none is used.
+            Promise::TreeLimits => &[],
             Promise::ProcessLimit => &[
                 (!is_root(), Mechanism::Rlimit),
                 (namespaces && self.has(Wall::ProcessNumbers), Mechanism::PidNamespace),
@@ -138,6 +140,11 @@ impl Walls {
         if promise == Promise::ProcessLimit {
             return "the kernel holds root to a number of processes only in a jail, from Linux 6.14 on; \
                     run lobster as another user"
+                .into();
+        }
+        if promise == Promise::TreeLimits {
+            return "memory and processes are bounded for each process (rlimits), not for the tree; \
+                    run lobster itself in a control group with memory.max and pids.max"
                 .into();
         }
         let reasons: Vec<String> =

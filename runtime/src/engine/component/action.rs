@@ -1,0 +1,107 @@
+//! The action of a component step: everything that decides what it gives.
+
+use std::io;
+use std::path::Path;
+
+use lobster_component::DirGrant;
+use serde_json::{Map, Value, json};
+
+use super::super::run::{Run, stopped};
+use super::super::value::Items;
+use super::{Job, JobInput};
+use crate::digest::Digest;
+use crate::json;
+use crate::steps::stages::{Payload, Stop};
+use crate::store::INLINE_MAX;
+
+/// Version of how the engine runs components; part of every action, so that a
+/// change that could change outcomes never meets old cache entries.
+const PROFILE: &str = "component@1";
+
+/// Everything that decides what the component does.
+pub(super) fn preimage(run: &Run<'_>, job: &Job) -> Result<Value, Stop> {
+    let input = match &job.input {
+        JobInput::Empty => Value::Null,
+        // Small inputs are kept, so that `why` can tell what in them differs.
+        JobInput::Bytes(Payload::Bytes(bytes)) if bytes.len() <= INLINE_MAX => {
+            json!({ "bytes": run.store.put(bytes).map_err(stopped)?.digest })
+        }
+        JobInput::Bytes(payload) => json!({ "bytes": Digest::of_reader(payload.open()?)? }),
+        JobInput::Items(Items::Stored { blob, .. }) => json!({ "items": blob.digest }),
+        JobInput::Items(Items::Memory(items)) => {
+            let lines: String = items.iter().map(|item| json::compact(item) + "\n").collect();
+            let small = lines.len() <= INLINE_MAX;
+            let digest = if small {
+                run.store.put(lines.as_bytes()).map_err(stopped)?.digest
+            } else {
+                Digest::of(lines.as_bytes())
+            };
+            json!({ "items": digest })
+        }
+    };
+    let tree = |dirs: &[DirGrant]| -> Result<Value, Stop> {
+        let digest = |dir: &DirGrant| match tree_digest(&dir.host) {
+            // The component's start says so; a replay elsewhere has other means.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            other => other.map(Some),
+        };
+        dirs.iter().map(|dir| Ok(json!({ "to": dir.guest, "tree": digest(dir)? }))).collect()
+    };
+    let env: Map<_, _> = job
+        .grants
+        .env
+        .iter()
+        .map(|(name, value)| (name.clone(), json!(Digest::of(value.as_bytes()))))
+        .collect();
+    let limits = &job.limits;
+    let mut action = json!({
+        "kind": "component",
+        "profile": PROFILE,
+        "component": job.component.digest().to_hex().as_str(),
+        "args": job.args,
+        "input": input,
+        "grants": {
+            "read": tree(&job.grants.read)?,
+            "write": tree(&job.grants.write)?,
+            "env": env,
+            "net": job.grants.net,
+            "clock": job.grants.clock,
+            "random": job.grants.random,
+        },
+        "limits": {
+            "fuel": limits.fuel, "memory": limits.memory, "tables": limits.tables,
+            "instances": limits.instances, "output": limits.output,
+        },
+    });
+    if !job.secrets.is_empty() {
+        action["secrets"] = run.services.secrets.named(&job.secrets);
+    }
+    Ok(action)
+}
+
+/// One digest over the names and contents of everything below a directory.
+fn tree_digest(dir: &Path) -> io::Result<Digest> {
+    let mut hasher = blake3::Hasher::new();
+    let mut pending = vec![(dir.to_owned(), String::new())];
+    while let Some((dir, prefix)) = pending.pop() {
+        let mut entries: Vec<_> = std::fs::read_dir(&dir)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", dir.display())))?
+            .collect::<Result<_, _>>()?;
+        entries.sort_by_key(std::fs::DirEntry::file_name);
+        for entry in entries {
+            let name = format!("{prefix}/{}", entry.file_name().to_string_lossy());
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                hasher.update(format!("dir {name}\0").as_bytes());
+                pending.push((entry.path(), name));
+            } else if kind.is_symlink() {
+                let to = std::fs::read_link(entry.path())?;
+                hasher.update(format!("link {name}\0{}\0", to.display()).as_bytes());
+            } else if kind.is_file() {
+                let digest = Digest::of_reader(std::fs::File::open(entry.path())?)?;
+                hasher.update(format!("file {name}\0{digest}\0").as_bytes());
+            }
+        }
+    }
+    Ok(hasher.finalize().into())
+}

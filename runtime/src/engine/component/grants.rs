@@ -1,0 +1,285 @@
+//! What a component gets: what its step grants, its description asks for and
+//! the policy lets a step grant. Each refusal says who refused.
+
+use std::path::Path;
+use std::time::Duration;
+
+use lobster_component::{Capability, Description, DirGrant, Grants, Limits};
+use serde_json::{Value, json};
+
+use super::super::env::Env;
+use super::super::gate::{GateQuestion, Identity};
+use super::super::path::StepPath;
+use super::super::record::Scope;
+use super::super::run::Run;
+use super::super::workflow::Frame;
+use super::Job;
+use crate::cancel::CancelToken;
+use crate::language::plan::{self, Step};
+use crate::policy::{COMPONENT_SUBJECT, ComponentDecision, ComponentProposal, Verdict};
+use crate::steps::stages::{Question, StageError, Stop};
+use crate::steps::{decision_env, journal_decision};
+
+/// The step's grants in the component's terms. Directories stand relative to the workflow file.
+pub(super) fn of_step(
+    frame: &Frame<'_>,
+    wanted: &plan::Grants,
+    base: &Path,
+    env: &Env,
+    scope: &Scope<'_>,
+    path: &StepPath,
+) -> Result<Grants, Stop> {
+    let dirs = |dirs: &[plan::DirGrant]| -> Result<Vec<DirGrant>, Stop> {
+        dirs.iter()
+            .map(|dir| {
+                let from = frame.fill(&dir.from, scope, path)?;
+                Ok(DirGrant { host: base.join(&from), guest: dir.to.clone().unwrap_or(from) })
+            })
+            .collect()
+    };
+    Ok(Grants {
+        read: dirs(&wanted.read)?,
+        write: dirs(&wanted.write)?,
+        env: wanted.env.iter().filter_map(|name| Some((name.clone(), env.passed(name)?))).collect(),
+        net: wanted.net.clone(),
+        clock: wanted.clock,
+        random: wanted.random,
+    })
+}
+
+/// The defaults, or less if the step says so; the component's own wishes can only lower them further.
+pub(super) fn limits(step: &Step) -> Limits {
+    let mut limits = Limits::default();
+    if let Some(own) = &step.extras.limits {
+        limits.fuel = own.fuel.map_or(limits.fuel, |fuel| fuel.min(limits.fuel));
+        limits.memory = own.memory.map_or(limits.memory, |memory| memory.min(limits.memory));
+        limits.output = own.output.map_or(limits.output, |output| output.min(limits.output));
+    }
+    if let Some(ms) = step.timeout_ms {
+        limits.wall = limits.wall.min(Duration::from_millis(ms));
+    }
+    limits
+}
+
+/// Narrows what a job grants to what its component may have, and asks a person
+/// where the policy wants one. Gives the decision for the journal; none where
+/// nothing is granted.
+pub(super) fn admit(
+    run: &Run<'_>,
+    path: &StepPath,
+    job: &mut Job,
+    cancel: &CancelToken,
+) -> Result<Value, Stop> {
+    let description = match &job.name {
+        Some(_) => job.component.describe().ok().flatten(),
+        None => None,
+    };
+    if let Some(description) = &description {
+        withhold_unwanted(description, job);
+    }
+    let replayed = run.overseer().and_then(|overseer| overseer.limits(path));
+    match &replayed {
+        // A replay runs under the limits of the recorded run; it decides nothing.
+        Some(limits) => recorded_limits(limits, &mut job.limits),
+        None => policy_limits(run, &mut job.limits),
+    }
+    // What was done needs no permission any more.
+    let known = run.remembered(path).is_some();
+    if replayed.is_some() || run.overseer().is_none() && known {
+        return Ok(Value::Null);
+    }
+    if let Some(description) = &description {
+        check_wants(run, path, description, job)?;
+    }
+    decide(run, path, job, cancel)
+}
+
+/// Grants of a kind that a component's description does not ask for do not reach it.
+fn withhold_unwanted(description: &Description, job: &mut Job) {
+    let wants = |fits: fn(&Capability) -> bool| description.wants.iter().any(|want| fits(&want.capability));
+    let mut withheld = Vec::new();
+    let mut refuse = |what: String| {
+        withheld.push(format!("{what}: the component's description does not ask for it"));
+    };
+    let dirs = wants(|want| matches!(want, Capability::Read(_) | Capability::Write(_)));
+    let grants = &mut job.grants;
+    if !dirs {
+        grants.read.drain(..).for_each(|dir| refuse(format!("read {}", dir.guest)));
+    }
+    if !wants(|want| matches!(want, Capability::Write(_))) {
+        grants.write.drain(..).for_each(|dir| refuse(format!("write {}", dir.guest)));
+    }
+    if !wants(|want| matches!(want, Capability::Env(_))) {
+        grants.env.drain(..).for_each(|(name, _)| refuse(format!("env {name}")));
+        std::mem::take(&mut job.secrets).into_keys().for_each(|name| refuse(format!("secret {name}")));
+    }
+    if !wants(|want| matches!(want, Capability::Net(_))) {
+        grants.net.drain(..).for_each(|host| refuse(format!("net {host}")));
+    }
+    if !wants(|want| *want == Capability::Clock) && std::mem::take(&mut grants.clock) {
+        refuse("clock".to_owned());
+    }
+    if !wants(|want| *want == Capability::Random) && std::mem::take(&mut grants.random) {
+        refuse("random".to_owned());
+    }
+    job.withheld = withheld;
+}
+
+/// Refuses a step that leaves out what its component cannot work without.
+fn check_wants(run: &Run<'_>, path: &StepPath, description: &Description, job: &Job) -> Result<(), Stop> {
+    let grants = &job.grants;
+    let missing =
+        description.wants.iter().filter(|want| !want.optional).find(|want| match &want.capability {
+            Capability::Read(_) => grants.read.is_empty() && grants.write.is_empty(),
+            Capability::Write(_) => grants.write.is_empty(),
+            Capability::Env(_) => grants.env.is_empty() && job.secrets.is_empty(),
+            Capability::Net(_) => grants.net.is_empty(),
+            Capability::Clock => !grants.clock,
+            Capability::Random => !grants.random,
+        });
+    let Some(want) = missing else { return Ok(()) };
+    let what = match &want.capability {
+        Capability::Read(place) => format!("`read` of {place}"),
+        Capability::Write(place) => format!("`write` of {place}"),
+        Capability::Env(name) => format!("`env` {name}"),
+        Capability::Net(host) => format!("`net` {host}"),
+        Capability::Clock => "`clock`".to_owned(),
+        Capability::Random => "`random`".to_owned(),
+    };
+    run.fail_at(path);
+    let message = format!("the step does not grant {what}, which the component needs: {}", want.reason);
+    Err(StageError::permanent(message).with_code("not-granted").into())
+}
+
+fn policy_limits(run: &Run<'_>, limits: &mut Limits) {
+    let policy = &run.services.policy;
+    if policy.is_open() {
+        return;
+    }
+    let (all, own) = (&policy.file().limits, &policy.file().components.limits);
+    limits.fuel = own.fuel.map_or(limits.fuel, |fuel| fuel.min(limits.fuel));
+    limits.memory = limits.memory.min(all.memory.0).min(own.memory.map_or(u64::MAX, |bytes| bytes.0));
+    limits.output = limits.output.min(own.output.map_or(u64::MAX, |bytes| bytes.0));
+    limits.wall = limits.wall.min(all.timeout.0).min(own.timeout.map_or(Duration::MAX, |span| span.0));
+}
+
+fn recorded_limits(recorded: &Value, limits: &mut Limits) {
+    let number = |name: &str| recorded.get(name).and_then(Value::as_u64);
+    limits.fuel = number("fuel").unwrap_or(limits.fuel);
+    limits.memory = number("memory").unwrap_or(limits.memory);
+    limits.tables = number("tables").unwrap_or(limits.tables);
+    limits.output = number("output").unwrap_or(limits.output);
+}
+
+fn decide(run: &Run<'_>, path: &StepPath, job: &Job, cancel: &CancelToken) -> Result<Value, Stop> {
+    let real = |dir: &DirGrant| {
+        std::fs::canonicalize(&dir.host).unwrap_or_else(|_| dir.host.clone()).display().to_string()
+    };
+    let grants = &job.grants;
+    let proposal = ComponentProposal {
+        component: job.component.digest().into(),
+        read: grants.read.iter().map(real).collect(),
+        write: grants.write.iter().map(real).collect(),
+        env: grants.env.iter().map(|(name, _)| name.clone()).collect(),
+        net: grants.net.clone(),
+        clock: grants.clock,
+        random: grants.random,
+    };
+    if proposal.is_empty() {
+        return Ok(Value::Null);
+    }
+    let place = decision_env(run.services, &run.services.env);
+    let decision = run.services.policy.decide_component(&proposal, &place, &holds);
+    let statement = serde_json::to_value(&decision).unwrap_or(Value::Null);
+    let proposed = json!({ "command": component_name(job), "grants": proposal });
+    match decision.verdict {
+        Verdict::Allow => {}
+        Verdict::Deny => {
+            run.fail_at(path);
+            journal_decision(run, path, proposed, statement)?;
+            return Err(Stop::Failed(denied(&decision)));
+        }
+        Verdict::Ask => {
+            let gate = path.gate("policy");
+            if !run.is_answered(&gate.gate("approval")) {
+                journal_decision(run, path, proposed.clone(), statement.clone())?;
+            }
+            let question = GateQuestion {
+                question: Question::Approval {
+                    prompt: format!(
+                        "Policy asks before {} gets its grants: {}",
+                        component_name(job),
+                        decision.message
+                    ),
+                    items: vec![proposed],
+                    preview: None,
+                    emit: false,
+                },
+                identity: Identity::default(),
+                asker: job.asker.clone(),
+            };
+            run.gate(&gate, question, cancel)?;
+        }
+    }
+    Ok(statement)
+}
+
+fn component_name(job: &Job) -> String {
+    let digest = job.component.digest().to_hex();
+    match &job.name {
+        Some(name) => format!("component {name} (blake3:{})", &digest[..12]),
+        None => "js".to_owned(),
+    }
+}
+
+fn denied(decision: &ComponentDecision) -> StageError {
+    let mut message = format!("policy denied {COMPONENT_SUBJECT}: {}", decision.message);
+    if let Some(hint) = &decision.hint {
+        message.push_str("; ");
+        message.push_str(hint);
+    }
+    StageError::permanent(message).with_code("policy_denied")
+}
+
+/// More names than this below one granted directory are taken for a refusal: nobody has looked at them.
+const MAX_NAMES: usize = 1_000_000;
+
+/// The first path at or below a directory that fits; links are not followed, nor are they by components.
+fn holds(dir: &str, wanted: &dyn Fn(&str) -> bool) -> Option<String> {
+    let mut pending = vec![dir.to_owned()];
+    let mut seen = 0_usize;
+    while let Some(path) = pending.pop() {
+        seen += 1;
+        if wanted(&path) || seen > MAX_NAMES {
+            return Some(path);
+        }
+        if !std::fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir()) {
+            continue;
+        }
+        for entry in std::fs::read_dir(&path).into_iter().flatten().flatten() {
+            pending.push(Path::new(&path).join(entry.file_name()).display().to_string());
+        }
+    }
+    None
+}
+
+/// What was asked and what enforced it, for the outcome.
+pub(super) fn statement(job: &Job) -> Value {
+    json!({
+        "asked": "component",
+        "mechanism": "wasm",
+        "pure": job.grants.is_pure(),
+        "granted": {
+            "read": job.grants.read.iter().map(|dir| format!("{} at {}", dir.host.display(), dir.guest)).collect::<Vec<_>>(),
+            "write": job.grants.write.iter().map(|dir| format!("{} at {}", dir.host.display(), dir.guest)).collect::<Vec<_>>(),
+            "env": job.grants.env.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+            "net": job.grants.net,
+            "clock": job.grants.clock,
+            "random": job.grants.random,
+            "secrets": job.secrets,
+        },
+        "limits": { "fuel": job.limits.fuel, "memory": job.limits.memory, "output": job.limits.output },
+        "withheld": job.withheld,
+        "missing": [],
+    })
+}
