@@ -1,11 +1,15 @@
 //! `lobster store`
 
 use std::io::Write;
+use std::time::Duration;
 
 use clap::Subcommand;
+use lobster_runtime::component::{CodeLimits, CodeUse, MAX_CODE};
 use lobster_runtime::json;
 use lobster_runtime::steps::stages::Mode;
-use lobster_runtime::store::{GcPolicy, Store};
+use lobster_runtime::store::{GcPolicy, GcReport, Store};
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::render::units;
@@ -40,6 +44,9 @@ enum Task {
         /// Unfinished runs of which nothing was heard for so long count as over.
         #[arg(long, value_name = "TIME", value_parser = duration)]
         abandoned: Option<i64>,
+        /// Compiled components, longest unused first, go until the rest takes at most so much; they are compiled again when needed.
+        #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = MAX_CODE, hide_default_value = true)]
+        max_code: u64,
         /// Only says what would go.
         #[arg(long)]
         dry_run: bool,
@@ -72,9 +79,10 @@ enum Task {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let store = super::runtime(Mode::Tool)?.store()?;
+    let runtime = super::runtime(Mode::Tool)?;
+    let store = runtime.store()?;
     match &args.task {
-        Task::Gc { older_than, keep, max_size, abandoned, dry_run, json } => {
+        Task::Gc { older_than, keep, max_size, abandoned, max_code, dry_run, json } => {
             let policy = GcPolicy {
                 max_age_ms: *older_than,
                 max_runs: *keep,
@@ -83,31 +91,46 @@ pub(crate) fn run(args: &Args) -> CommandResult {
                 dry_run: *dry_run,
                 ..GcPolicy::default()
             };
-            gc(&store, &policy, *json)
+            let code = CodeLimits {
+                max_bytes: *max_code,
+                max_age: older_than.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis),
+                dry_run: *dry_run,
+            };
+            let report = store.gc(&policy)?;
+            gc(&report, runtime.components().prune_code(&code), *dry_run, *json)
         }
         Task::Verify { json } => verify(&store, *json),
-        Task::Stats { json } => stats(&store, *json),
+        Task::Stats { json } => stats(&store, runtime.components().code_use(), *json),
         Task::Pin { run } => pin(&store, run, true),
         Task::Unpin { run } => pin(&store, run, false),
     }
 }
 
-fn gc(store: &Store, policy: &GcPolicy, as_json: bool) -> CommandResult {
-    let report = store.gc(policy)?;
+/// An object with the code cache's two figures.
+fn with_code(report: &impl Serialize, code: CodeUse) -> Result<Value, CommandError> {
+    let mut object = serde_json::to_value(report).map_err(CommandError::failed)?;
+    object["code"] = code.programs.into();
+    object["code_bytes"] = code.bytes.into();
+    Ok(object)
+}
+
+fn gc(report: &GcReport, code: CodeUse, dry_run: bool, as_json: bool) -> CommandResult {
     let mut out = std::io::stdout().lock();
     if as_json {
-        writeln!(out, "{}", json::pretty(&report))?;
+        writeln!(out, "{}", json::pretty(&with_code(report, code)?))?;
         return Ok(Exit::OK);
     }
-    let verb = if policy.dry_run { "would remove" } else { "removed" };
+    let verb = if dry_run { "would remove" } else { "removed" };
     writeln!(
         out,
-        "{verb} {} of {} runs, {} cached outcomes and {} blobs ({})",
+        "{verb} {} of {} runs, {} cached outcomes, {} blobs ({}) and {} compiled components ({})",
         units::count(report.runs),
         units::count(report.runs + report.kept_runs),
         units::count(report.actions),
         units::count(report.blobs),
         units::bytes(report.bytes),
+        units::count(code.programs),
+        units::bytes(code.bytes),
     )?;
     Ok(Exit::OK)
 }
@@ -136,11 +159,11 @@ fn verify(store: &Store, as_json: bool) -> CommandResult {
     Ok(exit)
 }
 
-fn stats(store: &Store, as_json: bool) -> CommandResult {
+fn stats(store: &Store, code: CodeUse, as_json: bool) -> CommandResult {
     let stats = store.stats()?;
     let mut out = std::io::stdout().lock();
     if as_json {
-        writeln!(out, "{}", json::pretty(&stats))?;
+        writeln!(out, "{}", json::pretty(&with_code(&stats, code)?))?;
         return Ok(Exit::OK);
     }
     writeln!(out, "{}", store.dir().display())?;
@@ -148,7 +171,8 @@ fn stats(store: &Store, as_json: bool) -> CommandResult {
     writeln!(out, "  waiting   {} questions", units::count(stats.open_gates))?;
     writeln!(out, "  cache     {} outcomes", units::count(stats.cached_outcomes))?;
     writeln!(out, "  blobs     {} ({})", units::count(stats.blobs), units::bytes(stats.blob_bytes))?;
-    writeln!(out, "  on disk   {}", units::bytes(stats.database_bytes + stats.blob_file_bytes))?;
+    writeln!(out, "  compiled  {} components ({})", units::count(code.programs), units::bytes(code.bytes))?;
+    writeln!(out, "  on disk   {}", units::bytes(stats.database_bytes + stats.blob_file_bytes + code.bytes))?;
     Ok(Exit::OK)
 }
 

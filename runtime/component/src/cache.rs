@@ -5,6 +5,8 @@
 //! a directory that the user alone can write, from files that this crate wrote,
 //! and only when the bytes still have the digest that was recorded with them.
 
+mod eviction;
+
 use std::fs::{DirBuilder, File};
 use std::hash::{Hash, Hasher};
 use std::io::{self, Write};
@@ -15,6 +17,12 @@ use wasmtime::component::Component;
 use wasmtime::{Module, Precompiled};
 
 use crate::{Digest, LoadError};
+
+pub use eviction::{CodeLimits, CodeUse, MAX_CODE};
+pub(crate) use eviction::{prune, usage};
+
+/// What the name of a file begins with that is not complete.
+const DRAFT: &str = ".new-";
 
 /// Changes whenever the same program is turned into other code by this crate,
 /// not by the compiler: by another adapter, say.
@@ -27,6 +35,9 @@ pub(crate) enum Compiled {
 }
 
 pub(crate) struct CodeCache {
+    /// The directories of all compilers.
+    root: PathBuf,
+    /// This compiler's.
     dir: PathBuf,
 }
 
@@ -39,7 +50,7 @@ impl CodeCache {
         for dir in [dir, &dir.join(&name[..16])] {
             private_dir(dir).map_err(|why| LoadError::CacheUnsafe { path: dir.to_owned(), why })?;
         }
-        Ok(Self { dir: dir.join(&name[..16]) })
+        Ok(Self { root: dir.to_owned(), dir: dir.join(&name[..16]) })
     }
 
     /// The component from its cached code, or compiled by `compile` and cached.
@@ -51,6 +62,7 @@ impl CodeCache {
         compile: impl FnOnce() -> Result<Vec<u8>, E>,
     ) -> Result<Compiled, E> {
         if let Some(component) = self.read(engine, digest) {
+            eviction::note_use(&self.record_path(digest));
             return Ok(component);
         }
         let lock = match self.lock(digest) {
@@ -69,6 +81,8 @@ impl CodeCache {
             tracing::warn!(dir = %self.dir.display(), %error, "compiled code is not cached");
         });
         let component = stored.ok().and_then(|()| self.read(engine, digest));
+        // Whoever adds makes room; its own code is the newest and held by the lock.
+        prune(&self.root, &CodeLimits::default());
         drop(lock);
         component.map_or_else(|| Ok(from_fresh_code(engine, &code)?), Ok)
     }
@@ -118,7 +132,7 @@ impl CodeCache {
     /// without a record is not read.
     fn write(&self, digest: Digest, code: &[u8]) -> io::Result<()> {
         let put = |path: PathBuf, bytes: &[u8]| -> io::Result<()> {
-            let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(&self.dir)?;
+            let mut file = tempfile::Builder::new().prefix(DRAFT).tempfile_in(&self.dir)?;
             file.write_all(bytes)?;
             file.persist(path)?;
             Ok(())

@@ -14,7 +14,7 @@ use crate::component::{Component, Inner};
 use crate::kind::Form;
 use crate::state::State;
 use crate::ticker::Ticker;
-use crate::{Digest, LoadError, host, kind, names};
+use crate::{CodeLimits, CodeUse, Digest, LoadError, cache, host, kind, names};
 
 /// How the memory of runs is obtained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,6 +114,18 @@ impl Engine {
         let inner = Arc::new(Inner::new(core, &compiled, digest, size)?);
         *held = Arc::downgrade(&inner);
         Ok(Component(inner))
+    }
+
+    /// What compiled code takes on disk.
+    #[must_use]
+    pub fn code_use(&self) -> CodeUse {
+        self.0.config.code_cache.as_deref().map_or_else(CodeUse::default, cache::usage)
+    }
+
+    /// Removes compiled code until it fits `limits`; gives what went. Whatever
+    /// goes is compiled again when it is needed.
+    pub fn prune_code(&self, limits: &CodeLimits) -> CodeUse {
+        self.0.config.code_cache.as_deref().map_or_else(CodeUse::default, |dir| cache::prune(dir, limits))
     }
 
     fn core(&self) -> Result<Arc<Core>, LoadError> {

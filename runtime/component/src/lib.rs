@@ -28,6 +28,7 @@ mod writes;
 #[expect(clippy::expect_used, clippy::panic, reason = "tests")]
 mod tests;
 
+pub use cache::{CodeLimits, CodeUse, MAX_CODE};
 pub use component::{Capability, Component, Description, Example, Inspection, Want};
 pub use engine::{Allocation, Engine, EngineConfig};
 pub use error::{LoadError, RunError, StepError};
