@@ -16,11 +16,12 @@ use super::value::{ItemSpool, Items};
 use crate::cancel::CancelToken;
 use crate::language::pipeline::{self, Pipeline};
 use crate::model::cost::CostTracker;
+use crate::steps::mcp;
 use crate::steps::native::{self, ShellText};
 use crate::steps::stages::{
     Answer, Commit, ComponentCall, ComponentDir, ComponentProgram, EffectAction, EffectHost, Flow, Host,
     Mode, NativeCommand, NativeOutcome, Program, Question, Registry, Sink, Spool, Stage, StageArgs,
-    StageError, Stop,
+    StageError, Stop, ToolCall,
 };
 use crate::store::{StepOutcome, StepStatus};
 
@@ -443,6 +444,14 @@ impl Host for StageHost<'_, '_, '_> {
             }
             _ => Ok(()),
         }
+    }
+
+    fn mcp(&mut self, call: ToolCall) -> Result<Value, Stop> {
+        let path = self.next_effect();
+        let place = &self.shared.place;
+        let asker = place.asker.clone();
+        let place = mcp::Place { env: &place.env, cwd: &place.cwd, asker, cancel: &place.cancel };
+        mcp::call(self.shared.run, &path, &call, place)
     }
 
     fn gate(&mut self, question: Question) -> Result<Answer, Stop> {

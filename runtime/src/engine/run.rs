@@ -18,6 +18,8 @@ use super::overseer::{Act, Overseer};
 use super::path::StepPath;
 use super::services::Services;
 use crate::digest::Digest;
+use crate::language::plan::McpServer;
+use crate::mcp::Session;
 use crate::steps::stages::{Answer, StageError, Stop};
 use crate::store::{
     Durability, Event, GateAnswer, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
@@ -70,6 +72,8 @@ pub(crate) struct Run<'s> {
     outcomes: Mutex<HashMap<Digest, StepOutcome>>,
     /// Components in use, by digest or by the file they came from.
     components: Mutex<HashMap<String, Component>>,
+    /// Servers whose tools this execution calls, while they are connected.
+    pub(crate) servers: Mutex<HashMap<McpServer, Arc<Session>>>,
     /// What this execution has found out and kept so far.
     kept: Mutex<HashMap<StepPath, Value>>,
     /// Nobody else executes this run meanwhile.
@@ -110,6 +114,7 @@ impl<'s> Run<'s> {
             once_only: Mutex::default(),
             outcomes: Mutex::default(),
             components: Mutex::default(),
+            servers: Mutex::default(),
             kept: Mutex::default(),
             _claim: claim,
         }

@@ -1,6 +1,7 @@
 //! One module per kind of step; `stages/` has one file per pipeline command.
 
+pub(crate) mod mcp;
 pub(crate) mod native;
 mod policy_gate;
-pub(crate) use policy_gate::decision_env;
+pub(crate) use policy_gate::{Decided, decision_env};
 pub mod stages;
