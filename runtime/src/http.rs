@@ -49,6 +49,11 @@ impl Secret {
         (!text.is_empty()).then(|| Self(text.to_owned()))
     }
 
+    /// The secret itself, for the one who needs it.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+
     /// `text` without the secret, should a server have repeated it.
     pub(crate) fn scrub(&self, text: &str) -> String {
         text.replace(&self.0, "[redacted]")
@@ -336,7 +341,7 @@ async fn read(mut response: Response, origin: &str, limits: Limits) -> Result<Re
 }
 
 /// The causes of a failure, outermost first, without the address.
-fn cause(error: &reqwest::Error) -> String {
+pub(crate) fn cause(error: &reqwest::Error) -> String {
     let mut causes: Vec<String> = Vec::new();
     let mut source = std::error::Error::source(error);
     while let Some(error) = source {
@@ -353,7 +358,7 @@ fn cause(error: &reqwest::Error) -> String {
 /// The client for the address. The one for plain HTTP knows no certificate
 /// authorities, so that a call on this machine does not wait for the system's to
 /// be read. Connections are not kept: each call runs on a runtime of its own.
-fn client(url: &Url) -> Result<&'static Client, HttpError> {
+pub(crate) fn client(url: &Url) -> Result<&'static Client, HttpError> {
     static PLAIN: OnceLock<Client> = OnceLock::new();
     static TLS: OnceLock<Client> = OnceLock::new();
     let (cell, plain) = if url.scheme() == "https" { (&TLS, false) } else { (&PLAIN, true) };

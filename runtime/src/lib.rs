@@ -13,6 +13,7 @@ pub mod graph;
 mod http;
 pub mod json;
 pub mod language;
+pub mod mcp;
 pub mod model;
 pub mod policy;
 pub mod project_policy;

@@ -62,7 +62,7 @@ fn of_step(step: &Step, workflow: &Workflow, registry: &Registry) -> Reach {
         Work::Pipeline(text) if template::is_constant(text) => {
             pipeline::parse(text).map_or(Reach::ANYTHING, |parsed| of_pipeline(&parsed, registry))
         }
-        Work::Pipeline(_) | Work::Shell(_) | Work::Exec(_) => Reach::ANYTHING,
+        Work::Pipeline(_) | Work::Shell(_) | Work::Exec(_) | Work::Mcp { .. } => Reach::ANYTHING,
     };
     Reach { idempotent: reach.idempotent || step.extras.idempotent, ..reach }
 }

@@ -234,6 +234,7 @@ fn is_pure(step: &Step) -> bool {
         Work::Shell(_)
         | Work::Exec(_)
         | Work::Pipeline(_)
+        | Work::Mcp { .. }
         | Work::Workflow { .. }
         | Work::Parallel { .. }
         | Work::ForEach { .. }

@@ -17,11 +17,12 @@ use crate::cancel::CancelToken;
 use crate::json::raw::RawItem;
 use crate::language::pipeline::{self, Pipeline};
 use crate::model::cost::CostTracker;
+use crate::steps::mcp;
 use crate::steps::native::{self, ShellText};
 use crate::steps::stages::{
     Answer, Commit, ComponentCall, ComponentDir, ComponentProgram, EffectAction, EffectHost, Flow, Host,
     Mode, NativeCommand, NativeOutcome, Program, Question, Registry, Sink, Spool, Stage, StageArgs,
-    StageError, Stop, read_raw,
+    StageError, Stop, ToolCall, read_raw,
 };
 use crate::store::{StepOutcome, StepStatus};
 
@@ -473,6 +474,14 @@ impl Host for StageHost<'_, '_, '_> {
             }
             _ => Ok(()),
         }
+    }
+
+    fn mcp(&mut self, call: ToolCall) -> Result<Value, Stop> {
+        let path = self.next_effect();
+        let place = &self.shared.place;
+        let asker = place.asker.clone();
+        let place = mcp::Place { env: &place.env, cwd: &place.cwd, asker, cancel: &place.cancel };
+        mcp::call(self.shared.run, &path, &call, place)
     }
 
     fn gate(&mut self, question: Question) -> Result<Answer, Stop> {

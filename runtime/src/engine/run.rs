@@ -19,6 +19,8 @@ use super::path::StepPath;
 use super::pipeline::outcome_error;
 use super::services::Services;
 use crate::digest::Digest;
+use crate::language::plan::McpServer;
+use crate::mcp::Session;
 use crate::policy::AuditSync;
 use crate::steps::stages::{Answer, StageError, Stop};
 use crate::store::{
@@ -72,6 +74,8 @@ pub(crate) struct Run<'s> {
     outcomes: Mutex<HashMap<Digest, StepOutcome>>,
     /// Components in use, by digest or by the file they came from.
     components: Mutex<HashMap<String, Component>>,
+    /// Servers whose tools this execution calls, while they are connected.
+    pub(crate) servers: Mutex<HashMap<McpServer, Arc<Session>>>,
     /// What this execution has found out and kept so far.
     kept: Mutex<HashMap<StepPath, Value>>,
     /// Nobody else executes this run meanwhile.
@@ -112,6 +116,7 @@ impl<'s> Run<'s> {
             once_only: Mutex::default(),
             outcomes: Mutex::default(),
             components: Mutex::default(),
+            servers: Mutex::default(),
             kept: Mutex::default(),
             _claim: claim,
         }

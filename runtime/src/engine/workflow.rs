@@ -18,6 +18,7 @@ use crate::language::plan::{OnError, Stdin, Step, Work, Workflow};
 use crate::language::template::{self, ExprError, Resolved};
 use crate::language::{self};
 use crate::model::cost::{CostTracker, Verdict};
+use crate::steps::mcp;
 use crate::steps::native::{self, ShellText};
 use crate::steps::stages::{Answer, Payload, Question, StageError, Stop};
 use crate::store::{StepOutcome, StepStatus};
@@ -157,9 +158,11 @@ impl Frame<'_> {
         error: Option<&StageError>,
         begun: std::time::Instant,
     ) -> Result<(), Stop> {
-        if matches!(step.work, Work::Shell(_) | Work::Exec(_) | Work::Component { .. } | Work::Js(_))
-            && error.is_none()
-        {
+        let own_effect = matches!(
+            step.work,
+            Work::Shell(_) | Work::Exec(_) | Work::Component { .. } | Work::Js(_) | Work::Mcp { .. }
+        );
+        if own_effect && error.is_none() {
             return Ok(()); // the effect itself stands in the journal
         }
         let mut outcome = StepOutcome::new(status);
@@ -248,6 +251,31 @@ impl Frame<'_> {
             }
             Work::Component { .. } | Work::Js(_) => {
                 super::component::step(self, step, scope, path, &env, cancel)
+            }
+            Work::Mcp { server, tool, args } => {
+                let filled = super::component::fill_all(self, &Value::Object(args.clone()), scope, path)?;
+                let call = mcp::ToolCall {
+                    server: server.clone(),
+                    tool: tool.clone(),
+                    args: filled.as_object().cloned().unwrap_or_default(),
+                    idempotent: step.extras.idempotent,
+                };
+                let place =
+                    mcp::Place { env: &env, cwd: &cwd, asker: Asker::Step(step.id.clone()), cancel };
+                let value = mcp::call(self.run, path, &call, place).map_err(|stop| match stop {
+                    Stop::Failed(error) => Stop::Failed(StageError {
+                        message: format!("Workflow step {} {}", step.id, error.message),
+                        ..error
+                    }),
+                    other => other,
+                })?;
+                let text = match &value {
+                    Value::String(text) => text.clone(),
+                    other => json::compact(other),
+                };
+                let mut record = Record { stdout: Some(Text::inline(text)), ..Record::new(&step.id) };
+                record.json = if value.is_string() { Json::of_stdout() } else { Json::value(value) };
+                Ok(record)
             }
             Work::Parallel { .. } => self.parallel(step, scope, path, cancel),
             Work::ForEach { .. } => self.for_each(step, scope, path, enclosing, cancel),
@@ -604,6 +632,7 @@ pub(super) fn kind_name(work: &Work) -> &'static str {
         Work::Workflow { .. } => "workflow",
         Work::Component { .. } => "component",
         Work::Js(_) => "js",
+        Work::Mcp { .. } => "mcp",
         Work::Parallel { .. } => "parallel",
         Work::ForEach { .. } => "for_each",
         Work::Input(_) => "input",

@@ -147,6 +147,7 @@ impl Node {
             Work::Shell(text) => ("run", Some(format!("run: {text}"))),
             Work::Exec(argv) => ("exec", Some(format!("exec: {}", argv.join(" ")))),
             Work::Component { component, .. } => ("component", Some(format!("component: {component}"))),
+            Work::Mcp { server, tool, .. } => ("mcp", Some(format!("mcp: {server} {tool}"))),
             Work::Js(text) => ("js", Some(format!("js: {text}"))),
             Work::Input(_) => ("input", Some("input request".to_owned())),
             Work::Nothing if step.approval.is_some() => ("approval", Some("approval gate".to_owned())),

@@ -50,7 +50,7 @@ codes! {
      run: echo hello";
     STEP_SHAPE = "E0202", "A step is incomplete",
     "A step is a map with a non-empty text `id`, and either one kind of work (run, command, pipeline, workflow, \
-     parallel, for_each, component, js, exec), or a gate (approval, input).";
+     parallel, for_each, component, js, mcp, exec), or a gate (approval, input).";
     FIELD_TYPE = "E0203", "A field has a value it cannot take",
     "The message says what the field takes. Note that in YAML 1.2 only true and false are booleans: yes, no, on \
      and off are texts, and numbers with underscores or units are texts too.";

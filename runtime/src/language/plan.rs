@@ -238,6 +238,13 @@ pub enum Work {
         /// Text anywhere inside is a template.
         args: Map<String, Value>,
     },
+    /// A tool of another program, over the Model Context Protocol.
+    Mcp {
+        server: McpServer,
+        tool: String,
+        /// Text anywhere inside is a template.
+        args: Map<String, Value>,
+    },
     /// Inline JavaScript over `input`, `args` and `steps`.
     Js(String),
     Parallel {
@@ -258,6 +265,29 @@ pub enum Work {
     },
     /// A question for structured input.
     Input(InputRequest),
+}
+
+/// Where a tool is called.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum McpServer {
+    /// A server of the operator's `lobster.mcp.toml`.
+    Named(String),
+    /// A program that speaks on its standard streams.
+    Command(Vec<String>),
+    /// Streamable HTTP.
+    Url(String),
+}
+
+impl std::fmt::Display for McpServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Named(name) => f.write_str(name),
+            Self::Command(argv) => f.write_str(&argv.join(" ")),
+            // The query may hold a key.
+            Self::Url(url) => f.write_str(url.split(['?', '#']).next().unwrap_or(url)),
+        }
+    }
 }
 
 /// Which branches a parallel step waits for.

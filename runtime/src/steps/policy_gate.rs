@@ -116,12 +116,23 @@ pub(crate) fn decide(
             }
         }
     }
+    decided(run.services, &decision, statement, &job.env)
+}
+
+/// What a process may do that has been decided on.
+pub(crate) fn decided(
+    services: &Services,
+    decision: &Decision,
+    statement: Value,
+    env: &Env,
+) -> Result<Decided, Stop> {
+    let policy = &services.policy;
     if policy.is_open() {
         return Ok(Decided {
             statement,
             limits: ProcessLimits::default(),
             confinement: Confinement::None,
-            env: job.env.vars().map(|(name, value)| (name.clone(), value.clone())).collect(),
+            env: env.vars().map(|(name, value)| (name.clone(), value.clone())).collect(),
             stdout_cap: None,
             _home: None,
         });
@@ -132,7 +143,7 @@ pub(crate) fn decide(
         statement,
         limits: process_limits(limits),
         confinement: Confinement::Jail(jail(policy, &decision.grant, home.path())),
-        env: granted_env(policy, &decision.grant, &job.env, home.path()),
+        env: granted_env(policy, &decision.grant, env, home.path()),
         stdout_cap: Some(match limits.stdout.on_overflow {
             Overflow::Kill => limits.stdout.cap.0,
             Overflow::Truncate => limits.stdout.spill.0,
@@ -180,7 +191,7 @@ pub(crate) fn decision_env(services: &Services, env: &Env) -> DecisionEnv {
 
 /// What the history keeps of a decision: under the open policy an ordinary
 /// command needs no more than its verdict.
-fn statement(policy: &Policy, decision: &Decision) -> Value {
+pub(crate) fn statement(policy: &Policy, decision: &Decision) -> Value {
     if policy.is_open() && decision.verdict == Verdict::Allow {
         let mut programs: Vec<_> =
             decision.commands.iter().filter_map(|command| command.argv.first()).collect();

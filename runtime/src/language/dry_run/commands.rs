@@ -42,6 +42,7 @@ fn step_commands(
         | Work::Workflow { .. }
         | Work::Component { .. }
         | Work::Js(_)
+        | Work::Mcp { .. }
         | Work::Input(_) => Ok(()),
     }
 }

@@ -105,6 +105,7 @@ impl Planner<'_> {
             Work::Workflow { path, .. } => with_note("workflow", path),
             Work::Component { component, .. } => with_note("component", component),
             Work::Js(text) => format!("js: {text}"),
+            Work::Mcp { server, tool, .. } => format!("mcp: {server} {tool}"),
             Work::Exec(argv) => {
                 let words: Vec<_> = argv.iter().map(|word| quoted(&self.shown(word))).collect();
                 format!("exec: {}", words.join(" "))
@@ -135,7 +136,7 @@ impl Planner<'_> {
                 }
                 line!(out, "{indent}{}", self.child(step, path, args)?);
             }
-            Work::Component { args, .. } if !args.is_empty() => {
+            Work::Component { args, .. } | Work::Mcp { args, .. } if !args.is_empty() => {
                 line!(out, "{indent}args: {}", json::compact(args));
             }
             Work::Nothing
@@ -143,6 +144,7 @@ impl Planner<'_> {
             | Work::Exec(_)
             | Work::Component { .. }
             | Work::Js(_)
+            | Work::Mcp { .. }
             | Work::Parallel { .. }
             | Work::ForEach { .. }
             | Work::Input(_) => {}
@@ -283,6 +285,7 @@ impl Planner<'_> {
             | Work::Workflow { .. }
             | Work::Component { .. }
             | Work::Js(_)
+            | Work::Mcp { .. }
             | Work::Input(_) => self.work_notes(step, place, indent, out)?,
         }
         if matches!(step.work, Work::Input(_)) {
@@ -301,6 +304,7 @@ fn kind(work: &Work) -> &'static str {
         Work::Workflow { .. } => "workflow",
         Work::Component { .. } => "component",
         Work::Js(_) => "js",
+        Work::Mcp { .. } => "mcp",
         Work::Parallel { .. } => "parallel",
         Work::ForEach { .. } => "for_each",
         Work::Input(_) => "input",

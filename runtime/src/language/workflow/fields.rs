@@ -28,6 +28,7 @@ pub(crate) const STEP_FIELDS: &[&str] = &[
     "component",
     "args",
     "js",
+    "mcp",
     "exec",
     "env",
     "cwd",

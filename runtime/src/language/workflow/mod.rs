@@ -182,6 +182,7 @@ fn collect_calls<'s>(steps: &'s [Step], fatal: bool, calls: &mut Vec<Call<'s>>) 
             | Work::Pipeline(_)
             | Work::Component { .. }
             | Work::Js(_)
+            | Work::Mcp { .. }
             | Work::Input(_) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! The fields that the incumbent does not know: `exec`, `component`, `js`,
+//! The fields that the incumbent does not know: `exec`, `component`, `js`, `mcp`,
 //! `grants`, `limits`, `cache`, `inputs`, `idempotent`, `secrets`.
 //!
 //! Files that use them were written for this runtime, so every mistake in them
@@ -6,7 +6,7 @@
 
 use super::super::codes;
 use super::super::diagnostic::{Checked, Diagnostic};
-use super::super::plan::{DirGrant, Extras, Grants, Limits, Work};
+use super::super::plan::{DirGrant, Extras, Grants, Limits, McpServer, Work};
 use super::super::source::{Data, Node};
 use super::{Lowering, nearest};
 
@@ -114,17 +114,46 @@ impl Lowering<'_> {
             let message = format!("{prefix}component digest must be 64 lower-case hex digits after blake3:");
             return self.error(codes::FIELD_TYPE, node, message);
         }
-        let args = match step.get_some("args") {
-            None => serde_json::Map::new(),
-            Some(args) => match args.as_map() {
-                Some(entries) => super::super::source::to_map(entries),
-                None => {
-                    let message = format!("{prefix}args must be a map, not {}", args.kind());
-                    return self.error(codes::FIELD_TYPE, args, message);
-                }
+        Ok(Work::Component { component: component.to_owned(), args: self.args(step, prefix)? })
+    }
+
+    fn args(&self, step: &Node, prefix: &str) -> Checked<serde_json::Map<String, serde_json::Value>> {
+        match step.get_some("args").map(|args| (args, args.as_map())) {
+            None => Ok(serde_json::Map::new()),
+            Some((_, Some(entries))) => Ok(super::super::source::to_map(entries)),
+            Some((args, None)) => {
+                let message = format!("{prefix}args must be a map, not {}", args.kind());
+                self.error(codes::FIELD_TYPE, args, message)
+            }
+        }
+    }
+
+    /// `mcp: {server: NAME, tool: TOOL}`, or with `command: [...]` or `url:` in place of the name.
+    pub(super) fn mcp(&self, step: &Node, node: &Node, prefix: &str) -> Checked<Work> {
+        let name = format!("{prefix}mcp");
+        self.only(node, &["server", "command", "url", "tool"], &name)?;
+        let text = |key: &str| match node.get_some(key) {
+            None => Ok(None),
+            Some(value) => match value.as_text().filter(|text| !text.trim().is_empty()) {
+                Some(text) => Ok(Some(text.to_owned())),
+                None => self.error(codes::FIELD_TYPE, value, format!("{name}.{key} must be a text")),
             },
         };
-        Ok(Work::Component { component: component.to_owned(), args })
+        let argv = node.get_some("command").map(|node| self.exec(node, &format!("{name}.command: "))).transpose()?;
+        let server = match (text("server")?, argv, text("url")?) {
+            (Some(named), None, None) => McpServer::Named(named),
+            (None, Some(Work::Exec(argv)), None) => McpServer::Command(argv),
+            (None, None, Some(url)) => McpServer::Url(url),
+            _ => {
+                let message = format!("{name} takes one of server, command and url");
+                let error = Diagnostic::error(self.source, codes::FIELD_TYPE, node.span, message);
+                return Err(error.with_help("for example `mcp: {server: files, tool: read_file}`").into());
+            }
+        };
+        match text("tool")? {
+            Some(tool) => Ok(Work::Mcp { server, tool, args: self.args(step, prefix)? }),
+            None => self.error(codes::FIELD_TYPE, node, format!("{name} names no tool")),
+        }
     }
 
     pub(super) fn js(&self, node: &Node, prefix: &str) -> Checked<Work> {
@@ -169,6 +198,7 @@ impl Lowering<'_> {
             | Work::Workflow { .. }
             | Work::Parallel { .. }
             | Work::ForEach { .. }
+            | Work::Mcp { .. }
             | Work::Input(_) => false,
         };
         if runs_itself {
@@ -181,8 +211,9 @@ impl Lowering<'_> {
                 return Err(error.with_help("put it on the steps inside").into());
             }
         }
+        let has_effect = matches!(work, Work::Mcp { .. });
         for key in ["cache", "inputs", "idempotent"] {
-            if let Some(node) = step.get_some(key) {
+            if let Some(node) = step.get_some(key).filter(|_| !(has_effect && key == "idempotent")) {
                 let message = format!("{prefix}{key} has no effect on a step that runs nothing itself");
                 self.warn(codes::INPUT_OUTSIDE, node.span, message);
             }

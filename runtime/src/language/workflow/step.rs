@@ -174,6 +174,9 @@ impl Lowering<'_> {
         if let Some(js) = node.get_some("js") {
             return self.js(js, prefix);
         }
+        if let Some(mcp) = node.get_some("mcp") {
+            return self.mcp(node, mcp, prefix);
+        }
         if let Some(exec) = node.get_some("exec") {
             return self.exec(exec, prefix);
         }
@@ -421,8 +424,8 @@ impl Lowering<'_> {
             unused.extend((!is_loop).then(|| (key, "belongs to for_each".to_owned())));
         }
         unused.extend((!is_workflow).then(|| ("workflow_args", "belongs to workflow".to_owned())));
-        if !matches!(step.work, Work::Component { .. }) {
-            unused.push(("args", "belongs to component".to_owned()));
+        if !matches!(step.work, Work::Component { .. } | Work::Mcp { .. }) {
+            unused.push(("args", "belongs to component and mcp".to_owned()));
         }
         if node.get_some("when").is_some() {
             unused.push(("condition", "gives way to `when`".to_owned()));

@@ -2,12 +2,12 @@
 
 use super::StageSpec;
 use super::{
-    diff_last, email_triage, gog_search, gog_send, llm, openclaw_agent, openclaw_invoke, state_get,
+    diff_last, email_triage, gog_search, gog_send, llm, mcp_call, openclaw_agent, openclaw_invoke, state_get,
     state_set, workflows_list, workflows_run,
 };
 
 /// All of them.
-pub(super) static EFFECTS: [&StageSpec; 13] = [
+pub(super) static EFFECTS: [&StageSpec; 14] = [
     &openclaw_invoke::OPENCLAW,
     &openclaw_invoke::CLAWD,
     &openclaw_agent::SPEC,
@@ -16,6 +16,7 @@ pub(super) static EFFECTS: [&StageSpec; 13] = [
     &email_triage::SPEC,
     &llm::INVOKE,
     &llm::TASK,
+    &mcp_call::SPEC,
     &state_get::SPEC,
     &state_set::SPEC,
     &diff_last::SPEC,

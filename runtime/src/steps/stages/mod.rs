@@ -34,6 +34,7 @@ mod json;
 mod kept;
 mod llm;
 mod map;
+mod mcp_call;
 mod openclaw_agent;
 mod openclaw_invoke;
 mod path;
@@ -70,6 +71,7 @@ pub use crate::json::raw::RawItem;
 
 use crate::cancel::CancelToken;
 use crate::engine::value::ItemSpool;
+pub use crate::steps::mcp::ToolCall;
 
 /// Whether a consumer wants more items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -238,6 +240,15 @@ pub trait Host {
     fn component(&mut self, call: ComponentCall, out: &mut dyn Sink) -> Result<(), Stop> {
         let _ = (call, out);
         Err(StageError::permanent("components cannot be run here").into())
+    }
+
+    /// Calls a tool of another program once per run.
+    ///
+    /// # Errors
+    /// Why it cannot be called, or what it failed with.
+    fn mcp(&mut self, call: ToolCall) -> Result<Value, Stop> {
+        let _ = call;
+        Err(StageError::permanent("tools of other programs cannot be called here").into())
     }
 
     /// Runs another pipeline command over `items` and returns what it emits

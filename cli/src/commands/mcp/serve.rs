@@ -1,4 +1,4 @@
-//! `lobster mcp`
+//! `lobster mcp` itself
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,19 +11,10 @@ use lobster_runtime::steps::stages::Mode;
 use crate::exit::{CommandError, CommandResult};
 use crate::mcp::{self, Approvals};
 
-/// Serves lobster to agents over the Model Context Protocol.
-///
-/// Without --http it speaks on stdin and stdout, as a client that starts it expects.
-/// Its tools are run, resume, runs and show, and one for each workflow and component of
-/// the folders that are named. Without a policy (--policy, LOBSTER_POLICY) commands that
-/// only read are run and everything else asks a person.
+/// What is served, and to whom.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  lobster mcp --workflows ~/flows --components ~/steps
-  lobster mcp --workflows ~/flows --no-run --approvals operator
-  lobster mcp --http 127.0.0.1:7411 --workflows ~/flows
-  lobster mcp --profile open --approvals token        as the incumbent's plugin works")]
-pub(crate) struct Args {
+#[group(skip)]
+pub(super) struct Args {
     /// A folder whose workflow files become tools; may be given several times.
     #[arg(long, value_name = "DIR")]
     workflows: Vec<PathBuf>,
@@ -96,7 +87,7 @@ impl ProfileName {
 /// What agents may do where the operator has said nothing.
 const CAREFUL: &str = "version = 1\nextends = [\"builtin:readonly-catalog@1\"]\n";
 
-pub(crate) fn run(args: &Args) -> CommandResult {
+pub(super) fn run(args: &Args) -> CommandResult {
     let http = http_options(args)?;
     let folder = |dir: &PathBuf| {
         let real = dir.canonicalize().ok().filter(|dir| dir.is_dir());
@@ -106,7 +97,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let components = args.components.iter().map(folder).collect::<Result<Vec<_>, _>>()?;
     let root = folder(&args.root.clone().unwrap_or_else(|| PathBuf::from(".")))?;
     let policies = PolicySources { place: Some(&root), run: args.policy.as_deref() };
-    let mut settings = super::settings_under(Mode::Tool, &policies)?;
+    let mut settings = crate::commands::settings_under(Mode::Tool, &policies)?;
     confine(&mut settings, args.profile)?;
     // No step of an agent's may change what the operator serves.
     settings.policy_files.extend(workflows.iter().chain(&components).cloned());

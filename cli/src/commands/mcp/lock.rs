@@ -1,0 +1,68 @@
+//! `lobster mcp lock`
+
+use std::io::Write;
+
+use lobster_runtime::language::plan::McpServer;
+use lobster_runtime::mcp::Lock;
+use lobster_runtime::steps::stages::Mode;
+
+use crate::exit::{CommandError, CommandResult, Exit};
+
+/// Pins what the servers of lobster.mcp.toml say about their tools.
+///
+/// Asks each server for its tools and writes lobster.mcp.lock beside the file, after
+/// showing what is new or different. A tool that later says something else is not called.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster mcp lock
+  lobster mcp lock files            only this server
+  lobster mcp lock --check          changes nothing; exit code 1 if something differs")]
+pub(super) struct Args {
+    /// Only these servers.
+    servers: Vec<String>,
+    /// Only tells what differs.
+    #[arg(long)]
+    check: bool,
+}
+
+pub(super) fn run(args: &Args) -> CommandResult {
+    let runtime = super::super::runtime(Mode::Human)?;
+    let (path, config) = runtime.mcp_servers().map_err(CommandError::failed)?;
+    for name in &args.servers {
+        if !config.servers.contains_key(name) {
+            return Err(CommandError::usage(format!("there is no server {name:?} in lobster.mcp.toml")));
+        }
+    }
+    let known = Lock::read(&path).map_err(CommandError::failed)?;
+    let mut lock = known.unwrap_or_else(|| Lock { version: 1, ..Lock::default() });
+    lock.servers.retain(|name, _| config.servers.contains_key(name));
+    let mut out = std::io::stdout().lock();
+    let mut differs = false;
+    for name in config.servers.keys().filter(|name| args.servers.is_empty() || args.servers.contains(name)) {
+        let tools = runtime
+            .mcp_tools(&McpServer::Named(name.clone()))
+            .map_err(|error| CommandError::failed(error.message))?;
+        let pinned = lock.servers.entry(name.clone()).or_default();
+        for (tool, now) in &tools {
+            let change = match pinned.get(tool) {
+                None => Some(format!("new: {}", now.description.clone().unwrap_or_default())),
+                Some(was) => was.difference(now).map(|difference| format!("changed: {difference}")),
+            };
+            if let Some(change) = change {
+                differs = true;
+                writeln!(out, "{name}  {tool}  {change}")?;
+            }
+        }
+        for tool in pinned.keys().filter(|tool| !tools.contains_key(*tool)) {
+            differs = true;
+            writeln!(out, "{name}  {tool}  gone")?;
+        }
+        *pinned = tools;
+    }
+    if args.check {
+        return Ok(if differs { Exit::FAILED } else { Exit::OK });
+    }
+    lock.write(&path).map_err(CommandError::failed)?;
+    writeln!(out, "{} pins {} servers", path.display(), lock.servers.len())?;
+    Ok(Exit::OK)
+}

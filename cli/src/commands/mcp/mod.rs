@@ -1,0 +1,41 @@
+//! `lobster mcp`
+
+mod lock;
+mod serve;
+
+use clap::Subcommand;
+
+use crate::exit::CommandResult;
+
+/// Serves lobster to agents over the Model Context Protocol, and pins the servers that it calls.
+///
+/// Without --http it speaks on stdin and stdout, as a client that starts it expects.
+/// Its tools are run, resume, runs and show, and one for each workflow and component of
+/// the folders that are named. Without a policy (--policy, LOBSTER_POLICY) commands that
+/// only read are run and everything else asks a person.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+#[command(after_help = "Examples:
+  lobster mcp --workflows ~/flows --components ~/steps
+  lobster mcp --workflows ~/flows --no-run --approvals operator
+  lobster mcp --http 127.0.0.1:7411 --workflows ~/flows
+  lobster mcp --profile open --approvals token        as the incumbent's plugin works
+  lobster mcp lock                                    pins the tools of lobster.mcp.toml")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: serve::Args,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Lock(lock::Args),
+}
+
+pub(crate) fn run(args: &Args) -> CommandResult {
+    match &args.command {
+        Some(Command::Lock(args)) => lock::run(args),
+        None => serve::run(&args.serve),
+    }
+}
