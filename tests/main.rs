@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test ends at what it did not expect")]
 
+mod agents;
 mod bad_input;
 mod binary;
 mod children;
@@ -12,9 +13,12 @@ mod conformance;
 mod crash;
 mod flows;
 mod home;
+mod models;
 mod mutated;
 mod screens;
+mod server;
 mod state;
+mod telemetry;
 mod tokens;
 mod triage;
 

@@ -2,6 +2,7 @@
 
 mod commands;
 mod exit;
+mod logging;
 mod render;
 mod signals;
 mod terminal;

@@ -19,6 +19,7 @@ pub mod sandbox;
 pub mod schema;
 pub mod steps;
 pub mod store;
+mod telemetry;
 
 /// Loading, inspecting and running single components.
 pub use lobster_component as component;

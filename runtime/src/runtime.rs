@@ -9,10 +9,11 @@ use serde_json::{Map, Value};
 
 use crate::cancel::CancelToken;
 use crate::digest::Digest;
+use crate::engine::background::Background;
 use crate::engine::env::Env;
 use crate::engine::run::Run;
 use crate::engine::services::Services;
-use crate::engine::{Interrupted, Notes, Progress, Prompter, Screen};
+use crate::engine::{Interrupted, Notes, Notify, Progress, Prompter, Screen};
 use crate::envelope::{Envelope, Failure};
 use crate::json;
 use crate::language::diagnostic::Diagnostic;
@@ -25,6 +26,7 @@ use crate::policy::{DecisionEnv, Layer, LayerText, Observed, ObservedCommand, Po
 use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::steps::stages::{Mode, Registry};
 use crate::store::{Event, NewRun, RunId, Store, StoreError, state_dir};
+use crate::telemetry;
 
 /// What a runtime is made of.
 pub struct Settings {
@@ -46,6 +48,8 @@ pub struct Settings {
     pub screen: Option<Screen>,
     /// Told when something that may take long begins and ends.
     pub progress: Option<Box<dyn Progress>>,
+    /// The operator's command that is told of each new question.
+    pub notify: Option<Notify>,
     /// How native processes are started.
     pub sandbox: SandboxConfig,
     /// What native processes may do.
@@ -70,6 +74,7 @@ impl Settings {
             notes: Box::new(|_| {}),
             screen: None,
             progress: None,
+            notify: None,
             sandbox: SandboxConfig::default(),
             policy: Policy::builtin(),
             policy_files: Vec::new(),
@@ -160,10 +165,12 @@ impl Runtime {
                 registry: settings.registry,
                 cancel: settings.cancel,
                 prompter: settings.prompter,
-                notes: settings.notes,
+                notes: Arc::from(settings.notes),
                 screen: settings.screen,
                 progress: settings.progress,
-                sandbox: Sandbox::new(settings.sandbox),
+                sandbox: Arc::new(Sandbox::new(settings.sandbox)),
+                notify: settings.notify,
+                background: Background::default(),
                 policy: settings.policy,
                 policy_files: settings.policy_files,
                 store: OnceLock::new(),
@@ -366,6 +373,12 @@ impl Runtime {
         let policy = store.put(json::compact(self.services.policy.file()).as_bytes())?;
         detail["policy"] = self.services.policy_digest().to_string().into();
         detail["policyFile"] = policy.digest.to_string().into();
+        // A later execution goes on in the same trace.
+        let traced =
+            self.services.env.get("TRACEPARENT").filter(|text| telemetry::trace_parent(text).is_some());
+        if let Some(parent) = traced {
+            detail["traceparent"] = parent.into();
+        }
         detail["settings"] = Value::Object(self.services.env.settings());
         Ok(detail)
     }

@@ -5,7 +5,8 @@ use lobster_runtime::envelope::Failure;
 use lobster_runtime::json;
 use lobster_runtime::steps::stages::Mode;
 
-use crate::exit::CommandResult;
+use crate::exit::{CommandResult, Exit};
+use crate::logging;
 
 /// Answers a question, or goes on with a run that failed or was interrupted.
 ///
@@ -27,7 +28,7 @@ pub(crate) struct Args {
     /// yes or no.
     #[arg(long, visible_alias = "decision", value_name = "YES|NO")]
     approve: Option<String>,
-    /// The answer to an input request.
+    /// The answer to an input request; `-` reads it from stdin.
     #[arg(long, value_name = "JSON")]
     response_json: Option<String>,
     /// Calls the whole run off.
@@ -39,6 +40,9 @@ pub(crate) struct Args {
     /// Takes such a step as failed without running it again.
     #[arg(long)]
     skip_interrupted: bool,
+    /// Told of each new question, with JSON on stdin (`LOBSTER_NOTIFY`).
+    #[arg(long, value_name = "COMMAND")]
+    notify: Option<String>,
 }
 
 /// The words of `resume`, as the incumbent reads them: a value option takes
@@ -52,6 +56,8 @@ struct Words {
     cancel: bool,
     interrupted: Interrupted,
     run: Option<String>,
+    notify: Option<String>,
+    log: logging::Options,
 }
 
 fn scan(words: &[String]) -> Result<Words, Failure> {
@@ -71,6 +77,9 @@ fn scan(words: &[String]) -> Result<Words, Failure> {
             "--response-json" => {
                 out.response = Some(attached.or_else(|| words.next().cloned()).unwrap_or_default())
             }
+            "--notify" => out.notify = Some(attached.or_else(|| words.next().cloned()).unwrap_or_default()),
+            "--log" => out.log.log = attached.or_else(|| words.next().cloned()),
+            "--log-format" => out.log.log_format = attached.or_else(|| words.next().cloned()),
             "--cancel" => {
                 let value = attached.or_else(|| words.next_if(|next| !next.starts_with("--")).cloned());
                 out.cancel = match value.map(|value| value.trim().to_lowercase()).as_deref() {
@@ -108,9 +117,11 @@ fn request(words: Words) -> Result<ResumeRequest, Failure> {
             "no" | "n" => Reply::Reject,
             _ => return Err(Failure::parse("resume --approve must be yes or no")),
         },
-        (None, Some(text), _) => Reply::Response(json::parse(&text).map_err(|error| {
-            Failure::parse(format!("resume --response-json must be valid JSON ({error})"))
-        })?),
+        (None, Some(text), _) => {
+            Reply::Response(json::parse(&super::run::or_stdin(&text, "resume --response-json")?).map_err(
+                |error| Failure::parse(format!("resume --response-json must be valid JSON ({error})")),
+            )?)
+        }
         (None, None, true) => Reply::Cancel,
         (None, None, false) => {
             return Err(Failure::parse("resume requires --approve yes|no, --response-json, or --cancel"));
@@ -125,15 +136,18 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
         Ok(words) => words,
         Err(failure) => return reply.failure(&failure),
     };
+    let ready = logging::start(&words.log)
+        .and_then(|()| super::runtime_telling(Mode::Tool, None, words.notify.as_deref()));
+    let runtime = match ready {
+        Ok(runtime) => runtime,
+        Err(error) if error.exit == Exit::USAGE => return reply.failure(&Failure::parse(error.message)),
+        Err(error) => return Err(error),
+    };
     if let (Some(run), None, None) = (&words.run, &words.token, &words.id) {
-        let runtime = super::runtime(Mode::Tool)?;
         return reply.result(&runtime, runtime.resume_run(run, words.interrupted), false);
     }
     match request(words) {
-        Ok(request) => {
-            let runtime = super::runtime(Mode::Tool)?;
-            reply.result(&runtime, runtime.resume(&request), false)
-        }
+        Ok(request) => reply.result(&runtime, runtime.resume(&request), false),
         Err(failure) => reply.failure(&failure),
     }
 }

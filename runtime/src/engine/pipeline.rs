@@ -15,7 +15,8 @@ use super::run::{ActionRecord, Run, lock};
 use super::value::{ItemSpool, Items};
 use crate::cancel::CancelToken;
 use crate::language::pipeline::{self, Pipeline};
-use crate::model::cost::CostTracker;
+use crate::language::plan::Extras;
+use crate::model::cost::{CostTracker, WorstCase};
 use crate::steps::native::{self, ShellText};
 use crate::steps::stages::{
     Answer, Commit, ComponentCall, ComponentDir, ComponentProgram, EffectAction, EffectHost, Flow, Host,
@@ -36,6 +37,15 @@ pub(crate) struct Place {
     pub(crate) capture: bool,
     /// Who counts what model calls cost, and under which step.
     pub(crate) cost: Option<(Arc<Mutex<CostTracker>>, String)>,
+    /// What the step says about its effects.
+    pub(crate) extras: Option<Extras>,
+}
+
+impl Place {
+    /// Whether the author says that doing its effects twice is the same as once.
+    fn is_idempotent(&self) -> bool {
+        self.extras.as_ref().is_some_and(|extras| extras.idempotent)
+    }
 }
 
 /// What the first stage reads.
@@ -102,9 +112,11 @@ pub(crate) fn run_pipeline(
     let mut slots: Vec<_> = stages
         .into_iter()
         .enumerate()
-        .map(|(index, stage)| Slot {
+        .zip(&pipeline.stages)
+        .map(|((index, stage), call)| Slot {
             stage,
             path: shared.place.path.stage(index),
+            span: tracing::info_span!("stage", name = call.name, index),
             effects: 0,
             gates: 0,
             starts: starts && index == 0,
@@ -180,6 +192,7 @@ fn push(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool, item: 
     if shared.place.cancel.is_cancelled() {
         return Err(Stop::Cancelled);
     }
+    let _in = slot.span.clone().entered();
     let (stage, mut host) = slot.hosted(shared);
     let flow = stage
         .item(item, &mut host, &mut Downstream { rest, shared, out })
@@ -193,6 +206,7 @@ fn finish(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool) -> R
     if shared.place.cancel.is_cancelled() {
         return Err(Stop::Cancelled);
     }
+    let _in = slot.span.clone().entered();
     let (stage, mut host) = slot.hosted(shared);
     stage
         .end(&mut host, &mut Downstream { rest, shared, out })
@@ -203,6 +217,7 @@ fn finish(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool) -> R
 struct Slot {
     stage: Box<dyn Stage + Send>,
     path: StepPath,
+    span: tracing::Span,
     /// How many effects and gates the stage has had; they are matched by their order.
     effects: usize,
     gates: usize,
@@ -265,16 +280,21 @@ impl Shared<'_, '_> {
             kind: action.kind.clone(),
             preimage: json!({ "kind": action.kind, "detail": action.detail }),
             decision: Value::Null,
-            idempotent: action.idempotent,
+            idempotent: action.idempotent || self.place.is_idempotent(),
         };
         let cancel = &self.place.cancel;
         let described = action.clone();
-        let answer = self.run.once(
+        let result = self.run.once(
             path,
             &record,
             || {
                 let env = |name: &str| self.place.env.get(name);
+                let reserve = |worst: &WorstCase| match &self.place.cost {
+                    Some((cost, step)) => lock(cost).reserve(step, worst),
+                    None => Ok(()),
+                };
                 let host = EffectHost {
+                    reserve: &reserve,
                     cancel,
                     state_dir: &self.run.services.state_dir,
                     env: &env,
@@ -295,11 +315,15 @@ impl Shared<'_, '_> {
                 StepStatus::Cancelled => Err(Stop::Cancelled),
                 _ => Err(Stop::Failed(outcome_error(outcome))),
             },
-        )?;
+        );
         if let Some((cost, step)) = &self.place.cost {
-            lock(cost).effect(step, &described, &answer);
+            let mut cost = lock(cost);
+            if let Ok(answer) = &result {
+                cost.effect(step, &described, answer);
+            }
+            cost.release(step);
         }
-        Ok(answer)
+        result
     }
 }
 
@@ -380,7 +404,7 @@ impl Host for StageHost<'_, '_, '_> {
             stdin: command.stdin,
             env: place.env.with(command.env),
             cwd: place.cwd.clone(),
-            extras: None,
+            extras: place.extras.as_ref(),
             max_output: command.max_output,
             asker: place.asker.clone(),
             missing_shell: "exec shell not found; check LOBSTER_SHELL or ComSpec",
@@ -391,6 +415,10 @@ impl Host for StageHost<'_, '_, '_> {
             stdout: done.stdout.payload().map_err(super::run::stopped)?,
             stderr: done.stderr.payload().map_err(super::run::stopped)?,
         })
+    }
+
+    fn has_budget(&self) -> bool {
+        self.shared.place.cost.as_ref().is_some_and(|(cost, _)| lock(cost).stops())
     }
 
     fn spool(&mut self) -> Result<Spool, Stop> {
@@ -431,7 +459,7 @@ impl Host for StageHost<'_, '_, '_> {
             },
             limits: Limits::default(),
             cache: true,
-            idempotent: false,
+            idempotent: place.is_idempotent(),
         };
         let done = component::run_component(run, &path, job, &place.cancel)?;
         if let Some(items) = done.items {

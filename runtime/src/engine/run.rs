@@ -230,11 +230,15 @@ impl<'s> Run<'s> {
             Durability::Synced,
         )?;
         let begun = Instant::now();
+        let _span =
+            tracing::info_span!("effect", %path, kind = action.kind, action = %preimage.digest.short())
+                .entered();
         let _shown = self.services.show_progress(path, &action.kind);
         let mut outcome = perform();
         if outcome.duration_us == 0 {
             outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         }
+        tracing::info!(status = outcome.status.as_str(), us = outcome.duration_us, "ended");
         self.append(vec![ended_event(path, outcome.clone())], Durability::Lazy)?;
         if let Some(overseer) = &self.overseer {
             outcome = overseer.done(path, outcome);

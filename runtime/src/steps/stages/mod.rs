@@ -68,6 +68,7 @@ pub use registry::{Registry, UnknownCommand, builtin};
 
 use crate::cancel::CancelToken;
 use crate::engine::value::ItemSpool;
+use crate::model::cost::WorstCase;
 
 /// Whether a consumer wants more items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -199,6 +200,12 @@ pub trait Host {
     /// whatever a later stage fails with.
     fn no_retry(&mut self) {}
 
+    /// Whether a call of a model may be refused for what it could cost, so
+    /// that it must say the most it will use.
+    fn has_budget(&self) -> bool {
+        false
+    }
+
     /// A place for items that a component will read, which may be more than memory holds.
     ///
     /// # Errors
@@ -238,6 +245,8 @@ pub struct EffectHost<'a> {
     pub env: &'a dyn Fn(&str) -> Option<String>,
     /// The step's working directory.
     pub cwd: &'a Path,
+    /// Puts aside what a call of a model may cost; refuses a call that might pass the run's limit.
+    pub reserve: &'a dyn Fn(&WorstCase) -> Result<(), StageError>,
 }
 
 /// All that decides an effect that is neither a process nor a component.
