@@ -7,8 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use lobster_runtime::schema::Schema;
 use serde_json::Value;
 
 use crate::binary;
@@ -185,6 +187,10 @@ impl Answer {
             .unwrap_or_else(|error| panic!("no envelope ({error}): {self:#?}"));
         assert_eq!(envelope["protocolVersion"], 1, "{self:#?}");
         assert!(!self.stderr.contains("panicked at"), "{self:#?}");
+        static SCHEMA: OnceLock<Schema> = OnceLock::new();
+        let schema =
+            SCHEMA.get_or_init(|| Schema::compile(&lobster_runtime::envelope::json_schema()).unwrap());
+        assert!(schema.first_error(&envelope).is_none(), "not the schema that --describe gives: {self:#?}");
         let code = match (envelope["ok"].as_bool(), envelope["error"]["type"].as_str()) {
             (Some(true), None) => 0,
             (Some(false), Some("parse_error")) => 2,

@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test ends at what it did not expect")]
 
+mod agents;
 mod bad_input;
 mod binary;
 mod bundles;
@@ -16,12 +17,15 @@ mod flows;
 mod gates;
 mod guests;
 mod home;
+mod models;
 mod mutated;
 mod policy;
 mod random_workflows;
 mod screens;
 mod secrets;
+mod server;
 mod state;
+mod telemetry;
 mod tokens;
 mod triage;
 mod unusable_disks;

@@ -2,6 +2,7 @@
 
 mod commands;
 mod exit;
+mod logging;
 mod mcp;
 mod render;
 mod signals;

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::{Map, Value, json};
 
 use crate::cancel::CancelToken;
+use crate::engine::background::Background;
 use crate::engine::services::Services;
 use crate::engine::{Caller, Notes, Progress};
 use crate::language::pipeline::Pipeline;
@@ -40,9 +41,11 @@ impl Runtime {
                 cancel: call.cancel,
                 caller: call.caller,
                 prompter: None,
-                notes: call.notes,
+                notes: Arc::from(call.notes),
                 screen: None,
                 progress: call.progress,
+                notify: services.notify.clone(),
+                background: Background::default(),
                 sandbox: Arc::clone(&services.sandbox),
                 policy: Arc::clone(&services.policy),
                 policy_files: services.policy_files.clone(),

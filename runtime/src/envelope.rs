@@ -109,6 +109,66 @@ impl Envelope {
     }
 }
 
+/// The JSON Schema of every envelope.
+#[must_use]
+pub fn json_schema() -> Value {
+    use serde_json::json;
+    let closed = |properties: Value, required: &[&str]| json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
+    let text = || json!({ "type": "string" });
+    let good = |status: &[&str], approval: &str, input: &str| {
+        closed(
+            json!({
+                "protocolVersion": { "const": PROTOCOL_VERSION },
+                "ok": { "const": true },
+                "status": { "enum": status },
+                "output": { "type": "array", "description": "the items of the last step; empty while a person is asked" },
+                "requiresApproval": { "$ref": format!("#/definitions/{approval}") },
+                "requiresInput": { "$ref": format!("#/definitions/{input}") },
+            }),
+            &["protocolVersion", "ok", "status", "output", "requiresApproval", "requiresInput"],
+        )
+    };
+    let types: Vec<_> = [FailureKind::Parse, FailureKind::Runtime, FailureKind::Doctor]
+        .iter()
+        .map(|kind| kind.name())
+        .collect();
+    json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "lobster envelope",
+        "oneOf": [
+            good(&["ok", "cancelled"], "none", "none"),
+            good(&["needs_approval"], "approval", "none"),
+            good(&["needs_input"], "none", "input"),
+            closed(
+                json!({
+                    "protocolVersion": { "const": PROTOCOL_VERSION },
+                    "ok": { "const": false },
+                    "error": closed(json!({ "type": { "enum": types }, "message": text() }), &["type", "message"]),
+                }),
+                &["protocolVersion", "ok", "error"],
+            ),
+        ],
+        "definitions": {
+            "none": { "type": "null" },
+            "approval": closed(
+                json!({
+                    "type": { "const": "approval_request" }, "prompt": text(), "items": { "type": "array" },
+                    "preview": text(), "initiatedBy": text(), "requiredApprover": text(),
+                    "requireDifferentApprover": { "const": true }, "resumeToken": text(), "approvalId": text(),
+                }),
+                &["type", "prompt", "items", "resumeToken", "approvalId"],
+            ),
+            "input": closed(
+                json!({
+                    "type": { "const": "input_request" }, "prompt": text(),
+                    "responseSchema": { "type": ["object", "boolean"] }, "defaults": {}, "subject": {}, "resumeToken": text(),
+                }),
+                &["type", "prompt", "responseSchema", "resumeToken"],
+            ),
+        },
+    })
+}
+
 impl Serialize for Envelope {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;

@@ -25,6 +25,7 @@ mod secrets;
 mod settings;
 pub mod steps;
 pub mod store;
+mod telemetry;
 
 /// Loading, inspecting and running single components.
 pub use lobster_component as component;

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::cancel::CancelToken;
 use crate::digest::Digest;
+use crate::engine::background::Background;
 use crate::engine::env::Env;
 use crate::engine::run::Run;
 use crate::engine::services::Services;
@@ -26,6 +27,7 @@ use crate::secrets::Secrets;
 pub use crate::settings::{PolicySources, Settings};
 use crate::steps::stages::{Mode, Registry};
 use crate::store::{Event, NewRun, RunId, Store, StoreError, state_dir};
+use crate::telemetry;
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -87,9 +89,11 @@ impl Runtime {
                 registry: settings.registry,
                 cancel: settings.cancel,
                 prompter: settings.prompter,
-                notes: settings.notes,
+                notes: Arc::from(settings.notes),
                 screen: settings.screen,
                 progress: settings.progress,
+                notify: settings.notify,
+                background: Background::default(),
                 caller: Caller::default(),
                 sandbox: Arc::new(Sandbox::new(settings.sandbox)),
                 policy: Arc::new(settings.policy),
@@ -322,6 +326,12 @@ impl Runtime {
         }
         if !self.services.caller.detail.is_null() {
             detail["caller"] = self.services.caller.detail.clone();
+        }
+        // A later execution goes on in the same trace.
+        let traced =
+            self.services.env.get("TRACEPARENT").filter(|text| telemetry::trace_parent(text).is_some());
+        if let Some(parent) = traced {
+            detail["traceparent"] = parent.into();
         }
         detail["settings"] = Value::Object(self.services.env.settings());
         Ok(detail)

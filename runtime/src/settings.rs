@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cancel::CancelToken;
 use crate::engine::env::Env;
-use crate::engine::{Notes, Progress, Prompter, Screen};
+use crate::engine::{Notes, Notify, Progress, Prompter, Screen};
 use crate::envelope::Failure;
 use crate::policy::{Layer, LayerText, Policy, SecretReference, parse_references};
 use crate::project_policy::{FILE_NAME, ProjectPolicy, Standing, TrustedPolicies};
@@ -53,6 +53,8 @@ pub struct Settings {
     pub screen: Option<Screen>,
     /// Told when something that may take long begins and ends.
     pub progress: Option<Box<dyn Progress>>,
+    /// The operator's command that is told of each new question.
+    pub notify: Option<Notify>,
     /// How native processes are started.
     pub sandbox: SandboxConfig,
     /// What native processes may do.
@@ -81,6 +83,7 @@ impl Settings {
             notes: Box::new(|_| {}),
             screen: None,
             progress: None,
+            notify: None,
             sandbox: SandboxConfig::default(),
             policy: Policy::builtin(),
             policy_files: Vec::new(),

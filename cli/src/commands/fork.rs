@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         workflow: args.workflow.clone(),
     };
     let find = |runtime: &Runtime| runtime.store().ok()?.find_run(&request.run).ok();
-    let runtime = super::runtime_of_run(Mode::Tool, find)?;
+    let runtime = super::runtime_of_run(Mode::Tool, None, find)?;
     let plan = runtime.plan_fork(&request)?;
     if args.json {
         anstream::println!("{}", json::pretty(&plan));

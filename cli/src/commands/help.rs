@@ -27,6 +27,12 @@ Flags of run:
   --args-json JSON   arguments of the workflow
   --arg NAME=VALUE   one argument
   --dry-run          show what would run, and run nothing
+  --pipeline TEXT    pipeline text, whatever it looks like; - reads stdin, as in --args-json -
+  --notify COMMAND   told of each new question (LOBSTER_NOTIFY)
+  --log FILTER, --log-format text|json
+                     logs on stderr (LOBSTER_LOG, LOBSTER_LOG_FORMAT)
+
+`lobster --describe` gives all commands, flags and schemas as JSON; `lobster skill` is a guide for agents.
 
 Examples:
   lobster \"exec --json --shell 'echo [1,2,3]' | json\"

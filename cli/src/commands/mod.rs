@@ -8,6 +8,7 @@ pub(crate) mod audit;
 pub(crate) mod bundle;
 pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod describe;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod fork;
@@ -23,6 +24,7 @@ pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod shim;
 pub(crate) mod show;
+pub(crate) mod skill;
 pub(crate) mod step;
 pub(crate) mod store;
 pub(crate) mod version;
@@ -33,12 +35,13 @@ use std::path::Path;
 
 use clap::{Parser, Subcommand};
 use lobster_runtime::cancel::CancelToken;
+use lobster_runtime::engine::{NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify};
 use lobster_runtime::runtime::{PolicySources, Runtime, Settings};
 use lobster_runtime::steps::stages::Mode;
 use lobster_runtime::store::RunId;
 
 use crate::exit::{CommandError, Exit};
-use crate::{signals, terminal};
+use crate::{logging, signals, terminal};
 
 /// Runs workflows of steps as one deterministic, recorded operation.
 #[derive(Debug, Parser)]
@@ -46,6 +49,8 @@ use crate::{signals, terminal};
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+    #[command(flatten)]
+    log: logging::Options,
 }
 
 /// Everything that can follow `lobster`, besides a pipeline or a workflow file.
@@ -71,6 +76,7 @@ pub(crate) enum Command {
     Mcp(mcp::Args),
     Doctor(doctor::Args),
     Completions(completions::Args),
+    Skill(skill::Args),
     /// Prints the version.
     Version,
     /// Explains a command, a pipeline command or an error code.
@@ -80,27 +86,13 @@ pub(crate) enum Command {
     },
 }
 
-/// Logs to stderr if `LOBSTER_LOG` says what (`info`, `lobster_runtime=debug`),
-/// as JSON lines if `LOBSTER_LOG_FORMAT` is `json`.
-fn start_logging() {
-    let Ok(filter) = tracing_subscriber::EnvFilter::try_from_env("LOBSTER_LOG") else { return };
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // It can only be set once, and here is the one place.
-    let _ = if std::env::var("LOBSTER_LOG_FORMAT").is_ok_and(|format| format == "json") {
-        builder.json().try_init()
-    } else {
-        builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).try_init()
-    };
-}
-
 /// Runs the command that the words name.
 pub(crate) fn dispatch(name: &std::ffi::OsStr, words: Vec<OsString>) -> Exit {
-    if std::env::var_os("LOBSTER_LOG").is_some() {
-        start_logging();
-    }
     let words: Vec<String> = words.into_iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let result = match Path::new(name).file_name().and_then(|name| name.to_str()) {
-        Some(shim @ ("openclaw.invoke" | "clawd.invoke")) => shim::run(shim, &words),
+        Some(shim @ ("openclaw.invoke" | "clawd.invoke")) => {
+            logging::start(&logging::Options::default()).and_then(|()| shim::run(shim, &words))
+        }
         _ => command(&words),
     };
     let exit = result.unwrap_or_else(CommandError::report);
@@ -114,6 +106,7 @@ fn command(words: &[String]) -> crate::exit::CommandResult {
     };
     let wants_help = words.iter().any(|word| word == "-h" || word == "--help");
     match first {
+        "--describe" => describe::run(),
         "-h" | "--help" => help::general(),
         "help" => help::topic(rest.first().map(String::as_str)),
         "version" | "--version" | "-v" => Ok(version::print()),
@@ -121,8 +114,11 @@ fn command(words: &[String]) -> crate::exit::CommandResult {
         "run" => run::run(rest),
         "resume" | "graph" | "doctor" if wants_help => help::of_command(first),
         "resume" => resume::run(rest),
-        "graph" => graph::run(rest),
-        "doctor" => doctor::run(rest),
+        "graph" | "doctor" => {
+            let (log, rest) = logging::take(rest);
+            logging::start(&log)?;
+            if first == "graph" { graph::run(&rest) } else { doctor::run(&rest) }
+        }
         _ if is_own_command(first) => own_command(words),
         // `exec ls -h` is for `ls`; a help flag elsewhere is for us.
         _ if wants_help
@@ -149,6 +145,7 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
             return Ok(exit);
         }
     };
+    logging::start(&cli.log)?;
     match cli.command {
         Command::Check(args) => check::run(&args),
         Command::Runs(args) => runs::run(&args),
@@ -166,6 +163,7 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Audit(args) => audit::run(&args),
         Command::Mcp(args) => mcp::run(&args),
         Command::Completions(args) => completions::run(&args),
+        Command::Skill(args) => skill::run(&args),
         Command::Run(_)
         | Command::Resume(_)
         | Command::Graph(_)
@@ -183,21 +181,36 @@ pub(crate) fn runtime(mode: Mode) -> Result<Runtime, CommandError> {
 /// The same, going on with a recorded run: under the policy of its project, too.
 pub(crate) fn runtime_of_run(
     mode: Mode,
+    notify: Option<&str>,
     find: impl FnOnce(&Runtime) -> Option<RunId>,
 ) -> Result<Runtime, CommandError> {
-    let runtime = runtime(mode)?;
+    let runtime = runtime_telling(mode, &PolicySources::default(), notify)?;
     match find(&runtime).and_then(|run| runtime.recorded_place(run)) {
-        Some(place) => runtime_under(mode, &PolicySources { place: Some(&place), run: None }),
+        Some(place) => runtime_telling(mode, &PolicySources { place: Some(&place), run: None }, notify),
         None => Ok(runtime),
     }
 }
 
 /// The same, under the policies of a project and of a run, besides those of the environment.
 pub(crate) fn runtime_under(mode: Mode, policies: &PolicySources<'_>) -> Result<Runtime, CommandError> {
-    Ok(Runtime::new(settings_under(mode, policies)?)?)
+    runtime_telling(mode, policies, None)
 }
 
-/// What that runtime is made of.
+/// The same, telling a command of new questions (else what `LOBSTER_NOTIFY` names).
+pub(crate) fn runtime_telling(
+    mode: Mode,
+    policies: &PolicySources<'_>,
+    notify: Option<&str>,
+) -> Result<Runtime, CommandError> {
+    let mut settings = settings_under(mode, policies)?;
+    if notify.is_some() {
+        let governed = settings.policy_files.len() > usize::from(policies.run.is_some());
+        settings.notify = operators_command(notify, governed)?;
+    }
+    Ok(Runtime::new(settings)?)
+}
+
+/// What a runtime is made of.
 pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result<Settings, CommandError> {
     let cancel = CancelToken::new();
     signals::watch(&cancel)?;
@@ -208,6 +221,7 @@ pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result
         anstream::eprintln!("{warning}");
     }
     settings.use_secrets()?;
+    settings.notify = operators_command(None, false)?;
     settings.cancel = cancel;
     settings.notes = Box::new(|line| anstream::eprintln!("{line}"));
     if mode == Mode::Human {
@@ -225,4 +239,32 @@ pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result
         }
     }
     Ok(settings)
+}
+
+/// The command that is told of new questions. It runs outside the policy, so
+/// where the operator has set one, only the operator names it.
+fn operators_command(flag: Option<&str>, governed: bool) -> Result<Option<Notify>, CommandError> {
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    if flag.is_some() && governed {
+        return Err(CommandError::usage(format!(
+            "--notify runs a command that no policy is asked about, and there is a policy: \
+             the operator names the command with {NOTIFY_VARIABLE}"
+        )));
+    }
+    let Some(command) = flag.map(str::to_owned).or_else(|| set(NOTIFY_VARIABLE)) else { return Ok(None) };
+    if command.trim().is_empty() {
+        return Err(CommandError::usage("--notify needs a command, as in --notify 'notify-send lobster'"));
+    }
+    let timeout = match set("LOBSTER_NOTIFY_TIMEOUT_MS") {
+        None => NOTIFY_TIMEOUT,
+        Some(text) => match text.trim().parse() {
+            Ok(ms) if ms > 0 => std::time::Duration::from_millis(ms),
+            _ => {
+                return Err(CommandError::usage(format!(
+                    "LOBSTER_NOTIFY_TIMEOUT_MS must be a whole number above 0, not {text:?}"
+                )));
+            }
+        },
+    };
+    Ok(Some(Notify { command, timeout }))
 }

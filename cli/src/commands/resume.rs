@@ -6,7 +6,8 @@ use lobster_runtime::json;
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::steps::stages::Mode;
 
-use crate::exit::CommandResult;
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::logging;
 
 /// Answers a question, or goes on with a run that failed or was interrupted.
 ///
@@ -28,7 +29,7 @@ pub(crate) struct Args {
     /// yes or no.
     #[arg(long, visible_alias = "decision", value_name = "YES|NO")]
     approve: Option<String>,
-    /// The answer to an input request.
+    /// The answer to an input request; `-` reads it from stdin.
     #[arg(long, value_name = "JSON")]
     response_json: Option<String>,
     /// Calls the whole run off.
@@ -40,6 +41,9 @@ pub(crate) struct Args {
     /// Takes such a step as failed without running it again.
     #[arg(long)]
     skip_interrupted: bool,
+    /// Told of each new question, with JSON on stdin (`LOBSTER_NOTIFY`).
+    #[arg(long, value_name = "COMMAND")]
+    notify: Option<String>,
 }
 
 /// The words of `resume`, as the incumbent reads them: a value option takes
@@ -53,6 +57,8 @@ struct Words {
     cancel: bool,
     interrupted: Interrupted,
     run: Option<String>,
+    notify: Option<String>,
+    log: logging::Options,
 }
 
 fn scan(words: &[String]) -> Result<Words, Failure> {
@@ -72,6 +78,9 @@ fn scan(words: &[String]) -> Result<Words, Failure> {
             "--response-json" => {
                 out.response = Some(attached.or_else(|| words.next().cloned()).unwrap_or_default())
             }
+            "--notify" => out.notify = Some(attached.or_else(|| words.next().cloned()).unwrap_or_default()),
+            "--log" => out.log.log = attached.or_else(|| words.next().cloned()),
+            "--log-format" => out.log.log_format = attached.or_else(|| words.next().cloned()),
             "--cancel" => {
                 let value = attached.or_else(|| words.next_if(|next| !next.starts_with("--")).cloned());
                 out.cancel = match value.map(|value| value.trim().to_lowercase()).as_deref() {
@@ -109,9 +118,11 @@ fn request(words: Words) -> Result<ResumeRequest, Failure> {
             "no" | "n" => Reply::Reject,
             _ => return Err(Failure::parse("resume --approve must be yes or no")),
         },
-        (None, Some(text), _) => Reply::Response(json::parse(&text).map_err(|error| {
-            Failure::parse(format!("resume --response-json must be valid JSON ({error})"))
-        })?),
+        (None, Some(text), _) => {
+            Reply::Response(json::parse(&super::run::or_stdin(&text, "resume --response-json")?).map_err(
+                |error| Failure::parse(format!("resume --response-json must be valid JSON ({error})")),
+            )?)
+        }
         (None, None, true) => Reply::Cancel,
         (None, None, false) => {
             return Err(Failure::parse("resume requires --approve yes|no, --response-json, or --cancel"));
@@ -126,20 +137,29 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
         Ok(words) => words,
         Err(failure) => return reply.failure(&failure),
     };
+    if let Err(error) = logging::start(&words.log) {
+        return reply.failure(&Failure::parse(error.message));
+    }
+    let notify = words.notify.clone();
+    let notify = notify.as_deref();
+    let unusable = |error: CommandError| {
+        let failure = if error.exit == Exit::USAGE { Failure::parse } else { Failure::runtime };
+        reply.failure(&failure(error.message))
+    };
     if let (Some(run), None, None) = (&words.run, &words.token, &words.id) {
         let find = |runtime: &Runtime| runtime.store().ok()?.find_run(run).ok();
-        let runtime = match super::runtime_of_run(Mode::Tool, find) {
+        let runtime = match super::runtime_of_run(Mode::Tool, notify, find) {
             Ok(runtime) => runtime,
-            Err(error) => return reply.failure(&Failure::runtime(error.message)),
+            Err(error) => return unusable(error),
         };
         return reply.result(&runtime, runtime.resume_run(run, words.interrupted), false);
     }
     match request(words) {
         Ok(request) => {
             let find = |runtime: &Runtime| runtime.run_of_gate(&request.gate);
-            let runtime = match super::runtime_of_run(Mode::Tool, find) {
+            let runtime = match super::runtime_of_run(Mode::Tool, notify, find) {
                 Ok(runtime) => runtime,
-                Err(error) => return reply.failure(&Failure::runtime(error.message)),
+                Err(error) => return unusable(error),
             };
             reply.result(&runtime, runtime.resume(&request), false)
         }

@@ -12,6 +12,7 @@ use lobster_runtime::steps::stages::Mode;
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::logging;
 
 /// Runs a workflow file or a pipeline.
 ///
@@ -29,7 +30,7 @@ pub(crate) struct Args {
     /// The workflow file, whatever its words look like.
     #[arg(long, value_name = "PATH")]
     file: Option<PathBuf>,
-    /// Arguments of the workflow, a JSON object.
+    /// Arguments of the workflow, a JSON object; `-` reads it from stdin.
     #[arg(long, value_name = "JSON")]
     args_json: Option<String>,
     /// One argument of the workflow; repeat it for more.
@@ -38,9 +39,15 @@ pub(crate) struct Args {
     /// The policy for native commands; it can only be stricter than `LOBSTER_POLICY`.
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
+    /// Told of each new question, with JSON on stdin (`LOBSTER_NOTIFY`).
+    #[arg(long, value_name = "COMMAND")]
+    notify: Option<String>,
     /// Shows what would run, and runs nothing.
     #[arg(long)]
     dry_run: bool,
+    /// Pipeline text, whatever it looks like; `-` reads it from stdin.
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["file", "words"])]
+    pipeline: Option<String>,
     /// A workflow file, or the words of a pipeline.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<String>,
@@ -54,6 +61,9 @@ struct Words {
     args_json: Option<String>,
     args: Vec<String>,
     policy: Option<String>,
+    pipeline: Option<String>,
+    notify: Option<String>,
+    log: logging::Options,
     dry_run: bool,
     /// `--dry-run` that came after a word: ours only if the word is a file.
     late_dry_run: bool,
@@ -87,6 +97,14 @@ fn scan(words: &[String], is_stage: impl Fn(&str) -> bool) -> Words {
             out.args_json = args.filter(|args| !args.is_empty());
         } else if let Some(policy) = value("--policy") {
             out.policy = policy;
+        } else if let Some(pipeline) = value("--pipeline") {
+            out.pipeline = pipeline;
+        } else if let Some(notify) = value("--notify") {
+            out.notify = Some(notify.unwrap_or_default());
+        } else if let Some(filter) = value("--log") {
+            out.log.log = filter;
+        } else if let Some(format) = value("--log-format") {
+            out.log.log_format = format;
         } else if let Some(arg) = value("--arg") {
             out.args.extend(arg);
         } else if word == "--dry-run" && out.rest.is_empty() {
@@ -117,9 +135,14 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
         _ => Path::new("."),
     };
     let policies = PolicySources { place: Some(place), run: words.policy.as_deref().map(Path::new) };
-    let runtime = match super::runtime_under(mode, &policies) {
+    let ready = logging::start(&words.log)
+        .and_then(|()| super::runtime_telling(mode, &policies, words.notify.as_deref()));
+    let runtime = match ready {
         Ok(runtime) => runtime,
-        Err(error) if mode == Mode::Tool => return reply.failure(&Failure::runtime(error.message)),
+        Err(error) if mode == Mode::Tool => {
+            let failure = if error.exit == Exit::USAGE { Failure::parse } else { Failure::runtime };
+            return reply.failure(&failure(error.message));
+        }
         Err(error) => return Err(error),
     };
     let request = match request {
@@ -138,6 +161,12 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
 }
 
 fn request(words: &Words) -> Result<RunRequest, Failure> {
+    if let Some(text) = &words.pipeline {
+        if words.file.is_some() || !words.rest.is_empty() {
+            return Err(Failure::parse("run accepts either --pipeline or a file or words, not both"));
+        }
+        return Ok(RunRequest { target: Target::Pipeline(or_stdin(text, "run --pipeline")?), args: None });
+    }
     let positional = match words.rest.as_slice() {
         [only] if !only.contains('|') && workflow_file(Path::new(only)).is_ok() => Some(only),
         _ => None,
@@ -148,7 +177,7 @@ fn request(words: &Words) -> Result<RunRequest, Failure> {
     };
     let mut args = match &words.args_json {
         None => Value::Null,
-        Some(text) => json::parse(text)
+        Some(text) => json::parse(&or_stdin(text, "run --args-json")?)
             .map_err(|error| Failure::parse(format!("run --args-json must be valid JSON ({error})")))?,
     };
     if !args.is_null() && !args.is_object() {
@@ -164,6 +193,15 @@ fn request(words: &Words) -> Result<RunRequest, Failure> {
         args[name] = json!(value);
     }
     Ok(RunRequest { target, args: Some(args).filter(|args| !args.is_null()) })
+}
+
+/// The value of an option, or stdin for `-`: the kernel takes 128 KiB a word.
+pub(super) fn or_stdin(value: &str, option: &str) -> Result<String, Failure> {
+    if value != "-" {
+        return Ok(value.to_owned());
+    }
+    std::io::read_to_string(std::io::stdin().lock())
+        .map_err(|error| Failure::parse(format!("{option} - cannot read stdin: {error}")))
 }
 
 fn dry_run(runtime: &Runtime, planned: &Planned, reply: &Reply) -> CommandResult {

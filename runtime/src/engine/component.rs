@@ -194,7 +194,12 @@ fn js_args(
 }
 
 /// Fills in templates in all text inside a value.
-pub(super) fn fill_all(frame: &Frame<'_>, value: &Value, scope: &Scope<'_>, path: &StepPath) -> Result<Value, Stop> {
+pub(super) fn fill_all(
+    frame: &Frame<'_>,
+    value: &Value,
+    scope: &Scope<'_>,
+    path: &StepPath,
+) -> Result<Value, Stop> {
     Ok(match value {
         Value::String(text) => {
             match frame.resolve(text, scope).map_err(|error| frame.failed(path, &error))? {

@@ -120,7 +120,9 @@ fn is_setting(name: &str) -> bool {
     let ours = name.starts_with("LOBSTER_") || matches!(name, "GOG_BIN" | "OPENCLAW_URL" | "CLAWD_URL");
     let private =
         ["TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL", "AUTH"].iter().any(|word| name.contains(word));
-    ours && !private && !name.starts_with("LOBSTER_ARG") && name != "LOBSTER_STATE_DIR"
+    ours && !private
+        && !name.starts_with("LOBSTER_ARG")
+        && !matches!(name, "LOBSTER_STATE_DIR" | super::NOTIFY_VARIABLE)
 }
 
 /// A variable of this size or more does not fit `execve`'s limit for one

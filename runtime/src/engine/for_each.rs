@@ -137,6 +137,8 @@ impl Frame<'_> {
         };
         let threads =
             std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_AT_ONCE).min(items.len());
+        let span = tracing::Span::current();
+        let work = || span.in_scope(work);
         let mut done = std::thread::scope(|scope| {
             let others: Vec<_> = (1..threads)
                 // A thread that cannot be had is one less; this one does all there is to do.

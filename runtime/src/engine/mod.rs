@@ -4,11 +4,13 @@
 
 mod approval;
 mod attempts;
+pub(crate) mod background;
 pub(crate) mod component;
 pub(crate) mod env;
 mod for_each;
 pub(crate) mod gate;
 mod host_calls;
+mod notify;
 pub(crate) mod overseer;
 mod parallel;
 pub(crate) mod path;
@@ -27,6 +29,7 @@ mod workflow;
 pub(crate) use component::keep as keep_component;
 pub use gate::{PromptError, Prompter};
 pub use host_calls::RecordedCalls;
+pub use notify::{NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify};
 pub use resume::{GateRef, Reply, ResumeRequest};
 pub use run::Interrupted;
 pub use services::{Caller, Notes, Progress, Screen};

@@ -65,8 +65,9 @@ impl Frame<'_> {
         let mut settled: Vec<Settled> = std::thread::scope(|threads| {
             let (sender, receiver) = mpsc::channel();
             for (index, branch) in branches.iter().enumerate() {
-                let sender = sender.clone();
+                let (sender, span) = (sender.clone(), tracing::Span::current());
                 threads.spawn(move || {
+                    let _span = span.entered();
                     // The receiver outlives the branches: it is read until all senders are gone.
                     let _ = sender.send((index, self.branch(branch, scope, path, enclosing, cancel)));
                 });
@@ -116,8 +117,9 @@ impl Frame<'_> {
         let first = std::thread::scope(|threads| {
             let (sender, receiver) = mpsc::channel::<Settled>();
             for ((index, branch), token) in branches.iter().enumerate().zip(&tokens) {
-                let sender = sender.clone();
+                let (sender, span) = (sender.clone(), tracing::Span::current());
                 threads.spawn(move || {
+                    let _span = span.entered();
                     let _ = sender.send((index, self.branch(branch, scope, path, enclosing, token)));
                 });
             }

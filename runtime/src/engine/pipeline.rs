@@ -16,7 +16,8 @@ use super::value::{ItemSpool, Items};
 use crate::cancel::CancelToken;
 use crate::json::raw::RawItem;
 use crate::language::pipeline::{self, Pipeline};
-use crate::model::cost::CostTracker;
+use crate::language::plan::Extras;
+use crate::model::cost::{CostTracker, WorstCase};
 use crate::steps::mcp;
 use crate::steps::native::{self, ShellText};
 use crate::steps::stages::{
@@ -38,6 +39,15 @@ pub(crate) struct Place {
     pub(crate) capture: bool,
     /// Who counts what model calls cost, and under which step.
     pub(crate) cost: Option<(Arc<Mutex<CostTracker>>, String)>,
+    /// What the step says about its effects.
+    pub(crate) extras: Option<Extras>,
+}
+
+impl Place {
+    /// Whether the author says that doing its effects twice is the same as once.
+    fn is_idempotent(&self) -> bool {
+        self.extras.as_ref().is_some_and(|extras| extras.idempotent)
+    }
 }
 
 /// What the first stage reads.
@@ -94,9 +104,11 @@ pub(crate) fn run_pipeline(
     let mut slots: Vec<_> = stages
         .into_iter()
         .enumerate()
-        .map(|(index, stage)| Slot {
+        .zip(&pipeline.stages)
+        .map(|((index, stage), call)| Slot {
             stage,
             path: shared.place.path.stage(index),
+            span: tracing::info_span!("stage", name = call.name, index),
             effects: 0,
             gates: 0,
             starts: starts && index == 0,
@@ -188,6 +200,7 @@ fn finish(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool) -> R
     if shared.place.cancel.is_cancelled() {
         return Err(Stop::Cancelled);
     }
+    let _in = slot.span.clone().entered();
     let (stage, mut host) = slot.hosted(shared);
     stage
         .end(&mut host, &mut Downstream { rest, shared, out })
@@ -198,6 +211,7 @@ fn finish(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool) -> R
 struct Slot {
     stage: Box<dyn Stage + Send>,
     path: StepPath,
+    span: tracing::Span,
     /// How many effects and gates the stage has had; they are matched by their order.
     effects: usize,
     gates: usize,
@@ -221,6 +235,7 @@ impl Slot {
         if shared.place.cancel.is_cancelled() {
             return Err(Stop::Cancelled);
         }
+        let _in = self.span.clone().entered();
         let (stage, mut host) = self.hosted(shared);
         let flow = give(stage, &mut host, &mut Downstream { rest, shared, out })
             .inspect_err(|stop| shared.failed(stop, host.path))?;
@@ -285,16 +300,21 @@ impl Shared<'_, '_> {
             kind: action.kind.clone(),
             preimage: json!({ "kind": action.kind, "detail": action.detail }),
             decision: Value::Null,
-            idempotent: action.idempotent,
+            idempotent: action.idempotent || self.place.is_idempotent(),
         };
         let cancel = &self.place.cancel;
         let described = action.clone();
-        let answer = self.run.once(
+        let result = self.run.once(
             path,
             &record,
             || {
                 let env = |name: &str| self.place.env.get(name);
+                let reserve = |worst: &WorstCase| match &self.place.cost {
+                    Some((cost, step)) => lock(cost).reserve(step, worst),
+                    None => Ok(()),
+                };
                 let host = EffectHost {
+                    reserve: &reserve,
                     cancel,
                     state_dir: &self.run.services.state_dir,
                     env: &env,
@@ -315,11 +335,15 @@ impl Shared<'_, '_> {
                 StepStatus::Cancelled => Err(Stop::Cancelled),
                 _ => Err(Stop::Failed(outcome_error(outcome))),
             },
-        )?;
+        );
         if let Some((cost, step)) = &self.place.cost {
-            lock(cost).effect(step, &described, &answer);
+            let mut cost = lock(cost);
+            if let Ok(answer) = &result {
+                cost.effect(step, &described, answer);
+            }
+            cost.release(step);
         }
-        Ok(answer)
+        result
     }
 }
 
@@ -400,7 +424,7 @@ impl Host for StageHost<'_, '_, '_> {
             stdin: command.stdin,
             env: place.env.with(command.env),
             cwd: place.cwd.clone(),
-            extras: None,
+            extras: place.extras.as_ref(),
             max_output: command.max_output,
             json: command.json,
             asker: place.asker.clone(),
@@ -413,6 +437,10 @@ impl Host for StageHost<'_, '_, '_> {
             stderr: done.stderr.payload().map_err(super::run::stopped)?,
             plain_json: done.plain_json,
         })
+    }
+
+    fn has_budget(&self) -> bool {
+        self.shared.place.cost.as_ref().is_some_and(|(cost, _)| lock(cost).stops())
     }
 
     fn spool(&mut self) -> Result<Spool, Stop> {
@@ -462,7 +490,7 @@ impl Host for StageHost<'_, '_, '_> {
             asker: place.asker.clone(),
             limits: Limits::default(),
             cache: true,
-            idempotent: false,
+            idempotent: place.is_idempotent(),
         };
         let done = component::run_component(run, &path, job, &place.cancel)?;
         if let Some(items) = done.items {

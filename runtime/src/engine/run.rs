@@ -247,11 +247,15 @@ impl<'s> Run<'s> {
             Durability::Synced,
         )?;
         let begun = Instant::now();
+        let _span =
+            tracing::info_span!("effect", %path, kind = action.kind, action = %preimage.digest.short())
+                .entered();
         let _shown = self.services.show_progress(path, &action.kind);
         let mut outcome = self.store.hide_outcome(perform()).map_err(stopped)?;
         if outcome.duration_us == 0 {
             outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         }
+        tracing::info!(status = outcome.status.as_str(), us = outcome.duration_us, "ended");
         if outcome.code.as_deref() == Some(STORE_FAILED) {
             // It was done and what it gave is lost. For the journal it has not
             // ended, so a person decides whether it may be done again.

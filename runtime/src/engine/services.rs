@@ -8,8 +8,10 @@ use std::sync::{Arc, OnceLock};
 use lobster_component::{Allocation, Engine, EngineConfig};
 use serde_json::{Map, Value};
 
+use super::background::Background;
 use super::env::Env;
 use super::gate::Prompter;
+use super::notify::Notify;
 use super::path::StepPath;
 use crate::cancel::CancelToken;
 use crate::digest::Digest;
@@ -20,7 +22,8 @@ use crate::policy::Policy;
 use crate::sandbox::Sandbox;
 use crate::secrets::{self, Reader, SecretError, Secrets};
 use crate::steps::stages::{Mode, Registry};
-use crate::store::{Store, StoreError};
+use crate::store::{RunId, Store, StoreError};
+use crate::telemetry::Exporter;
 
 /// Lines for the person on stderr: warnings, retries, plans.
 pub type Notes = Box<dyn Fn(&str) + Send + Sync>;
@@ -67,10 +70,13 @@ pub(crate) struct Services {
     pub(crate) caller: Caller,
     /// Somebody at a terminal, if there is one.
     pub(crate) prompter: Option<Box<dyn Prompter>>,
-    pub(crate) notes: Notes,
+    pub(crate) notes: Arc<dyn Fn(&str) + Send + Sync>,
     pub(crate) screen: Option<Screen>,
     pub(crate) progress: Option<Box<dyn Progress>>,
     pub(crate) sandbox: Arc<Sandbox>,
+    /// Who is told of new questions.
+    pub(crate) notify: Option<Notify>,
+    pub(crate) background: Background,
     /// What native processes may do.
     pub(crate) policy: Arc<Policy>,
     /// The files that the policy came from; no step may change them.
@@ -115,6 +121,21 @@ impl Services {
     /// Who the history says asked.
     pub(crate) fn actor(&self) -> Option<String> {
         self.caller.actor.clone().or_else(|| self.env.non_blank("LOBSTER_ACTOR"))
+    }
+
+    /// Sends the spans of an execution that is over to the collector, if there is one.
+    pub(crate) fn export(&self, store: &Store, run: RunId) {
+        let exporter = match Exporter::from_env(&|name| self.env.get(name)) {
+            Ok(None) => return,
+            Ok(Some(exporter)) => exporter,
+            Err(error) => return tracing::warn!(%error, "no spans are exported"),
+        };
+        let store = store.clone();
+        self.background.start("telemetry", move || {
+            if let Err(error) = exporter.export(&store, run) {
+                tracing::warn!(%run, %error, "the spans of a run were not exported");
+            }
+        });
     }
 
     pub(crate) fn note(&self, line: &str) {

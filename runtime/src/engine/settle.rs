@@ -23,9 +23,11 @@ use crate::store::{
 
 /// Executes a plan to its end, or as far as it goes now.
 pub(crate) fn execute(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Envelope {
+    let _span = tracing::info_span!("run", id = %run.id).entered();
     let result = output_of(run, plan, args);
     let envelope = settle(run, plan, result)
         .unwrap_or_else(|error| Envelope::Failed(Failure::runtime(error.to_string())));
+    run.services.export(&run.store, run.id);
     run.services.hide(envelope)
 }
 
@@ -41,6 +43,7 @@ pub(crate) fn output_of(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -
                 cancel: run.services.cancel.clone(),
                 capture: run.services.screen.is_none(),
                 cost: None,
+                extras: None,
             };
             pipeline::run_pipeline(run, pipeline, PipelineInput::Nothing, place).map(|done| {
                 // In tool mode what a renderer showed last is the result.
@@ -56,7 +59,7 @@ pub(crate) fn output_of(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -
 
 fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>) -> Result<Output, Stop> {
     let services = run.services;
-    let cost = cost_tracker(run, workflow);
+    let cost = cost_tracker(run, workflow, None);
     let frame = Frame {
         run,
         workflow,
@@ -78,7 +81,11 @@ fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>
 }
 
 /// A fresh tracker: a resumed run is told its earlier spending again by the journal.
-pub(super) fn cost_tracker(run: &Run<'_>, workflow: &Workflow) -> Arc<Mutex<CostTracker>> {
+pub(super) fn cost_tracker(
+    run: &Run<'_>,
+    workflow: &Workflow,
+    parent: Option<(&Arc<Mutex<CostTracker>>, &str)>,
+) -> Arc<Mutex<CostTracker>> {
     let (pricing, warning) = Pricing::new(run.services.env.get("LOBSTER_LLM_PRICING_JSON").as_deref());
     if let Some(warning) = warning {
         run.services.note(&warning);
@@ -87,7 +94,11 @@ pub(super) fn cost_tracker(run: &Run<'_>, workflow: &Workflow) -> Arc<Mutex<Cost
         max_usd: limit.max_usd,
         action: if limit.stop { LimitAction::Stop } else { LimitAction::Warn },
     });
-    Arc::new(Mutex::new(CostTracker::new(pricing, limit, Spending::default())))
+    let tracker = CostTracker::new(pricing, limit, Spending::default());
+    Arc::new(Mutex::new(match parent {
+        Some((parent, step)) => tracker.within(Arc::clone(parent), step),
+        None => tracker,
+    }))
 }
 
 /// Journals how the execution ended and says so in an envelope.
@@ -162,7 +173,7 @@ fn pause(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, Sto
         Plan::Workflow(_) => TokenKind::Workflow,
     };
     run.end(vec![Event::RunPaused { detail: Value::Null }])?;
-    let mut shown = None;
+    let (mut shown, mut fresh) = (None, Vec::new());
     for gate in pending {
         let existing = known
             .iter()
@@ -170,10 +181,16 @@ fn pause(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, Sto
             .cloned();
         let opened = match existing {
             Some(open) => open,
-            None => open(run, &gate)?,
+            None => {
+                let opened = open(run, &gate)?;
+                tracing::info!(gate = opened.id, path = opened.path, "a person is asked");
+                fresh.push(opened.clone());
+                opened
+            }
         };
         shown.get_or_insert((opened, gate));
     }
+    super::notify::tell(run, fresh);
     let Some((opened, gate)) = shown else {
         return Ok(Err(StageError::permanent("the run stopped for a person, but nothing was asked")));
     };

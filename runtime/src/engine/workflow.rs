@@ -98,6 +98,7 @@ impl Frame<'_> {
         cancel: &CancelToken,
     ) -> Result<Ended, Stop> {
         let path = at.step(&step.id);
+        let _span = tracing::info_span!("step", %path, kind = kind_name(&step.work)).entered();
         if !step.when.evaluate(&*scope).map_err(|error| self.failed(&path, &error))? {
             scope.insert(Arc::new(Record { skipped: true, ..Record::new(&step.id) }));
             self.run.summarise(&path, StepOutcome::new(StepStatus::Skipped), kind_name(&step.work))?;
@@ -236,6 +237,7 @@ impl Frame<'_> {
                     cancel: cancel.clone(),
                     capture: true,
                     cost: Some((Arc::clone(&self.cost), step.id.clone())),
+                    extras: Some(step.extras.clone()),
                 };
                 let done = pipeline::run_text(self.run, &text, input, place).map_err(|stop| match stop {
                     pipeline::TextStop::Syntax(message) => Stop::Failed(StageError::permanent(format!(
@@ -260,8 +262,7 @@ impl Frame<'_> {
                     args: filled.as_object().cloned().unwrap_or_default(),
                     idempotent: step.extras.idempotent,
                 };
-                let place =
-                    mcp::Place { env: &env, cwd: &cwd, asker: Asker::Step(step.id.clone()), cancel };
+                let place = mcp::Place { env: &env, cwd: &cwd, asker: Asker::Step(step.id.clone()), cancel };
                 let value = mcp::call(self.run, path, &call, place).map_err(|stop| match stop {
                     Stop::Failed(error) => Stop::Failed(StageError {
                         message: format!("Workflow step {} {}", step.id, error.message),
@@ -536,7 +537,7 @@ impl Frame<'_> {
             .map_err(|error| StageError::permanent(format!("Workflow step {} {error}", step.id)))?;
         let mut active = self.active.clone();
         active.push(resolved);
-        let cost = super::settle::cost_tracker(self.run, workflow);
+        let cost = super::settle::cost_tracker(self.run, workflow, Some((&self.cost, &step.id)));
         let frame = Frame {
             run: self.run,
             workflow,
@@ -548,7 +549,8 @@ impl Frame<'_> {
             cost: Arc::clone(&cost),
         };
         let last = frame.steps(cancel);
-        lock(&self.cost).absorb(&step.id, &lock(&cost));
+        let spent = lock(&cost).clone();
+        lock(&self.cost).absorb(&step.id, &spent);
         let last = last?;
         let items = match last {
             Some(record) => record.output()?.to_vec()?,

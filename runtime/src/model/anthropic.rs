@@ -12,7 +12,7 @@ use crate::steps::stages::StageError;
 pub(crate) const VERSION: &str = "2023-06-01";
 
 /// Most tokens of an answer where the request names no limit; the interface demands one.
-const MAX_TOKENS: u32 = 4096;
+pub(crate) const MAX_TOKENS: u32 = 4096;
 
 /// The name of the tool whose arguments are the answer.
 const TOOL: &str = "answer";

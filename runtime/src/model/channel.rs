@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::cost::WorstCase;
 use super::envelope;
 use super::request::{Request, Retry};
 use super::{anthropic, openai};
@@ -103,6 +104,9 @@ fn extend(url: &mut Url, path: &str) {
     }
 }
 
+/// Most tokens of an answer where none are named and a budget needs to know.
+const BUDGETED_TOKENS: u32 = anthropic::MAX_TOKENS;
+
 /// One way to a model.
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
@@ -120,6 +124,8 @@ pub(crate) struct Given<'a> {
     pub(crate) token: Option<&'a str>,
     /// The operator named the variable of the key for this very address.
     pub(crate) token_is_for_url: bool,
+    /// Longest silence, in milliseconds.
+    pub(crate) timeout_ms: Option<u64>,
 }
 
 /// A model's answer.
@@ -143,6 +149,8 @@ pub(crate) enum Failure {
     Remote(String),
     /// The answer lacks what every answer has.
     Envelope(String),
+    /// What it might cost does not fit the budget; nobody was asked.
+    Budget(StageError),
 }
 
 impl Channel {
@@ -193,12 +201,44 @@ impl Channel {
                 _ => {}
             }
         }
-        let limits = Limits::from_env(env).map_err(|error| refuse(error.to_string()))?;
+        let mut limits = Limits::from_env(env).map_err(|error| refuse(error.to_string()))?;
+        if let Some(ms) = given.timeout_ms {
+            limits.idle = std::time::Duration::from_millis(ms);
+        }
         let credential = secret.map(|secret| match provider {
             Provider::Anthropic => Credential::Header("x-api-key", secret),
             _ => Credential::Bearer(secret),
         });
         Ok(Self { provider, url, credential, limits })
+    }
+
+    /// Whether lobster speaks to the model itself, and so knows what a call can
+    /// cost: adapters choose the model and its limits.
+    fn is_direct(&self) -> bool {
+        matches!(self.provider, Provider::OpenAi | Provider::Anthropic)
+    }
+
+    /// The request, with a limit of tokens if a budget must know the most that it can cost.
+    pub(crate) fn bounded(&self, request: &Request, has_budget: bool) -> Request {
+        let mut request = request.clone();
+        if has_budget && self.is_direct() && request.max_output_tokens.is_none() {
+            request.max_output_tokens = Some(BUDGETED_TOKENS.into());
+        }
+        request
+    }
+
+    /// The most that asking can use. No tokenizer makes more than one token of a byte.
+    pub(crate) fn worst_case(&self, request: &Request, retry: Option<&Retry>) -> Option<WorstCase> {
+        let body = self.body(request, retry).ok().filter(|_| self.is_direct())?;
+        Some(WorstCase {
+            model: request.model.clone(),
+            input_tokens: json::compact(&body).len() as u64,
+            output_tokens: request
+                .max_output_tokens
+                .as_ref()
+                .and_then(|n| n.as_u64())
+                .unwrap_or(BUDGETED_TOKENS.into()),
+        })
     }
 
     /// What will be done, without secrets.
@@ -286,10 +326,14 @@ impl Failure {
             Self::Request(text) => format!("{command} request failed: {text}"),
             Self::Remote(text) => format!("{command} remote error: {text}"),
             Self::Envelope(why) => format!("{command} received invalid response envelope ({why})"),
+            Self::Budget(error) => error.message.clone(),
         }
     }
 
     pub(crate) fn error(&self, command: &str) -> StageError {
+        if let Self::Budget(error) = self {
+            return error.clone();
+        }
         let error = StageError::new(self.message(command));
         if matches!(self, Self::Http(HttpError::Cancelled(_))) { error.with_code(CANCELLED) } else { error }
     }

@@ -10,6 +10,7 @@
 //! come from a call of this run or from a cache.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -60,6 +61,22 @@ pub struct CostTracker {
     /// Calls of steps that have not ended, by step. Not kept over a pause: the
     /// journal tells of them again when the step is run again.
     open: BTreeMap<String, Vec<Spend>>,
+    /// What calls under way may cost at most, in dollars, by step; and what the
+    /// sub-workflow of a step has spent that is not absorbed yet.
+    held: BTreeMap<String, f64>,
+    /// The tracker of the workflow around this one, and the step that runs this one.
+    parent: Option<(Arc<Mutex<CostTracker>>, String)>,
+}
+
+/// The most that a call can use. What it costs is known only afterwards; whether it may be made, before.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorstCase {
+    /// The model whose rate holds.
+    pub model: Option<String>,
+    /// Tokens that are read.
+    pub input_tokens: u64,
+    /// Tokens that are written.
+    pub output_tokens: u64,
 }
 
 /// What has been spent so far: kept with the run, restored when it is resumed.
@@ -94,7 +111,95 @@ impl CostTracker {
     /// A tracker for a run that has spent `spending` before.
     #[must_use]
     pub fn new(pricing: Pricing, limit: Option<CostLimit>, spending: Spending) -> Self {
-        Self { pricing, limit, spending, open: BTreeMap::new() }
+        Self { pricing, limit, spending, open: BTreeMap::new(), held: BTreeMap::new(), parent: None }
+    }
+
+    /// The same tracker for a sub-workflow that `step` runs: what it is about
+    /// to spend must fit the limits around it, too.
+    #[must_use]
+    pub fn within(mut self, parent: Arc<Mutex<Self>>, step: &str) -> Self {
+        self.parent = Some((parent, step.to_owned()));
+        self
+    }
+
+    /// Whether a call may be refused because of what it could cost.
+    #[must_use]
+    pub fn stops(&self) -> bool {
+        let parent = |(parent, _): &(Arc<Mutex<Self>>, String)| locked(parent).stops();
+        self.limit.is_some_and(|limit| limit.action == LimitAction::Stop)
+            || self.parent.as_ref().is_some_and(parent)
+    }
+
+    /// Puts aside what a call of `step` may cost, until [`CostTracker::release`].
+    ///
+    /// # Errors
+    /// When it might pass a limit whose action is `stop`. A model without a rate counts as free, as in bills.
+    pub fn reserve(&mut self, step: &str, worst: &WorstCase) -> Result<(), StageError> {
+        let Some(rate) = worst.model.as_deref().and_then(|model| self.pricing.rate(model)) else {
+            return Ok(());
+        };
+        let usd = rate.cost(worst.input_tokens, worst.output_tokens);
+        self.hold(step, self.held.get(step).copied().unwrap_or(0.0) + usd).map_err(|room| {
+            StageError::permanent(format!(
+                "Cost limit: the call was not made, since it may cost up to ${} (model {}: at most {} tokens in, {} \
+                 out) and ${} of the limit of ${} is left. Lower --max-output-tokens, or raise cost_limit.max_usd.",
+                fixed(usd, 4),
+                worst.model.as_deref().unwrap_or_default(),
+                worst.input_tokens,
+                worst.output_tokens,
+                fixed(room.left.max(0.0), 4),
+                fixed(room.limit, 2),
+            ))
+            .with_code("cost_limit")
+        })
+    }
+
+    /// Forgets what was put aside for `step`: its call is over, and billed if it was answered.
+    pub fn release(&mut self, step: &str) {
+        if self.held.remove(step).is_none() {
+            return;
+        }
+        if let Some((parent, step)) = &self.parent {
+            // Less than was held before always fits.
+            let _ = locked(parent).hold(step, self.committed());
+        }
+    }
+
+    fn hold(&mut self, step: &str, usd: f64) -> Result<(), Room> {
+        let before = self.held.insert(step.to_owned(), usd);
+        let committed = self.committed();
+        let own = match self.limit {
+            Some(limit) if limit.action == LimitAction::Stop && rounded(committed) > limit.max_usd => {
+                Err(Room {
+                    limit: limit.max_usd,
+                    left: limit.max_usd - (committed - usd + before.unwrap_or(0.0)),
+                })
+            }
+            _ => Ok(()),
+        };
+        let held = own.and_then(|()| match &self.parent {
+            Some((parent, step)) => locked(parent).hold(step, committed),
+            None => Ok(()),
+        });
+        if held.is_err() {
+            match before {
+                Some(before) => self.held.insert(step.to_owned(), before),
+                None => self.held.remove(step),
+            };
+        }
+        held
+    }
+
+    /// What is spent, whether billed or not, and what may still be.
+    fn committed(&self) -> f64 {
+        let open: f64 =
+            self.open.values().flatten().map(|spend| self.cost(spend.model.as_deref(), &spend.usage)).sum();
+        self.spending.total_usd + open + self.held.values().sum::<f64>()
+    }
+
+    fn cost(&self, model: Option<&str>, usage: &Map<String, Value>) -> f64 {
+        let (input, output) = used(usage);
+        model.and_then(|model| self.pricing.rate(model)).map_or(0.0, |rate| rate.cost(input, output))
     }
 
     /// Notes what an effect of `step` was answered. Only calls of models and
@@ -159,6 +264,7 @@ impl CostTracker {
         for entry in &child.spending.by_step {
             self.add(Entry { step_id: step.to_owned(), ..entry.clone() });
         }
+        self.release(step);
     }
 
     /// Compares the spending with the limit, in constant time.
@@ -200,8 +306,7 @@ impl CostTracker {
     }
 
     fn bill(&mut self, step: &str, model: Option<String>, usage: &Map<String, Value>) -> Option<String> {
-        let input = tokens(usage, ["inputTokens", "input_tokens", "prompt_tokens"]);
-        let output = tokens(usage, ["outputTokens", "output_tokens", "completion_tokens"]);
+        let (input, output) = used(usage);
         let rate = model.as_deref().and_then(|model| self.pricing.rate(model));
         let warning = (rate.is_none() && self.spending.warned.insert(model.clone())).then(|| {
             let name = json::compact(&model.as_deref().unwrap_or("<missing>"));
@@ -210,9 +315,7 @@ impl CostTracker {
                  LOBSTER_LLM_PRICING_JSON to enable cost_limit enforcement for this model."
             )
         });
-        #[expect(clippy::cast_precision_loss, reason = "token counts are below 2^53, see `tokens`")]
-        let cost_usd =
-            rate.map_or(0.0, |rate| (input as f64 * rate.input + output as f64 * rate.output) / 1e6);
+        let cost_usd = rate.map_or(0.0, |rate| rate.cost(input, output));
         self.add(Entry {
             step_id: step.to_owned(),
             model,
@@ -230,6 +333,24 @@ impl CostTracker {
         spending.total_usd += entry.cost_usd;
         spending.by_step.push(entry);
     }
+}
+
+/// The limit that a call might pass, and what is left of it.
+struct Room {
+    limit: f64,
+    left: f64,
+}
+
+fn locked(tracker: &Mutex<CostTracker>) -> std::sync::MutexGuard<'_, CostTracker> {
+    tracker.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The tokens that were read and written.
+fn used(usage: &Map<String, Value>) -> (u64, u64) {
+    (
+        tokens(usage, ["inputTokens", "input_tokens", "prompt_tokens"]),
+        tokens(usage, ["outputTokens", "output_tokens", "completion_tokens"]),
+    )
 }
 
 /// Equal for usages that are equal as JSON, whatever the order of their fields.
@@ -270,193 +391,4 @@ fn fixed(number: f64, digits: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn action(kind: &str) -> EffectAction {
-        EffectAction { kind: kind.into(), detail: Value::Null, idempotent: false }
-    }
-
-    fn call(id: &str, model: &str, usage: &Value) -> Value {
-        json!({"spend": [{"call": id, "model": model, "usage": usage}], "answer": {}})
-    }
-
-    fn tracker(max_usd: f64, action: LimitAction) -> CostTracker {
-        CostTracker::new(Pricing::default(), Some(CostLimit { max_usd, action }), Spending::default())
-    }
-
-    fn entries(tracker: &CostTracker) -> Value {
-        tracker.summary().map_or(Value::Null, |s| s["byStep"].clone())
-    }
-
-    #[test]
-    fn a_call_is_billed_once_whatever_becomes_of_its_item() {
-        let mut t = tracker(1.0, LimitAction::Stop);
-        let usage = json!({"inputTokens": 1000, "outputTokens": 500});
-        t.effect("a", &action(CALL), &call("c1", "gpt-4o", &usage));
-        t.effect("a", &action(CALL), &call("c1", "gpt-4o", &usage));
-        assert_eq!(t.summary(), None);
-        assert!(
-            t.step_done("a", Some(&json!([{"usage": usage, "model": "other"}, {"usage": usage}]))).is_empty()
-        );
-        // The item goes on to a later step; a failed step is tried again.
-        assert!(
-            t.step_done("b", Some(&json!({"usage": {"outputTokens": 500, "inputTokens": 1000}}))).is_empty()
-        );
-        t.effect("a", &action(CALL), &call("c1", "gpt-4o", &usage));
-        t.step_done("a", None);
-        assert_eq!(
-            t.summary(),
-            Some(json!({
-                "totalInputTokens": 1000, "totalOutputTokens": 500, "estimatedCostUsd": 0.0075,
-                "byStep": [{"stepId": "a", "model": "gpt-4o", "inputTokens": 1000, "outputTokens": 500, "costUsd": 0.0075}],
-            }))
-        );
-        assert_eq!(t.check(), Verdict::Within);
-    }
-
-    #[test]
-    fn every_attempt_counts_and_a_cached_answer_does_not() {
-        let mut t = tracker(1.0, LimitAction::Stop);
-        t.effect(
-            "a",
-            &action(CALL),
-            &call("c1", "gpt-4o-mini", &json!({"inputTokens": 10, "outputTokens": 20})),
-        );
-        t.effect(
-            "a",
-            &action(CALL),
-            &call("c2", "gpt-4o-mini", &json!({"inputTokens": 10, "outputTokens": 20})),
-        );
-        t.effect("a", &action(LOOKUP), &json!({"item": {"usage": {"inputTokens": 7}, "model": "gpt-4o"}}));
-        t.effect("a", &action(LOOKUP), &json!({"item": null}));
-        t.effect("a", &action("http"), &call("c3", "gpt-4o", &json!({"inputTokens": 9_000_000})));
-        t.step_done("a", Some(&json!([{"usage": {"inputTokens": 7}, "model": "gpt-4o"}])));
-        assert_eq!(entries(&t).as_array().map(Vec::len), Some(2));
-        assert_eq!(entries(&t)[0]["costUsd"], json!(0.000_013_5));
-    }
-
-    #[test]
-    fn what_programs_print_counts() {
-        let mut t = tracker(5.0, LimitAction::Stop);
-        let printed = json!({"model": "gpt-4o", "usage": {"input_tokens": "1000000"}});
-        t.step_done("a", Some(&printed));
-        assert_eq!(t.check(), Verdict::Within);
-        t.step_done("b", Some(&json!([printed, 1, {"usage": null}, {"usage": 3}, {"nested": printed}])));
-        assert_eq!(t.check(), Verdict::Within);
-        t.step_done(
-            "c",
-            Some(&json!({"model": "gpt-4o", "usage": {"prompt_tokens": 0, "completion_tokens": 1}})),
-        );
-        let Verdict::Stop(error) = t.check() else { panic!("should stop") };
-        assert_eq!(error.message, "Cost limit exceeded: $5.0000 > $5.00 limit");
-        assert!(error.permanent);
-    }
-
-    #[test]
-    fn unknown_models_are_named_once() {
-        let mut t = tracker(0.0, LimitAction::Stop);
-        let record = |model: Value| json!({"model": model, "usage": {"inputTokens": 5}});
-        let lines = t.step_done(
-            "a",
-            Some(&json!([record(json!("m\"\n")), record(json!(null)), record(json!("m\"\n"))])),
-        );
-        assert_eq!(lines.len(), 2);
-        assert!(lines[0].starts_with(
-            "[WARN] No LLM pricing configured for model \"m\\\"\\n\"; recording zero cost. Set "
-        ));
-        assert!(lines[1].contains("model \"<missing>\";"));
-        assert_eq!(t.check(), Verdict::Within);
-        assert_eq!(entries(&t)[1]["model"], Value::Null);
-    }
-
-    #[test]
-    fn warning_repeats_and_spending_survives_a_pause() {
-        let mut t = tracker(0.001, LimitAction::Warn);
-        t.step_done(
-            "a",
-            Some(&json!({"model": "gpt-4o", "usage": {"inputTokens": 1000, "outputTokens": 500}})),
-        );
-        let line = Verdict::Warn("[WARN] Cost $0.0075 exceeds limit $0.00".into());
-        assert_eq!((t.check(), t.check()), (line.clone(), line));
-        t.effect("open", &action(CALL), &call("c9", "gpt-4o", &json!({"inputTokens": 1})));
-        let kept = serde_json::to_string(t.spending()).unwrap();
-        let restored: Spending = serde_json::from_str(&kept).unwrap();
-        assert_eq!(&restored, t.spending());
-        let limit = Some(CostLimit { max_usd: 0.01, action: LimitAction::Stop });
-        let mut t = CostTracker::new(Pricing::default(), limit, restored);
-        t.step_done(
-            "b",
-            Some(&json!({"model": "gpt-4o", "usage": {"inputTokens": 1000, "outputTokens": 500}})),
-        );
-        let Verdict::Stop(error) = t.check() else { panic!("should stop") };
-        assert_eq!(error.message, "Cost limit exceeded: $0.0150 > $0.01 limit");
-    }
-
-    #[test]
-    fn branches_that_lose_and_sub_workflows() {
-        let mut t = tracker(1.0, LimitAction::Stop);
-        let usage = json!({"inputTokens": 1000});
-        t.effect("loser", &action(CALL), &call("c1", "gpt-4o", &usage));
-        t.discard("loser");
-        t.step_done("loser", None);
-        let mut child = CostTracker::new(Pricing::default(), None, Spending::default());
-        child.effect("inner", &action(CALL), &call("c2", "gpt-4o", &usage));
-        child.step_done("inner", None);
-        assert_eq!(child.check(), Verdict::Within);
-        t.absorb("sub", &child);
-        t.step_done("sub", None);
-        t.step_done("later", Some(&json!({"usage": usage})));
-        assert_eq!(
-            entries(&t),
-            json!([{"stepId": "sub", "model": "gpt-4o", "inputTokens": 1000, "outputTokens": 0, "costUsd": 0.0025}])
-        );
-    }
-
-    #[test]
-    fn token_counts_of_all_kinds() {
-        let read = |value: Value| {
-            tokens(json!({"inputTokens": value}).as_object().unwrap(), ["inputTokens", "b", "c"])
-        };
-        for (value, count) in [
-            (json!(1.9), 1),
-            (json!(-3), 0),
-            (json!("12"), 12),
-            (json!("x"), 0),
-            (json!(true), 1),
-            (json!([5]), 0),
-            (json!(1e300), 9_007_199_254_740_991),
-            (json!("Infinity"), 0),
-        ] {
-            assert_eq!(read(value.clone()), count, "{value}");
-        }
-        let usage = json!({"a": null, "b": 4, "c": 5});
-        assert_eq!(tokens(usage.as_object().unwrap(), ["a", "b", "c"]), 4);
-    }
-
-    #[test]
-    fn checks_do_not_grow_with_the_record() {
-        let mut t = tracker(1e9, LimitAction::Stop);
-        let since = std::time::Instant::now();
-        for step in 0..20_000 {
-            t.step_done("s", Some(&json!({"model": "gpt-4o", "usage": {"inputTokens": step}})));
-            assert_eq!(t.check(), Verdict::Within);
-        }
-        // Summing up at each check took the incumbent 9 s for 32 000 records; this bound is loose even so.
-        assert!(since.elapsed().as_secs() < 5, "{:?}", since.elapsed());
-    }
-
-    #[test]
-    fn amounts_print_as_in_ecmascript() {
-        for (number, digits, text) in [
-            (0.125, 2, "0.13"),
-            (0.005, 2, "0.01"),
-            (1.005, 2, "1.00"),
-            (2.5, 4, "2.5000"),
-            (1e21, 2, "1000000000000000000000.00"),
-        ] {
-            assert_eq!(fixed(number, digits), text);
-        }
-        assert_eq!(rounded(2.507_513_5), 2.507_514);
-    }
-}
+mod tests;

@@ -5,6 +5,7 @@ pub(crate) mod cache;
 pub(crate) mod channel;
 pub mod cost;
 pub(crate) mod envelope;
+pub(crate) mod health;
 mod openai;
 pub(crate) mod pool;
 pub mod pricing;

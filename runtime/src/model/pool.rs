@@ -4,17 +4,18 @@
 //! channel that is overloaded, locked out or out of reach is left alone for a
 //! while and the next one is asked; each hop is recorded with the answer.
 
-use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::channel::{Answer, Channel, Failure, Given, Provider};
+use super::cost::WorstCase;
+use super::health::Health;
 use super::request::{Request, Retry};
 use crate::cancel::CancelToken;
+use crate::digest::Digest;
 use crate::http::HttpError;
 use crate::json;
 use crate::steps::stages::StageError;
@@ -28,9 +29,6 @@ const COOLDOWN: Duration = Duration::from_secs(30);
 
 /// How long after one that somebody has to mend: a refused key, a model that is not there.
 const LOCKOUT: Duration = Duration::from_secs(300);
-
-/// Longest that a server may ask to be left alone.
-const LONGEST: Duration = Duration::from_secs(3600);
 
 /// A channel as the operator writes it.
 #[derive(Clone, Debug, Deserialize)]
@@ -46,6 +44,32 @@ struct Entry {
     /// Channels with a lower number are asked first.
     #[serde(default)]
     priority: i64,
+    /// Longest silence of this channel, instead of `LOBSTER_HTTP_TIMEOUT_MS`.
+    timeout_ms: Option<std::num::NonZeroU64>,
+}
+
+/// A question to a model, with what bounds the asking.
+pub(crate) struct Asking<'a> {
+    pub(crate) request: &'a Request,
+    pub(crate) retry: Option<&'a Retry>,
+    /// Whether each call must say the most that it can cost.
+    pub(crate) has_budget: bool,
+    /// Puts that aside, or refuses the call.
+    pub(crate) reserve: &'a dyn Fn(&WorstCase) -> Result<(), StageError>,
+    pub(crate) cancel: &'a CancelToken,
+}
+
+impl Asking<'_> {
+    /// Asks one channel, if what it may cost fits the budget.
+    pub(crate) fn ask(&self, channel: &Channel, request: &Request) -> Result<Answer, Failure> {
+        let _span =
+            tracing::info_span!("model", provider = channel.provider.name(), model = request.model).entered();
+        let request = channel.bounded(request, self.has_budget);
+        if let Some(worst) = channel.worst_case(&request, self.retry) {
+            (self.reserve)(&worst).map_err(Failure::Budget)?;
+        }
+        channel.ask(&request, self.retry, self.cancel)
+    }
 }
 
 #[derive(Deserialize)]
@@ -79,9 +103,6 @@ pub(crate) struct Hop {
     error: Option<String>,
 }
 
-/// Until when channels of this process are left alone, by name and address.
-static RESTING: Mutex<BTreeMap<String, Instant>> = Mutex::new(BTreeMap::new());
-
 impl Pool {
     /// The pool of the environment, for the command `command`.
     pub(crate) fn from_env(
@@ -106,7 +127,7 @@ impl Pool {
             Ok(File::Object(listed)) => listed.channels,
             Err(_) => {
                 return Err(refuse(
-                    "must be a list of channels {name, provider, model?, url?, key_env?, priority?}"
+                    "must be a list of channels {name, provider, model?, url?, key_env?, priority?, timeout_ms?}"
                         .to_owned(),
                 ));
             }
@@ -128,6 +149,7 @@ impl Pool {
                     url: entry.url.as_deref(),
                     token: key.as_deref(),
                     token_is_for_url: key.is_some(),
+                    timeout_ms: entry.timeout_ms.map(Into::into),
                 };
                 let channel = Channel::new(command, provider, given, env)
                     .map_err(|error| wrong(&format!("cannot be used: {}", error.message)))?;
@@ -144,14 +166,13 @@ impl Pool {
     /// channel could. The provider is that of the channel that answered.
     pub(crate) fn ask(
         &self,
-        request: &Request,
-        retry: Option<&Retry>,
-        cancel: &CancelToken,
+        asking: &Asking<'_>,
+        health: &Health,
     ) -> Result<(Answer, Provider, Vec<Hop>), Failure> {
         let mut hops = Vec::new();
         let mut last = None;
-        for (entry, channel) in self.order() {
-            let mut request = request.clone();
+        for (entry, channel) in self.order(health) {
+            let mut request = asking.request.clone();
             request.model = entry.model.clone().or(request.model);
             let hop = |error| Hop {
                 channel: entry.name.clone(),
@@ -159,23 +180,35 @@ impl Pool {
                 model: request.model.clone(),
                 error,
             };
-            match channel.ask(&request, retry, cancel) {
+            match asking.ask(channel, &request) {
                 Ok(answer) => {
                     hops.push(hop(None));
+                    health.well(&health_key(entry));
                     return Ok((answer, channel.provider, hops));
                 }
                 Err(failure) => {
-                    let Some(rest) = rest_after(&failure) else { return Err(failure) };
-                    hops.push(hop(Some(failure.message(&entry.name))));
-                    resting().insert(health_key(entry), Instant::now() + rest);
+                    let next = after(&failure);
+                    let error = failure.message(&entry.name);
+                    tracing::warn!(channel = entry.name, %error, ?next, "no answer");
+                    if let Next::Rest(rest) = next {
+                        health.rest(&health_key(entry), &error, rest);
+                    }
+                    hops.push(hop(Some(error)));
                     last = Some(failure);
+                    if next == Next::GiveUp {
+                        break;
+                    }
                 }
             }
         }
         let tried: Vec<String> = hops.into_iter().filter_map(|hop| hop.error).collect();
         Err(match last {
-            Some(_) if tried.len() > 1 => {
-                Failure::Request(format!("no channel of the pool answered: {}", tried.join("; ")))
+            Some(failure) if tried.len() > 1 => {
+                let tried = tried.join("; ");
+                match failure {
+                    Failure::Http(HttpError::Cancelled(_)) => failure,
+                    _ => Failure::Request(format!("no channel of the pool answered: {tried}")),
+                }
             }
             Some(failure) => failure,
             None => Failure::Request("the pool has no channels".to_owned()),
@@ -184,35 +217,41 @@ impl Pool {
 
     /// Healthy channels first, then those whose rest ends soonest: a pool whose
     /// channels all rest is still asked.
-    fn order(&self) -> Vec<&(Entry, Channel)> {
-        let resting = resting();
-        let now = Instant::now();
+    fn order(&self, health: &Health) -> Vec<&(Entry, Channel)> {
+        let resting = health.resting();
         let mut order: Vec<_> = self.channels.iter().collect();
-        order
-            .sort_by_key(|(entry, _)| resting.get(&health_key(entry)).filter(|until| **until > now).copied());
+        order.sort_by_key(|(entry, _)| resting.get(&health_key(entry)).copied());
         order
     }
 }
 
-fn resting() -> std::sync::MutexGuard<'static, BTreeMap<String, Instant>> {
-    RESTING.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
+/// The name of a channel among all channels of a state directory. An address may hold a key.
 fn health_key(entry: &Entry) -> String {
-    format!("{}\0{}\0{}", entry.name, entry.provider, entry.url.as_deref().unwrap_or_default())
+    let address = format!("{}\0{}", entry.provider, entry.url.as_deref().unwrap_or_default());
+    format!("{} {}", entry.name, Digest::of(address.as_bytes()).short())
 }
 
-/// How long to leave a channel alone after a failure, `None` where another
-/// channel would not do better: the request is wrong, the adapter said no, or
-/// nobody waits any more.
-fn rest_after(failure: &Failure) -> Option<Duration> {
+/// What a failure means for the rest of the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Another channel would not do better: the request is wrong, the model or
+    /// its adapter said no, or nobody waits any more.
+    GiveUp,
+    /// Another channel may do; this one is well.
+    PassOver,
+    /// This one is left alone for so long.
+    Rest(Duration),
+}
+
+fn after(failure: &Failure) -> Next {
     match failure {
-        Failure::Http(HttpError::Cancelled(_)) | Failure::Remote(_) | Failure::Envelope(_) => None,
-        Failure::Http(_) | Failure::Request(_) => Some(COOLDOWN),
+        Failure::Http(HttpError::Cancelled(_)) | Failure::Remote(_) => Next::GiveUp,
+        Failure::Budget(_) => Next::PassOver,
+        Failure::Http(_) | Failure::Request(_) | Failure::Envelope(_) => Next::Rest(COOLDOWN),
         Failure::Status(reply) => match reply.status {
-            401..=404 => Some(LOCKOUT),
-            408 | 429 | 500..=599 => Some(reply.retry_after.unwrap_or(COOLDOWN).min(LONGEST)),
-            _ => None,
+            401..=404 => Next::Rest(LOCKOUT),
+            408 | 429 | 500..=599 => Next::Rest(reply.retry_after.unwrap_or(COOLDOWN)),
+            _ => Next::GiveUp,
         },
     }
 }
@@ -241,8 +280,29 @@ mod tests {
         Pool::from_env("C", &env, Path::new("/")).map_err(|error| error.message)
     }
 
-    fn request() -> Request {
-        Request { prompt: "p".into(), model: Some("asked".into()), ..Request::default() }
+    /// A state directory, and asking in it.
+    struct Place(tempfile::TempDir);
+
+    impl Place {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn ask(&self, pool: &Pool) -> Result<(Answer, Provider, Vec<Hop>), Failure> {
+            self.ask_within(pool, &|_| Ok(()))
+        }
+
+        fn ask_within(
+            &self,
+            pool: &Pool,
+            reserve: &dyn Fn(&WorstCase) -> Result<(), StageError>,
+        ) -> Result<(Answer, Provider, Vec<Hop>), Failure> {
+            let request = Request { prompt: "p".into(), model: Some("asked".into()), ..Request::default() };
+            let cancel = CancelToken::new();
+            let asking =
+                Asking { request: &request, retry: None, has_budget: true, reserve, cancel: &cancel };
+            pool.ask(&asking, &Health::at(self.0.path()))
+        }
     }
 
     fn ok(text: &str) -> Reply {
@@ -257,8 +317,9 @@ mod tests {
             {"name": "f-well", "provider": "http", "url": well.url(""), "priority": 2, "model": "own"},
             {"name": "f-sick", "provider": "pi", "url": sick.url(""), "priority": 1, "key_env": "KEY"},
         ]});
-        let pool = pool(&channels, &[("KEY", "k")]).unwrap();
-        let (answer, provider, hops) = pool.ask(&request(), None, &CancelToken::new()).unwrap();
+        let pool = pool(&channels, &[("KEY", "s3cret")]).unwrap();
+        let place = Place::new();
+        let (answer, provider, hops) = place.ask(&pool).unwrap();
         assert_eq!(answer.result["output"]["text"], "well");
         assert_eq!(provider, Provider::Http);
         assert_eq!(
@@ -268,12 +329,73 @@ mod tests {
                 {"channel": "f-well", "provider": "http", "model": "own"},
             ])
         );
-        assert_eq!(sick.requests()[0].header("authorization"), Some("Bearer k"));
+        assert_eq!(sick.requests()[0].header("authorization"), Some("Bearer s3cret"));
         assert_eq!(well.requests()[0].header("authorization"), None);
         assert_eq!(well.requests()[0].json()["model"], "own");
-        let (_, _, hops) = pool.ask(&request(), None, &CancelToken::new()).unwrap();
+        // Another process with the same state knows it, too.
+        let (_, _, hops) = place.ask(&pool).unwrap();
         assert_eq!(hops.len(), 1);
         assert_eq!(sick.requests().len(), 1);
+        assert_eq!(Place::new().ask(&pool).unwrap().0.result["output"]["text"], "sick");
+    }
+
+    #[test]
+    fn every_fault_leads_to_the_next_channel() {
+        for (name, fault, rests) in [
+            ("overloaded", Reply::new(529, ""), true),
+            ("refused", Reply::new(401, ""), true),
+            ("silent", Reply::hang(), true),
+            ("half", Reply::hang_after("HTTP/1.1 200 X\r\ncontent-length: 50\r\n\r\n{\"out"), true),
+            ("cut", Reply::raw("HTTP/1.1 200 X\r\ncontent-length: 50\r\n\r\n{\"out"), true),
+            ("chunk", Reply::raw("HTTP/1.1 200 X\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{\"out"), true),
+            ("no json", Reply::new(200, "<html>"), true),
+            ("other json", Reply::json(&json!({"hello": 1})), true),
+            ("wrong", Reply::new(400, ""), false),
+            ("denied", Reply::json(&json!({"error": {"message": "denied"}})), false),
+        ] {
+            let bad = Server::start([fault]);
+            let good = Server::start([Reply::json(&json!({"choices": [{"message": {"content": "good"}}]}))]);
+            let channel = |name: &str, server: &Server| json!({"name": name, "provider": "openai", "url": server.url(""), "timeout_ms": 300});
+            let pool = pool(&json!([channel(name, &bad), channel("good", &good)]), &[]).unwrap();
+            let place = Place::new();
+            let answered = place.ask(&pool);
+            assert_eq!(answered.is_ok(), rests, "{name}");
+            assert_eq!(Health::at(place.0.path()).resting().len(), usize::from(rests), "{name}");
+            if let Ok((answer, _, hops)) = answered {
+                assert_eq!(
+                    (answer.result["output"]["text"].as_str(), hops.len()),
+                    (Some("good"), 2),
+                    "{name}"
+                );
+            }
+            assert_eq!(bad.requests().len(), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_channel_that_might_cost_too_much_is_passed_over_unasked() {
+        let dear = Server::start([ok("never")]);
+        let cheap = Server::start([Reply::json(&json!({"choices": [{"message": {"content": "cheap"}}]}))]);
+        let pool = pool(
+            &json!([
+                {"name": "dear", "provider": "openai", "url": dear.url(""), "model": "dear"},
+                {"name": "cheap", "provider": "openai", "url": cheap.url(""), "model": "cheap"},
+            ]),
+            &[],
+        )
+        .unwrap();
+        let reserve = |worst: &WorstCase| {
+            assert_eq!(worst.output_tokens, 4096);
+            assert!(worst.input_tokens > 10);
+            match worst.model.as_deref() {
+                Some("dear") => Err(StageError::permanent("too dear").with_code("cost_limit")),
+                _ => Ok(()),
+            }
+        };
+        let (_, _, hops) = Place::new().ask_within(&pool, &reserve).unwrap();
+        assert_eq!(hops[0].error.as_deref(), Some("too dear"));
+        assert!(dear.requests().is_empty());
+        assert_eq!(cheap.requests()[0].json()["max_tokens"], 4096);
     }
 
     #[test]
@@ -292,7 +414,7 @@ mod tests {
         )
         .unwrap();
         for message in ["C request failed: 400 Bad Request: bad", "C remote error: denied"] {
-            assert_eq!(pool.ask(&request(), None, &CancelToken::new()).unwrap_err().message("C"), message);
+            assert_eq!(Place::new().ask(&pool).unwrap_err().message("C"), message);
         }
         assert!(second.requests().is_empty());
     }
@@ -308,12 +430,11 @@ mod tests {
             &[],
         )
         .unwrap();
-        let message = pool.ask(&request(), None, &CancelToken::new()).unwrap_err().message("C");
+        let place = Place::new();
+        let message = place.ask(&pool).unwrap_err().message("C");
         assert!(message.starts_with("C request failed: no channel of the pool answered: a-first request failed: 503 Service Unavailable: a; a-second request failed: fetch failed"), "{message}");
-        assert_eq!(
-            pool.ask(&request(), None, &CancelToken::new()).unwrap().0.result["output"]["text"],
-            "back"
-        );
+        assert_eq!(place.ask(&pool).unwrap().0.result["output"]["text"], "back");
+        assert_eq!(Health::at(place.0.path()).resting().len(), 1, "who answers is well again");
     }
 
     #[test]

@@ -14,6 +14,16 @@ pub struct Rate {
     pub output: f64,
 }
 
+impl Rate {
+    /// Dollars for so many tokens.
+    #[must_use]
+    pub fn cost(self, input: u64, output: u64) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^53")]
+        let (input, output) = (input as f64, output as f64);
+        (input * self.input + output * self.output) / 1e6
+    }
+}
+
 /// The rates by model name; names match exactly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pricing(BTreeMap<String, Rate>);

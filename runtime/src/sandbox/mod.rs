@@ -101,7 +101,21 @@ impl Sandbox {
         if let Some(reason) = cancel.reason() {
             return Err(SpawnError::Cancelled { reason: reason.message() });
         }
-        self.0.run(request, sinks, cancel)
+        let program = request.argv.first().map(|program| program.display());
+        let _span = tracing::info_span!(
+            "sandbox",
+            program = program.map(tracing::field::display),
+            confinement = request.confinement.name()
+        )
+        .entered();
+        let result = self.0.run(request, sinks, cancel);
+        match &result {
+            Ok(exit) => {
+                tracing::debug!(status = ?exit.status, ended = ?exit.ended, wall = ?exit.wall, "gone")
+            }
+            Err(error) => tracing::debug!(%error, "not run"),
+        }
+        result
     }
 }
 

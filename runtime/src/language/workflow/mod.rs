@@ -9,6 +9,7 @@ mod args;
 mod fields;
 mod lint;
 mod own;
+mod schema;
 mod secrets;
 mod step;
 mod validate;
@@ -33,6 +34,7 @@ use step::Known;
 pub use args::{ArgsError, bind_args};
 use fields::nearest;
 pub use lint::check;
+pub use schema::json_schema;
 
 /// Gives the source of a sub-workflow by its path.
 pub type Loader<'a> = &'a dyn Fn(&Path) -> io::Result<Arc<Source>>;

@@ -13,6 +13,7 @@ use super::{
 use crate::json;
 use crate::model::cache::{self, Found, Slot};
 use crate::model::channel::{Channel, Failure, Given, Provider};
+use crate::model::health::Health;
 use crate::model::pool::{self, Pool};
 use crate::model::request::{Request, Retry, number};
 use crate::model::{CALL, KEEP, LOOKUP, Spend};
@@ -214,6 +215,10 @@ impl Stage for Llm {
     fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         let (way, name) = self.way(host)?;
         let request = self.complete(host)?;
+        let request = match &way {
+            Way::One(channel) => channel.bounded(&request, host.has_budget()),
+            Way::Pool => request,
+        };
         let slot = self.slot(&request, name, host);
         if !self.refresh(host)
             && let Some(item) = look_up(&slot, host)?
@@ -350,18 +355,22 @@ impl Llm {
             Way::One(channel) => channel.detail(request, retry),
             Way::Pool => json!({"provider": "pool", "body": request.payload(retry)}),
         };
-        // Asking twice changes nothing in the world; it costs twice, which is less than a run that waits.
-        let action = EffectAction { kind: CALL.to_owned(), detail, idempotent: true };
+        // Asking twice costs twice, and an answer that was paid may steer a tool: a call that
+        // was cut off is asked about, unless its step says `idempotent: true`.
+        let action = EffectAction { kind: CALL.to_owned(), detail, idempotent: false };
+        let has_budget = host.has_budget();
         host.effect(action, &mut |effect| {
             let failed = |failure: Failure| failure.error(command);
+            let asking =
+                pool::Asking { request, retry, has_budget, reserve: effect.reserve, cancel: effect.cancel };
             let (mut answer, provider, hops) = match way {
                 Way::One(channel) => {
-                    let answer = channel.ask(request, retry, effect.cancel).map_err(failed)?;
+                    let answer = asking.ask(channel, request).map_err(failed)?;
                     (answer, channel.provider, Vec::new())
                 }
                 Way::Pool => {
                     let pool = Pool::from_env(command, effect.env, effect.cwd)?;
-                    pool.ask(request, retry, effect.cancel).map_err(failed)?
+                    pool.ask(&asking, &Health::at(effect.state_dir)).map_err(failed)?
                 }
             };
             let passed_over = pool::warnings(&hops);

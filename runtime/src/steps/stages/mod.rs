@@ -71,6 +71,7 @@ pub use crate::json::raw::RawItem;
 
 use crate::cancel::CancelToken;
 use crate::engine::value::ItemSpool;
+use crate::model::cost::WorstCase;
 pub use crate::steps::mcp::ToolCall;
 
 /// Whether a consumer wants more items.
@@ -224,6 +225,12 @@ pub trait Host {
     /// whatever a later stage fails with.
     fn no_retry(&mut self) {}
 
+    /// Whether a call of a model may be refused for what it could cost, so
+    /// that it must say the most it will use.
+    fn has_budget(&self) -> bool {
+        false
+    }
+
     /// A place for items that a component will read, which may be more than memory holds.
     ///
     /// # Errors
@@ -272,6 +279,8 @@ pub struct EffectHost<'a> {
     pub env: &'a dyn Fn(&str) -> Option<String>,
     /// The step's working directory.
     pub cwd: &'a Path,
+    /// Puts aside what a call of a model may cost; refuses a call that might pass the run's limit.
+    pub reserve: &'a dyn Fn(&WorstCase) -> Result<(), StageError>,
 }
 
 /// All that decides an effect that is neither a process nor a component.

@@ -172,6 +172,7 @@ impl Host for RecordingHost {
         self.answer(Action::Effect(action), |host| {
             let env = |name: &str| host.env.get(name).cloned();
             perform(&EffectHost {
+                reserve: &|_| Ok(()),
                 cancel: &host.cancel,
                 state_dir: host.state.path(),
                 env: &env,

@@ -110,7 +110,13 @@ impl Host for FakeHost {
         perform: &mut dyn FnMut(&EffectHost<'_>) -> Result<Value, StageError>,
     ) -> Result<Value, Stop> {
         let env = |name: &str| self.env.get(name).cloned();
-        let host = EffectHost { cancel: &self.cancel, state_dir: &self.cwd, env: &env, cwd: &self.cwd };
+        let host = EffectHost {
+            cancel: &self.cancel,
+            state_dir: &self.cwd,
+            env: &env,
+            cwd: &self.cwd,
+            reserve: &|_| Ok(()),
+        };
         Ok(perform(&host)?)
     }
 

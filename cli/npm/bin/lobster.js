@@ -1,0 +1,4 @@
+#!/usr/bin/env node
+import { shim } from "../src/shim.js";
+
+shim("lobster");

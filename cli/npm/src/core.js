@@ -1,0 +1,232 @@
+// The two entry points that OpenClaw's Lobster tool calls in its own process,
+// over the lobster program. They answer with the envelope as a value, and do
+// not throw for ordinary failures.
+
+import { stat } from "node:fs/promises";
+import path from "node:path";
+
+import { findBinary } from "./binary.js";
+import { CallError, callLobster, message } from "./call.js";
+
+export { findBinary, PLATFORM_PACKAGE } from "./binary.js";
+
+/** Largest envelope that is taken into memory, unless the caller says otherwise. */
+const MAX_STDOUT_BYTES = 128 * 1024 * 1024;
+
+/** Longer words go through stdin: the kernel takes 128 KiB a word. */
+const MAX_WORD_BYTES = 100 * 1024;
+
+const WORKFLOW_EXTENSIONS = [".lobster", ".yaml", ".yml", ".json"];
+
+/**
+ * Runs a pipeline or a workflow file to its end or its first question.
+ *
+ * @param {import("./core.d.ts").RunRequest} request
+ * @returns {Promise<import("./core.d.ts").Envelope>}
+ */
+export async function runToolRequest({ pipeline, filePath, args, ctx = {} }) {
+  return answer(ctx, async (context) => {
+    const hasPipeline = typeof pipeline === "string" && pipeline.trim().length > 0;
+    const hasFile = typeof filePath === "string" && filePath.trim().length > 0;
+    if (!hasPipeline && !hasFile) throw new RequestError("run requires either pipeline or filePath");
+    if (hasPipeline && hasFile) throw new RequestError("run accepts either pipeline or filePath, not both");
+    const run = ["run", "--mode=tool"];
+    if (hasPipeline) return callWith(context, run, "--pipeline", pipeline);
+    const file = await workflowFile(filePath, context.cwd);
+    run.push(`--file=${file}`);
+    return args === undefined ? call(context, run) : callWith(context, run, "--args-json", jsonText(args, "args"));
+  });
+}
+
+/**
+ * Answers a question and goes on with its run.
+ *
+ * @param {import("./core.d.ts").ResumeRequest} request
+ * @returns {Promise<import("./core.d.ts").Envelope>}
+ */
+export async function resumeToolRequest({ token, approvalId, approved, response, cancel, ctx = {} }) {
+  return answer(ctx, async (context) => {
+    const resume = ["resume"];
+    if (approvalId) resume.push(`--id=${text(approvalId, "approvalId")}`);
+    else if (token) resume.push(`--token=${text(token, "token")}`);
+    else throw new RequestError("resume requires token or approvalId");
+    if (cancel === true) return call(context, [...resume, "--cancel"]);
+    if (approved !== undefined && typeof approved !== "boolean") throw new RequestError("approved must be true or false");
+    if (approved !== undefined && response !== undefined) {
+      throw new RequestError("resume accepts only one of approved, response, or cancel");
+    }
+    if (response !== undefined) return callWith(context, resume, "--response-json", jsonText(response, "response"));
+    // Silence is no answer: the incumbent takes it as a refusal, which cannot be taken back.
+    if (approved === undefined) throw new RequestError("resume requires approved, response, or cancel");
+    return call(context, [...resume, `--approve=${approved ? "yes" : "no"}`]);
+  });
+}
+
+/** A request that is wrong by itself: `parse_error`. */
+class RequestError extends Error {}
+
+/**
+ * @param {import("./core.d.ts").ToolContext} ctx
+ * @param {(context: Context) => Promise<unknown>} work
+ * @returns {Promise<import("./core.d.ts").Envelope>}
+ */
+async function answer(ctx, work) {
+  try {
+    const envelope = await work(context(ctx));
+    if (!isEnvelope(envelope)) throw new CallError("lobster answered with something that is no envelope");
+    return envelope;
+  } catch (error) {
+    const type = error instanceof RequestError ? "parse_error" : "runtime_error";
+    return { protocolVersion: 1, ok: false, error: { type, message: message(error) } };
+  }
+}
+
+/**
+ * @typedef {object} Context
+ * @property {string} binary
+ * @property {string} cwd
+ * @property {NodeJS.ProcessEnv} env
+ * @property {NodeJS.WritableStream | undefined} stderr
+ * @property {AbortSignal | undefined} signal
+ * @property {AbortSignal | undefined} forceSignal
+ * @property {number} maxStdoutBytes
+ * @property {number | undefined} timeoutMs
+ */
+
+/**
+ * What of a caller's context reaches the program. What cannot reach it is
+ * refused, so that nobody relies on something that has no effect.
+ *
+ * @param {import("./core.d.ts").ToolContext} ctx
+ * @returns {Context}
+ */
+function context(ctx) {
+  for (const name of /** @type {const} */ (["registry", "llmAdapters"])) {
+    if (ctx[name] !== undefined) {
+      throw new RequestError(
+        `ctx.${name} cannot be used: lobster runs as a program of its own and sees no functions of this process`,
+      );
+    }
+  }
+  if (ctx.mode !== undefined && ctx.mode !== "tool") throw new RequestError(`ctx.mode must be "tool", not ${JSON.stringify(ctx.mode)}`);
+  const env = { ...process.env, ...ctx.env };
+  const limits = ctx.limits ?? {};
+  return {
+    binary: findBinary(env),
+    cwd: path.resolve(ctx.cwd ?? process.cwd()),
+    env,
+    stderr: ctx.stderr,
+    signal: ctx.signal,
+    forceSignal: ctx.forceTerminationSignal,
+    maxStdoutBytes: positive(limits.maxStdoutBytes, "limits.maxStdoutBytes") ?? MAX_STDOUT_BYTES,
+    timeoutMs: positive(limits.timeoutMs, "limits.timeoutMs"),
+  };
+}
+
+/**
+ * @param {Context} context
+ * @param {string[]} argv
+ * @param {string} [input]
+ */
+async function call(context, argv, input) {
+  const directory = await stat(context.cwd).catch(() => undefined);
+  if (!directory?.isDirectory()) throw new CallError(`the working directory does not exist: ${context.cwd}`);
+  const { signal, stop } = timed(context.signal, context.timeoutMs);
+  try {
+    return await callLobster({ ...context, argv, input, signal });
+  } finally {
+    stop();
+  }
+}
+
+/**
+ * A call with an option whose value is a word, or stdin where it is too long for one.
+ *
+ * @param {Context} context
+ * @param {string[]} argv
+ * @param {string} option
+ * @param {string} value
+ */
+function callWith(context, argv, option, value) {
+  if (value.includes("\0")) throw new RequestError(`${option.slice(2)} holds a NUL character`);
+  const fits = Buffer.byteLength(value) <= MAX_WORD_BYTES && value !== "-";
+  return fits ? call(context, [...argv, `${option}=${value}`]) : call(context, [...argv, `${option}=-`], value);
+}
+
+/**
+ * @param {AbortSignal | undefined} signal
+ * @param {number | undefined} timeoutMs
+ */
+function timed(signal, timeoutMs) {
+  if (timeoutMs === undefined) return { signal, stop: () => {} };
+  const controller = new AbortController();
+  const timer = setTimeout(() => controller.abort(new Error(`lobster timed out after ${timeoutMs} ms`)), timeoutMs);
+  const onAbort = () => controller.abort(signal?.reason);
+  if (signal?.aborted) onAbort();
+  signal?.addEventListener("abort", onAbort, { once: true });
+  const stop = () => {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", onAbort);
+  };
+  return { signal: controller.signal, stop };
+}
+
+/**
+ * @param {string} candidate
+ * @param {string} cwd
+ */
+async function workflowFile(candidate, cwd) {
+  const resolved = path.resolve(cwd, candidate);
+  const found = await stat(resolved).catch((error) => {
+    throw new RequestError(message(error));
+  });
+  if (!found.isFile()) throw new RequestError("Workflow path is not a file");
+  if (!WORKFLOW_EXTENSIONS.includes(path.extname(resolved).toLowerCase())) {
+    throw new RequestError("Workflow file must end in .lobster, .yaml, .yml, or .json");
+  }
+  return resolved;
+}
+
+/**
+ * @param {unknown} value
+ * @param {string} name
+ */
+function jsonText(value, name) {
+  let json;
+  try {
+    json = JSON.stringify(value);
+  } catch (error) {
+    throw new RequestError(`${name} cannot be written as JSON: ${message(error)}`);
+  }
+  if (json === undefined) throw new RequestError(`${name} cannot be written as JSON`);
+  return json;
+}
+
+/**
+ * @param {unknown} value
+ * @param {string} name
+ */
+function text(value, name) {
+  if (typeof value !== "string") throw new RequestError(`${name} must be a string`);
+  return value;
+}
+
+/**
+ * @param {unknown} value
+ * @param {string} name
+ */
+function positive(value, name) {
+  if (value === undefined) return undefined;
+  if (typeof value !== "number" || !Number.isFinite(value) || value <= 0) {
+    throw new RequestError(`ctx.${name} must be a number above 0`);
+  }
+  return value;
+}
+
+/**
+ * @param {unknown} value
+ * @returns {value is import("./core.d.ts").Envelope}
+ */
+function isEnvelope(value) {
+  return typeof value === "object" && value !== null && typeof (/** @type {{ok?: unknown}} */ (value).ok) === "boolean";
+}

@@ -1,0 +1,20 @@
+//! `lobster skill`
+
+use std::io::Write;
+
+use crate::exit::{CommandResult, Exit};
+
+/// Prints a short guide to lobster for an agent.
+///
+/// Put it where your agent reads its skills. Every command in it is run by lobster's tests.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster skill > skills/lobster/SKILL.md")]
+pub(crate) struct Args {}
+
+pub(crate) fn run(_: &Args) -> CommandResult {
+    let mut out = std::io::stdout().lock();
+    out.write_all(include_bytes!("skill.md"))?;
+    out.flush()?;
+    Ok(Exit::OK)
+}

@@ -1,0 +1,75 @@
+//! Logs on stderr, for whoever asks: `--log` and `--log-format`, else
+//! `LOBSTER_LOG` and `LOBSTER_LOG_FORMAT`. Off they cost nothing.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::FmtSpan;
+
+use crate::exit::CommandError;
+
+/// What of a log is wanted.
+#[derive(Clone, Debug, Default, PartialEq, clap::Args)]
+pub(crate) struct Options {
+    /// Logs to stderr: `info`, `debug`, `lobster_runtime::model=debug` (`LOBSTER_LOG`).
+    #[arg(long, global = true, value_name = "FILTER")]
+    pub(crate) log: Option<String>,
+    /// `text` or `json`, a line each (`LOBSTER_LOG_FORMAT`).
+    #[arg(long, global = true, value_name = "FORMAT")]
+    pub(crate) log_format: Option<String>,
+}
+
+/// Takes the options out of words that no argument parser reads.
+pub(crate) fn take(words: &[String]) -> (Options, Vec<String>) {
+    let (mut options, mut rest) = (Options::default(), Vec::new());
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let (name, attached) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (word.as_str(), None),
+        };
+        match name {
+            "--log" => options.log = attached.or_else(|| words.next().cloned()),
+            "--log-format" => options.log_format = attached.or_else(|| words.next().cloned()),
+            _ => rest.push(word.clone()),
+        }
+    }
+    (options, rest)
+}
+
+/// What is logged when only a format is asked for.
+const DEFAULT: &str = "info";
+
+/// Starts logging, if somebody wants it.
+///
+/// # Errors
+/// When what they want is no filter or no format.
+pub(crate) fn start(options: &Options) -> Result<(), CommandError> {
+    let env = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    let asked = options.log.clone().or_else(|| options.log_format.as_ref().map(|_| DEFAULT.to_owned()));
+    let (filter, name) = match (asked, env("LOBSTER_LOG")) {
+        (Some(filter), _) => (filter, "--log"),
+        (None, Some(filter)) => (filter, "LOBSTER_LOG"),
+        (None, None) => return Ok(()),
+    };
+    let filter = EnvFilter::try_new(&filter).map_err(|error| {
+        CommandError::usage(format!("{name} {filter:?} is no filter: {error}"))
+            .with_hint("info, debug, or lobster_runtime::model=debug,info")
+    })?;
+    let (format, name) = match (&options.log_format, env("LOBSTER_LOG_FORMAT")) {
+        (Some(format), _) => (format.clone(), "--log-format"),
+        (None, format) => (format.unwrap_or_else(|| "text".to_owned()), "LOBSTER_LOG_FORMAT"),
+    };
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_span_events(FmtSpan::CLOSE);
+    let started = match format.as_str() {
+        "json" => builder.json().try_init(),
+        "text" => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
+        other => return Err(CommandError::usage(format!("{name} must be text or json, not {other:?}"))),
+    };
+    // It can only be set once, and here is the one place.
+    let _ = started;
+    Ok(())
+}

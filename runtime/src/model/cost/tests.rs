@@ -1,0 +1,220 @@
+use super::*;
+
+fn action(kind: &str) -> EffectAction {
+    EffectAction { kind: kind.into(), detail: Value::Null, idempotent: false }
+}
+
+fn call(id: &str, model: &str, usage: &Value) -> Value {
+    json!({"spend": [{"call": id, "model": model, "usage": usage}], "answer": {}})
+}
+
+fn tracker(max_usd: f64, action: LimitAction) -> CostTracker {
+    CostTracker::new(Pricing::default(), Some(CostLimit { max_usd, action }), Spending::default())
+}
+
+fn entries(tracker: &CostTracker) -> Value {
+    tracker.summary().map_or(Value::Null, |s| s["byStep"].clone())
+}
+
+#[test]
+fn a_call_is_billed_once_whatever_becomes_of_its_item() {
+    let mut t = tracker(1.0, LimitAction::Stop);
+    let usage = json!({"inputTokens": 1000, "outputTokens": 500});
+    t.effect("a", &action(CALL), &call("c1", "gpt-4o", &usage));
+    t.effect("a", &action(CALL), &call("c1", "gpt-4o", &usage));
+    assert_eq!(t.summary(), None);
+    assert!(
+        t.step_done("a", Some(&json!([{"usage": usage, "model": "other"}, {"usage": usage}]))).is_empty()
+    );
+    // The item goes on to a later step; a failed step is tried again.
+    assert!(t.step_done("b", Some(&json!({"usage": {"outputTokens": 500, "inputTokens": 1000}}))).is_empty());
+    t.effect("a", &action(CALL), &call("c1", "gpt-4o", &usage));
+    t.step_done("a", None);
+    assert_eq!(
+        t.summary(),
+        Some(json!({
+            "totalInputTokens": 1000, "totalOutputTokens": 500, "estimatedCostUsd": 0.0075,
+            "byStep": [{"stepId": "a", "model": "gpt-4o", "inputTokens": 1000, "outputTokens": 500, "costUsd": 0.0075}],
+        }))
+    );
+    assert_eq!(t.check(), Verdict::Within);
+}
+
+#[test]
+fn every_attempt_counts_and_a_cached_answer_does_not() {
+    let mut t = tracker(1.0, LimitAction::Stop);
+    t.effect("a", &action(CALL), &call("c1", "gpt-4o-mini", &json!({"inputTokens": 10, "outputTokens": 20})));
+    t.effect("a", &action(CALL), &call("c2", "gpt-4o-mini", &json!({"inputTokens": 10, "outputTokens": 20})));
+    t.effect("a", &action(LOOKUP), &json!({"item": {"usage": {"inputTokens": 7}, "model": "gpt-4o"}}));
+    t.effect("a", &action(LOOKUP), &json!({"item": null}));
+    t.effect("a", &action("http"), &call("c3", "gpt-4o", &json!({"inputTokens": 9_000_000})));
+    t.step_done("a", Some(&json!([{"usage": {"inputTokens": 7}, "model": "gpt-4o"}])));
+    assert_eq!(entries(&t).as_array().map(Vec::len), Some(2));
+    assert_eq!(entries(&t)[0]["costUsd"], json!(0.000_013_5));
+}
+
+#[test]
+fn what_programs_print_counts() {
+    let mut t = tracker(5.0, LimitAction::Stop);
+    let printed = json!({"model": "gpt-4o", "usage": {"input_tokens": "1000000"}});
+    t.step_done("a", Some(&printed));
+    assert_eq!(t.check(), Verdict::Within);
+    t.step_done("b", Some(&json!([printed, 1, {"usage": null}, {"usage": 3}, {"nested": printed}])));
+    assert_eq!(t.check(), Verdict::Within);
+    t.step_done(
+        "c",
+        Some(&json!({"model": "gpt-4o", "usage": {"prompt_tokens": 0, "completion_tokens": 1}})),
+    );
+    let Verdict::Stop(error) = t.check() else { panic!("should stop") };
+    assert_eq!(error.message, "Cost limit exceeded: $5.0000 > $5.00 limit");
+    assert!(error.permanent);
+}
+
+fn worst(model: &str, input: u64, output: u64) -> WorstCase {
+    WorstCase { model: Some(model.into()), input_tokens: input, output_tokens: output }
+}
+
+#[test]
+fn calls_that_might_pass_the_limit_are_refused_before_they_are_made() {
+    let mut t = tracker(1.0, LimitAction::Stop);
+    // gpt-4o: 2.5 in, 10 out.
+    t.reserve("a", &worst("gpt-4o", 0, 60_000)).unwrap();
+    let error = t.reserve("b", &worst("gpt-4o", 0, 60_000)).unwrap_err();
+    assert_eq!(error.code.as_deref(), Some("cost_limit"));
+    assert!(
+        error.message.contains("up to $0.6000") && error.message.contains("$0.4000 of the limit of $1.00"),
+        "{error}"
+    );
+    t.reserve("b", &worst("no price", 9_000_000, 9_000_000)).unwrap();
+    t.reserve("b", &worst("gpt-4o", 0, 40_000)).unwrap();
+    t.release("a");
+    t.release("b");
+    // What was spent counts, also before its step has ended.
+    t.effect("a", &action(CALL), &call("c", "gpt-4o", &json!({"outputTokens": 50_000})));
+    assert!(t.reserve("b", &worst("gpt-4o", 0, 60_000)).is_err());
+    t.step_done("a", None);
+    assert!(t.reserve("b", &worst("gpt-4o", 0, 60_000)).is_err());
+    assert!(t.reserve("b", &worst("gpt-4o", 0, 50_000)).is_ok());
+    let mut warns = tracker(0.0, LimitAction::Warn);
+    assert!(warns.reserve("a", &worst("gpt-4o", 0, 60_000)).is_ok() && !warns.stops());
+}
+
+#[test]
+fn a_sub_workflow_spends_within_the_limits_around_it() {
+    let outer = Arc::new(Mutex::new(tracker(1.0, LimitAction::Stop)));
+    let child = || CostTracker::new(Pricing::default(), None, Spending::default());
+    let mut inner = child().within(Arc::clone(&outer), "sub");
+    assert!(inner.stops());
+    inner.reserve("x", &worst("gpt-4o", 0, 60_000)).unwrap();
+    assert!(locked(&outer).reserve("beside", &worst("gpt-4o", 0, 60_000)).is_err());
+    inner.effect("x", &action(CALL), &call("c", "gpt-4o", &json!({"outputTokens": 10_000})));
+    inner.release("x");
+    inner.step_done("x", None);
+    locked(&outer).reserve("beside", &worst("gpt-4o", 0, 90_000)).unwrap();
+    assert!(inner.reserve("x", &worst("gpt-4o", 0, 1_000)).is_err());
+    let spent = inner.clone();
+    locked(&outer).absorb("sub", &spent);
+    locked(&outer).release("beside");
+    assert!(locked(&outer).reserve("b", &worst("gpt-4o", 0, 90_001)).is_err());
+    assert!(locked(&outer).reserve("b", &worst("gpt-4o", 0, 90_000)).is_ok());
+}
+
+#[test]
+fn unknown_models_are_named_once() {
+    let mut t = tracker(0.0, LimitAction::Stop);
+    let record = |model: Value| json!({"model": model, "usage": {"inputTokens": 5}});
+    let lines =
+        t.step_done("a", Some(&json!([record(json!("m\"\n")), record(json!(null)), record(json!("m\"\n"))])));
+    assert_eq!(lines.len(), 2);
+    assert!(
+        lines[0].starts_with(
+            "[WARN] No LLM pricing configured for model \"m\\\"\\n\"; recording zero cost. Set "
+        )
+    );
+    assert!(lines[1].contains("model \"<missing>\";"));
+    assert_eq!(t.check(), Verdict::Within);
+    assert_eq!(entries(&t)[1]["model"], Value::Null);
+}
+
+#[test]
+fn warning_repeats_and_spending_survives_a_pause() {
+    let mut t = tracker(0.001, LimitAction::Warn);
+    t.step_done("a", Some(&json!({"model": "gpt-4o", "usage": {"inputTokens": 1000, "outputTokens": 500}})));
+    let line = Verdict::Warn("[WARN] Cost $0.0075 exceeds limit $0.00".into());
+    assert_eq!((t.check(), t.check()), (line.clone(), line));
+    t.effect("open", &action(CALL), &call("c9", "gpt-4o", &json!({"inputTokens": 1})));
+    let kept = serde_json::to_string(t.spending()).unwrap();
+    let restored: Spending = serde_json::from_str(&kept).unwrap();
+    assert_eq!(&restored, t.spending());
+    let limit = Some(CostLimit { max_usd: 0.01, action: LimitAction::Stop });
+    let mut t = CostTracker::new(Pricing::default(), limit, restored);
+    t.step_done("b", Some(&json!({"model": "gpt-4o", "usage": {"inputTokens": 1000, "outputTokens": 500}})));
+    let Verdict::Stop(error) = t.check() else { panic!("should stop") };
+    assert_eq!(error.message, "Cost limit exceeded: $0.0150 > $0.01 limit");
+}
+
+#[test]
+fn branches_that_lose_and_sub_workflows() {
+    let mut t = tracker(1.0, LimitAction::Stop);
+    let usage = json!({"inputTokens": 1000});
+    t.effect("loser", &action(CALL), &call("c1", "gpt-4o", &usage));
+    t.discard("loser");
+    t.step_done("loser", None);
+    let mut child = CostTracker::new(Pricing::default(), None, Spending::default());
+    child.effect("inner", &action(CALL), &call("c2", "gpt-4o", &usage));
+    child.step_done("inner", None);
+    assert_eq!(child.check(), Verdict::Within);
+    t.absorb("sub", &child);
+    t.step_done("sub", None);
+    t.step_done("later", Some(&json!({"usage": usage})));
+    assert_eq!(
+        entries(&t),
+        json!([{"stepId": "sub", "model": "gpt-4o", "inputTokens": 1000, "outputTokens": 0, "costUsd": 0.0025}])
+    );
+}
+
+#[test]
+fn token_counts_of_all_kinds() {
+    let read =
+        |value: Value| tokens(json!({"inputTokens": value}).as_object().unwrap(), ["inputTokens", "b", "c"]);
+    for (value, count) in [
+        (json!(1.9), 1),
+        (json!(-3), 0),
+        (json!("12"), 12),
+        (json!("x"), 0),
+        (json!(true), 1),
+        (json!([5]), 0),
+        (json!(1e300), 9_007_199_254_740_991),
+        (json!("Infinity"), 0),
+    ] {
+        assert_eq!(read(value.clone()), count, "{value}");
+    }
+    let usage = json!({"a": null, "b": 4, "c": 5});
+    assert_eq!(tokens(usage.as_object().unwrap(), ["a", "b", "c"]), 4);
+}
+
+#[test]
+fn checks_do_not_grow_with_the_record() {
+    let mut t = tracker(1e9, LimitAction::Stop);
+    let since = std::time::Instant::now();
+    for step in 0..20_000 {
+        t.step_done("s", Some(&json!({"model": "gpt-4o", "usage": {"inputTokens": step}})));
+        assert_eq!(t.check(), Verdict::Within);
+    }
+    // Summing up at each check took the incumbent 9 s for 32 000 records; this bound is loose even so.
+    assert!(since.elapsed().as_secs() < 5, "{:?}", since.elapsed());
+}
+
+#[test]
+fn amounts_print_as_in_ecmascript() {
+    for (number, digits, text) in [
+        (0.125, 2, "0.13"),
+        (0.005, 2, "0.01"),
+        (1.005, 2, "1.00"),
+        (2.5, 4, "2.5000"),
+        (1e21, 2, "1000000000000000000000.00"),
+    ] {
+        assert_eq!(fixed(number, digits), text);
+    }
+    assert_eq!(rounded(2.507_513_5), 2.507_514);
+}

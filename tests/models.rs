@@ -1,0 +1,211 @@
+//! Calls of models against a server that plays faults: fail-over, budgets,
+//! keys, interrupted calls.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::home::{Answer, Call, Home, wait};
+use crate::server::{Reply, Server};
+
+const KEY: &str = "sk-4f2a-never-to-be-seen-9c1e";
+
+fn openai(call: Call, server: &Server) -> Call {
+    call.env("OPENAI_BASE_URL", server.url()).env("OPENAI_API_KEY", KEY).env("LOBSTER_LLM_PROVIDER", "openai")
+}
+
+fn tool(home: &Home, text: &str) -> Call {
+    home.lobster(["run", "--mode", "tool", text])
+}
+
+fn text(answer: &Answer) -> String {
+    answer.output()[0]["output"]["text"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_pool_fails_over_and_the_next_run_knows() {
+    let sick = Server::start(|_, _| Reply::status(429, "retry-after: 60\r\n", "slow down"));
+    let cut =
+        Server::start(|_, _| Reply::Bytes(b"HTTP/1.1 200 X\r\ncontent-length: 900\r\n\r\n{\"ch".to_vec()));
+    let silent = Server::start(|_, _| Reply::Silence);
+    let well = Server::start(|_, _| Reply::chat("well"));
+    let channel = |name: &str, server: &Server, priority: u32| {
+        json!({"name": name, "provider": "openai", "model": "gpt-4o", "url": server.url(), "key_env": "POOL_KEY",
+               "priority": priority, "timeout_ms": 400})
+    };
+    let pool = json!([
+        channel("well", &well, 9),
+        channel("sick", &sick, 1),
+        channel("cut", &cut, 2),
+        channel("silent", &silent, 3),
+    ]);
+    let home = Home::new();
+    home.write("pool.json", pool.to_string());
+    let ask = |prompt: &str| {
+        let call = tool(&home, &format!("llm.invoke --prompt '{prompt}' --disable-cache"));
+        call.env("LOBSTER_LLM_POOL", "pool.json").env("POOL_KEY", KEY).run()
+    };
+    let first = ask("one");
+    assert_eq!(text(&first), "well");
+    let warnings = first.output()[0]["warnings"].to_string();
+    for (name, why) in [("sick", "429"), ("cut", "broke off"), ("silent", "silent for 400 ms")] {
+        assert!(
+            warnings.contains(&format!("passed over: {name} request failed")) && warnings.contains(why),
+            "{warnings}"
+        );
+    }
+    // Another process: what rests is not asked again.
+    let second = ask("two");
+    assert_eq!(second.output()[0]["warnings"], Value::Null);
+    assert_eq!([&sick, &cut, &silent, &well].map(|server| server.requests().len()), [1, 1, 1, 2]);
+    // Which hops there were is in the record.
+    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    let hops = runs.as_array().unwrap().iter().map(|run| {
+        let shown = home.lobster(["show", run["id"].as_str().unwrap(), "--json"]).run();
+        shown.stdout.matches("\"channel\"").count()
+    });
+    assert_eq!(hops.max(), Some(4));
+}
+
+#[test]
+fn a_schema_is_on_the_wire_and_a_misfit_is_asked_again() {
+    let server =
+        Server::start(|index, _| Reply::chat(["no json", "{\"n\":\"x\"}", "{\"n\":1}"][index.min(2)]));
+    let home = Home::new();
+    let schema = r#"{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"],"additionalProperties":false}"#;
+    let line =
+        format!("llm.invoke --prompt p --model gpt-4o --output-schema '{schema}' --max-validation-retries 3");
+    let answer = openai(tool(&home, &line), &server).run();
+    assert_eq!(answer.output()[0]["output"]["data"], json!({"n": 1}));
+    assert_eq!(answer.output()[0]["attemptCount"], 3);
+    let requests = server.requests();
+    let format = &requests[0].json()["response_format"];
+    assert_eq!((&format["type"], &format["json_schema"]["strict"]), (&json!("json_schema"), &json!(true)));
+    assert_eq!(format["json_schema"]["schema"], serde_json::from_str::<Value>(schema).unwrap());
+    assert!(requests[2].json()["messages"][0]["content"].as_str().unwrap().contains("/n must be integer"));
+
+    let claude = Server::start(|_, _| {
+        Reply::json(
+            &json!({"content": [{"type": "tool_use", "input": {"n": 7}}], "model": "m", "stop_reason": "tool_use"}),
+        )
+    });
+    let line = format!("llm.invoke --provider anthropic --prompt p --model m --output-schema '{schema}'");
+    let answer =
+        tool(&home, &line).env("ANTHROPIC_BASE_URL", claude.url()).env("ANTHROPIC_API_KEY", KEY).run();
+    assert_eq!(answer.output()[0]["output"]["data"], json!({"n": 7}));
+    let request = &claude.requests()[0];
+    assert_eq!(request.header("x-api-key"), Some(KEY));
+    assert_eq!(request.json()["tool_choice"], json!({"type": "tool", "name": "answer"}));
+}
+
+#[test]
+fn a_key_is_nowhere_but_on_the_wire() {
+    // Servers that repeat what they were sent, as badly made ones do.
+    let server = Server::start(|index, request| {
+        let key = request.header("authorization").unwrap_or_default();
+        match index {
+            0 => Reply::status(401, "", &format!("wrong key: {key}")),
+            1 => Reply::chat(&format!("you sent {key}")),
+            _ => Reply::status(500, "", &format!("<p>{key}</p>")),
+        }
+    });
+    let home = Home::new();
+    home.write("flow.lobster", "steps:\n  - id: ask\n    pipeline: llm.invoke --prompt p --model m --refresh\n    on_error: continue\n  - id: again\n    pipeline: llm.invoke --prompt p --model m --refresh\n  - id: last\n    pipeline: llm.invoke --prompt p --model m --refresh\n");
+    let answer = openai(home.lobster(["run", "--mode", "tool", "flow.lobster"]), &server)
+        .env("LOBSTER_LOG", "trace")
+        .run();
+    assert_eq!(server.requests().len(), 3);
+    assert!(server.requests()[0].header("authorization").unwrap().contains(KEY));
+    assert!(answer.error().contains("500"), "{answer:?}");
+    assert!(!answer.stdout.contains(KEY) && !answer.stderr.contains(KEY), "{answer:?}");
+    for words in [vec!["runs", "--json"], vec!["show", "--full"], vec!["logs"]] {
+        let said = home.lobster(&words).run();
+        assert!(!said.stdout.contains(KEY), "{words:?}");
+    }
+    for dir in [home.state(), home.dir()] {
+        holds_nowhere(&dir, KEY.as_bytes());
+    }
+}
+
+fn holds_nowhere(dir: &Path, needle: &[u8]) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            holds_nowhere(&path, needle);
+        } else {
+            let bytes = std::fs::read(&path).unwrap();
+            assert!(!bytes.windows(needle.len()).any(|part| part == needle), "{}", path.display());
+        }
+    }
+}
+
+fn budget(max_usd: f64, extra: &str) -> Home {
+    let home = Home::new();
+    home.write(
+        "flow.lobster",
+        format!(
+            "cost_limit: {{ max_usd: {max_usd}, action: stop }}\nsteps:\n  - id: ask\n    \
+             pipeline: llm.invoke --prompt 'some words' --model gpt-4o --disable-cache {extra}\n    on_error: continue\n"
+        ),
+    );
+    home
+}
+
+#[test]
+fn a_call_that_might_cost_too_much_is_not_made() {
+    let server = Server::start(|_, _| Reply::chat("ok"));
+    // 4096 tokens out at 10 dollars a million.
+    let home = budget(0.04, "");
+    let answer = openai(home.lobster(["run", "--mode", "tool", "flow.lobster"]), &server).run();
+    let message = answer.error();
+    assert!(
+        message.contains("was not made") && message.contains("gpt-4o") && message.contains("$0.04"),
+        "{message}"
+    );
+    assert_eq!(server.requests().len(), 0);
+
+    let home = budget(0.05, "");
+    openai(home.lobster(["run", "--mode", "tool", "flow.lobster"]), &server).run().output();
+    assert_eq!(server.requests()[0].json()["max_tokens"], 4096, "the bound is on the wire");
+
+    let home = budget(0.01, "--max-output-tokens 500");
+    openai(home.lobster(["run", "--mode", "tool", "flow.lobster"]), &server).run().output();
+    assert_eq!(server.requests()[1].json()["max_tokens"], 500);
+}
+
+/// Kills a run while its model thinks; gives the run's id.
+fn killed_while_asking(home: &Home, server: &Server) -> String {
+    let mut child = openai(home.lobster(["run", "--mode", "tool", "flow.lobster"]), server).start();
+    server.wait_for(1);
+    child.kill().unwrap();
+    wait(&mut child, &"lobster");
+    let runs = home.lobster(["runs", "--interrupted", "--json"]).run();
+    let runs: Value = serde_json::from_str(&runs.stdout).unwrap();
+    runs[0]["id"].as_str().expect("the run is listed as interrupted").to_owned()
+}
+
+#[test]
+fn a_call_that_was_cut_off_is_asked_about_before_it_is_paid_again() {
+    let server = Server::start(|index, _| if index == 0 { Reply::Silence } else { Reply::chat("second") });
+    let home = Home::new();
+    home.write(
+        "flow.lobster",
+        "steps:\n  - id: ask\n    pipeline: llm.invoke --prompt p --model m --disable-cache\n",
+    );
+    let run = killed_while_asking(&home, &server);
+    let answer = openai(home.lobster(["resume", &run]), &server).run();
+    assert!(answer.error().contains("--retry-interrupted"), "{answer:?}");
+    assert_eq!(server.requests().len(), 1, "nothing was paid");
+    let answer = openai(home.lobster(["resume", &run, "--retry-interrupted"]), &server).run();
+    assert_eq!(text(&answer), "second");
+}
+
+#[test]
+fn an_idempotent_step_is_asked_again_unasked() {
+    let server = Server::start(|index, _| if index == 0 { Reply::Silence } else { Reply::chat("second") });
+    let home = Home::new();
+    home.write("flow.lobster", "steps:\n  - id: ask\n    pipeline: llm.invoke --prompt p --model m --disable-cache\n    idempotent: true\n");
+    let run = killed_while_asking(&home, &server);
+    assert_eq!(text(&openai(home.lobster(["resume", &run]), &server).run()), "second");
+    assert_eq!(server.requests().len(), 2);
+}
