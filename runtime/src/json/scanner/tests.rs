@@ -241,7 +241,7 @@ proptest! {
         prop_assert!(raw.field("not there").is_none_or(|found| found.is_none()));
         for (name, value) in &fields {
             if let Some(found) = raw.field(name) {
-                prop_assert_eq!(found.and_then(|raw| raw.read().ok()).as_ref(), Some(value));
+                prop_assert_eq!(found.and_then(|raw| raw.read().ok()), Some(value.clone()));
             }
         }
     }
