@@ -75,7 +75,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("store").join("lobster.db-wal");
         let store = Store::open(dir.path()).unwrap();
-        let blobs: Vec<_> = (0_u16..400)
+        let blobs: Vec<_> = (0_u16..100)
             .map(|n| {
                 let blob = store.put(&n.to_le_bytes().repeat(1500)).unwrap();
                 store.sync().unwrap();
