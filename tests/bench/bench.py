@@ -7,8 +7,13 @@
 DIR is what setup.sh made (also: LOBSTER_INCUMBENT). What is not there is
 skipped, and said. Each figure is the median of the rounds; the candidates take
 turns within a round, so that a busy machine is busy for all of them. Ratios are
-to lobster: 2.0x is twice its time. A peak includes the command's children, and none
+to lobster: 2.0x is twice its time. On a busy machine look at `cpu`, what the command and
+its children took, and at the fastest round. A peak includes the command's children, and none
 is below what this script itself takes (some 15 MiB). Needs Python 3.9 and nothing else.
+
+`native` and `component` are the floor: steps that do nothing, so that only their price
+shows. `mail` and `jq` are the same ten steps with work in them. What is measured stands
+in works.py.
 """
 
 import argparse

@@ -157,7 +157,7 @@ impl Core {
         bytes: impl FnOnce() -> Result<Cow<'b, [u8]>, E>,
         digest: Digest,
     ) -> Result<Compiled, E> {
-        let compile = || Ok(self.machine_code(&*bytes()?)?);
+        let compile = || Ok(self.machine_code(&bytes()?)?);
         match &self.cache {
             Some(cache) => cache.load(&self.engine, digest, compile),
             None => Ok(from_fresh_code(&self.engine, &compile()?)?),

@@ -396,6 +396,31 @@ fn a_dead_helper_is_replaced_and_a_dead_supervisor_reported() {
     assert_eq!(run_with(&sandbox, &sh("echo again"), &CancelToken::new()).unwrap().1, "again\n");
 }
 
+#[test]
+fn a_supervisor_takes_one_step_after_the_other() {
+    let sandbox = Sandbox::new(SandboxConfig::default());
+    let supervisor = |script: &str| {
+        let request = sh(&format!("{script} echo $PPID"));
+        let (exit, stdout, _) = run_with(&sandbox, &request, &CancelToken::new()).unwrap();
+        (stdout, exit)
+    };
+    let (first, large) = supervisor("head -c 60000000 /dev/zero | tail -c 50000000 > /dev/null;");
+    let (second, small) = supervisor("");
+    assert_eq!(first, second);
+    assert!(large.max_rss > 40_000_000 && small.max_rss < 20_000_000, "each step is charged for itself");
+    // One that had to kill may have changed, and is not used again.
+    assert_eq!(supervisor("sleep 100 &").0, first);
+    assert_ne!(supervisor("").0, first);
+    // One that started nothing is not lost.
+    assert!(run_with(&sandbox, &request(&["/no/such/program"]), &CancelToken::new()).is_err());
+    assert!(!supervisor("").0.is_empty());
+}
+
+#[test]
+fn the_helper_is_not_forked_off_beside_threads() {
+    assert!(fork_helper().unwrap_err().to_string().contains("several threads"));
+}
+
 /// Children that each make a session of their own and replace themselves for ever.
 fn swarm(mark: &str, count: u32) -> SpawnRequest {
     let script = "import os, sys, time\n\

@@ -58,3 +58,39 @@ impl LogFile {
         file.write_all_at(&zeros, len)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Store;
+
+    /// Pages that the next process would have to read.
+    fn pages(store: &Store) -> i64 {
+        let ask = "PRAGMA wal_checkpoint(NOOP)";
+        store.inner.db.read(|db| Ok(db.query_row(ask, [], |row| row.get(1))?)).unwrap()
+    }
+
+    #[test]
+    fn a_log_has_room_and_begins_anew_when_it_is_long() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("store").join("lobster.db-wal");
+        let store = Store::open(dir.path()).unwrap();
+        let blobs: Vec<_> = (0_u16..100)
+            .map(|n| {
+                let blob = store.put(&n.to_le_bytes().repeat(1500)).unwrap();
+                store.sync().unwrap();
+                blob
+            })
+            .collect();
+        let written = u64::try_from(pages(&store)).unwrap() * 4096;
+        let len = std::fs::metadata(&log).unwrap().len();
+        assert!(written > ROOM && len > written && len.is_multiple_of(ROOM), "{written} in {len}");
+        drop(store);
+        let store = Store::open(dir.path()).unwrap();
+        assert!(pages(&store) < 3, "{}", pages(&store));
+        assert_eq!(std::fs::metadata(&log).unwrap().len(), len);
+        for blob in blobs {
+            assert_eq!(store.load(&blob.digest, u64::MAX).unwrap().len() as u64, blob.len);
+        }
+    }
+}

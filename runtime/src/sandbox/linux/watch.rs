@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionread, read};
 use rustix::pipe::fcntl_setpipe_size;
@@ -131,7 +132,7 @@ impl<'a> Watch<'a> {
         sinks: &mut dyn OutputSinks,
         cancel: &CancelToken,
     ) -> Result<Finished, Trouble> {
-        let mut buffer = vec![0; CHUNK];
+        let mut buffer = Vec::with_capacity(CHUNK);
         let cancelled = cancel.pollable().map_err(SpawnError::io("watch for cancellation"))?;
         loop {
             self.mind_the_clock(cancel)?;
@@ -238,12 +239,13 @@ impl<'a> Watch<'a> {
     fn read_output(
         &mut self,
         index: usize,
-        buffer: &mut [u8],
+        buffer: &mut Vec<u8>,
         sinks: &mut dyn OutputSinks,
     ) -> Result<usize, SpawnError> {
+        buffer.clear();
         let output = &mut self.outputs[index];
         let Some(pipe) = &output.pipe else { return Ok(0) };
-        let length = match read(pipe, &mut *buffer) {
+        let length = match read(pipe, spare_capacity(buffer)) {
             Ok(length) => length,
             Err(Errno::INTR) => return Ok(0),
             Err(error) => return Err(SpawnError::io(format!("read {}", output.stream))(error.into())),
@@ -282,7 +284,7 @@ impl<'a> Watch<'a> {
 
     /// Takes what the dead have left in the pipes. Bounded by what is there
     /// now: a writer that could not be killed must not keep us.
-    fn drain(&mut self, buffer: &mut [u8], sinks: &mut dyn OutputSinks) -> Result<(), SpawnError> {
+    fn drain(&mut self, buffer: &mut Vec<u8>, sinks: &mut dyn OutputSinks) -> Result<(), SpawnError> {
         for index in 0..self.outputs.len() {
             let Some(pipe) = &self.outputs[index].pipe else { continue };
             let mut left = ioctl_fionread(pipe).unwrap_or(0);
