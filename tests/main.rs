@@ -8,6 +8,7 @@ mod bad_input;
 mod binary;
 mod bundles;
 mod children;
+mod compatibility;
 mod components;
 mod conformance;
 mod crash;

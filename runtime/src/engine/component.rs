@@ -32,7 +32,7 @@ use crate::store::{Blob, INLINE_MAX, StepOutcome, StepStatus, Store, StoreError}
 use lent::{RunServices, SharedWriter, Sink};
 
 /// The component that evaluates `js:` steps.
-pub(super) const JS_EVALUATOR: &[u8] = include_bytes!("../../../guest-steps/dist/js-eval.wasm");
+pub(crate) const JS_EVALUATOR: &[u8] = include_bytes!("../../../guest-steps/dist/js-eval.wasm");
 
 /// Version of how the engine runs components; part of every action, so that a
 /// change that could change outcomes never meets old cache entries.
@@ -165,8 +165,9 @@ fn js_args(
     };
     let mut steps = Map::new();
     // In a fixed order: what the code sees, and the fuel it takes, must not vary.
+    let pairs = Pairs::of(code);
     let mut visible = scope.visible();
-    visible.retain(|record| code.contains(&record.id));
+    visible.retain(|record| pairs.may_hold(&record.id) && code.contains(&record.id));
     visible.sort_by(|a, b| a.id.cmp(&b.id));
     for record in visible {
         let value = match (record.json()?, &record.response, &record.stdout) {
@@ -179,6 +180,34 @@ fn js_args(
     }
     let bound = json!({ "code": code, "input": input, "args": frame.args, "steps": steps, "as": "value" });
     Ok(bound.as_object().cloned().unwrap_or_default())
+}
+
+/// The pairs of neighbouring bytes in a text: whether a word can be in it, without
+/// looking through the text for each of a thousand steps.
+struct Pairs(Vec<u64>);
+
+impl Pairs {
+    fn of(text: &str) -> Self {
+        let mut seen = vec![0; 1 << 10];
+        for pair in text.as_bytes().windows(2) {
+            let (word, bit) = Self::place(pair);
+            seen[word] |= bit;
+        }
+        Self(seen)
+    }
+
+    /// False only if the text does not contain the word.
+    fn may_hold(&self, word: &str) -> bool {
+        word.as_bytes().windows(2).all(|pair| {
+            let (word, bit) = Self::place(pair);
+            self.0[word] & bit != 0
+        })
+    }
+
+    fn place(pair: &[u8]) -> (usize, u64) {
+        let number = usize::from(pair[0]) << 8 | usize::from(pair[1]);
+        (number >> 6, 1 << (number & 63))
+    }
 }
 
 /// Fills in templates in all text inside a value.
@@ -349,9 +378,14 @@ fn limits(step: &Step) -> Limits {
 pub(crate) fn run_component(
     run: &Run<'_>,
     path: &StepPath,
-    job: Job,
+    mut job: Job,
     cancel: &CancelToken,
 ) -> Result<Output, Stop> {
+    if let Some(overseer) = run.overseer() {
+        for (index, dir) in job.grants.read.iter_mut().enumerate() {
+            dir.host = overseer.directory(path, index).unwrap_or_else(|| std::mem::take(&mut dir.host));
+        }
+    }
     let pure = job.grants.is_pure() && job.grants.write.is_empty();
     let preimage = preimage(run, &job)?;
     let action = Digest::of_json(&preimage).map_err(stopped)?;
@@ -460,7 +494,7 @@ fn preimage(run: &Run<'_>, job: &Job) -> Result<Value, Stop> {
 }
 
 /// One digest over the names and contents of everything below a directory.
-fn tree_digest(dir: &Path) -> io::Result<Digest> {
+pub(crate) fn tree_digest(dir: &Path) -> io::Result<Digest> {
     let mut hasher = blake3::Hasher::new();
     let mut pending = vec![(dir.to_owned(), String::new())];
     while let Some((dir, prefix)) = pending.pop() {
@@ -660,6 +694,7 @@ fn failure(error: &RunError, cancel: &CancelToken) -> StepOutcome {
         || matches!(error, RunError::Timeout { .. } | RunError::HostCallTimeout { .. });
     let code = match error {
         RunError::Step(step) => step.code.clone(),
+        RunError::OutputFailed { .. } => STORE_FAILED.to_owned(),
         other => other.name().to_owned(),
     };
     let error = StageError { message: error.to_string(), code: Some(code), permanent: !retryable };

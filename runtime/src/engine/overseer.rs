@@ -1,6 +1,8 @@
 //! Who watches over an execution that is not simply a new run: a replay
 //! compares what happens with what was recorded, a fork takes over what it can.
 
+use std::path::PathBuf;
+
 use serde_json::Value;
 
 use super::gate::KnownAnswer;
@@ -55,6 +57,9 @@ pub(crate) trait Overseer: Send + Sync {
     /// The record that answers what a component asks the outside here, instead
     /// of the outside. What such a component writes is not put in place.
     fn recorded_outside(&self, path: &StepPath) -> Option<RecordedOutside>;
+
+    /// Where the contents of the granted directory of this number lie, if not where the plan says.
+    fn directory(&self, path: &StepPath, index: usize) -> Option<PathBuf>;
 
     /// The component to use here, whatever the plan's file has become.
     fn component(&self, path: &StepPath) -> Option<Digest>;
