@@ -27,6 +27,17 @@ conformance *ARGS:
 guests:
     guest-steps/build.sh --check
 
+# random workflows killed and failing at random system calls; nightly
+crashes POINTS="10000":
+    cargo build --workspace --bins --tests
+    LOBSTER_CRASH_POINTS={{POINTS}} LOBSTER_CRASH_SEED=$(date +%j) cargo test --workspace --test lobster -- faults::random_workflows_survive --nocapture
+
+# figures of the record: replay, durability, syncs, large stores, many processes
+bench-record:
+    cargo build --release --workspace
+    cargo build --release -p lobster-runtime --example fill_store
+    python3 tests/bench/record.py
+
 # ratios against the shell and the incumbent
 bench:
     cargo build --release

@@ -9,6 +9,7 @@ mod bad_input;
 mod binary;
 mod bundles;
 mod children;
+mod compatibility;
 mod components;
 mod conformance;
 mod crash;

@@ -42,6 +42,9 @@ enum Task {
         /// Signs the bundle with this ed25519 private key (PKCS#8 PEM).
         #[arg(long, value_name = "KEYFILE")]
         sign: Option<PathBuf>,
+        /// Takes in the directories that components could read, whole.
+        #[arg(long)]
+        with_directories: bool,
         /// A JSON object.
         #[arg(long)]
         json: bool,
@@ -98,9 +101,9 @@ impl From<KeyError> for CommandError {
 pub(crate) fn run(args: &Args) -> CommandResult {
     let runtime = super::runtime(Mode::Tool)?;
     match &args.task {
-        Task::Export { run, output, redact, sign, json } => {
+        Task::Export { run, output, redact, sign, with_directories, json } => {
             let sign = sign.as_deref().map(SigningKey::read).transpose()?.map(Into::into);
-            let options = ExportOptions { redact: redact.clone(), sign };
+            let options = ExportOptions { redact: redact.clone(), sign, directories: *with_directories };
             let summary = runtime.export_bundle(run, output, &options)?;
             tell(&summary, "wrote", *json)
         }
@@ -143,6 +146,14 @@ fn tell(summary: &BundleSummary, verb: &str, as_json: bool) -> CommandResult {
         writeln!(out, "{}", json::pretty(summary))?;
     } else {
         writeln!(out, "{verb} {}", line(summary))?;
+        for directory in summary.directories.iter().filter(|directory| directory.listing.is_none()) {
+            let why = directory.left_out.as_deref().unwrap_or_default();
+            writeln!(
+                out,
+                "  not in it: the directory {} that {} reads ({why})",
+                directory.to, directory.step
+            )?;
+        }
     }
     Ok(Exit::OK)
 }

@@ -4,6 +4,7 @@ mod action;
 mod grants;
 mod lent;
 
+pub(crate) use action::tree_digest;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -34,7 +35,7 @@ use crate::store::{Blob, StepOutcome, StepStatus, Store, StoreError};
 use lent::{RunServices, SharedWriter, Sink};
 
 /// The component that evaluates `js:` steps.
-pub(super) const JS_EVALUATOR: &[u8] = include_bytes!("../../../guest-steps/dist/js-eval.wasm");
+pub(crate) const JS_EVALUATOR: &[u8] = include_bytes!("../../../guest-steps/dist/js-eval.wasm");
 
 /// A component to be run once.
 pub(crate) struct Job {
@@ -177,8 +178,9 @@ fn js_args(
     };
     let mut steps = Map::new();
     // In a fixed order: what the code sees, and the fuel it takes, must not vary.
+    let pairs = Pairs::of(code);
     let mut visible = scope.visible();
-    visible.retain(|record| code.contains(&record.id));
+    visible.retain(|record| pairs.may_hold(&record.id) && code.contains(&record.id));
     visible.sort_by(|a, b| a.id.cmp(&b.id));
     for record in visible {
         let value = match (record.json()?, &record.response, &record.stdout) {
@@ -191,6 +193,34 @@ fn js_args(
     }
     let bound = json!({ "code": code, "input": input, "args": frame.args, "steps": steps, "as": "value" });
     Ok(bound.as_object().cloned().unwrap_or_default())
+}
+
+/// The pairs of neighbouring bytes in a text: whether a word can be in it, without
+/// looking through the text for each of a thousand steps.
+struct Pairs(Vec<u64>);
+
+impl Pairs {
+    fn of(text: &str) -> Self {
+        let mut seen = vec![0; 1 << 10];
+        for pair in text.as_bytes().windows(2) {
+            let (word, bit) = Self::place(pair);
+            seen[word] |= bit;
+        }
+        Self(seen)
+    }
+
+    /// False only if the text does not contain the word.
+    fn may_hold(&self, word: &str) -> bool {
+        word.as_bytes().windows(2).all(|pair| {
+            let (word, bit) = Self::place(pair);
+            self.0[word] & bit != 0
+        })
+    }
+
+    fn place(pair: &[u8]) -> (usize, u64) {
+        let number = usize::from(pair[0]) << 8 | usize::from(pair[1]);
+        (number >> 6, 1 << (number & 63))
+    }
 }
 
 /// Fills in templates in all text inside a value.
@@ -333,6 +363,11 @@ pub(crate) fn run_component(
     cancel: &CancelToken,
 ) -> Result<Output, Stop> {
     let decision = grants::admit(run, path, &mut job, cancel)?;
+    if let Some(overseer) = run.overseer() {
+        for (index, dir) in job.grants.read.iter_mut().enumerate() {
+            dir.host = overseer.directory(path, index).unwrap_or_else(|| std::mem::take(&mut dir.host));
+        }
+    }
     // What a secret decides cannot be told by the action, which only names it.
     let pure = job.grants.is_pure() && job.grants.write.is_empty() && job.secrets.is_empty();
     let preimage = action::preimage(run, &job)?;
@@ -562,6 +597,7 @@ fn failure(error: &RunError, cancel: &CancelToken) -> StepOutcome {
         || matches!(error, RunError::Timeout { .. } | RunError::HostCallTimeout { .. });
     let code = match error {
         RunError::Step(step) => step.code.clone(),
+        RunError::OutputFailed { .. } => STORE_FAILED.to_owned(),
         other => other.name().to_owned(),
     };
     let error = StageError { message: error.to_string(), code: Some(code), permanent: !retryable };

@@ -1,6 +1,8 @@
 //! Who watches over an execution that is not simply a new run: a replay
 //! compares what happens with what was recorded, a fork takes over what it can.
 
+use std::path::PathBuf;
+
 use serde_json::Value;
 
 use super::gate::KnownAnswer;
@@ -61,6 +63,9 @@ pub(crate) trait Overseer: Send + Sync {
         let _ = path;
         None
     }
+
+    /// Where the contents of the granted directory of this number lie, if not where the plan says.
+    fn directory(&self, path: &StepPath, index: usize) -> Option<PathBuf>;
 
     /// The component to use here, whatever the plan's file has become.
     fn component(&self, path: &StepPath) -> Option<Digest>;

@@ -1,5 +1,7 @@
 //! Going on with a run: from a gate with an answer, or from where it broke off.
 
+use std::path::PathBuf;
+
 use serde_json::{Map, Value, json};
 
 use super::gate::GateQuestion;
@@ -236,13 +238,18 @@ fn go_on(
         }
         return Err(missing);
     }
-    let event = Event::RunResumed {
-        by: runtime.services.actor(),
-        detail: runtime.recorded_surroundings(&store).map_err(failure)?,
-    };
+    let mut detail = runtime.recorded_surroundings(&store).map_err(failure)?;
+    if gate.is_some() {
+        detail["cwd"] = runtime.services.cwd.display().to_string().into();
+    }
+    let event = Event::RunResumed { by: runtime.services.actor(), detail };
     store.append(id, vec![event], Durability::Lazy).map_err(failure)?;
     let mut run =
         Run::recalled(&runtime.services, store.clone(), Some(claim), id, plan_digest, &journal, interrupted);
+    if gate.is_none() {
+        // Whoever picks up what a crash left need not stand where it was started.
+        run.cwd = last_cwd(&journal).unwrap_or(run.cwd);
+    }
     if let Some(fork) = overseer_of_fork(&store, &journal)? {
         run = run.overseen(fork);
     }
@@ -252,6 +259,15 @@ fn go_on(
         store.reopen_gate(gate.key).map_err(failure)?;
     }
     Ok(RunResult { run: Some(id), envelope, rendered: run.has_rendered() })
+}
+
+/// The directory that the latest process executed the run in.
+fn last_cwd(journal: &[JournalRecord]) -> Option<PathBuf> {
+    journal.iter().rev().find_map(|record| match &record.event {
+        Event::RunStarted { cwd, .. } => Some(PathBuf::from(cwd)),
+        Event::RunResumed { detail, .. } => detail["cwd"].as_str().map(PathBuf::from),
+        _ => None,
+    })
 }
 
 fn started(journal: &[JournalRecord]) -> Option<(crate::digest::Digest, Option<crate::digest::Digest>)> {

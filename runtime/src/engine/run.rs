@@ -6,6 +6,7 @@
 //! there, and the first thing it does not know is where the work continues.
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -55,6 +56,8 @@ pub(crate) struct Run<'s> {
     pub(crate) store: Store,
     pub(crate) id: RunId,
     pub(crate) plan: Digest,
+    /// Where relative paths start: the caller's directory, or the one that an interrupted run was in.
+    pub(crate) cwd: PathBuf,
     /// The policy that answers are bound to.
     pub(crate) policy: Digest,
     overseer: Option<Arc<dyn Overseer>>,
@@ -103,6 +106,7 @@ impl<'s> Run<'s> {
             store,
             id,
             plan,
+            cwd: services.cwd.clone(),
             policy: services.policy_digest(),
             overseer: None,
             interrupted: Interrupted::Ask,

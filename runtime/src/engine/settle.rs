@@ -38,7 +38,7 @@ pub(crate) fn output_of(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -
             let place = Place {
                 path: StepPath::root(),
                 env: run.services.env.clone(),
-                cwd: run.services.cwd.clone(),
+                cwd: run.cwd.clone(),
                 asker: Asker::Pipeline,
                 cancel: run.services.cancel.clone(),
                 capture: run.services.screen.is_none(),
@@ -65,7 +65,7 @@ fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>
         workflow,
         args,
         env: services.env.clone(),
-        cwd: services.cwd.clone(),
+        cwd: run.cwd.clone(),
         path: StepPath::root(),
         active: vec![std::fs::canonicalize(&workflow.file).unwrap_or_else(|_| workflow.file.clone())],
         cost: Arc::clone(&cost),

@@ -485,7 +485,7 @@ impl Frame<'_> {
     fn step_cwd(&self, step: &Step, enclosing: &Enclosing) -> PathBuf {
         let own = step.cwd.as_ref().or(enclosing.cwd.as_ref()).or(self.workflow.cwd.as_ref());
         match own {
-            Some(dir) => self.run.services.cwd.join(&*template::fill_args(dir, self.args)),
+            Some(dir) => self.run.cwd.join(&*template::fill_args(dir, self.args)),
             None => self.cwd.clone(),
         }
     }

@@ -4,6 +4,7 @@
 //! does not know, so what is shown is the action itself and not a guess at it.
 //! Pure steps on the way are computed, nothing is performed and nothing recorded.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use serde::Serialize;
@@ -149,6 +150,10 @@ impl Overseer for Look {
     }
 
     fn recorded_outside(&self, _: &StepPath) -> Option<RecordedOutside> {
+        None
+    }
+
+    fn directory(&self, _: &StepPath, _: usize) -> Option<PathBuf> {
         None
     }
 

@@ -336,6 +336,10 @@ impl Overseer for Fork {
         None
     }
 
+    fn directory(&self, _: &StepPath, _: usize) -> Option<PathBuf> {
+        None
+    }
+
     fn component(&self, _: &StepPath) -> Option<Digest> {
         None
     }

@@ -33,6 +33,8 @@ pub(super) struct Recording {
     pub(super) args: Option<Digest>,
     pub(super) mode: String,
     pub(super) cwd: String,
+    /// A gate was answered from another directory, and what followed ran there.
+    pub(super) moved: bool,
     /// The policy of the last process that executed it.
     pub(super) policy: Option<Digest>,
     /// lobster's own settings in the environment of the first.
@@ -69,6 +71,7 @@ impl Recording {
             args: *args,
             mode: mode.clone(),
             cwd: cwd.clone(),
+            moved: false,
             policy: detail.get("policy").and_then(digest),
             settings: detail.get("settings").and_then(Value::as_object).cloned(),
             steps: HashMap::new(),
@@ -124,7 +127,8 @@ impl Recording {
                 self.error.clone_from(error);
             }
             Event::RunResumed { detail, .. } => {
-                self.policy = detail.get("policy").and_then(digest).or(self.policy)
+                self.policy = detail.get("policy").and_then(digest).or(self.policy);
+                self.moved |= detail.get("cwd").and_then(Value::as_str).is_some_and(|cwd| cwd != self.cwd);
             }
             Event::RunStarted { .. }
             | Event::RunPaused { .. }

@@ -284,12 +284,3 @@ fn a_lost_end_is_told_from_a_difference() {
     let report = place.runtime.replay(&other, &ReplayOptions::default()).unwrap();
     assert_eq!((report.divergences, report.record_ends_at.as_deref()), (vec![], Some("note")));
 }
-
-/// A run that an early version recorded: it must verify for ever.
-#[test]
-fn the_first_recorded_run_still_replays() {
-    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/compatibility/first.bundle");
-    let report = Place::new().runtime.verify_bundle(&file, None).unwrap();
-    assert_eq!(report.replay.divergences, []);
-    assert_eq!((report.replay.computed, report.replay.answered, report.replay.unverified), (2, 2, vec![]));
-}

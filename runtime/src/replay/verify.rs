@@ -9,9 +9,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::bundle::Unpacked;
 use super::preimage::{Part, differences, input_digest};
 use super::recording::{Recording, Step, is_within};
 use super::{contents, json_path};
@@ -100,9 +101,8 @@ impl Runtime {
     pub fn replay(&self, run: &str, options: &ReplayOptions) -> Result<ReplayReport, Failure> {
         let store = self.store().map_err(failure)?;
         let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
-        store.verify_chain(id).map_err(failure)?;
-        let journal = store.events(id).map_err(failure)?;
-        replay(self, &store, &journal, options, &BTreeSet::new())
+        let journal = store.verified_events(id).map_err(failure)?;
+        replay(self, &store, &journal, options, Carried::default())
     }
 }
 
@@ -110,13 +110,22 @@ pub(super) fn failure(error: impl std::fmt::Display) -> Failure {
     Failure::runtime(error.to_string())
 }
 
-/// Replays a journal whose blobs are in `store`, but for those that the `redacted` steps gave.
+/// What a bundle has besides journal and blobs.
+#[derive(Default)]
+pub(super) struct Carried {
+    /// Steps whose payload is left out.
+    pub(super) redacted: BTreeSet<String>,
+    /// The directories that steps read.
+    pub(super) directories: Unpacked,
+}
+
+/// Replays a journal whose blobs are in `store`.
 pub(super) fn replay(
     runtime: &Runtime,
     store: &Store,
     journal: &[Record],
     options: &ReplayOptions,
-    redacted: &BTreeSet<String>,
+    carried: Carried,
 ) -> Result<ReplayReport, Failure> {
     let recording = Recording::read(journal)?;
     let live = options.live.iter().map(|step| recording.meant(step)).collect::<Result<BTreeSet<_>, _>>()?;
@@ -133,7 +142,8 @@ pub(super) fn replay(
         store: store.clone(),
         recording,
         live,
-        redacted: redacted.clone(),
+        redacted: carried.redacted,
+        directories: carried.directories,
         seen: Mutex::default(),
     });
     let recording = &replay.recording;
@@ -189,6 +199,7 @@ struct Replay {
     recording: Recording,
     live: BTreeSet<String>,
     redacted: BTreeSet<String>,
+    directories: Unpacked,
     seen: Mutex<Seen>,
 }
 
@@ -334,8 +345,21 @@ impl Overseer for Replay {
         self.recording.preimage(&self.store, path.as_str()).map(|mut action| action["limits"].take())
     }
 
+    fn directory(&self, path: &StepPath, index: usize) -> Option<PathBuf> {
+        let action = self.recording.preimage(&self.store, path.as_str())?;
+        let tree = action["grants"]["read"][index]["tree"].as_str()?.parse().ok()?;
+        self.directories.get(&tree).map(PathBuf::from)
+    }
+
     fn component(&self, path: &StepPath) -> Option<Digest> {
-        self.recording.preimage(&self.store, path.as_str())?["component"].as_str()?.parse().ok()
+        /// The one part of an action that is asked for at every step.
+        #[derive(Deserialize)]
+        struct Program {
+            component: Digest,
+        }
+        let action = self.recording.steps.get(path.as_str())?.action?;
+        let program: Program = crate::runtime::recorded(&self.store, &action).ok()?;
+        Some(program.component)
     }
 }
 
@@ -382,7 +406,10 @@ impl Replay {
             self.diverge(path, step.seq, "action", None, value(recorded), value(act.digest));
             return None;
         };
-        let found = differences(Some(&self.store), &preimage, act.preimage);
+        let mut found = differences(Some(&self.store), &preimage, act.preimage);
+        found.retain(|difference| {
+            !(step.effect && self.recording.moved && difference.part == Part::Directory)
+        });
         let elsewhere = |part| matches!(part, Part::Environment | Part::Files);
         let first = found.first()?;
         if step.kind == "component" && found.iter().all(|difference| elsewhere(difference.part)) {
@@ -586,11 +613,14 @@ impl Replay {
 
 /// Why a recorded outcome may be another one the next time even though its step is pure.
 fn depends_on_time(outcome: &StepOutcome) -> Option<String> {
-    let wall_clock = matches!(outcome.code.as_deref(), Some("timeout" | "host_call_timeout" | "cancelled"));
+    let wall_clock = matches!(
+        outcome.code.as_deref(),
+        Some("timeout" | "host-call-timeout" | "cancelled" | "stack-exhausted" | "host-memory")
+    );
     match outcome.status {
         StepStatus::TimedOut => Some("it was stopped by a time limit".to_owned()),
         StepStatus::Cancelled => Some("it was cancelled".to_owned()),
-        StepStatus::Failed if wall_clock => Some("it was stopped by a time limit".to_owned()),
+        StepStatus::Failed if wall_clock => Some("this machine's limits stopped it".to_owned()),
         StepStatus::Ok
         | StepStatus::Failed
         | StepStatus::Skipped

@@ -233,6 +233,13 @@ fn execute(
             *plain_json = sinks.scan.take().and_then(ScanAside::finish);
             ended(run, exit, sinks, cap, cancel)
         }
+        Err(SpawnFailure::Spawn(SpawnError::Sink { stream, source })) => {
+            let why = sinks.stdout.error(source);
+            failed(
+                &StageError::new(format!("cannot keep {stream} of the process: {why}"))
+                    .with_code(STORE_FAILED),
+            )
+        }
         Err(failure) => failed(&failure.explain(job, &argv)),
     }
 }

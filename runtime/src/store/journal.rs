@@ -301,6 +301,20 @@ impl Store {
     /// # Errors
     /// [`StoreError::BrokenChain`] with the first record that is not what it should be.
     pub fn verify_chain(&self, run: RunId) -> Result<(), StoreError> {
+        self.follow_chain(run, |_| {})
+    }
+
+    /// The whole journal, once it is known to be the chain that was written.
+    ///
+    /// # Errors
+    /// As [`Store::verify_chain`].
+    pub fn verified_events(&self, run: RunId) -> Result<Vec<Record>, StoreError> {
+        let mut records = Vec::new();
+        self.follow_chain(run, |record| records.push(record))?;
+        Ok(records)
+    }
+
+    fn follow_chain(&self, run: RunId, mut each: impl FnMut(Record)) -> Result<(), StoreError> {
         let broken =
             |seq, why: &str| StoreError::BrokenChain { run: run.to_string(), seq, why: why.to_owned() };
         self.inner.db.read_aside(|db| {
@@ -324,6 +338,7 @@ impl Store {
                         return Err(broken(found, "it does not carry the hash of the record before"));
                     }
                     (seq, hash) = (found, record.hash());
+                    each(record);
                 }
                 if seq == before {
                     break;

@@ -80,7 +80,7 @@ pub(super) fn preimage(run: &Run<'_>, job: &Job) -> Result<Value, Stop> {
 }
 
 /// One digest over the names and contents of everything below a directory.
-fn tree_digest(dir: &Path) -> io::Result<Digest> {
+pub(crate) fn tree_digest(dir: &Path) -> io::Result<Digest> {
     let mut hasher = blake3::Hasher::new();
     let mut pending = vec![(dir.to_owned(), String::new())];
     while let Some((dir, prefix)) = pending.pop() {

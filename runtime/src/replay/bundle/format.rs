@@ -17,6 +17,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::trees::Directory;
 use crate::digest::Digest;
 use crate::store::RunId;
 
@@ -40,6 +41,9 @@ pub(super) struct Manifest {
     /// Steps whose payload was left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) redacted: Vec<String>,
+    /// Directories that components could read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) directories: Vec<Directory>,
 }
 
 /// One record of the journal.

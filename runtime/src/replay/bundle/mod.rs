@@ -4,9 +4,9 @@
 mod format;
 mod read;
 mod signature;
+mod trees;
 mod write;
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
@@ -16,8 +16,10 @@ use serde::Serialize;
 
 pub use read::BundleError;
 pub use signature::{KeyError, PublicKey, SigningKey};
+pub use trees::Directory;
+pub(super) use trees::Unpacked;
 
-use super::verify::{ReplayOptions, ReplayReport, replay};
+use super::verify::{Carried, ReplayOptions, ReplayReport, replay};
 use crate::envelope::Failure;
 use crate::runtime::Runtime;
 use crate::store::{RunId, Store};
@@ -29,6 +31,8 @@ pub struct ExportOptions {
     pub sign: Option<Arc<SigningKey>>,
     /// Effects whose payload is dropped; its digest stays.
     pub redact: Vec<String>,
+    /// Takes in the directories that components could read.
+    pub directories: bool,
 }
 
 /// What a bundle holds.
@@ -46,6 +50,9 @@ pub struct BundleSummary {
     /// Whose signature it carries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signed_by: Option<PublicKey>,
+    /// Directories that components could read, and whether they are in it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub directories: Vec<Directory>,
 }
 
 /// What checking a bundle found; damage is an error, not a report.
@@ -94,8 +101,11 @@ impl Runtime {
         let store = Store::in_memory()?;
         let bundle = read::read(open(file)?, &store)?;
         bundle.check_signer(file, signer)?;
-        let redacted: BTreeSet<String> = bundle.summary.redacted.iter().cloned().collect();
-        let replay = replay(self, &store, &bundle.journal, &ReplayOptions::default(), &redacted)?;
+        let carried = Carried {
+            redacted: bundle.summary.redacted.iter().cloned().collect(),
+            directories: Unpacked::of_bundle(&store, &bundle.summary.directories)?,
+        };
+        let replay = replay(self, &store, &bundle.journal, &ReplayOptions::default(), carried)?;
         Ok(BundleReport { bundle: bundle.summary, replay })
     }
 

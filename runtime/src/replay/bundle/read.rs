@@ -122,6 +122,7 @@ pub(super) fn read(mut from: impl Read, store: &Store) -> Result<Bundle, BundleE
             bytes,
             redacted: manifest.redacted,
             signed_by,
+            directories: manifest.directories,
         },
         journal,
     })
@@ -171,6 +172,6 @@ fn checked(
     Ok(bytes)
 }
 
-fn damaged(object: &str, why: &impl std::fmt::Display) -> BundleError {
+pub(super) fn damaged(object: &str, why: &impl std::fmt::Display) -> BundleError {
     BundleError::Damaged { object: object.to_owned(), why: why.to_string() }
 }

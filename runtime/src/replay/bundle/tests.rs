@@ -51,7 +51,7 @@ fn what_is_redacted_is_not_in_the_file() {
     let place = Place::new();
     let run = place.run(&workflow("name: r\nsteps:\n  - id: fetch\n    run: printf 'top-%s-value' secret\n  - id: other\n    run: printf hi\n"));
     let file = place.path("r.bundle");
-    let options = ExportOptions { redact: vec!["fetch".to_owned()], sign: None };
+    let options = ExportOptions { redact: vec!["fetch".to_owned()], ..ExportOptions::default() };
     let written = place.runtime.export_bundle(&run, &file, &options).unwrap();
     assert_eq!(written.redacted, ["fetch"]);
     let bytes = std::fs::read(&file).unwrap();
@@ -68,7 +68,7 @@ fn what_is_redacted_is_not_in_the_file() {
     let refused = place.runtime.export_bundle(
         &run,
         &file,
-        &ExportOptions { redact: vec!["nobody".to_owned()], sign: None },
+        &ExportOptions { redact: vec!["nobody".to_owned()], ..ExportOptions::default() },
     );
     assert!(refused.is_err());
 }
@@ -114,4 +114,68 @@ fn a_signature_says_who_and_any_flipped_byte_of_it_is_found() {
             Err(error) => assert!(matches!(error, BundleError::Damaged { .. } | BundleError::NotABundle)),
         }
     }
+}
+
+#[test]
+fn a_directory_that_a_step_read_can_be_carried_along() {
+    let here = Place::new();
+    std::fs::create_dir_all(here.path("mail/sub")).unwrap();
+    std::fs::write(here.path("mail/1.eml"), "Subject: one\n\nhello\n").unwrap();
+    std::fs::write(here.path("mail/sub/2.eml"), "Subject: two\n\nhello\n").unwrap();
+    std::os::unix::fs::symlink("1.eml", here.path("mail/link")).unwrap();
+    let evaluator = crate::engine::component::JS_EVALUATOR;
+    std::fs::write(here.path("eval.wasm"), evaluator).unwrap();
+    let run = here.run(&workflow(
+        "name: reads\nsteps:\n  - id: look\n    component: eval.wasm\n    args: { code: '1 + 1', as: value }\n    grants: { read: [mail] }\n",
+    ));
+    let (without, with) = (here.path("without.bundle"), here.path("with.bundle"));
+    let written = here.runtime.export_bundle(&run, &without, &ExportOptions::default()).unwrap();
+    assert_eq!(written.directories.len(), 1);
+    let there = Place::new();
+    let report = there.runtime.verify_bundle(&without, None).unwrap();
+    assert_eq!((report.replay.computed, report.replay.unverified.len()), (0, 1), "{report:?}");
+
+    let options = ExportOptions { directories: true, ..ExportOptions::default() };
+    let written = here.runtime.export_bundle(&run, &with, &options).unwrap();
+    assert!(written.directories[0].listing.is_some(), "{written:?}");
+    let report = there.runtime.verify_bundle(&with, None).unwrap();
+    assert_eq!(
+        (report.replay.computed, report.replay.unverified, report.replay.divergences),
+        (1, vec![], vec![])
+    );
+    assert_eq!(report.bundle, written);
+
+    std::fs::write(here.path("mail/1.eml"), "changed").unwrap();
+    let late = here.runtime.export_bundle(&run, &with, &options).unwrap();
+    let why = late.directories[0].left_out.as_deref().unwrap();
+    assert!(why.contains("is not what it was"), "{why}");
+}
+
+#[test]
+fn random_flips_in_a_big_bundle_are_found() {
+    let place = Place::new();
+    let run = place.run(&workflow(
+        "name: big\nsteps:\n  - id: list\n    run: seq 1 60 | sed 's/.*/\"&\"/' | paste -sd, | sed 's/.*/[&]/'\n  - id: each\n    for_each: $list.json\n    steps:\n      - id: one\n        pipeline: exec --shell 'head -c 3000 /dev/urandom | base64'\n",
+    ));
+    let file = place.path("big.bundle");
+    place.runtime.export_bundle(&run, &file, &ExportOptions::default()).unwrap();
+    let mut bytes = std::fs::read(&file).unwrap();
+    assert!(bytes.len() > 300_000, "{}", bytes.len());
+    let store = Store::in_memory().unwrap();
+    let mut random = 88_172_645_463_325_252_u64;
+    for _ in 0..if cfg!(debug_assertions) { 1_000 } else { 10_000 } {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let at = usize::try_from(random % bytes.len() as u64).unwrap();
+        let bit = 1_u8 << (random >> 60 & 7);
+        bytes[at] ^= bit;
+        match read::read(bytes.as_slice(), &store) {
+            Err(BundleError::NotABundle) => assert!(at < 16),
+            Err(BundleError::Damaged { object, .. }) => assert!(!object.is_empty()),
+            other => panic!("byte {at}: {:?}", other.map(|bundle| bundle.summary)),
+        }
+        bytes[at] ^= bit;
+    }
+    assert!(read::read(bytes.as_slice(), &store).is_ok());
 }

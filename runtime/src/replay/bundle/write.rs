@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::format::{BlobEntry, MAGIC, Manifest, RecordEntry};
-use super::{BundleSummary, ExportOptions, SigningKey};
+use super::{BundleSummary, ExportOptions, SigningKey, trees};
 use crate::digest::Digest;
 use crate::envelope::Failure;
 use crate::json;
@@ -28,7 +28,8 @@ pub(super) fn write(
     let texts: Vec<(String, Option<Digest>)> =
         journal.iter().map(|record| redacted_text(record, &redact)).collect::<Result<_, _>>()?;
     let names = names(&journal);
-    let blobs: Vec<BlobEntry> = store
+    let (directories, contents) = trees::of_run(store, &recording, options.directories)?;
+    let mut blobs: Vec<BlobEntry> = store
         .blobs_of_run(run)
         .map_err(failure)?
         .into_iter()
@@ -39,6 +40,8 @@ pub(super) fn write(
             what: names.get(&blob.digest).cloned().unwrap_or_else(|| "part of an action".to_owned()),
         })
         .collect();
+    let mut known: HashSet<Digest> = blobs.iter().map(|blob| blob.digest).collect();
+    blobs.extend(contents.into_iter().filter(|blob| known.insert(blob.digest)));
     let manifest = Manifest {
         run,
         name: recording.name.clone(),
@@ -52,6 +55,7 @@ pub(super) fn write(
             .collect(),
         blobs,
         redacted: redact.into_iter().collect(),
+        directories,
     };
     let key = options.sign.as_deref();
     let bytes = copy(store, &manifest, &texts, key, out)
@@ -64,6 +68,7 @@ pub(super) fn write(
         bytes,
         redacted: manifest.redacted,
         signed_by: key.map(SigningKey::public),
+        directories: manifest.directories,
     })
 }
 
