@@ -36,7 +36,9 @@ static WRITERS: &[(&[&str], Writes, &str, &str)] = &[
     (&["truncate"], Writes::All, "sr", "cuts files"),
     (&["tee"], Writes::All, "", "writes files"),
     (&["chmod", "chown", "chgrp", "chcon"], Writes::AfterFirst, "", "changes metadata"),
-    (&["chattr", "setfacl", "setfattr"], Writes::AfterFirst, "mxnv", "changes metadata"),
+    // Their flags say how, so the first operand is a file already; `chattr +i` names one more.
+    (&["chattr"], Writes::All, "pv", "changes metadata"),
+    (&["setfacl", "setfattr"], Writes::All, "mMxXnvS", "changes metadata"),
     (&["cp", "install"], Writes::Last, "StmogZ", "copies files"),
     (&["mv"], Writes::Moves, "St", "moves files"),
     (&["ln"], Writes::Links, "St", "creates a link"),

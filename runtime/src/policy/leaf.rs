@@ -173,6 +173,8 @@ impl<'a> Analysis<'a> {
                     }
                     Err(reason) => {
                         self.ask("not-read-only", format!("{name}: {reason}"));
+                        // `fd -x rm -rf /`: the refused flag may begin a command.
+                        self.probe_suffixes(args);
                     }
                 }
             }
