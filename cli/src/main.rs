@@ -30,6 +30,7 @@ fn main() -> ExitCode {
     if matches!(words.as_slice(), [word] if word == "version" || word == "--version" || word == "-v") {
         return commands::version::print().into();
     }
+    signals::die_with_parent();
     let work = move || commands::dispatch(&name, words);
     let thread = std::thread::Builder::new().name("lobster".to_owned()).stack_size(STACK).spawn(work);
     match thread.map(std::thread::JoinHandle::join) {

@@ -110,6 +110,8 @@ function context(ctx) {
   }
   if (ctx.mode !== undefined && ctx.mode !== "tool") throw new RequestError(`ctx.mode must be "tool", not ${JSON.stringify(ctx.mode)}`);
   const env = { ...process.env, ...ctx.env };
+  // What runs on behalf of this process does not outlive it, as if it ran in it.
+  env.LOBSTER_DIE_WITH_PARENT = String(process.pid);
   const limits = ctx.limits ?? {};
   return {
     binary: findBinary(env),
