@@ -32,7 +32,7 @@ export async function runToolRequest({ pipeline, filePath, args, ctx = {} }) {
     if (hasPipeline && hasFile) throw new RequestError("run accepts either pipeline or filePath, not both");
     const run = ["run", "--mode=tool"];
     if (hasPipeline) return callWith(context, run, "--pipeline", pipeline);
-    const file = await workflowFile(filePath, context.cwd);
+    const file = await workflowFile(String(filePath), context.cwd);
     run.push(`--file=${file}`);
     return args === undefined ? call(context, run) : callWith(context, run, "--args-json", jsonText(args, "args"));
   });
