@@ -23,6 +23,10 @@ example:
 conformance *ARGS:
     python3 ../shared/conformance/run.py --bin target/release/lobster --cases ../shared/conformance/public {{ARGS}}
 
+# the npm package, and OpenClaw's own plugin over our binary
+openclaw:
+    tests/openclaw/run.sh target/release/lobster
+
 # the checked-in components again, from their sources, bit for bit
 guests:
     guest-steps/build.sh --check

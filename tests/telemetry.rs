@@ -93,10 +93,21 @@ fn spans(request: &Request) -> Vec<Message> {
         (request.path.as_str(), request.header("content-type")),
         ("/v1/traces", Some("application/x-protobuf"))
     );
-    let resource_spans = children(&message(&request.body), 1);
+    let body = match request.header("content-encoding") {
+        Some("gzip") => unpacked(&request.body),
+        _ => request.body.clone(),
+    };
+    let resource_spans = children(&message(&body), 1);
     let resource = attributes(&children(&resource_spans[0], 1)[0], 1);
     assert_eq!((resource["service.name"].as_str(), resource["team"].as_str()), ("lobster", "ops"));
     children(&children(&resource_spans[0], 2)[0], 2)
+}
+
+fn unpacked(bytes: &[u8]) -> Vec<u8> {
+    let packed = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(packed.path(), bytes).unwrap();
+    let stdin = std::fs::File::open(packed.path()).unwrap();
+    std::process::Command::new("gzip").arg("-dc").stdin(stdin).output().unwrap().stdout
 }
 
 const FLOW: &str = "
@@ -214,7 +225,7 @@ fn a_real_collector_takes_the_spans() {
         .args(["--otlp-http-endpoint", &format!("127.0.0.1:{http}")])
         .args(["--otlp-grpc-endpoint", &format!("127.0.0.1:{grpc}")])
         .args(["--exporter", "otlp", "--otlp-exporter-endpoint", &behind.url()])
-        .args(["--otlp-exporter-protocol", "http", "--otlp-exporter-compression", "none"])
+        .args(["--otlp-exporter-protocol", "http"])
         .current_dir(home.dir())
         .stdout(log.try_clone().unwrap())
         .stderr(log)

@@ -37,6 +37,7 @@ fn main() -> ExitCode {
     if matches!(words.as_slice(), [word] if word == "version" || word == "--version" || word == "-v") {
         return commands::version::print().into();
     }
+    signals::die_with_parent();
     if may_start_processes(&words) {
         // Else it is started when it is needed.
         let _ = lobster_runtime::sandbox::fork_helper();

@@ -32,6 +32,25 @@ pub(crate) fn watch(token: &CancelToken) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Names the process that this one ends with, as a host that runs workflows on its own behalf asks for.
+const DIE_WITH_PARENT: &str = "LOBSTER_DIE_WITH_PARENT";
+
+/// Has the kernel send SIGTERM when the parent dies, if the parent asked for it. Steps inherit
+/// the variable, and are no children of that process: for them it means nothing.
+pub(crate) fn die_with_parent() {
+    #[cfg(target_os = "linux")]
+    {
+        let Some(asked) = std::env::var(DIE_WITH_PARENT).ok().and_then(|pid| pid.trim().parse::<i32>().ok())
+        else {
+            return;
+        };
+        if rustix::process::getppid().is_some_and(|parent| parent.as_raw_nonzero().get() == asked) {
+            // Without it the run goes on alone, which is what happens everywhere else.
+            let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
+        }
+    }
+}
+
 /// The number of the first signal that came.
 pub(crate) fn received() -> Option<i32> {
     Some(FIRST.load(Ordering::SeqCst)).filter(|signal| *signal != 0)

@@ -32,7 +32,7 @@ export async function runToolRequest({ pipeline, filePath, args, ctx = {} }) {
     if (hasPipeline && hasFile) throw new RequestError("run accepts either pipeline or filePath, not both");
     const run = ["run", "--mode=tool"];
     if (hasPipeline) return callWith(context, run, "--pipeline", pipeline);
-    const file = await workflowFile(filePath, context.cwd);
+    const file = await workflowFile(String(filePath), context.cwd);
     run.push(`--file=${file}`);
     return args === undefined ? call(context, run) : callWith(context, run, "--args-json", jsonText(args, "args"));
   });
@@ -110,6 +110,8 @@ function context(ctx) {
   }
   if (ctx.mode !== undefined && ctx.mode !== "tool") throw new RequestError(`ctx.mode must be "tool", not ${JSON.stringify(ctx.mode)}`);
   const env = { ...process.env, ...ctx.env };
+  // What runs on behalf of this process does not outlive it, as if it ran in it.
+  env.LOBSTER_DIE_WITH_PARENT = String(process.pid);
   const limits = ctx.limits ?? {};
   return {
     binary: findBinary(env),

@@ -162,6 +162,24 @@ test("an abort ends everything that was started", async () => {
   assert.equal(aborted.error.type, "runtime_error");
 });
 
+test("what runs ends with the host, however that ends", { skip: process.platform !== "linux" }, async () => {
+  const { dir, env } = home();
+  const log = path.join(dir, "log");
+  writeFileSync(path.join(dir, "tick.sh"), "while :; do echo tick >> log; sleep 0.05; done\n");
+  const code = `import { runToolRequest } from ${JSON.stringify(fileURLToPath(new URL("../src/core.js", import.meta.url)))};
+    await runToolRequest({ pipeline: "exec --shell 'sh tick.sh'" });`;
+  const host = spawn(process.execPath, ["--input-type=module", "-e", code], { cwd: dir, env: { ...process.env, ...env } });
+  await until(() => existsSync(log), "the first tick");
+  host.kill("SIGKILL");
+  const size = () => readFileSync(log).length;
+  let before = -1;
+  await until(() => {
+    const still = size() === before;
+    before = size();
+    return still && spawnSync("sleep", ["0.3"]).status === 0 && size() === before;
+  }, "the end of the ticks");
+});
+
 test("limits", async () => {
   const { ctx } = home();
   const slow = await runToolRequest({ pipeline: "exec sleep 30", ctx: { ...ctx, limits: { timeoutMs: 300 } } });

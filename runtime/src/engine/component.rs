@@ -4,7 +4,6 @@ mod action;
 mod grants;
 mod lent;
 
-pub(crate) use action::tree_digest;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -32,6 +31,7 @@ use crate::language::plan::{self, Step, Work};
 use crate::steps::stages::{ComponentProgram, Payload, StageError, Stop};
 use crate::store::{Blob, StepOutcome, StepStatus, Store, StoreError};
 
+pub(crate) use action::tree_digest;
 use lent::{RunServices, SharedWriter, Sink};
 
 /// The component that evaluates `js:` steps.

@@ -1,9 +1,10 @@
 //! Several channels under one name: the first healthy one answers.
 //!
-//! `LOBSTER_LLM_POOL` holds the channels as JSON, or names a file that does. A
-//! channel that is overloaded, locked out or out of reach is left alone for a
+//! `LOBSTER_LLM_POOL` holds the channels of a pool, or several pools by name, as
+//! JSON, or names a file that does. A channel that is overloaded, locked out or out of reach is left alone for a
 //! while and the next one is asked; each hop is recorded with the answer.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -77,6 +78,13 @@ impl Asking<'_> {
 enum File {
     List(Vec<Entry>),
     Object(Listed),
+    Named(Named),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    pools: BTreeMap<String, Vec<Entry>>,
 }
 
 #[derive(Deserialize)]
@@ -104,9 +112,10 @@ pub(crate) struct Hop {
 }
 
 impl Pool {
-    /// The pool of the environment, for the command `command`.
+    /// The pool of the environment, or the one of this name in it, for the command `command`.
     pub(crate) fn from_env(
         command: &str,
+        name: Option<&str>,
         env: &dyn Fn(&str) -> Option<String>,
         cwd: &Path,
     ) -> Result<Self, StageError> {
@@ -122,16 +131,7 @@ impl Pool {
             std::fs::read_to_string(&path).map_err(|error| refuse(format!("{}: {error}", path.display())))?
         };
         let value = json::parse(&text).map_err(|error| refuse(error.to_string()))?;
-        let mut entries = match File::deserialize(&value) {
-            Ok(File::List(entries)) => entries,
-            Ok(File::Object(listed)) => listed.channels,
-            Err(_) => {
-                return Err(refuse(
-                    "must be a list of channels {name, provider, model?, url?, key_env?, priority?, timeout_ms?}"
-                        .to_owned(),
-                ));
-            }
-        };
+        let mut entries = chosen(&value, name).map_err(refuse)?;
         entries.sort_by_key(|entry| entry.priority);
         let channels = entries
             .into_iter()
@@ -225,6 +225,29 @@ impl Pool {
     }
 }
 
+/// The channels that are meant, as the operator wrote them.
+fn chosen(setting: &Value, name: Option<&str>) -> Result<Vec<Entry>, String> {
+    const FORM: &str = "must be a list of channels {name, provider, model?, url?, key_env?, priority?, timeout_ms?}, \
+                        or {\"pools\": {\"name\": [channels]}}";
+    let mut pools = match File::deserialize(setting) {
+        Ok(File::List(channels) | File::Object(Listed { channels })) => match name {
+            None => return Ok(channels),
+            Some(name) => return Err(format!("there is no pool {name:?}: the pool has no name")),
+        },
+        Ok(File::Named(named)) => named.pools,
+        Err(_) => return Err(FORM.to_owned()),
+    };
+    let names = pools.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let name = match name {
+        Some(name) => name.to_owned(),
+        None if pools.len() == 1 => names.clone(),
+        None => "default".to_owned(),
+    };
+    pools
+        .remove(&name)
+        .ok_or_else(|| format!("there is no pool {name:?}; there are: {names} (provider pool:NAME)"))
+}
+
 /// The name of a channel among all channels of a state directory. An address may hold a key.
 fn health_key(entry: &Entry) -> String {
     let address = format!("{}\0{}", entry.provider, entry.url.as_deref().unwrap_or_default());
@@ -277,7 +300,7 @@ mod tests {
             VARIABLE => Some(text.clone()),
             _ => vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()),
         };
-        Pool::from_env("C", &env, Path::new("/")).map_err(|error| error.message)
+        Pool::from_env("C", None, &env, Path::new("/")).map_err(|error| error.message)
     }
 
     /// A state directory, and asking in it.
@@ -438,6 +461,25 @@ mod tests {
     }
 
     #[test]
+    fn pools_have_names() {
+        let channel = |name: &str| json!([{"name": name, "provider": "http", "url": "http://h"}]);
+        let named = |setting: &Value, name: Option<&str>| {
+            chosen(setting, name).map(|channels| channels[0].name.clone()).unwrap_or_else(|error| error)
+        };
+        let two = json!({"pools": {"fast": channel("f"), "default": channel("d")}});
+        assert_eq!(named(&two, Some("fast")), "f");
+        assert_eq!(named(&two, None), "d");
+        assert!(named(&two, Some("other")).contains("there are: default, fast"));
+        assert_eq!(named(&json!({"pools": {"only": channel("o")}}), None), "o");
+        assert!(
+            named(&json!({"pools": {"a": channel("o"), "b": channel("o")}}), None)
+                .contains("no pool \"default\"")
+        );
+        assert!(named(&channel("x"), Some("fast")).contains("has no name"));
+        assert!(named(&json!({"pools": {}, "more": 1}), None).contains("must be a list"));
+    }
+
+    #[test]
     fn settings_are_checked() {
         for (channels, part) in [
             (json!([]), "has no channels"),
@@ -459,7 +501,10 @@ mod tests {
         }
         let env = |_: &str| Some("no/such/file.json".to_owned());
         assert!(
-            Pool::from_env("C", &env, Path::new("/")).unwrap_err().message.contains("/no/such/file.json")
+            Pool::from_env("C", None, &env, Path::new("/"))
+                .unwrap_err()
+                .message
+                .contains("/no/such/file.json")
         );
     }
 }

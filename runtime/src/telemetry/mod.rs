@@ -12,7 +12,7 @@ mod spans;
 use std::time::Duration;
 
 use crate::http::{self, Url};
-use crate::store::{RunId, Store, StoreError};
+use crate::store::{Event, Record, RunId, Store, StoreError};
 
 pub(crate) use spans::trace_parent;
 
@@ -99,7 +99,7 @@ impl Exporter {
     /// Sends what the journal says about the latest execution of `run`.
     pub(crate) fn export(&self, store: &Store, run: RunId) -> Result<(), TelemetryError> {
         let began = std::time::Instant::now();
-        let spans = spans::of_latest_execution(&store.events(run)?);
+        let spans = spans::of_latest_execution(&latest_execution(store, run)?);
         for batch in spans.chunks(BATCH) {
             let left = self.timeout.saturating_sub(began.elapsed());
             let body = otlp::request(&self.resource, batch);
@@ -111,6 +111,37 @@ impl Exporter {
         tracing::debug!(%run, spans = spans.len(), "exported");
         Ok(())
     }
+}
+
+/// Events of one execution that are looked at; a collector takes no more in the time there is.
+const MAX_EVENTS: usize = 100_000;
+
+/// Records read at once.
+const PAGE: usize = 4_096;
+
+/// The first record of a journal, and those of the latest execution.
+fn latest_execution(store: &Store, run: RunId) -> Result<Vec<Record>, StoreError> {
+    let mut kept: Vec<Record> = Vec::new();
+    let (mut seq, mut left_out) = (0, 0_usize);
+    loop {
+        let page = store.events_after(run, seq, PAGE)?;
+        let Some(last) = page.last() else { break };
+        seq = last.seq;
+        for record in page {
+            // Nobody reads the text again, which is half of the memory.
+            let record = Record { text: String::new(), ..record };
+            if matches!(record.event, Event::RunResumed { .. }) {
+                kept.truncate(1);
+                left_out = 0;
+            }
+            let ends = matches!(record.event, Event::RunEnded { .. } | Event::RunPaused { .. });
+            if kept.len() < MAX_EVENTS || ends { kept.push(record) } else { left_out += 1 }
+        }
+    }
+    if left_out > 0 {
+        tracing::warn!(%run, left_out, "the run has more events than are exported");
+    }
+    Ok(kept)
 }
 
 /// `key=value,key=value` with percent-encoded values, as in the W3C's baggage.

@@ -53,7 +53,8 @@ Providers (--provider or LOBSTER_LLM_PROVIDER), each with its variables:
   anthropic  ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY
   pool       LOBSTER_LLM_POOL: channels as JSON, or a file with them; the first healthy
              one answers: [{\"name\":\"a\",\"provider\":\"openai\",\"model\":\"m\",\"url\":\"https://...\",
-             \"key_env\":\"A_KEY\",\"priority\":1}, ...]
+             \"key_env\":\"A_KEY\",\"priority\":1}, ...]; several as {\"pools\":{\"fast\":[...]}},
+             chosen by --provider pool:fast
 Without a choice: pool, pi, openclaw or http, whichever is configured first.
 
 Answers are kept in LOBSTER_CACHE_DIR (.lobster-cache) and, with --state-key or
@@ -142,8 +143,8 @@ struct Llm {
 /// Whom to ask.
 enum Way {
     One(Channel),
-    /// Read when the effect is performed: it may be a file.
-    Pool,
+    /// Perhaps by its name. Read when the effect is performed: it may be a file.
+    Pool(Option<String>),
 }
 
 fn build(
@@ -217,9 +218,9 @@ impl Stage for Llm {
         let request = self.complete(host)?;
         let request = match &way {
             Way::One(channel) => channel.bounded(&request, host.has_budget()),
-            Way::Pool => request,
+            Way::Pool(_) => request,
         };
-        let slot = self.slot(&request, name, host);
+        let slot = self.slot(&request, &name, host);
         if !self.refresh(host)
             && let Some(item) = look_up(&slot, host)?
         {
@@ -233,19 +234,23 @@ impl Stage for Llm {
 
 impl Llm {
     /// Whom to ask, and the provider's name in cache keys.
-    fn way(&self, host: &dyn Host) -> Result<(Way, &'static str), StageError> {
+    fn way(&self, host: &dyn Host) -> Result<(Way, String), StageError> {
         let command = self.command;
         let env = |name: &str| host.env(name);
         let set = |name: &str| host.env(name).is_some_and(|value| !value.trim().is_empty());
         let ambient = || host.env("LOBSTER_LLM_PROVIDER").map(|name| name.trim().to_lowercase());
         let chosen = self.provider.clone().or_else(ambient);
         let provider = match chosen.as_deref().filter(|name| !name.is_empty()) {
-            Some("pool") => return Ok((Way::Pool, "pool")),
+            Some("pool") => return Ok((Way::Pool(None), "pool".to_owned())),
+            Some(name) if name.starts_with("pool:") => {
+                let pool = name.strip_prefix("pool:").map(|pool| pool.trim().to_owned());
+                return Ok((Way::Pool(pool), name.to_owned()));
+            }
             Some(name) => Provider::named(name)
                 .ok_or_else(|| StageError::permanent(format!("Unsupported llm provider: {name}")))?,
             None => match self.default_provider {
                 Some(provider) => provider,
-                None if set(pool::VARIABLE) => return Ok((Way::Pool, "pool")),
+                None if set(pool::VARIABLE) => return Ok((Way::Pool(None), "pool".to_owned())),
                 None if set("LOBSTER_PI_LLM_ADAPTER_URL") => Provider::Pi,
                 None if set("OPENCLAW_URL") || set("CLAWD_URL") => Provider::OpenClaw,
                 None if set("LOBSTER_LLM_ADAPTER_URL") => Provider::Http,
@@ -257,7 +262,7 @@ impl Llm {
             },
         };
         let given = Given { token: self.token.as_deref(), ..Given::default() };
-        Ok((Way::One(Channel::new(command, provider, given, &env)?), provider.name()))
+        Ok((Way::One(Channel::new(command, provider, given, &env)?), provider.name().to_owned()))
     }
 
     /// The request with what the environment and the input say.
@@ -353,7 +358,7 @@ impl Llm {
         let command = self.command;
         let detail = match way {
             Way::One(channel) => channel.detail(request, retry),
-            Way::Pool => json!({"provider": "pool", "body": request.payload(retry)}),
+            Way::Pool(name) => json!({"provider": "pool", "pool": name, "body": request.payload(retry)}),
         };
         // Asking twice costs twice, and an answer that was paid may steer a tool: a call that
         // was cut off is asked about, unless its step says `idempotent: true`.
@@ -368,8 +373,8 @@ impl Llm {
                     let answer = asking.ask(channel, request).map_err(failed)?;
                     (answer, channel.provider, Vec::new())
                 }
-                Way::Pool => {
-                    let pool = Pool::from_env(command, effect.env, effect.cwd)?;
+                Way::Pool(name) => {
+                    let pool = Pool::from_env(command, name.as_deref(), effect.env, effect.cwd)?;
                     pool.ask(&asking, &Health::at(effect.state_dir)).map_err(failed)?
                 }
             };
