@@ -12,6 +12,8 @@ mod conformance;
 mod crash;
 mod flows;
 mod home;
+mod mcp_client;
+mod mcp_server;
 mod mutated;
 mod screens;
 mod state;

@@ -3,9 +3,11 @@
 use lobster_runtime::engine::{GateRef, Interrupted, Reply, ResumeRequest};
 use lobster_runtime::envelope::Failure;
 use lobster_runtime::json;
+use lobster_runtime::runtime::Runtime;
 use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::store::RunId;
 
-use crate::exit::CommandResult;
+use crate::exit::{CommandError, CommandResult};
 
 /// Answers a question, or goes on with a run that failed or was interrupted.
 ///
@@ -126,16 +128,29 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
         Err(failure) => return reply.failure(&failure),
     };
     if let (Some(run), None, None) = (&words.run, &words.token, &words.id) {
-        let runtime = super::runtime(Mode::Tool)?;
+        let runtime = runtime(|runtime| runtime.store().ok()?.find_run(run).ok())?;
         return reply.result(&runtime, runtime.resume_run(run, words.interrupted), false);
     }
     match request(words) {
         Ok(request) => {
-            let runtime = super::runtime(Mode::Tool)?;
+            let runtime = runtime(|runtime| Some(runtime.open_gate(&request.gate).ok()?.run))?;
             reply.result(&runtime, runtime.resume(&request), false)
         }
         Err(failure) => reply.failure(&failure),
     }
+}
+
+/// A runtime under the policy that is named now, else the one that the run began under.
+fn runtime(run: impl FnOnce(&Runtime) -> Option<RunId>) -> Result<Runtime, CommandError> {
+    let runtime = super::runtime(Mode::Tool)?;
+    if !runtime.policy().is_open() {
+        return Ok(runtime);
+    }
+    let Some(run) = run(&runtime) else { return Ok(runtime) };
+    Ok(match runtime.policy_of(run)? {
+        Some(policy) => runtime.with_policy(policy),
+        None => runtime,
+    })
 }
 
 #[cfg(test)]

@@ -108,7 +108,8 @@ impl Session {
             .map_err(|error| CallProblem::Failed(format!("cannot start a thread: {error}")))?;
         let mut session =
             Self { orders: Some(sender), tools: Mutex::default(), changed, cause, token, thread: Some(thread) };
-        let tools = session.wait(&connected, target.timeout, cancel)?;
+        // The thread has limits of its own for connecting and for the list.
+        let tools = session.wait(&connected, target.timeout.saturating_mul(2) + FAREWELL, cancel)?;
         session.tools = Mutex::new(tools);
         Ok(session)
     }
