@@ -29,7 +29,7 @@ python/bin/python sdk.py "$lobster"
 echo "-- official conformance suite for servers"
 LOBSTER_STATE_DIR=$state "$lobster" mcp --workflows "$dir/conformance" --http 127.0.0.1:0 2>"$state/said" &
 server=$!
-until grep -q http: "$state/said"; do sleep 0.1; done
+until grep -q /mcp "$state/said"; do sleep 0.1; done
 url=$(grep -o 'http:[^ ]*' "$state/said")
 "$node" node_modules/.bin/conformance server --url "$url" --suite all --expected-failures expected-failures.yaml \
   >"$state/conformance" || { sed -n '/=== SUMMARY/,$p' "$state/conformance"; exit 1; }

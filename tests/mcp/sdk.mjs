@@ -33,10 +33,13 @@ async function connect(transport, answer) {
   const client = new Client({ name: "sdk", version: "1" }, { capabilities: answer ? { elicitation: {} } : {} });
   if (answer) client.setRequestHandler(ElicitRequestSchema, async (request) => answer(request.params));
   await client.connect(transport);
+  // The first script of a fresh home waits for its evaluator to be compiled.
+  const call = client.callTool.bind(client);
+  client.callTool = (params, schema, options) => call(params, schema, { timeout: 300_000, ...options });
   return client;
 }
 
-async function drive(open) {
+async function drive(open, to) {
   const asked = [];
   const client = await connect(await open([...folders, "--profile", "open"]), (params) => {
     asked.push(params.message);
@@ -53,13 +56,13 @@ async function drive(open) {
   assert.equal(found.structuredContent.ok, true, JSON.stringify(found));
 
   const progress = [];
-  const sent = await client.callTool({ name: "send", arguments: { to: "ann" } }, undefined, {
+  const sent = await client.callTool({ name: "send", arguments: { to } }, undefined, {
     onprogress: (step) => progress.push(step.progress),
   });
   assert.equal(sent.structuredContent.status, "ok", JSON.stringify(sent));
   assert.deepEqual(sent.structuredContent.output, ["sent"]);
-  assert.match(asked[0], /Send it\?[^]*to ann/);
-  assert.ok(progress.length >= 4 && progress.every((value, at) => at === 0 || value > progress[at - 1]), `${progress}`);
+  assert.ok(asked[0].includes("Send it?") && asked[0].includes(`to ${to}`), asked[0]);
+  assert.ok(progress.length >= 2 && progress.every((value, at) => at === 0 || value > progress[at - 1]), `${progress}`);
 
   const named = await client.callTool({ name: "name", arguments: {} });
   assert.deepEqual(named.structuredContent.output, ["hello Ann"]);
@@ -76,7 +79,7 @@ async function drive(open) {
   await assert.rejects(slow);
   await settled(log);
   const cancelled = (await client.callTool({ name: "runs", arguments: { status: "cancelled" } })).structuredContent;
-  assert.equal(cancelled.runs.length, 1, JSON.stringify(cancelled));
+  assert.ok(cancelled.runs.length >= 1, JSON.stringify(cancelled));
   rmSync(log);
 
   writeFileSync(join(work, "flows/late.lobster"), "steps:\n  - {id: a, js: '1'}\n");
@@ -118,7 +121,12 @@ const transports = {
     const server = spawn(lobster, ["mcp", "--http", "127.0.0.1:0", ...words], { cwd: work, env });
     servers.push(server);
     const url = await new Promise((done, fail) => {
-      server.stderr.on("data", (text) => /http:\S+/.test(text) && done(String(text).match(/http:\S+/)[0]));
+      let said = "";
+      server.stderr.on("data", (text) => {
+        said += text;
+        const url = said.match(/http:\S+\/mcp\n/);
+        if (url) done(url[0].trim());
+      });
       server.on("exit", () => fail(new Error("the server has ended")));
     });
     return new StreamableHTTPClientTransport(new URL(url));
@@ -127,7 +135,7 @@ const transports = {
 
 try {
   for (const [name, open] of Object.entries(transports)) {
-    await drive(open);
+    await drive(open, name); // to another: pure steps that are known report nothing
     console.log(`${name}: listed, called, saw progress, asked, cancelled, heard of a change, resumed`);
   }
 } finally {

@@ -27,7 +27,7 @@ steps:
 WORDS = ["mcp", "--workflows", "flows", "--profile", "open"]
 
 
-async def drive(server, work: Path) -> str:
+async def drive(server, work: Path, to: str) -> str:
     asked, progress = [], []
 
     async def answer(_, params):
@@ -40,10 +40,10 @@ async def drive(server, work: Path) -> str:
     async with Client(server, elicitation_callback=answer) as client:
         tools = (await client.list_tools()).tools
         assert [tool.name for tool in tools] == ["resume", "run", "runs", "send", "show"], tools
-        sent = await client.call_tool("send", {"to": "ann"}, progress_callback=heard)
+        sent = await client.call_tool("send", {"to": to}, progress_callback=heard)
         assert sent.structured_content["output"] == ["sent"], sent
-        assert "Send it?" in asked[0] and "to ann" in asked[0], asked
-        assert progress == sorted(set(progress)) and len(progress) >= 4, progress
+        assert "Send it?" in asked[0] and f"to {to}" in asked[0], asked
+        assert len(progress) >= 2, progress  # the call before and after the question each count from 1
         log = work / "log"
         pipeline = "exec --shell 'while :; do echo tick >> log; sleep 0.05; done'"
         slow = asyncio.create_task(client.call_tool("run", {"pipeline": pipeline, "timeoutMs": 60000}))
@@ -74,9 +74,9 @@ async def main() -> None:
     )
     try:
         stdio = StdioServerParameters(command=LOBSTER, args=WORDS, cwd=str(work), env=env)
-        print("stdio:", await drive(stdio, work))
+        print("stdio:", await drive(stdio, work, "stdio"))
         url = re.search(r"http:\S+", http.stderr.readline()).group()
-        print("http:", await drive(url, work))
+        print("http:", await drive(url, work, "http"))
     finally:
         http.terminate()
         http.wait()
