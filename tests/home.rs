@@ -116,6 +116,11 @@ impl Call {
         self.start_with_stdout(Stdio::piped())
     }
 
+    /// With pipes to talk over; stderr is the test's own.
+    pub(crate) fn start_piped(mut self) -> Child {
+        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).spawn().unwrap()
+    }
+
     /// Runs to the end and keeps what was said.
     pub(crate) fn run(mut self) -> Answer {
         self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);

@@ -18,6 +18,8 @@ mod flows;
 mod gates;
 mod guests;
 mod home;
+mod mcp_client;
+mod mcp_server;
 mod models;
 mod mutated;
 mod policy;

@@ -12,6 +12,7 @@ use crate::engine::services::Services;
 use crate::engine::{Caller, Notes, Progress};
 use crate::language::pipeline::Pipeline;
 use crate::language::plan::Plan;
+use crate::policy::Policy;
 use crate::runtime::{Planned, Runtime};
 use crate::store::{Durability, Event, RunId, RunStatus, StoreError};
 
@@ -55,6 +56,13 @@ impl Runtime {
                 components: OnceLock::from(services.components().clone()),
             },
         }
+    }
+
+    /// The same runtime under another policy.
+    #[must_use]
+    pub fn with_policy(mut self, policy: Policy) -> Self {
+        self.services.policy = Arc::new(policy);
+        self
     }
 
     /// Keeps a component in the store, so that `blake3:<digest>` names it.

@@ -178,17 +178,24 @@ pub(crate) fn runtime(mode: Mode) -> Result<Runtime, CommandError> {
     runtime_under(mode, &PolicySources::default())
 }
 
-/// The same, going on with a recorded run: under the policy of its project, too.
+/// The same, going on with a recorded run: under the policy of its project too,
+/// and under the policy that it began with if there is none now.
 pub(crate) fn runtime_of_run(
     mode: Mode,
     notify: Option<&str>,
     find: impl FnOnce(&Runtime) -> Option<RunId>,
 ) -> Result<Runtime, CommandError> {
-    let runtime = runtime_telling(mode, &PolicySources::default(), notify)?;
-    match find(&runtime).and_then(|run| runtime.recorded_place(run)) {
-        Some(place) => runtime_telling(mode, &PolicySources { place: Some(&place), run: None }, notify),
-        None => Ok(runtime),
+    let mut runtime = runtime_telling(mode, &PolicySources::default(), notify)?;
+    let Some(run) = find(&runtime) else { return Ok(runtime) };
+    if let Some(place) = runtime.recorded_place(run) {
+        runtime = runtime_telling(mode, &PolicySources { place: Some(&place), run: None }, notify)?;
     }
+    if runtime.policy().is_open()
+        && let Some(policy) = runtime.policy_of(run)?
+    {
+        runtime = runtime.with_policy(policy);
+    }
+    Ok(runtime)
 }
 
 /// The same, under the policies of a project and of a run, besides those of the environment.

@@ -1,6 +1,6 @@
 //! Drives pipelines: items are pushed from stage to stage.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -100,7 +100,13 @@ pub(crate) fn run_pipeline(
     let stages = build(&run.services.registry, pipeline)?;
     pin_components(run, pipeline, &place)?;
     let starts = matches!(input, PipelineInput::Nothing);
-    let shared = Shared { run, place, rendered: RefCell::default(), deferred: RefCell::default() };
+    let shared = Shared {
+        run,
+        place,
+        rendered: RefCell::default(),
+        has_failed: Cell::default(),
+        deferred: RefCell::default(),
+    };
     let mut slots: Vec<_> = stages
         .into_iter()
         .enumerate()
@@ -279,13 +285,16 @@ struct Shared<'r, 's> {
     run: &'r Run<'s>,
     place: Place,
     rendered: RefCell<String>,
+    has_failed: Cell<bool>,
     /// What happens once the whole pipeline has succeeded.
     deferred: RefCell<Vec<(StepPath, EffectAction, Commit)>>,
 }
 
 impl Shared<'_, '_> {
+    /// Notes where a failure came from: the stage that it reaches first, not
+    /// those in front of it that hand it on.
     fn failed(&self, stop: &Stop, path: &StepPath) {
-        if matches!(stop, Stop::Failed(_)) {
+        if matches!(stop, Stop::Failed(_)) && !self.has_failed.replace(true) {
             self.run.fail_near(path);
         }
     }

@@ -8,8 +8,10 @@ use super::gate::GateQuestion;
 use super::run::Run;
 use super::token::{Token, TokenKind};
 use super::{Interrupted, execute};
+use crate::digest::Digest;
 use crate::envelope::{Envelope, Failure};
 use crate::language::plan::Plan;
+use crate::policy::Policy;
 use crate::replay::overseer_of_fork;
 use crate::runtime::{RunResult, Runtime, read_source, recorded};
 use crate::schema::Schema;
@@ -45,6 +47,34 @@ pub struct ResumeRequest {
 }
 
 impl Runtime {
+    /// The policy that a run began under, if it was one of a file: whoever
+    /// answers its questions later should not have to name it again.
+    ///
+    /// # Errors
+    /// When the run's journal cannot be read, or its policy is not to be had any more.
+    pub fn policy_of(&self, run: RunId) -> Result<Option<Policy>, Failure> {
+        let store = self.store().map_err(failure)?;
+        let journal = store.events(run).map_err(failure)?;
+        let Some(Event::RunStarted { detail, .. }) = journal.first().map(|record| &record.event) else {
+            return Ok(None);
+        };
+        let digest =
+            |key: &str| detail.get(key).and_then(Value::as_str).and_then(|hex| hex.parse::<Digest>().ok());
+        let (Some(named), Some(document)) = (digest("policy"), digest("policyFile")) else { return Ok(None) };
+        if named == Policy::builtin().digest() {
+            return Ok(None);
+        }
+        const MAX_POLICY: u64 = 16 << 20;
+        let bytes = store.load(&document, MAX_POLICY).map_err(failure)?;
+        let policy = Policy::recorded(&String::from_utf8_lossy(&bytes));
+        let policy = policy.ok().filter(|policy| policy.digest() == named);
+        policy.map(Some).ok_or_else(|| {
+            Failure::runtime(format!(
+                "run {run} began under a policy that this lobster cannot read; give it with LOBSTER_POLICY"
+            ))
+        })
+    }
+
     /// The open gate that is meant.
     ///
     /// # Errors
@@ -270,7 +300,7 @@ fn last_cwd(journal: &[JournalRecord]) -> Option<PathBuf> {
     })
 }
 
-fn started(journal: &[JournalRecord]) -> Option<(crate::digest::Digest, Option<crate::digest::Digest>)> {
+fn started(journal: &[JournalRecord]) -> Option<(Digest, Option<Digest>)> {
     journal.iter().find_map(|record| match &record.event {
         Event::RunStarted { plan, args, .. } => Some((*plan, *args)),
         _ => None,

@@ -116,7 +116,8 @@ impl Session {
             token,
             thread: Some(thread),
         };
-        let tools = session.wait(&connected, target.timeout, cancel)?;
+        // The thread has limits of its own for connecting and for the list.
+        let tools = session.wait(&connected, target.timeout.saturating_mul(2) + FAREWELL, cancel)?;
         session.tools = Mutex::new(tools);
         Ok(session)
     }

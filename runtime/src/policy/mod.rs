@@ -122,6 +122,14 @@ impl Policy {
         Ok(policy)
     }
 
+    /// The policy of a recorded run, as the store kept its document.
+    ///
+    /// # Errors
+    /// When the document is none of this version's.
+    pub(crate) fn recorded(document: &str) -> Result<Self, crate::json::JsonError> {
+        Ok(Self::new(crate::json::parse_as(document)?, Stance::Closed))
+    }
+
     fn new(file: PolicyFile, stance: Stance) -> Self {
         #[derive(Serialize)]
         struct Named<'a> {

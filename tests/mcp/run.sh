@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Clients and servers that nobody here wrote, against a lobster binary.
+#   tests/mcp/run.sh LOBSTER DIR      installs the pinned packages into DIR, once
+set -euo pipefail
+lobster=$(realpath "$1")
+mkdir -p "$2"
+dir=$(realpath "$2")
+here=$(cd "$(dirname "$0")" && pwd)
+cp -r "$here"/. "$dir"
+cd "$dir"
+if [[ ! -d node_modules ]]; then
+  npm ci --no-audit --no-fund --silent
+fi
+if [[ ! -x python/bin/python ]]; then
+  python3 -m venv python
+  python/bin/pip install --quiet -r requirements.txt
+fi
+node=$dir/node_modules/node/bin/node
+state=$(mktemp -d)
+server=
+trap 'if [[ -n $server ]]; then kill $server; fi; rm -rf "$state"' EXIT
+
+echo "-- TypeScript SDK's client"
+"$node" sdk.mjs "$lobster" "$here/../../guest-steps/dist/regex.wasm"
+
+echo "-- Python SDK's client (protocol 2026-07-28)"
+python/bin/python sdk.py "$lobster"
+
+echo "-- official conformance suite for servers"
+LOBSTER_STATE_DIR=$state "$lobster" mcp --workflows "$dir/conformance" --http 127.0.0.1:0 2>"$state/said" &
+server=$!
+until grep -q /mcp "$state/said"; do sleep 0.1; done
+url=$(grep -o 'http:[^ ]*' "$state/said")
+"$node" node_modules/.bin/conformance server --url "$url" --suite all --expected-failures expected-failures.yaml \
+  >"$state/conformance" || { sed -n '/=== SUMMARY/,$p' "$state/conformance"; exit 1; }
+sed -n '/=== SUMMARY/,$p' "$state/conformance" | tail -12
+kill $server
+server=
+
+echo "-- official server as the counterpart of mcp.call"
+python3 everything.py "$lobster" "$node" node_modules/@modelcontextprotocol/server-everything/dist/index.js

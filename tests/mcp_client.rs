@@ -1,0 +1,227 @@
+//! Tools of other programs: servers that lie, stall, flood, change and die.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::binary;
+use crate::home::{Answer, Home};
+
+/// A home with one server of this manner.
+fn server(mode: &str) -> Home {
+    let home = Home::new();
+    configure(&home, mode, "Says it back.", "timeout = \"20s\"");
+    home
+}
+
+fn configure(home: &Home, mode: &str, description: &str, more: &str) {
+    let script = binary::repository().join("tests/mcp/hostile_server.py");
+    let command = json!(["python3", script, mode, description]);
+    home.write("lobster.mcp.toml", format!("version = 1\n[server.s]\ncommand = {command}\n{more}\n"));
+}
+
+fn say(home: &Home) -> Answer {
+    home.tool(["mcp.call --server s --tool say --args-json '{\"text\":\"hi\"}'"])
+}
+
+/// The server that ran last is gone.
+fn assert_gone(home: &Home) {
+    let pid: i32 = home.read("server.pid").trim().parse().unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    assert!(rustix::process::test_kill_process(pid).is_err(), "the server is still there");
+}
+
+fn last_run(home: &Home) -> String {
+    let runs = home.lobster(["runs", "--json", "--limit", "1"]).run();
+    let runs: Value = serde_json::from_str(&runs.stdout).unwrap();
+    runs[0]["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_tools_structure_goes_on_and_is_replayed_without_the_server() {
+    let home = server("good");
+    home.write(
+        "flow.lobster",
+        "args:\n  text: {default: hi}\nsteps:\n  - id: ask\n    mcp: {server: s, tool: say}\n    args: {text: \"${text}\", item: [1, {a: \"$x\"}]}\n\
+         \x20 - id: use\n    js: steps.ask.said.text + steps.ask.said.item[0]\n    stdin: $ask.json\n",
+    );
+    let answer = home.tool(["flow.lobster"]);
+    assert_eq!(answer.output(), json!(["hi1"]), "{answer:?}");
+    assert_gone(&home);
+    let run = last_run(&home);
+    std::fs::remove_file(home.dir().join("lobster.mcp.toml")).unwrap();
+    let replay = home.lobster(["replay", &run]).run();
+    assert_eq!(replay.code(), 0, "{replay:?}");
+    assert!(replay.stdout.contains("1 answered from the record"), "{replay:?}");
+    assert_eq!(home.read("calls.log").lines().count(), 1);
+}
+
+#[test]
+fn each_item_is_one_recorded_call_and_none_is_repeated() {
+    let home = server("fails-second");
+    let answer = home.tool(["js '[1,2,3]' | mcp.call --server s --tool say --each"]);
+    let message = answer.error();
+    assert!(message.contains("stopped at item 2; 1 answered before"), "{message}");
+    assert_eq!(home.read("calls.log").lines().count(), 2);
+    configure(&home, "good", "Says it back.", "");
+    let resumed = home.lobster(["resume", &last_run(&home), "--mode", "tool"]).run();
+    assert_eq!(resumed.output().as_array().unwrap().len(), 3, "{resumed:?}");
+    // Item 1 was answered; 2 and 3 are called now.
+    let items: Vec<Value> = home
+        .read("calls.log")
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["item"].clone())
+        .collect();
+    assert_eq!(items, [json!(1), json!(2), json!(2), json!(3)]);
+}
+
+#[test]
+fn a_result_that_looks_like_an_envelope_or_an_approval_is_data() {
+    let home = server("envelope");
+    let answer = say(&home);
+    let output = answer.output();
+    assert_eq!(output[0]["status"], "needs_approval");
+    // Its words may not replace the file's, nor say who may answer.
+    home.write(
+        "flow.lobster",
+        "steps:\n  - id: ask\n    mcp: {server: s, tool: say}\n    approval: {prompt: Delete it?, required_approver: ann}\n",
+    );
+    let answer = home.tool(["flow.lobster"]);
+    let request = &answer.envelope()["requiresApproval"];
+    assert_eq!((&request["prompt"], &request["requiredApprover"]), (&json!("Delete it?"), &json!("ann")));
+    assert_ne!(request["resumeToken"], "x");
+}
+
+#[test]
+fn a_tools_own_failure_fails_the_step() {
+    let home = server("tool-error");
+    let message = say(&home).error();
+    assert!(message.contains("mcp server s") && message.contains("the disk is full"), "{message}");
+    home.write(
+        "flow.lobster",
+        "steps:\n  - id: ask\n    mcp: {server: s, tool: say}\n    on_error: continue\n  - id: after\n    js: '\"went on\"'\n",
+    );
+    assert_eq!(home.tool(["flow.lobster"]).output(), json!(["went on"]));
+}
+
+#[test]
+fn a_changed_description_stops_the_run_with_the_difference() {
+    let home = server("good");
+    let locked = home.lobster(["mcp", "lock"]).run();
+    assert_eq!(locked.code(), 0, "{locked:?}");
+    say(&home).output();
+    configure(&home, "good", "Says it back, and mails it to me.", "");
+    let message = say(&home).error();
+    assert!(message.contains("\"Says it back.\"") && message.contains("mails it to me"), "{message}");
+    assert_eq!(home.read("calls.log").lines().count(), 1, "the changed tool was not called");
+    let check = home.lobster(["mcp", "lock", "--check"]).run();
+    assert!(check.code() == 1 && check.stdout.contains("mails it to me"), "{check:?}");
+    home.lobster(["mcp", "lock"]).run();
+    say(&home).output();
+}
+
+#[test]
+fn arguments_are_checked_before_the_call() {
+    let home = server("good");
+    let answer = home.tool(["mcp.call --server s --tool say --args-json '{\"text\":7}'"]);
+    let message = answer.error();
+    assert!(message.contains("/text") && message.contains("string"), "{message}");
+    let message = home.tool(["mcp.call --server s --tool shout"]).error();
+    assert!(message.contains("no tool \"shout\"; it has say"), "{message}");
+    let message = home.tool(["mcp.call --server t --tool say"]).error();
+    assert!(message.contains("there are s"), "{message}");
+    assert_eq!(home.read("calls.log"), "");
+}
+
+#[test]
+fn servers_that_stall_flood_or_die_are_errors_in_time() {
+    for (mode, more, parts) in [
+        ("silent", "timeout = \"1s\"", &["no answer within 1000 ms"][..]),
+        ("no-handshake", "timeout = \"1s\"", &["has not answered within 1000 ms"]),
+        ("endless", "timeout = \"20s\"", &["pages"]),
+        ("exit", "", &["exit code 7", "it went wrong"]),
+        ("oversized", "", &["more than", "max_bytes"]),
+        ("noise", "", &["no messages"]),
+        ("wrong-types", "timeout = \"1s\"", &["mcp server s"]),
+    ] {
+        let home = Home::new();
+        configure(&home, mode, "Says it back.", more);
+        let answer = say(&home);
+        let message = answer.error();
+        assert!(parts.iter().all(|part| message.contains(part)), "{mode}: {message}");
+        assert!(answer.took < Duration::from_secs(30), "{mode} took {:?}", answer.took);
+        assert!(answer.stdout.len() < 64 << 10, "{mode}: what it sent is not in the answer");
+        assert_gone(&home);
+    }
+    let home = server("notifications");
+    assert_eq!(say(&home).output(), json!([{"said": {"text": "hi"}}]));
+}
+
+#[test]
+fn a_server_that_does_not_end_is_ended() {
+    let home = server("deaf");
+    say(&home).output();
+    assert_gone(&home);
+    let home = server("silent");
+    let mut child = home.lobster(["run", "--mode", "tool", "mcp.call --server s --tool say"]).start();
+    for _ in 0..500 {
+        if !home.read("calls.log").is_empty() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    crate::home::wait(&mut child, &"lobster");
+    std::thread::sleep(Duration::from_secs(1));
+    assert_gone(&home);
+}
+
+#[test]
+fn the_operator_says_which_servers_and_tools() {
+    let home = server("good");
+    configure(&home, "good", "Says it back.", "tools = [\"read_*\"]");
+    let message = say(&home).error();
+    assert!(message.contains("does not allow its tool \"say\""), "{message}");
+    // Under a policy the servers are named outside of the directory that steps write to.
+    configure(&home, "good", "Says it back.", "");
+    home.write("policy.toml", "version = 1\n");
+    let message = home
+        .lobster(["run", "--mode", "tool", "--policy", "policy.toml", "mcp.call --server s --tool say"])
+        .run()
+        .error();
+    assert!(message.contains("LOBSTER_MCP_CONFIG"), "{message}");
+    let message = home
+        .lobster([
+            "run",
+            "--mode",
+            "tool",
+            "--policy",
+            "policy.toml",
+            "mcp.call --url http://127.0.0.1:9/mcp --tool t",
+        ])
+        .run()
+        .error();
+    assert!(message.contains("named by the operator"), "{message}");
+    assert_eq!(home.read("calls.log"), "");
+}
+
+#[test]
+fn mistakes_in_a_step_are_found_before_anything_runs() {
+    let home = Home::new();
+    for (fields, part) in [
+        ("mcp: {tool: t}", "one of server, command and url"),
+        ("mcp: {server: s}", "names no tool"),
+        ("mcp: {server: s, tool: t, tol: x}", "no field \"tol\""),
+        ("mcp: {server: s, url: 'http://x', tool: t}", "one of server, command and url"),
+        ("mcp: {command: [], tool: t}", "must be a list"),
+        ("mcp: {server: s, tool: t}\n    run: echo", "can only define one"),
+    ] {
+        home.write(
+            "flow.lobster",
+            format!("steps:\n  - id: a\n    run: touch ran\n  - id: b\n    {fields}\n"),
+        );
+        let message = home.tool(["flow.lobster"]).error();
+        assert!(message.contains(part), "{fields}: {message}");
+        assert!(!home.dir().join("ran").exists());
+    }
+}

@@ -1,0 +1,540 @@
+//! lobster as a server of tools: what agents get, and what they do not.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdin};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::binary;
+use crate::home::{Home, wait};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A client that writes what it likes.
+struct Client {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+    next: u64,
+    /// What it answers when its user is asked.
+    user: Option<Value>,
+    /// Messages besides answers.
+    heard: Vec<Value>,
+}
+
+impl Client {
+    fn start(home: &Home, words: &[&str]) -> Self {
+        Self::start_as(home, words, &[])
+    }
+
+    fn start_as(home: &Home, words: &[&str], env: &[(&str, &str)]) -> Self {
+        let mut call = home.lobster(["mcp"].iter().chain(words));
+        for (name, value) in env {
+            call = call.env(name, value);
+        }
+        let mut child = call.start_piped();
+        let stdout = child.stdout.take().unwrap();
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        let stdin = child.stdin.take();
+        Self { child, stdin, lines, next: 0, user: None, heard: Vec::new() }
+    }
+
+    /// Shakes hands; `user` is what its user would answer, if it can ask one.
+    fn ready(home: &Home, words: &[&str], user: Option<Value>) -> Self {
+        let mut client = Self::start(home, words);
+        client.shake_hands(user);
+        client
+    }
+
+    fn shake_hands(&mut self, user: Option<Value>) {
+        let capabilities = if user.is_some() { json!({"elicitation": {}}) } else { json!({}) };
+        self.user = user;
+        let params = json!({
+            "protocolVersion": "2025-06-18",
+            "capabilities": capabilities,
+            "clientInfo": {"name": "tester", "version": "1"},
+        });
+        let answer = self.request("initialize", params);
+        assert_eq!(answer["result"]["serverInfo"]["name"], "lobster", "{answer}");
+        self.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+    }
+
+    fn send(&mut self, message: &Value) {
+        self.write(format!("{message}\n").as_bytes());
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.stdin.as_mut().unwrap().write_all(bytes).unwrap();
+    }
+
+    fn read(&mut self) -> Value {
+        let line = self.lines.recv_timeout(PATIENCE).expect("the server says something");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("no JSON-RPC on stdout ({error}): {line}"))
+    }
+
+    fn begin(&mut self, method: &str, params: Value) -> u64 {
+        self.next += 1;
+        self.send(&json!({"jsonrpc": "2.0", "id": self.next, "method": method, "params": params}));
+        self.next
+    }
+
+    fn answer_to(&mut self, id: u64) -> Value {
+        loop {
+            let message = self.read();
+            if message["method"] == "elicitation/create" {
+                let answer = self.user.clone().expect("a user can be asked");
+                self.send(&json!({"jsonrpc": "2.0", "id": message["id"], "result": answer}));
+            }
+            if message.get("method").is_none() && message["id"] == json!(id) {
+                return message;
+            }
+            self.heard.push(message);
+        }
+    }
+
+    fn request(&mut self, method: &str, params: Value) -> Value {
+        let id = self.begin(method, params);
+        self.answer_to(id)
+    }
+
+    fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        let answer = self.request("tools/call", json!({"name": tool, "arguments": arguments}));
+        let result = &answer["result"];
+        assert!(result.is_object(), "{answer}");
+        let text: Value = serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
+        assert_eq!(text, result["structuredContent"], "text and structure say the same");
+        assert_eq!(result["isError"], json!(text["ok"] != json!(true)), "{answer}");
+        text
+    }
+
+    fn tools(&mut self) -> Value {
+        self.request("tools/list", json!({}))["result"].clone()
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.stdin = None;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A home with folders of workflows and components.
+fn home() -> Home {
+    let home = Home::new();
+    home.write(
+        "flows/send.lobster",
+        "name: Send\ndescription: Sends it.\nargs:\n  to: {type: string, required: true, enum: [ann, bob]}\n\
+         steps:\n  - id: what\n    js: '\"to \" + args.to'\n  - id: ask\n    stdin: $what.json\n    approval: Send it?\n\
+         \x20 - id: done\n    js: '\"sent\"'\n",
+    );
+    let steps = home.dir().join("steps");
+    std::fs::create_dir_all(&steps).unwrap();
+    std::fs::copy(binary::repository().join("guest-steps/dist/regex.wasm"), steps.join("regex.wasm"))
+        .unwrap();
+    home
+}
+
+const FOLDERS: [&str; 4] = ["--workflows", "flows", "--components", "steps"];
+
+fn with(more: &[&'static str]) -> Vec<&'static str> {
+    FOLDERS.iter().chain(more).copied().collect()
+}
+
+fn refusals(home: &Home) -> Vec<String> {
+    let runs = home.lobster(["runs", "--json", "--status", "failed"]).run();
+    let runs: Value = serde_json::from_str(&runs.stdout).unwrap();
+    let errors = runs.as_array().unwrap().iter().filter_map(|run| run["error"].as_str());
+    errors.filter(|error| error.starts_with("refused: ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn folders_become_typed_tools_and_calls_recorded_runs() {
+    let home = home();
+    let mut client = Client::ready(&home, &FOLDERS, None);
+    let listed = client.tools();
+    let names: Vec<&str> =
+        listed["tools"].as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["regex", "resume", "run", "runs", "send", "show"]);
+    assert!(listed["_meta"]["lobster/digest"].as_str().unwrap().starts_with("blake3:"));
+    assert_eq!(client.tools()["_meta"], listed["_meta"], "the list is stable");
+    let send = &listed["tools"][4];
+    assert_eq!(send["inputSchema"]["properties"]["to"], json!({"type": "string", "enum": ["ann", "bob"]}));
+    let regex = &listed["tools"][0];
+    assert_eq!(regex["annotations"]["readOnlyHint"], true);
+    assert!(regex["inputSchema"]["properties"]["input"].is_object(), "{regex}");
+
+    let done = client.call(
+        "run",
+        json!({"pipeline": "js '[{\"a\":1},{\"a\":2}]' | pick a | where a=2", "timeoutMs": 60000}),
+    );
+    assert_eq!((&done["status"], &done["output"]), (&json!("ok"), &json!([{"a": 2}])));
+    let run = done["runId"].as_str().unwrap();
+    let shown = client.call("show", json!({"run": run}));
+    assert_eq!((&shown["status"], &shown["actor"]), (&json!("ok"), &json!("mcp:tester")));
+    assert_eq!(client.call("runs", json!({}))["runs"][0]["runId"], run);
+    assert_eq!(home.lobster(["replay", run]).run().code(), 0);
+
+    let wrong = client.call("send", json!({"to": "eve"}));
+    assert!(wrong["error"]["message"].as_str().unwrap().contains("/to"), "{wrong}");
+    let unknown = client.request("tools/call", json!({"name": "sent", "arguments": {}}));
+    assert_eq!(unknown["error"]["code"], -32602);
+}
+
+#[test]
+fn an_approval_asks_the_clients_user() {
+    let home = home();
+    for (user, status) in [
+        (json!({"action": "accept", "content": {"approve": true}}), "ok"),
+        (json!({"action": "accept", "content": {"approve": false}}), "cancelled"),
+        (json!({"action": "decline"}), "cancelled"),
+        (json!({"action": "cancel"}), "needs_approval"),
+        (json!({"action": "accept", "content": {"approve": "yes"}}), "needs_approval"),
+        (json!({"action": 7}), "needs_approval"),
+        (json!("nonsense"), "needs_approval"),
+    ] {
+        let mut client = Client::ready(&home, &FOLDERS, Some(user.clone()));
+        client.tools();
+        let answer = client.call("send", json!({"to": "ann"}));
+        assert_eq!(answer["status"], status, "{user}: {answer}");
+        let asked = client.heard.iter().find(|message| message["method"] == "elicitation/create").unwrap();
+        let message = asked["params"]["message"].as_str().unwrap();
+        assert!(message.contains("Send it?") && message.contains("to ann"), "{message}");
+    }
+}
+
+#[test]
+fn an_agent_cannot_approve_its_own_gate() {
+    let home = home();
+    let mut client = Client::ready(&home, &FOLDERS, None);
+    let waiting = client.call("send", json!({"to": "ann"}));
+    assert_eq!(waiting["status"], "needs_approval");
+    let token = waiting["requiresApproval"]["resumeToken"].as_str().unwrap().to_owned();
+    let refused = client.call("resume", json!({"token": token, "approve": true}));
+    assert_eq!(refused["error"]["type"], "approval_refused", "{refused}");
+    assert!(
+        refusals(&home).iter().any(|error| error.contains("must come from a person")),
+        "{:?}",
+        refusals(&home)
+    );
+    // Calling it off needs nobody.
+    let id = waiting["requiresApproval"]["approvalId"].as_str().unwrap().to_owned();
+    assert_eq!(client.call("resume", json!({"approvalId": id, "approve": false}))["status"], "cancelled");
+    drop(client);
+
+    let mut operators = Client::ready(&home, &with(&["--approvals", "operator"]), None);
+    let waiting = operators.call("send", json!({"to": "ann"}));
+    assert!(waiting["requiresApproval"]["resumeToken"].is_null(), "{waiting}");
+    let id = waiting["requiresApproval"]["approvalId"].as_str().unwrap().to_owned();
+    assert_eq!(operators.call("resume", json!({"approvalId": id, "approve": true}))["ok"], false);
+    let resumed = home.lobster(["resume", "--id", &id, "--approve", "yes"]).run();
+    assert_eq!(resumed.code(), 0, "{resumed:?}");
+    let run = waiting["runId"].as_str().unwrap();
+    assert_eq!(operators.call("show", json!({"run": run}))["output"], json!(["sent"]));
+    drop(operators);
+
+    let mut incumbents = Client::ready(&home, &with(&["--approvals", "token"]), None);
+    let waiting = incumbents.call("send", json!({"to": "ann"}));
+    let token = waiting["requiresApproval"]["resumeToken"].as_str().unwrap().to_owned();
+    let done = incumbents.call("resume", json!({"token": token, "approve": true}));
+    assert_eq!((&done["status"], &done["output"]), (&json!("ok"), &json!(["sent"])));
+}
+
+#[test]
+fn who_must_approve_is_not_overruled_by_the_client() {
+    let home = home();
+    home.write(
+        "flows/pay.lobster",
+        "steps:\n  - id: pay\n    js: '1'\n    approval: {prompt: Pay?, required_approver: ann}\n",
+    );
+    let yes = json!({"action": "accept", "content": {"approve": true}});
+    let mut client = Client::ready(&home, &FOLDERS, Some(yes.clone()));
+    let waiting = client.call("pay", json!({}));
+    assert_eq!(waiting["status"], "needs_approval", "{waiting}");
+    assert!(waiting["note"].as_str().unwrap().contains("only ann"), "{waiting}");
+    let token = waiting["requiresApproval"]["resumeToken"].as_str().unwrap().to_owned();
+    assert_eq!(client.call("resume", json!({"token": token, "approve": true}))["ok"], false);
+    drop(client);
+    let mut ann = Client::start_as(&home, &FOLDERS, &[("LOBSTER_APPROVAL_APPROVED_BY", "ann")]);
+    ann.shake_hands(Some(yes));
+    assert_eq!(ann.call("pay", json!({}))["status"], "ok");
+}
+
+#[test]
+fn an_agent_cannot_widen_what_it_may() {
+    let home = home();
+    home.write("own.lobster", "steps:\n  - id: a\n    run: touch ran\n").write("secret", "s");
+    let mut client = Client::ready(&home, &FOLDERS, None);
+    for (arguments, part) in [
+        (json!({"pipeline": "component steps/regex.wasm --grant-read /etc:/etc"}), "would grant rights"),
+        (json!({"pipeline": "template --file secret"}), "past the policy"),
+        (json!({"pipeline": "state.set a"}), "--allow state.set"),
+        (json!({"pipeline": "openclaw.invoke --url http://x --tool t --action a"}), "--allow"),
+        (json!({"file": "own.lobster"}), "--workflows"),
+        (json!({"pipeline": "own.lobster"}), "--workflows"),
+        (json!({"file": "/etc/passwd"}), "outside"),
+        (json!({"pipeline": "js '1'", "cwd": ".."}), "outside"),
+        (json!({"pipeline": "js '1'", "cwd": "/"}), "outside"),
+        (json!({"pipeline": "js '1'", "file": "flows/send.lobster"}), "not both"),
+        (json!({}), "give `pipeline`"),
+        (json!({"pipeline": "js '1'", "timeoutMs": 1}), "at least 200"),
+    ] {
+        let refused = client.call("run", arguments.clone());
+        let message = refused["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains(part), "{arguments}: {refused}");
+    }
+    assert!(!home.dir().join("ran").exists());
+    assert_eq!(refusals(&home).len(), 12, "each is recorded for the operator");
+    let unknown = client.call("run", json!({"pipeline": "js '1'", "policy": "open"}));
+    assert!(unknown["error"]["message"].as_str().unwrap().contains("policy"), "{unknown}");
+    let without = Client::ready(&home, &with(&["--no-run"]), None).call_names();
+    assert!(!without.contains(&"run".to_owned()));
+}
+
+impl Client {
+    fn call_names(mut self) -> Vec<String> {
+        let tools = self.tools();
+        tools["tools"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|tool| tool["name"].as_str().unwrap().to_owned())
+            .collect()
+    }
+}
+
+#[test]
+fn a_changed_tool_is_refused_until_it_is_listed_again() {
+    let home = home();
+    let mut client = Client::ready(&home, &FOLDERS, None);
+    client.tools();
+    home.write(
+        "flows/send.lobster",
+        "description: Sends it, and more.\nsteps:\n  - id: a\n    js: '\"other\"'\n",
+    );
+    home.write("flows/new.lobster", "steps:\n  - id: a\n    js: '1'\n");
+    let refused = client.call("send", json!({"to": "ann"}));
+    let message = refused["error"]["message"].as_str().unwrap();
+    assert_eq!(refused["error"]["type"], "tool_changed");
+    assert!(message.contains("Sends it.") && message.contains("Sends it, and more."), "{message}");
+    let unknown = client.request("tools/call", json!({"name": "new", "arguments": {}}));
+    assert!(unknown["error"]["message"].as_str().unwrap().contains("list the tools"), "{unknown}");
+    let begun = Instant::now();
+    while !client.heard.iter().any(|message| message["method"] == "notifications/tools/list_changed") {
+        assert!(begun.elapsed() < PATIENCE, "the client is told");
+        client.request("ping", json!({}));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    client.tools();
+    assert_eq!(client.call("send", json!({}))["output"], json!(["other"]));
+    let pinned = client.request(
+        "tools/call",
+        json!({"name": "send", "arguments": {}, "_meta": {"lobster/digest": "blake3:00"}}),
+    );
+    assert_eq!(pinned["result"]["structuredContent"]["error"]["type"], "tool_changed", "{pinned}");
+}
+
+#[test]
+fn nonsense_is_answered_with_errors() {
+    let home = home();
+    let mut client = Client::start(&home, &FOLDERS);
+    client.write(
+        b"not json\n\n\xff\xfe\n[]\n{}\n{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\"}\n",
+    );
+    for _ in 0..4 {
+        assert!(client.read()["error"]["message"].is_string());
+    }
+    client.shake_hands(None);
+    for (message, id) in [
+        (json!({"jsonrpc": "2.0", "id": 100, "method": "tools/call", "params": {"name": 5}}), json!(100)),
+        (json!({"jsonrpc": "2.0", "id": 101, "method": "tools/call", "params": []}), json!(101)),
+        (json!({"jsonrpc": "2.0", "id": 102, "method": "no/such"}), json!(102)),
+        (json!({"jsonrpc": "1.0", "id": 103, "method": "ping"}), json!(103)),
+        (
+            json!({"jsonrpc": "2.0", "id": "a", "method": "tools/call", "params": {"name": "run", "arguments": {"pipeline": 7}}}),
+            json!("a"),
+        ),
+    ] {
+        client.send(&message);
+        let answer = client.read();
+        assert_eq!(answer["id"], id, "{message}: {answer}");
+        assert!(answer["error"].is_object() || answer["result"]["isError"] == true, "{message}: {answer}");
+    }
+    let deep = format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":104,\"method\":\"ping\",\"params\":{}1{}}}\n",
+        "[".repeat(50_000),
+        "]".repeat(50_000)
+    );
+    client.write(deep.as_bytes());
+    assert!(client.read()["error"].is_object());
+    let mut huge = vec![b'x'; 17 << 20];
+    huge.push(b'\n');
+    client.write(&huge);
+    let answer = client.read();
+    assert!(answer["error"]["message"].as_str().unwrap().contains("16777216"), "{answer}");
+    assert!(client.request("ping", json!({}))["result"].is_object(), "it goes on");
+}
+
+#[test]
+fn a_client_that_is_gone_leaves_nothing_behind() {
+    for half in [false, true] {
+        let home = home();
+        let mut client = Client::ready(&home, &with(&["--profile", "open"]), None);
+        let loud = "(setsid sh -c 'while :; do echo tick >> log; sleep 0.05; done' &) ; sleep 100";
+        client.begin("tools/call", json!({"name": "run", "arguments": {"pipeline": format!("exec --shell \"{loud}\""), "timeoutMs": 90000}}));
+        wait_for(|| !home.read("log").is_empty());
+        if half {
+            // Its stdout stays open: only its stdin is closed.
+            client.stdin = None;
+            let status = wait(&mut client.child, &"lobster mcp");
+            assert!(status.success(), "{status:?}");
+        } else {
+            drop(client);
+        }
+        wait_for(|| {
+            let before = home.read("log").len();
+            std::thread::sleep(Duration::from_millis(400));
+            home.read("log").len() == before
+        });
+        if half {
+            let runs = home.lobster(["runs", "--json"]).run();
+            let runs: Value = serde_json::from_str(&runs.stdout).unwrap();
+            assert_eq!(runs[0]["status"], "cancelled", "{runs}");
+        }
+    }
+}
+
+#[test]
+fn what_was_asked_before_the_end_of_input_is_answered() {
+    let home = home();
+    let mut client = Client::ready(&home, &FOLDERS, None);
+    let id = client.begin("tools/call", json!({"name": "run", "arguments": {"pipeline": "json"}}));
+    client.stdin = None;
+    let answer = client.answer_to(id);
+    assert!(answer["result"].is_object(), "{answer}");
+    assert!(wait(&mut client.child, &"lobster mcp").success());
+}
+
+#[test]
+fn a_cancelled_call_kills_its_tree_and_the_journal_says_so() {
+    let home = home();
+    let mut client = Client::ready(&home, &with(&["--profile", "open"]), None);
+    let pipeline = "exec --shell \"while :; do echo tick >> log; sleep 0.05; done\"";
+    let id = client.begin("tools/call", json!({"name": "run", "arguments": {"pipeline": pipeline}}));
+    wait_for(|| !home.read("log").is_empty());
+    client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id, "reason": "enough"}}));
+    wait_for(|| {
+        let before = home.read("log").len();
+        std::thread::sleep(Duration::from_millis(300));
+        home.read("log").len() == before
+    });
+    wait_for(|| client.call("runs", json!({}))["runs"][0]["status"] == "cancelled");
+    let run = client.call("runs", json!({}))["runs"][0].clone();
+    assert_eq!(run["error"], "cancelled by the client");
+    // A time limit is an answer.
+    let late = client.call("run", json!({"pipeline": "exec --shell 'sleep 30'", "timeoutMs": 300}));
+    assert!(late["error"]["message"].as_str().unwrap().contains("timed out after 300 ms"), "{late}");
+    let much = client
+        .call("run", json!({"pipeline": "exec --shell 'yes | head -c 100000'", "maxStdoutBytes": 2000}));
+    assert!(much["error"]["message"].as_str().unwrap().contains("exceeded maxStdoutBytes"), "{much}");
+}
+
+#[test]
+fn many_calls_at_once_are_all_answered() {
+    let home = home();
+    let mut client = Client::ready(&home, &FOLDERS, None);
+    let arguments = json!({"mode": "extract", "pattern": "a+", "input": ["caat", "b"]});
+    let ids: Vec<u64> = (0..50)
+        .map(|_| client.begin("tools/call", json!({"name": "regex", "arguments": arguments})))
+        .collect();
+    let mut open: std::collections::BTreeSet<u64> = ids.into_iter().collect();
+    while !open.is_empty() {
+        let message = client.read();
+        if let Some(id) = message["id"].as_u64() {
+            assert_ne!(message["result"]["isError"], true, "{message}");
+            open.remove(&id);
+        }
+    }
+}
+
+#[test]
+fn http_lets_in_who_belongs_there() {
+    let home = home();
+    home.write("token", "0123456789abcdef0123456789abcdef\n");
+    let refused = home.lobster(["mcp", "--http", "0.0.0.0:0"]).run();
+    assert!(refused.code() == 2 && refused.stderr.contains("token"), "{refused:?}");
+    let mut child = home
+        .lobster(["mcp", "--http", "127.0.0.1:0", "--token-file", "token", "--workflows", "flows"])
+        .start();
+    let mut said = String::new();
+    BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
+    let address = said.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}})
+    .to_string();
+    let post = |path: &str, headers: &str| {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(
+            stream,
+            "POST {path} HTTP/1.1\r\n{headers}Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\
+             Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).unwrap();
+        String::from_utf8_lossy(&head[9..]).parse::<u16>().unwrap()
+    };
+    let host = format!("Host: {address}\r\n");
+    let bearer = "Authorization: Bearer 0123456789abcdef0123456789abcdef\r\n";
+    assert_eq!(post("/mcp", &host), 401);
+    assert_eq!(post("/mcp", &format!("{host}Authorization: Bearer wrong\r\n")), 401);
+    assert_eq!(post("/other", &format!("{host}{bearer}")), 404);
+    assert_eq!(post("/mcp", &format!("{host}{bearer}")), 200);
+    assert_eq!(post("/mcp", &format!("Host: evil.example\r\n{bearer}")), 403);
+    assert_eq!(post("/mcp", &format!("{host}{bearer}Origin: http://evil.example\r\n")), 403);
+    assert_eq!(post("/mcp", &format!("{host}{bearer}Origin: http://localhost:6274\r\n")), 200);
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(wait(&mut child, &"lobster mcp").code(), Some(143));
+}
+
+#[test]
+fn wrong_words_are_told_at_once() {
+    let home = home();
+    for (words, part) in [
+        (&["--workflows", "nowhere"][..], "no folder"),
+        (&["--allow", "nothing"], "no such pipeline command"),
+        (&["--http", "here"], "--http"),
+        (&["--token-file", "x"], "--http"),
+    ] {
+        let answer = home.lobster(["mcp"].iter().chain(words)).run();
+        assert!(
+            answer.code() == 2 && answer.stderr.contains(part) && answer.stdout.is_empty(),
+            "{words:?}: {answer:?}"
+        );
+    }
+    home.write("policy.toml", "version = 1\nprofile = \"readonly\"\n");
+    for profile in ["open", "default"] {
+        let answer = home.lobster(["mcp", "--policy", "policy.toml", "--profile", profile]).run();
+        assert_eq!(answer.code(), 2, "{profile}: {answer:?}");
+    }
+}
+
+fn wait_for(mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "it has not come in time");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
