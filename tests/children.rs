@@ -167,3 +167,14 @@ fn wait_for(mut ready: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+#[test]
+fn a_jailed_step_does_not_see_the_command_line_of_lobster() {
+    let home = step("    run: cat /proc/1/cmdline\n");
+    home.write(
+        "policy.toml",
+        "version = 1\nprofile = \"default\"\nextends = [\"builtin:readonly-catalog@1\"]\n",
+    );
+    let answer = home.tool(["--policy", "policy.toml", "flow.lobster"]);
+    assert_eq!(answer.output()[0], "lobster\0__sandbox\0");
+}

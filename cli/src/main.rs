@@ -21,10 +21,12 @@ const COMPATIBLE_WITH: &str = "2026.6.11";
 /// the memory is only reserved until it is used.
 const STACK: usize = 256 << 20;
 
-/// Whether these words are likely to run something native: a guess, by what they begin with.
+/// Whether these words are likely to run something native and unconfined: a guess, by what they begin with.
 fn may_start_processes(words: &[OsString]) -> bool {
     let begins = |word: &OsString, with: &str| word.as_encoded_bytes().starts_with(with.as_bytes());
-    words.first().is_some_and(|word| word == "run" || word == "resume" || begins(word, "exec"))
+    let confines = words.iter().any(|word| begins(word, "--policy"))
+        || std::env::var_os("LOBSTER_POLICY").is_some_and(|path| !path.is_empty());
+    !confines && words.first().is_some_and(|word| word == "run" || word == "resume" || begins(word, "exec"))
 }
 
 fn main() -> ExitCode {

@@ -274,7 +274,8 @@ impl Runtime {
     /// Records that a run begins.
     pub(crate) fn begin(&self, planned: &Planned, parent: Option<RunId>) -> Result<Run<'_>, StoreError> {
         if planned.starts_processes() {
-            self.services.sandbox.warm();
+            // Without a policy file nothing is confined.
+            self.services.sandbox.warm(!self.services.policy_files.is_empty());
         }
         let store = self.services.store()?;
         if let Plan::Workflow(workflow) = &planned.plan {

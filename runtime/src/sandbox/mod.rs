@@ -75,9 +75,10 @@ impl Sandbox {
         Self(platform::Sandbox::new(config))
     }
 
-    /// Starts the helper now, so that it comes up while other preparations go on.
-    pub fn warm(&self) {
-        self.0.warm();
+    /// Starts the helper now, so that it comes up while other preparations go
+    /// on; the one for confined processes, or the one for others.
+    pub fn warm(&self, confined: bool) {
+        self.0.warm(confined);
     }
 
     /// Runs one process to its end and hands its output to `sinks` as it comes.
@@ -147,7 +148,8 @@ pub fn helper_main() -> ExitCode {
 
 /// Forks the helper off this process, for the first [`Sandbox`] that needs one:
 /// a millisecond sooner than by starting this executable again. For a `main`
-/// that is about to run something.
+/// that is about to run something unconfined: jails are made by one that was
+/// started anew, whose memory and command line tell nothing of this process.
 ///
 /// # Errors
 /// When there is more than one thread already, or no process can be made. The

@@ -50,7 +50,7 @@ impl Sandbox {
         Err(unsupported("attack the sandbox"))
     }
 
-    pub(super) fn warm(&self) {}
+    pub(super) fn warm(&self, _: bool) {}
 
     pub(super) fn run(
         &self,

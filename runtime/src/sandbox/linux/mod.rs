@@ -64,6 +64,14 @@ enum Process {
     Started(Child),
 }
 
+/// Who makes supervisors. One that was forked off still has lobster's command
+/// line, and what it makes would show it in a jail; so it makes none for jails.
+#[derive(Debug, Default)]
+struct Helpers {
+    forked: Option<Arc<Helper>>,
+    started: Option<Arc<Helper>>,
+}
+
 /// A helper that was forked off before there were threads, for the first who needs one.
 static FORKED: Mutex<Option<Helper>> = Mutex::new(None);
 
@@ -76,11 +84,6 @@ pub(super) fn fork_helper() -> io::Result<()> {
 
 impl Helper {
     fn start(config: &SandboxConfig) -> io::Result<Self> {
-        if config.helper == SandboxConfig::default().helper
-            && let Some(forked) = lock(&FORKED).take()
-        {
-            return Ok(forked);
-        }
         let (ours, theirs) = socket_pair()?;
         let process = Command::new(&config.helper)
             .arg0("lobster")
@@ -118,7 +121,7 @@ pub(super) struct Sandbox {
     /// Control sockets of supervisors outside any jail that wait for a job.
     /// Dropped before the helper, which waits for them.
     idle: Mutex<Vec<OwnedFd>>,
-    helper: Mutex<Option<Arc<Helper>>>,
+    helpers: Mutex<Helpers>,
     /// What this host was found to lack.
     lacking: Mutex<Vec<(Wall, String)>>,
     placeholders: placeholder::Register,
@@ -128,16 +131,18 @@ impl Sandbox {
     pub(super) fn new(config: SandboxConfig) -> Self {
         Self {
             config,
-            helper: Mutex::new(None),
+            helpers: Mutex::default(),
             idle: Mutex::default(),
             lacking: Mutex::new(Vec::new()),
             placeholders: placeholder::Register::default(),
         }
     }
 
-    pub(super) fn warm(&self) {
+    pub(super) fn warm(&self, jails: bool) {
         // A helper that cannot start is reported by the run that needs it.
-        if let Ok(control) = self.supervisor(channel::SUPERVISOR) {
+        if jails {
+            let _ = self.helper(channel::JAIL, None);
+        } else if let Ok(control) = self.supervisor(channel::SUPERVISOR) {
             lock(&self.idle).push(control);
         }
     }
@@ -254,10 +259,10 @@ impl Sandbox {
     /// The control socket of a new supervisor. A helper that died since the last time is replaced.
     fn supervisor(&self, kind: &[u8]) -> Result<OwnedFd, SpawnError> {
         let (control, control_end) = socket_pair().map_err(SpawnError::io("open a control socket"))?;
-        let first = self.helper(None)?;
+        let first = self.helper(kind, None)?;
         match first.send(kind, &[&control_end]) {
             Err(error) if is_gone(&error) => {
-                let second = self.helper(Some(&first))?;
+                let second = self.helper(kind, Some(&first))?;
                 second.send(kind, &[&control_end]).map_err(SpawnError::io(
                     "reach the sandbox helper (it ended as soon as it was started)",
                 ))?;
@@ -267,19 +272,25 @@ impl Sandbox {
         Ok(control)
     }
 
-    fn helper(&self, broken: Option<&Arc<Helper>>) -> Result<Arc<Helper>, SpawnError> {
-        let mut slot = lock(&self.helper);
-        match &*slot {
-            Some(helper) if broken.is_none_or(|broken| !Arc::ptr_eq(helper, broken)) => {
-                Ok(Arc::clone(helper))
+    /// A helper for supervisors of this kind, other than one that has died.
+    fn helper(&self, kind: &[u8], broken: Option<&Arc<Helper>>) -> Result<Arc<Helper>, SpawnError> {
+        let mut helpers = lock(&self.helpers);
+        let well = |helper: &&mut Arc<Helper>| broken.is_none_or(|broken| !Arc::ptr_eq(helper, broken));
+        if kind == channel::SUPERVISOR {
+            if helpers.forked.is_none() && self.config.helper == SandboxConfig::default().helper {
+                helpers.forked = lock(&FORKED).take().map(Arc::new);
             }
-            _ => {
-                let doing = format!("start the sandbox helper {:?}", self.config.helper);
-                let helper = Arc::new(Helper::start(&self.config).map_err(SpawnError::io(doing))?);
-                *slot = Some(Arc::clone(&helper));
-                Ok(helper)
+            if let Some(helper) = helpers.forked.as_mut().filter(well) {
+                return Ok(Arc::clone(helper));
             }
         }
+        if let Some(helper) = helpers.started.as_mut().filter(well) {
+            return Ok(Arc::clone(helper));
+        }
+        let doing = format!("start the sandbox helper {:?}", self.config.helper);
+        let helper = Arc::new(Helper::start(&self.config).map_err(SpawnError::io(doing))?);
+        helpers.started = Some(Arc::clone(&helper));
+        Ok(helper)
     }
 }
 
