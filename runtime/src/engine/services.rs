@@ -2,9 +2,9 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
-use lobster_component::{Allocation, Engine, EngineConfig};
+use lobster_component::{Allocation, Component, Engine, EngineConfig};
 
 use super::env::Env;
 use super::gate::Prompter;
@@ -61,6 +61,8 @@ pub(crate) struct Services {
     pub(crate) policy_files: Vec<PathBuf>,
     pub(crate) store: OnceLock<Store>,
     pub(crate) components: OnceLock<Engine>,
+    /// Components that were looked at before the run; held, so that it need not load them again.
+    pub(crate) checked: Mutex<Vec<Component>>,
 }
 
 impl Services {

@@ -173,6 +173,7 @@ pub(super) fn services(runtime: &Runtime, store: &Store, recording: &Recording) 
         policy_files: own.policy_files.clone(),
         store: OnceLock::from(store.clone()),
         components: OnceLock::new(),
+        checked: Mutex::default(),
     }
 }
 
