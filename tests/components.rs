@@ -132,3 +132,24 @@ fn a_component_that_is_not_there_is_named() {
         has(&home.tool(["flow.lobster"]).error(), &["guest"]);
     }
 }
+
+#[test]
+fn arguments_are_checked_before_anything_runs() {
+    let home = Home::new();
+    let csv = crate::binary::repository().join("guest-steps/dist/csv.wasm");
+    let step = |args: &str| {
+        format!(
+            "steps:\n  - id: first\n    run: echo hi > touched\n  - id: guest\n    component: {}\n    args: {args}\n",
+            csv.display()
+        )
+    };
+    home.write("flow.lobster", step("{ columns: [a, 5] }"));
+    has(&home.tool(["flow.lobster"]).error(), &["guest", "$.columns[1]", "5 is not of type \"string\""]);
+    assert_eq!(home.read("touched"), "", "a step ran before the mistake was found");
+    let checked = home.lobster(["check", "flow.lobster"]).run();
+    assert_eq!(checked.code(), 1, "{checked:?}");
+    has(&checked.stdout, &["flow.lobster", "guest", "$.columns[1]"]);
+    // What becomes known only during the run is not judged before.
+    home.write("flow.lobster", step("{ columns: [$first.stdout] }"));
+    assert_eq!(home.lobster(["check", "flow.lobster"]).run().code(), 0);
+}

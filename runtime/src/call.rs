@@ -54,6 +54,7 @@ impl Runtime {
                 secrets: Arc::clone(&services.secrets),
                 store: services.store.get().cloned().map_or_else(OnceLock::new, OnceLock::from),
                 components: OnceLock::from(services.components().clone()),
+                checked: Default::default(),
             },
         }
     }

@@ -1,8 +1,10 @@
 //! The façade: runs and resumes, as the command line and embedding programs call it.
 
+mod components;
+
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use serde_json::{Map, Value};
 
@@ -17,9 +19,8 @@ use crate::envelope::{Envelope, Failure};
 use crate::json;
 use crate::language::diagnostic::Diagnostic;
 use crate::language::pipeline::{self, Pipeline};
-use crate::language::plan::{OnError, Plan, Work, Workflow};
+use crate::language::plan::{Plan, Work, Workflow};
 use crate::language::source::{Source, has_workflow_extension};
-use crate::language::template;
 use crate::language::workflow;
 use crate::policy::{DecisionEnv, Observed, ObservedCommand, Policy};
 use crate::sandbox::Sandbox;
@@ -102,6 +103,7 @@ impl Runtime {
                 secrets: Arc::new(secrets),
                 store: OnceLock::new(),
                 components: OnceLock::new(),
+                checked: Mutex::default(),
             },
         })
     }
@@ -204,8 +206,21 @@ impl Runtime {
         for warning in warnings {
             self.services.note(&format!("warning: {}", warning.one_line_with_snippet()));
         }
-        find_components(&mut workflow)?;
+        components::find(&mut workflow)?;
+        components::check(&self.services, &workflow)?;
         Ok(workflow)
+    }
+
+    /// Whether the components of a workflow file are there, are programs, and
+    /// take the arguments that they are given. A file that is wrong otherwise is
+    /// not looked at.
+    ///
+    /// # Errors
+    /// The first of them that would fail.
+    pub fn check_components(&self, path: &Path) -> Result<(), Failure> {
+        let Ok((mut workflow, _)) = load_workflow(path) else { return Ok(()) };
+        components::find(&mut workflow)?;
+        components::check(&self.services, &workflow)
     }
 
     /// Finds unknown commands in fixed pipeline text before anything runs.
@@ -279,7 +294,7 @@ impl Runtime {
         }
         let store = self.services.store()?;
         if let Plan::Workflow(workflow) = &planned.plan {
-            keep_components(&store, workflow)?;
+            components::keep(&store, workflow)?;
         }
         let plan = store.put(json::compact(&planned.plan).as_bytes())?.digest;
         let args = match planned.args.is_empty() {
@@ -426,53 +441,6 @@ pub fn read_source(path: &Path) -> io::Result<Arc<Source>> {
         .file_name()
         .map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
     Ok(Arc::new(Source::new(name, path, &bytes)))
-}
-
-/// The step, and the digest of the bytes, of each component whose path is fixed.
-/// One that is not there is found out now, before anything runs, unless the
-/// step's failure is provided for.
-fn find_components(workflow: &mut Workflow) -> Result<(), Failure> {
-    let mut found = std::collections::BTreeMap::new();
-    let base = workflow.file.parent().unwrap_or(Path::new("/")).to_owned();
-    for step in workflow.all_steps() {
-        let Work::Component { component, .. } = &step.work else { continue };
-        if !template::is_constant(component)
-            || component.starts_with("blake3:")
-            || found.contains_key(component)
-        {
-            continue;
-        }
-        let path = base.join(component);
-        match std::fs::File::open(&path).and_then(Digest::of_reader) {
-            Ok(digest) => {
-                found.insert(component.clone(), digest);
-            }
-            Err(_) if step.on_error != OnError::Stop => {}
-            Err(error) => {
-                return Err(Failure::runtime(format!(
-                    "Workflow step {} component {component}: cannot read {}: {error}",
-                    step.id,
-                    path.display()
-                )));
-            }
-        }
-    }
-    workflow.components = found;
-    workflow.children.values_mut().try_for_each(find_components)
-}
-
-/// Puts the components that a plan pinned into the store.
-fn keep_components(store: &Store, workflow: &Workflow) -> Result<(), StoreError> {
-    let base = workflow.file.parent().unwrap_or(Path::new("/"));
-    for (component, digest) in &workflow.components {
-        if store.blob_len(digest)?.is_some() {
-            continue;
-        }
-        let path = base.join(component);
-        let bytes = std::fs::read(&path).map_err(|source| StoreError::Io { doing: "read", path, source })?;
-        crate::engine::keep_component(store, &bytes)?;
-    }
-    workflow.children.values().try_for_each(|child| keep_components(store, child))
 }
 
 /// Reads and checks a workflow file; also gives what is odd about it.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use lobster_runtime::language::workflow;
 use lobster_runtime::runtime::{read_source, workflow_file};
+use lobster_runtime::steps::stages::Mode;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 
@@ -33,6 +34,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let mut out = std::io::stdout().lock();
     let mut all = Vec::new();
     let mut bad = false;
+    let runtime = super::runtime(Mode::Human)?;
     let registry = lobster_runtime::steps::stages::builtin();
     for file in &args.files {
         let path = std::env::current_dir()?.join(file);
@@ -41,14 +43,21 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             .map_err(|error| CommandError::failed(format!("{}: {error}", path.display())))?;
         let report = workflow::check(&source, &|path| read_source(path), &registry);
         bad |= report.has_errors() || (args.strict && !report.diagnostics.is_empty());
+        let component = runtime.check_components(&path).err();
+        bad |= component.is_some();
         if args.json {
             all.extend(report.diagnostics.iter().map(|d| serde_json::json!(d)));
+            all.extend(component.map(|failure| {
+                serde_json::json!({ "severity": "error", "message": failure.message, "file": file })
+            }));
             continue;
         }
         for diagnostic in &report.diagnostics {
             writeln!(out, "{}\n", diagnostic.render_human(color))?;
         }
-        if report.diagnostics.is_empty() {
+        if let Some(failure) = component {
+            writeln!(out, "{}: {}\n", file.display(), failure.message)?;
+        } else if report.diagnostics.is_empty() {
             writeln!(out, "{}: nothing to complain about", file.display())?;
         }
     }

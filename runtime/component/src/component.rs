@@ -217,6 +217,14 @@ impl Component {
         Ok(self.0.described()?.map(|described| described.description.clone()))
     }
 
+    /// Whether a step would take these arguments (JSON). A command program takes any.
+    ///
+    /// # Errors
+    /// [`RunError::BadArgs`] with the place, or when the step cannot be asked.
+    pub fn check_args(&self, args: &str) -> Result<(), RunError> {
+        self.0.described()?.map_or(Ok(()), |described| run::check_args(described, args))
+    }
+
     /// Runs the program once, in a fresh instance, on the calling thread.
     /// Any number of runs may be under way at once.
     ///

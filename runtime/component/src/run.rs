@@ -107,7 +107,7 @@ pub(crate) fn describe(component: &Inner) -> Result<wit::Description, RunError> 
     }
 }
 
-fn check_args(described: &Described, args: &str) -> Result<(), RunError> {
+pub(crate) fn check_args(described: &Described, args: &str) -> Result<(), RunError> {
     let bad = |path: String, message: String| Err(RunError::BadArgs { path, message });
     match serde_json::from_str::<Value>(args) {
         Ok(value) if value.is_object() => match described.args.check(&value) {

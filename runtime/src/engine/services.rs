@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use lobster_component::{Allocation, Engine, EngineConfig};
+use lobster_component::{Allocation, Component, Engine, EngineConfig};
 use serde_json::{Map, Value};
 
 use super::background::Background;
@@ -87,6 +87,8 @@ pub(crate) struct Services {
     pub(crate) secrets: Arc<Secrets>,
     pub(crate) store: OnceLock<Store>,
     pub(crate) components: OnceLock<Engine>,
+    /// Components that were looked at before the run; held, so that it need not load them again.
+    pub(crate) checked: Mutex<Vec<Component>>,
 }
 
 impl Services {

@@ -191,6 +191,7 @@ pub(super) fn services(runtime: &Runtime, store: &Store, recording: &Recording) 
         secrets: Arc::clone(&own.secrets),
         store: OnceLock::from(store.clone()),
         components: OnceLock::new(),
+        checked: Mutex::default(),
     }
 }
 

@@ -29,7 +29,7 @@ pub struct Letter {
     #[serde(skip_serializing_if = "Option::is_none")]
     html: Option<String>,
     /// Whether a body was cut at `max_text`.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     truncated: bool,
     attachments: Vec<Attachment>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,7 +54,7 @@ struct Attachment {
     /// Bytes, decoded.
     size: usize,
     /// Whether it is shown inside the message.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     inline: bool,
     /// What `cid:` links in the HTML call it.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -43,8 +43,10 @@ impl Bare {
         let engine = Engine::new(&config).expect("an engine");
         let component = Component::new(&engine, component).expect("compiles");
         let mut linker = Linker::<Io>::new(&engine);
-        linker.define_unknown_imports_as_traps(&component).expect("traps");
-        linker.allow_shadowing(true);
+        // The world names the resources of `io` as its own, too.
+        let mut root = linker.root();
+        root.resource("input", ResourceType::host::<Input>(), |_, _| Ok(())).expect("input");
+        root.resource("output", ResourceType::host::<Output>(), |_, _| Ok(())).expect("output");
         let mut io = linker.instance("lobster:step/io@0.1.0").expect("io");
         io.resource("input", ResourceType::host::<Input>(), |_, _| Ok(())).expect("input");
         io.resource("output", ResourceType::host::<Output>(), |_, _| Ok(())).expect("output");
@@ -78,6 +80,7 @@ impl Bare {
             },
         )
         .expect("emit");
+        linker.define_unknown_imports_as_traps(&component).expect("traps");
         let pre = linker.instantiate_pre(&component).expect("links");
         Self { engine, pre }
     }

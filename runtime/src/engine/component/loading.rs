@@ -1,0 +1,125 @@
+//! Where the component of a step comes from: a file, the store, or this binary.
+
+use std::path::{Path, PathBuf};
+
+use lobster_component::{Component, LoadError};
+use serde_json::Value;
+
+use crate::digest::Digest;
+use crate::engine::path::StepPath;
+use crate::engine::run::{Run, stopped};
+use crate::steps::stages::{ComponentProgram, StageError, Stop};
+use crate::store::{Store, StoreError};
+
+/// The component that evaluates `js:` steps.
+pub(crate) const JS_EVALUATOR: &[u8] = include_bytes!("../../../../guest-steps/dist/js-eval.wasm");
+
+/// Largest component that is loaded, in bytes. The largest seen is 70 MB.
+const MAX_COMPONENT: u64 = 512 << 20;
+
+/// Why a component cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoadProblem {
+    #[error("{0}")]
+    Load(#[from] LoadError),
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    #[error("{0}")]
+    Digest(#[from] crate::digest::DigestSyntaxError),
+}
+
+/// Loads what a plan names: the component it pinned, a component of the store,
+/// or a file whose name became known only now.
+/// A run loads each of them once; a replay takes the recorded one, whatever the file has become.
+pub(super) fn load(
+    run: &Run<'_>,
+    path: &StepPath,
+    base: &Path,
+    named: &str,
+    pinned: Option<&Digest>,
+) -> Result<Component, LoadProblem> {
+    if let Some(recorded) = run.overseer().and_then(|overseer| overseer.component(path)) {
+        return stored_component(run, recorded);
+    }
+    let key = match (pinned, named.strip_prefix("blake3:")) {
+        (Some(digest), _) => digest.to_string(),
+        (None, Some(hex)) => hex.to_owned(),
+        (None, None) => base.join(named).display().to_string(),
+    };
+    run.loaded(&key, || load_now(run, base, named, pinned))
+}
+
+fn load_now(
+    run: &Run<'_>,
+    base: &Path,
+    named: &str,
+    pinned: Option<&Digest>,
+) -> Result<Component, LoadProblem> {
+    match (pinned, named.strip_prefix("blake3:")) {
+        (Some(digest), _) => load_stored(run, digest),
+        (None, Some(hex)) => load_stored(run, &hex.parse::<Digest>()?),
+        (None, None) => {
+            let path = base.join(named);
+            let bytes = std::fs::read(&path).map_err(|source| LoadError::Read { path, source })?;
+            keep(&run.store, &bytes)?;
+            Ok(run.services.components().load_bytes(&bytes)?)
+        }
+    }
+}
+
+/// A component of the store, whose bytes are read only if they must be compiled.
+fn load_stored(run: &Run<'_>, digest: &Digest) -> Result<Component, LoadProblem> {
+    let size = run.store.blob_len(digest)?.ok_or(StoreError::MissingBlob(*digest))?;
+    let name = lobster_component::Digest::from_bytes(*digest.as_bytes());
+    run.services.components().load_known(name, size, || Ok(run.store.load(digest, MAX_COMPONENT)?.into()))
+}
+
+/// A component by its digest alone. It stays loaded while the services live.
+fn stored_component(run: &Run<'_>, digest: Digest) -> Result<Component, LoadProblem> {
+    run.loaded(&digest.to_string(), || load_stored(run, &digest))
+}
+
+/// Keeps a component in the store, so that the run can be replayed without its file.
+pub(crate) fn keep(store: &Store, bytes: &[u8]) -> Result<Digest, StoreError> {
+    let digest = Digest::of(bytes);
+    if store.blob_len(&digest)?.is_none() {
+        store.put(bytes)?;
+    }
+    Ok(digest)
+}
+
+/// The evaluator, compiled once per machine. It is kept in the store, so that
+/// the run can be replayed by a lobster that has another one.
+pub(super) fn js_evaluator(run: &Run<'_>, path: &StepPath) -> Result<Component, LoadProblem> {
+    if let Some(recorded) = run.overseer().and_then(|overseer| overseer.component(path)) {
+        return stored_component(run, recorded);
+    }
+    run.loaded("js", || {
+        keep(&run.store, JS_EVALUATOR)?;
+        Ok(run.services.components().load_bytes(JS_EVALUATOR)?)
+    })
+}
+
+/// The component of a pipeline's stage.
+pub(in crate::engine) fn of_stage(
+    run: &Run<'_>,
+    path: &StepPath,
+    cwd: &Path,
+    program: &ComponentProgram,
+    pinned: Option<&Value>,
+) -> Result<Component, Stop> {
+    match program {
+        ComponentProgram::Js => js_evaluator(run, path).map_err(stopped),
+        ComponentProgram::Named(named) => {
+            let pinned = pinned.and_then(Value::as_str).and_then(|hex| hex.parse::<Digest>().ok());
+            load(run, path, cwd, named, pinned.as_ref()).map_err(|error| {
+                StageError::permanent(format!("component {named}: {error}")).with_code("component").into()
+            })
+        }
+    }
+}
+
+/// Where compiled code is kept, under the store.
+pub(crate) fn code_cache(state_dir: &Path) -> PathBuf {
+    state_dir.join("store").join("code")
+}
