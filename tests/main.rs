@@ -12,6 +12,7 @@ mod compatibility;
 mod components;
 mod conformance;
 mod crash;
+mod durability;
 mod faults;
 mod flows;
 mod gates;
