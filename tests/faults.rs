@@ -180,6 +180,15 @@ impl Story<'_> {
 
     fn check(&mut self, run: &str) {
         let effects = self.effects();
+        let shown = self.home.lobster(["show", run, "--json"]).run();
+        let journal: Value = serde_json::from_str(&shown.stdout).unwrap();
+        // What was stopped because something else had failed is on record as that, and done again.
+        for record in journal.as_array().unwrap() {
+            let event = &record["event"];
+            if event["type"] == "step_ended" && event["outcome"]["status"] == "cancelled" {
+                self.note_interrupted(&format!("'{}'", event["path"].as_str().unwrap()));
+            }
+        }
         for (id, expected) in &self.scenario.effects {
             let found = effects.get(id).copied().unwrap_or_default();
             let reported = self.reported.get(id).copied().unwrap_or_default();
@@ -195,8 +204,6 @@ impl Story<'_> {
         assert_eq!(verified.code(), 0, "{verified:?}\n{self}");
         let replayed = self.home.lobster(["replay", run, "--json"]).run();
         assert_eq!(replayed.code(), 0, "{replayed:?}\n{self}");
-        let shown = self.home.lobster(["show", run, "--json"]).run();
-        let journal: Value = serde_json::from_str(&shown.stdout).unwrap();
         let end =
             journal.as_array().unwrap().iter().rev().find(|record| record["event"]["type"] == "run_ended");
         let output = end.unwrap()["event"]["output"]["digest"].as_str().unwrap().to_owned();

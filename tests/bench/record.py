@@ -99,7 +99,7 @@ def js(n, item):
 
 
 def csv(n, item):
-    return {"component": str(DIST / "csv.wasm"), "args": {"to": "json"}, "stdin": f"a,b\n{n},{item['pad']}\n"}
+    return {"component": str(DIST / "csv.wasm"), "stdin": f"a,b\n{n},{item['pad']}\n"}
 
 
 def replay(place):
@@ -149,6 +149,7 @@ def syncs(place):
         return sum("sync(" in line for line in trace.read_text().splitlines())
 
     count({"steps": [{"id": "a", "run": "true"}]})
+    count({"steps": [{"id": "a", "js": "1"}]})  # which also stores the evaluator
     none = count({"steps": [{"id": "a", "js": "1"}]})
     effects = [count({"steps": [{"id": f"s{n}", "run": "true"} for n in range(many)]}) for many in (10, 20)]
     figure("syncs of a run without effects", none, "", 1)

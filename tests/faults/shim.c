@@ -7,7 +7,8 @@
  *   eio   the n-th call fails
  *   full  the n-th call and all later ones that take space fail: the disk is full
  *   count nothing happens
- * LOBSTER_SHIM_COUNT=<file> gets the number of calls when the process ends by itself.
+ * LOBSTER_SHIM_COUNT=<file> gets the number of calls, and how many of them were syncs,
+ * when the process ends by itself.
  * LOBSTER_SHIM_CLOCK=<seconds> is added to what the wall clock says. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -26,7 +27,7 @@
 static long nth;
 static char how[8], dir[PATH_MAX];
 static size_t dir_len;
-static long passed, later;
+static long passed, synced, later;
 
 __attribute__((constructor)) static void begin(void) {
     const char *plan = getenv("LOBSTER_SHIM"), *clock = getenv("LOBSTER_SHIM_CLOCK");
@@ -38,7 +39,7 @@ __attribute__((destructor)) static void end(void) {
     const char *file = getenv("LOBSTER_SHIM_COUNT");
     if (!file || !dir_len || !passed) return;
     FILE *out = fopen(file, "w");
-    if (out) fprintf(out, "%ld\n", passed), fclose(out);
+    if (out) fprintf(out, "%ld %ld\n", passed, synced), fclose(out);
 }
 
 enum verdict { PASS, FAIL, HALF };
@@ -107,8 +108,14 @@ WRITES(writev, (int fd, const struct iovec *parts, int count), (void)!real(fd, p
         return real(__VA_ARGS__);                                \
     }
 
-CHANGES(fsync, (int fd), ours(fd), 0, fd)
-CHANGES(fdatasync, (int fd), ours(fd), 0, fd)
+static int sync_of_ours(int fd) {
+    if (!ours(fd)) return 0;
+    __atomic_add_fetch(&synced, 1, __ATOMIC_SEQ_CST);
+    return 1;
+}
+
+CHANGES(fsync, (int fd), sync_of_ours(fd), 0, fd)
+CHANGES(fdatasync, (int fd), sync_of_ours(fd), 0, fd)
 CHANGES(ftruncate, (int fd, off_t len), ours(fd), 0, fd, len)
 CHANGES(ftruncate64, (int fd, off64_t len), ours(fd), 0, fd, len)
 CHANGES(rename, (const char *from, const char *to), inside(to), 0, from, to)

@@ -31,6 +31,7 @@ impl Frame<'_> {
             }) else {
                 return Err(Stop::Failed(error));
             };
+            self.run.forgive(path);
             if self.run.remembers(&path.attempt(number + 1)) {
                 continue;
             }

@@ -324,6 +324,15 @@ impl<'s> Run<'s> {
         *lock(&self.failed_at) = Some(path.clone());
     }
 
+    /// Forgets a failure inside this place that something made up for: whatever
+    /// ends the run later is not there.
+    pub(crate) fn forgive(&self, path: &StepPath) {
+        let mut failed_at = lock(&self.failed_at);
+        if failed_at.as_ref().is_some_and(|known| known.is_within(path)) {
+            *failed_at = None;
+        }
+    }
+
     /// Notes a failure that came up at this place, unless it came from inside it.
     pub(crate) fn fail_near(&self, path: &StepPath) {
         let mut failed_at = lock(&self.failed_at);
@@ -565,8 +574,10 @@ impl Recall {
                 Event::GateClosed { path, .. } => {
                     self.answers.remove(&StepPath::from(path.as_str()));
                 }
-                Event::RetryRequested { path, .. } => {
-                    self.forget_failures(&path.as_deref().map_or_else(StepPath::root, StepPath::from));
+                // A failure at no place was not one of a step: all of them stay as they ended.
+                Event::RetryRequested { path: None, .. } => {}
+                Event::RetryRequested { path: Some(path), .. } => {
+                    self.forget_failures(&StepPath::from(path.as_str()));
                 }
                 Event::GateOpened { .. }
                 | Event::RunStarted { .. }

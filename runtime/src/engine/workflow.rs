@@ -112,6 +112,7 @@ impl Frame<'_> {
         let mut record = match result {
             Ok(record) => record,
             Err(Stop::Failed(error)) if step.on_error != OnError::Stop && !ends_the_run(&error) => {
+                self.run.forgive(&path);
                 self.summarise(step, &path, StepStatus::Failed, Some(&error), begun)?;
                 self.count_cost(&step.id, None)?;
                 scope.insert(Arc::new(Record { error: Some(error.message), ..Record::new(&step.id) }));

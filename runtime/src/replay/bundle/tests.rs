@@ -132,13 +132,18 @@ fn a_directory_that_a_step_read_can_be_carried_along() {
     let written = here.runtime.export_bundle(&run, &without, &ExportOptions::default()).unwrap();
     assert_eq!(written.directories.len(), 1);
     let there = Place::new();
+    let (mail, away) = (here.path("mail"), here.path("away"));
+    std::fs::rename(&mail, &away).unwrap();
     let report = there.runtime.verify_bundle(&without, None).unwrap();
     assert_eq!((report.replay.computed, report.replay.unverified.len()), (0, 1), "{report:?}");
+    std::fs::rename(&away, &mail).unwrap();
 
     let options = ExportOptions { directories: true, ..ExportOptions::default() };
     let written = here.runtime.export_bundle(&run, &with, &options).unwrap();
     assert!(written.directories[0].listing.is_some(), "{written:?}");
+    std::fs::rename(&mail, &away).unwrap();
     let report = there.runtime.verify_bundle(&with, None).unwrap();
+    std::fs::rename(&away, &mail).unwrap();
     assert_eq!(
         (report.replay.computed, report.replay.unverified, report.replay.divergences),
         (1, vec![], vec![])
