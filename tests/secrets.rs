@@ -21,7 +21,7 @@ fn home_with(reference: &str) -> Home {
 fn tool(home: &Home, words: &[&str]) -> Answer {
     let mut all = vec!["run", "--mode", "tool"];
     all.extend(words);
-    home.lobster(all).env("THE_TOKEN", VALUE).run()
+    home.lobster(all).env("THE_TOKEN", VALUE).env("LOBSTER_LOG", "trace").run()
 }
 
 /// The value as programs would write it; parts long enough to be worth having count too.

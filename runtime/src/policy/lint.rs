@@ -32,6 +32,8 @@ pub enum LintKind {
     WritableProgramDirectory,
     /// The audit record lies where steps may write.
     WritableAudit,
+    /// A key that changes nothing.
+    WithoutEffect,
 }
 
 /// One remark.
@@ -69,6 +71,17 @@ impl Policy {
                 kind: LintKind::WritableAudit,
                 rule: None,
                 message: format!("audit.path {audit} is inside a write root; move it to @state"),
+            });
+        }
+        let own = &self.file().audit;
+        if own.anchor.is_some() || own.path != super::Audit::default().path {
+            out.push(Lint {
+                kind: LintKind::WithoutEffect,
+                rule: None,
+                message:
+                    "audit.path and audit.anchor change nothing: the journal in the state directory is the \
+                          record; `lobster audit --jsonl` exports it"
+                        .to_owned(),
             });
         }
         out

@@ -88,13 +88,11 @@ pub(super) fn admit(
     if replayed.is_some() || run.overseer().is_none() && known {
         return Ok(Value::Null);
     }
-    if let Some(description) = &description {
-        check_wants(run, path, description, job)?;
-    }
     decide(run, path, job, cancel)
 }
 
-/// Grants of a kind that a component's description does not ask for do not reach it.
+/// Files, variables and hosts that a component's description does not ask for do not reach it.
+/// The clock and randomness do: they give nothing away, and what a language brings along may use them.
 fn withhold_unwanted(description: &Description, job: &mut Job) {
     let wants = |fits: fn(&Capability) -> bool| description.wants.iter().any(|want| fits(&want.capability));
     let mut withheld = Vec::new();
@@ -116,39 +114,7 @@ fn withhold_unwanted(description: &Description, job: &mut Job) {
     if !wants(|want| matches!(want, Capability::Net(_))) {
         grants.net.drain(..).for_each(|host| refuse(format!("net {host}")));
     }
-    if !wants(|want| *want == Capability::Clock) && std::mem::take(&mut grants.clock) {
-        refuse("clock".to_owned());
-    }
-    if !wants(|want| *want == Capability::Random) && std::mem::take(&mut grants.random) {
-        refuse("random".to_owned());
-    }
     job.withheld = withheld;
-}
-
-/// Refuses a step that leaves out what its component cannot work without.
-fn check_wants(run: &Run<'_>, path: &StepPath, description: &Description, job: &Job) -> Result<(), Stop> {
-    let grants = &job.grants;
-    let missing =
-        description.wants.iter().filter(|want| !want.optional).find(|want| match &want.capability {
-            Capability::Read(_) => grants.read.is_empty() && grants.write.is_empty(),
-            Capability::Write(_) => grants.write.is_empty(),
-            Capability::Env(_) => grants.env.is_empty() && job.secrets.is_empty(),
-            Capability::Net(_) => grants.net.is_empty(),
-            Capability::Clock => !grants.clock,
-            Capability::Random => !grants.random,
-        });
-    let Some(want) = missing else { return Ok(()) };
-    let what = match &want.capability {
-        Capability::Read(place) => format!("`read` of {place}"),
-        Capability::Write(place) => format!("`write` of {place}"),
-        Capability::Env(name) => format!("`env` {name}"),
-        Capability::Net(host) => format!("`net` {host}"),
-        Capability::Clock => "`clock`".to_owned(),
-        Capability::Random => "`random`".to_owned(),
-    };
-    run.fail_at(path);
-    let message = format!("the step does not grant {what}, which the component needs: {}", want.reason);
-    Err(StageError::permanent(message).with_code("not-granted").into())
 }
 
 fn policy_limits(run: &Run<'_>, limits: &mut Limits) {
