@@ -67,8 +67,11 @@ fn each_item_is_one_recorded_call_and_none_is_repeated() {
     let resumed = home.lobster(["resume", &last_run(&home), "--mode", "tool"]).run();
     assert_eq!(resumed.output().as_array().unwrap().len(), 3, "{resumed:?}");
     // Item 1 was answered; 2 and 3 are called now.
-    let items: Vec<Value> =
-        home.read("calls.log").lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["item"].clone()).collect();
+    let items: Vec<Value> = home
+        .read("calls.log")
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["item"].clone())
+        .collect();
     assert_eq!(items, [json!(1), json!(2), json!(2), json!(3)]);
 }
 
@@ -160,9 +163,7 @@ fn a_server_that_does_not_end_is_ended() {
     say(&home).output();
     assert_gone(&home);
     let home = server("silent");
-    let mut child = home
-        .lobster(["run", "--mode", "tool", "mcp.call --server s --tool say"])
-        .start();
+    let mut child = home.lobster(["run", "--mode", "tool", "mcp.call --server s --tool say"]).start();
     for _ in 0..500 {
         if !home.read("calls.log").is_empty() {
             break;
@@ -190,7 +191,14 @@ fn the_operator_says_which_servers_and_tools() {
         .error();
     assert!(message.contains("LOBSTER_MCP_CONFIG"), "{message}");
     let message = home
-        .lobster(["run", "--mode", "tool", "--policy", "policy.toml", "mcp.call --url http://127.0.0.1:9/mcp --tool t"])
+        .lobster([
+            "run",
+            "--mode",
+            "tool",
+            "--policy",
+            "policy.toml",
+            "mcp.call --url http://127.0.0.1:9/mcp --tool t",
+        ])
         .run()
         .error();
     assert!(message.contains("named by the operator"), "{message}");
@@ -208,7 +216,10 @@ fn mistakes_in_a_step_are_found_before_anything_runs() {
         ("mcp: {command: [], tool: t}", "must be a list"),
         ("mcp: {server: s, tool: t}\n    run: echo", "can only define one"),
     ] {
-        home.write("flow.lobster", format!("steps:\n  - id: a\n    run: touch ran\n  - id: b\n    {fields}\n"));
+        home.write(
+            "flow.lobster",
+            format!("steps:\n  - id: a\n    run: touch ran\n  - id: b\n    {fields}\n"),
+        );
         let message = home.tool(["flow.lobster"]).error();
         assert!(message.contains(part), "{fields}: {message}");
         assert!(!home.dir().join("ran").exists());

@@ -139,7 +139,8 @@ fn home() -> Home {
     );
     let steps = home.dir().join("steps");
     std::fs::create_dir_all(&steps).unwrap();
-    std::fs::copy(binary::repository().join("guest-steps/dist/regex.wasm"), steps.join("regex.wasm")).unwrap();
+    std::fs::copy(binary::repository().join("guest-steps/dist/regex.wasm"), steps.join("regex.wasm"))
+        .unwrap();
     home
 }
 
@@ -161,7 +162,8 @@ fn folders_become_typed_tools_and_calls_recorded_runs() {
     let home = home();
     let mut client = Client::ready(&home, &FOLDERS, None);
     let listed = client.tools();
-    let names: Vec<&str> = listed["tools"].as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
+    let names: Vec<&str> =
+        listed["tools"].as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["regex", "resume", "run", "runs", "send", "show"]);
     assert!(listed["_meta"]["lobster/digest"].as_str().unwrap().starts_with("blake3:"));
     assert_eq!(client.tools()["_meta"], listed["_meta"], "the list is stable");
@@ -171,7 +173,10 @@ fn folders_become_typed_tools_and_calls_recorded_runs() {
     assert_eq!(regex["annotations"]["readOnlyHint"], true);
     assert!(regex["inputSchema"]["properties"]["input"].is_object(), "{regex}");
 
-    let done = client.call("run", json!({"pipeline": "js '[{\"a\":1},{\"a\":2}]' | pick a | where a=2", "timeoutMs": 60000}));
+    let done = client.call(
+        "run",
+        json!({"pipeline": "js '[{\"a\":1},{\"a\":2}]' | pick a | where a=2", "timeoutMs": 60000}),
+    );
     assert_eq!((&done["status"], &done["output"]), (&json!("ok"), &json!([{"a": 2}])));
     let run = done["runId"].as_str().unwrap();
     let shown = client.call("show", json!({"run": run}));
@@ -216,7 +221,11 @@ fn an_agent_cannot_approve_its_own_gate() {
     let token = waiting["requiresApproval"]["resumeToken"].as_str().unwrap().to_owned();
     let refused = client.call("resume", json!({"token": token, "approve": true}));
     assert_eq!(refused["error"]["type"], "approval_refused", "{refused}");
-    assert!(refusals(&home).iter().any(|error| error.contains("must come from a person")), "{:?}", refusals(&home));
+    assert!(
+        refusals(&home).iter().any(|error| error.contains("must come from a person")),
+        "{:?}",
+        refusals(&home)
+    );
     // Calling it off needs nobody.
     let id = waiting["requiresApproval"]["approvalId"].as_str().unwrap().to_owned();
     assert_eq!(client.call("resume", json!({"approvalId": id, "approve": false}))["status"], "cancelled");
@@ -294,7 +303,12 @@ fn an_agent_cannot_widen_what_it_may() {
 impl Client {
     fn call_names(mut self) -> Vec<String> {
         let tools = self.tools();
-        tools["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+        tools["tools"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|tool| tool["name"].as_str().unwrap().to_owned())
+            .collect()
     }
 }
 
@@ -303,7 +317,10 @@ fn a_changed_tool_is_refused_until_it_is_listed_again() {
     let home = home();
     let mut client = Client::ready(&home, &FOLDERS, None);
     client.tools();
-    home.write("flows/send.lobster", "description: Sends it, and more.\nsteps:\n  - id: a\n    js: '\"other\"'\n");
+    home.write(
+        "flows/send.lobster",
+        "description: Sends it, and more.\nsteps:\n  - id: a\n    js: '\"other\"'\n",
+    );
     home.write("flows/new.lobster", "steps:\n  - id: a\n    js: '1'\n");
     let refused = client.call("send", json!({"to": "ann"}));
     let message = refused["error"]["message"].as_str().unwrap();
@@ -330,7 +347,9 @@ fn a_changed_tool_is_refused_until_it_is_listed_again() {
 fn nonsense_is_answered_with_errors() {
     let home = home();
     let mut client = Client::start(&home, &FOLDERS);
-    client.write(b"not json\n\n\xff\xfe\n[]\n{}\n{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\"}\n");
+    client.write(
+        b"not json\n\n\xff\xfe\n[]\n{}\n{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\"}\n",
+    );
     for _ in 0..4 {
         assert!(client.read()["error"]["message"].is_string());
     }
@@ -340,14 +359,21 @@ fn nonsense_is_answered_with_errors() {
         (json!({"jsonrpc": "2.0", "id": 101, "method": "tools/call", "params": []}), json!(101)),
         (json!({"jsonrpc": "2.0", "id": 102, "method": "no/such"}), json!(102)),
         (json!({"jsonrpc": "1.0", "id": 103, "method": "ping"}), json!(103)),
-        (json!({"jsonrpc": "2.0", "id": "a", "method": "tools/call", "params": {"name": "run", "arguments": {"pipeline": 7}}}), json!("a")),
+        (
+            json!({"jsonrpc": "2.0", "id": "a", "method": "tools/call", "params": {"name": "run", "arguments": {"pipeline": 7}}}),
+            json!("a"),
+        ),
     ] {
         client.send(&message);
         let answer = client.read();
         assert_eq!(answer["id"], id, "{message}: {answer}");
         assert!(answer["error"].is_object() || answer["result"]["isError"] == true, "{message}: {answer}");
     }
-    let deep = format!("{{\"jsonrpc\":\"2.0\",\"id\":104,\"method\":\"ping\",\"params\":{}1{}}}\n", "[".repeat(50_000), "]".repeat(50_000));
+    let deep = format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":104,\"method\":\"ping\",\"params\":{}1{}}}\n",
+        "[".repeat(50_000),
+        "]".repeat(50_000)
+    );
     client.write(deep.as_bytes());
     assert!(client.read()["error"].is_object());
     let mut huge = vec![b'x'; 17 << 20];
@@ -417,7 +443,8 @@ fn a_cancelled_call_kills_its_tree_and_the_journal_says_so() {
     // A time limit is an answer.
     let late = client.call("run", json!({"pipeline": "exec --shell 'sleep 30'", "timeoutMs": 300}));
     assert!(late["error"]["message"].as_str().unwrap().contains("timed out after 300 ms"), "{late}");
-    let much = client.call("run", json!({"pipeline": "exec --shell 'yes | head -c 100000'", "maxStdoutBytes": 2000}));
+    let much = client
+        .call("run", json!({"pipeline": "exec --shell 'yes | head -c 100000'", "maxStdoutBytes": 2000}));
     assert!(much["error"]["message"].as_str().unwrap().contains("exceeded maxStdoutBytes"), "{much}");
 }
 
@@ -426,8 +453,9 @@ fn many_calls_at_once_are_all_answered() {
     let home = home();
     let mut client = Client::ready(&home, &FOLDERS, None);
     let arguments = json!({"mode": "extract", "pattern": "a+", "input": ["caat", "b"]});
-    let ids: Vec<u64> =
-        (0..50).map(|_| client.begin("tools/call", json!({"name": "regex", "arguments": arguments}))).collect();
+    let ids: Vec<u64> = (0..50)
+        .map(|_| client.begin("tools/call", json!({"name": "regex", "arguments": arguments})))
+        .collect();
     let mut open: std::collections::BTreeSet<u64> = ids.into_iter().collect();
     while !open.is_empty() {
         let message = client.read();
@@ -444,8 +472,9 @@ fn http_lets_in_who_belongs_there() {
     home.write("token", "0123456789abcdef0123456789abcdef\n");
     let refused = home.lobster(["mcp", "--http", "0.0.0.0:0"]).run();
     assert!(refused.code() == 2 && refused.stderr.contains("token"), "{refused:?}");
-    let mut child =
-        home.lobster(["mcp", "--http", "127.0.0.1:0", "--token-file", "token", "--workflows", "flows"]).start();
+    let mut child = home
+        .lobster(["mcp", "--http", "127.0.0.1:0", "--token-file", "token", "--workflows", "flows"])
+        .start();
     let mut said = String::new();
     BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
     let address = said.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
@@ -490,13 +519,27 @@ fn wrong_words_are_told_at_once() {
         (&["--token-file", "x"], "--http"),
     ] {
         let answer = home.lobster(["mcp"].iter().chain(words)).run();
-        assert!(answer.code() == 2 && answer.stderr.contains(part) && answer.stdout.is_empty(), "{words:?}: {answer:?}");
+        assert!(
+            answer.code() == 2 && answer.stderr.contains(part) && answer.stdout.is_empty(),
+            "{words:?}: {answer:?}"
+        );
     }
     home.write("policy.toml", "version = 1\nprofile = \"readonly\"\n");
     for profile in ["open", "default"] {
         let answer = home.lobster(["mcp", "--policy", "policy.toml", "--profile", profile]).run();
         assert_eq!(answer.code(), 2, "{profile}: {answer:?}");
     }
+}
+
+#[test]
+fn official_clients_and_servers_get_on_with_it() {
+    let Some(packages) = std::env::var_os("LOBSTER_MCP_PACKAGES") else {
+        println!("skipped: LOBSTER_MCP_PACKAGES names no directory to install the pinned packages in");
+        return;
+    };
+    let script = binary::repository().join("tests/mcp/run.sh");
+    let status = std::process::Command::new(script).arg(binary::lobster()).arg(packages).status().unwrap();
+    assert!(status.success());
 }
 
 fn wait_for(mut holds: impl FnMut() -> bool) {

@@ -37,10 +37,21 @@ const PROGRESS_AHEAD: usize = 64;
 
 /// What a call does.
 pub(super) enum Work {
-    Pipeline { text: String },
+    Pipeline {
+        text: String,
+    },
     /// With a digest, the file must still be what was listed.
-    File { file: PathBuf, args: Value, pinned: Option<Digest> },
-    Component { digest: Digest, name: String, args: Map<String, Value>, input: Option<Value> },
+    File {
+        file: PathBuf,
+        args: Value,
+        pinned: Option<Digest>,
+    },
+    Component {
+        digest: Digest,
+        name: String,
+        args: Map<String, Value>,
+        input: Option<Value>,
+    },
     Resume(ResumeRequest),
 }
 
@@ -140,7 +151,12 @@ fn plan(runtime: &Runtime, work: Work) -> Result<Ready, Failure> {
 }
 
 /// A component by its digest as a pipeline of one stage, without any grant.
-fn component_pipeline(digest: Digest, name: &str, args: Map<String, Value>, input: Option<Value>) -> Pipeline {
+fn component_pipeline(
+    digest: Digest,
+    name: &str,
+    args: Map<String, Value>,
+    input: Option<Value>,
+) -> Pipeline {
     let mut stage = StageArgs { positional: vec![format!("blake3:{digest}")], ..StageArgs::default() };
     if !args.is_empty() {
         stage.options.insert("args-json".to_owned(), json!(json::compact(&args)));
@@ -148,12 +164,8 @@ fn component_pipeline(digest: Digest, name: &str, args: Map<String, Value>, inpu
     if let Some(input) = input {
         stage.options.insert("input-json".to_owned(), json!(json::compact(&input)));
     }
-    let call = StageCall {
-        name: "component".to_owned(),
-        args: stage,
-        raw: format!("component {name}"),
-        span: 0..0,
-    };
+    let call =
+        StageCall { name: "component".to_owned(), args: stage, raw: format!("component {name}"), span: 0..0 };
     Pipeline { stages: vec![call] }
 }
 
@@ -299,7 +311,8 @@ impl Forwarder {
         let task = tokio::spawn(async move {
             while let Some(message) = source.recv().await {
                 let count = sent.fetch_add(1, Ordering::Relaxed) + 1;
-                let param = ProgressNotificationParam::new(token.clone(), as_float(count)).with_message(message);
+                let param =
+                    ProgressNotificationParam::new(token.clone(), as_float(count)).with_message(message);
                 if peer.notify_progress(param).await.is_err() {
                     return;
                 }

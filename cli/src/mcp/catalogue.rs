@@ -252,7 +252,11 @@ pub(super) fn difference(listed: &Entry, now: Option<&Entry>) -> String {
         }
     }
     if listed.runs != now.runs {
-        changes.push(format!("what it runs was blake3:{} and is blake3:{}", listed.runs.short(), now.runs.short()));
+        changes.push(format!(
+            "what it runs was blake3:{} and is blake3:{}",
+            listed.runs.short(),
+            now.runs.short()
+        ));
     }
     if changes.is_empty() { "nothing that shows".to_owned() } else { changes.join("; ") }
 }

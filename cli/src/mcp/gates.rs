@@ -198,7 +198,10 @@ mod tests {
     fn forms_are_flat_or_not_at_all() {
         let of = |schema: Value| form(&question(json!({"type": "input_request", "responseSchema": schema})));
         assert!(of(json!({"type": "string"})).is_some_and(|form| form.wrapped));
-        assert!(of(json!({"type": "object", "properties": {"a": {"type": "number"}}})).is_some_and(|f| !f.wrapped));
+        assert!(
+            of(json!({"type": "object", "properties": {"a": {"type": "number"}}}))
+                .is_some_and(|f| !f.wrapped)
+        );
         assert!(of(json!({"type": "object", "properties": {"a": {"type": "object"}}})).is_none());
     }
 

@@ -26,10 +26,13 @@ impl History {
     }
 
     pub(super) fn runs(&self, args: &RunsArgs) -> Result<Value, String> {
-        let status_wanted = match &args.status {
-            None => None,
-            Some(word) => Some(word.parse().map_err(|_| format!("status {word:?}: one of running, waiting, ok, failed, cancelled"))?),
-        };
+        let status_wanted =
+            match &args.status {
+                None => None,
+                Some(word) => Some(word.parse().map_err(|_| {
+                    format!("status {word:?}: one of running, waiting, ok, failed, cancelled")
+                })?),
+            };
         let before = args.before.as_deref().map(|run| self.store.find_run(run)).transpose();
         let filter = RunFilter {
             status: status_wanted,

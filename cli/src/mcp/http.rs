@@ -162,9 +162,10 @@ impl Door {
         }
         if self.token.is_some_and(|wanted| token_of(request.headers()) != Some(wanted)) {
             let mut refused = plain(StatusCode::UNAUTHORIZED, "the bearer token is missing or wrong\n");
-            refused
-                .headers_mut()
-                .insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer realm=\"lobster\""));
+            refused.headers_mut().insert(
+                header::WWW_AUTHENTICATE,
+                header::HeaderValue::from_static("Bearer realm=\"lobster\""),
+            );
             return refused;
         }
         self.service.handle(request).await

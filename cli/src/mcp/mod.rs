@@ -101,8 +101,7 @@ fn shared(runtime: Runtime, options: Options) -> Result<Arc<server::Shared>, Com
         components: options.components,
         run: options.run,
     };
-    let guard =
-        guard::Guard { root: options.root, workflows: options.workflows, allowed: options.allowed };
+    let guard = guard::Guard { root: options.root, workflows: options.workflows, allowed: options.allowed };
     Ok(Arc::new(server::Shared::new(
         runtime,
         sources,

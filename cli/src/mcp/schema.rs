@@ -55,7 +55,8 @@ pub(super) enum Layout {
 /// What the arguments of a component's tool may be.
 pub(super) fn of_component(description: Option<&Description>) -> (Schema, Layout) {
     let Some(description) = description else {
-        let argv = json!({"type": "array", "items": {"type": "string"}, "description": "The program's words."});
+        let argv =
+            json!({"type": "array", "items": {"type": "string"}, "description": "The program's words."});
         let properties = Map::from_iter([("argv".to_owned(), argv), ("input".to_owned(), any_input())]);
         return (object(properties, &[]), Layout::Flat);
     };

@@ -11,8 +11,8 @@ use lobster_runtime::engine::{Caller, GateRef, Reply, ResumeRequest};
 use lobster_runtime::runtime::Runtime;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, Implementation, JsonObject,
-    ListToolsResult, MetaObject, PaginatedRequestParams, ServerCapabilities, ServerConfig, SubscriptionFilter,
-    Tool,
+    ListToolsResult, MetaObject, PaginatedRequestParams, ServerCapabilities, ServerConfig,
+    SubscriptionFilter, Tool,
 };
 use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
@@ -156,12 +156,16 @@ impl Server {
         let listed = self.listed();
         let Some(entry) = listed.entries.get(name).cloned() else {
             let known = self.shared.current().entries.contains_key(name);
-            let help = if known { "it is new; list the tools first" } else { "tools/list tells what there is" };
+            let help =
+                if known { "it is new; list the tools first" } else { "tools/list tells what there is" };
             return Err(Refused::Unknown(format!("Unknown tool: {name} ({help})")));
         };
         let wanted = pin.map(|pin| pin.strip_prefix("blake3:").unwrap_or(pin).to_owned());
         if wanted.is_some_and(|wanted| wanted != entry.digest.to_string()) {
-            return Err(Refused::Changed(entry, "the call names another digest than the one that was listed".into()));
+            return Err(Refused::Changed(
+                entry,
+                "the call names another digest than the one that was listed".into(),
+            ));
         }
         if listed.is_entry_stale(&entry) {
             let now = self.shared.current().entries.get(name).cloned();
@@ -224,7 +228,8 @@ impl Server {
             None => (None, None),
         };
         let answer =
-            call::run(&self.shared.runtime, place.clone(), work, limits, ending.cancel.clone(), progress).await;
+            call::run(&self.shared.runtime, place.clone(), work, limits, ending.cancel.clone(), progress)
+                .await;
         if let Some(mut task) = forwarding {
             // Progress comes before the answer, unless the client does not take it.
             if tokio::time::timeout(Duration::from_millis(500), &mut task).await.is_err() {
@@ -251,7 +256,9 @@ impl Server {
             return Asked::Open(format!("{who}; `lobster gates` tells how"));
         }
         if !gates::can_ask(context) {
-            return Asked::Open("the client cannot ask its user; `lobster gates` tells how to answer".to_owned());
+            return Asked::Open(
+                "the client cannot ask its user; `lobster gates` tells how to answer".to_owned(),
+            );
         }
         let run = answer.run.map(|run| run.short()).unwrap_or_default();
         let state = question.get("resumeToken").and_then(Value::as_str).unwrap_or_default();
@@ -535,7 +542,10 @@ fn gate_of(question: &Map<String, Value>) -> Option<GateRef> {
 
 /// Who the operator says the person behind the client is.
 fn approver() -> Option<String> {
-    std::env::var("LOBSTER_APPROVAL_APPROVED_BY").ok().map(|by| by.trim().to_owned()).filter(|by| !by.is_empty())
+    std::env::var("LOBSTER_APPROVAL_APPROVED_BY")
+        .ok()
+        .map(|by| by.trim().to_owned())
+        .filter(|by| !by.is_empty())
 }
 
 /// A client's name for the history: what it says of itself, short and on one line.

@@ -181,7 +181,12 @@ fn js_args(
 }
 
 /// Fills in templates in all text inside a value.
-pub(super) fn fill_all(frame: &Frame<'_>, value: &Value, scope: &Scope<'_>, path: &StepPath) -> Result<Value, Stop> {
+pub(super) fn fill_all(
+    frame: &Frame<'_>,
+    value: &Value,
+    scope: &Scope<'_>,
+    path: &StepPath,
+) -> Result<Value, Stop> {
     Ok(match value {
         Value::String(text) => {
             match frame.resolve(text, scope).map_err(|error| frame.failed(path, &error))? {
@@ -250,7 +255,11 @@ fn load_now(
 /// A component that this process has loaded before, if the store still has it
 /// for those who replay the run.
 fn held(run: &Run<'_>, digest: Digest) -> Result<Option<Component>, StoreError> {
-    let Some(component) = run.services.components().held(lobster_component::Digest::from_bytes(*digest.as_bytes())) else { return Ok(None) };
+    let Some(component) =
+        run.services.components().held(lobster_component::Digest::from_bytes(*digest.as_bytes()))
+    else {
+        return Ok(None);
+    };
     Ok(run.store.blob_len(&digest)?.map(|_| component))
 }
 

@@ -56,7 +56,8 @@ impl Runtime {
         let Some(Event::RunStarted { detail, .. }) = journal.first().map(|record| &record.event) else {
             return Ok(None);
         };
-        let digest = |key: &str| detail.get(key).and_then(Value::as_str).and_then(|hex| hex.parse::<Digest>().ok());
+        let digest =
+            |key: &str| detail.get(key).and_then(Value::as_str).and_then(|hex| hex.parse::<Digest>().ok());
         let (Some(named), Some(document)) = (digest("policy"), digest("policyFile")) else { return Ok(None) };
         if named == Policy::builtin().digest() {
             return Ok(None);
@@ -66,7 +67,9 @@ impl Runtime {
         let policy = Policy::recorded(&String::from_utf8_lossy(&bytes));
         let policy = policy.ok().filter(|policy| policy.digest() == named);
         policy.map(Some).ok_or_else(|| {
-            Failure::runtime(format!("run {run} began under a policy that this lobster cannot read; give it with LOBSTER_POLICY"))
+            Failure::runtime(format!(
+                "run {run} began under a policy that this lobster cannot read; give it with LOBSTER_POLICY"
+            ))
         })
     }
 

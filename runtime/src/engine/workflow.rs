@@ -260,8 +260,7 @@ impl Frame<'_> {
                     args: filled.as_object().cloned().unwrap_or_default(),
                     idempotent: step.extras.idempotent,
                 };
-                let place =
-                    mcp::Place { env: &env, cwd: &cwd, asker: Asker::Step(step.id.clone()), cancel };
+                let place = mcp::Place { env: &env, cwd: &cwd, asker: Asker::Step(step.id.clone()), cancel };
                 let value = mcp::call(self.run, path, &call, place).map_err(|stop| match stop {
                     Stop::Failed(error) => Stop::Failed(StageError {
                         message: format!("Workflow step {} {}", step.id, error.message),

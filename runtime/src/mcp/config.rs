@@ -85,7 +85,10 @@ impl McpConfig {
         let wrong = |message: String| ConfigError::Wrong { path: path.to_owned(), message };
         let config: Self = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
         if config.version != 1 {
-            return Err(wrong(format!("format {} is not known; this lobster reads format 1", config.version)));
+            return Err(wrong(format!(
+                "format {} is not known; this lobster reads format 1",
+                config.version
+            )));
         }
         for (name, server) in &config.servers {
             let has_program = server.command.as_ref().is_some_and(|argv| !argv.is_empty());
@@ -156,10 +159,9 @@ impl Target {
     fn of(server: &McpServer, spec: &ServerSpec, env: &Env, file: &Path) -> Result<Self, StageError> {
         let refuse = |message: String| StageError::permanent(message).with_code("mcp_server");
         let reach = match (&spec.command, &spec.url) {
-            (Some(argv), _) => Reach::Program {
-                argv: argv.clone(),
-                env: spec.env.clone().into_iter().collect(),
-            },
+            (Some(argv), _) => {
+                Reach::Program { argv: argv.clone(), env: spec.env.clone().into_iter().collect() }
+            }
             (None, url) => {
                 let text = url.as_deref().unwrap_or_default();
                 let url = http::parse_url(text).filter(http::is_http);

@@ -40,7 +40,8 @@ impl Lines {
     /// Fills `line` with the next one; false at the end. It may be dropped at any await.
     async fn next_line(&mut self) -> Result<bool, String> {
         loop {
-            let available = self.from.fill_buf().await.map_err(|error| format!("it cannot be read: {error}"))?;
+            let available =
+                self.from.fill_buf().await.map_err(|error| format!("it cannot be read: {error}"))?;
             if available.is_empty() {
                 return Ok(false);
             }

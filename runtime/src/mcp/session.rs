@@ -61,7 +61,9 @@ enum Order {
         /// Dropped when nobody waits any more.
         wanted: oneshot::Receiver<()>,
     },
-    List { answer: mpsc::SyncSender<Result<Vec<Tool>, String>> },
+    List {
+        answer: mpsc::SyncSender<Result<Vec<Tool>, String>>,
+    },
 }
 
 /// Why a call has no answer.
@@ -106,8 +108,14 @@ impl Session {
             .name(format!("mcp {}", target.name))
             .spawn(move || work.run(launch, &ready))
             .map_err(|error| CallProblem::Failed(format!("cannot start a thread: {error}")))?;
-        let mut session =
-            Self { orders: Some(sender), tools: Mutex::default(), changed, cause, token, thread: Some(thread) };
+        let mut session = Self {
+            orders: Some(sender),
+            tools: Mutex::default(),
+            changed,
+            cause,
+            token,
+            thread: Some(thread),
+        };
         // The thread has limits of its own for connecting and for the list.
         let tools = session.wait(&connected, target.timeout.saturating_mul(2) + FAREWELL, cancel)?;
         session.tools = Mutex::new(tools);
@@ -169,7 +177,9 @@ impl Session {
                 Ok(Ok(value)) => return Ok(value),
                 Ok(Err(message)) => return Err(CallProblem::Failed(message)),
                 Err(RecvTimeoutError::Disconnected) => return Err(CallProblem::Failed(self.gone())),
-                Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => return Err(CallProblem::Cancelled),
+                Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => {
+                    return Err(CallProblem::Cancelled);
+                }
                 Err(RecvTimeoutError::Timeout) if begun.elapsed() >= timeout => {
                     return Err(CallProblem::TimedOut(timeout));
                 }
@@ -331,7 +341,9 @@ async fn obey(peer: Peer<RoleClient>, order: Order, cause: Cause) {
             };
             let given = match given {
                 Ok(CallToolResponse::Complete(result)) => Ok(result),
-                Ok(_) => Err("the tool wants something from its caller, which lobster does not give".to_owned()),
+                Ok(_) => {
+                    Err("the tool wants something from its caller, which lobster does not give".to_owned())
+                }
                 Err(error) => Err(match peer.is_transport_closed() {
                     true => settle(&cause).await.unwrap_or_else(|| error.to_string()),
                     false => error.to_string(),

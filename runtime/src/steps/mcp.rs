@@ -50,12 +50,7 @@ pub(crate) struct Place<'p> {
 }
 
 /// Calls a tool once per run: decision, journal, call, journal.
-pub(crate) fn call(
-    run: &Run<'_>,
-    path: &StepPath,
-    call: &ToolCall,
-    place: Place<'_>,
-) -> Result<Value, Stop> {
+pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place<'_>) -> Result<Value, Stop> {
     let record = ActionRecord {
         kind: "mcp".to_owned(),
         preimage: json!({ "kind": "mcp", "server": call.server, "tool": call.tool, "args": call.args }),
@@ -77,7 +72,8 @@ pub(crate) fn call(
     };
     let target = Target::find(run.services, place.env, place.cwd, &call.server).map_err(named)?;
     if !target.allows(&call.tool) {
-        let message = format!("mcp server {}: the operator does not allow its tool {:?}", target.name, call.tool);
+        let message =
+            format!("mcp server {}: the operator does not allow its tool {:?}", target.name, call.tool);
         return Err(named(StageError::permanent(message).with_code("policy_denied")));
     }
     let connected = lock(&run.servers).get(&call.server).filter(|session| !session.is_over()).cloned();
@@ -178,7 +174,8 @@ fn hold(services: &Services, target: &Target, call: &ToolCall, now: &PinnedTool)
             Err(refusal(target, &message, CHANGED))
         }
         (None, None) if !services.policy.is_open() => {
-            let message = format!("a policy is in force and {} does not pin its tools ({hint})", target.lock.display());
+            let message =
+                format!("a policy is in force and {} does not pin its tools ({hint})", target.lock.display());
             Err(refusal(target, &message, CHANGED))
         }
         (None, None) => {
@@ -257,15 +254,19 @@ impl Runtime {
                 let proposal = Proposal { command: Command::Argv(argv.clone()), cwd };
                 let decision = services.policy.decide(&proposal, &policy_gate::decision_env(services, &env));
                 if decision.verdict == Verdict::Deny {
-                    return Err(StageError::permanent(format!("policy denied the command: {}", decision.message)));
+                    return Err(StageError::permanent(format!(
+                        "policy denied the command: {}",
+                        decision.message
+                    )));
                 }
                 let statement = policy_gate::statement(&services.policy, &decision);
-                let decided = policy_gate::decided(services, &decision, statement, &env).map_err(|stop| {
-                    match stop {
-                        Stop::Failed(error) => error,
-                        _ => StageError::permanent("it cannot be confined"),
-                    }
-                })?;
+                let decided =
+                    policy_gate::decided(services, &decision, statement, &env).map_err(
+                        |stop| match stop {
+                            Stop::Failed(error) => error,
+                            _ => StageError::permanent("it cannot be confined"),
+                        },
+                    )?;
                 let sandbox = Arc::clone(&services.sandbox);
                 Some(Launch { sandbox, decided, cwd: services.cwd.clone() })
             }
@@ -279,7 +280,9 @@ impl Runtime {
     ///
     /// # Errors
     /// When the file cannot be used.
-    pub fn mcp_servers(&self) -> Result<(std::path::PathBuf, crate::mcp::McpConfig), crate::mcp::ConfigError> {
+    pub fn mcp_servers(
+        &self,
+    ) -> Result<(std::path::PathBuf, crate::mcp::McpConfig), crate::mcp::ConfigError> {
         let (path, config) = crate::mcp::operators(&self.services, &self.services.cwd)?;
         Ok((path.with_file_name(Lock::FILE), config))
     }

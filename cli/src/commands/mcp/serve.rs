@@ -95,7 +95,8 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let workflows = args.workflows.iter().map(folder).collect::<Result<Vec<_>, _>>()?;
     let components = args.components.iter().map(folder).collect::<Result<Vec<_>, _>>()?;
     let root = folder(&args.root.clone().unwrap_or_else(|| PathBuf::from(".")))?;
-    let mut settings = super::super::settings_under(lobster_runtime::steps::stages::Mode::Tool, args.policy.as_deref())?;
+    let mut settings =
+        super::super::settings_under(lobster_runtime::steps::stages::Mode::Tool, args.policy.as_deref())?;
     confine(&mut settings, args.profile)?;
     // No step of an agent's may change what the operator serves.
     settings.policy_files.extend(workflows.iter().chain(&components).cloned());
@@ -153,7 +154,8 @@ fn confine(settings: &mut Settings, wanted: Option<ProfileName>) -> Result<(), C
             origin: "lobster mcp's own policy".to_owned(),
             text: CAREFUL.to_owned(),
         };
-        settings.policy = Policy::load_layers(&[layer]).map_err(|error| CommandError::failed(error.to_string()))?;
+        settings.policy =
+            Policy::load_layers(&[layer]).map_err(|error| CommandError::failed(error.to_string()))?;
     }
     if let Some(profile) = wanted.and_then(ProfileName::profile) {
         if given && freedom(profile) > freedom(settings.policy.file().profile) {

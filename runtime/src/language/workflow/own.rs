@@ -139,7 +139,8 @@ impl Lowering<'_> {
                 None => self.error(codes::FIELD_TYPE, value, format!("{name}.{key} must be a text")),
             },
         };
-        let argv = node.get_some("command").map(|node| self.exec(node, &format!("{name}.command: "))).transpose()?;
+        let argv =
+            node.get_some("command").map(|node| self.exec(node, &format!("{name}.command: "))).transpose()?;
         let server = match (text("server")?, argv, text("url")?) {
             (Some(named), None, None) => McpServer::Named(named),
             (None, Some(Work::Exec(argv)), None) => McpServer::Command(argv),

@@ -116,9 +116,7 @@ fn given_input(args: &StageArgs) -> Result<Option<Vec<Value>>, StageError> {
     match json::parse(&text) {
         Ok(Value::Array(items)) => Ok(Some(items)),
         Ok(item) => Ok(Some(vec![item])),
-        Err(error) => {
-            Err(StageError::permanent(format!("component --input-json is not JSON: {error}")))
-        }
+        Err(error) => Err(StageError::permanent(format!("component --input-json is not JSON: {error}"))),
     }
 }
 

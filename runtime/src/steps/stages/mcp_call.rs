@@ -49,7 +49,10 @@ is not what `lobster mcp lock` has pinned is not called.
         )
     },
     examples: || {
-        examples(&[(r#"{"server":"files","tool":"read_file","args-json":"{\"path\":\"a.txt\"}"}"#, "Read a file")])
+        examples(&[(
+            r#"{"server":"files","tool":"read_file","args-json":"{\"path\":\"a.txt\"}"}"#,
+            "Read a file",
+        )])
     },
     side_effects: Some(&["calls_mcp_tool"]),
     kind: StageKind::Effect,
@@ -72,7 +75,10 @@ fn build(args: &StageArgs) -> Result<McpCall, StageError> {
         (None, Some(text), None) => {
             let argv = json::parse_as::<Vec<String>>(&text).ok().filter(|argv| !argv.is_empty());
             McpServer::Command(argv.ok_or_else(|| {
-                refuse("--command-json must be a JSON list of texts, as in '[\"program\",\"argument\"]'".to_owned())
+                refuse(
+                    "--command-json must be a JSON list of texts, as in '[\"program\",\"argument\"]'"
+                        .to_owned(),
+                )
             })?)
         }
         (None, None, Some(url)) => McpServer::Url(url),
@@ -128,8 +134,12 @@ impl McpCall {
     fn explain(&self, stop: Stop) -> Stop {
         match stop {
             Stop::Failed(error) if self.each.is_some() && error.code.as_deref() != Some(CANCELLED) => {
-                let message =
-                    format!("{} [--each stopped at item {}; {} answered before]", error.message, self.done + 1, self.done);
+                let message = format!(
+                    "{} [--each stopped at item {}; {} answered before]",
+                    error.message,
+                    self.done + 1,
+                    self.done
+                );
                 // A retry would repeat the calls that were answered.
                 Stop::Failed(StageError { message, permanent: error.permanent || self.done > 0, ..error })
             }
