@@ -531,6 +531,17 @@ fn wrong_words_are_told_at_once() {
     }
 }
 
+#[test]
+fn official_clients_and_servers_get_on_with_it() {
+    let Some(packages) = std::env::var_os("LOBSTER_MCP_PACKAGES") else {
+        println!("skipped: LOBSTER_MCP_PACKAGES names no directory to install the pinned packages in");
+        return;
+    };
+    let script = binary::repository().join("tests/mcp/run.sh");
+    let status = std::process::Command::new(script).arg(binary::lobster()).arg(packages).status().unwrap();
+    assert!(status.success());
+}
+
 fn wait_for(mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {

@@ -29,7 +29,7 @@ def drive(config: str, stop) -> None:
             "  - {id: weather, mcp: {server: every, tool: get-structured-content}, args: {location: New York}}\n"
             "  - {id: say, mcp: {server: every, tool: echo}, args: {message: $weather.json.temperature degrees}}\n"
             "  - {id: image, mcp: {server: every, tool: get-tiny-image}}\n"
-            "  - {id: sums, pipeline: 'js [1,2] | mcp.call --server every --tool get-sum --args-json {\"a\":1} --each --item-key b'}\n"
+            "  - {id: sums, pipeline: 'js [1,2] | mcp.call --server every --tool get-sum --args-json ''{\"a\":1}'' --each --item-key b'}\n"
             "  - {id: out, js: '[steps.say, steps.sums, steps.image.some(block => block.type == \"image\")]'}\n"
         )
         live = json.loads(call(home, "run", "--mode", "tool", "flow.lobster"))["output"]

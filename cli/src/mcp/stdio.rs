@@ -41,6 +41,13 @@ pub(super) struct Lines {
     session: CancelToken,
 }
 
+/// What the sender of something else than a message is told, and about which request.
+type Refused = Box<(Option<RequestId>, ErrorData)>;
+
+fn refused(id: Option<RequestId>, error: ErrorData) -> Refused {
+    Box::new((id, error))
+}
+
 enum Line {
     Whole,
     TooLong,
@@ -87,13 +94,13 @@ impl Lines {
     }
 
     /// The message of a line, or what its sender is told.
-    fn message(&mut self) -> Result<Option<ClientJsonRpcMessage>, (Option<RequestId>, ErrorData)> {
+    fn message(&mut self) -> Result<Option<ClientJsonRpcMessage>, Refused> {
         let text = self.line.trim_ascii();
         if text.is_empty() {
             return Ok(None);
         }
         let value: Value = serde_json::from_slice(text).map_err(|error| {
-            (None, ErrorData::new(ErrorCode::PARSE_ERROR, format!("no JSON: {error}"), None))
+            refused(None, ErrorData::new(ErrorCode::PARSE_ERROR, format!("no JSON: {error}"), None))
         })?;
         let id = value.get("id").and_then(|id| serde_json::from_value::<RequestId>(id.clone()).ok());
         let is_request = value.get("method").is_some_and(Value::is_string);
@@ -105,24 +112,27 @@ impl Lines {
                 Ok(Some(JsonRpcMessage::error(error, id)))
             }
             Err(error) => {
-                Err((id, ErrorData::invalid_request(format!("no message of this protocol: {error}"), None)))
+                let error = ErrorData::invalid_request(format!("no message of this protocol: {error}"), None);
+                Err(refused(id, error))
             }
         }
     }
 
     /// Whether a message goes on to the server; its sender is told if not.
-    fn admit(&mut self, message: &ClientJsonRpcMessage) -> Result<bool, (Option<RequestId>, ErrorData)> {
+    fn admit(&mut self, message: &ClientJsonRpcMessage) -> Result<bool, Refused> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         match message {
             JsonRpcMessage::Request(request) => {
                 self.begun = true;
                 if open.len() >= MAX_OPEN {
                     let message = format!("more than {MAX_OPEN} requests are open; wait for answers");
-                    return Err((Some(request.id.clone()), ErrorData::new(ErrorCode(-32000), message, None)));
+                    let error = ErrorData::new(ErrorCode(-32000), message, None);
+                    return Err(refused(Some(request.id.clone()), error));
                 }
                 if !open.insert(request.id.clone()) {
                     let message = "a request with this id is open already";
-                    return Err((Some(request.id.clone()), ErrorData::invalid_request(message, None)));
+                    let error = ErrorData::invalid_request(message, None);
+                    return Err(refused(Some(request.id.clone()), error));
                 }
                 Ok(true)
             }
@@ -186,7 +196,7 @@ impl Transport<RoleServer> for Lines {
 
     async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
         loop {
-            let refused = match self.next_line().await {
+            let refused: Refused = match self.next_line().await {
                 Ok(Line::Whole) => {
                     let read = self.message();
                     self.line.clear();
@@ -202,7 +212,7 @@ impl Transport<RoleServer> for Lines {
                 }
                 Ok(Line::TooLong) => {
                     let message = format!("a message may have {MAX_MESSAGE} bytes at most");
-                    (None, ErrorData::invalid_request(message, None))
+                    refused(None, ErrorData::invalid_request(message, None))
                 }
                 Ok(Line::End) => {
                     self.gone("the client has closed its end", AFTER_EOF);
@@ -213,7 +223,7 @@ impl Transport<RoleServer> for Lines {
                     return None;
                 }
             };
-            let (id, error) = refused;
+            let (id, error) = *refused;
             let answer = json!({ "jsonrpc": "2.0", "id": id, "error": error });
             if write(&self.to, &self.session, &answer).await.is_err() {
                 return None;

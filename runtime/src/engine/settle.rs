@@ -106,7 +106,10 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
     let failed_at = run.failed_at().map(|path| path.to_string());
     let end = |status, output: Option<Blob>, error: Option<String>, code: Option<&str>| {
         let detail = json!({ "failed_at": failed_at, "code": code });
-        run.end(vec![Event::RunEnded { status, output, error, detail }])
+        // What only computed is computed again if a power cut takes its end away (E1).
+        let durability =
+            if status == RunStatus::Ok && !run.has_acted() { Durability::Lazy } else { Durability::Synced };
+        run.end(vec![Event::RunEnded { status, output, error, detail }], durability)
     };
     Ok(match result {
         Ok(output) => {
@@ -172,7 +175,7 @@ fn pause(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, Sto
         Plan::Pipeline(_) => TokenKind::Pipeline,
         Plan::Workflow(_) => TokenKind::Workflow,
     };
-    run.end(vec![Event::RunPaused { detail: Value::Null }])?;
+    run.end(vec![Event::RunPaused { detail: Value::Null }], Durability::Synced)?;
     let (mut shown, mut fresh) = (None, Vec::new());
     for gate in pending {
         let existing = known
@@ -285,10 +288,10 @@ fn fit_subject(
 }
 
 impl Run<'_> {
-    /// Journals the end of this execution, durably, after all that was buffered.
-    fn end(&self, events: Vec<Event>) -> Result<(), StoreError> {
+    /// Journals the end of this execution after all that was buffered.
+    fn end(&self, events: Vec<Event>, durability: Durability) -> Result<(), StoreError> {
         let mut all = self.take_buffered();
         all.extend(events);
-        self.store.append(self.id, all, Durability::Synced)
+        self.store.append(self.id, all, durability)
     }
 }

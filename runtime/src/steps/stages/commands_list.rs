@@ -19,7 +19,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
 };
 
 /// Clients compare the list with the one they know, so these come on request only.
-const OURS: [&str; 2] = ["component", "js"];
+const OURS: [&str; 3] = ["component", "js", "mcp.call"];
 
 struct CommandsList {
     all: bool,
