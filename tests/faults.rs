@@ -185,7 +185,12 @@ impl Story<'_> {
         // What was stopped because something else had failed is on record as that, and done again.
         for record in journal.as_array().unwrap() {
             let event = &record["event"];
-            if event["type"] == "step_ended" && event["outcome"]["status"] == "cancelled" {
+            self.told.push(format!("{} {} {}", event["type"], event["path"], event["outcome"]["status"]));
+            let outcome = &event["outcome"];
+            let stopped = outcome["status"] == "cancelled"
+                || (outcome["status"] == "failed" && outcome["exit"].is_null());
+            let summary = event["attempt"] == 0;
+            if event["type"] == "step_ended" && stopped && !summary {
                 self.note_interrupted(&format!("'{}'", event["path"].as_str().unwrap()));
             }
         }

@@ -109,7 +109,7 @@ impl RecordedCalls {
     }
 
     /// Function, request and answer of the next call.
-    fn next(&mut self) -> Result<Option<(String, Vec<u8>, Vec<u8>)>, String> {
+    fn next(&mut self) -> Result<Option<Call>, String> {
         let number = self.calls + 1;
         let Some(reader) = &mut self.reader else { return Ok(None) };
         let broken =
@@ -139,6 +139,9 @@ impl RecordedCalls {
         Ok(Some((function.to_owned(), request, answer)))
     }
 }
+
+/// Function, request and answer.
+type Call = (String, Vec<u8>, Vec<u8>);
 
 /// A call for a person: requests of numbers as a number, others as text.
 fn shown(function: &str, request: &[u8]) -> String {
