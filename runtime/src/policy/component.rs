@@ -184,6 +184,9 @@ pub struct ComponentDecision {
 /// What a decision about a component is about.
 pub(crate) const COMPONENT_SUBJECT: &str = "the component's grants";
 
+/// Finds a path at or below a directory that fits a predicate.
+pub type Holds<'h> = dyn Fn(&str, &dyn Fn(&str) -> bool) -> Option<String> + 'h;
+
 /// One reason against a grant: code, message, hint.
 type Refusal = (&'static str, String, String);
 
@@ -194,7 +197,7 @@ impl Policy {
         &self,
         proposal: &ComponentProposal,
         env: &DecisionEnv,
-        holds: &dyn Fn(&str, &dyn Fn(&str) -> bool) -> Option<String>,
+        holds: &Holds<'_>,
     ) -> ComponentDecision {
         let decided = |verdict, code: &str, message: String, hint| ComponentDecision {
             subject: COMPONENT_SUBJECT,
@@ -307,11 +310,7 @@ impl Policy {
     }
 }
 
-fn refused_directory(
-    proposal: &ComponentProposal,
-    roots: &Roots,
-    holds: &dyn Fn(&str, &dyn Fn(&str) -> bool) -> Option<String>,
-) -> Option<Refusal> {
+fn refused_directory(proposal: &ComponentProposal, roots: &Roots, holds: &Holds<'_>) -> Option<Refusal> {
     for (dirs, writes) in [(&proposal.read, false), (&proposal.write, true)] {
         for dir in dirs {
             let (key, may) = match writes {

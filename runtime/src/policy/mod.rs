@@ -45,7 +45,9 @@ mod wrappers;
 pub use analysis::{CommandFact, Facts, TextSpan};
 pub use binding::{Binding, BoundProgram};
 pub(crate) use component::COMPONENT_SUBJECT;
-pub use component::{ComponentDecision, ComponentLimits, ComponentPolicy, ComponentProposal, GrantKind};
+pub use component::{
+    ComponentDecision, ComponentLimits, ComponentPolicy, ComponentProposal, GrantKind, Holds,
+};
 pub use corpus::{CaseResult, CorpusError, CorpusReport};
 pub use decide::{Command, Decision, Grant, NetGrant, Proposal, Reason, Verdict};
 pub use env::{DecisionEnv, EveryProgram, HostPrograms, Resolve};
