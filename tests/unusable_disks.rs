@@ -154,8 +154,15 @@ fn a_changed_record_is_named() {
     let path = home.state().join("store/lobster.db");
     let mut bytes = std::fs::read(&path).unwrap();
     let needle = b"\"type\":\"run_ended\"";
-    let at = bytes.windows(needle.len()).position(|window| window == needle).expect("the log was folded in");
-    bytes[at + 10] = b'q';
+    // A page may also hold copies that are no record any more.
+    let found: Vec<_> = bytes
+        .windows(needle.len())
+        .enumerate()
+        .filter(|(_, window)| window == needle)
+        .map(|(at, _)| at)
+        .collect();
+    assert!(!found.is_empty(), "the log was folded in");
+    found.into_iter().for_each(|at| bytes[at + 10] = b'q');
     std::fs::write(&path, &bytes).unwrap();
     let verified = home.lobster(["store", "verify"]).run();
     assert_eq!(verified.code(), 1, "{verified:?}");

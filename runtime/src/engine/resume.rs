@@ -208,8 +208,7 @@ pub(crate) fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) ->
     match summary.status {
         RunStatus::Ok => {
             return Err(Failure::runtime(format!(
-                "run {id} has ended well; there is nothing to resume. `lobster logs {} --output` prints what it gave",
-                id.short()
+                "run {id} has ended well; there is nothing to resume. `lobster logs {id} --output` prints what it gave"
             )));
         }
         // Killed between stopping and asking, or between an answer and going on: no gate holds it.

@@ -120,6 +120,8 @@ impl Frame<'_> {
             }
             Err(stop) => {
                 if let Stop::Failed(error) = &stop {
+                    // Without a place, a retry would leave this summary standing.
+                    self.run.fail_near(&path);
                     self.summarise(step, &path, StepStatus::Failed, Some(error), begun)?;
                 }
                 return Err(stop);

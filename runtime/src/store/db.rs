@@ -76,8 +76,11 @@ impl Database {
         // Whether connecting will make the log, whose name then still has to become durable.
         let mut log_is_new = !log_path(&path).exists();
         let connection = match connect(&path) {
-            Err(StoreError::Unusable { .. }) if !path.exists() => {
-                create(dir, &path)?;
+            // Another process may have made it since.
+            Err(StoreError::Unusable { .. }) => {
+                if !path.exists() {
+                    create(dir, &path)?;
+                }
                 log_is_new = !log_path(&path).exists();
                 connect(&path)?
             }

@@ -133,6 +133,16 @@ fn work(name: &str) -> Option<Value> {
         "pause_ms" => number("Pause between rounds"),
         "component" => text("A WebAssembly component: a path, or blake3:<digest>"),
         "args" => note(json!({ "type": "object" }), "Arguments of the component"),
+        "mcp" => note(
+            object(
+                json!({
+                    "server": { "type": "string", "minLength": 1 }, "command": { "$ref": "#/definitions/texts" },
+                    "url": { "type": "string", "minLength": 1 }, "tool": { "type": "string", "minLength": 1 },
+                }),
+                &["tool"],
+            ),
+            "A tool of another MCP server, by the operator's name for it, a program or a URL",
+        ),
         "js" => text("JavaScript over `input`, in a sandbox"),
         "exec" => {
             note(json!({ "$ref": "#/definitions/texts" }), "A program and its arguments, without a shell")
@@ -211,7 +221,13 @@ fn rights(name: &str) -> Option<Value> {
             note(json!({ "$ref": "#/definitions/texts" }), "Glob patterns of files that belong to the action")
         }
         "idempotent" => note(json!({ "type": "boolean" }), "An interrupted attempt may be repeated unasked"),
-        "secrets" => note(json!({ "$ref": "#/definitions/texts" }), "Secrets that reach it as variables"),
+        "secrets" => note(
+            json!({ "oneOf": [
+                { "$ref": "#/definitions/texts" },
+                { "type": "object", "additionalProperties": { "type": "string" } },
+            ] }),
+            "Secrets that reach it as variables of the same names, or of others: VARIABLE: secret",
+        ),
         "grants" => {
             let directories = json!({ "type": "array", "items": { "$ref": "#/definitions/directory" } });
             note(
