@@ -9,15 +9,8 @@ dir=$(realpath "$2")
 here=$(cd "$(dirname "$0")" && pwd)
 cp -r "$here"/. "$dir"
 cd "$dir"
-skip() { echo "SKIPPED: clients and servers of other people: $*" && exit 0; }
-# An installer that fails says why; only a network that is not there is no failure.
-fetch() {
-  "$@" >fetch.log 2>&1 && return
-  grep -qiE 'ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ENETUNREACH|name resolution|Network is unreachable|NewConnectionError|ConnectTimeout' fetch.log &&
-    skip "the registry cannot be reached ($1)"
-  cat fetch.log >&2
-  exit 1
-}
+checked="clients and servers of other people are not tried"
+source "$here/../registry.sh"
 command -v npm >/dev/null || skip "npm is not installed"
 python3 -c 'import venv, ensurepip' 2>/dev/null || skip "python3 has no venv"
 [[ -d node_modules ]] || fetch npm ci --no-audit --no-fund

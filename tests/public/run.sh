@@ -13,15 +13,8 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 cd "$dir"
 
-skip() { echo "SKIPPED: public programs are not run: $*" && exit 0; }
-# A client that fails says why; only a network that is not there is no failure.
-fetch() {
-  "$@" >fetch.log 2>&1 && return
-  grep -qiE 'ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ENETUNREACH|name resolution|Network is unreachable|NewConnectionError|ConnectTimeout' fetch.log &&
-    skip "the registry cannot be reached ($1)"
-  cat fetch.log >&2
-  exit 1
-}
+checked="programs of other people are not run"
+source "$here/../registry.sh"
 command -v npm >/dev/null || skip "npm is not installed"
 python3 -m pip --version >/dev/null 2>&1 || skip "pip is not installed"
 
