@@ -163,7 +163,7 @@ impl Catalogue {
             runtime.components().load_bytes(&bytes).map_err(|error| error.to_string())
         });
         let described = loaded.and_then(|component| {
-            let description = component.describe().map_err(|error| error.to_string())?;
+            let description = component.describe().map_err(|error| error.to_string())?.cloned();
             Ok((component, description))
         });
         let (component, description) = match described {

@@ -213,8 +213,8 @@ impl Component {
     ///
     /// # Errors
     /// When the step fails at it, or its schemas are not usable.
-    pub fn describe(&self) -> Result<Option<Description>, RunError> {
-        Ok(self.0.described()?.map(|described| described.description.clone()))
+    pub fn describe(&self) -> Result<Option<&Description>, RunError> {
+        Ok(self.0.described()?.map(|described| &described.description))
     }
 
     /// Whether a step would take these arguments (JSON). A command program takes any.

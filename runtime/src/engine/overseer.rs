@@ -41,10 +41,12 @@ pub(crate) trait Overseer: Send + Sync {
     fn pure(&self, act: &Act<'_>, known: Option<StepOutcome>) -> Result<Option<StepOutcome>, Stop>;
 
     /// What was performed or computed after all; gives what to go on with.
-    fn done(&self, path: &StepPath, outcome: StepOutcome) -> StepOutcome;
+    fn done(&self, _path: &StepPath, outcome: StepOutcome) -> StepOutcome {
+        outcome
+    }
 
     /// How a composite step ended.
-    fn summary(&self, path: &StepPath, outcome: &StepOutcome);
+    fn summary(&self, _path: &StepPath, _outcome: &StepOutcome) {}
 
     /// The answer to a question whose binding now is `binding`.
     fn answer(
@@ -56,17 +58,22 @@ pub(crate) trait Overseer: Send + Sync {
 
     /// The record that answers what a component asks the outside here, instead
     /// of the outside. What such a component writes is not put in place.
-    fn recorded_outside(&self, path: &StepPath) -> Option<RecordedOutside>;
+    fn recorded_outside(&self, _path: &StepPath) -> Option<RecordedOutside> {
+        None
+    }
 
     /// The limits that a component ran under here, whatever they would be now.
-    fn limits(&self, path: &StepPath) -> Option<Value> {
-        let _ = path;
+    fn limits(&self, _path: &StepPath) -> Option<Value> {
         None
     }
 
     /// Where the contents of the granted directory of this number lie, if not where the plan says.
-    fn directory(&self, path: &StepPath, index: usize) -> Option<PathBuf>;
+    fn directory(&self, _path: &StepPath, _index: usize) -> Option<PathBuf> {
+        None
+    }
 
     /// The component to use here, whatever the plan's file has become.
-    fn component(&self, path: &StepPath) -> Option<Digest>;
+    fn component(&self, _path: &StepPath) -> Option<Digest> {
+        None
+    }
 }

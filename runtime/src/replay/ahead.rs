@@ -4,7 +4,6 @@
 //! does not know, so what is shown is the action itself and not a guess at it.
 //! Pure steps on the way are computed, nothing is performed and nothing recorded.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use serde::Serialize;
@@ -14,7 +13,7 @@ use super::recording::Recording;
 use super::verify::failure;
 use crate::digest::Digest;
 use crate::engine::gate::KnownAnswer;
-use crate::engine::overseer::{Act, Overseer, RecordedOutside};
+use crate::engine::overseer::{Act, Overseer};
 use crate::engine::path::StepPath;
 use crate::engine::run::{Interrupted, Run, lock};
 use crate::engine::settle::output_of;
@@ -123,12 +122,6 @@ impl Overseer for Look {
         Ok(known)
     }
 
-    fn done(&self, _: &StepPath, outcome: StepOutcome) -> StepOutcome {
-        outcome
-    }
-
-    fn summary(&self, _: &StepPath, _: &StepOutcome) {}
-
     fn answer(
         &self,
         path: &StepPath,
@@ -147,18 +140,6 @@ impl Overseer for Look {
         // What a response sets going depends on the response.
         let yes = self.gate.kind == GateKind::Approval;
         Ok(yes.then(|| KnownAnswer { answer: Answer::Approved { by: None }, binding }))
-    }
-
-    fn recorded_outside(&self, _: &StepPath) -> Option<RecordedOutside> {
-        None
-    }
-
-    fn directory(&self, _: &StepPath, _: usize) -> Option<PathBuf> {
-        None
-    }
-
-    fn component(&self, _: &StepPath) -> Option<Digest> {
-        None
     }
 }
 

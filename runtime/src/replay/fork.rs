@@ -16,7 +16,7 @@ use super::recording::{Recording, is_within};
 use super::verify::failure;
 use crate::digest::Digest;
 use crate::engine::gate::KnownAnswer;
-use crate::engine::overseer::{Act, Overseer, RecordedOutside};
+use crate::engine::overseer::{Act, Overseer};
 use crate::engine::path::StepPath;
 use crate::engine::run::{Interrupted, Run, lock, stopped};
 use crate::engine::settle::output_of;
@@ -316,12 +316,6 @@ impl Overseer for Fork {
         self.known(act, known)
     }
 
-    fn done(&self, _: &StepPath, outcome: StepOutcome) -> StepOutcome {
-        outcome
-    }
-
-    fn summary(&self, _: &StepPath, _: &StepOutcome) {}
-
     /// An answer holds for the very question, items, plan and policy that it was given to.
     fn answer(
         &self,
@@ -330,18 +324,6 @@ impl Overseer for Fork {
         known: Option<KnownAnswer>,
     ) -> Result<Option<KnownAnswer>, Stop> {
         Ok(known.or_else(|| self.answers.get(path).filter(|answer| answer.binding == binding).cloned()))
-    }
-
-    fn recorded_outside(&self, _: &StepPath) -> Option<RecordedOutside> {
-        None
-    }
-
-    fn directory(&self, _: &StepPath, _: usize) -> Option<PathBuf> {
-        None
-    }
-
-    fn component(&self, _: &StepPath) -> Option<Digest> {
-        None
     }
 }
 

@@ -32,9 +32,9 @@ pub(super) fn run(args: &Args) -> CommandResult {
     })?;
     let mut out = std::io::stdout().lock();
     if args.json {
-        writeln!(out, "{}", json::pretty(&object(&component, description.as_ref())))?;
+        writeln!(out, "{}", json::pretty(&object(&component, description)))?;
     } else {
-        out.write_all(text(&component, description.as_ref()).as_bytes())?;
+        out.write_all(text(&component, description).as_bytes())?;
     }
     Ok(Exit::OK)
 }

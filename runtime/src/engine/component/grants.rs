@@ -70,11 +70,12 @@ pub(super) fn admit(
     job: &mut Job,
     cancel: &CancelToken,
 ) -> Result<Value, Stop> {
+    let component = job.component.clone();
     let description = match &job.name {
-        Some(_) => job.component.describe().ok().flatten(),
+        Some(_) => component.describe().ok().flatten(),
         None => None,
     };
-    if let Some(description) = &description {
+    if let Some(description) = description {
         withhold_unwanted(description, job);
     }
     let replayed = run.overseer().and_then(|overseer| overseer.limits(path));
