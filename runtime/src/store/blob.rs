@@ -50,12 +50,22 @@ pub struct Blob {
     pub len: u64,
 }
 
-/// Small blobs on their way into the database.
+/// What is on its way into the database. Readers find it here until it is there.
 #[derive(Default)]
 pub(super) struct Pending {
+    /// For the next transaction.
+    waiting: Batch,
+    /// In a transaction that has not ended: no other connection sees it yet.
+    committing: Option<Arc<Batch>>,
+}
+
+/// What one transaction takes along.
+#[derive(Default)]
+pub(super) struct Batch {
     blobs: HashMap<Digest, Arc<[u8]>>,
     /// Files that are in place but not in the table yet.
     files: HashMap<Digest, u64>,
+    /// Of `blobs`, together.
     bytes: usize,
 }
 
@@ -96,13 +106,8 @@ impl Store {
 
     fn put_small(&self, bytes: &[u8]) -> Result<Blob, StoreError> {
         let blob = Blob { digest: Digest::of(bytes), len: bytes.len() as u64 };
-        let mut pending = lock(&self.inner.pending);
-        if pending.blobs.insert(blob.digest, bytes.into()).is_none() {
-            pending.bytes += bytes.len();
-        }
-        let full = pending.bytes > PENDING_MAX;
-        drop(pending);
-        if full {
+        let held = lock(&self.inner.pending).hold(blob.digest, bytes);
+        if held > PENDING_MAX {
             self.flush()?;
         }
         Ok(blob)
@@ -113,7 +118,7 @@ impl Store {
     /// # Errors
     /// When it cannot be written; it is then still held.
     pub fn flush(&self) -> Result<(), StoreError> {
-        if lock(&self.inner.pending).is_empty() {
+        if lock(&self.inner.pending).nothing_waits() {
             return Ok(());
         }
         self.write(Durability::Lazy, |_| Ok(()))
@@ -130,11 +135,11 @@ impl Store {
     /// # Errors
     /// When the database cannot be read.
     pub fn blob_len(&self, digest: &Digest) -> Result<Option<u64>, StoreError> {
-        let pending = lock(&self.inner.pending);
-        let held = pending.blobs.get(digest).map(|b| b.len() as u64).or(pending.files.get(digest).copied());
-        drop(pending);
-        if held.is_some() {
-            return Ok(held);
+        let held = lock(&self.inner.pending).find(digest);
+        match held {
+            Some(Held::Bytes(bytes)) => return Ok(Some(bytes.len() as u64)),
+            Some(Held::File(len)) => return Ok(Some(len)),
+            None => {}
         }
         self.inner.db.read(|db| {
             let mut statement = db.prepare_cached("SELECT len FROM blobs WHERE digest = ?")?;
@@ -200,14 +205,11 @@ impl Store {
 
     /// The checked bytes of a blob that is held in memory or in the database.
     fn small_blob(&self, digest: &Digest) -> Result<Option<Arc<[u8]>>, StoreError> {
-        let pending = lock(&self.inner.pending);
-        if let Some(bytes) = pending.blobs.get(digest) {
-            return Ok(Some(Arc::clone(bytes)));
-        }
-        let in_file = pending.files.contains_key(digest);
-        drop(pending);
-        if in_file {
-            return Ok(None);
+        let held = lock(&self.inner.pending).find(digest);
+        match held {
+            Some(Held::Bytes(bytes)) => return Ok(Some(bytes)),
+            Some(Held::File(_)) => return Ok(None),
+            None => {}
         }
         let row: Option<Option<Vec<u8>>> = self.inner.db.read(|db| {
             let mut statement = db.prepare_cached("SELECT data FROM blobs WHERE digest = ?")?;
@@ -308,32 +310,65 @@ impl Store {
         if let Ok(print) = fingerprint(&file) {
             self.remember_checked(blob.digest, print);
         }
-        lock(&self.inner.pending).files.insert(blob.digest, blob.len);
+        lock(&self.inner.pending).waiting.files.insert(blob.digest, blob.len);
         Ok(blob)
     }
 }
 
+/// What is held of a blob that is not in the database yet.
+enum Held {
+    Bytes(Arc<[u8]>),
+    /// Its size; the bytes are in its file.
+    File(u64),
+}
+
 impl Pending {
-    pub(super) fn is_empty(&self) -> bool {
-        self.blobs.is_empty() && self.files.is_empty()
+    pub(super) fn nothing_waits(&self) -> bool {
+        self.waiting.is_empty()
     }
 
-    /// Holds on to blobs whose transaction did not commit.
-    pub(super) fn give_back(&mut self, taken: Self) {
-        for (digest, bytes) in taken.blobs {
-            self.bytes += bytes.len();
-            if let Some(twin) = self.blobs.insert(digest, bytes) {
-                self.bytes -= twin.len();
-            }
+    /// Holds a small blob for the next transaction; gives how many bytes wait for it now.
+    fn hold(&mut self, digest: Digest, bytes: &[u8]) -> usize {
+        if self.waiting.blobs.insert(digest, bytes.into()).is_none() {
+            self.waiting.bytes += bytes.len();
         }
-        self.files.extend(taken.files);
+        self.waiting.bytes
+    }
+
+    fn find(&self, digest: &Digest) -> Option<Held> {
+        [Some(&self.waiting), self.committing.as_deref()].into_iter().flatten().find_map(|batch| {
+            let bytes = batch.blobs.get(digest).map(|bytes| Held::Bytes(Arc::clone(bytes)));
+            bytes.or_else(|| batch.files.get(digest).copied().map(Held::File))
+        })
+    }
+
+    /// A transaction takes along what waits.
+    pub(super) fn begin(&mut self) -> Arc<Batch> {
+        let batch = Arc::new(std::mem::take(&mut self.waiting));
+        self.committing = Some(Arc::clone(&batch));
+        batch
+    }
+
+    /// The transaction is over. What it did not commit waits for the next one.
+    pub(super) fn end(&mut self, committed: bool) {
+        let Some(batch) = self.committing.take().filter(|_| !committed) else { return };
+        for (digest, bytes) in &batch.blobs {
+            self.hold(*digest, bytes);
+        }
+        self.waiting.files.extend(&batch.files);
     }
 }
 
-/// Writes pending blobs as part of a transaction. One that is there already is
+impl Batch {
+    fn is_empty(&self) -> bool {
+        self.blobs.is_empty() && self.files.is_empty()
+    }
+}
+
+/// Writes held-back blobs as part of a transaction. One that is there already is
 /// marked as wanted again, and healed if it was damaged.
-pub(super) fn insert_pending(tx: &Transaction<'_>, pending: &Pending, now: i64) -> Result<(), StoreError> {
-    if pending.is_empty() {
+pub(super) fn insert(tx: &Transaction<'_>, batch: &Batch, now: i64) -> Result<(), StoreError> {
+    if batch.is_empty() {
         return Ok(());
     }
     let mut statement = tx.prepare_cached(
@@ -341,8 +376,8 @@ pub(super) fn insert_pending(tx: &Transaction<'_>, pending: &Pending, now: i64) 
          ON CONFLICT (digest) DO UPDATE SET touched = excluded.touched, data = excluded.data
          WHERE abs(touched - excluded.touched) > ?5 OR data IS NOT excluded.data",
     )?;
-    let small = pending.blobs.iter().map(|(digest, bytes)| (digest, bytes.len() as u64, Some(&**bytes)));
-    let large = pending.files.iter().map(|(digest, len)| (digest, *len, None));
+    let small = batch.blobs.iter().map(|(digest, bytes)| (digest, bytes.len() as u64, Some(&**bytes)));
+    let large = batch.files.iter().map(|(digest, len)| (digest, *len, None));
     for (digest, len, data) in small.chain(large) {
         statement.execute(params![digest.as_bytes(), len.cast_signed(), now, data, TOUCH_EVERY_MS])?;
     }

@@ -99,15 +99,16 @@ impl Database {
     }
 
     /// Runs `work` in one transaction that no other writer interleaves with. An
-    /// error rolls everything back and calls `undo` before anyone else may write.
+    /// error rolls everything back. Before anyone else may write, `ended` is told
+    /// whether it was committed.
     pub(super) fn write<T>(
         &self,
         durability: Durability,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
-        undo: impl FnOnce(),
+        ended: impl FnOnce(bool),
     ) -> Result<T, StoreError> {
         let ticket = (durability == Durability::Synced).then(|| self.group.enter());
-        let value = self.transact(work, undo).map_err(|e| e.located(&self.path))?;
+        let value = self.transact(work, ended).map_err(|e| e.located(&self.path))?;
         if let Some(ticket) = ticket {
             self.group.wait(ticket)?;
         }
@@ -117,7 +118,7 @@ impl Database {
     fn transact<T>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
-        undo: impl FnOnce(),
+        ended: impl FnOnce(bool),
     ) -> Result<T, StoreError> {
         let mut writer = lock(&self.writer);
         let Writer { connection, log } = &mut *writer;
@@ -132,8 +133,10 @@ impl Database {
             transaction.commit()?;
             Ok(value)
         };
-        let value = commit().inspect_err(|_| undo())?;
+        let value = commit();
+        ended(value.is_ok());
         drop(writer);
+        let value = value?;
         self.point("committed")?;
         Ok(value)
     }

@@ -34,7 +34,6 @@ mod transfer;
 mod user_state;
 mod verify;
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -216,14 +215,12 @@ impl Inner {
         durability: Durability,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let taken = RefCell::new(blob::Pending::default());
         let work = |tx: &Transaction<'_>| {
-            taken.replace(std::mem::take(&mut *db::lock(&self.pending)));
-            blob::insert_pending(tx, &taken.borrow(), self.now())?;
+            let batch = db::lock(&self.pending).begin();
+            blob::insert(tx, &batch, self.now())?;
             work(tx)
         };
-        // Given back before the next transaction begins, whose events may name them.
-        self.db.write(durability, work, || db::lock(&self.pending).give_back(taken.take()))
+        self.db.write(durability, work, |committed| db::lock(&self.pending).end(committed))
     }
 }
 
@@ -231,7 +228,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // Blobs that no transaction took along, so no event names them: a
         // failure here breaks no promise.
-        if !db::lock(&self.pending).is_empty() {
+        if !db::lock(&self.pending).nothing_waits() {
             let _ = self.write(Durability::Lazy, |_| Ok(()));
         }
     }

@@ -25,7 +25,7 @@ fn a_store_of_a_newer_version_is_refused_by_name() {
     store
         .inner
         .db
-        .write(Durability::Lazy, |tx| Ok(tx.execute_batch("PRAGMA user_version = 7")?), || ())
+        .write(Durability::Lazy, |tx| Ok(tx.execute_batch("PRAGMA user_version = 7")?), |_| ())
         .unwrap();
     drop(store);
     let error = Store::open(dir.path()).err().unwrap();
@@ -102,7 +102,7 @@ fn verify_names_each_damage_and_nothing_else_suffers() {
         tx.execute("DELETE FROM blobs WHERE digest = ?", [lost.as_bytes()])?;
         Ok(tx.execute("UPDATE journal SET record = replace(record, 'one', 'six')", [])?)
     };
-    store.inner.db.write(Durability::Lazy, spoil, || ()).unwrap();
+    store.inner.db.write(Durability::Lazy, spoil, |_| ()).unwrap();
 
     let report = store.verify().unwrap();
     assert_eq!(

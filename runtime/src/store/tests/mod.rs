@@ -130,7 +130,7 @@ fn damaged_blobs_are_errors_until_recorded_again() {
     store
         .inner
         .db
-        .write(Durability::Lazy, |tx| Ok(tx.execute("UPDATE blobs SET data = x'00'", [])?), || ())
+        .write(Durability::Lazy, |tx| Ok(tx.execute("UPDATE blobs SET data = x'00'", [])?), |_| ())
         .unwrap();
     assert!(matches!(store.load(&small, 9), Err(StoreError::DamagedBlob { digest, .. }) if digest == small));
     store.put(b"small").unwrap();
@@ -216,13 +216,34 @@ fn runs_are_listed_newest_first_by_pages_and_found_by_parts_of_their_id() {
 }
 
 #[test]
+fn a_blob_is_readable_while_another_thread_commits_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let large = vec![7; 2 * INLINE_MAX];
+    let blobs = [store.put(b"small").unwrap(), store.put(&large).unwrap()];
+    let readable = || {
+        assert_eq!(store.load(&blobs[0].digest, 5).unwrap(), b"small");
+        assert_eq!(store.load(&blobs[1].digest, large.len() as u64).unwrap(), large);
+        assert_eq!(blobs.map(|blob| store.blob_len(&blob.digest).unwrap()), blobs.map(|blob| Some(blob.len)));
+    };
+    for fails in [true, false] {
+        let written = store.write(Durability::Lazy, |_| {
+            std::thread::scope(|scope| scope.spawn(readable).join().unwrap());
+            if fails { Err(StoreError::MissingBlob(blobs[0].digest)) } else { Ok(()) }
+        });
+        assert_eq!(written.is_err(), fails);
+        readable();
+    }
+}
+
+#[test]
 fn a_changed_journal_shows() {
     let tampered = |sql: &str| {
         let store = Store::in_memory().unwrap();
         let run = new_run(&store, "w");
         store.append(run, (0..1200).map(|i| note(&i.to_string())).collect(), Durability::Lazy).unwrap();
         store.verify_chain(run).unwrap();
-        store.inner.db.write(Durability::Lazy, |tx| Ok(tx.execute_batch(sql)?), || ()).unwrap();
+        store.inner.db.write(Durability::Lazy, |tx| Ok(tx.execute_batch(sql)?), |_| ()).unwrap();
         match store.verify_chain(run).unwrap_err() {
             StoreError::BrokenChain { seq, why, .. } => (seq, why),
             other => panic!("{other}"),
