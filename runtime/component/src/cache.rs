@@ -102,7 +102,7 @@ impl CodeCache {
         Ok(file)
     }
 
-    fn read(&self, engine: &wasmtime::Engine, digest: Digest) -> Option<Compiled> {
+    pub(crate) fn read(&self, engine: &wasmtime::Engine, digest: Digest) -> Option<Compiled> {
         let path = self.code_path(digest);
         let recorded = std::fs::read_to_string(self.record_path(digest)).ok()?;
         let mut hasher = blake3::Hasher::new();

@@ -4,10 +4,11 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use wasmtime::component::Linker;
-use wasmtime::{InstanceAllocationStrategy, PoolingAllocationConfig};
+use wasmtime::{Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use crate::cache::{CodeCache, Compiled, from_fresh_code};
 use crate::component::{Component, Inner};
@@ -19,10 +20,13 @@ use crate::{CodeLimits, CodeUse, Digest, LoadError, cache, host, kind, names};
 /// How the memory of runs is obtained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Allocation {
-    /// Each run maps what it needs: cheapest to start, for one-shot processes.
+    /// On demand for the first runs of a program, from a pool once it is run again
+    /// and again. Nothing that a program can see depends on it.
     #[default]
+    Adaptive,
+    /// Each run maps what it needs: cheapest to start.
     OnDemand,
-    /// Address space is reserved once and reused: for long-lived servers.
+    /// Address space is reserved once and reused: cheapest for each run.
     Pooling,
 }
 
@@ -59,6 +63,20 @@ pub(crate) struct Core {
     pub(crate) ticker: Ticker,
     pub(crate) staging: PathBuf,
     cache: Option<CodeCache>,
+    config: EngineConfig,
+    /// The same with a pool, once some program has earned it; none if it cannot be had.
+    pool: OnceLock<Option<Arc<Core>>>,
+    /// Runs in the pool.
+    under_way: AtomicUsize,
+}
+
+/// A run's place in the pool, until it is dropped.
+pub(crate) struct Place<'a>(&'a Core);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Engine {
@@ -141,6 +159,7 @@ impl Engine {
 
 impl Core {
     fn new(config: &EngineConfig) -> Result<Self, LoadError> {
+        let config = config.clone();
         let fail = |error: wasmtime::Error| LoadError::Engine { message: format!("{error:#}") };
         let engine = wasmtime::Engine::new(&wasm_config(config.allocation)).map_err(fail)?;
         let mut linker = Linker::new(&engine);
@@ -149,7 +168,44 @@ impl Core {
         host::preview1::add_to_linker(&mut module_linker).map_err(fail)?;
         let cache = config.code_cache.as_deref().map(|dir| CodeCache::open(dir, &engine)).transpose()?;
         let staging = config.staging.clone().unwrap_or_else(std::env::temp_dir);
-        Ok(Self { engine, linker, module_linker, ticker: Ticker::default(), staging, cache })
+        Ok(Self {
+            engine,
+            linker,
+            module_linker,
+            ticker: Ticker::default(),
+            staging,
+            cache,
+            config,
+            pool: OnceLock::new(),
+            under_way: AtomicUsize::new(0),
+        })
+    }
+
+    /// The same engine with a pool, if this one may change over to it. Only
+    /// code that is cached can be shared with it without compiling again.
+    pub(crate) fn pool(&self) -> Option<&Arc<Self>> {
+        if self.config.allocation != Allocation::Adaptive || self.cache.is_none() {
+            return None;
+        }
+        let make = || {
+            let config = EngineConfig { allocation: Allocation::Pooling, ..self.config.clone() };
+            Self::new(&config)
+                .inspect_err(|error| tracing::debug!(%error, "no address space for a pool of instances"))
+                .ok()
+                .map(Arc::new)
+        };
+        self.pool.get_or_init(make).as_ref()
+    }
+
+    /// A place for one run in this pool, if there is one.
+    pub(crate) fn place(&self) -> Option<Place<'_>> {
+        let place = Place(self);
+        (self.under_way.fetch_add(1, Ordering::Relaxed) < POOL_RUNS).then_some(place)
+    }
+
+    /// The program from the code cache; none if it is not there.
+    pub(crate) fn cached(&self, digest: Digest) -> Option<Compiled> {
+        self.cache.as_ref()?.read(&self.engine, digest)
     }
 
     fn compile<'b, E: From<LoadError>>(
@@ -192,18 +248,47 @@ fn wasm_config(allocation: Allocation) -> wasmtime::Config {
     config
 }
 
-/// Room for 128 runs at once of components as large as Python's.
+/// Runs that find room in a pool at once.
+const POOL_RUNS: usize = 64;
+
+/// What one program in a pool may have.
+const POOL_MEMORIES: u32 = 2;
+const POOL_TABLES: u32 = 8;
+
+/// Elements of one table in a pool.
+pub(crate) const POOL_TABLE_ELEMENTS: u64 = 200_000;
+
+/// The engine's own record of one instance, in bytes. Nothing is reserved for it.
+const POOL_INSTANCE_SIZE: usize = 1 << 30;
+
+/// Memory of each kind that stays mapped from one run to the next; what is beyond it
+/// is given back to the system.
+const POOL_RESIDENT: usize = 256 << 10;
+
+/// Whether programs that need this much find room in a pool.
+pub(crate) fn fits_pool(needs: &wasmtime::ResourcesRequired) -> bool {
+    needs.num_memories <= POOL_MEMORIES
+        && needs.num_tables <= POOL_TABLES
+        && needs.max_initial_table_size.is_none_or(|elements| elements <= POOL_TABLE_ELEMENTS)
+}
+
+/// Room for [`POOL_RUNS`] runs of programs that [`fits_pool`] admits. Instances are
+/// only counted, memories and tables are address space.
 fn pool() -> PoolingAllocationConfig {
+    let runs = u32::try_from(POOL_RUNS).unwrap_or(u32::MAX);
     let mut pool = PoolingAllocationConfig::new();
-    pool.total_component_instances(128)
-        .total_core_instances(2048)
-        .total_memories(256)
-        .total_tables(1024)
-        .total_stacks(128)
-        .max_memories_per_module(4)
-        .max_tables_per_module(8)
-        .max_core_instance_size(8 << 20)
-        .max_component_instance_size(8 << 20)
-        .table_elements(100_000);
+    pool.total_component_instances(u32::MAX)
+        .total_core_instances(u32::MAX)
+        .total_memories(runs * POOL_MEMORIES)
+        .total_tables(runs * POOL_TABLES)
+        .total_stacks(runs)
+        .max_memories_per_module(POOL_MEMORIES)
+        .max_tables_per_module(POOL_TABLES)
+        .max_core_instance_size(POOL_INSTANCE_SIZE)
+        .max_component_instance_size(POOL_INSTANCE_SIZE)
+        .table_elements(usize::try_from(POOL_TABLE_ELEMENTS).unwrap_or(usize::MAX))
+        .linear_memory_keep_resident(POOL_RESIDENT)
+        .table_keep_resident(POOL_RESIDENT)
+        .pagemap_scan(Enabled::Auto);
     pool
 }

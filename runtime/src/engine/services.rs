@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use lobster_component::{Allocation, Component, Engine, EngineConfig};
+use lobster_component::{Component, Engine, EngineConfig};
 use serde_json::{Map, Value};
 
 use super::background::Background;
@@ -108,7 +108,7 @@ impl Services {
     pub(crate) fn components(&self) -> &Engine {
         self.components.get_or_init(|| {
             let code_cache = Some(super::component::code_cache(&self.state_dir));
-            Engine::new(EngineConfig { code_cache, allocation: Allocation::OnDemand, staging: None })
+            Engine::new(EngineConfig { code_cache, ..EngineConfig::default() })
         })
     }
 

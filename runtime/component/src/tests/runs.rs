@@ -1,8 +1,10 @@
+use std::collections::BTreeSet;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::fixture::{self, COPY, ECHO_ARGS, FORWARD};
 use super::{engine, load, run};
-use crate::{Engine, EngineConfig, Input, Kind, LoadError, RunError, StepError};
+use crate::{Allocation, Engine, EngineConfig, Input, Kind, LoadError, Outcome, RunError, StepError};
 
 fn items(texts: &[&str]) -> Input {
     let texts: Vec<_> = texts.iter().map(|text| Ok((*text).to_owned())).collect();
@@ -250,7 +252,7 @@ const DICE: &str = "
 fn pure_runs_are_equal_and_follow_the_seed() {
     let dice = load(&fixture::command("", DICE));
     let roll = |seed: u8, random: bool| {
-        let kept = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let kept = std::sync::Arc::new(Mutex::new(Vec::new()));
         let mut invocation = crate::Invocation::new("", Box::new(kept.clone()));
         invocation.seed = [seed; 32];
         invocation.grants.random = random;
@@ -370,7 +372,7 @@ fn a_memory_limit_bounds_the_process() {
         }
     }
     let before = resident();
-    let sampler = std::sync::Arc::new(std::sync::Mutex::new(Sampler(0)));
+    let sampler = std::sync::Arc::new(Mutex::new(Sampler(0)));
     let mut invocation = crate::Invocation::new("{}", Box::new(sampler.clone()));
     invocation.limits.memory = 64 << 20;
     let outcome = glutton.run(invocation).unwrap_or_else(|error| panic!("{error}"));
@@ -461,9 +463,9 @@ impl crate::HostCallTrace for Tape {
 #[test]
 fn effects_replay_from_their_record() {
     let dice = load(&fixture::command("", DICE));
-    let tape = std::sync::Arc::new(std::sync::Mutex::new(Tape::default()));
+    let tape = std::sync::Arc::new(Mutex::new(Tape::default()));
     let roll = || {
-        let kept = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let kept = std::sync::Arc::new(Mutex::new(Vec::new()));
         let mut invocation = crate::Invocation::new("", Box::new(kept.clone()));
         invocation.grants.random = true;
         invocation.grants.clock = true;
@@ -548,7 +550,7 @@ fn one_cache_serves_many_processes() {
 
 #[test]
 fn a_pool_serves_runs_too() {
-    let config = EngineConfig { allocation: crate::Allocation::Pooling, ..EngineConfig::default() };
+    let config = EngineConfig { allocation: Allocation::Pooling, ..EngineConfig::default() };
     let engine = Engine::new(config);
     for (bytes, output) in [(fixture::step(ECHO_ARGS), "{}"), (hello(), "hello")] {
         let program = engine.load_bytes(&bytes).unwrap_or_else(|error| panic!("{error}"));
@@ -556,6 +558,62 @@ fn a_pool_serves_runs_too() {
             assert_eq!(run(&program, "{}", |_| {}).output, output);
         }
     }
+}
+
+#[test]
+fn a_program_that_is_run_often_moves_to_a_pool_and_is_compiled_once() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let cached = || EngineConfig { code_cache: Some(dir.path().join("code")), ..EngineConfig::default() };
+    let often = |engine: &Engine, bytes: &[u8]| {
+        let program = engine.load_bytes(bytes).unwrap_or_else(|error| panic!("{error}"));
+        for _ in 0..100 {
+            assert_eq!(run(&program, "{}", |_| {}).name(), "ok");
+        }
+        program.moved_to_pool()
+    };
+    let engine = Engine::new(cached());
+    assert!(often(&engine, &fixture::step(ECHO_ARGS)) && often(&engine, &hello()));
+    let code = walk(dir.path()).into_iter().filter(|path| path.extension().is_some_and(|e| e == "cwasm"));
+    assert_eq!(code.count(), 2);
+    // More tables than a pool has for one program: it goes on as it began.
+    let tables = "(table 0 funcref)".repeat(9);
+    assert!(!often(&engine, &fixture::command(&tables, "")));
+    // What is not cached would have to be compiled again.
+    assert!(!often(&Engine::new(EngineConfig::default()), &hello()));
+    let fixed = EngineConfig { allocation: Allocation::OnDemand, ..cached() };
+    assert!(!often(&Engine::new(fixed), &hello()));
+}
+
+#[test]
+fn a_thousand_runs_under_any_settings_are_the_same() {
+    let csv = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guest-steps/dist/csv.wasm");
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let seen = Mutex::new(BTreeSet::new());
+    for allocation in [Allocation::OnDemand, Allocation::Pooling, Allocation::Adaptive] {
+        let config =
+            EngineConfig { code_cache: Some(dir.path().join("code")), allocation, ..EngineConfig::default() };
+        let csv = Engine::new(config).load_file(csv).unwrap_or_else(|error| panic!("{error}"));
+        for threads in [1, 2] {
+            std::thread::scope(|scope| {
+                for _ in 0..threads {
+                    scope.spawn(|| {
+                        for _ in 0..180 / threads {
+                            let ran = run(&csv, "{}", |i| {
+                                i.input = Input::Bytes(Box::new(&b"id,name\n1,Ann\n2,Bo\n"[..]))
+                            });
+                            let Outcome { fuel_used, peak_memory, host_calls, .. } = *ran.outcome();
+                            let figures = (ran.output, fuel_used, peak_memory, host_calls);
+                            seen.lock().expect("no thread panics").insert(figures);
+                        }
+                    });
+                }
+            });
+        }
+    }
+    // The figures are written down so that a debug build and a release build agree on them, too.
+    let output = "{\"id\":\"1\",\"name\":\"Ann\"}\n{\"id\":\"2\",\"name\":\"Bo\"}\n".to_owned();
+    let expected = (output, 537_436, 18 * 65536, 9);
+    assert_eq!(seen.into_inner().expect("no thread panics").into_iter().collect::<Vec<_>>(), [expected]);
 }
 
 #[test]
