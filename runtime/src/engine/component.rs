@@ -15,6 +15,7 @@ use lobster_component::{
 };
 use serde_json::{Map, Value, json};
 
+use super::action::{ActionRecord, Preimage};
 use super::env::Env;
 use super::gate::Asker;
 use super::host_calls::{RecordedCalls, Recording};
@@ -22,7 +23,7 @@ use super::overseer::RecordedOutside;
 use super::path::StepPath;
 use super::pipeline::{failed_outcome, outcome_error};
 use super::record::{Json, Record, Scope};
-use super::run::{ActionRecord, Run, STORE_FAILED, stopped};
+use super::run::{Run, STORE_FAILED, stopped};
 use super::value::{Items, StoreHandle, Text};
 use super::workflow::{Frame, Input as StepInput};
 use crate::cancel::{CancelReason, CancelToken};
@@ -268,8 +269,8 @@ pub(crate) fn run_component(
     }
     // What a secret decides cannot be told by the action, which only names it.
     let pure = job.grants.is_pure() && job.grants.write.is_empty() && job.secrets.is_empty();
-    let preimage = action::preimage(run, &job)?;
-    let action = Digest::of_json(&preimage).map_err(stopped)?;
+    let preimage = Preimage::of(action::preimage(run, &job)?)?;
+    let action = preimage.digest;
     let store = run.store.clone();
     if !pure {
         let record =

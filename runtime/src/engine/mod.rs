@@ -2,6 +2,7 @@
 //!
 //! One engine runs files and pipelines, the first time and when they go on.
 
+pub(crate) mod action;
 mod approval;
 mod attempts;
 pub(crate) mod background;

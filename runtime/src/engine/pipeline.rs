@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex};
 use lobster_component::{DirGrant, Grants, Limits};
 use serde_json::{Value, json};
 
+use super::action::{ActionRecord, Preimage};
 use super::component::{self, JobInput};
 use super::env::Env;
 use super::gate::{Asker, GateQuestion, Identity};
 use super::path::StepPath;
-use super::run::{ActionRecord, Run, lock};
+use super::run::{Run, lock};
 use super::value::{ItemSpool, Items};
 use crate::cancel::CancelToken;
 use crate::json::raw::RawItem;
@@ -307,7 +308,7 @@ impl Shared<'_, '_> {
     ) -> Result<Value, Stop> {
         let record = ActionRecord {
             kind: action.kind.clone(),
-            preimage: json!({ "kind": action.kind, "detail": action.detail }),
+            preimage: Preimage::of(json!({ "kind": action.kind, "detail": action.detail }))?,
             decision: Value::Null,
             idempotent: action.idempotent || self.place.is_idempotent(),
         };

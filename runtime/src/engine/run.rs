@@ -9,11 +9,12 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lobster_component::Component;
 use serde_json::{Value, json};
 
+use super::action::{ActionRecord, Preimage};
 use super::gate::{KnownAnswer, PendingGate};
 use super::overseer::{Act, Overseer};
 use super::path::StepPath;
@@ -64,7 +65,7 @@ pub(crate) struct Run<'s> {
     interrupted: Interrupted,
     recall: Mutex<Recall>,
     /// Events whose loss would only cost recomputation; written with the next durable one.
-    buffered: Mutex<Vec<Event>>,
+    buffered: Mutex<Buffered>,
     pending: Mutex<Vec<PendingGate>>,
     failed_at: Mutex<Option<StepPath>>,
     acted: AtomicBool,
@@ -89,8 +90,30 @@ pub(crate) struct Run<'s> {
 /// is for the history only, the parts are what is recalled.
 pub(crate) const SUMMARY: u32 = 0;
 
-/// Lazy events are written at the latest when there are this many.
-const MAX_BUFFERED: usize = 512;
+/// Lazy events are written at the latest when there are this many: a transaction
+/// costs the store about the same whether it brings a hundred or some thousands.
+const MAX_BUFFERED: usize = 4096;
+
+/// How long an event may wait for the next one: the most that a crash makes a run
+/// compute again, besides the step that was under way.
+const MAX_WAIT: Duration = Duration::from_secs(1);
+
+/// Events whose loss would only cost recomputation, until they are written.
+#[derive(Default)]
+struct Buffered {
+    events: Vec<Event>,
+    /// When the first of them came.
+    since: Option<Instant>,
+}
+
+impl Buffered {
+    /// Takes an event; says whether it is time to write.
+    fn push(&mut self, event: Event) -> bool {
+        self.events.push(event);
+        let since = *self.since.get_or_insert_with(Instant::now);
+        self.events.len() >= MAX_BUFFERED || since.elapsed() >= MAX_WAIT
+    }
+}
 
 impl<'s> Run<'s> {
     /// A run that has just been created.
@@ -179,13 +202,11 @@ impl<'s> Run<'s> {
         let Some(overseer) = &self.overseer else { return Ok(None) };
         let known = self.remembered(path);
         let fresh = known.is_none();
-        let digest = Digest::of(&canonical(&action.preimage)?);
-        let act = Act { path, digest, preimage: &action.preimage };
+        let act = Act { path, digest: action.preimage.digest, preimage: &action.preimage.value };
         let outcome = if effect { overseer.effect(&act, known) } else { overseer.pure(&act, known) };
         let Some(outcome) = outcome.inspect_err(|_| self.fail_at(path))? else { return Ok(None) };
         if fresh && overseer.journals() {
-            let preimage =
-                canonical(&action.preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
+            let preimage = self.store.put(&action.preimage.canonical).map_err(stopped)?;
             let detail = json!({ "reused": true });
             self.lazily(started_event(path, action, preimage.digest, effect, detail))?;
             self.lazily(ended_event(path, outcome.clone()))?;
@@ -243,8 +264,7 @@ impl<'s> Run<'s> {
                 }
             }
         }
-        let preimage =
-            canonical(&action.preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
+        let preimage = self.store.put(&action.preimage.canonical).map_err(stopped)?;
         self.acted.store(true, Ordering::Relaxed);
         self.append(
             vec![started_event(path, action, preimage.digest, true, Value::Null)],
@@ -282,7 +302,7 @@ impl<'s> Run<'s> {
         &self,
         path: &StepPath,
         kind: &str,
-        preimage: Value,
+        preimage: Preimage,
         decision: Value,
         compute: impl FnOnce() -> Result<StepOutcome, Stop>,
     ) -> Result<StepOutcome, Stop> {
@@ -302,8 +322,7 @@ impl<'s> Run<'s> {
         }
         let outcome = self.store.hide_outcome(compute()?).map_err(stopped)?;
         let journal = || -> Result<(), Stop> {
-            let preimage =
-                canonical(&action.preimage).and_then(|bytes| self.store.put(&bytes).map_err(stopped))?;
+            let preimage = self.store.put(&action.preimage.canonical).map_err(stopped)?;
             self.lazily(started_event(path, &action, preimage.digest, false, Value::Null))?;
             self.lazily(ended_event(path, outcome.clone()))
         };
@@ -449,12 +468,8 @@ impl<'s> Run<'s> {
         if !self.journals() {
             return Ok(());
         }
-        let full = {
-            let mut buffered = lock(&self.buffered);
-            buffered.push(event);
-            buffered.len() >= MAX_BUFFERED
-        };
-        if full { self.append(Vec::new(), Durability::Lazy) } else { Ok(()) }
+        let due = lock(&self.buffered).push(event);
+        if due { self.append(Vec::new(), Durability::Lazy) } else { Ok(()) }
     }
 
     /// Journals events after all that was buffered.
@@ -475,16 +490,10 @@ impl<'s> Run<'s> {
         self.store.cached_outcome(action).map_err(stopped)
     }
 
-    /// Remembers what a pure action gave, for this run and later ones.
+    /// Remembers what a pure action gave, for this run and later ones. It is written
+    /// with the step's events.
     pub(crate) fn cache(&self, action: Digest, outcome: StepOutcome) {
-        let full = {
-            let mut outcomes = lock(&self.outcomes);
-            outcomes.insert(action, outcome);
-            outcomes.len() >= MAX_BUFFERED
-        };
-        if full {
-            self.write_outcomes();
-        }
+        lock(&self.outcomes).insert(action, outcome);
     }
 
     fn write_outcomes(&self) {
@@ -501,7 +510,7 @@ impl<'s> Run<'s> {
     /// Takes what was held back.
     pub(crate) fn take_buffered(&self) -> Vec<Event> {
         self.write_outcomes();
-        std::mem::take(&mut *lock(&self.buffered))
+        std::mem::take(&mut *lock(&self.buffered)).events
     }
 
     /// The answer to a question at this place, if it was given; `binding` is what would be asked now.
@@ -614,22 +623,6 @@ impl Recall {
         }
         self.summarised.retain(|path| !at.is_within(path) && !path.is_within(at));
     }
-}
-
-/// All that decides an effect, as the journal keeps it.
-pub(crate) struct ActionRecord {
-    /// `native`, `http`, `component` …
-    pub(crate) kind: String,
-    /// The pre-image of the action digest.
-    pub(crate) preimage: Value,
-    /// What policy said to it.
-    pub(crate) decision: Value,
-    pub(crate) idempotent: bool,
-}
-
-/// The canonical JSON (RFC 8785) whose BLAKE3 is the action digest.
-fn canonical(preimage: &Value) -> Result<Vec<u8>, Stop> {
-    serde_json_canonicalizer::to_vec(preimage).map_err(stopped)
 }
 
 fn started_event(

@@ -11,11 +11,12 @@ use serde_json::{Map, Value, json};
 use super::native::{Job, ShellText};
 use super::policy_gate;
 use crate::cancel::{CancelReason, CancelToken};
+use crate::engine::action::{ActionRecord, Preimage};
 use crate::engine::env::Env;
 use crate::engine::gate::Asker;
 use crate::engine::path::StepPath;
 use crate::engine::pipeline::{failed_outcome as failed, outcome_error};
-use crate::engine::run::{ActionRecord, Run, lock};
+use crate::engine::run::{Run, lock};
 use crate::engine::services::Services;
 use crate::json;
 use crate::language::plan::McpServer;
@@ -53,7 +54,9 @@ pub(crate) struct Place<'p> {
 pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place<'_>) -> Result<Value, Stop> {
     let record = ActionRecord {
         kind: "mcp".to_owned(),
-        preimage: json!({ "kind": "mcp", "server": call.server, "tool": call.tool, "args": call.args }),
+        preimage: Preimage::of(
+            json!({ "kind": "mcp", "server": call.server, "tool": call.tool, "args": call.args }),
+        )?,
         decision: Value::Null,
         idempotent: call.idempotent,
     };

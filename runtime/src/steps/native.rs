@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 
 use crate::cancel::{CancelReason, CancelToken};
 use crate::digest::Digest;
+use crate::engine::action::{ActionRecord, Preimage};
 use crate::engine::env::Env;
 use crate::engine::gate::Asker;
 use crate::engine::path::StepPath;
 use crate::engine::pipeline::{failed_outcome as failed, outcome_error};
-use crate::engine::run::{ActionRecord, Run, STORE_FAILED, stopped};
+use crate::engine::run::{Run, STORE_FAILED, stopped};
 use crate::engine::value::Text;
 use crate::json::aside::ScanAside;
 use crate::language::plan::Extras;
@@ -113,7 +114,7 @@ pub(crate) fn run(
     }
     let mut record = ActionRecord {
         kind: "native".to_owned(),
-        preimage: preimage(run, &job, &argv)?,
+        preimage: Preimage::of(preimage(run, &job, &argv)?)?,
         decision: Value::Null,
         idempotent: job.extras.is_some_and(|extras| extras.idempotent),
     };

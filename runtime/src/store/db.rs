@@ -35,6 +35,10 @@ const APPLICATION: i64 = 0x6c6f_6273;
 /// be rare; but a crash makes the next start read the whole log (8 MiB, 8 ms).
 const CHECKPOINT_PAGES: i64 = 2000;
 
+/// Most of the database that a connection holds in memory. A transaction that changes
+/// more pages writes some of them twice.
+const CACHE_KIB: u32 = 16 * 1024;
+
 /// A log of more pages is folded into the database when the store closes, so
 /// that the next start has little to read. Folding takes three syncs.
 const LOG_KEPT_AT_CLOSE: i64 = 128;
@@ -234,7 +238,8 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
             return Err(StoreError::ReadOnly { path: path.to_owned() });
         }
         connection.execute_batch(&format!(
-            "PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES};"
+            "PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES};
+             PRAGMA cache_size = -{CACHE_KIB};"
         ))?;
         Ok(connection)
     };

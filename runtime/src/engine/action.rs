@@ -1,0 +1,33 @@
+//! Actions: all that decides what a step gives, and the digest that names it.
+
+use serde_json::Value;
+
+use super::run::stopped;
+use crate::digest::Digest;
+use crate::steps::stages::Stop;
+
+/// An action as the journal keeps it.
+pub(crate) struct ActionRecord {
+    /// `native`, `http`, `component` …
+    pub(crate) kind: String,
+    pub(crate) preimage: Preimage,
+    /// What policy said to it.
+    pub(crate) decision: Value,
+    pub(crate) idempotent: bool,
+}
+
+/// What an action digest is the digest of: canonical JSON (RFC 8785), written once.
+pub(crate) struct Preimage {
+    pub(crate) value: Value,
+    pub(crate) canonical: Vec<u8>,
+    /// BLAKE3 of `canonical`: the action digest.
+    pub(crate) digest: Digest,
+}
+
+impl Preimage {
+    pub(crate) fn of(value: Value) -> Result<Self, Stop> {
+        let canonical = serde_json_canonicalizer::to_vec(&value).map_err(stopped)?;
+        let digest = Digest::of(&canonical);
+        Ok(Self { value, canonical, digest })
+    }
+}
