@@ -1,11 +1,18 @@
 //! The rules: each is a name, a category, points, words for people, and a test.
 
+mod phrases;
+
 use std::collections::BTreeMap;
 
 use lobster_step::{JsonSchema, StepError};
 use serde::{Deserialize, Serialize};
 
 use crate::letter::{Letter, Person, one_line};
+
+use phrases::{
+    ACTION, ASSIGNED, AUTOMATED, CALENDAR_SUBJECTS, DEADLINES, FRAUD, FREE_MAIL, LATE, RECEIPT_SUBJECTS,
+    REQUESTS,
+};
 
 /// What is to be done with a message. The order breaks ties: the earlier wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -295,220 +302,6 @@ const fn rule(
 ) -> Rule {
     Rule { name, category, points, because, test }
 }
-
-const FREE_MAIL: &[&str] =
-    &["gmail.com", "outlook.com", "hotmail.com", "yahoo.com", "proton.me", "gmx.net", "freemail.example.net"];
-
-const FRAUD: &[&str] = &[
-    "you have won",
-    "lottery",
-    "inheritance",
-    "next of kin",
-    "wire transfer fee",
-    "million dollars",
-    "million usd",
-    "verify your account",
-    "confirm your password",
-    "your account will be suspended",
-    "account has been limited",
-    "double your bitcoin",
-    "guaranteed returns",
-    "claim your prize",
-    "act now",
-    "dear beneficiary",
-    "gift cards",
-    "no risk",
-    "ihr konto wurde gesperrt",
-    "bestätigen sie ihr konto",
-    "compromising video",
-];
-
-const CALENDAR_SUBJECTS: &[&str] = &[
-    "invitation:",
-    "updated invitation:",
-    "accepted:",
-    "declined:",
-    "tentative:",
-    "tentatively accepted:",
-    "canceled event:",
-    "cancelled event:",
-    "canceled:",
-    "cancelled:",
-    "einladung:",
-    "zugesagt:",
-    "abgesagt:",
-    "invitation :",
-    "invitación:",
-];
-
-const RECEIPT_SUBJECTS: &[&str] = &[
-    "invoice",
-    "receipt",
-    "order confirmation",
-    "your order",
-    "payment received",
-    "payment confirmation",
-    "thank you for your order",
-    "your purchase",
-    "has shipped",
-    "rechnung",
-    "quittung",
-    "bestellbestätigung",
-    "zahlungseingang",
-    "facture",
-    "reçu",
-    "factura",
-    "refund",
-];
-
-const ACTION: &[&str] = &[
-    "action required",
-    "action needed",
-    "please sign",
-    "please approve",
-    "please review",
-    "please confirm",
-    "please complete",
-    "please submit",
-    "please pay",
-    "please renew",
-    "please update",
-    "please upload",
-    "please register",
-    "please fill",
-    "needs your signature",
-    "needs your approval",
-    "awaiting your approval",
-    "waiting for your approval",
-    "requested your review",
-    "review requested",
-    "requires your attention",
-    "must be completed",
-    "needs to be signed",
-    "you need to",
-    "assigned to you",
-    "assigned you",
-    "bitte unterschreiben",
-    "bitte bestätigen",
-    "bitte prüfen",
-    "bitte überweisen",
-    "bitte ausfüllen",
-    "bitte bis",
-    "merci de signer",
-    "merci de confirmer",
-    "veuillez",
-    "por favor firme",
-];
-
-/// What tools say to one member of a list.
-const ASSIGNED: &[&str] = &[
-    "requested your review",
-    "assigned to you",
-    "assigned you",
-    "awaiting your approval",
-    "waiting for your approval",
-    "requests your approval",
-];
-
-const LATE: &[&str] = &[
-    "overdue",
-    "past due",
-    "final notice",
-    "final reminder",
-    "second reminder",
-    "expires in",
-    "expires on",
-    "will expire",
-    "expires tomorrow",
-    "expires today",
-    "is due",
-    "due today",
-    "due tomorrow",
-    "due on",
-    "zahlungserinnerung",
-    "mahnung",
-    "überfällig",
-    "läuft ab",
-    "payment failed",
-    "could not be charged",
-    "card was declined",
-];
-
-const DEADLINES: &[&str] = &[
-    "deadline",
-    "by end of day",
-    "by eod",
-    "by tomorrow",
-    "by monday",
-    "by tuesday",
-    "by wednesday",
-    "by thursday",
-    "by friday",
-    "by the end of",
-    "no later than",
-    "before friday",
-    "as soon as possible",
-    "asap",
-    "spätestens",
-    "bis freitag",
-    "bis montag",
-    "avant le",
-];
-
-const REQUESTS: &[&str] = &[
-    "let me know",
-    "could you",
-    "can you",
-    "would you",
-    "what do you think",
-    "your thoughts",
-    "any thoughts",
-    "are you free",
-    "are you available",
-    "does that work",
-    "does this work",
-    "do you have",
-    "please reply",
-    "please answer",
-    "get back to me",
-    "looking forward to hearing",
-    "wdyt",
-    "rsvp",
-    "kannst du",
-    "könntest du",
-    "können sie",
-    "könnten sie",
-    "was meinst du",
-    "gib mir bescheid",
-    "sag bescheid",
-    "pouvez-vous",
-    "peux-tu",
-    "qu'en penses-tu",
-    "dis-moi",
-    "puedes",
-    "podrías",
-    "qué te parece",
-];
-
-const AUTOMATED: &[&str] = &[
-    "noreply",
-    "no-reply",
-    "no_reply",
-    "donotreply",
-    "do-not-reply",
-    "mailer-daemon",
-    "postmaster",
-    "notifications",
-    "notification",
-    "alerts",
-    "alert",
-    "robot",
-    "bot",
-    "ci",
-    "automailer",
-    "bounce",
-    "system",
-];
 
 impl<'a> Rules<'a> {
     /// # Errors

@@ -87,7 +87,6 @@ impl Step for Csv {
 
     fn describe() -> Description {
         Description::new("csv", env!("CARGO_PKG_VERSION"), "CSV or TSV bytes to items, items to CSV or TSV")
-            .fuel(20_000_000_000)
             .memory(256 << 20)
             .example(
                 "a table to items",

@@ -62,7 +62,6 @@ impl Step for HtmlText {
 
     fn describe() -> Description {
         Description::new("html-text", env!("CARGO_PKG_VERSION"), "HTML to Markdown or plain text")
-            .fuel(10_000_000_000)
             .memory(256 << 20)
             .example("a page", json!({}), "<h1>Hi</h1><p>a <b>b</b>", "# Hi\n\na **b**\n")
             .example(

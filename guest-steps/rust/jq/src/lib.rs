@@ -59,7 +59,6 @@ impl Step for Jq {
 
     fn describe() -> Description {
         Description::new("jq", env!("CARGO_PKG_VERSION"), "Runs a jq filter over its input")
-            .fuel(20_000_000_000)
             .memory(256 << 20)
             .example(
                 "pick and rename",

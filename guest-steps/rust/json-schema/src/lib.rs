@@ -77,7 +77,6 @@ impl Step for Validate {
 
     fn describe() -> Description {
         Description::new("json-schema", env!("CARGO_PKG_VERSION"), "Validates items against a JSON Schema")
-            .fuel(20_000_000_000)
             .memory(256 << 20)
             .example(
                 "drop what does not fit",

@@ -85,7 +85,6 @@ impl Step for Mime {
 
     fn describe() -> Description {
         Description::new("mime", env!("CARGO_PKG_VERSION"), "E-mail messages and mailboxes to JSON")
-            .fuel(20_000_000_000)
             .memory(256 << 20)
             .example(
                 "one message",

@@ -91,7 +91,6 @@ impl Step for RegexStep {
 
     fn describe() -> Description {
         Description::new("regex", env!("CARGO_PKG_VERSION"), "Finds, extracts, replaces and redacts text")
-            .fuel(20_000_000_000)
             .memory(256 << 20)
             .example(
                 "numbers out of a text",

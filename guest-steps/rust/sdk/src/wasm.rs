@@ -2,6 +2,8 @@
 
 use std::marker::PhantomData;
 
+use schemars::generate::Contract;
+
 use crate::input::{Kind, Source};
 use crate::output::Sink;
 use crate::{Capability, Input, Output, Payload, Step, StepError};
@@ -51,8 +53,8 @@ fn describe<S: Step>() -> types::Description {
         version: said.version,
         summary: said.summary,
         args_schema: schemars::schema_for!(S::Args).to_value().to_string(),
-        input_schema: schema(S::In::schema()),
-        output_schema: schema(S::Out::schema()),
+        input_schema: schema(S::In::schema(Contract::Deserialize)),
+        output_schema: schema(S::Out::schema(Contract::Serialize)),
         wants: said
             .wants
             .into_iter()
