@@ -294,8 +294,16 @@ fn an_agent_cannot_widen_what_it_may() {
     }
     assert!(!home.dir().join("ran").exists());
     assert_eq!(refusals(&home).len(), 12, "each is recorded for the operator");
-    let unknown = client.call("run", json!({"pipeline": "js '1'", "policy": "open"}));
-    assert!(unknown["error"]["message"].as_str().unwrap().contains("policy"), "{unknown}");
+    for (tool, arguments) in [
+        ("run", json!({"pipeline": "js '1'", "policy": "open"})),
+        ("send", json!({"to": "x", "policy": "open"})),
+        ("resume", json!({"token": "x", "approve": "yes"})),
+    ] {
+        let unfit = client.call(tool, arguments);
+        assert_eq!(unfit["error"]["type"], "parse_error", "{unfit}");
+    }
+    let recorded = refusals(&home);
+    assert_eq!(recorded.len(), 15, "what no tool takes is recorded, too: {recorded:?}");
     let without = Client::ready(&home, &with(&["--no-run"]), None).call_names();
     assert!(!without.contains(&"run".to_owned()));
 }

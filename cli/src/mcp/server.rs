@@ -187,14 +187,18 @@ impl Server {
         context: &RequestContext<RoleServer>,
     ) -> CallToolResponse {
         let given = request.arguments;
-        let wrong = |message: String| refusal("parse_error", message).into();
+        // What does not fit is on record, too: it may have asked for more than there is to ask for.
+        let wrong = |message: String| {
+            self.refuse(&place, &entry.tool.name, &message, &json!(given));
+            refusal("parse_error", message).into()
+        };
         match standing {
             Standing::Run => {
                 let args = match standing::read::<RunArgs>(standing, given.clone()) {
                     Ok(args) => args,
                     Err(message) => return wrong(message),
                 };
-                match self.prepare_run(args, entry, &place) {
+                match self.prepare_run(args, Arc::clone(&entry), &place) {
                     Ok(call) => self.work(call, context).await,
                     Err(message) => {
                         self.refuse(&place, "run", &message, &json!(given));
@@ -202,15 +206,15 @@ impl Server {
                     }
                 }
             }
-            Standing::Resume => match standing::read::<ResumeArgs>(standing, given) {
+            Standing::Resume => match standing::read::<ResumeArgs>(standing, given.clone()) {
                 Ok(args) => self.resume(args, entry, place, context).await,
                 Err(message) => wrong(message),
             },
-            Standing::Runs => match standing::read::<RunsArgs>(standing, given) {
+            Standing::Runs => match standing::read::<RunsArgs>(standing, given.clone()) {
                 Ok(args) => self.look(place, move |history| history.runs(&args)).await.into(),
                 Err(message) => wrong(message),
             },
-            Standing::Show => match standing::read::<ShowArgs>(standing, given) {
+            Standing::Show => match standing::read::<ShowArgs>(standing, given.clone()) {
                 Ok(args) => self.look(place, move |history| history.show(&args)).await.into(),
                 Err(message) => wrong(message),
             },
@@ -366,9 +370,13 @@ impl ServerHandler for Server {
         if let Program::Standing(standing) = entry.program {
             return Ok(self.call_standing(standing, entry, request, place, &context).await);
         }
-        let work = match self.typed(&entry, request.arguments.unwrap_or_default()) {
+        let given = request.arguments.unwrap_or_default();
+        let work = match self.typed(&entry, given.clone()) {
             Ok(work) => work,
-            Err(message) => return Ok(refusal("parse_error", message).into()),
+            Err(message) => {
+                self.refuse(&place, &entry.tool.name, &message, &json!(given));
+                return Ok(refusal("parse_error", message).into());
+            }
         };
         let limits = Limits { time: self.shared.default_time, answer: call::MAX_ANSWER };
         Ok(self.work(Prepared { work, place, limits, entry }, &context).await)
