@@ -321,6 +321,22 @@ impl Client {
 }
 
 #[test]
+fn an_agent_does_not_read_the_record_of_others() {
+    let home = home();
+    home.write("beside.txt", "beside\n");
+    // As when the server is started in a home directory.
+    let state = home.dir().join("state").display().to_string();
+    let mut client = Client::start_as(&home, &FOLDERS, &[("LOBSTER_STATE_DIR", &state)]);
+    client.shake_hands(None);
+    client.tools();
+    let pipeline =
+        "exec --shell 'cat beside.txt; ls state; ls state/store; cat state/store/lobster.db; true'";
+    let looked = client.call("run", json!({ "pipeline": pipeline }));
+    assert_eq!(looked["output"], json!(["beside", "store"]), "{looked}");
+    assert!(home.dir().join("state/store/lobster.db").exists());
+}
+
+#[test]
 fn a_changed_tool_is_refused_until_it_is_listed_again() {
     let home = home();
     let mut client = Client::ready(&home, &FOLDERS, None);
