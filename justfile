@@ -27,6 +27,10 @@ conformance *ARGS:
 openclaw:
     tests/openclaw/run.sh target/release/lobster
 
+# OpenClaw's real gateways over our binary, 950 MiB of packages; nightly
+gateway:
+    tests/openclaw/gateway.sh target/release/lobster
+
 # the checked-in components again, from their sources, bit for bit
 guests:
     guest-steps/build.sh --check

@@ -61,7 +61,7 @@ fn each_item_is_one_recorded_call_and_none_is_repeated() {
     let home = server("fails-second");
     let answer = home.tool(["js '[1,2,3]' | mcp.call --server s --tool say --each"]);
     let message = answer.error();
-    assert!(message.contains("stopped at item 2; 1 answered before"), "{message}");
+    assert!(message.contains("stopped at item 2; the call for item 1 was answered"), "{message}");
     assert_eq!(home.read("calls.log").lines().count(), 2);
     configure(&home, "good", "Says it back.", "");
     let resumed = home.lobster(["resume", &last_run(&home), "--mode", "tool"]).run();

@@ -294,8 +294,16 @@ fn an_agent_cannot_widen_what_it_may() {
     }
     assert!(!home.dir().join("ran").exists());
     assert_eq!(refusals(&home).len(), 12, "each is recorded for the operator");
-    let unknown = client.call("run", json!({"pipeline": "js '1'", "policy": "open"}));
-    assert!(unknown["error"]["message"].as_str().unwrap().contains("policy"), "{unknown}");
+    for (tool, arguments) in [
+        ("run", json!({"pipeline": "js '1'", "policy": "open"})),
+        ("send", json!({"to": "x", "policy": "open"})),
+        ("resume", json!({"token": "x", "approve": "yes"})),
+    ] {
+        let unfit = client.call(tool, arguments);
+        assert_eq!(unfit["error"]["type"], "parse_error", "{unfit}");
+    }
+    let recorded = refusals(&home);
+    assert_eq!(recorded.len(), 15, "what no tool takes is recorded, too: {recorded:?}");
     let without = Client::ready(&home, &with(&["--no-run"]), None).call_names();
     assert!(!without.contains(&"run".to_owned()));
 }
@@ -310,6 +318,22 @@ impl Client {
             .map(|tool| tool["name"].as_str().unwrap().to_owned())
             .collect()
     }
+}
+
+#[test]
+fn an_agent_does_not_read_the_record_of_others() {
+    let home = home();
+    home.write("beside.txt", "beside\n");
+    // As when the server is started in a home directory.
+    let state = home.dir().join("state").display().to_string();
+    let mut client = Client::start_as(&home, &FOLDERS, &[("LOBSTER_STATE_DIR", &state)]);
+    client.shake_hands(None);
+    client.tools();
+    let pipeline =
+        "exec --shell 'cat beside.txt; ls state; ls state/store; cat state/store/lobster.db; true'";
+    let looked = client.call("run", json!({ "pipeline": pipeline }));
+    assert_eq!(looked["output"], json!(["beside", "store"]), "{looked}");
+    assert!(home.dir().join("state/store/lobster.db").exists());
 }
 
 #[test]

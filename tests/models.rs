@@ -173,6 +173,81 @@ fn a_call_that_might_cost_too_much_is_not_made() {
     assert_eq!(server.requests()[1].json()["max_tokens"], 500);
 }
 
+#[test]
+fn a_call_by_an_adapter_that_might_cost_too_much_is_not_made() {
+    for (provider, variable) in [
+        ("openclaw", "OPENCLAW_URL"),
+        ("pi", "LOBSTER_PI_LLM_ADAPTER_URL"),
+        ("http", "LOBSTER_LLM_ADAPTER_URL"),
+    ] {
+        let server = Server::start(|_, _| {
+            Reply::json(
+                &json!({"ok": true, "result": {"output": {"text": "ok"}, "model": "gpt-4o", "usage": {"outputTokens": 1}}}),
+            )
+        });
+        let asked = |max_usd: f64, extra: &str| {
+            let home = budget(max_usd, &format!("--provider {provider} {extra}"));
+            home.lobster(["run", "--mode", "tool", "flow.lobster"]).env(variable, server.url()).run()
+        };
+        // 4000 tokens out at 10 dollars a million, and the request.
+        let answer = asked(0.04, "--max-output-tokens 4000");
+        assert!(
+            answer.error().contains("was not made, since it may cost up to $0.04"),
+            "{provider}: {answer:?}"
+        );
+        assert_eq!(server.requests().len(), 0, "{provider}");
+        asked(0.05, "--max-output-tokens 4000").output();
+        // Whatever an adapter is left to choose is counted afterwards, and what it is sent is the incumbent's.
+        asked(0.04, "").output();
+        let bodies: Vec<Value> = server.requests().iter().map(|request| request.json()).collect();
+        let payload = |body: &Value| if provider == "openclaw" { body["args"].clone() } else { body.clone() };
+        assert_eq!(payload(&bodies[0])["maxOutputTokens"], 4000, "{provider}");
+        assert!(payload(&bodies[1]).get("maxOutputTokens").is_none(), "{provider}");
+    }
+}
+
+#[test]
+fn a_strict_limit_says_that_it_knows_no_price_before_the_call() {
+    let server = Server::start(|_, _| Reply::status(500, "", "down"));
+    let run = |action: &str, pricing: &str| {
+        let home = Home::new();
+        home.write(
+            "flow.lobster",
+            format!(
+                "cost_limit: {{ max_usd: 0.01, action: {action} }}\nsteps:\n  - id: ask\n    \
+                 pipeline: llm.invoke --prompt p --model mine --max-output-tokens 4000 --disable-cache\n"
+            ),
+        );
+        let call = home.lobster(["run", "--mode", "tool", "flow.lobster"]);
+        let answer =
+            call.env("LOBSTER_LLM_ADAPTER_URL", server.url()).env("LOBSTER_LLM_PRICING_JSON", pricing).run();
+        (answer.error(), answer.stderr)
+    };
+    const UNPRICED: &str = "[WARN] No LLM pricing configured for model \"mine\"";
+    let (error, stderr) = run("stop", "");
+    assert!(error.contains("500") && stderr.matches(UNPRICED).count() == 1, "{error} {stderr}");
+    let (error, stderr) = run("warn", "");
+    assert!(error.contains("500") && !stderr.contains(UNPRICED), "nothing was billed: {error} {stderr}");
+    assert_eq!(server.requests().len(), 2);
+    let (error, stderr) = run("stop", r#"{"mine":{"input":0,"output":10}}"#);
+    assert!(error.contains("was not made") && !stderr.contains(UNPRICED), "{error} {stderr}");
+    assert_eq!(server.requests().len(), 2);
+}
+
+#[test]
+fn an_answer_that_does_not_fit_is_not_asked_again_above_the_limit() {
+    let server = Server::start(|_, _| {
+        Reply::json(&json!({"output": {"data": "no"}, "model": "gpt-4o", "usage": {"outputTokens": 2000}}))
+    });
+    let home = budget(0.01, r#"--output-schema '{"type":"object"}' --max-validation-retries 5"#);
+    let answer = home
+        .lobster(["run", "--mode", "tool", "flow.lobster"])
+        .env("LOBSTER_LLM_ADAPTER_URL", server.url())
+        .run();
+    assert!(answer.error().contains("Cost limit"), "{answer:?}");
+    assert_eq!(server.requests().len(), 1, "one call has passed the limit");
+}
+
 /// Kills a run while its model thinks; gives the run's id.
 fn killed_while_asking(home: &Home, server: &Server) -> String {
     let mut child = openai(home.lobster(["run", "--mode", "tool", "flow.lobster"]), server).start();

@@ -29,6 +29,9 @@ echo "-- TypeScript SDK's client"
 echo "-- Python SDK's client (protocol 2026-07-28)"
 python/bin/python sdk.py "$lobster"
 
+echo "-- official inspector, as a command"
+"$node" inspector.mjs "$lobster" "$here/../../guest-steps/dist/regex.wasm"
+
 echo "-- official conformance suite for servers"
 LOBSTER_STATE_DIR=$state "$lobster" mcp --workflows "$dir/conformance" --http 127.0.0.1:0 2>"$state/said" &
 server=$!

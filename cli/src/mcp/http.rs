@@ -20,7 +20,8 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use super::cancelled;
-use super::server::{Server, Shared};
+use super::server::Server;
+use super::shared::Shared;
 use super::stdio::MAX_MESSAGE;
 use crate::exit::CommandError;
 

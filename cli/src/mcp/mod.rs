@@ -4,6 +4,7 @@
 //! and shows what came of it. It never decides what may run beyond refusing
 //! what an agent must not ask for, and never answers a gate by itself.
 
+mod answers;
 mod call;
 mod catalogue;
 mod gates;
@@ -13,6 +14,7 @@ mod history;
 pub(crate) mod http;
 mod schema;
 mod server;
+mod shared;
 mod standing;
 mod stdio;
 
@@ -70,7 +72,7 @@ pub(crate) fn serve(runtime: Runtime, options: Options, http: Option<http::Optio
     result.map(|()| Exit::OK)
 }
 
-async fn serve_stdio(shared: Arc<server::Shared>, session: &CancelToken) -> Result<(), CommandError> {
+async fn serve_stdio(shared: Arc<shared::Shared>, session: &CancelToken) -> Result<(), CommandError> {
     let server = server::Server::new(shared, session.clone());
     let begun = tokio::select! {
         begun = server.serve(stdio::Lines::new(session.clone())) => begun,
@@ -93,7 +95,7 @@ async fn serve_stdio(shared: Arc<server::Shared>, session: &CancelToken) -> Resu
     Ok(())
 }
 
-fn shared(runtime: Runtime, options: Options) -> Result<Arc<server::Shared>, CommandError> {
+fn shared(runtime: Runtime, options: Options) -> Result<Arc<shared::Shared>, CommandError> {
     // The store, and with it every error that it may have, before the first call.
     runtime.store()?;
     let sources = catalogue::Sources {
@@ -102,7 +104,7 @@ fn shared(runtime: Runtime, options: Options) -> Result<Arc<server::Shared>, Com
         run: options.run,
     };
     let guard = guard::Guard { root: options.root, workflows: options.workflows, allowed: options.allowed };
-    Ok(Arc::new(server::Shared::new(
+    Ok(Arc::new(shared::Shared::new(
         runtime,
         sources,
         guard,

@@ -1,140 +1,33 @@
-//! The server behind every transport: lists tools, runs them, asks people.
+//! The server behind every transport: lists tools and runs them.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::digest::Digest;
-use lobster_runtime::engine::{Caller, GateRef, Reply, ResumeRequest};
-use lobster_runtime::runtime::Runtime;
+use lobster_runtime::engine::{Caller, GateRef, ResumeRequest};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, Implementation, JsonObject,
     ListToolsResult, MetaObject, PaginatedRequestParams, ServerCapabilities, ServerConfig,
     SubscriptionFilter, Tool,
 };
-use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionContext};
+use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
 use serde_json::{Map, Value, json};
-use tokio::sync::{Semaphore, watch};
 
 use super::call::{self, Answer, Ending, Forwarder, Limits, Place, Work, refusal};
-use super::catalogue::{self, Catalogue, DIGEST, Entry, Program, Sources};
-use super::gates::{self, Approvals, Asked};
-use super::guard::{self, Guard};
+use super::catalogue::{self, Catalogue, DIGEST, Entry, Program};
+use super::gates::{Approvals, Asked};
+use super::guard;
 use super::history;
 use super::schema::Layout;
+use super::shared::{Shared, lock};
 use super::standing::{self, Bounds, ResumeArgs, RunArgs, RunsArgs, ShowArgs, Standing};
-
-/// Calls that run at once; more wait for their turn.
-const AT_ONCE: usize = 64;
-
-/// What all sessions of a server share.
-pub(super) struct Shared {
-    pub(super) runtime: Runtime,
-    pub(super) sources: Sources,
-    pub(super) guard: Guard,
-    pub(super) approvals: Approvals,
-    /// For calls that name no limit: of `run`, and of typed tools.
-    pub(super) default_time: Option<Duration>,
-    /// Show runs of others, too.
-    pub(super) all_runs: bool,
-    /// What the folders hold.
-    current: Mutex<Arc<Catalogue>>,
-    /// What was last listed to anybody.
-    listed: Mutex<Arc<Catalogue>>,
-    /// Counts changes of the list.
-    changes: watch::Sender<u64>,
-    peers: Mutex<Vec<Peer<RoleServer>>>,
-    turns: Semaphore,
-}
-
-impl Shared {
-    pub(super) fn new(
-        runtime: Runtime,
-        sources: Sources,
-        guard: Guard,
-        approvals: Approvals,
-        default_time: Option<Duration>,
-        all_runs: bool,
-    ) -> Self {
-        let catalogue = Arc::new(Catalogue::read(&runtime, &sources));
-        for problem in &catalogue.problems {
-            anstream::eprintln!("warning: {problem}");
-        }
-        Self {
-            runtime,
-            sources,
-            guard,
-            approvals,
-            default_time,
-            all_runs,
-            current: Mutex::new(Arc::clone(&catalogue)),
-            listed: Mutex::new(catalogue),
-            changes: watch::Sender::new(0),
-            peers: Mutex::default(),
-            turns: Semaphore::new(AT_ONCE),
-        }
-    }
-
-    /// Waits until no call is under way, at most so long.
-    pub(super) async fn quiet(&self, at_most: Duration) {
-        let all = u32::try_from(AT_ONCE).unwrap_or(u32::MAX);
-        let _ = tokio::time::timeout(at_most, self.turns.acquire_many(all)).await;
-    }
-
-    /// What the folders hold now; read again only if something changed.
-    fn current(&self) -> Arc<Catalogue> {
-        let known = Arc::clone(&lock(&self.current));
-        if !known.is_stale() {
-            return known;
-        }
-        let fresh = Arc::new(Catalogue::read(&self.runtime, &self.sources));
-        for problem in fresh.problems.iter().filter(|problem| !known.problems.contains(problem)) {
-            anstream::eprintln!("warning: {problem}");
-        }
-        *lock(&self.current) = Arc::clone(&fresh);
-        if fresh.digest != known.digest {
-            self.changes.send_modify(|count| *count += 1);
-        }
-        fresh
-    }
-
-    /// Looks at the folders from time to time and tells clients when a list changed.
-    pub(super) async fn watch_folders(self: Arc<Self>) {
-        const PAUSE: Duration = Duration::from_secs(1);
-        let mut changes = self.changes.subscribe();
-        loop {
-            tokio::time::sleep(PAUSE).await;
-            let shared = Arc::clone(&self);
-            if tokio::task::spawn_blocking(move || drop(shared.current())).await.is_err() {
-                return;
-            }
-            if changes.has_changed().unwrap_or(false) {
-                changes.mark_unchanged();
-                let peers = {
-                    let mut peers = lock(&self.peers);
-                    peers.retain(|peer| !peer.is_transport_closed());
-                    peers.clone()
-                };
-                for peer in peers {
-                    // A client that does not read must not keep the others from hearing it.
-                    let told = peer.notify_tool_list_changed();
-                    let _ = tokio::time::timeout(Duration::from_secs(2), told).await;
-                }
-            }
-        }
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// One session.
 pub(super) struct Server {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     /// What this session listed.
     listed: Mutex<Option<Arc<Catalogue>>>,
     /// Ends with the session.
@@ -190,7 +83,11 @@ impl Server {
     }
 
     /// Answers a call of a tool of the operator's folders, or of `run`.
-    async fn work(&self, call: Prepared, context: &RequestContext<RoleServer>) -> CallToolResponse {
+    pub(super) async fn work(
+        &self,
+        call: Prepared,
+        context: &RequestContext<RoleServer>,
+    ) -> CallToolResponse {
         let Prepared { mut work, place, limits, entry } = call;
         let Ok(_turn) = self.shared.turns.acquire().await else {
             return refusal("runtime_error", "the server is ending").into();
@@ -239,49 +136,6 @@ impl Server {
         answer
     }
 
-    async fn ask(
-        &self,
-        question: &Map<String, Value>,
-        answer: &Answer,
-        context: &RequestContext<RoleServer>,
-    ) -> Asked {
-        match self.shared.approvals {
-            Approvals::Token => return Asked::Open(String::new()),
-            Approvals::Operator => {
-                return Asked::Open("the operator answers this with `lobster gates`".to_owned());
-            }
-            Approvals::Elicit => {}
-        }
-        if let Some(who) = gates::who_else(question, approver().as_deref()) {
-            return Asked::Open(format!("{who}; `lobster gates` tells how"));
-        }
-        if !gates::can_ask(context) {
-            return Asked::Open(
-                "the client cannot ask its user; `lobster gates` tells how to answer".to_owned(),
-            );
-        }
-        let run = answer.run.map(|run| run.short()).unwrap_or_default();
-        let state = question.get("resumeToken").and_then(Value::as_str).unwrap_or_default();
-        gates::ask(question, &run, context, state).await
-    }
-
-    /// A run that waits, as its caller sees it.
-    fn waiting(&self, mut answer: Answer, note: &str) -> CallToolResult {
-        if let Value::Object(envelope) = &mut answer.envelope {
-            if self.shared.approvals == Approvals::Operator {
-                for key in ["requiresApproval", "requiresInput"] {
-                    if let Some(Value::Object(request)) = envelope.get_mut(key) {
-                        request.remove("resumeToken");
-                    }
-                }
-            }
-            if !note.is_empty() {
-                envelope.insert("note".to_owned(), json!(note));
-            }
-        }
-        answer.into_result()
-    }
-
     fn changed(&self, entry: &Entry, difference: &str, place: &Place) -> CallToolResult {
         let name = &entry.tool.name;
         let message = format!("the tool {name} is not what was listed: {difference}; list the tools again");
@@ -290,7 +144,7 @@ impl Server {
     }
 
     /// Records what was refused, for the operator.
-    fn refuse(&self, place: &Place, name: &str, reason: &str, request: &Value) {
+    pub(super) fn refuse(&self, place: &Place, name: &str, reason: &str, request: &Value) {
         let runtime = self.shared.runtime.for_call(lobster_runtime::call::Call {
             cwd: place.cwd.clone(),
             caller: place.caller.clone(),
@@ -304,7 +158,7 @@ impl Server {
     }
 
     /// What a call of a typed tool runs.
-    fn typed(&self, entry: &Entry, given: JsonObject, place: &Place) -> Result<Work, String> {
+    fn typed(&self, entry: &Entry, given: JsonObject) -> Result<Work, String> {
         match &entry.program {
             Program::Standing(_) => Err("no typed tool".to_owned()),
             Program::Workflow { file } => {
@@ -319,7 +173,6 @@ impl Server {
                     Layout::Nested => nested(given)?,
                 };
                 let digest = Digest::from(component.digest());
-                let _ = place;
                 Ok(Work::Component { digest, name: entry.tool.name.to_string(), args, input })
             }
         }
@@ -334,14 +187,18 @@ impl Server {
         context: &RequestContext<RoleServer>,
     ) -> CallToolResponse {
         let given = request.arguments;
-        let wrong = |message: String| refusal("parse_error", message).into();
+        // What does not fit is on record, too: it may have asked for more than there is to ask for.
+        let wrong = |message: String| {
+            self.refuse(&place, &entry.tool.name, &message, &json!(given));
+            refusal("parse_error", message).into()
+        };
         match standing {
             Standing::Run => {
                 let args = match standing::read::<RunArgs>(standing, given.clone()) {
                     Ok(args) => args,
                     Err(message) => return wrong(message),
                 };
-                match self.prepare_run(args, entry, &place) {
+                match self.prepare_run(args, Arc::clone(&entry), &place) {
                     Ok(call) => self.work(call, context).await,
                     Err(message) => {
                         self.refuse(&place, "run", &message, &json!(given));
@@ -349,15 +206,15 @@ impl Server {
                     }
                 }
             }
-            Standing::Resume => match standing::read::<ResumeArgs>(standing, given) {
+            Standing::Resume => match standing::read::<ResumeArgs>(standing, given.clone()) {
                 Ok(args) => self.resume(args, entry, place, context).await,
                 Err(message) => wrong(message),
             },
-            Standing::Runs => match standing::read::<RunsArgs>(standing, given) {
+            Standing::Runs => match standing::read::<RunsArgs>(standing, given.clone()) {
                 Ok(args) => self.look(place, move |history| history.runs(&args)).await.into(),
                 Err(message) => wrong(message),
             },
-            Standing::Show => match standing::read::<ShowArgs>(standing, given) {
+            Standing::Show => match standing::read::<ShowArgs>(standing, given.clone()) {
                 Ok(args) => self.look(place, move |history| history.show(&args)).await.into(),
                 Err(message) => wrong(message),
             },
@@ -377,7 +234,7 @@ impl Server {
         Ok(Prepared { work, place: Place { cwd, ..place.clone() }, limits, entry })
     }
 
-    fn limits(&self, bounds: Bounds, usual: Option<Duration>) -> Result<Limits, String> {
+    pub(super) fn limits(&self, bounds: Bounds, usual: Option<Duration>) -> Result<Limits, String> {
         if bounds.timeout_ms.is_some_and(|ms| ms < call::MIN_TIMEOUT_MS) {
             return Err(format!("timeoutMs must be at least {}", call::MIN_TIMEOUT_MS));
         }
@@ -386,114 +243,6 @@ impl Server {
         }
         let time = bounds.timeout_ms.map(Duration::from_millis).or(self.shared.default_time).or(usual);
         Ok(Limits { time, answer: bounds.max_stdout_bytes.unwrap_or(call::MAX_ANSWER) })
-    }
-
-    /// Answers a gate, if that may be done this way.
-    async fn resume(
-        &self,
-        args: ResumeArgs,
-        entry: Arc<Entry>,
-        place: Place,
-        context: &RequestContext<RoleServer>,
-    ) -> CallToolResponse {
-        let wrong = |message: &str| refusal("parse_error", message).into();
-        let gate = match (&args.token, &args.approval_id) {
-            (Some(token), None) => GateRef::Token(token.clone()),
-            (None, Some(id)) => GateRef::Id(id.clone()),
-            _ => return wrong("give `token` or `approvalId`, one of them"),
-        };
-        let reply = match (args.approve, args.response, args.cancel) {
-            (Some(true), None, false) => Reply::Approve,
-            (Some(false), None, false) => Reply::Reject,
-            (None, Some(response), false) => Reply::Response(response),
-            (None, None, true) => Reply::Cancel,
-            _ => return wrong("give `approve`, `response` or `cancel`, one of them"),
-        };
-        let limits = match self.limits(args.bounds, Some(Duration::from_millis(call::TIMEOUT_MS))) {
-            Ok(limits) => limits,
-            Err(message) => return wrong(&message),
-        };
-        let open = match self.open_gate(&gate, &place) {
-            Ok(open) => open,
-            Err(message) => {
-                self.refuse(&place, "resume", &message, &json!({ "gate": args.approval_id }));
-                return refusal("refused", message).into();
-            }
-        };
-        let yes = matches!(reply, Reply::Approve | Reply::Response(_));
-        let reply = match self.shared.approvals {
-            _ if !yes => reply,
-            Approvals::Token => reply,
-            Approvals::Elicit if gates::can_ask(context) => {
-                // The question itself goes to the person; what the agent says is no answer.
-                let asked = match gates::who_else(&open.question, approver().as_deref()) {
-                    Some(who) => Asked::Open(who),
-                    None => gates::ask(&open.question, &open.run, context, &open.token).await,
-                };
-                match asked {
-                    Asked::Answered(reply) => reply,
-                    Asked::Later(result) => return (*result).into(),
-                    Asked::Open(note) => return self.not_approved(&open, &note, &place).into(),
-                }
-            }
-            Approvals::Elicit | Approvals::Operator => {
-                let note = "an answer must come from a person; this server takes none from an agent";
-                return self.not_approved(&open, note, &place).into();
-            }
-        };
-        let work = Work::Resume(ResumeRequest { gate, reply });
-        self.work(Prepared { work, place, limits, entry }, context).await
-    }
-
-    fn not_approved(&self, open: &OpenGate, note: &str, place: &Place) -> CallToolResult {
-        let message = format!("{note}. The operator can: lobster resume --id {} --approve yes|no", open.id);
-        self.refuse(place, "resume", &message, &json!({ "gate": open.id, "run": open.run }));
-        refusal("approval_refused", message)
-    }
-
-    /// The gate that is meant, if it is one of this caller's runs.
-    fn open_gate(&self, gate: &GateRef, place: &Place) -> Result<OpenGate, String> {
-        let runtime = &self.shared.runtime;
-        let gate = runtime.open_gate(gate).map_err(|failure| failure.message)?;
-        let store = runtime.store().map_err(|error| error.to_string())?;
-        let run = store.run(gate.run).map_err(|error| error.to_string())?;
-        if !self.shared.all_runs && run.actor != place.caller.actor {
-            return Err(format!("gate {} belongs to a run of somebody else", gate.id));
-        }
-        let token = lobster_runtime::engine::gate_token(&store, &gate).map_err(|error| error.to_string())?;
-        let question = gate.question.as_object().cloned().unwrap_or_default();
-        Ok(OpenGate { id: gate.id, run: gate.run.short(), token, question })
-    }
-
-    /// A client of protocol 2026-07-28 brings its user's answer with the call itself.
-    async fn brought(
-        &self,
-        token: String,
-        responses: Option<&BTreeMap<String, Value>>,
-        entry: Arc<Entry>,
-        place: Place,
-        context: &RequestContext<RoleServer>,
-    ) -> CallToolResponse {
-        let gate = GateRef::Token(token);
-        let open = match self.open_gate(&gate, &place) {
-            Ok(open) => open,
-            Err(message) => return refusal("refused", message).into(),
-        };
-        if self.shared.approvals != Approvals::Elicit || !gates::can_ask(context) {
-            return self.not_approved(&open, "this server did not ask the client", &place).into();
-        }
-        if let Some(who) = gates::who_else(&open.question, approver().as_deref()) {
-            return self.not_approved(&open, &who, &place).into();
-        }
-        match gates::brought(&open.question, responses) {
-            Asked::Answered(reply) => {
-                let work = Work::Resume(ResumeRequest { gate, reply });
-                let limits = Limits { time: self.shared.default_time, answer: call::MAX_ANSWER };
-                self.work(Prepared { work, place, limits, entry }, context).await
-            }
-            Asked::Later(_) => refusal("runtime_error", "nothing was asked").into(),
-            Asked::Open(note) => self.not_approved(&open, &note, &place).into(),
-        }
     }
 
     async fn look(
@@ -516,19 +265,11 @@ impl Server {
 }
 
 /// A call that is ready to run.
-struct Prepared {
-    work: Work,
-    place: Place,
-    limits: Limits,
-    entry: Arc<Entry>,
-}
-
-/// A gate that somebody wants to answer.
-struct OpenGate {
-    id: String,
-    run: String,
-    token: String,
-    question: Map<String, Value>,
+pub(super) struct Prepared {
+    pub(super) work: Work,
+    pub(super) place: Place,
+    pub(super) limits: Limits,
+    pub(super) entry: Arc<Entry>,
 }
 
 enum Refused {
@@ -538,14 +279,6 @@ enum Refused {
 
 fn gate_of(question: &Map<String, Value>) -> Option<GateRef> {
     question.get("resumeToken").and_then(Value::as_str).map(|token| GateRef::Token(token.to_owned()))
-}
-
-/// Who the operator says the person behind the client is.
-fn approver() -> Option<String> {
-    std::env::var("LOBSTER_APPROVAL_APPROVED_BY")
-        .ok()
-        .map(|by| by.trim().to_owned())
-        .filter(|by| !by.is_empty())
 }
 
 /// A client's name for the history: what it says of itself, short and on one line.
@@ -637,9 +370,13 @@ impl ServerHandler for Server {
         if let Program::Standing(standing) = entry.program {
             return Ok(self.call_standing(standing, entry, request, place, &context).await);
         }
-        let work = match self.typed(&entry, request.arguments.unwrap_or_default(), &place) {
+        let given = request.arguments.unwrap_or_default();
+        let work = match self.typed(&entry, given.clone()) {
             Ok(work) => work,
-            Err(message) => return Ok(refusal("parse_error", message).into()),
+            Err(message) => {
+                self.refuse(&place, &entry.tool.name, &message, &json!(given));
+                return Ok(refusal("parse_error", message).into());
+            }
         };
         let limits = Limits { time: self.shared.default_time, answer: call::MAX_ANSWER };
         Ok(self.work(Prepared { work, place, limits, entry }, &context).await)

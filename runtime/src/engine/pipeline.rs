@@ -319,9 +319,12 @@ impl Shared<'_, '_> {
             &record,
             || {
                 let env = |name: &str| self.place.env.get(name);
-                let reserve = |worst: &WorstCase| match &self.place.cost {
-                    Some((cost, step)) => lock(cost).reserve(step, worst),
-                    None => Ok(()),
+                let reserve = |worst: &WorstCase| {
+                    let Some((cost, step)) = &self.place.cost else { return Ok(()) };
+                    if let Some(line) = lock(cost).reserve(step, worst)? {
+                        self.run.services.note(&line);
+                    }
+                    Ok(())
                 };
                 let host = EffectHost {
                     reserve: &reserve,

@@ -212,8 +212,8 @@ impl Channel {
         Ok(Self { provider, url, credential, limits })
     }
 
-    /// Whether lobster speaks to the model itself, and so knows what a call can
-    /// cost: adapters choose the model and its limits.
+    /// Whether lobster speaks to the model itself, and so may bound its answers:
+    /// adapters get what the incumbent sends them and choose what is left open.
     fn is_direct(&self) -> bool {
         matches!(self.provider, Provider::OpenAi | Provider::Anthropic)
     }
@@ -229,15 +229,13 @@ impl Channel {
 
     /// The most that asking can use. No tokenizer makes more than one token of a byte.
     pub(crate) fn worst_case(&self, request: &Request, retry: Option<&Retry>) -> Option<WorstCase> {
-        let body = self.body(request, retry).ok().filter(|_| self.is_direct())?;
+        let body = self.body(request, retry).ok()?;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates at both ends")]
+        let whole = |tokens: f64| tokens.ceil() as u64;
         Some(WorstCase {
             model: request.model.clone(),
             input_tokens: json::compact(&body).len() as u64,
-            output_tokens: request
-                .max_output_tokens
-                .as_ref()
-                .and_then(|n| n.as_u64())
-                .unwrap_or(BUDGETED_TOKENS.into()),
+            output_tokens: request.max_output_tokens.as_ref().and_then(|n| n.as_f64()).map(whole),
         })
     }
 

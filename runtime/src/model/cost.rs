@@ -75,8 +75,8 @@ pub struct WorstCase {
     pub model: Option<String>,
     /// Tokens that are read.
     pub input_tokens: u64,
-    /// Tokens that are written.
-    pub output_tokens: u64,
+    /// Tokens that are written; none where whoever is asked chooses how many.
+    pub output_tokens: Option<u64>,
 }
 
 /// What has been spent so far: kept with the run, restored when it is resumed.
@@ -131,27 +131,20 @@ impl CostTracker {
     }
 
     /// Puts aside what a call of `step` may cost, until [`CostTracker::release`].
+    /// A call whose price or length nobody knows is free until it is billed, as
+    /// with the incumbent; gives the line for stderr that says so of a price.
     ///
     /// # Errors
-    /// When it might pass a limit whose action is `stop`. A model without a rate counts as free, as in bills.
-    pub fn reserve(&mut self, step: &str, worst: &WorstCase) -> Result<(), StageError> {
-        let Some(rate) = worst.model.as_deref().and_then(|model| self.pricing.rate(model)) else {
-            return Ok(());
-        };
-        let usd = rate.cost(worst.input_tokens, worst.output_tokens);
-        self.hold(step, self.held.get(step).copied().unwrap_or(0.0) + usd).map_err(|room| {
-            StageError::permanent(format!(
-                "Cost limit: the call was not made, since it may cost up to ${} (model {}: at most {} tokens in, {} \
-                 out) and ${} of the limit of ${} is left. Lower --max-output-tokens, or raise cost_limit.max_usd.",
-                fixed(usd, 4),
-                worst.model.as_deref().unwrap_or_default(),
-                worst.input_tokens,
-                worst.output_tokens,
-                fixed(room.left.max(0.0), 4),
-                fixed(room.limit, 2),
-            ))
-            .with_code("cost_limit")
-        })
+    /// When it might pass a limit whose action is `stop`, or that limit is passed already.
+    pub fn reserve(&mut self, step: &str, worst: &WorstCase) -> Result<Option<String>, StageError> {
+        let rate = worst.model.as_deref().and_then(|model| self.pricing.rate(model));
+        let usd = rate.zip(worst.output_tokens).map(|(rate, output)| rate.cost(worst.input_tokens, output));
+        let held = self.held.get(step).copied().unwrap_or(0.0) + usd.unwrap_or(0.0);
+        self.hold(step, held).map_err(|room| refused(worst, usd, &room))?;
+        match &worst.model {
+            Some(model) if rate.is_none() && self.stops() => Ok(self.unpriced(Some(model.clone()))),
+            _ => Ok(None),
+        }
     }
 
     /// Forgets what was put aside for `step`: its call is over, and billed if it was answered.
@@ -308,13 +301,7 @@ impl CostTracker {
     fn bill(&mut self, step: &str, model: Option<String>, usage: &Map<String, Value>) -> Option<String> {
         let (input, output) = used(usage);
         let rate = model.as_deref().and_then(|model| self.pricing.rate(model));
-        let warning = (rate.is_none() && self.spending.warned.insert(model.clone())).then(|| {
-            let name = json::compact(&model.as_deref().unwrap_or("<missing>"));
-            format!(
-                "[WARN] No LLM pricing configured for model {name}; recording zero cost. Set \
-                 LOBSTER_LLM_PRICING_JSON to enable cost_limit enforcement for this model."
-            )
-        });
+        let warning = if rate.is_none() { self.unpriced(model.clone()) } else { None };
         let cost_usd = rate.map_or(0.0, |rate| rate.cost(input, output));
         self.add(Entry {
             step_id: step.to_owned(),
@@ -324,6 +311,17 @@ impl CostTracker {
             cost_usd,
         });
         warning
+    }
+
+    /// The line that names a model without a rate, once.
+    fn unpriced(&mut self, model: Option<String>) -> Option<String> {
+        let name = json::compact(&model.as_deref().unwrap_or("<missing>"));
+        self.spending.warned.insert(model).then(|| {
+            format!(
+                "[WARN] No LLM pricing configured for model {name}; recording zero cost. Set \
+                 LOBSTER_LLM_PRICING_JSON to enable cost_limit enforcement for this model."
+            )
+        })
     }
 
     fn add(&mut self, entry: Entry) {
@@ -339,6 +337,27 @@ impl CostTracker {
 struct Room {
     limit: f64,
     left: f64,
+}
+
+/// Why a call is not made: what it might cost, or what has been spent before.
+fn refused(worst: &WorstCase, usd: Option<f64>, room: &Room) -> StageError {
+    let left = fixed(room.left.max(0.0), 4);
+    let limit = fixed(room.limit, 2);
+    let message = match (usd, worst.output_tokens) {
+        (Some(usd), Some(output)) => format!(
+            "Cost limit: the call was not made, since it may cost up to ${} (model {}: at most {} tokens in, \
+             {output} out) and ${left} of the limit of ${limit} is left. Lower --max-output-tokens, or raise \
+             cost_limit.max_usd.",
+            fixed(usd, 4),
+            worst.model.as_deref().unwrap_or_default(),
+            worst.input_tokens,
+        ),
+        _ => format!(
+            "Cost limit: the call was not made, since ${left} of the limit of ${limit} is left. Raise \
+             cost_limit.max_usd."
+        ),
+    };
+    StageError::permanent(message).with_code("cost_limit")
 }
 
 fn locked(tracker: &Mutex<CostTracker>) -> std::sync::MutexGuard<'_, CostTracker> {

@@ -66,7 +66,9 @@ impl Asking<'_> {
         let _span =
             tracing::info_span!("model", provider = channel.provider.name(), model = request.model).entered();
         let request = channel.bounded(request, self.has_budget);
-        if let Some(worst) = channel.worst_case(&request, self.retry) {
+        if self.has_budget
+            && let Some(worst) = channel.worst_case(&request, self.retry)
+        {
             (self.reserve)(&worst).map_err(Failure::Budget)?;
         }
         channel.ask(&request, self.retry, self.cancel)
@@ -171,6 +173,7 @@ impl Pool {
     ) -> Result<(Answer, Provider, Vec<Hop>), Failure> {
         let mut hops = Vec::new();
         let mut last = None;
+        let mut asked = false;
         for (entry, channel) in self.order(health) {
             let mut request = asking.request.clone();
             request.model = entry.model.clone().or(request.model);
@@ -188,6 +191,7 @@ impl Pool {
                 }
                 Err(failure) => {
                     let next = after(&failure);
+                    asked |= !matches!(failure, Failure::Budget(_));
                     let error = failure.message(&entry.name);
                     tracing::warn!(channel = entry.name, %error, ?next, "no answer");
                     if let Next::Rest(rest) = next {
@@ -207,6 +211,8 @@ impl Pool {
                 let tried = tried.join("; ");
                 match failure {
                     Failure::Http(HttpError::Cancelled(_)) => failure,
+                    // Nobody was asked: that ends the run, as with one channel.
+                    Failure::Budget(_) if !asked => failure,
                     _ => Failure::Request(format!("no channel of the pool answered: {tried}")),
                 }
             }
@@ -408,7 +414,7 @@ mod tests {
         )
         .unwrap();
         let reserve = |worst: &WorstCase| {
-            assert_eq!(worst.output_tokens, 4096);
+            assert_eq!(worst.output_tokens, Some(4096));
             assert!(worst.input_tokens > 10);
             match worst.model.as_deref() {
                 Some("dear") => Err(StageError::permanent("too dear").with_code("cost_limit")),

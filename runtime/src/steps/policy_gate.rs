@@ -139,10 +139,12 @@ pub(crate) fn decided(
     }
     let home = private_home().map_err(stopped)?;
     let limits = &policy.file().limits;
+    let mut jail = jail(policy, &decision.grant, home.path());
+    hide_store(&mut jail, &services.state_dir);
     Ok(Decided {
         statement,
         limits: process_limits(limits),
-        confinement: Confinement::Jail(jail(policy, &decision.grant, home.path())),
+        confinement: Confinement::Jail(jail),
         env: granted_env(policy, &decision.grant, env, home.path()),
         stdout_cap: Some(match limits.stdout.on_overflow {
             Overflow::Kill => limits.stdout.cap.0,
@@ -267,6 +269,16 @@ fn jail(policy: &Policy, grant: &Grant, home: &Path) -> JailSpec {
         }
     };
     spec
+}
+
+/// The record holds what other runs read and wrote, and the tokens of open
+/// questions: a step that may read around it finds nothing there.
+fn hide_store(spec: &mut JailSpec, state_dir: &Path) {
+    let store = state_dir.join("store");
+    let store = fs::canonicalize(&store).unwrap_or(store);
+    if spec.read.iter().chain(&spec.write).any(|root| store.starts_with(root)) {
+        spec.deny.push(store);
+    }
 }
 
 /// The path without links, as mounts need it.

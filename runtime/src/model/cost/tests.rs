@@ -71,7 +71,7 @@ fn what_programs_print_counts() {
 }
 
 fn worst(model: &str, input: u64, output: u64) -> WorstCase {
-    WorstCase { model: Some(model.into()), input_tokens: input, output_tokens: output }
+    WorstCase { model: Some(model.into()), input_tokens: input, output_tokens: Some(output) }
 }
 
 #[test]
@@ -97,6 +97,32 @@ fn calls_that_might_pass_the_limit_are_refused_before_they_are_made() {
     assert!(t.reserve("b", &worst("gpt-4o", 0, 50_000)).is_ok());
     let mut warns = tracker(0.0, LimitAction::Warn);
     assert!(warns.reserve("a", &worst("gpt-4o", 0, 60_000)).is_ok() && !warns.stops());
+}
+
+#[test]
+fn what_nobody_can_price_is_told_once_and_counted_afterwards() {
+    let mut t = tracker(1.0, LimitAction::Stop);
+    let line = t.reserve("a", &worst("no price", 9, 9)).unwrap().unwrap();
+    assert!(line.starts_with("[WARN] No LLM pricing configured for model \"no price\";"), "{line}");
+    assert_eq!(t.reserve("a", &worst("no price", 9, 9)).unwrap(), None);
+    t.effect("a", &action(CALL), &call("c", "no price", &json!({"outputTokens": 5})));
+    assert_eq!(t.step_done("a", None), [""; 0], "the bill does not say it again");
+    assert_eq!(tracker(1.0, LimitAction::Warn).reserve("a", &worst("no price", 9, 9)).unwrap(), None);
+
+    // Neither what an adapter chooses, the model or the length, holds anything back …
+    let unbounded = WorstCase { output_tokens: None, ..worst("gpt-4o", 9_000_000, 0) };
+    let unnamed = WorstCase { model: None, ..worst("", 9_000_000, 9_000_000) };
+    assert_eq!(t.reserve("b", &unbounded).unwrap(), None);
+    assert_eq!(t.reserve("b", &unnamed).unwrap(), None);
+    t.reserve("b", &worst("gpt-4o", 0, 100_000)).unwrap();
+    t.release("b");
+    // … until the limit is passed: a call whose answer was refused is not paid again.
+    t.effect("b", &action(CALL), &call("d", "gpt-4o", &json!({"outputTokens": 100_001})));
+    for worst in [&unbounded, &unnamed, &worst("no price", 0, 0)] {
+        let error = t.reserve("b", worst).unwrap_err();
+        assert_eq!(error.code.as_deref(), Some("cost_limit"));
+        assert!(error.message.contains("was not made, since $0.0000 of the limit of $1.00"), "{error}");
+    }
 }
 
 #[test]

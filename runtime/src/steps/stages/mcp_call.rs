@@ -3,9 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::describe::{Arg, examples, schema};
-use super::{
-    CANCELLED, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop, ToolCall,
-};
+use super::each::{self, Each};
+use super::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop, ToolCall};
 use crate::json;
 use crate::language::plan::McpServer;
 
@@ -61,10 +60,7 @@ is not what `lobster mcp lock` has pinned is not called.
 
 struct McpCall {
     call: ToolCall,
-    /// With `--each`, the argument that holds the item.
-    each: Option<String>,
-    /// Calls that were answered.
-    done: usize,
+    each: Option<Each>,
 }
 
 fn build(args: &StageArgs) -> Result<McpCall, StageError> {
@@ -91,65 +87,32 @@ fn build(args: &StageArgs) -> Result<McpCall, StageError> {
         Some(Ok(_)) => return Err(refuse("--args-json must be a JSON object".to_owned())),
         Some(Err(error)) => return Err(refuse(format!("--args-json must be valid JSON ({error})"))),
     };
-    let each = args.switch("each").then(|| word("item-key").unwrap_or_else(|| "item".to_owned()));
     let call = ToolCall { server, tool, args: given, idempotent: false };
-    Ok(McpCall { call, each, done: 0 })
+    Ok(McpCall { call, each: Each::of(args) })
 }
 
 impl Stage for McpCall {
     fn item(&mut self, item: Value, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
-        let Some(key) = &self.each else { return Ok(Flow::More) };
-        let mut call = self.call.clone();
-        call.args.insert(key.clone(), item);
-        self.call(call, host, out)?;
+        let Some(each) = &mut self.each else { return Ok(Flow::More) };
+        let call = ToolCall { args: each.arguments(&self.call.args, item), ..self.call.clone() };
+        let answer = host.mcp(call).map_err(|stop| each.explain(stop))?;
+        each.answered();
         // Each item is a call that was asked for: a later stage that has enough does not undo that.
-        Ok(Flow::More)
+        each::hand_on(answer, out).map(|_| Flow::More)
     }
 
     fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         if self.each.is_none() {
-            self.call(self.call.clone(), host, out)?;
+            each::hand_on(host.mcp(self.call.clone())?, out)?;
         }
         Ok(())
     }
 }
 
-impl McpCall {
-    fn call(&mut self, call: ToolCall, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
-        let answer = host.mcp(call).map_err(|stop| self.explain(stop))?;
-        self.done += 1;
-        match answer {
-            Value::Array(items) => {
-                let mut flow = Flow::More;
-                for item in items {
-                    flow = out.item(item)?;
-                }
-                Ok(flow)
-            }
-            item => out.item(item),
-        }
-    }
-
-    /// Says with a failure of `--each` which calls were made.
-    fn explain(&self, stop: Stop) -> Stop {
-        match stop {
-            Stop::Failed(error) if self.each.is_some() && error.code.as_deref() != Some(CANCELLED) => {
-                let message = format!(
-                    "{} [--each stopped at item {}; {} answered before]",
-                    error.message,
-                    self.done + 1,
-                    self.done
-                );
-                // A retry would repeat the calls that were answered.
-                Stop::Failed(StageError { message, permanent: error.permanent || self.done > 0, ..error })
-            }
-            other => other,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::language::pipeline::parse;
 
@@ -167,7 +130,11 @@ mod tests {
             let error = build(&parse(text).unwrap().stages[0].args).err().map(|error| error.message);
             assert!(error.as_ref().is_some_and(|error| error.contains(part)), "{text}: {error:?}");
         }
-        let call = build(&parse("mcp.call --server s --tool t --each").unwrap().stages[0].args).ok();
-        assert_eq!(call.and_then(|call| call.each).as_deref(), Some("item"));
+        let each = |text: &str| build(&parse(text).unwrap().stages[0].args).ok().and_then(|call| call.each);
+        let args = |each: Each| Value::Object(each.arguments(&Map::new(), 1.into()));
+        assert_eq!(each("mcp.call --server s --tool t --each").map(args), Some(json!({"item": 1})));
+        let named = each("mcp.call --server s --tool t --each --item-key ticket");
+        assert_eq!(named.map(args), Some(json!({"ticket": 1})));
+        assert!(each("mcp.call --server s --tool t").is_none());
     }
 }

@@ -20,6 +20,7 @@ mod date;
 mod dedupe;
 mod describe;
 mod diff_last;
+mod each;
 mod effects;
 mod email_triage;
 mod exec;

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::describe::{Arg, examples, schema};
+use super::each::{self, Each};
 use super::{
     CANCELLED, EffectAction, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop,
 };
@@ -80,11 +81,8 @@ struct Invoke {
     url: Option<String>,
     token: Option<String>,
     call: Call,
-    /// With `--each`, the argument that holds the item.
-    each: Option<String>,
+    each: Option<Each>,
     gateway: Option<Gateway>,
-    /// Calls that were answered.
-    done: usize,
 }
 
 /// What every call of the stage has in common.
@@ -112,12 +110,7 @@ fn build(name: &'static str, args: &StageArgs) -> Result<Box<dyn Stage + Send>, 
     let text = args.text("args-json").filter(|text| !text.is_empty()).unwrap_or_else(|| "{}".to_owned());
     let arguments = json::parse(&text)
         .map_err(|error| StageError::permanent(format!("{name} --args-json must be valid JSON ({error})")))?;
-    let each = args.switch("each").then(|| {
-        args.any(&["item-key", "itemKey"])
-            .map(json::js_string)
-            .filter(|key| !key.is_empty())
-            .unwrap_or_else(|| "item".to_owned())
-    });
+    let each = Each::of(args);
     if each.is_some() && !arguments.is_object() {
         return Err(StageError::permanent(format!("{name} --each requires --args-json to be an object")));
     }
@@ -135,20 +128,22 @@ fn build(name: &'static str, args: &StageArgs) -> Result<Box<dyn Stage + Send>, 
         dry_run: args.any(&["dry-run", "dryRun"]).map(|value| value.as_str() != Some("")),
     };
     let (url, token) = (args.text("url"), args.text("token"));
-    Ok(Box::new(Invoke { name, url, token, call, each, gateway: None, done: 0 }))
+    Ok(Box::new(Invoke { name, url, token, call, each, gateway: None }))
 }
 
 impl Stage for Invoke {
     fn item(&mut self, item: Value, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
-        let (Some(key), Value::Object(args)) = (&self.each, &self.call.args) else { return Ok(Flow::More) };
-        let mut args = args.clone();
-        args.insert(key.clone(), item);
-        self.call(Value::Object(args), host, out)
+        let (Some(each), Value::Object(args)) = (&self.each, &self.call.args) else { return Ok(Flow::More) };
+        let args = Value::Object(each.arguments(args, item));
+        let answer = self.call(args, host)?;
+        // Each item is a call that was asked for: a later stage that has enough does not undo that.
+        each::hand_on(answer, out).map(|_| Flow::More)
     }
 
     fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         if self.each.is_none() {
-            self.call(self.call.args.clone(), host, out)?;
+            let answer = self.call(self.call.args.clone(), host)?;
+            each::hand_on(answer, out)?;
         } else {
             // A gateway that cannot be used is an error with no items, too.
             self.gateway(host)?;
@@ -158,7 +153,7 @@ impl Stage for Invoke {
 }
 
 impl Invoke {
-    fn call(&mut self, args: Value, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
+    fn call(&mut self, args: Value, host: &mut dyn Host) -> Result<Value, Stop> {
         let name = self.name;
         let call = Call { args, ..self.call.clone() };
         let gateway = self.gateway(host)?;
@@ -175,25 +170,14 @@ impl Invoke {
             detail: json!({"method": "POST", "url": http::shown(&post.url), "body": body}),
             idempotent: false,
         };
-        let answer = host
-            .effect(action, &mut |effect| {
-                let reply =
-                    http::post(&post, limits, effect.cancel).map_err(|error| failure(name, &error))?;
-                result(name, &reply)
-            })
-            .map_err(|stop| self.explain(stop))?;
-        self.done += 1;
-        match answer {
-            Value::Array(items) => {
-                let mut flow = Flow::More;
-                for item in items {
-                    flow = out.item(item)?;
-                }
-                // Each item is a call that was asked for: a later stage that has enough does not undo that.
-                Ok(if self.each.is_some() { Flow::More } else { flow })
-            }
-            item => out.item(item).map(|_| Flow::More),
-        }
+        let answer = host.effect(action, &mut |effect| {
+            let reply = http::post(&post, limits, effect.cancel).map_err(|error| failure(name, &error))?;
+            result(name, &reply)
+        });
+        let Some(each) = &mut self.each else { return answer };
+        let answer = answer.map_err(|stop| each.explain(stop))?;
+        each.answered();
+        Ok(answer)
     }
 
     fn gateway(&mut self, host: &dyn Host) -> Result<&Gateway, StageError> {
@@ -236,23 +220,6 @@ impl Invoke {
         };
         let limits = Limits::from_env(|name| host.env(name)).map_err(|error| refuse(&error.to_string()))?;
         Ok(Gateway { url, credential: secret.map(Credential::Bearer), limits })
-    }
-
-    /// Says with a failure of `--each` which calls were made.
-    fn explain(&self, stop: Stop) -> Stop {
-        match stop {
-            Stop::Failed(error) if self.each.is_some() && error.code.as_deref() != Some(CANCELLED) => {
-                let done = match self.done {
-                    0 => "no call before it".to_owned(),
-                    1 => "the call for item 1 was answered".to_owned(),
-                    n => format!("the calls for items 1 to {n} were answered"),
-                };
-                let message = format!("{} [--each stopped at item {}; {done}]", error.message, self.done + 1);
-                // A retry would repeat the calls that were answered.
-                Stop::Failed(StageError { message, permanent: error.permanent || self.done > 0, ..error })
-            }
-            other => other,
-        }
     }
 }
 

@@ -1,0 +1,187 @@
+//! Whose answer to a gate counts: what an agent says is passed on, put to a person, or refused and recorded.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lobster_runtime::engine::{GateRef, Reply, ResumeRequest};
+use rmcp::RoleServer;
+use rmcp::model::{CallToolResponse, CallToolResult};
+use rmcp::service::RequestContext;
+use serde_json::{Map, Value, json};
+
+use super::call::{self, Answer, Limits, Place, Work, refusal};
+use super::catalogue::Entry;
+use super::gates::{self, Approvals, Asked};
+use super::server::{Prepared, Server};
+use super::standing::ResumeArgs;
+
+impl Server {
+    /// Puts a run's question to whom the server asks.
+    pub(super) async fn ask(
+        &self,
+        question: &Map<String, Value>,
+        answer: &Answer,
+        context: &RequestContext<RoleServer>,
+    ) -> Asked {
+        match self.shared.approvals {
+            Approvals::Token => return Asked::Open(String::new()),
+            Approvals::Operator => {
+                return Asked::Open("the operator answers this with `lobster gates`".to_owned());
+            }
+            Approvals::Elicit => {}
+        }
+        if let Some(who) = gates::who_else(question, approver().as_deref()) {
+            return Asked::Open(format!("{who}; `lobster gates` tells how"));
+        }
+        if !gates::can_ask(context) {
+            return Asked::Open(
+                "the client cannot ask its user; `lobster gates` tells how to answer".to_owned(),
+            );
+        }
+        let run = answer.run.map(|run| run.short()).unwrap_or_default();
+        let state = question.get("resumeToken").and_then(Value::as_str).unwrap_or_default();
+        gates::ask(question, &run, context, state).await
+    }
+
+    /// A run that waits, as its caller sees it.
+    pub(super) fn waiting(&self, mut answer: Answer, note: &str) -> CallToolResult {
+        if let Value::Object(envelope) = &mut answer.envelope {
+            if self.shared.approvals == Approvals::Operator {
+                for key in ["requiresApproval", "requiresInput"] {
+                    if let Some(Value::Object(request)) = envelope.get_mut(key) {
+                        request.remove("resumeToken");
+                    }
+                }
+            }
+            if !note.is_empty() {
+                envelope.insert("note".to_owned(), json!(note));
+            }
+        }
+        answer.into_result()
+    }
+
+    /// Answers a gate, if that may be done this way.
+    pub(super) async fn resume(
+        &self,
+        args: ResumeArgs,
+        entry: Arc<Entry>,
+        place: Place,
+        context: &RequestContext<RoleServer>,
+    ) -> CallToolResponse {
+        let wrong = |message: &str| refusal("parse_error", message).into();
+        let gate = match (&args.token, &args.approval_id) {
+            (Some(token), None) => GateRef::Token(token.clone()),
+            (None, Some(id)) => GateRef::Id(id.clone()),
+            _ => return wrong("give `token` or `approvalId`, one of them"),
+        };
+        let reply = match (args.approve, args.response, args.cancel) {
+            (Some(true), None, false) => Reply::Approve,
+            (Some(false), None, false) => Reply::Reject,
+            (None, Some(response), false) => Reply::Response(response),
+            (None, None, true) => Reply::Cancel,
+            _ => return wrong("give `approve`, `response` or `cancel`, one of them"),
+        };
+        let limits = match self.limits(args.bounds, Some(Duration::from_millis(call::TIMEOUT_MS))) {
+            Ok(limits) => limits,
+            Err(message) => return wrong(&message),
+        };
+        let open = match self.open_gate(&gate, &place) {
+            Ok(open) => open,
+            Err(message) => {
+                self.refuse(&place, "resume", &message, &json!({ "gate": args.approval_id }));
+                return refusal("refused", message).into();
+            }
+        };
+        let yes = matches!(reply, Reply::Approve | Reply::Response(_));
+        let reply = match self.shared.approvals {
+            _ if !yes => reply,
+            Approvals::Token => reply,
+            Approvals::Elicit if gates::can_ask(context) => {
+                // The question itself goes to the person; what the agent says is no answer.
+                let asked = match gates::who_else(&open.question, approver().as_deref()) {
+                    Some(who) => Asked::Open(who),
+                    None => gates::ask(&open.question, &open.run, context, &open.token).await,
+                };
+                match asked {
+                    Asked::Answered(reply) => reply,
+                    Asked::Later(result) => return (*result).into(),
+                    Asked::Open(note) => return self.not_approved(&open, &note, &place).into(),
+                }
+            }
+            Approvals::Elicit | Approvals::Operator => {
+                let note = "an answer must come from a person; this server takes none from an agent";
+                return self.not_approved(&open, note, &place).into();
+            }
+        };
+        let work = Work::Resume(ResumeRequest { gate, reply });
+        self.work(Prepared { work, place, limits, entry }, context).await
+    }
+
+    fn not_approved(&self, open: &OpenGate, note: &str, place: &Place) -> CallToolResult {
+        let message = format!("{note}. The operator can: lobster resume --id {} --approve yes|no", open.id);
+        self.refuse(place, "resume", &message, &json!({ "gate": open.id, "run": open.run }));
+        refusal("approval_refused", message)
+    }
+
+    /// The gate that is meant, if it is one of this caller's runs.
+    fn open_gate(&self, gate: &GateRef, place: &Place) -> Result<OpenGate, String> {
+        let runtime = &self.shared.runtime;
+        let gate = runtime.open_gate(gate).map_err(|failure| failure.message)?;
+        let store = runtime.store().map_err(|error| error.to_string())?;
+        let run = store.run(gate.run).map_err(|error| error.to_string())?;
+        if !self.shared.all_runs && run.actor != place.caller.actor {
+            return Err(format!("gate {} belongs to a run of somebody else", gate.id));
+        }
+        let token = lobster_runtime::engine::gate_token(&store, &gate).map_err(|error| error.to_string())?;
+        let question = gate.question.as_object().cloned().unwrap_or_default();
+        Ok(OpenGate { id: gate.id, run: gate.run.short(), token, question })
+    }
+
+    /// A client of protocol 2026-07-28 brings its user's answer with the call itself.
+    pub(super) async fn brought(
+        &self,
+        token: String,
+        responses: Option<&BTreeMap<String, Value>>,
+        entry: Arc<Entry>,
+        place: Place,
+        context: &RequestContext<RoleServer>,
+    ) -> CallToolResponse {
+        let gate = GateRef::Token(token);
+        let open = match self.open_gate(&gate, &place) {
+            Ok(open) => open,
+            Err(message) => return refusal("refused", message).into(),
+        };
+        if self.shared.approvals != Approvals::Elicit || !gates::can_ask(context) {
+            return self.not_approved(&open, "this server did not ask the client", &place).into();
+        }
+        if let Some(who) = gates::who_else(&open.question, approver().as_deref()) {
+            return self.not_approved(&open, &who, &place).into();
+        }
+        match gates::brought(&open.question, responses) {
+            Asked::Answered(reply) => {
+                let work = Work::Resume(ResumeRequest { gate, reply });
+                let limits = Limits { time: self.shared.default_time, answer: call::MAX_ANSWER };
+                self.work(Prepared { work, place, limits, entry }, context).await
+            }
+            Asked::Later(_) => refusal("runtime_error", "nothing was asked").into(),
+            Asked::Open(note) => self.not_approved(&open, &note, &place).into(),
+        }
+    }
+}
+
+/// A gate that somebody wants to answer.
+struct OpenGate {
+    id: String,
+    run: String,
+    token: String,
+    question: Map<String, Value>,
+}
+
+/// Who the operator says the person behind the client is.
+fn approver() -> Option<String> {
+    std::env::var("LOBSTER_APPROVAL_APPROVED_BY")
+        .ok()
+        .map(|by| by.trim().to_owned())
+        .filter(|by| !by.is_empty())
+}

@@ -1,0 +1,118 @@
+//! What all sessions of a server have in common: what the folders hold, who is connected, whose turn it is.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lobster_runtime::runtime::Runtime;
+use rmcp::RoleServer;
+use rmcp::service::Peer;
+use tokio::sync::{Semaphore, watch};
+
+use super::catalogue::{Catalogue, Sources};
+use super::gates::Approvals;
+use super::guard::Guard;
+
+/// Calls that run at once; more wait for their turn.
+const AT_ONCE: usize = 64;
+
+/// What all sessions of a server share.
+pub(super) struct Shared {
+    pub(super) runtime: Runtime,
+    pub(super) sources: Sources,
+    pub(super) guard: Guard,
+    pub(super) approvals: Approvals,
+    /// For calls that name no limit: of `run`, and of typed tools.
+    pub(super) default_time: Option<Duration>,
+    /// Show runs of others, too.
+    pub(super) all_runs: bool,
+    /// What the folders hold.
+    current: Mutex<Arc<Catalogue>>,
+    /// What was last listed to anybody.
+    pub(super) listed: Mutex<Arc<Catalogue>>,
+    /// Counts changes of the list.
+    pub(super) changes: watch::Sender<u64>,
+    pub(super) peers: Mutex<Vec<Peer<RoleServer>>>,
+    pub(super) turns: Semaphore,
+}
+
+impl Shared {
+    pub(super) fn new(
+        runtime: Runtime,
+        sources: Sources,
+        guard: Guard,
+        approvals: Approvals,
+        default_time: Option<Duration>,
+        all_runs: bool,
+    ) -> Self {
+        let catalogue = Arc::new(Catalogue::read(&runtime, &sources));
+        for problem in &catalogue.problems {
+            anstream::eprintln!("warning: {problem}");
+        }
+        Self {
+            runtime,
+            sources,
+            guard,
+            approvals,
+            default_time,
+            all_runs,
+            current: Mutex::new(Arc::clone(&catalogue)),
+            listed: Mutex::new(catalogue),
+            changes: watch::Sender::new(0),
+            peers: Mutex::default(),
+            turns: Semaphore::new(AT_ONCE),
+        }
+    }
+
+    /// Waits until no call is under way, at most so long.
+    pub(super) async fn quiet(&self, at_most: Duration) {
+        let all = u32::try_from(AT_ONCE).unwrap_or(u32::MAX);
+        let _ = tokio::time::timeout(at_most, self.turns.acquire_many(all)).await;
+    }
+
+    /// What the folders hold now; read again only if something changed.
+    pub(super) fn current(&self) -> Arc<Catalogue> {
+        let known = Arc::clone(&lock(&self.current));
+        if !known.is_stale() {
+            return known;
+        }
+        let fresh = Arc::new(Catalogue::read(&self.runtime, &self.sources));
+        for problem in fresh.problems.iter().filter(|problem| !known.problems.contains(problem)) {
+            anstream::eprintln!("warning: {problem}");
+        }
+        *lock(&self.current) = Arc::clone(&fresh);
+        if fresh.digest != known.digest {
+            self.changes.send_modify(|count| *count += 1);
+        }
+        fresh
+    }
+
+    /// Looks at the folders from time to time and tells clients when a list changed.
+    pub(super) async fn watch_folders(self: Arc<Self>) {
+        const PAUSE: Duration = Duration::from_secs(1);
+        let mut changes = self.changes.subscribe();
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            let shared = Arc::clone(&self);
+            if tokio::task::spawn_blocking(move || drop(shared.current())).await.is_err() {
+                return;
+            }
+            if changes.has_changed().unwrap_or(false) {
+                changes.mark_unchanged();
+                let peers = {
+                    let mut peers = lock(&self.peers);
+                    peers.retain(|peer| !peer.is_transport_closed());
+                    peers.clone()
+                };
+                for peer in peers {
+                    // A client that does not read must not keep the others from hearing it.
+                    let told = peer.notify_tool_list_changed();
+                    let _ = tokio::time::timeout(Duration::from_secs(2), told).await;
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
