@@ -56,7 +56,7 @@ impl Confinement {
             Net::Hosts(_) => promises.push(Promise::NetHosts),
             Net::Host => {}
         }
-        if spec.tree_limits {
+        if limits.tree() {
             promises.push(Promise::TreeLimits);
         }
         if !spec.deny.is_empty() {
@@ -92,7 +92,9 @@ pub struct JailSpec {
     pub private: Vec<PathBuf>,
     /// Bytes that each private directory may hold.
     pub private_size: u64,
-    /// Whether memory and processes must be bounded for the tree as a whole.
+    /// Whether a strict run is refused where memory and processes cannot be
+    /// bounded for the tree as a whole. They are wherever they can, and few
+    /// hosts let an ordinary user do it. A degraded run says so in its minimum.
     pub tree_limits: bool,
     /// What it may talk to.
     pub net: Net,

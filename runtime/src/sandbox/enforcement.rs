@@ -132,6 +132,8 @@ pub enum Mechanism {
     CloseRange,
     /// Resource limits of each process.
     Rlimit,
+    /// A control group of the step's own.
+    ControlGroup,
 }
 
 /// A promise that this host could not hold.

@@ -15,9 +15,12 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{CWD, Mode, Timespec, Timestamps, XattrFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open, test_kill_process};
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, WaitOptions, pidfd_getfd, pidfd_open, test_kill_process,
+};
 use serde::{Deserialize, Serialize};
 
 use super::super::{HELPER_ARGUMENT, Promise};
@@ -27,6 +30,24 @@ use super::sys;
 pub(super) const ATTACK: &str = "attack";
 pub(super) const VICTIM: &str = "victim";
 const DAEMON: &str = "daemon";
+
+/// Attacks on the limits of the tree, each by an attacker of its own: the
+/// kernel may end all of it.
+pub(super) const CROWD: &str = "crowd";
+pub(super) const SWELL: &str = "swell";
+
+/// The limits that they run against.
+pub(super) const MOST_PROCESSES: u64 = 32;
+pub(super) const MOST_MEMORY: u64 = 128 << 20;
+
+/// Each of the swollen takes this much, which one alone may.
+const PIECE: usize = 48 << 20;
+
+/// The attacks on what only the whole tree can exceed: the attacker, and what it tries.
+pub(super) const TREE_ACTIONS: [(&str, &str); 2] = [
+    (CROWD, "start more processes than the step may have"),
+    (SWELL, "take more memory than the step may have, in several processes"),
+];
 
 /// What the victim keeps to itself.
 pub(super) const SECRET: (&str, &str) = ("LOBSTER_DOCTOR_SECRET", "a victim's secret");
@@ -71,6 +92,8 @@ pub(super) fn main(args: &[std::ffi::OsString]) -> Option<ExitCode> {
             let _ = io::stdin().read(&mut [0]);
             Some(ExitCode::SUCCESS)
         }
+        CROWD => Some(report(CROWD, assemble(2 * MOST_PROCESSES, 0))),
+        SWELL => Some(report(SWELL, assemble(2 * MOST_MEMORY / PIECE as u64, PIECE))),
         DAEMON => {
             beat(rest.first()?);
             Some(ExitCode::SUCCESS)
@@ -89,6 +112,58 @@ fn beat(path: &std::ffi::OsStr) {
     }
 }
 
+/// Succeeds when this many children are there at once, each with that many bytes of its own.
+fn assemble(count: u64, bytes: usize) -> io::Result<()> {
+    let (mut here, there) = io::pipe()?;
+    let mut result = Ok(());
+    for _ in 0..count {
+        match sys::fork() {
+            Ok(sys::Fork::Parent(_)) => {}
+            Ok(sys::Fork::Child) => {
+                drop(here);
+                // Not zero, or the kernel would not have to find the memory.
+                let taken = vec![1u8; bytes];
+                let _ = (&there).write_all(&[1]);
+                std::thread::sleep(Duration::from_secs(30));
+                drop(taken);
+                sys::exit_now(0)
+            }
+            Err(error) => {
+                result = Err(error);
+                break;
+            }
+        }
+        // One after the other: each says that it is there, unless one is killed for it.
+        if !is_told(&here, PATIENCE * 4) || has_lost_one() {
+            result = Err(io::Error::other("the kernel ended one of them"));
+            break;
+        }
+        here.read_exact(&mut [0])?;
+    }
+    for child in super::tree::children() {
+        let _ = rustix::process::kill_process(child, rustix::process::Signal::KILL);
+    }
+    result
+}
+
+/// Whether there is something to read before this time is over.
+fn is_told(pipe: &io::PipeReader, patience: Duration) -> bool {
+    let patience = Timespec::try_from(patience).ok();
+    poll(&mut [PollFd::new(pipe, PollFlags::IN)], patience.as_ref()).is_ok_and(|ready| ready > 0)
+}
+
+/// Whether a child has ended. The kernel may choose another than the one that asks for more.
+fn has_lost_one() -> bool {
+    matches!(rustix::process::wait(WaitOptions::NOHANG), Ok(Some(_)))
+}
+
+/// Prints what came of the one attack of this attacker.
+fn report(role: &str, result: io::Result<()>) -> ExitCode {
+    let action = TREE_ACTIONS.iter().find(|(of, _)| *of == role).map_or(role, |(_, action)| action);
+    let refusal = result.err().map(|error| error.to_string()).unwrap_or_default();
+    print_results(&Results::from([(action.to_owned(), refusal)]))
+}
+
 fn attack(targets: &str) -> ExitCode {
     let Ok(targets) = serde_json::from_str::<Targets>(targets) else { return ExitCode::FAILURE };
     let mut results = Results::new();
@@ -96,7 +171,11 @@ fn attack(targets: &str) -> ExitCode {
         let refusal = action(&targets).err().map(|error| error.to_string());
         results.insert((*name).to_owned(), refusal.unwrap_or_default());
     }
-    match serde_json::to_string(&results) {
+    print_results(&results)
+}
+
+fn print_results(results: &Results) -> ExitCode {
+    match serde_json::to_string(results) {
         Ok(text) => {
             println!("{text}");
             ExitCode::SUCCESS

@@ -10,6 +10,7 @@
 //! unconfined steps takes one after the other; one in a jail takes one.
 
 mod attack;
+mod cgroup;
 mod channel;
 mod checkup;
 mod helper;
@@ -31,7 +32,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -41,10 +42,12 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 
 use super::doctor::{Checkup, Probe};
 use super::{
-    Enforcement, Exit, Missing, OutputSinks, Promise, SandboxConfig, SpawnError, SpawnRequest, Stdin,
+    Enforcement, Exit, JailSpec, Missing, Net, OutputSinks, Promise, SandboxConfig, SpawnError, SpawnRequest,
+    Stdin,
 };
 use crate::cancel::CancelToken;
 
+use cgroup::{Entrance, Hierarchy, Lack, Leaf};
 use placeholder::Placeholders;
 use walls::{Wall, Walls};
 use watch::Trouble;
@@ -125,6 +128,8 @@ pub(super) struct Sandbox {
     /// What this host was found to lack.
     lacking: Mutex<Vec<(Wall, String)>>,
     placeholders: placeholder::Register,
+    /// Where control groups can be made, once one was wanted.
+    groups: OnceLock<Result<Hierarchy, Lack>>,
 }
 
 impl Sandbox {
@@ -135,6 +140,7 @@ impl Sandbox {
             idle: Mutex::default(),
             lacking: Mutex::new(Vec::new()),
             placeholders: placeholder::Register::default(),
+            groups: OnceLock::new(),
         }
     }
 
@@ -170,7 +176,12 @@ impl Sandbox {
                     }
                     if matches!(
                         errno,
-                        libc::EPERM | libc::EACCES | libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP
+                        libc::EPERM
+                            | libc::EACCES
+                            | libc::ENOSYS
+                            | libc::EINVAL
+                            | libc::EOPNOTSUPP
+                            | libc::EROFS
                     ) {
                         lock(&self.lacking).push((wall, why));
                     }
@@ -195,13 +206,28 @@ impl Sandbox {
         sinks: &mut dyn OutputSinks,
         cancel: &CancelToken,
     ) -> Result<Exit, Trouble> {
+        // Namespaces take the helper a while; the rest is made ready meanwhile.
+        let confined =
+            request.confinement.spec().map(|spec| self.supervisor(kind_of(spec, walls))).transpose()?;
         let _placeholders = match request.confinement.spec() {
             Some(spec) if walls.has(Wall::Namespaces) => {
                 Some(Placeholders::stand_in(spec, &self.placeholders)?)
             }
             _ => None,
         };
+        let leaf = walls.has(Wall::ControlGroup).then(|| self.leaf(request)).transpose()?;
         let mut job = wire::Job::from_request(request, walls);
+        let entrance = match leaf.as_ref().map(Leaf::entrance).transpose()? {
+            None => Vec::new(),
+            Some(Entrance::Directory(directory)) => {
+                job.groups = wire::Groups::Directory;
+                vec![directory]
+            }
+            Some(Entrance::Tasks(files)) => {
+                job.groups = wire::Groups::Tasks;
+                files
+            }
+        };
         let temporary = match &mut job.confined {
             Some(confined) if !walls.has(Wall::Namespaces) && !confined.private.is_empty() => {
                 Some(stand_in_for_private(confined, &mut job.env)?)
@@ -213,23 +239,22 @@ impl Sandbox {
         let (stderr, stderr_end) = pipes().map_err(SpawnError::io("open a pipe for stderr"))?;
         let job_file = job_file(&job.encode()).map_err(SpawnError::io("hand the request over"))?;
         let stdin = stdin_of(request)?;
-        let kind = match &job.confined {
-            Some(confined) if walls.has(Wall::Namespaces) && confined.net_is_host() => {
-                channel::JAIL_ON_HOST_NETWORK
-            }
-            Some(_) if walls.has(Wall::Namespaces) => channel::JAIL,
-            _ => channel::SUPERVISOR,
+        let mut fds = [&job_file, &stdin, &stdout_end, &stderr_end].map(OwnedFd::as_fd).to_vec();
+        fds.extend(entrance.iter().map(OwnedFd::as_fd));
+        let control = match confined {
+            Some(control) => give(control, &fds)?,
+            None => self.submit(&fds)?,
         };
-        let fds = [&job_file, &stdin, &stdout_end, &stderr_end].map(OwnedFd::as_fd);
-        let control = self.submit(kind, job.confined.is_none(), &fds)?;
         // Only the supervisor may hold these ends, or their closing would never be seen.
-        drop((job_file, stdin, stdout_end, stderr_end));
+        drop((job_file, stdin, stdout_end, stderr_end, entrance));
 
         let watch = watch::Watch::new(control, stdout, stderr, request, started);
         let mut finished = watch.until_the_end(sinks, cancel)?;
         lock(&self.idle).extend(finished.control.take());
         // What the step has made unreadable even for itself stays behind.
         drop(temporary);
+        finished.denied.extend(leaf.iter().flat_map(|leaf| leaf.reached(&request.limits)));
+        drop(leaf);
         Ok(Exit {
             status: finished.report.status,
             ended: finished.ended,
@@ -240,20 +265,20 @@ impl Sandbox {
         })
     }
 
-    /// Hands a job to a supervisor, to one that waits if that will do; gives its control socket.
-    fn submit(&self, kind: &[u8], any: bool, fds: &[BorrowedFd<'_>]) -> Result<OwnedFd, SpawnError> {
-        while any && let Some(control) = lock(&self.idle).pop() {
+    /// A control group with the step's limits.
+    fn leaf(&self, request: &SpawnRequest) -> Result<Leaf, Lack> {
+        self.groups.get_or_init(Hierarchy::find).as_ref().map_err(Lack::clone)?.leaf(&request.limits)
+    }
+
+    /// Hands an unconfined job to a supervisor, to one that waits if there is one; gives its control socket.
+    fn submit(&self, fds: &[BorrowedFd<'_>]) -> Result<OwnedFd, SpawnError> {
+        while let Some(control) = lock(&self.idle).pop() {
             // One that is gone has refused the job unseen.
             if channel::send(control.as_fd(), channel::JOB, fds).is_ok() {
                 return Ok(control);
             }
         }
-        let control = self.supervisor(kind)?;
-        match channel::send(control.as_fd(), channel::JOB, fds) {
-            // It could not be made, and has said why.
-            Err(error) if is_gone(&error) => Ok(control),
-            other => other.map(|()| control).map_err(SpawnError::io("hand the job over")),
-        }
+        give(self.supervisor(channel::SUPERVISOR)?, fds)
     }
 
     /// The control socket of a new supervisor. A helper that died since the last time is replaced.
@@ -291,6 +316,24 @@ impl Sandbox {
         let helper = Arc::new(Helper::start(&self.config).map_err(SpawnError::io(doing))?);
         helpers.started = Some(Arc::clone(&helper));
         Ok(helper)
+    }
+}
+
+/// What the helper is asked for.
+fn kind_of(spec: &JailSpec, walls: &Walls) -> &'static [u8] {
+    match (walls.has(Wall::Namespaces), &spec.net) {
+        (true, Net::Host) => channel::JAIL_ON_HOST_NETWORK,
+        (true, Net::None | Net::Hosts(_)) => channel::JAIL,
+        (false, _) => channel::SUPERVISOR,
+    }
+}
+
+/// Hands a job to a new supervisor.
+fn give(control: OwnedFd, fds: &[BorrowedFd<'_>]) -> Result<OwnedFd, SpawnError> {
+    match channel::send(control.as_fd(), channel::JOB, fds) {
+        // It could not be made, and has said why.
+        Err(error) if is_gone(&error) => Ok(control),
+        other => other.map(|()| control).map_err(SpawnError::io("hand the job over")),
     }
 }
 

@@ -13,6 +13,7 @@ use rustix::pipe::fcntl_setpipe_size;
 
 use super::super::proxy::Proxy;
 use super::super::{Denial, Ended, Net, OutputSinks, SpawnError, SpawnRequest, Stream};
+use super::cgroup::Lack;
 use super::channel;
 use super::walls::Wall;
 use super::wire::{News, Order, Report, Stage};
@@ -56,6 +57,12 @@ pub(super) enum Trouble {
 impl Trouble {
     fn wall(wall: Wall, errno: i32, detail: &str) -> Self {
         Self::Wall { wall, errno, why: format!("{detail}: {}", io::Error::from_raw_os_error(errno)) }
+    }
+}
+
+impl From<Lack> for Trouble {
+    fn from(Lack { errno, why }: Lack) -> Self {
+        Self::Wall { wall: Wall::ControlGroup, errno, why }
     }
 }
 
@@ -337,6 +344,7 @@ impl<'a> Watch<'a> {
             (Stage::Landlock, _) => return Trouble::wall(Wall::Landlock, errno, detail),
             (Stage::Seccomp, _) => return Trouble::wall(Wall::Seccomp, errno, detail),
             (Stage::ProcessNumbers, _) => return Trouble::wall(Wall::ProcessNumbers, errno, detail),
+            (Stage::ControlGroup, _) => return Trouble::wall(Wall::ControlGroup, errno, detail),
             (Stage::Root, libc::ELOOP) => SpawnError::Io {
                 doing: format!("grant {detail:?} to the step"),
                 source: io::Error::other("a symbolic link leads to it; name its real path"),
