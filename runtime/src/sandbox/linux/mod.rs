@@ -42,8 +42,8 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 
 use super::doctor::{Checkup, Probe};
 use super::{
-    Enforcement, Exit, JailSpec, Missing, Net, OutputSinks, Promise, SandboxConfig, SpawnError, SpawnRequest,
-    Stdin,
+    Enforcement, Exit, JailSpec, Lacking, Missing, Net, OutputSinks, Promise, SandboxConfig, SpawnError,
+    SpawnRequest, Stdin,
 };
 use crate::cancel::CancelToken;
 
@@ -387,7 +387,12 @@ fn statement(request: &SpawnRequest, walls: &Walls, finished: watch::Finished) -
         let why = format!("{} processes could not be killed: they run as another user", survivors);
         missing.push(Missing { promise: Promise::TreeKill, why });
     }
-    Enforcement { asked: request.confinement.name().into(), held, missing, denied: finished.denied }
+    let lacking = walls
+        .fallen
+        .iter()
+        .map(|(wall, why)| Lacking { mechanism: wall.name().into(), why: why.clone() })
+        .collect();
+    Enforcement { asked: request.confinement.name().into(), held, missing, lacking, denied: finished.denied }
 }
 
 /// Bytes that `execve` would have to copy, for the message of `E2BIG`.
