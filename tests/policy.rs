@@ -361,3 +361,106 @@ fn the_lowest_limit_wins() {
         assert!(message.contains("fuel") && message.contains(figure), "{message}");
     }
 }
+
+/// Policy text that allows `printenv` and keeps the audit in `kept`, beside the state directory.
+fn keeps_the_audit(home: &Home) -> std::path::PathBuf {
+    allows_printenv(home, "p.toml");
+    let kept = home.dir().parent().unwrap().join("kept");
+    let places = format!("[audit]\npath = \"{0}/copy\"\nanchor = \"{0}/HEAD\"\n", kept.display());
+    let text = home.read("p.toml") + &places;
+    home.write("p.toml", text);
+    home.write("ok.lobster", "steps:\n  - { id: a, exec: [printenv, HERE] }\n")
+        .write("no.lobster", "steps:\n  - { id: a, exec: [id, -u] }\n")
+        .write("ask.lobster", "steps:\n  - { id: a, run: 'curl https://me:pw@example.com/' }\n");
+    kept
+}
+
+fn under_audit(home: &Home, words: &[&str]) -> Answer {
+    let call = home.lobster(words).env("LOBSTER_POLICY", home.dir().join("p.toml"));
+    call.env("LOBSTER_ACTOR", "ann").env("HERE", "here").run()
+}
+
+#[test]
+fn the_audit_is_copied_where_the_policy_says() {
+    let home = Home::new();
+    let kept = keeps_the_audit(&home);
+    under_audit(&home, &["run", "--mode", "tool", "ok.lobster"]).output();
+    under_audit(&home, &["run", "--mode", "tool", "no.lobster"]).error();
+    let asked = under_audit(&home, &["run", "--mode", "tool", "ask.lobster"]);
+    under_audit(&home, &["resume", "--token", &asked.token(), "--approve", "no"]);
+
+    let files: Vec<_> =
+        std::fs::read_dir(kept.join("copy")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!((1..=2).contains(&files.len()), "a file a day: {files:?}");
+    let copy: String = files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect();
+    let printed = under_audit(&home, &["audit", "--jsonl"]).stdout;
+    let entries =
+        |text: &str| -> Vec<Value> { text.lines().map(|line| serde_json::from_str(line).unwrap()).collect() };
+    assert_eq!(entries(&copy), entries(&printed), "{copy}");
+    assert!(copy.contains("«userinfo»") && !copy.contains("me:pw"), "{copy}");
+    let mode = |path: &std::path::Path| {
+        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(path).unwrap().permissions()) & 0o777
+    };
+    assert_eq!((mode(&files[0]), mode(&kept.join("copy")), mode(&kept.join("HEAD"))), (0o600, 0o700, 0o600));
+
+    // Nothing runs that cannot be recorded.
+    std::fs::remove_dir_all(&kept).unwrap();
+    std::fs::write(&kept, "in the way").unwrap();
+    let refused = under_audit(&home, &["run", "--mode", "tool", "ok.lobster"]);
+    assert!(refused.error().contains("nothing goes on unrecorded"), "{refused:?}");
+}
+
+#[test]
+fn a_cut_or_replaced_store_does_not_fit_its_anchor() {
+    let home = Home::new();
+    let kept = keeps_the_audit(&home);
+    let run = || under_audit(&home, &["run", "--mode", "tool", "ok.lobster"]).output();
+    let verify = || under_audit(&home, &["audit", "verify"]);
+    run();
+    let before = home.dir().parent().unwrap().join("before");
+    crate::home::copy_tree(&home.state(), &before);
+    run();
+    let sound = verify();
+    assert!(sound.code() == 0 && sound.stdout.contains("2 runs are anchored in "), "{sound:?}");
+
+    // The store as it was a run earlier: each chain in it holds.
+    let now = home.dir().parent().unwrap().join("now");
+    std::fs::rename(home.state(), &now).unwrap();
+    std::fs::rename(&before, home.state()).unwrap();
+    let cut = verify();
+    assert!(cut.code() == 1 && cut.stdout.contains("the whole run is missing"), "{cut:?}");
+    let elsewhere = home.lobster(["audit", "verify"]).run();
+    assert_eq!(elsewhere.code(), 0, "without the policy nobody knows of the anchor: {elsewhere:?}");
+    let file = kept.join("HEAD");
+    let named = home.lobster(["audit", "verify", "--anchor", file.to_str().unwrap()]).run();
+    assert_eq!(named.code(), 1, "{named:?}");
+    let json: Value =
+        serde_json::from_str(&under_audit(&home, &["audit", "verify", "--json"]).stdout).unwrap();
+    assert_eq!((&json["anchored"], json["broken"].as_array().map(Vec::len)), (&Value::from(2), Some(1)));
+
+    // A collection says what it removes.
+    std::fs::remove_dir_all(home.state()).unwrap();
+    std::fs::rename(&now, home.state()).unwrap();
+    let collected = under_audit(&home, &["store", "gc", "--keep", "0", "--older-than", "0s"]);
+    assert_eq!(collected.code(), 0, "{collected:?}");
+    let sound = verify();
+    assert!(sound.code() == 0 && sound.stdout.contains("0 runs are anchored in "), "{sound:?}");
+}
+
+#[test]
+fn only_the_most_trusted_layer_says_where_the_audit_is_kept() {
+    let home = project();
+    let text = home.read("app/lobster.policy.toml") + "[audit]\npath = \"@state/audit\"\n";
+    home.write("run.toml", text).write("org.toml", "version = 1\n");
+    let answer = home
+        .lobster(["run", "--mode", "tool", "--policy", "run.toml", "app/flows/a.lobster"])
+        .env("LOBSTER_POLICY", home.dir().join("org.toml"))
+        .run();
+    assert!(
+        answer.error().contains("only the most trusted layer says where the audit is kept"),
+        "{answer:?}"
+    );
+    home.write("in.toml", "version = 1\n[audit]\nanchor = \"@workspace/HEAD\"\n");
+    let checked = home.lobster(["policy", "check", "in.toml"]).run();
+    assert!(checked.code() != 0 && checked.stderr.contains("steps may write there"), "{checked:?}");
+}

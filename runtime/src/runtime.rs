@@ -22,7 +22,7 @@ use crate::language::pipeline::{self, Pipeline};
 use crate::language::plan::{Plan, Work, Workflow};
 use crate::language::source::{Source, has_workflow_extension};
 use crate::language::workflow;
-use crate::policy::{DecisionEnv, Observed, ObservedCommand, Policy};
+use crate::policy::{AuditPlaces, DecisionEnv, Observed, ObservedCommand, Policy};
 use crate::sandbox::Sandbox;
 use crate::secrets::Secrets;
 pub use crate::settings::{PolicySources, Settings};
@@ -114,6 +114,12 @@ impl Runtime {
     /// When it cannot be opened.
     pub fn store(&self) -> Result<Store, StoreError> {
         self.services.store()
+    }
+
+    /// Where the policy wants the audit kept beside the store.
+    #[must_use]
+    pub fn audit_places(&self) -> AuditPlaces {
+        self.services.audit_places()
     }
 
     /// Where state is kept.

@@ -65,6 +65,15 @@ impl Policy {
                                     .to_owned(),
                         });
                     }
+                    if file.audit.path.is_some() || file.audit.anchor.is_some() {
+                        return Err(PolicyError::Audit {
+                            origin: layer.origin.clone(),
+                            key: "audit.path and audit.anchor".to_owned(),
+                            message:
+                                "only the most trusted layer says where the audit is kept; move it there"
+                                    .to_owned(),
+                        });
+                    }
                     let file = inherit(&layer.text, file, &ceiling);
                     tighten(ceiling, file)
                 }

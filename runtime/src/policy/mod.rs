@@ -52,10 +52,10 @@ pub use corpus::{CaseResult, CorpusError, CorpusReport};
 pub use decide::{Command, Decision, Grant, NetGrant, Proposal, Reason, Verdict};
 pub use env::{DecisionEnv, EveryProgram, HostPrograms, Resolve};
 pub use file::{
-    ArgPattern, ArgShape, AskTerms, Audit, AuditSync, Control, Effect, EnvPolicy, FsRoots, Hard, HardRule,
-    Limits, Locked, NetDefault, NetGrantSpec, NetHosts, NetPolicy, NetWord, OneOf, OutputLimit, Overflow,
-    PolicyError, PolicyFile, Profile, Programs, Redaction, Remember, Rule, RuleGrant, Sandbox, SandboxMode,
-    SandboxUser,
+    ArgPattern, ArgShape, AskTerms, Audit, AuditPlaces, AuditSync, Control, Effect, EnvPolicy, FsRoots, Hard,
+    HardRule, Limits, Locked, NetDefault, NetGrantSpec, NetHosts, NetPolicy, NetWord, OneOf, OutputLimit,
+    Overflow, PolicyError, PolicyFile, Profile, Programs, Redaction, Remember, Rule, RuleGrant, Sandbox,
+    SandboxMode, SandboxUser,
 };
 pub use layers::{Layer, LayerText};
 pub use lint::{Lint, LintKind};

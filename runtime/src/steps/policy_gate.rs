@@ -183,10 +183,17 @@ pub(crate) fn decision_env(services: &Services, env: &Env) -> DecisionEnv {
         home: services.env.get("HOME").unwrap_or_else(|| "/".to_owned()),
         tmp: "/tmp".to_owned(),
         state: services.state_dir.display().to_string(),
-        protected: services.policy_files.iter().map(|path| path.display().to_string()).collect(),
+        protected: protected(services),
         vars,
         programs: Box::new(HostPrograms),
     }
+}
+
+/// What no step may change: the policies themselves, and where the audit is kept.
+fn protected(services: &Services) -> Vec<String> {
+    let audit = services.audit_places();
+    let places = services.policy_files.iter().cloned().chain(audit.copy).chain(audit.anchor);
+    places.map(|path| path.display().to_string()).collect()
 }
 
 /// What the history keeps of a decision: under the open policy an ordinary
