@@ -464,3 +464,29 @@ fn only_the_most_trusted_layer_says_where_the_audit_is_kept() {
     let checked = home.lobster(["policy", "check", "in.toml"]).run();
     assert!(checked.code() != 0 && checked.stderr.contains("steps may write there"), "{checked:?}");
 }
+
+#[test]
+fn a_command_that_the_sandbox_blocked_is_told_which_grant_it_lacks() {
+    let home = Home::new();
+    home.write(
+        "p.toml",
+        "version = 1\n[sandbox.fs]\nread = [\"@workspace\", \"@system-ro\"]\nwrite = [\"@tmp\"]\n\
+         [[rule]]\nid = \"t\"\neffect = \"allow\"\nprogram = \"make\"\n",
+    )
+    .write("Makefile", "all:\n\t@/usr/bin/touch built\n")
+    .write("step.lobster", "steps:\n  - { id: a, exec: [make] }\n")
+    .write("pipe.lobster", "steps:\n  - { id: a, pipeline: exec make }\n");
+    for file in ["step.lobster", "pipe.lobster"] {
+        let failed = home.lobster(["run", "--mode", "tool", "--policy", "p.toml", file]).run();
+        let message = failed.error();
+        if message.contains("cannot enforce") || message.contains("not found") {
+            return println!("no jail, or no make, here: {message}");
+        }
+        let built = home.dir().canonicalize().unwrap().join("built");
+        let hint = format!(
+            "\nsandbox_blocked: it may not write {0}; missing grant: fs_write = [\"{0}\"]",
+            built.display()
+        );
+        assert!(message.contains(&hint), "{failed:?}");
+    }
+}

@@ -32,7 +32,7 @@ impl Confinement {
         }
     }
 
-    pub(super) fn spec(&self) -> Option<&JailSpec> {
+    pub(crate) fn spec(&self) -> Option<&JailSpec> {
         match self {
             Self::None => None,
             Self::Jail(spec) | Self::LandlockSeccomp(spec) => Some(spec),
