@@ -490,3 +490,27 @@ fn a_command_that_the_sandbox_blocked_is_told_which_grant_it_lacks() {
         assert!(message.contains(&hint), "{failed:?}");
     }
 }
+
+#[test]
+fn a_policy_suggested_from_a_run_lets_the_run_happen_again() {
+    let home = Home::new();
+    home.write("flow.lobster", "steps:\n  - { id: a, run: 'mkdir -p out && touch out/a made; ls' }\n");
+    home.tool(["flow.lobster"]).output();
+    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    let run = runs[0]["id"].as_str().unwrap();
+    let suggested = home.lobster(["policy", "suggest", "--from", run]).run();
+    assert!(suggested.stdout.contains("argv = [\"touch\", \"out/a\", \"made\"]"), "{suggested:?}");
+    assert!(suggested.stdout.contains("grant = { fs_write = ["), "{suggested:?}");
+    assert!(!suggested.stdout.contains("\"ls\""), "what only reads needs no rule: {suggested:?}");
+    home.write("p.toml", &suggested.stdout);
+    let checked = home.lobster(["policy", "check", "p.toml", "--against", run]).run();
+    assert!(checked.code() == 0 && !checked.stdout.contains("deny:"), "{checked:?}");
+    std::fs::remove_dir_all(home.dir().join("out")).unwrap();
+    std::fs::remove_file(home.dir().join("made")).unwrap();
+    let again = home.lobster(["run", "--mode", "tool", "--policy", "p.toml", "flow.lobster"]).run();
+    if again.stdout.contains("cannot enforce") {
+        return println!("no jail here: {again:?}");
+    }
+    again.output();
+    assert!(home.dir().join("made").exists() && home.dir().join("out/a").exists());
+}

@@ -22,7 +22,7 @@ use crate::language::pipeline::{self, Pipeline};
 use crate::language::plan::{Plan, Work, Workflow};
 use crate::language::source::{Source, has_workflow_extension};
 use crate::language::workflow;
-use crate::policy::{AuditPlaces, DecisionEnv, Observed, ObservedCommand, Policy};
+use crate::policy::{AuditPlaces, DecisionEnv, Observed, Policy};
 use crate::sandbox::Sandbox;
 use crate::secrets::Secrets;
 pub use crate::settings::{PolicySources, Settings};
@@ -473,11 +473,11 @@ fn clipped(text: &str) -> String {
     if line.chars().count() <= MAX { line } else { line.chars().take(MAX - 1).chain(['…']).collect() }
 }
 
-/// The native commands that a run started.
+/// The native commands that a run started, with the files that they name.
 ///
 /// # Errors
 /// When its journal or an action cannot be read.
-pub fn observed(store: &Store, run: RunId) -> Result<Observed, StoreError> {
+pub fn observed(store: &Store, run: RunId, env: &DecisionEnv) -> Result<Observed, StoreError> {
     let mut commands = Vec::new();
     for record in store.events(run)? {
         let Event::StepStarted { kind, action: Some(action), .. } = &record.event else { continue };
@@ -487,11 +487,9 @@ pub fn observed(store: &Store, run: RunId) -> Result<Observed, StoreError> {
         let bytes = store.load(action, MAX_ACTION)?;
         let Ok(action) = json::parse(&String::from_utf8_lossy(&bytes)) else { continue };
         let words = action.get("argv").and_then(Value::as_array).into_iter().flatten();
-        commands.push(ObservedCommand {
-            argv: words.filter_map(Value::as_str).map(str::to_owned).collect(),
-            cwd: action.get("cwd").and_then(Value::as_str).map(str::to_owned),
-            ..ObservedCommand::default()
-        });
+        let argv: Vec<String> = words.filter_map(Value::as_str).map(str::to_owned).collect();
+        let cwd = action.get("cwd").and_then(Value::as_str).map(str::to_owned);
+        commands.extend(Policy::observe(&argv, cwd, env));
     }
     Ok(Observed { run: run.to_string(), commands })
 }

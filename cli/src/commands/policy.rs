@@ -147,10 +147,11 @@ fn policy_or(path: Option<&Path>, runtime: &Runtime) -> Result<Policy, CommandEr
 
 fn observations(runtime: &Runtime, runs: &[String]) -> Result<Vec<Observed>, CommandError> {
     let store = runtime.store()?;
+    let env = runtime.decision_env();
     runs.iter()
         .map(|run| {
             let id = store.find_run(run).map_err(CommandError::usage)?;
-            Ok(observed(&store, id)?)
+            Ok(observed(&store, id, &env)?)
         })
         .collect()
 }

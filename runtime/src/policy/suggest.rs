@@ -122,6 +122,31 @@ impl Policy {
         Suggestion { toml, refused: refused.into_iter().collect() }
     }
 
+    /// The programs that a recorded process was made of, with the files that
+    /// their arguments name: shell text is taken apart, wrappers are unwrapped.
+    #[must_use]
+    pub fn observe(argv: &[String], cwd: Option<String>, env: &DecisionEnv) -> Vec<ObservedCommand> {
+        let whole = ObservedCommand { argv: argv.to_vec(), cwd: cwd.clone(), ..ObservedCommand::default() };
+        let decision = Self::with_catalogue_only().decide(&proposal(&whole), env);
+        let known = |command: &&super::CommandFact| !command.argv.is_empty() && !command.facts.dynamic;
+        let parts: Vec<_> = decision.commands.iter().filter(known).collect();
+        // What cannot be told apart stays as it is.
+        if parts.len() < decision.commands.len() || parts.is_empty() {
+            return vec![whole];
+        }
+        let files = |paths: &[String]| {
+            paths.iter().filter(|path| path.starts_with('/') && !path.contains('*')).cloned().collect()
+        };
+        let part = |command: &super::CommandFact| ObservedCommand {
+            argv: command.argv.clone(),
+            cwd: cwd.clone(),
+            reads: files(&command.facts.reads),
+            writes: files(&command.facts.writes),
+            hosts: Vec::new(),
+        };
+        parts.into_iter().map(part).collect()
+    }
+
     fn with_catalogue_only() -> Self {
         let file = super::PolicyFile { ..Self::builtin().file };
         Self::new(file, super::Stance::Closed)
@@ -235,7 +260,8 @@ fn directories(paths: &BTreeSet<String>, env: &DecisionEnv) -> BTreeSet<String> 
             let below = path[root.len()..].trim_start_matches('/');
             match below.split_once('/') {
                 Some((first, _)) => rooted(&format!("{root}/{first}"), env),
-                None => rooted(path, env),
+                // A file cannot be granted before it is there, so its directory is.
+                None => rooted(root, env),
             }
         })
         .collect()
