@@ -155,6 +155,35 @@ fn terms_of_an_approval_are_kept() {
 }
 
 #[test]
+fn an_approval_proposes_a_rule_and_widens_nothing() {
+    let home = Home::new();
+    home.write(
+        "p.toml",
+        format!(
+            "version = 1\n{DEGRADED}[[rule]]\nid = \"w\"\neffect = \"ask\"\nprogram = \"printenv\"\n\
+             ask = {{ remember = \"policy\" }}\n"
+        ),
+    );
+    let flow = "steps:\n  - { id: a, exec: [printenv, HOME] }\n  - { id: b, exec: [printenv, HOME] }\n";
+    home.write("w.lobster", flow);
+    let call = |words: &[&str]| home.lobster(words).env("LOBSTER_POLICY", home.dir().join("p.toml")).run();
+    let asked = call(&["run", "--mode", "tool", "w.lobster"]);
+    assert!(call(&["policy", "suggest", "--approved"]).stdout.is_empty(), "nobody has approved anything");
+    let done = call(&["resume", "--token", &asked.token(), "--approve", "yes"]);
+    assert_eq!(done.envelope()["status"], "ok", "{done:?}");
+    let proposed = call(&["policy", "suggest", "--approved"]).stdout;
+    let exact = "effect = \"allow\"\nargv = [\"printenv\", \"HOME\"]\n";
+    assert!(proposed.contains(exact) && proposed.matches("[[rule]]").count() == 1, "{proposed}");
+    let noted = call(&["audit", "--kind", "note"]).stdout;
+    assert_eq!(noted.matches("the approval proposes a rule for the policy").count(), 1, "{noted}");
+    // The next run is asked again; with the rule in the place of the question it is not.
+    call(&["run", "--mode", "tool", "w.lobster"]).token();
+    home.write("p.toml", format!("version = 1\n{DEGRADED}{proposed}"));
+    let allowed = call(&["run", "--mode", "tool", "w.lobster"]);
+    assert_eq!(allowed.envelope()["status"], "ok", "{allowed:?}");
+}
+
+#[test]
 fn the_audit_tells_who_did_what() {
     let home = Home::new();
     allows_printenv(&home, "p.toml");

@@ -22,7 +22,7 @@ use crate::language::pipeline::{self, Pipeline};
 use crate::language::plan::{Plan, Work, Workflow};
 use crate::language::source::{Source, has_workflow_extension};
 use crate::language::workflow;
-use crate::policy::{AuditPlaces, DecisionEnv, Observed, Policy};
+use crate::policy::{AuditPlaces, DecisionEnv, Observed, PROPOSED_RULE, Policy};
 use crate::sandbox::Sandbox;
 use crate::secrets::Secrets;
 pub use crate::settings::{PolicySources, Settings};
@@ -492,6 +492,18 @@ pub fn observed(store: &Store, run: RunId, env: &DecisionEnv) -> Result<Observed
         commands.extend(Policy::observe(&argv, cwd, env));
     }
     Ok(Observed { run: run.to_string(), commands })
+}
+
+/// The rules that approvals of a run proposed, as text of a policy file.
+///
+/// # Errors
+/// When its journal cannot be read.
+pub fn rules_of_approvals(store: &Store, run: RunId) -> Result<Vec<String>, StoreError> {
+    let rule = |event: &Event| match event {
+        Event::Note { detail, .. } => detail.get(PROPOSED_RULE).and_then(Value::as_str).map(str::to_owned),
+        _ => None,
+    };
+    Ok(store.events(run)?.iter().filter_map(|record| rule(&record.event)).collect())
 }
 
 /// The pre-image of an action is small; its data is named by digests.

@@ -296,15 +296,14 @@ pub enum Control {
     TreeLimits,
 }
 
-/// The user a step runs as.
+/// The user a step runs as. There is one answer; a file that asks for another
+/// one is refused rather than given less than it asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxUser {
     /// The caller's user; root drops every capability.
     #[default]
     Inherit,
-    /// An unprivileged user of its own.
-    Dedicated,
 }
 
 /// File roots. Entries are absolute, begin with `~/`, or begin with
@@ -555,7 +554,8 @@ pub enum Remember {
     Never,
     /// The same command for the rest of the run.
     Run,
-    /// A rule is proposed for a person to commit.
+    /// As `run`; and a rule is proposed, for a person to commit:
+    /// `lobster policy suggest --approved` prints it.
     Policy,
 }
 
@@ -794,6 +794,9 @@ mod tests {
     fn wrong_values_are_named() {
         let error = PolicyFile::parse("version = 1\nprofile = \"read-only\"\n", "p.toml").unwrap_err();
         insta::assert_snapshot!(error.to_string(), @r#"p.toml:2:11: unknown variant `read-only`, expected one of `readonly`, `default`, `locked`; did you mean "readonly"?"#);
+        let error =
+            PolicyFile::parse("version = 1\n[sandbox]\nuser = \"dedicated\"\n", "p.toml").unwrap_err();
+        insta::assert_snapshot!(error.to_string(), @"p.toml:3:8: unknown variant `dedicated`, expected `inherit`");
         let error = PolicyFile::parse("version = 1\n[limits]\ntimeout = \"soon\"\n", "p.toml").unwrap_err();
         insta::assert_snapshot!(error.to_string(), @r#"p.toml:3:11: "soon" is not a duration such as "90s" or "15m""#);
         let error = PolicyFile::parse("version = 2\n", "p.toml").unwrap_err();

@@ -229,9 +229,6 @@ fn tighten(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
             sandbox.minimum.push(control);
         }
     }
-    if lower.user == super::SandboxUser::Dedicated {
-        sandbox.user = lower.user;
-    }
     sandbox.fs.read = intersect_roots(&sandbox.fs.read, &lower.fs.read);
     sandbox.fs.write = intersect_roots(&sandbox.fs.write, &lower.fs.write);
     // An exception of a lower layer would take a denial back.

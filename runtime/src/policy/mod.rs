@@ -8,6 +8,7 @@
 //! harmless.
 
 mod analysis;
+mod approved;
 mod arithmetic;
 mod binding;
 mod builtins;
@@ -43,6 +44,7 @@ mod suggest;
 mod wrappers;
 
 pub use analysis::{CommandFact, Facts, TextSpan};
+pub(crate) use approved::PROPOSED_RULE;
 pub use binding::{Binding, BoundProgram};
 pub(crate) use component::COMPONENT_SUBJECT;
 pub use component::{

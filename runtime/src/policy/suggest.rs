@@ -227,11 +227,11 @@ fn outside_grant(grant: &super::Grant, command: &ObservedCommand, env: &Decision
     host.map(|host| format!("it reaches {host}"))
 }
 
-fn text(value: &str) -> String {
+pub(super) fn text(value: &str) -> String {
     toml::Value::from(value).to_string()
 }
 
-fn list<'a>(values: impl IntoIterator<Item = &'a String>) -> String {
+pub(super) fn list<'a>(values: impl IntoIterator<Item = &'a String>) -> String {
     let items: Vec<String> = values.into_iter().map(|value| text(value)).collect();
     format!("[{}]", items.join(", "))
 }

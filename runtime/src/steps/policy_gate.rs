@@ -19,7 +19,7 @@ use crate::engine::run::{Run, stopped};
 use crate::engine::services::Services;
 use crate::policy::{
     AuditSync, Binding, Command, Control, Decision, DecisionEnv, Grant, HostPrograms, Limits, NetGrant,
-    Overflow, Policy, Proposal, Remember, SYSTEM_READ_ONLY, SandboxMode, Verdict,
+    Overflow, PROPOSED_RULE, Policy, Proposal, Remember, SYSTEM_READ_ONLY, SandboxMode, Verdict,
 };
 use crate::sandbox::{Confinement, HostPort, JailSpec, Mode, Net, ProcessLimits, Promise};
 use crate::steps::stages::{Question, StageError, Stop};
@@ -113,10 +113,25 @@ pub(crate) fn decide(
                 if terms.remember != Remember::Never {
                     run.keep(&approved, || Ok(json!(path.as_str())))?;
                 }
+                if terms.remember == Remember::Policy
+                    && let Some(rule) = policy.rules_of_approval(&decision, proposal.cwd.as_deref(), &place)
+                {
+                    propose(run, path, &rule)?;
+                }
             }
         }
     }
     decided(run.services, &decision, statement, &job.env)
+}
+
+/// Notes a rule that an approval proposes. It stays a note until a person commits it.
+fn propose(run: &Run<'_>, path: &StepPath, rule: &str) -> Result<(), Stop> {
+    let note = Event::Note {
+        path: Some(path.to_string()),
+        text: "the approval proposes a rule for the policy".to_owned(),
+        detail: json!({ PROPOSED_RULE: rule }),
+    };
+    run.append(vec![note], Durability::Lazy)
 }
 
 /// What a process may do that has been decided on.
