@@ -1,5 +1,7 @@
 //! Policies as operators use them: layers, trust, terms of approval, the audit.
 
+use std::io::{Read, Write};
+
 use serde_json::Value;
 
 use crate::home::{Answer, Home};
@@ -542,4 +544,58 @@ fn a_policy_suggested_from_a_run_lets_the_run_happen_again() {
     }
     again.output();
     assert!(home.dir().join("made").exists() && home.dir().join("out/a").exists());
+}
+
+/// A server on the host's loopback interface that greets everybody; gives its port.
+fn greeter() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        while let Ok((mut client, _)) = listener.accept() {
+            let _ = client.read(&mut [0; 4096]);
+            let _ =
+                client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n");
+        }
+    });
+    port
+}
+
+#[test]
+fn hosts_that_a_step_reached_are_recorded_and_suggested() {
+    let home = Home::new();
+    let port = greeter();
+    let policy = |hosts: &str| {
+        format!(
+            "version = 1\n[[rule]]\nid = \"t\"\neffect = \"allow\"\nprogram = \"make\"\n\
+             grant = {{ net = {{ hosts = [{hosts}] }} }}\n"
+        )
+    };
+    home.write("p.toml", policy(&format!("\"127.0.0.1:{port}\", \"unused.example:443\"")))
+        .write(
+            "Makefile",
+            format!(
+                "all:\n\t@/usr/bin/python3 -c 'import urllib.request as u; \
+                 print(u.urlopen(\"http://127.0.0.1:{port}/\").read().decode())'\n"
+            ),
+        )
+        .write("flow.lobster", "steps:\n  - { id: a, exec: [make, all] }\n");
+    let ran = home.lobster(["run", "--mode", "tool", "--policy", "p.toml", "flow.lobster"]).run();
+    if ["cannot enforce", "not found"].iter().any(|lack| ran.stdout.contains(lack)) {
+        return println!("no jail, or no make, here: {ran:?}");
+    }
+    assert_eq!(ran.output()[0], "hello\n\n", "{ran:?}");
+    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    let run = runs[0]["id"].as_str().unwrap();
+    let shown = home.lobster(["show", run, "--full"]).run().stdout;
+    assert!(shown.contains(&format!("\"reached\":[\"127.0.0.1:{port}\"]")), "{shown}");
+    let suggested = home.lobster(["policy", "suggest", "--from", run]).run().stdout;
+    assert!(suggested.contains(&format!("net = {{ hosts = [\"127.0.0.1:{port}\"] }}")), "{suggested}");
+    assert!(!suggested.contains("unused.example"), "{suggested}");
+    let against = |policy: &str| home.lobster(["policy", "check", policy, "--against", run]).run().stdout;
+    let difference = against("p.toml");
+    assert!(difference.contains("unused: host unused.example:443"), "{difference}");
+    assert!(!difference.contains(&format!("unused: host 127.0.0.1:{port}")), "{difference}");
+    home.write("less.toml", policy(""));
+    let difference = against("less.toml");
+    assert!(difference.contains(&format!("it reaches 127.0.0.1:{port}")), "{difference}");
 }

@@ -2,6 +2,7 @@
 
 mod components;
 
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -479,8 +480,19 @@ fn clipped(text: &str) -> String {
 /// When its journal or an action cannot be read.
 pub fn observed(store: &Store, run: RunId, env: &DecisionEnv) -> Result<Observed, StoreError> {
     let mut commands = Vec::new();
-    for record in store.events(run)? {
-        let Event::StepStarted { kind, action: Some(action), .. } = &record.event else { continue };
+    let records = store.events(run)?;
+    let mut reached: HashMap<(&str, u32), Vec<String>> = HashMap::new();
+    for record in &records {
+        if let Event::StepEnded { path, attempt, outcome } = &record.event {
+            let hosts = outcome.enforcement.get("reached").and_then(Value::as_array).into_iter().flatten();
+            let hosts = hosts.filter_map(Value::as_str).map(str::to_owned).collect();
+            reached.insert((path.as_str(), *attempt), hosts);
+        }
+    }
+    for record in &records {
+        let Event::StepStarted { path, attempt, kind, action: Some(action), .. } = &record.event else {
+            continue;
+        };
         if kind != "native" {
             continue;
         }
@@ -489,7 +501,8 @@ pub fn observed(store: &Store, run: RunId, env: &DecisionEnv) -> Result<Observed
         let words = action.get("argv").and_then(Value::as_array).into_iter().flatten();
         let argv: Vec<String> = words.filter_map(Value::as_str).map(str::to_owned).collect();
         let cwd = action.get("cwd").and_then(Value::as_str).map(str::to_owned);
-        commands.extend(Policy::observe(&argv, cwd, env));
+        let hosts = reached.get(&(path.as_str(), *attempt)).map_or(&[][..], Vec::as_slice);
+        commands.extend(Policy::observe(&argv, cwd, hosts, env));
     }
     Ok(Observed { run: run.to_string(), commands })
 }

@@ -148,6 +148,24 @@ pub struct HostPort {
     pub port: u16,
 }
 
+impl HostPort {
+    /// `host:port`, with an IPv6 address in brackets.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        Some(Self { host: host.trim_matches(['[', ']']).to_owned(), port: port.parse().ok()? })
+    }
+
+    /// Whether a grant of this reaches `host`, in lower case and without a dot at its end.
+    pub(crate) fn covers(&self, host: &str, port: u16) -> bool {
+        let listed = self.host.trim_end_matches('.').to_ascii_lowercase();
+        self.port == port
+            && match listed.strip_prefix('*') {
+                Some(below) => below.starts_with('.') && host.ends_with(below) && host.len() > below.len(),
+                None => listed == host,
+            }
+    }
+}
+
 impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {

@@ -185,4 +185,9 @@ pub struct Enforcement {
     /// What was refused, where the mechanism tells: network connections
     /// through the proxy. File accesses are refused by the kernel without a word.
     pub denied: Vec<Denial>,
+    /// The hosts that it reached through the proxy, as `host:port`: each once,
+    /// and no more than the first hundred. The host's own network, where that
+    /// is granted, keeps no list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reached: Vec<String>,
 }

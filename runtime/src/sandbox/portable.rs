@@ -216,5 +216,6 @@ fn statement(request: &SpawnRequest) -> Result<Enforcement, SpawnError> {
         missing: vec![tree],
         lacking: Vec::new(),
         denied: Vec::new(),
+        reached: Vec::new(),
     })
 }

@@ -278,7 +278,7 @@ fn jail(policy: &Policy, grant: &Grant, home: &Path) -> JailSpec {
     spec.net = match &grant.net {
         NetGrant::None => Net::None,
         NetGrant::HostNetwork => Net::Host,
-        NetGrant::Hosts(hosts) => Net::Hosts(hosts.iter().filter_map(|host| host_port(host)).collect()),
+        NetGrant::Hosts(hosts) => Net::Hosts(hosts.iter().filter_map(|host| HostPort::parse(host)).collect()),
     };
     let sandbox = &policy.file().sandbox;
     spec.tree_limits = sandbox.minimum.contains(&Control::TreeLimits);
@@ -294,11 +294,6 @@ fn jail(policy: &Policy, grant: &Grant, home: &Path) -> JailSpec {
 /// The path without links, as mounts need it.
 fn real(path: &str) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| PathBuf::from(path))
-}
-
-fn host_port(text: &str) -> Option<HostPort> {
-    let (host, port) = text.rsplit_once(':')?;
-    Some(HostPort { host: host.trim_matches(['[', ']']).to_owned(), port: port.parse().ok()? })
 }
 
 fn promise(control: Control) -> Promise {

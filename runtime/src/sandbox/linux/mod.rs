@@ -392,7 +392,9 @@ fn statement(request: &SpawnRequest, walls: &Walls, finished: watch::Finished) -
         .iter()
         .map(|(wall, why)| Lacking { mechanism: wall.name().into(), why: why.clone() })
         .collect();
-    Enforcement { asked: request.confinement.name().into(), held, missing, lacking, denied: finished.denied }
+    let reached = finished.reached.iter().map(ToString::to_string).collect();
+    let asked = request.confinement.name().into();
+    Enforcement { asked, held, missing, lacking, denied: finished.denied, reached }
 }
 
 /// Bytes that `execve` would have to copy, for the message of `E2BIG`.

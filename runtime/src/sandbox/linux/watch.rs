@@ -12,7 +12,7 @@ use rustix::io::{Errno, ioctl_fionread, read};
 use rustix::pipe::fcntl_setpipe_size;
 
 use super::super::proxy::Proxy;
-use super::super::{Denial, Ended, Net, OutputSinks, SpawnError, SpawnRequest, Stream};
+use super::super::{Denial, Ended, HostPort, Net, OutputSinks, SpawnError, SpawnRequest, Stream};
 use super::cgroup::Lack;
 use super::channel;
 use super::walls::Wall;
@@ -39,6 +39,7 @@ pub(super) struct Finished {
     pub(super) report: Report,
     pub(super) ended: Ended,
     pub(super) denied: Vec<Denial>,
+    pub(super) reached: Vec<HostPort>,
     /// Of the supervisor, if it waits for another job.
     pub(super) control: Option<OwnedFd>,
 }
@@ -171,6 +172,7 @@ impl<'a> Watch<'a> {
                     None => Ok(Finished {
                         report,
                         ended: self.ended,
+                        reached: self.proxy.as_ref().map(Proxy::reached).unwrap_or_default(),
                         denied: self.proxy.map(|proxy| proxy.denied()).unwrap_or_default(),
                         control: report.reusable.then_some(self.control),
                     }),

@@ -357,6 +357,8 @@ fn granted_hosts_are_reached_and_no_others() {
     let what = format!("127.0.0.1:{other}: not among the granted hosts");
     let denial = Denial { promise: Promise::NetHosts, what };
     assert_eq!(exit.enforcement.denied, [denial.clone(), denial]);
+    // Twice, by a plain request and through a tunnel; told once.
+    assert_eq!(exit.enforcement.reached, [format!("127.0.0.1:{granted}")]);
     assert!(exit.enforcement.held.iter().any(|(promise, by)| {
         *promise == Promise::NetHosts && *by == [Mechanism::NetNamespace, Mechanism::Proxy]
     }));
