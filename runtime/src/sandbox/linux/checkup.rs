@@ -176,7 +176,7 @@ impl Victims {
         let (outside, work) = (directory.path().join("outside"), directory.path().join("work"));
         fs::create_dir(&outside)?;
         fs::create_dir_all(work.join("guarded"))?;
-        for file in ["secret", "victim", "removable"] {
+        for file in ["secret", "victim", "removable", "exchangeable"] {
             fs::write(outside.join(file), "keep out")?;
         }
         let readable = directory.path().join("readable");
@@ -229,7 +229,7 @@ fn attack_once(config: &SandboxConfig, mode: Option<Mode>) -> Result<(Results, E
             read: readable(&program).into_iter().chain([targets.readable.clone()]).collect(),
             write: vec![targets.work.clone()],
             deny: vec![targets.work.join("denied")],
-            protect: vec![targets.work.join("guarded/file")],
+            protect: vec![targets.work.join("guarded/file"), targets.work.join(attack::ABSENT)],
             mode,
             ..JailSpec::default()
         }),
