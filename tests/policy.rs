@@ -45,6 +45,10 @@ fn a_project_policy_counts_once_a_person_trusts_its_bytes() {
     assert!(!untrusted.stdout.contains("trusted"), "{untrusted:?}");
     // What it forbids holds all the same.
     assert!(run(&home, "app/flows/b.lobster").error().contains("policy denied"));
+    // The envelope has no fields for a denial's code, reason and hint; its message names them.
+    home.write("hard.lobster", "steps:\n  - { id: a, run: 'mkfs.ext4 /dev/sdz' }\n");
+    let message = run(&home, "hard.lobster").error();
+    assert!(message.contains("[policy_denied, hard:"), "{message}");
 
     let refused = home.lobster(["policy", "trust", "app/lobster.policy.toml"]).run();
     assert!(refused.code() != 0 && refused.stderr.contains("no terminal"), "{refused:?}");

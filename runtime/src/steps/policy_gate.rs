@@ -19,7 +19,8 @@ use crate::engine::run::{Run, stopped};
 use crate::engine::services::Services;
 use crate::policy::{
     AuditSync, Binding, Command, Control, Decision, DecisionEnv, Grant, HostPrograms, Limits, NetGrant,
-    Overflow, PROPOSED_RULE, Policy, Proposal, Remember, SYSTEM_READ_ONLY, SandboxMode, Verdict,
+    Overflow, POLICY_DENIED, PROPOSED_RULE, Policy, Proposal, Remember, SYSTEM_READ_ONLY, SandboxMode,
+    Verdict, denial,
 };
 use crate::sandbox::{Confinement, HostPort, JailSpec, Mode, Net, ProcessLimits, Promise};
 use crate::steps::stages::{Question, StageError, Stop};
@@ -58,14 +59,11 @@ pub(crate) fn decide(
     match decision.verdict {
         Verdict::Allow => {}
         Verdict::Deny => {
-            let mut message = format!("policy denied the command: {}", decision.message);
-            if let Some(hint) = &decision.hint {
-                message.push_str("; ");
-                message.push_str(hint);
-            }
+            let message =
+                denial("the command", &decision.message, &decision.reason_code, decision.hint.as_deref());
             run.fail_at(path);
             journal_decision(run, path, json!(proposal), statement)?;
-            return Err(Stop::Failed(StageError::permanent(message).with_code("policy_denied")));
+            return Err(Stop::Failed(StageError::permanent(message).with_code(POLICY_DENIED)));
         }
         Verdict::Ask => {
             let stdin = match &job.stdin {
