@@ -184,10 +184,7 @@ fn what_a_kernel_lacks_is_refused_or_said() {
             } else {
                 let message = strict["error"]["message"].as_str().unwrap_or_default();
                 assert!(message.contains("this host cannot enforce"), "{host}: {strict}");
-                // It gives up at the first mechanism whose want breaks a promise.
-                let only = case.lacking.len() == 1;
-                let named = if only { case.missing } else { &["fs-metadata"] };
-                for name in named.iter().chain(case.lacking.first()) {
+                for name in case.missing.iter().chain(case.lacking) {
                     assert!(message.contains(name), "{host}: {name} is not named: {message}");
                 }
                 assert!(!host.has_run(), "{host}");

@@ -162,10 +162,13 @@ impl Sandbox {
         let started = Instant::now();
         let lacking = lock(&self.lacking).clone();
         let mut walls = Walls::wanted(&request.confinement, &request.limits, &lacking);
+        let mut is_news = false;
         loop {
             // A missing mechanism shows before anything has run. What is left
             // without it is judged anew; less than was promised never runs.
-            walls.check(&request.confinement, &request.limits)?;
+            if let Err(refusal) = walls.check(&request.confinement, &request.limits) {
+                return Err(if is_news { self.whole_refusal(request, walls, refusal) } else { refusal });
+            }
             match self.attempt(request, &walls, started, sinks, cancel) {
                 Ok(exit) => return Ok(exit),
                 Err(Trouble::Error(error)) => return Err(error),
@@ -174,20 +177,43 @@ impl Sandbox {
                         let source = io::Error::from_raw_os_error(errno);
                         return Err(SpawnError::Io { doing: format!("confine the process ({why})"), source });
                     }
-                    if matches!(
-                        errno,
-                        libc::EPERM
-                            | libc::EACCES
-                            | libc::ENOSYS
-                            | libc::EINVAL
-                            | libc::EOPNOTSUPP
-                            | libc::EROFS
-                    ) {
-                        lock(&self.lacking).push((wall, why));
-                    }
+                    is_news = true;
+                    self.remember_lack(wall, errno, why);
                 }
             }
         }
+    }
+
+    /// Later runs need not find out again what the kernel refuses for good.
+    fn remember_lack(&self, wall: Wall, errno: i32, why: String) {
+        if matches!(
+            errno,
+            libc::EPERM | libc::EACCES | libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP | libc::EROFS
+        ) {
+            lock(&self.lacking).push((wall, why));
+        }
+    }
+
+    /// A refusal that names all that the host lacks: the mechanisms that are
+    /// left are tried too, on a process that ends before it runs anything.
+    fn whole_refusal(&self, request: &SpawnRequest, mut walls: Walls, first: SpawnError) -> SpawnError {
+        let trial = SpawnRequest {
+            argv: Vec::new(),
+            env: Vec::new(),
+            cwd: request.cwd.clone(),
+            stdin: Stdin::Empty,
+            limits: request.limits.clone(),
+            confinement: request.confinement.clone(),
+        };
+        while let Err(Trouble::Wall { wall, errno, why }) =
+            self.attempt(&trial, &walls, Instant::now(), &mut Nowhere, &CancelToken::new())
+        {
+            if !walls.fall(wall, &why) {
+                break;
+            }
+            self.remember_lack(wall, errno, why);
+        }
+        walls.check(&request.confinement, &request.limits).err().unwrap_or(first)
     }
 
     pub(super) fn probe(&self) -> Result<Probe, SpawnError> {
@@ -316,6 +342,19 @@ impl Sandbox {
         let helper = Arc::new(Helper::start(&self.config).map_err(SpawnError::io(doing))?);
         helpers.started = Some(Arc::clone(&helper));
         Ok(helper)
+    }
+}
+
+/// Takes what a process says that has nothing to say.
+struct Nowhere;
+
+impl OutputSinks for Nowhere {
+    fn stdout(&mut self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn stderr(&mut self, _: &[u8]) -> io::Result<()> {
+        Ok(())
     }
 }
 
