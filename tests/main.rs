@@ -19,6 +19,7 @@ mod flows;
 mod gates;
 mod guests;
 mod home;
+mod lesser_kernels;
 mod mcp_client;
 mod mcp_server;
 mod models;

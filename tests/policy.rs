@@ -1,5 +1,7 @@
 //! Policies as operators use them: layers, trust, terms of approval, the audit.
 
+use std::io::{Read, Write};
+
 use serde_json::Value;
 
 use crate::home::{Answer, Home};
@@ -43,6 +45,10 @@ fn a_project_policy_counts_once_a_person_trusts_its_bytes() {
     assert!(!untrusted.stdout.contains("trusted"), "{untrusted:?}");
     // What it forbids holds all the same.
     assert!(run(&home, "app/flows/b.lobster").error().contains("policy denied"));
+    // The envelope has no fields for a denial's code, reason and hint; its message names them.
+    home.write("hard.lobster", "steps:\n  - { id: a, run: 'mkfs.ext4 /dev/sdz' }\n");
+    let message = run(&home, "hard.lobster").error();
+    assert!(message.contains("[policy_denied, hard:"), "{message}");
 
     let refused = home.lobster(["policy", "trust", "app/lobster.policy.toml"]).run();
     assert!(refused.code() != 0 && refused.stderr.contains("no terminal"), "{refused:?}");
@@ -152,6 +158,35 @@ fn terms_of_an_approval_are_kept() {
     // One approval is good for the same command in the rest of the run.
     let done = answer(Some("bob"));
     assert_eq!(done.envelope()["status"], "ok", "{done:?}");
+}
+
+#[test]
+fn an_approval_proposes_a_rule_and_widens_nothing() {
+    let home = Home::new();
+    home.write(
+        "p.toml",
+        format!(
+            "version = 1\n{DEGRADED}[[rule]]\nid = \"w\"\neffect = \"ask\"\nprogram = \"printenv\"\n\
+             ask = {{ remember = \"policy\" }}\n"
+        ),
+    );
+    let flow = "steps:\n  - { id: a, exec: [printenv, HOME] }\n  - { id: b, exec: [printenv, HOME] }\n";
+    home.write("w.lobster", flow);
+    let call = |words: &[&str]| home.lobster(words).env("LOBSTER_POLICY", home.dir().join("p.toml")).run();
+    let asked = call(&["run", "--mode", "tool", "w.lobster"]);
+    assert!(call(&["policy", "suggest", "--approved"]).stdout.is_empty(), "nobody has approved anything");
+    let done = call(&["resume", "--token", &asked.token(), "--approve", "yes"]);
+    assert_eq!(done.envelope()["status"], "ok", "{done:?}");
+    let proposed = call(&["policy", "suggest", "--approved"]).stdout;
+    let exact = "effect = \"allow\"\nargv = [\"printenv\", \"HOME\"]\n";
+    assert!(proposed.contains(exact) && proposed.matches("[[rule]]").count() == 1, "{proposed}");
+    let noted = call(&["audit", "--kind", "note"]).stdout;
+    assert_eq!(noted.matches("the approval proposes a rule for the policy").count(), 1, "{noted}");
+    // The next run is asked again; with the rule in the place of the question it is not.
+    call(&["run", "--mode", "tool", "w.lobster"]).token();
+    home.write("p.toml", format!("version = 1\n{DEGRADED}{proposed}"));
+    let allowed = call(&["run", "--mode", "tool", "w.lobster"]);
+    assert_eq!(allowed.envelope()["status"], "ok", "{allowed:?}");
 }
 
 #[test]
@@ -360,4 +395,211 @@ fn the_lowest_limit_wins() {
         let message = home.tool(["--policy", "p.toml", "flow.lobster"]).error();
         assert!(message.contains("fuel") && message.contains(figure), "{message}");
     }
+}
+
+/// Policy text that allows `printenv` and keeps the audit in `kept`, beside the state directory.
+fn keeps_the_audit(home: &Home) -> std::path::PathBuf {
+    allows_printenv(home, "p.toml");
+    let kept = home.dir().parent().unwrap().join("kept");
+    let places = format!("[audit]\npath = \"{0}/copy\"\nanchor = \"{0}/HEAD\"\n", kept.display());
+    let text = home.read("p.toml") + &places;
+    home.write("p.toml", text);
+    home.write("ok.lobster", "steps:\n  - { id: a, exec: [printenv, HERE] }\n")
+        .write("no.lobster", "steps:\n  - { id: a, exec: [id, -u] }\n")
+        .write("ask.lobster", "steps:\n  - { id: a, run: 'curl https://me:pw@example.com/' }\n");
+    kept
+}
+
+fn under_audit(home: &Home, words: &[&str]) -> Answer {
+    let call = home.lobster(words).env("LOBSTER_POLICY", home.dir().join("p.toml"));
+    call.env("LOBSTER_ACTOR", "ann").env("HERE", "here").run()
+}
+
+#[test]
+fn the_audit_is_copied_where_the_policy_says() {
+    let home = Home::new();
+    let kept = keeps_the_audit(&home);
+    under_audit(&home, &["run", "--mode", "tool", "ok.lobster"]).output();
+    under_audit(&home, &["run", "--mode", "tool", "no.lobster"]).error();
+    let asked = under_audit(&home, &["run", "--mode", "tool", "ask.lobster"]);
+    under_audit(&home, &["resume", "--token", &asked.token(), "--approve", "no"]);
+
+    let files: Vec<_> =
+        std::fs::read_dir(kept.join("copy")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!((1..=2).contains(&files.len()), "a file a day: {files:?}");
+    let copy: String = files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect();
+    let printed = under_audit(&home, &["audit", "--jsonl"]).stdout;
+    let entries =
+        |text: &str| -> Vec<Value> { text.lines().map(|line| serde_json::from_str(line).unwrap()).collect() };
+    assert_eq!(entries(&copy), entries(&printed), "{copy}");
+    assert!(copy.contains("«userinfo»") && !copy.contains("me:pw"), "{copy}");
+    let mode = |path: &std::path::Path| {
+        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(path).unwrap().permissions()) & 0o777
+    };
+    assert_eq!((mode(&files[0]), mode(&kept.join("copy")), mode(&kept.join("HEAD"))), (0o600, 0o700, 0o600));
+
+    // Nothing runs that cannot be recorded.
+    std::fs::remove_dir_all(&kept).unwrap();
+    std::fs::write(&kept, "in the way").unwrap();
+    let refused = under_audit(&home, &["run", "--mode", "tool", "ok.lobster"]);
+    assert!(refused.error().contains("nothing goes on unrecorded"), "{refused:?}");
+}
+
+#[test]
+fn a_cut_or_replaced_store_does_not_fit_its_anchor() {
+    let home = Home::new();
+    let kept = keeps_the_audit(&home);
+    let run = || under_audit(&home, &["run", "--mode", "tool", "ok.lobster"]).output();
+    let verify = || under_audit(&home, &["audit", "verify"]);
+    run();
+    let before = home.dir().parent().unwrap().join("before");
+    crate::home::copy_tree(&home.state(), &before);
+    run();
+    let sound = verify();
+    assert!(sound.code() == 0 && sound.stdout.contains("2 runs are anchored in "), "{sound:?}");
+
+    // The store as it was a run earlier: each chain in it holds.
+    let now = home.dir().parent().unwrap().join("now");
+    std::fs::rename(home.state(), &now).unwrap();
+    std::fs::rename(&before, home.state()).unwrap();
+    let cut = verify();
+    assert!(cut.code() == 1 && cut.stdout.contains("the whole run is missing"), "{cut:?}");
+    let elsewhere = home.lobster(["audit", "verify"]).run();
+    assert_eq!(elsewhere.code(), 0, "without the policy nobody knows of the anchor: {elsewhere:?}");
+    let file = kept.join("HEAD");
+    let named = home.lobster(["audit", "verify", "--anchor", file.to_str().unwrap()]).run();
+    assert_eq!(named.code(), 1, "{named:?}");
+    let json: Value =
+        serde_json::from_str(&under_audit(&home, &["audit", "verify", "--json"]).stdout).unwrap();
+    assert_eq!((&json["anchored"], json["broken"].as_array().map(Vec::len)), (&Value::from(2), Some(1)));
+
+    // A collection says what it removes.
+    std::fs::remove_dir_all(home.state()).unwrap();
+    std::fs::rename(&now, home.state()).unwrap();
+    let collected = under_audit(&home, &["store", "gc", "--keep", "0", "--older-than", "0s"]);
+    assert_eq!(collected.code(), 0, "{collected:?}");
+    let sound = verify();
+    assert!(sound.code() == 0 && sound.stdout.contains("0 runs are anchored in "), "{sound:?}");
+}
+
+#[test]
+fn only_the_most_trusted_layer_says_where_the_audit_is_kept() {
+    let home = project();
+    let text = home.read("app/lobster.policy.toml") + "[audit]\npath = \"@state/audit\"\n";
+    home.write("run.toml", text).write("org.toml", "version = 1\n");
+    let answer = home
+        .lobster(["run", "--mode", "tool", "--policy", "run.toml", "app/flows/a.lobster"])
+        .env("LOBSTER_POLICY", home.dir().join("org.toml"))
+        .run();
+    assert!(
+        answer.error().contains("only the most trusted layer says where the audit is kept"),
+        "{answer:?}"
+    );
+    home.write("in.toml", "version = 1\n[audit]\nanchor = \"@workspace/HEAD\"\n");
+    let checked = home.lobster(["policy", "check", "in.toml"]).run();
+    assert!(checked.code() != 0 && checked.stderr.contains("steps may write there"), "{checked:?}");
+}
+
+#[test]
+fn a_command_that_the_sandbox_blocked_is_told_which_grant_it_lacks() {
+    let home = Home::new();
+    home.write(
+        "p.toml",
+        "version = 1\n[sandbox.fs]\nread = [\"@workspace\", \"@system-ro\"]\nwrite = [\"@tmp\"]\n\
+         [[rule]]\nid = \"t\"\neffect = \"allow\"\nprogram = \"make\"\n",
+    )
+    .write("Makefile", "all:\n\t@/usr/bin/touch built\n")
+    .write("step.lobster", "steps:\n  - { id: a, exec: [make] }\n")
+    .write("pipe.lobster", "steps:\n  - { id: a, pipeline: exec make }\n");
+    for file in ["step.lobster", "pipe.lobster"] {
+        let failed = home.lobster(["run", "--mode", "tool", "--policy", "p.toml", file]).run();
+        let message = failed.error();
+        if message.contains("cannot enforce") || message.contains("not found") {
+            return println!("no jail, or no make, here: {message}");
+        }
+        let built = home.dir().canonicalize().unwrap().join("built");
+        let hint = format!(
+            "\nsandbox_blocked: it may not write {0}; missing grant: fs_write = [\"{0}\"]",
+            built.display()
+        );
+        assert!(message.contains(&hint), "{failed:?}");
+    }
+}
+
+#[test]
+fn a_policy_suggested_from_a_run_lets_the_run_happen_again() {
+    let home = Home::new();
+    home.write("flow.lobster", "steps:\n  - { id: a, run: 'mkdir -p out && touch out/a made; ls' }\n");
+    home.tool(["flow.lobster"]).output();
+    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    let run = runs[0]["id"].as_str().unwrap();
+    let suggested = home.lobster(["policy", "suggest", "--from", run]).run();
+    assert!(suggested.stdout.contains("argv = [\"touch\", \"out/a\", \"made\"]"), "{suggested:?}");
+    assert!(suggested.stdout.contains("grant = { fs_write = ["), "{suggested:?}");
+    assert!(!suggested.stdout.contains("\"ls\""), "what only reads needs no rule: {suggested:?}");
+    home.write("p.toml", &suggested.stdout);
+    let checked = home.lobster(["policy", "check", "p.toml", "--against", run]).run();
+    assert!(checked.code() == 0 && !checked.stdout.contains("deny:"), "{checked:?}");
+    std::fs::remove_dir_all(home.dir().join("out")).unwrap();
+    std::fs::remove_file(home.dir().join("made")).unwrap();
+    let again = home.lobster(["run", "--mode", "tool", "--policy", "p.toml", "flow.lobster"]).run();
+    if again.stdout.contains("cannot enforce") {
+        return println!("no jail here: {again:?}");
+    }
+    again.output();
+    assert!(home.dir().join("made").exists() && home.dir().join("out/a").exists());
+}
+
+/// A server on the host's loopback interface that greets everybody; gives its port.
+fn greeter() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        while let Ok((mut client, _)) = listener.accept() {
+            let _ = client.read(&mut [0; 4096]);
+            let _ =
+                client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n");
+        }
+    });
+    port
+}
+
+#[test]
+fn hosts_that_a_step_reached_are_recorded_and_suggested() {
+    let home = Home::new();
+    let port = greeter();
+    let policy = |hosts: &str| {
+        format!(
+            "version = 1\n[[rule]]\nid = \"t\"\neffect = \"allow\"\nprogram = \"make\"\n\
+             grant = {{ net = {{ hosts = [{hosts}] }} }}\n"
+        )
+    };
+    home.write("p.toml", policy(&format!("\"127.0.0.1:{port}\", \"unused.example:443\"")))
+        .write(
+            "Makefile",
+            format!(
+                "all:\n\t@/usr/bin/python3 -c 'import urllib.request as u; \
+                 print(u.urlopen(\"http://127.0.0.1:{port}/\").read().decode())'\n"
+            ),
+        )
+        .write("flow.lobster", "steps:\n  - { id: a, exec: [make, all] }\n");
+    let ran = home.lobster(["run", "--mode", "tool", "--policy", "p.toml", "flow.lobster"]).run();
+    if ["cannot enforce", "not found"].iter().any(|lack| ran.stdout.contains(lack)) {
+        return println!("no jail, or no make, here: {ran:?}");
+    }
+    assert_eq!(ran.output()[0], "hello\n\n", "{ran:?}");
+    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    let run = runs[0]["id"].as_str().unwrap();
+    let shown = home.lobster(["show", run, "--full"]).run().stdout;
+    assert!(shown.contains(&format!("\"reached\":[\"127.0.0.1:{port}\"]")), "{shown}");
+    let suggested = home.lobster(["policy", "suggest", "--from", run]).run().stdout;
+    assert!(suggested.contains(&format!("net = {{ hosts = [\"127.0.0.1:{port}\"] }}")), "{suggested}");
+    assert!(!suggested.contains("unused.example"), "{suggested}");
+    let against = |policy: &str| home.lobster(["policy", "check", policy, "--against", run]).run().stdout;
+    let difference = against("p.toml");
+    assert!(difference.contains("unused: host unused.example:443"), "{difference}");
+    assert!(!difference.contains(&format!("unused: host 127.0.0.1:{port}")), "{difference}");
+    home.write("less.toml", policy(""));
+    let difference = against("less.toml");
+    assert!(difference.contains(&format!("it reaches 127.0.0.1:{port}")), "{difference}");
 }

@@ -52,13 +52,13 @@ fn plain() -> Result<(), String> {
         .map(drop)
 }
 
-fn sandboxed(sandbox: &Sandbox, confinement: &Confinement) -> Result<(), String> {
+fn sandboxed(sandbox: &Sandbox, confinement: &Confinement, limits: &ProcessLimits) -> Result<(), String> {
     let request = SpawnRequest {
         argv: vec!["/bin/true".into()],
         env: Vec::new(),
         cwd: "/".into(),
         stdin: Stdin::Empty,
-        limits: ProcessLimits::default(),
+        limits: limits.clone(),
         confinement: confinement.clone(),
     };
     sandbox.run(&request, &mut Ignore, &CancelToken::new()).map_err(|error| error.to_string()).map(drop)
@@ -141,11 +141,14 @@ fn bench() -> Result<(), String> {
     };
     let walls = Confinement::LandlockSeccomp(spec.clone());
     let jail = Confinement::Jail(spec);
+    let free = ProcessLimits::default();
+    let limited = ProcessLimits { memory: Some(1 << 30), processes: Some(256), ..ProcessLimits::default() };
     let ways: Vec<Way<'_>> = vec![
         ("plain posix_spawn", Box::new(plain)),
-        ("unconfined", Box::new(|| sandboxed(&sandbox, &none))),
-        ("Landlock + seccomp", Box::new(|| sandboxed(&sandbox, &walls))),
-        ("jail", Box::new(|| sandboxed(&sandbox, &jail))),
+        ("unconfined", Box::new(|| sandboxed(&sandbox, &none, &free))),
+        ("Landlock + seccomp", Box::new(|| sandboxed(&sandbox, &walls, &free))),
+        ("jail", Box::new(|| sandboxed(&sandbox, &jail, &free))),
+        ("jail, tree limits", Box::new(|| sandboxed(&sandbox, &jail, &limited))),
     ];
     measure(rounds, "small process", &ways)?;
     let ballast = vec![1u8; 512 << 20];

@@ -1,7 +1,10 @@
 //! Who proposed what, what was decided, who approved, what started and how it
 //! ended: a reading of the journals (S4), with nothing of its own.
 
+mod trail;
+
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 use jiff::Timestamp;
@@ -14,6 +17,8 @@ use crate::policy::{Redaction, Span};
 use crate::store::{
     Event, GateAnswer, Record, RunFilter, RunId, RunSummary, Store, StoreError, UnknownWord, iso,
 };
+
+pub(crate) use trail::Trail;
 
 /// The pre-image of an action is small; its data is named by digests.
 const MAX_ACTION: u64 = 16 << 20;
@@ -162,7 +167,7 @@ pub fn read<E: From<StoreError>>(
 }
 
 /// On whose behalf records are written.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct Behalf {
     actor: Option<String>,
     message: Option<String>,
@@ -488,6 +493,8 @@ pub fn parse_time(text: &str, now: i64) -> Result<i64, String> {
 pub struct ChainReport {
     pub runs: u64,
     pub records: u64,
+    /// Runs whose last head is kept outside the store.
+    pub anchored: u64,
     /// The first broken record of each run that has one.
     pub broken: Vec<BrokenChain>,
 }
@@ -501,11 +508,12 @@ pub struct BrokenChain {
     pub why: String,
 }
 
-/// Walks the chain of every run, or of one.
+/// Walks the chain of every run, or of one, and holds them against what an
+/// anchor outside the store knows of them.
 ///
 /// # Errors
-/// When the database cannot be read.
-pub fn verify(store: &Store, only: Option<RunId>) -> Result<ChainReport, StoreError> {
+/// When the database or the anchor cannot be read.
+pub fn verify(store: &Store, only: Option<RunId>, anchor: Option<&Path>) -> Result<ChainReport, StoreError> {
     let mut report = ChainReport::default();
     let runs = store.runs(&RunFilter::default())?;
     for run in runs.iter().filter(|run| only.is_none_or(|only| only == run.id)) {
@@ -518,6 +526,9 @@ pub fn verify(store: &Store, only: Option<RunId>) -> Result<ChainReport, StoreEr
             }
             Err(other) => return Err(other),
         }
+    }
+    if let Some(anchor) = anchor {
+        trail::compare(store, anchor, only, &mut report)?;
     }
     Ok(report)
 }

@@ -2,6 +2,7 @@
 
 mod components;
 
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -22,7 +23,7 @@ use crate::language::pipeline::{self, Pipeline};
 use crate::language::plan::{Plan, Work, Workflow};
 use crate::language::source::{Source, has_workflow_extension};
 use crate::language::workflow;
-use crate::policy::{DecisionEnv, Observed, ObservedCommand, Policy};
+use crate::policy::{AuditPlaces, DecisionEnv, Observed, PROPOSED_RULE, Policy};
 use crate::sandbox::Sandbox;
 use crate::secrets::Secrets;
 pub use crate::settings::{PolicySources, Settings};
@@ -114,6 +115,12 @@ impl Runtime {
     /// When it cannot be opened.
     pub fn store(&self) -> Result<Store, StoreError> {
         self.services.store()
+    }
+
+    /// Where the policy wants the audit kept beside the store.
+    #[must_use]
+    pub fn audit_places(&self) -> AuditPlaces {
+        self.services.audit_places()
     }
 
     /// Where state is kept.
@@ -467,27 +474,49 @@ fn clipped(text: &str) -> String {
     if line.chars().count() <= MAX { line } else { line.chars().take(MAX - 1).chain(['…']).collect() }
 }
 
-/// The native commands that a run started.
+/// The native commands that a run started, with the files that they name.
 ///
 /// # Errors
 /// When its journal or an action cannot be read.
-pub fn observed(store: &Store, run: RunId) -> Result<Observed, StoreError> {
+pub fn observed(store: &Store, run: RunId, env: &DecisionEnv) -> Result<Observed, StoreError> {
     let mut commands = Vec::new();
-    for record in store.events(run)? {
-        let Event::StepStarted { kind, action: Some(action), .. } = &record.event else { continue };
+    let records = store.events(run)?;
+    let mut reached: HashMap<(&str, u32), Vec<String>> = HashMap::new();
+    for record in &records {
+        if let Event::StepEnded { path, attempt, outcome } = &record.event {
+            let hosts = outcome.enforcement.get("reached").and_then(Value::as_array).into_iter().flatten();
+            let hosts = hosts.filter_map(Value::as_str).map(str::to_owned).collect();
+            reached.insert((path.as_str(), *attempt), hosts);
+        }
+    }
+    for record in &records {
+        let Event::StepStarted { path, attempt, kind, action: Some(action), .. } = &record.event else {
+            continue;
+        };
         if kind != "native" {
             continue;
         }
         let bytes = store.load(action, MAX_ACTION)?;
         let Ok(action) = json::parse(&String::from_utf8_lossy(&bytes)) else { continue };
         let words = action.get("argv").and_then(Value::as_array).into_iter().flatten();
-        commands.push(ObservedCommand {
-            argv: words.filter_map(Value::as_str).map(str::to_owned).collect(),
-            cwd: action.get("cwd").and_then(Value::as_str).map(str::to_owned),
-            ..ObservedCommand::default()
-        });
+        let argv: Vec<String> = words.filter_map(Value::as_str).map(str::to_owned).collect();
+        let cwd = action.get("cwd").and_then(Value::as_str).map(str::to_owned);
+        let hosts = reached.get(&(path.as_str(), *attempt)).map_or(&[][..], Vec::as_slice);
+        commands.extend(Policy::observe(&argv, cwd, hosts, env));
     }
     Ok(Observed { run: run.to_string(), commands })
+}
+
+/// The rules that approvals of a run proposed, as text of a policy file.
+///
+/// # Errors
+/// When its journal cannot be read.
+pub fn rules_of_approvals(store: &Store, run: RunId) -> Result<Vec<String>, StoreError> {
+    let rule = |event: &Event| match event {
+        Event::Note { detail, .. } => detail.get(PROPOSED_RULE).and_then(Value::as_str).map(str::to_owned),
+        _ => None,
+    };
+    Ok(store.events(run)?.iter().filter_map(|record| rule(&record.event)).collect())
 }
 
 /// The pre-image of an action is small; its data is named by digests.

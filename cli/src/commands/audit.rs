@@ -1,6 +1,7 @@
 //! `lobster audit`
 
 use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
 
 use lobster_runtime::audit::{self, AuditEntry, AuditFilter, Kind};
 use lobster_runtime::json;
@@ -52,11 +53,15 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Task {
-    /// Walks the hash chain of every run and names the first broken record of each.
+    /// Walks the hash chain of every run and names the first broken record of each; with an
+    /// anchor outside the store, also what of it is missing.
     Verify {
         /// Only this run.
         #[arg(long, value_name = "RUN")]
         run: Option<String>,
+        /// Holds the chains against this file of heads; else against `audit.anchor` of the policy in force.
+        #[arg(long, value_name = "FILE")]
+        anchor: Option<PathBuf>,
         /// A JSON object.
         #[arg(long)]
         json: bool,
@@ -74,8 +79,13 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let find = |run: &Option<String>| {
         run.as_deref().map(|run| store.find_run(run)).transpose().map_err(CommandError::usage)
     };
-    if let Some(Task::Verify { run, json }) = &args.task {
-        return verify(&audit::verify(&store, find(run)?)?, *json, &mut out);
+    if let Some(Task::Verify { run, anchor, json }) = &args.task {
+        if let Some(named) = anchor.as_ref().filter(|named| !named.exists()) {
+            return Err(CommandError::usage(format!("there is no anchor {}", named.display())));
+        }
+        let anchor = anchor.clone().or(runtime.audit_places().anchor);
+        let report = audit::verify(&store, find(run)?, anchor.as_deref())?;
+        return verify(&report, anchor.as_deref(), *json, &mut out);
     }
     let filter = AuditFilter {
         run: find(&args.run)?,
@@ -167,7 +177,12 @@ fn clip(text: &str) -> String {
     }
 }
 
-fn verify(report: &audit::ChainReport, as_json: bool, out: &mut impl Write) -> CommandResult {
+fn verify(
+    report: &audit::ChainReport,
+    anchor: Option<&Path>,
+    as_json: bool,
+    out: &mut impl Write,
+) -> CommandResult {
     if as_json {
         writeln!(out, "{}", json::pretty(report))?;
     } else {
@@ -180,6 +195,9 @@ fn verify(report: &audit::ChainReport, as_json: bool, out: &mut impl Write) -> C
             many => format!("{many} chains are broken"),
         };
         writeln!(out, "{} runs, {} records: {verdict}", report.runs, report.records)?;
+        if let Some(anchor) = anchor {
+            writeln!(out, "{} runs are anchored in {}", report.anchored, anchor.display())?;
+        }
     }
     out.flush()?;
     Ok(if report.broken.is_empty() { Exit::OK } else { Exit::FAILED })

@@ -2,13 +2,15 @@
 
 mod trust;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use lobster_runtime::json;
 use lobster_runtime::policy::{Observed, Policy, PolicyFile, Proposal, Verdict};
-use lobster_runtime::runtime::{PolicySources, Runtime, observed};
+use lobster_runtime::runtime::{PolicySources, Runtime, observed, rules_of_approvals};
 use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::store::{RunFilter, RunId};
 
 use crate::exit::{CommandError, CommandResult, Exit};
 
@@ -49,8 +51,11 @@ enum Action {
     },
     /// Proposes the least policy that covers what recorded runs did.
     Suggest {
-        #[arg(long, value_name = "RUN", num_args = 1.., required = true)]
+        #[arg(long, value_name = "RUN", num_args = 1.., required_unless_present = "approved")]
         from: Vec<String>,
+        /// Prints the rules that approvals proposed instead (remember = "policy"), of these runs or of all.
+        #[arg(long)]
+        approved: bool,
     },
     /// Lets a project's policy count as it stands, until its bytes change.
     ///
@@ -95,7 +100,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             }
             return Ok(if decision.verdict == Verdict::Deny { Exit::FAILED } else { Exit::OK });
         }
-        Action::Suggest { from } => {
+        Action::Suggest { from, approved: true } => suggest_approved(from, &mut out)?,
+        Action::Suggest { from, approved: false } => {
             let runtime = super::runtime(Mode::Human)?;
             let suggestion = Policy::suggest(&observations(&runtime, from)?, &runtime.decision_env());
             write!(out, "{}", suggestion.toml)?;
@@ -147,12 +153,37 @@ fn policy_or(path: Option<&Path>, runtime: &Runtime) -> Result<Policy, CommandEr
 
 fn observations(runtime: &Runtime, runs: &[String]) -> Result<Vec<Observed>, CommandError> {
     let store = runtime.store()?;
+    let env = runtime.decision_env();
     runs.iter()
         .map(|run| {
             let id = store.find_run(run).map_err(CommandError::usage)?;
-            Ok(observed(&store, id)?)
+            Ok(observed(&store, id, &env)?)
         })
         .collect()
+}
+
+/// Each rule once, with the runs whose approvals proposed it.
+fn suggest_approved(from: &[String], out: &mut impl Write) -> Result<(), CommandError> {
+    let runtime = super::runtime(Mode::Human)?;
+    let store = runtime.store()?;
+    let runs: Vec<RunId> = if from.is_empty() {
+        store.runs(&RunFilter::default())?.into_iter().map(|run| run.id).collect()
+    } else {
+        from.iter().map(|run| store.find_run(run).map_err(CommandError::usage)).collect::<Result<_, _>>()?
+    };
+    let mut rules: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for run in runs {
+        for rule in rules_of_approvals(&store, run)? {
+            rules.entry(rule).or_default().push(run.to_string());
+        }
+    }
+    if rules.is_empty() {
+        anstream::eprintln!("no approval of these runs proposed a rule");
+    }
+    for (rule, runs) in rules {
+        writeln!(out, "# approved in {}\n{rule}", runs.join(", "))?;
+    }
+    Ok(())
 }
 
 fn check(file: &Path, against: &[String], out: &mut impl Write) -> CommandResult {

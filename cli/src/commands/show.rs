@@ -183,7 +183,11 @@ fn enforced(statement: &Value) -> String {
         .filter_map(|entry| entry.get(0).and_then(Value::as_str))
         .collect();
     let missing = statement.get("missing").and_then(Value::as_array).map_or(0, Vec::len);
-    let gaps = if missing == 0 { String::new() } else { format!(", {missing} missing") };
+    let mut gaps = if missing == 0 { String::new() } else { format!(", {missing} missing") };
+    for lacking in statement.get("lacking").and_then(Value::as_array).into_iter().flatten() {
+        gaps.push_str(", no ");
+        gaps.push_str(lacking["mechanism"].as_str().unwrap_or_default());
+    }
     if held.is_empty() { asked.to_owned() } else { format!("{}{gaps}", held.join(" ")) }
 }
 

@@ -449,6 +449,7 @@ impl Host for StageHost<'_, '_, '_> {
             stdout: done.stdout.payload().map_err(super::run::stopped)?,
             stderr: done.stderr.payload().map_err(super::run::stopped)?,
             plain_json: done.plain_json,
+            blocked: done.blocked,
         })
     }
 

@@ -13,12 +13,13 @@ use super::env::Env;
 use super::gate::Prompter;
 use super::notify::Notify;
 use super::path::StepPath;
+use crate::audit::Trail;
 use crate::cancel::CancelToken;
 use crate::digest::Digest;
 use crate::envelope::Envelope;
 use crate::json;
 use crate::language::plan::{Plan, SecretGrant};
-use crate::policy::Policy;
+use crate::policy::{AuditPlaces, Policy};
 use crate::sandbox::Sandbox;
 use crate::secrets::{self, Reader, SecretError, Secrets};
 use crate::steps::stages::{Mode, Registry};
@@ -101,7 +102,18 @@ impl Services {
         if !self.secrets.is_empty() {
             store.redact(self.secrets.redactions());
         }
+        let hidden = self.policy.file().audit.redact.clone();
+        let message = self.env.non_blank("LOBSTER_MESSAGE_ID");
+        if let Some(trail) = Trail::new(self.audit_places(), hidden, self.actor(), message) {
+            store.attest(trail);
+        }
         Ok(self.store.get_or_init(|| store).clone())
+    }
+
+    /// Where the policy wants the audit kept beside the store.
+    pub(crate) fn audit_places(&self) -> AuditPlaces {
+        let home = self.env.get("HOME").map(PathBuf::from).unwrap_or_default();
+        self.policy.file().audit.places(&self.state_dir, &home)
     }
 
     /// The component engine; making it costs nothing until it loads something.

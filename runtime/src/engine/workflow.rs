@@ -315,7 +315,7 @@ impl Frame<'_> {
             let code = done.exit.map_or_else(|| "null".to_owned(), |code| code.to_string());
             let detail = done.failure_detail(&shown)?;
             self.run.fail_at(path);
-            return Err(StageError::new(format!("workflow command failed ({code}): {detail}")).into());
+            return Err(done.failure(format!("workflow command failed ({code}): {detail}")).into());
         }
         Ok(Record { stdout: Some(done.stdout), json: Json::of_stdout(), ..Record::new(&step.id) })
     }

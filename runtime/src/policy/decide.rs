@@ -388,6 +388,16 @@ impl Policy {
     }
 }
 
+/// The code of the failure that a denial is.
+pub(crate) const POLICY_DENIED: &str = "policy_denied";
+
+/// A denial in words: what, why, its codes, and what to do instead. Envelopes
+/// have no fields for these, so the message carries them all.
+pub(crate) fn denial(subject: &str, message: &str, reason_code: &str, hint: Option<&str>) -> String {
+    let hint = hint.map(|hint| format!("; hint: {hint}")).unwrap_or_default();
+    format!("policy denied {subject}: {message} [{POLICY_DENIED}, {reason_code}]{hint}")
+}
+
 /// The strictest terms of all the rules that ask.
 fn ask_terms(rules: &[&Rule]) -> super::AskTerms {
     /// A question that no rule limits stands for a day.

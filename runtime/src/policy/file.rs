@@ -1,6 +1,7 @@
 //! The policy file: TOML text to a typed document, once.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -73,6 +74,16 @@ pub enum PolicyError {
         origin: String,
         /// The secret's name.
         name: String,
+        /// What is wrong and what to write.
+        message: String,
+    },
+    /// A place for the audit that cannot be used.
+    #[error("{origin}: {key}: {message}")]
+    Audit {
+        /// The file or layer name.
+        origin: String,
+        /// The key.
+        key: String,
         /// What is wrong and what to write.
         message: String,
     },
@@ -285,15 +296,14 @@ pub enum Control {
     TreeLimits,
 }
 
-/// The user a step runs as.
+/// The user a step runs as. There is one answer; a file that asks for another
+/// one is refused rather than given less than it asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxUser {
     /// The caller's user; root drops every capability.
     #[default]
     Inherit,
-    /// An unprivileged user of its own.
-    Dedicated,
 }
 
 /// File roots. Entries are absolute, begin with `~/`, or begin with
@@ -544,7 +554,8 @@ pub enum Remember {
     Never,
     /// The same command for the rest of the run.
     Run,
-    /// A rule is proposed for a person to commit.
+    /// As `run`; and a rule is proposed, for a person to commit:
+    /// `lobster policy suggest --approved` prints it.
     Policy,
 }
 
@@ -584,21 +595,46 @@ pub struct HardRule {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Audit {
-    /// The directory of the records.
-    pub path: String,
+    /// A directory for a copy of each entry of the audit: JSON lines, a file a
+    /// day. Absolute, or under `~` or `@state`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     /// When a record must be on disk.
     pub sync: AuditSync,
-    /// Where the head of the record chain is kept.
+    /// A file for the heads of the hash chains, by which `lobster audit verify`
+    /// notices a store that was cut or replaced. Absolute, or under `~` or `@state`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anchor: Option<String>,
-    /// What never enters a record.
+    /// What `lobster audit` does not print and the copy does not hold.
     pub redact: Vec<Redaction>,
+}
+
+/// Where the audit is kept beside the store, by full path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditPlaces {
+    /// The directory of the copy.
+    pub copy: Option<PathBuf>,
+    /// The file of the anchors.
+    pub anchor: Option<PathBuf>,
+}
+
+impl Audit {
+    /// The places on this host.
+    #[must_use]
+    pub fn places(&self, state: &Path, home: &Path) -> AuditPlaces {
+        let full = |path: &String| match (path.strip_prefix("@state"), path.strip_prefix('~')) {
+            (Some(rest), _) => state.join(rest.trim_start_matches('/')),
+            (None, Some(rest)) => home.join(rest.trim_start_matches('/')),
+            (None, None) => PathBuf::from(path),
+        };
+        AuditPlaces { copy: self.path.as_ref().map(full), anchor: self.anchor.as_ref().map(full) }
+    }
 }
 
 impl Default for Audit {
     fn default() -> Self {
         Self {
-            path: "@state/audit".to_owned(),
+            path: None,
             sync: AuditSync::Decision,
             anchor: None,
             redact: vec![Redaction::SecretRefs, Redaction::UrlUserinfo, Redaction::HighEntropyArgs],
@@ -682,6 +718,18 @@ impl PolicyFile {
                 all.extend(list.iter().map(|p| (format!("rule {:?} grant.{key}", rule.id), p)));
             }
         }
+        for (field, path) in [("audit.path", &self.audit.path), ("audit.anchor", &self.audit.anchor)] {
+            let Some(path) = path else { continue };
+            if ["@workspace", "@tmp", "@step-home"].iter().any(|root| path.starts_with(root)) {
+                let message = "steps may write there; name an absolute path, or one under @state";
+                return Err(PolicyError::Audit {
+                    origin: origin.to_owned(),
+                    key: field.to_owned(),
+                    message: message.to_owned(),
+                });
+            }
+            all.push((field.to_owned(), path));
+        }
         for (field, path) in all {
             let text = path.trim_start_matches('!').trim_end_matches(":ro");
             let rooted = text.starts_with('/')
@@ -746,6 +794,9 @@ mod tests {
     fn wrong_values_are_named() {
         let error = PolicyFile::parse("version = 1\nprofile = \"read-only\"\n", "p.toml").unwrap_err();
         insta::assert_snapshot!(error.to_string(), @r#"p.toml:2:11: unknown variant `read-only`, expected one of `readonly`, `default`, `locked`; did you mean "readonly"?"#);
+        let error =
+            PolicyFile::parse("version = 1\n[sandbox]\nuser = \"dedicated\"\n", "p.toml").unwrap_err();
+        insta::assert_snapshot!(error.to_string(), @"p.toml:3:8: unknown variant `dedicated`, expected `inherit`");
         let error = PolicyFile::parse("version = 1\n[limits]\ntimeout = \"soon\"\n", "p.toml").unwrap_err();
         insta::assert_snapshot!(error.to_string(), @r#"p.toml:3:11: "soon" is not a duration such as "90s" or "15m""#);
         let error = PolicyFile::parse("version = 2\n", "p.toml").unwrap_err();

@@ -65,6 +65,15 @@ impl Policy {
                                     .to_owned(),
                         });
                     }
+                    if file.audit.path.is_some() || file.audit.anchor.is_some() {
+                        return Err(PolicyError::Audit {
+                            origin: layer.origin.clone(),
+                            key: "audit.path and audit.anchor".to_owned(),
+                            message:
+                                "only the most trusted layer says where the audit is kept; move it there"
+                                    .to_owned(),
+                        });
+                    }
                     let file = inherit(&layer.text, file, &ceiling);
                     tighten(ceiling, file)
                 }
@@ -219,9 +228,6 @@ fn tighten(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
         if !sandbox.minimum.contains(&control) {
             sandbox.minimum.push(control);
         }
-    }
-    if lower.user == super::SandboxUser::Dedicated {
-        sandbox.user = lower.user;
     }
     sandbox.fs.read = intersect_roots(&sandbox.fs.read, &lower.fs.read);
     sandbox.fs.write = intersect_roots(&sandbox.fs.write, &lower.fs.write);

@@ -32,8 +32,6 @@ pub enum LintKind {
     WritableProgramDirectory,
     /// The audit record lies where steps may write.
     WritableAudit,
-    /// A key that changes nothing.
-    WithoutEffect,
 }
 
 /// One remark.
@@ -65,24 +63,18 @@ impl Policy {
                 });
             }
         }
-        let audit = normalise("/", &expand_root(&self.file().audit.path, env));
-        if roots.is_writable(&audit) {
-            out.push(Lint {
-                kind: LintKind::WritableAudit,
-                rule: None,
-                message: format!("audit.path {audit} is inside a write root; move it to @state"),
-            });
-        }
-        let own = &self.file().audit;
-        if own.anchor.is_some() || own.path != super::Audit::default().path {
-            out.push(Lint {
-                kind: LintKind::WithoutEffect,
-                rule: None,
-                message:
-                    "audit.path and audit.anchor change nothing: the journal in the state directory is the \
-                          record; `lobster audit --jsonl` exports it"
-                        .to_owned(),
-            });
+        let audit = &self.file().audit;
+        for (key, path) in [("path", &audit.path), ("anchor", &audit.anchor)] {
+            let Some(path) = path.as_ref().map(|path| normalise("/", &expand_root(path, env))) else {
+                continue;
+            };
+            if roots.is_writable(&path) {
+                out.push(Lint {
+                    kind: LintKind::WritableAudit,
+                    rule: None,
+                    message: format!("audit.{key} {path} is inside a write root; move it to @state"),
+                });
+            }
         }
         out
     }

@@ -8,6 +8,7 @@
 //! harmless.
 
 mod analysis;
+mod approved;
 mod arithmetic;
 mod binding;
 mod builtins;
@@ -43,6 +44,7 @@ mod suggest;
 mod wrappers;
 
 pub use analysis::{CommandFact, Facts, TextSpan};
+pub(crate) use approved::PROPOSED_RULE;
 pub use binding::{Binding, BoundProgram};
 pub(crate) use component::COMPONENT_SUBJECT;
 pub use component::{
@@ -50,12 +52,13 @@ pub use component::{
 };
 pub use corpus::{CaseResult, CorpusError, CorpusReport};
 pub use decide::{Command, Decision, Grant, NetGrant, Proposal, Reason, Verdict};
+pub(crate) use decide::{POLICY_DENIED, denial};
 pub use env::{DecisionEnv, EveryProgram, HostPrograms, Resolve};
 pub use file::{
-    ArgPattern, ArgShape, AskTerms, Audit, AuditSync, Control, Effect, EnvPolicy, FsRoots, Hard, HardRule,
-    Limits, Locked, NetDefault, NetGrantSpec, NetHosts, NetPolicy, NetWord, OneOf, OutputLimit, Overflow,
-    PolicyError, PolicyFile, Profile, Programs, Redaction, Remember, Rule, RuleGrant, Sandbox, SandboxMode,
-    SandboxUser,
+    ArgPattern, ArgShape, AskTerms, Audit, AuditPlaces, AuditSync, Control, Effect, EnvPolicy, FsRoots, Hard,
+    HardRule, Limits, Locked, NetDefault, NetGrantSpec, NetHosts, NetPolicy, NetWord, OneOf, OutputLimit,
+    Overflow, PolicyError, PolicyFile, Profile, Programs, Redaction, Remember, Rule, RuleGrant, Sandbox,
+    SandboxMode, SandboxUser,
 };
 pub use layers::{Layer, LayerText};
 pub use lint::{Lint, LintKind};

@@ -11,6 +11,7 @@ use super::decide::{Command, Proposal, Verdict};
 use super::env::DecisionEnv;
 use super::file::Effect;
 use super::paths::{is_under, normalise};
+use crate::sandbox::HostPort;
 
 /// Different argument lists of one verb before a rule speaks of the verb
 /// instead of listing each.
@@ -122,6 +123,51 @@ impl Policy {
         Suggestion { toml, refused: refused.into_iter().collect() }
     }
 
+    /// The programs that a recorded process was made of, with the files that
+    /// their arguments name: shell text is taken apart, wrappers are unwrapped.
+    /// The `host:port` pairs that the process reached fall to the programs that
+    /// use the network by what they are, else to all that the catalogue does
+    /// not let run without one.
+    #[must_use]
+    pub fn observe(
+        argv: &[String],
+        cwd: Option<String>,
+        hosts: &[String],
+        env: &DecisionEnv,
+    ) -> Vec<ObservedCommand> {
+        let whole = ObservedCommand {
+            argv: argv.to_vec(),
+            cwd: cwd.clone(),
+            hosts: hosts.to_vec(),
+            ..ObservedCommand::default()
+        };
+        let decision = Self::with_catalogue_only().decide(&proposal(&whole), env);
+        let known = |command: &&super::CommandFact| !command.argv.is_empty() && !command.facts.dynamic;
+        let parts: Vec<_> = decision.commands.iter().filter(known).collect();
+        // What cannot be told apart stays as it is.
+        if parts.len() < decision.commands.len() || parts.is_empty() {
+            return vec![whole];
+        }
+        let files = |paths: &[String]| {
+            paths.iter().filter(|path| path.starts_with('/') && !path.contains('*')).cloned().collect()
+        };
+        let named = parts.iter().any(|command| command.facts.net);
+        let uncovered = parts.iter().any(|command| command.covered_by.is_empty());
+        let reaches = |command: &super::CommandFact| match (named, uncovered) {
+            (true, _) => command.facts.net,
+            (false, true) => command.covered_by.is_empty(),
+            (false, false) => true,
+        };
+        let part = |command: &super::CommandFact| ObservedCommand {
+            argv: command.argv.clone(),
+            cwd: cwd.clone(),
+            reads: files(&command.facts.reads),
+            writes: files(&command.facts.writes),
+            hosts: if reaches(command) { hosts.to_vec() } else { Vec::new() },
+        };
+        parts.into_iter().map(part).collect()
+    }
+
     fn with_catalogue_only() -> Self {
         let file = super::PolicyFile { ..Self::builtin().file };
         Self::new(file, super::Stance::Closed)
@@ -176,7 +222,12 @@ impl Policy {
             .iter()
             .filter(|root| !touched(root))
             .map(|root| format!("write {root}"))
-            .chain(granted_hosts.iter().filter(|h| !hosts.contains(*h)).map(|h| format!("host {h}")))
+            .chain(
+                granted_hosts
+                    .iter()
+                    .filter(|granted| !hosts.iter().any(|host| covers(granted, host)))
+                    .map(|granted| format!("host {granted}")),
+            )
             .collect();
         difference
     }
@@ -196,17 +247,25 @@ fn outside_grant(grant: &super::Grant, command: &ObservedCommand, env: &Decision
     }
     let host = command.hosts.iter().find(|host| match &grant.net {
         super::NetGrant::None => true,
-        super::NetGrant::Hosts(hosts) => !hosts.contains(host),
+        super::NetGrant::Hosts(granted) => !granted.iter().any(|granted| covers(granted, host)),
         super::NetGrant::HostNetwork => false,
     });
     host.map(|host| format!("it reaches {host}"))
 }
 
-fn text(value: &str) -> String {
+/// Whether a granted `host:port`, which may begin with `*.`, is one that was reached.
+fn covers(granted: &str, reached: &str) -> bool {
+    match (HostPort::parse(granted), HostPort::parse(reached)) {
+        (Some(granted), Some(reached)) => granted.covers(&reached.host, reached.port),
+        _ => false,
+    }
+}
+
+pub(super) fn text(value: &str) -> String {
     toml::Value::from(value).to_string()
 }
 
-fn list<'a>(values: impl IntoIterator<Item = &'a String>) -> String {
+pub(super) fn list<'a>(values: impl IntoIterator<Item = &'a String>) -> String {
     let items: Vec<String> = values.into_iter().map(|value| text(value)).collect();
     format!("[{}]", items.join(", "))
 }
@@ -235,7 +294,8 @@ fn directories(paths: &BTreeSet<String>, env: &DecisionEnv) -> BTreeSet<String> 
             let below = path[root.len()..].trim_start_matches('/');
             match below.split_once('/') {
                 Some((first, _)) => rooted(&format!("{root}/{first}"), env),
-                None => rooted(path, env),
+                // A file cannot be granted before it is there, so its directory is.
+                None => rooted(root, env),
             }
         })
         .collect()

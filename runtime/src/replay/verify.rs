@@ -25,6 +25,7 @@ use crate::engine::run::{Interrupted, Run, lock, stopped};
 use crate::engine::services::{Caller, Screen, Services};
 use crate::engine::settle::{keep_output, output_of};
 use crate::envelope::Failure;
+use crate::policy::{POLICY_DENIED, denial};
 use crate::runtime::Runtime;
 use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::steps::stages::{Mode, StageError, Stop};
@@ -633,16 +634,13 @@ fn depends_on_time(outcome: &StepOutcome) -> Option<String> {
 
 /// The error that a refusal of the policy was.
 fn denied(decision: &Value) -> StageError {
-    let mut message = format!(
-        "policy denied {}: {}",
+    let message = denial(
         decision["subject"].as_str().unwrap_or("the command"),
-        decision["message"].as_str().unwrap_or("it was denied")
+        decision["message"].as_str().unwrap_or("it was denied"),
+        decision["reason_code"].as_str().unwrap_or("unknown"),
+        decision["hint"].as_str(),
     );
-    if let Some(hint) = decision["hint"].as_str() {
-        message.push_str("; ");
-        message.push_str(hint);
-    }
-    StageError::permanent(message).with_code("policy_denied")
+    StageError::permanent(message).with_code(POLICY_DENIED)
 }
 
 fn value(value: impl Serialize) -> Value {

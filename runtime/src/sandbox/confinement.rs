@@ -32,7 +32,7 @@ impl Confinement {
         }
     }
 
-    pub(super) fn spec(&self) -> Option<&JailSpec> {
+    pub(crate) fn spec(&self) -> Option<&JailSpec> {
         match self {
             Self::None => None,
             Self::Jail(spec) | Self::LandlockSeccomp(spec) => Some(spec),
@@ -56,7 +56,7 @@ impl Confinement {
             Net::Hosts(_) => promises.push(Promise::NetHosts),
             Net::Host => {}
         }
-        if spec.tree_limits {
+        if limits.tree() {
             promises.push(Promise::TreeLimits);
         }
         if !spec.deny.is_empty() {
@@ -92,7 +92,9 @@ pub struct JailSpec {
     pub private: Vec<PathBuf>,
     /// Bytes that each private directory may hold.
     pub private_size: u64,
-    /// Whether memory and processes must be bounded for the tree as a whole.
+    /// Whether a strict run is refused where memory and processes cannot be
+    /// bounded for the tree as a whole. They are wherever they can, and few
+    /// hosts let an ordinary user do it. A degraded run says so in its minimum.
     pub tree_limits: bool,
     /// What it may talk to.
     pub net: Net,
@@ -144,6 +146,24 @@ pub struct HostPort {
     pub host: String,
     /// The port.
     pub port: u16,
+}
+
+impl HostPort {
+    /// `host:port`, with an IPv6 address in brackets.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        Some(Self { host: host.trim_matches(['[', ']']).to_owned(), port: port.parse().ok()? })
+    }
+
+    /// Whether a grant of this reaches `host`, in lower case and without a dot at its end.
+    pub(crate) fn covers(&self, host: &str, port: u16) -> bool {
+        let listed = self.host.trim_end_matches('.').to_ascii_lowercase();
+        self.port == port
+            && match listed.strip_prefix('*') {
+                Some(below) => below.starts_with('.') && host.ends_with(below) && host.len() > below.len(),
+                None => listed == host,
+            }
+    }
 }
 
 impl fmt::Display for HostPort {

@@ -132,6 +132,17 @@ pub enum Mechanism {
     CloseRange,
     /// Resource limits of each process.
     Rlimit,
+    /// A control group of the step's own.
+    ControlGroup,
+}
+
+/// A mechanism that this host could not give.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lacking {
+    /// Its name: `namespaces`, `Landlock`, `seccomp`, `control groups` …
+    pub mechanism: String,
+    /// How it failed when it was tried.
+    pub why: String,
 }
 
 /// A promise that this host could not hold.
@@ -167,7 +178,16 @@ pub struct Enforcement {
     pub held: Vec<(Promise, Vec<Mechanism>)>,
     /// Each promise that did not.
     pub missing: Vec<Missing>,
+    /// Mechanisms that the confinement has where the host can, and that this
+    /// one could not; also where another mechanism holds the promise alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lacking: Vec<Lacking>,
     /// What was refused, where the mechanism tells: network connections
     /// through the proxy. File accesses are refused by the kernel without a word.
     pub denied: Vec<Denial>,
+    /// The hosts that it reached through the proxy, as `host:port`: each once,
+    /// and no more than the first hundred. The host's own network, where that
+    /// is granted, keeps no list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reached: Vec<String>,
 }

@@ -33,7 +33,7 @@ use std::process::ExitCode;
 
 pub use confinement::{Confinement, HostPort, JailSpec, Mode, Net};
 pub use doctor::{Checkup, Finding, Probe, Verdict};
-pub use enforcement::{Denial, Enforcement, Mechanism, Missing, Promise};
+pub use enforcement::{Denial, Enforcement, Lacking, Mechanism, Missing, Promise};
 pub use outcome::{Ended, Exit, ExitStatus, OutputSinks, SpawnError, Stream};
 pub use request::{ProcessLimits, SpawnRequest, Stdin};
 

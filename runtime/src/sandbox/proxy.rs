@@ -27,6 +27,9 @@ const MOST_CONNECTIONS: usize = 128;
 /// Refusals that are kept for the statement; a step that tries more is noted by its first ones.
 const MOST_DENIALS: usize = 100;
 
+/// Hosts that are kept for the statement; a step that reaches more is told by its first ones.
+const MOST_HOSTS: usize = 100;
+
 /// How long a host may take to answer the connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -43,6 +46,7 @@ pub(super) struct Proxy {
 struct Rules {
     allowed: Vec<HostPort>,
     denied: Mutex<Vec<Denial>>,
+    reached: Mutex<Vec<HostPort>>,
     connections: AtomicUsize,
 }
 
@@ -79,6 +83,11 @@ impl Proxy {
     /// What was refused so far.
     pub(super) fn denied(&self) -> Vec<Denial> {
         self.rules.denied.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The hosts that were reached so far, each once, as the step named them.
+    pub(super) fn reached(&self) -> Vec<HostPort> {
+        self.rules.reached.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -140,6 +149,7 @@ fn serve(client: TcpStream, rules: &Rules) -> io::Result<()> {
             return answer(&client, "502 Bad Gateway", &format!("cannot reach {}: {error}", request.host));
         }
     };
+    rules.saw(HostPort { host: request.host, port: request.port });
     match &request.forward {
         Some(head) => (&server).write_all(head.as_bytes())?,
         None => (&client).write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?,
@@ -260,16 +270,14 @@ impl Rules {
     }
 
     fn names(&self, host: &str, port: u16) -> bool {
-        self.allowed.iter().any(|entry| {
-            let listed = entry.host.trim_end_matches('.').to_ascii_lowercase();
-            entry.port == port
-                && match listed.strip_prefix('*') {
-                    Some(below) => {
-                        below.starts_with('.') && host.ends_with(below) && host.len() > below.len()
-                    }
-                    None => listed == host,
-                }
-        })
+        self.allowed.iter().any(|entry| entry.covers(host, port))
+    }
+
+    fn saw(&self, host: HostPort) {
+        let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        if reached.len() < MOST_HOSTS && !reached.contains(&host) {
+            reached.push(host);
+        }
     }
 
     fn note(&self, what: String) {

@@ -32,9 +32,11 @@ pub struct ProcessLimits {
     pub stderr_cap: u64,
     /// CPU time of each process, rounded up to seconds (`RLIMIT_CPU`).
     pub cpu: Option<Duration>,
-    /// Bytes of private memory of each process (`RLIMIT_DATA`).
+    /// Bytes of private memory of each process (`RLIMIT_DATA`), and of all
+    /// memory of a confined tree where it can have a control group.
     pub memory: Option<u64>,
-    /// Processes of the user (`RLIMIT_NPROC`; the kernel does not hold root to it).
+    /// Processes of the user (`RLIMIT_NPROC`; the kernel does not hold root to
+    /// it), and of a confined tree where it can have a control group.
     pub processes: Option<u64>,
     /// Bytes of any file it writes (`RLIMIT_FSIZE`).
     pub file_size: Option<u64>,
@@ -65,6 +67,11 @@ impl ProcessLimits {
     pub(super) fn any(&self) -> bool {
         let sizes = [self.memory, self.processes, self.file_size, self.open_files];
         self.cpu.is_some() || sizes.iter().any(Option::is_some)
+    }
+
+    /// Whether any of them can be held for a whole tree.
+    pub(super) fn tree(&self) -> bool {
+        self.memory.is_some() || self.processes.is_some()
     }
 }
 

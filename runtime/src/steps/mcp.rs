@@ -21,7 +21,7 @@ use crate::engine::services::Services;
 use crate::json;
 use crate::language::plan::McpServer;
 use crate::mcp::{CallProblem, Launch, Lock, PinnedTool, Reach, Session, Target, text_of, value_of};
-use crate::policy::{Command, Proposal, Verdict};
+use crate::policy::{Command, POLICY_DENIED, Proposal, Verdict, denial};
 use crate::runtime::Runtime;
 use crate::steps::stages::{StageError, Stop};
 use crate::store::{StepOutcome, StepStatus};
@@ -77,7 +77,7 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
     if !target.allows(&call.tool) {
         let message =
             format!("mcp server {}: the operator does not allow its tool {:?}", target.name, call.tool);
-        return Err(named(StageError::permanent(message).with_code("policy_denied")));
+        return Err(named(StageError::permanent(message).with_code(POLICY_DENIED)));
     }
     let connected = lock(&run.servers).get(&call.server).filter(|session| !session.is_over()).cloned();
     let mut launch = None;
@@ -258,10 +258,9 @@ impl Runtime {
                 let proposal = Proposal { command: Command::Argv(argv.clone()), cwd };
                 let decision = services.policy.decide(&proposal, &policy_gate::decision_env(services, &env));
                 if decision.verdict == Verdict::Deny {
-                    return Err(StageError::permanent(format!(
-                        "policy denied the command: {}",
-                        decision.message
-                    )));
+                    let hint = decision.hint.as_deref();
+                    let message = denial("the command", &decision.message, &decision.reason_code, hint);
+                    return Err(StageError::permanent(message).with_code(POLICY_DENIED));
                 }
                 let statement = policy_gate::statement(&services.policy, &decision);
                 let decided =

@@ -1,5 +1,6 @@
 //! One module per kind of step; `stages/` has one file per pipeline command.
 
+pub(crate) mod blocked;
 pub(crate) mod mcp;
 pub(crate) mod native;
 mod policy_gate;

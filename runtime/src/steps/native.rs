@@ -17,7 +17,10 @@ use crate::engine::run::{Run, STORE_FAILED, stopped};
 use crate::engine::value::Text;
 use crate::json::aside::ScanAside;
 use crate::language::plan::Extras;
-use crate::sandbox::{Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, SpawnError, SpawnRequest, Stdin};
+use crate::sandbox::{
+    Confinement, Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, SpawnError, SpawnRequest, Stdin,
+};
+use crate::steps::blocked::{self, SANDBOX_BLOCKED};
 use crate::steps::stages::{OUTPUT_LIMIT, PROGRAM_NOT_FOUND, Payload, StageError, Stop};
 use crate::store::{Blob, BlobWriter, INLINE_MAX, Redactor, StepOutcome, StepStatus, Store, StoreError};
 
@@ -74,9 +77,16 @@ pub(crate) struct Finished {
     pub(crate) stderr: Text,
     /// Whether stdout is JSON, if it was looked at while it came.
     pub(crate) plain_json: Option<bool>,
+    /// What it seems to have missed in the sandbox.
+    pub(crate) blocked: Vec<String>,
 }
 
 impl Finished {
+    /// A failure with this message, and with what the sandbox had to do with it.
+    pub(crate) fn failure(&self, message: String) -> StageError {
+        blocked::explained(message, &self.blocked)
+    }
+
     /// What a failed command says for itself: its stderr, else its stdout, else its own text.
     pub(crate) fn failure_detail(&self, shown: &str) -> Result<String, Stop> {
         for text in [&self.stderr, &self.stdout] {
@@ -142,7 +152,9 @@ fn finished(store: &Store, outcome: &StepOutcome) -> Result<Finished, Stop> {
     }
     let text = |blob: Option<Blob>| blob.map_or_else(|| Text::inline(""), |blob| Text::stored(store, blob));
     let (stdout, stderr) = (text(outcome.stdout), text(outcome.stderr));
-    Ok(Finished { exit: outcome.exit, stdout, stderr, plain_json: None })
+    let blocked = outcome.detail.get(SANDBOX_BLOCKED).and_then(Value::as_array).into_iter().flatten();
+    let blocked = blocked.filter_map(Value::as_str).map(str::to_owned).collect();
+    Ok(Finished { exit: outcome.exit, stdout, stderr, plain_json: None, blocked })
 }
 
 /// Shell text goes to `LOBSTER_SHELL`, called as the incumbent calls it, else to
@@ -232,7 +244,7 @@ fn execute(
     match result {
         Ok(exit) => {
             *plain_json = sinks.scan.take().and_then(ScanAside::finish);
-            ended(run, exit, sinks, cap, cancel)
+            ended(run, job, exit, sinks, cap, &decision.confinement, cancel)
         }
         Err(SpawnFailure::Spawn(SpawnError::Sink { stream, source })) => {
             let why = sinks.stdout.error(source);
@@ -245,9 +257,23 @@ fn execute(
     }
 }
 
-fn ended(run: &Run<'_>, exit: Exit, sinks: Sinks, cap: u64, cancel: &CancelToken) -> StepOutcome {
+fn ended(
+    run: &Run<'_>,
+    job: &Job<'_>,
+    exit: Exit,
+    sinks: Sinks,
+    cap: u64,
+    confinement: &Confinement,
+    cancel: &CancelToken,
+) -> StepOutcome {
     let cut = exit.ended != Ended::ByItself;
-    let kept = sinks.finish(cut).and_then(|(stdout, stderr)| Ok((stdout, run.store.put(&stderr)?)));
+    let mut hints = Vec::new();
+    let kept = sinks.finish(cut).and_then(|(stdout, stderr)| {
+        if let (false, Some(spec)) = (exit.status == ExitStatus::Code(0), confinement.spec()) {
+            hints = blocked::hints(&stderr, &job.cwd, spec, &exit.enforcement);
+        }
+        Ok((stdout, run.store.put(&stderr)?))
+    });
     let mut outcome = match kept {
         Ok((stdout, stderr)) => {
             let mut outcome = StepOutcome::new(StepStatus::Ok);
@@ -276,6 +302,12 @@ fn ended(run: &Run<'_>, exit: Exit, sinks: Sinks, cap: u64, cancel: &CancelToken
             }
             if outcome.exit != Some(0) {
                 outcome.status = StepStatus::Failed;
+                if !hints.is_empty() {
+                    if outcome.detail.is_null() {
+                        outcome.detail = json!({});
+                    }
+                    outcome.detail[SANDBOX_BLOCKED] = json!(hints);
+                }
             }
         }
         Ended::Cancelled | Ended::TimedOut => match cancel.reason() {

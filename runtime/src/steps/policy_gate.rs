@@ -19,7 +19,8 @@ use crate::engine::run::{Run, stopped};
 use crate::engine::services::Services;
 use crate::policy::{
     AuditSync, Binding, Command, Control, Decision, DecisionEnv, Grant, HostPrograms, Limits, NetGrant,
-    Overflow, Policy, Proposal, Remember, SYSTEM_READ_ONLY, SandboxMode, Verdict,
+    Overflow, POLICY_DENIED, PROPOSED_RULE, Policy, Proposal, Remember, SYSTEM_READ_ONLY, SandboxMode,
+    Verdict, denial,
 };
 use crate::sandbox::{Confinement, HostPort, JailSpec, Mode, Net, ProcessLimits, Promise};
 use crate::steps::stages::{Question, StageError, Stop};
@@ -58,14 +59,11 @@ pub(crate) fn decide(
     match decision.verdict {
         Verdict::Allow => {}
         Verdict::Deny => {
-            let mut message = format!("policy denied the command: {}", decision.message);
-            if let Some(hint) = &decision.hint {
-                message.push_str("; ");
-                message.push_str(hint);
-            }
+            let message =
+                denial("the command", &decision.message, &decision.reason_code, decision.hint.as_deref());
             run.fail_at(path);
             journal_decision(run, path, json!(proposal), statement)?;
-            return Err(Stop::Failed(StageError::permanent(message).with_code("policy_denied")));
+            return Err(Stop::Failed(StageError::permanent(message).with_code(POLICY_DENIED)));
         }
         Verdict::Ask => {
             let stdin = match &job.stdin {
@@ -113,10 +111,25 @@ pub(crate) fn decide(
                 if terms.remember != Remember::Never {
                     run.keep(&approved, || Ok(json!(path.as_str())))?;
                 }
+                if terms.remember == Remember::Policy
+                    && let Some(rule) = policy.rules_of_approval(&decision, proposal.cwd.as_deref(), &place)
+                {
+                    propose(run, path, &rule)?;
+                }
             }
         }
     }
     decided(run.services, &decision, statement, &job.env)
+}
+
+/// Notes a rule that an approval proposes. It stays a note until a person commits it.
+fn propose(run: &Run<'_>, path: &StepPath, rule: &str) -> Result<(), Stop> {
+    let note = Event::Note {
+        path: Some(path.to_string()),
+        text: "the approval proposes a rule for the policy".to_owned(),
+        detail: json!({ PROPOSED_RULE: rule }),
+    };
+    run.append(vec![note], Durability::Lazy)
 }
 
 /// What a process may do that has been decided on.
@@ -185,10 +198,17 @@ pub(crate) fn decision_env(services: &Services, env: &Env) -> DecisionEnv {
         home: services.env.get("HOME").unwrap_or_else(|| "/".to_owned()),
         tmp: "/tmp".to_owned(),
         state: services.state_dir.display().to_string(),
-        protected: services.policy_files.iter().map(|path| path.display().to_string()).collect(),
+        protected: protected(services),
         vars,
         programs: Box::new(HostPrograms),
     }
+}
+
+/// What no step may change: the policies themselves, and where the audit is kept.
+fn protected(services: &Services) -> Vec<String> {
+    let audit = services.audit_places();
+    let places = services.policy_files.iter().cloned().chain(audit.copy).chain(audit.anchor);
+    places.map(|path| path.display().to_string()).collect()
 }
 
 /// What the history keeps of a decision: under the open policy an ordinary
@@ -258,7 +278,7 @@ fn jail(policy: &Policy, grant: &Grant, home: &Path) -> JailSpec {
     spec.net = match &grant.net {
         NetGrant::None => Net::None,
         NetGrant::HostNetwork => Net::Host,
-        NetGrant::Hosts(hosts) => Net::Hosts(hosts.iter().filter_map(|host| host_port(host)).collect()),
+        NetGrant::Hosts(hosts) => Net::Hosts(hosts.iter().filter_map(|host| HostPort::parse(host)).collect()),
     };
     let sandbox = &policy.file().sandbox;
     spec.tree_limits = sandbox.minimum.contains(&Control::TreeLimits);
@@ -284,11 +304,6 @@ fn hide_store(spec: &mut JailSpec, state_dir: &Path) {
 /// The path without links, as mounts need it.
 fn real(path: &str) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| PathBuf::from(path))
-}
-
-fn host_port(text: &str) -> Option<HostPort> {
-    let (host, port) = text.rsplit_once(':')?;
-    Some(HostPort { host: host.trim_matches(['[', ']']).to_owned(), port: port.parse().ok()? })
 }
 
 fn promise(control: Control) -> Promise {

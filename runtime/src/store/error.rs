@@ -65,6 +65,12 @@ pub enum StoreError {
     /// Several runs have ids like that.
     #[error("{prefix:?} could be any of {}; give more of the id", .candidates.join(", "))]
     AmbiguousRun { prefix: String, candidates: Vec<String> },
+    /// The policy wants the audit copied or anchored there.
+    #[error(
+        "{} cannot be kept: {source}; [audit] of the policy names it, and nothing goes on unrecorded",
+        .path.display()
+    )]
+    AuditTrail { path: PathBuf, source: io::Error },
     /// Somebody is executing it.
     #[error("run {0} is being executed by another process; wait for it or stop it")]
     RunBusy(String),

@@ -19,6 +19,7 @@ use super::db::{self, Durability};
 use super::error::StoreError;
 use super::fault;
 use super::file_lock::{FileLock, Sharing};
+use super::journal::run_id;
 use super::mark::{Marks, digests_in};
 use crate::digest::Digest;
 
@@ -271,8 +272,8 @@ impl Collector<'_> {
             return Ok(());
         }
         // Somebody may have resumed or pinned one since it was looked at.
-        let spared: Vec<i64> = self.store.write(Durability::Lazy, |tx| {
-            let mut spared = Vec::new();
+        let (spared, removed) = self.store.write(Durability::Lazy, |tx| {
+            let (mut spared, mut removed) = (Vec::new(), Vec::new());
             for run in doomed {
                 let same = "SELECT 1 FROM runs WHERE n = ?1 AND head_seq = ?2 AND pinned = 0";
                 if !tx.prepare_cached(same)?.exists([run.n, run.head_seq])? {
@@ -282,10 +283,16 @@ impl Collector<'_> {
                 for table in ["journal", "gates", "run_values"] {
                     tx.prepare_cached(&format!("DELETE FROM {table} WHERE run = ?1"))?.execute([run.n])?;
                 }
-                tx.prepare_cached("DELETE FROM runs WHERE n = ?1")?.execute([run.n])?;
+                removed.push(
+                    tx.prepare_cached("DELETE FROM runs WHERE n = ?1 RETURNING id")?
+                        .query_row([run.n], |row| run_id(row, 0))?,
+                );
             }
-            Ok(spared)
+            Ok((spared, removed))
         })?;
+        if let Some(witness) = self.store.inner.witness.get() {
+            witness.removed(&removed)?;
+        }
         self.report.runs += (doomed.len() - spared.len()) as u64;
         spared.into_iter().try_for_each(|n| self.keep_run(n))
     }

@@ -253,7 +253,9 @@ impl Store {
             let out = RecordOut { run: &head.id, seq: head.seq + 1, at, prev: &head.hash, event };
             if clean.is_empty() {
                 let text = record_text(&out)?;
+                let (seq, prev) = (out.seq, *out.prev);
                 head.push(tx, at, event, &text)?;
+                self.witness(|| Record { run: head.id, seq, at, prev, event: event.clone(), text });
                 continue;
             }
             let mut value = serde_json::to_value(event).map_err(not_json)?;
@@ -261,9 +263,20 @@ impl Store {
             let text =
                 record_text(&RecordOut { run: out.run, seq: out.seq, at, prev: out.prev, event: &value })?;
             let event: Event = serde_json::from_value(value).map_err(not_json)?;
+            let (seq, prev) = (out.seq, *out.prev);
             head.push(tx, at, &event, &text)?;
+            self.witness(|| Record { run: head.id, seq, at, prev, event, text });
         }
         head.save(tx)
+    }
+
+    /// Notes a record for whoever is told of it once it is committed.
+    fn witness(&self, record: impl FnOnce() -> Record) {
+        if self.inner.witness.get().is_some() {
+            let mut noted = super::WITNESSED.take();
+            noted.push(record());
+            super::WITNESSED.set(noted);
+        }
     }
 
     /// The whole journal of a run, from its beginning.

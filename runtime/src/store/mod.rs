@@ -34,9 +34,10 @@ mod transfer;
 mod user_state;
 mod verify;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use rusqlite::Transaction;
 use tempfile::TempDir;
@@ -74,6 +75,8 @@ struct Inner {
     redactions: RwLock<Arc<Redactions>>,
     pending: Mutex<blob::Pending>,
     checked: Mutex<HashMap<Digest, blob::Fingerprint>>,
+    /// Who is told of what was committed.
+    witness: OnceLock<Box<dyn Witness>>,
     /// Of a store that nobody means to keep; removed last.
     _scratch: Option<TempDir>,
 }
@@ -128,6 +131,7 @@ impl Store {
             redactions: RwLock::default(),
             pending: Mutex::default(),
             checked: Mutex::default(),
+            witness: OnceLock::new(),
             _scratch: scratch,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -200,8 +204,35 @@ impl Store {
         durability: Durability,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.inner.write(durability, work)
+        let Some(witness) = self.inner.witness.get() else { return self.inner.write(durability, work) };
+        WITNESSED.take();
+        let value = self.inner.write(durability, work)?;
+        let records = WITNESSED.take();
+        if !records.is_empty() {
+            witness.recorded(self, &records, durability)?;
+        }
+        Ok(value)
     }
+
+    /// Has all that is committed from now on told to `witness` as well; to the first that is given.
+    pub(crate) fn attest(&self, witness: impl Witness + 'static) {
+        let _ = self.inner.witness.set(Box::new(witness));
+    }
+}
+
+/// Keeps something of what was committed outside the store. Its failure is the
+/// failure of the write, though what was committed stays.
+pub(crate) trait Witness: Send + Sync {
+    /// These records were committed, and are durable if that was asked for.
+    fn recorded(&self, store: &Store, records: &[Record], durability: Durability) -> Result<(), StoreError>;
+
+    /// A collection has removed these runs.
+    fn removed(&self, runs: &[RunId]) -> Result<(), StoreError>;
+}
+
+thread_local! {
+    /// What the transaction of this thread has appended, where somebody is to be told.
+    static WITNESSED: Cell<Vec<Record>> = const { Cell::new(Vec::new()) };
 }
 
 impl Inner {

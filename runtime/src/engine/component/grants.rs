@@ -16,7 +16,9 @@ use super::super::workflow::Frame;
 use super::Job;
 use crate::cancel::CancelToken;
 use crate::language::plan::{self, Step};
-use crate::policy::{COMPONENT_SUBJECT, ComponentDecision, ComponentProposal, Verdict};
+use crate::policy::{
+    COMPONENT_SUBJECT, ComponentDecision, ComponentProposal, POLICY_DENIED, Verdict, denial,
+};
 use crate::steps::stages::{Question, StageError, Stop};
 use crate::steps::{decision_env, journal_decision};
 
@@ -200,12 +202,9 @@ fn component_name(job: &Job) -> String {
 }
 
 fn denied(decision: &ComponentDecision) -> StageError {
-    let mut message = format!("policy denied {COMPONENT_SUBJECT}: {}", decision.message);
-    if let Some(hint) = &decision.hint {
-        message.push_str("; ");
-        message.push_str(hint);
-    }
-    StageError::permanent(message).with_code("policy_denied")
+    let message =
+        denial(COMPONENT_SUBJECT, &decision.message, &decision.reason_code, decision.hint.as_deref());
+    StageError::permanent(message).with_code(POLICY_DENIED)
 }
 
 /// More names than this below one granted directory are taken for a refusal: nobody has looked at them.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::os::unix::net::{SocketAddr, UnixStream};
@@ -15,9 +16,12 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{CWD, Mode, Timespec, Timestamps, XattrFlags};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open, test_kill_process};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{CWD, FileType, Mode, RenameFlags, Timespec, Timestamps, XattrFlags, renameat_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, WaitOptions, pidfd_getfd, pidfd_open, test_kill_process,
+};
 use serde::{Deserialize, Serialize};
 
 use super::super::{HELPER_ARGUMENT, Promise};
@@ -28,8 +32,29 @@ pub(super) const ATTACK: &str = "attack";
 pub(super) const VICTIM: &str = "victim";
 const DAEMON: &str = "daemon";
 
+/// Attacks on the limits of the tree, each by an attacker of its own: the
+/// kernel may end all of it.
+pub(super) const CROWD: &str = "crowd";
+pub(super) const SWELL: &str = "swell";
+
+/// The limits that they run against.
+pub(super) const MOST_PROCESSES: u64 = 32;
+pub(super) const MOST_MEMORY: u64 = 128 << 20;
+
+/// Each of the swollen takes this much, which one alone may.
+const PIECE: usize = 48 << 20;
+
+/// The attacks on what only the whole tree can exceed: the attacker, and what it tries.
+pub(super) const TREE_ACTIONS: [(&str, &str); 2] = [
+    (CROWD, "start more processes than the step may have"),
+    (SWELL, "take more memory than the step may have, in several processes"),
+];
+
 /// What the victim keeps to itself.
 pub(super) const SECRET: (&str, &str) = ("LOBSTER_DOCTOR_SECRET", "a victim's secret");
+
+/// A protected path in the write root where nothing is.
+pub(super) const ABSENT: &str = "guarded/absent";
 
 /// The environment of the attacker.
 pub(super) const MARK: (&str, &str) = ("LOBSTER_DOCTOR", "1");
@@ -40,7 +65,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Where the victims are.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Targets {
-    /// A directory that is not granted: `secret`, `victim`, `socket`.
+    /// A directory that is not granted: `secret`, `victim`,
+    /// `removable`, `exchangeable`, `socket`.
     pub(super) outside: PathBuf,
     /// A file that may be read, and no more.
     pub(super) readable: PathBuf,
@@ -71,6 +97,8 @@ pub(super) fn main(args: &[std::ffi::OsString]) -> Option<ExitCode> {
             let _ = io::stdin().read(&mut [0]);
             Some(ExitCode::SUCCESS)
         }
+        CROWD => Some(report(CROWD, assemble(2 * MOST_PROCESSES, 0))),
+        SWELL => Some(report(SWELL, assemble(2 * MOST_MEMORY / PIECE as u64, PIECE))),
         DAEMON => {
             beat(rest.first()?);
             Some(ExitCode::SUCCESS)
@@ -89,6 +117,58 @@ fn beat(path: &std::ffi::OsStr) {
     }
 }
 
+/// Succeeds when this many children are there at once, each with that many bytes of its own.
+fn assemble(count: u64, bytes: usize) -> io::Result<()> {
+    let (mut here, there) = io::pipe()?;
+    let mut result = Ok(());
+    for _ in 0..count {
+        match sys::fork() {
+            Ok(sys::Fork::Parent(_)) => {}
+            Ok(sys::Fork::Child) => {
+                drop(here);
+                // Not zero, or the kernel would not have to find the memory.
+                let taken = vec![1u8; bytes];
+                let _ = (&there).write_all(&[1]);
+                std::thread::sleep(Duration::from_secs(30));
+                drop(taken);
+                sys::exit_now(0)
+            }
+            Err(error) => {
+                result = Err(error);
+                break;
+            }
+        }
+        // One after the other: each says that it is there, unless one is killed for it.
+        if !is_told(&here, PATIENCE * 4) || has_lost_one() {
+            result = Err(io::Error::other("the kernel ended one of them"));
+            break;
+        }
+        here.read_exact(&mut [0])?;
+    }
+    for child in super::tree::children() {
+        let _ = rustix::process::kill_process(child, rustix::process::Signal::KILL);
+    }
+    result
+}
+
+/// Whether there is something to read before this time is over.
+fn is_told(pipe: &io::PipeReader, patience: Duration) -> bool {
+    let patience = Timespec::try_from(patience).ok();
+    poll(&mut [PollFd::new(pipe, PollFlags::IN)], patience.as_ref()).is_ok_and(|ready| ready > 0)
+}
+
+/// Whether a child has ended. The kernel may choose another than the one that asks for more.
+fn has_lost_one() -> bool {
+    matches!(rustix::process::wait(WaitOptions::NOHANG), Ok(Some(_)))
+}
+
+/// Prints what came of the one attack of this attacker.
+fn report(role: &str, result: io::Result<()>) -> ExitCode {
+    let action = TREE_ACTIONS.iter().find(|(of, _)| *of == role).map_or(role, |(_, action)| action);
+    let refusal = result.err().map(|error| error.to_string()).unwrap_or_default();
+    print_results(&Results::from([(action.to_owned(), refusal)]))
+}
+
 fn attack(targets: &str) -> ExitCode {
     let Ok(targets) = serde_json::from_str::<Targets>(targets) else { return ExitCode::FAILURE };
     let mut results = Results::new();
@@ -96,7 +176,11 @@ fn attack(targets: &str) -> ExitCode {
         let refusal = action(&targets).err().map(|error| error.to_string());
         results.insert((*name).to_owned(), refusal.unwrap_or_default());
     }
-    match serde_json::to_string(&results) {
+    print_results(&results)
+}
+
+fn print_results(results: &Results) -> ExitCode {
+    match serde_json::to_string(results) {
         Ok(text) => {
             println!("{text}");
             ExitCode::SUCCESS
@@ -225,7 +309,6 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
         let process = pidfd_open(pid(victim(t)?)?, PidfdFlags::empty())?;
         Ok(pidfd_getfd(process, 0, PidfdGetfdFlags::empty()).map(drop)?)
     }),
-    (Promise::KernelSurface, "make a user namespace", |_| sys::try_user_namespace()),
     (Promise::KernelSurface, "use io_uring", |_| sys::try_call(libc::SYS_io_uring_setup)),
     (Promise::KernelSurface, "use the kernel's key store", |_| sys::try_call(libc::SYS_keyctl)),
     (Promise::KernelSurface, "load a BPF program", |_| sys::try_call(libc::SYS_bpf)),
@@ -268,6 +351,117 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
     (Promise::FsWrite, "change a setting of the kernel", |_| {
         OpenOptions::new().write(true).open("/proc/sys/kernel/core_pattern").map(drop)
     }),
+    (Promise::FsRead, "read outside by going up from the write root", |t| {
+        let name = t.outside.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        fs::read(t.work.join("..").join(name).join("secret")).map(drop)
+    }),
+    (Promise::FsRead, "read the memory of the kernel", |_| File::open("/proc/kcore").map(drop)),
+    (Promise::FsWrite, "make a directory outside", |t| fs::create_dir(t.outside.join("made"))),
+    (Promise::FsWrite, "make a symbolic link outside", |t| symlink("secret", t.outside.join("pointer"))),
+    (Promise::FsWrite, "make a named pipe outside", |t| {
+        Ok(rustix::fs::mknodat(CWD, t.outside.join("pipe"), FileType::Fifo, Mode::RUSR, 0)?)
+    }),
+    (Promise::FsWrite, "write outside through a symbolic link", |t| {
+        let link = t.work.join("way-out");
+        let _ = symlink(t.outside.join("victim"), &link);
+        OpenOptions::new().append(true).open(link)?.write_all(b"x")
+    }),
+    (Promise::FsWrite, "write outside through /proc/self/root", |t| {
+        let inside = t.outside.strip_prefix("/").map_err(io::Error::other)?;
+        let path = PathBuf::from("/proc/self/root").join(inside).join("victim");
+        OpenOptions::new().append(true).open(path)?.write_all(b"x")
+    }),
+    (Promise::FsWrite, "reopen for writing what it may only read", |t| {
+        let file = File::open(&t.readable)?;
+        let again = format!("/proc/self/fd/{}", file.as_raw_fd());
+        OpenOptions::new().append(true).open(again)?.write_all(b"x")
+    }),
+    (Promise::FsWrite, "exchange a file outside for one of its own", |t| {
+        let own = t.work.join("own");
+        fs::write(&own, "x")?;
+        Ok(renameat_with(CWD, &own, CWD, t.outside.join("exchangeable"), RenameFlags::EXCHANGE)?)
+    }),
+    (Promise::FsWrite, "move a file from outside into the write root", |t| {
+        fs::rename(t.outside.join("exchangeable"), t.work.join("taken"))
+    }),
+    (Promise::FsMetadata, "change the owner of a file that it may only read", |t| {
+        Ok(rustix::fs::chown(&t.readable, Some(rustix::process::getuid()), None)?)
+    }),
+    (Promise::FsMetadata, "change the times of a file that it may only read", |t| {
+        let time = Timespec { tv_sec: 1, tv_nsec: 0 };
+        let times = Timestamps { last_access: time, last_modification: time };
+        Ok(rustix::fs::utimensat(CWD, &t.readable, &times, rustix::fs::AtFlags::empty())?)
+    }),
+    (Promise::FsMetadata, "change the mode of what it may only read by its descriptor", |t| {
+        Ok(rustix::fs::fchmod(File::open(&t.readable)?, Mode::RUSR | Mode::WUSR)?)
+    }),
+    (Promise::FsDeny, "read a denied file by another name", |t| {
+        fs::hard_link(t.work.join("denied"), t.work.join("alias"))?;
+        fs::read(t.work.join("alias")).map(drop)
+    }),
+    (Promise::FsDeny, "move a denied file to where it can be read", |t| {
+        fs::rename(t.work.join("denied"), t.work.join("undenied"))?;
+        fs::read(t.work.join("undenied")).map(drop)
+    }),
+    (Promise::FsProtect, "change the mode of a protected file", |t| {
+        Ok(rustix::fs::chmod(t.work.join("guarded/file"), Mode::RUSR | Mode::WUSR)?)
+    }),
+    (Promise::FsProtect, "put another file in the place of a protected one", |t| {
+        fs::write(t.work.join("other"), "x")?;
+        fs::rename(t.work.join("other"), t.work.join("guarded/file"))
+    }),
+    (Promise::FsProtect, "remove a protected file", |t| fs::remove_file(t.work.join("guarded/file"))),
+    (Promise::FsProtect, "make a protected file that is not there yet", |t| {
+        OpenOptions::new().create(true).append(true).open(t.work.join(ABSENT))?.write_all(b"x")
+    }),
+    (Promise::NetDeny, "make up packets", |_| {
+        Ok(socket_with(AddressFamily::INET, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipproto::ICMP))
+            .map(drop)?)
+    }),
+    (Promise::NetDeny, "listen to all packets", |_| {
+        Ok(socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None).map(drop)?)
+    }),
+    (Promise::UnixDeny, "connect to a unix socket through a symbolic link", |t| {
+        let link = t.work.join("service");
+        let _ = symlink(t.outside.join("socket"), &link);
+        UnixStream::connect(link).map(drop)
+    }),
+    (Promise::ProcessIsolation, "see what a process outside runs", |t| {
+        fs::read_link(format!("/proc/{}/exe", victim(t)?)).map(drop)
+    }),
+    (Promise::ProcessIsolation, "see the files of a process outside", |t| {
+        fs::read_dir(format!("/proc/{}/root/", victim(t)?)).map(drop)
+    }),
+    (Promise::ProcessIsolation, "slow a process outside down", |t| {
+        Ok(rustix::process::setpriority_process(Some(pid(victim(t)?)?), 19)?)
+    }),
+    (Promise::KernelSurface, "add a key to the kernel's store", |_| sys::try_call(libc::SYS_add_key)),
+    (Promise::KernelSurface, "ask the kernel for a key", |_| sys::try_call(libc::SYS_request_key)),
+    (Promise::KernelSurface, "read memory by process_vm_readv", |_| {
+        sys::try_call(libc::SYS_process_vm_readv)
+    }),
+    (Promise::KernelSurface, "write memory by process_vm_writev", |_| {
+        sys::try_call(libc::SYS_process_vm_writev)
+    }),
+    (Promise::KernelSurface, "compare kernel objects of processes", |_| sys::try_call(libc::SYS_kcmp)),
+    (Promise::KernelSurface, "open a file by its handle", |_| sys::try_call(libc::SYS_open_by_handle_at)),
+    (Promise::KernelSurface, "mount a file system", |_| sys::try_call(libc::SYS_mount)),
+    (Promise::KernelSurface, "mount by the newer calls", |_| sys::try_call(libc::SYS_fsopen)),
+    (Promise::KernelSurface, "move a mount", |_| sys::try_call(libc::SYS_move_mount)),
+    (Promise::KernelSurface, "change its root directory", |_| sys::try_call(libc::SYS_chroot)),
+    (Promise::KernelSurface, "change the root of its mounts", |_| sys::try_call(libc::SYS_pivot_root)),
+    (Promise::KernelSurface, "enter a namespace", |_| sys::try_call(libc::SYS_setns)),
+    (Promise::KernelSurface, "remove a module of the kernel", |_| sys::try_call(libc::SYS_delete_module)),
+    (Promise::KernelSurface, "watch the files of all", |_| sys::try_call(libc::SYS_fanotify_init)),
+    (Promise::KernelSurface, "set the clock", |_| sys::try_call(libc::SYS_clock_settime)),
+    (Promise::KernelSurface, "use a file as swap", |_| sys::try_call(libc::SYS_swapon)),
+    (Promise::KernelSurface, "read the kernel's messages", |_| sys::try_call(libc::SYS_syslog)),
+    (Promise::KernelSurface, "use the kernel's ciphers", |_| {
+        let cipher = AddressFamily::from_raw(38);
+        Ok(socket_with(cipher, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map(drop)?)
+    }),
+    // Last: where it succeeds the attacker is nobody from then on, and attacks less well.
+    (Promise::KernelSurface, "make a user namespace", |_| sys::try_user_namespace()),
 ];
 
 /// The victim as it is seen from here: in a process namespace its number means

@@ -18,7 +18,8 @@ pub(super) const JAIL: &[u8] = b"jail";
 /// The same, but in the host's network.
 pub(super) const JAIL_ON_HOST_NETWORK: &[u8] = b"jail on host network";
 
-/// To a supervisor: the descriptors are a job's request, stdin, stdout and stderr.
+/// To a supervisor: the descriptors are a job's request, stdin, stdout and
+/// stderr, and the way into its control groups.
 pub(super) const JOB: &[u8] = b"job";
 
 /// More than any message of ours carries.

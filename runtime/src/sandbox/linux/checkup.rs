@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use super::super::doctor::{Checkup, Finding, Probe, Verdict};
 use super::super::{
-    Confinement, Enforcement, HELPER_ARGUMENT, JailSpec, Mode, OutputSinks, ProcessLimits, SandboxConfig,
-    SpawnError, SpawnRequest, Stdin,
+    Confinement, Enforcement, ExitStatus, HELPER_ARGUMENT, JailSpec, Mode, OutputSinks, ProcessLimits,
+    Promise, SandboxConfig, SpawnError, SpawnRequest, Stdin,
 };
-use super::attack::{self, ACTIONS, ATTACK, HEARTBEAT, MARK, Results, SECRET, Targets, VICTIM};
+use super::attack::{self, ACTIONS, ATTACK, HEARTBEAT, MARK, Results, SECRET, TREE_ACTIONS, Targets, VICTIM};
 use super::{Sandbox, landlock};
 use crate::cancel::CancelToken;
 
@@ -52,6 +52,7 @@ pub(super) fn probe(config: &SandboxConfig) -> Result<Probe, SpawnError> {
     let held = |confinement| {
         let mut request = request(Vec::new(), confinement);
         request.limits.processes = Some(4096);
+        request.limits.memory = Some(1 << 30);
         sandbox.run(&request, &mut Kept(Vec::new()), &CancelToken::new()).map(|exit| exit.enforcement)
     };
     Ok(Probe {
@@ -67,21 +68,85 @@ pub(super) fn doctor(config: &SandboxConfig) -> Result<Checkup, SpawnError> {
     let probe = probe(config)?;
     let (control, unconfined) = attack_once(config, None)?;
     let (confined, enforcement) = attack_once(config, Some(Mode::Degrade { minimum: Vec::new() }))?;
-    let findings = ACTIONS.iter().map(|(promise, action, _)| {
-        let possible = control.get(*action).is_some_and(String::is_empty);
+    let finding = |promise: Promise, action: &str, sides: &Sides| {
+        let possible = sides.control.get(action).is_some_and(String::is_empty);
         // What supervision alone holds is refused to the unconfined attacker too.
-        let always = unconfined.held.iter().any(|(held, _)| held == promise);
-        let refusal = confined.get(*action).map_or("the attacker did not report", String::as_str);
-        let missing = enforcement.missing.iter().find(|missing| missing.promise == *promise);
+        let always = sides.unconfined.held.iter().any(|(held, _)| *held == promise);
+        let refusal = sides.confined.get(action).map_or("the attacker did not report", String::as_str);
+        let missing = sides.enforcement.missing.iter().find(|missing| missing.promise == promise);
         let (verdict, detail) = match (refusal, missing) {
             ("", Some(missing)) => (Verdict::Unenforceable, missing.why.clone()),
             ("", None) => (Verdict::Broken, "it succeeded".to_owned()),
             (refusal, _) if possible || always => (Verdict::Held, refusal.to_owned()),
             (refusal, _) => (Verdict::Impossible, refusal.to_owned()),
         };
-        Finding { promise: *promise, action: (*action).to_owned(), verdict, detail }
-    });
-    Ok(Checkup { probe, findings: findings.collect() })
+        Finding { promise, action: action.to_owned(), verdict, detail }
+    };
+    let sides = Sides { control, unconfined, confined, enforcement };
+    let mut findings: Vec<_> =
+        ACTIONS.iter().map(|(promise, action, _)| finding(*promise, action, &sides)).collect();
+    for (role, action) in TREE_ACTIONS {
+        let (control, unconfined) = exceed_once(config, role, action, false)?;
+        let (confined, enforcement) = exceed_once(config, role, action, true)?;
+        let sides = Sides { control, unconfined, confined, enforcement };
+        findings.push(finding(Promise::TreeLimits, action, &sides));
+    }
+    Ok(Checkup { probe, findings })
+}
+
+/// What came of the same attacks without and with a jail.
+struct Sides {
+    control: Results,
+    unconfined: Enforcement,
+    confined: Results,
+    enforcement: Enforcement,
+}
+
+/// One run of an attacker on the limits of the tree. Unconfined there are none.
+fn exceed_once(
+    config: &SandboxConfig,
+    role: &str,
+    action: &str,
+    jailed: bool,
+) -> Result<(Results, Enforcement), SpawnError> {
+    let program = own_program()?;
+    let confinement = if jailed {
+        let mode = Mode::Degrade { minimum: Vec::new() };
+        Confinement::Jail(JailSpec { read: readable(&program), mode, ..JailSpec::default() })
+    } else {
+        Confinement::None
+    };
+    let mut request = request(vec![program.into(), HELPER_ARGUMENT.into(), role.into()], confinement);
+    if jailed {
+        request.limits.processes = Some(attack::MOST_PROCESSES);
+        request.limits.memory = Some(attack::MOST_MEMORY);
+    }
+    let mut kept = Kept(Vec::new());
+    let exit = Sandbox::new(config.clone()).run(&request, &mut kept, &CancelToken::new())?;
+    let results = match exit.status {
+        // The whole group, the attacker too.
+        ExitStatus::Signal(libc::SIGKILL) => {
+            Results::from([(action.to_owned(), "the kernel ended all of it".to_owned())])
+        }
+        _ => reported(&kept.0, exit.status)?,
+    };
+    Ok((results, exit.enforcement))
+}
+
+fn own_program() -> Result<PathBuf, SpawnError> {
+    std::env::current_exe().map_err(SpawnError::io("find the own executable"))
+}
+
+/// What an attacker must be able to read.
+fn readable(program: &Path) -> Vec<PathBuf> {
+    SYSTEM.iter().map(PathBuf::from).chain([program.to_owned()]).collect()
+}
+
+fn reported(text: &[u8], status: ExitStatus) -> Result<Results, SpawnError> {
+    serde_json::from_slice(text).map_err(|error| SpawnError::Io {
+        doing: format!("read what the attack came to (it ended with {status:?})"),
+        source: error.into(),
+    })
 }
 
 fn request(argv: Vec<OsString>, confinement: Confinement) -> SpawnRequest {
@@ -111,7 +176,7 @@ impl Victims {
         let (outside, work) = (directory.path().join("outside"), directory.path().join("work"));
         fs::create_dir(&outside)?;
         fs::create_dir_all(work.join("guarded"))?;
-        for file in ["secret", "victim", "removable"] {
+        for file in ["secret", "victim", "removable", "exchangeable"] {
             fs::write(outside.join(file), "keep out")?;
         }
         let readable = directory.path().join("readable");
@@ -155,20 +220,16 @@ impl Drop for Victims {
 
 /// One run of the attacker; `None` is unconfined.
 fn attack_once(config: &SandboxConfig, mode: Option<Mode>) -> Result<(Results, Enforcement), SpawnError> {
-    let program = std::env::current_exe().map_err(SpawnError::io("find the own executable"))?;
+    let program = own_program()?;
     let victims = Victims::set_up(&program).map_err(SpawnError::io("set the victims of the attack up"))?;
     let targets = &victims.targets;
     let confinement = match mode {
         None => Confinement::None,
         Some(mode) => Confinement::Jail(JailSpec {
-            read: SYSTEM
-                .iter()
-                .map(PathBuf::from)
-                .chain([program.clone(), targets.readable.clone()])
-                .collect(),
+            read: readable(&program).into_iter().chain([targets.readable.clone()]).collect(),
             write: vec![targets.work.clone()],
             deny: vec![targets.work.join("denied")],
-            protect: vec![targets.work.join("guarded/file")],
+            protect: vec![targets.work.join("guarded/file"), targets.work.join(attack::ABSENT)],
             mode,
             ..JailSpec::default()
         }),
@@ -179,10 +240,7 @@ fn attack_once(config: &SandboxConfig, mode: Option<Mode>) -> Result<(Results, E
     let mut kept = Kept(Vec::new());
     let sandbox = Sandbox::new(config.clone());
     let exit = sandbox.run(&request(argv, confinement), &mut kept, &CancelToken::new())?;
-    let mut results: Results = serde_json::from_slice(&kept.0).map_err(|error| SpawnError::Io {
-        doing: format!("read what the attack came to (it ended with {:?})", exit.status),
-        source: error.into(),
-    })?;
+    let mut results = reported(&kept.0, exit.status)?;
     judge_from_outside(&victims, &mut results);
     Ok((results, exit.enforcement))
 }

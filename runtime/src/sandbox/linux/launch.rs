@@ -15,7 +15,7 @@ use super::jail::{Obstacle, at};
 use super::landlock::Rules;
 use super::seccomp::{Filters, Sockets};
 use super::sys::Strings;
-use super::wire::{Job, Network, News, Stage};
+use super::wire::{Groups, Job, Network, News, Stage};
 use super::{channel, sys};
 
 /// The resources that a job's limits number.
@@ -103,15 +103,22 @@ impl Program {
     }
 }
 
+/// The descriptors that the step's process starts from.
+pub(super) struct Inherited {
+    pub(super) stdio: [OwnedFd; 3],
+    /// The way into its control groups, as [`Job::groups`] says.
+    pub(super) groups: Vec<OwnedFd>,
+}
+
 /// Becomes the step, or reports on `control` why it cannot.
 pub(super) fn launch(
     job: &Job,
     program: &Program,
     bonds: &Bonds,
-    stdio: &[OwnedFd; 3],
+    inherited: &Inherited,
     control: &OwnedFd,
 ) -> ! {
-    let Err(Obstacle { stage, error, detail }) = become_step(job, program, bonds, stdio);
+    let Err(Obstacle { stage, error, detail }) = become_step(job, program, bonds, inherited);
     let news = News::Failed { stage, errno: error.raw_os_error().unwrap_or_default(), detail };
     let _ = channel::send(control.as_fd(), &news.encode(), &[]);
     sys::exit_now(127)
@@ -121,7 +128,7 @@ fn become_step(
     job: &Job,
     program: &Program,
     bonds: &Bonds,
-    [stdin, stdout, stderr]: &[OwnedFd; 3],
+    Inherited { stdio: [stdin, stdout, stderr], groups }: &Inherited,
 ) -> Result<Infallible, Obstacle> {
     // The step must not outlive a supervisor that is itself killed. Asked for
     // before looking at the parent, or its death in between would go unseen.
@@ -131,6 +138,12 @@ fn become_step(
         sys::exit_now(127);
     }
     setsid().map_err(at(Stage::Setup, "setsid"))?;
+    // Before it can start anything, so that nothing of the step is outside.
+    if job.groups == Groups::Tasks {
+        for tasks in groups {
+            rustix::io::write(tasks, b"0").map_err(at(Stage::ControlGroup, "enter the control group"))?;
+        }
+    }
     rustix::stdio::dup2_stdin(stdin).map_err(at(Stage::Setup, "stdin"))?;
     rustix::stdio::dup2_stdout(stdout).map_err(at(Stage::Setup, "stdout"))?;
     rustix::stdio::dup2_stderr(stderr).map_err(at(Stage::Setup, "stderr"))?;

@@ -10,6 +10,7 @@
 //! unconfined steps takes one after the other; one in a jail takes one.
 
 mod attack;
+mod cgroup;
 mod channel;
 mod checkup;
 mod helper;
@@ -31,7 +32,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -41,10 +42,12 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 
 use super::doctor::{Checkup, Probe};
 use super::{
-    Enforcement, Exit, Missing, OutputSinks, Promise, SandboxConfig, SpawnError, SpawnRequest, Stdin,
+    Enforcement, Exit, JailSpec, Lacking, Missing, Net, OutputSinks, Promise, SandboxConfig, SpawnError,
+    SpawnRequest, Stdin,
 };
 use crate::cancel::CancelToken;
 
+use cgroup::{Entrance, Hierarchy, Lack, Leaf};
 use placeholder::Placeholders;
 use walls::{Wall, Walls};
 use watch::Trouble;
@@ -125,6 +128,8 @@ pub(super) struct Sandbox {
     /// What this host was found to lack.
     lacking: Mutex<Vec<(Wall, String)>>,
     placeholders: placeholder::Register,
+    /// Where control groups can be made, once one was wanted.
+    groups: OnceLock<Result<Hierarchy, Lack>>,
 }
 
 impl Sandbox {
@@ -135,6 +140,7 @@ impl Sandbox {
             idle: Mutex::default(),
             lacking: Mutex::new(Vec::new()),
             placeholders: placeholder::Register::default(),
+            groups: OnceLock::new(),
         }
     }
 
@@ -156,10 +162,13 @@ impl Sandbox {
         let started = Instant::now();
         let lacking = lock(&self.lacking).clone();
         let mut walls = Walls::wanted(&request.confinement, &request.limits, &lacking);
+        let mut is_news = false;
         loop {
             // A missing mechanism shows before anything has run. What is left
             // without it is judged anew; less than was promised never runs.
-            walls.check(&request.confinement, &request.limits)?;
+            if let Err(refusal) = walls.check(&request.confinement, &request.limits) {
+                return Err(if is_news { self.whole_refusal(request, walls, refusal) } else { refusal });
+            }
             match self.attempt(request, &walls, started, sinks, cancel) {
                 Ok(exit) => return Ok(exit),
                 Err(Trouble::Error(error)) => return Err(error),
@@ -168,15 +177,43 @@ impl Sandbox {
                         let source = io::Error::from_raw_os_error(errno);
                         return Err(SpawnError::Io { doing: format!("confine the process ({why})"), source });
                     }
-                    if matches!(
-                        errno,
-                        libc::EPERM | libc::EACCES | libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP
-                    ) {
-                        lock(&self.lacking).push((wall, why));
-                    }
+                    is_news = true;
+                    self.remember_lack(wall, errno, why);
                 }
             }
         }
+    }
+
+    /// Later runs need not find out again what the kernel refuses for good.
+    fn remember_lack(&self, wall: Wall, errno: i32, why: String) {
+        if matches!(
+            errno,
+            libc::EPERM | libc::EACCES | libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP | libc::EROFS
+        ) {
+            lock(&self.lacking).push((wall, why));
+        }
+    }
+
+    /// A refusal that names all that the host lacks: the mechanisms that are
+    /// left are tried too, on a process that ends before it runs anything.
+    fn whole_refusal(&self, request: &SpawnRequest, mut walls: Walls, first: SpawnError) -> SpawnError {
+        let trial = SpawnRequest {
+            argv: Vec::new(),
+            env: Vec::new(),
+            cwd: request.cwd.clone(),
+            stdin: Stdin::Empty,
+            limits: request.limits.clone(),
+            confinement: request.confinement.clone(),
+        };
+        while let Err(Trouble::Wall { wall, errno, why }) =
+            self.attempt(&trial, &walls, Instant::now(), &mut Nowhere, &CancelToken::new())
+        {
+            if !walls.fall(wall, &why) {
+                break;
+            }
+            self.remember_lack(wall, errno, why);
+        }
+        walls.check(&request.confinement, &request.limits).err().unwrap_or(first)
     }
 
     pub(super) fn probe(&self) -> Result<Probe, SpawnError> {
@@ -195,13 +232,28 @@ impl Sandbox {
         sinks: &mut dyn OutputSinks,
         cancel: &CancelToken,
     ) -> Result<Exit, Trouble> {
+        // Namespaces take the helper a while; the rest is made ready meanwhile.
+        let confined =
+            request.confinement.spec().map(|spec| self.supervisor(kind_of(spec, walls))).transpose()?;
         let _placeholders = match request.confinement.spec() {
             Some(spec) if walls.has(Wall::Namespaces) => {
                 Some(Placeholders::stand_in(spec, &self.placeholders)?)
             }
             _ => None,
         };
+        let leaf = walls.has(Wall::ControlGroup).then(|| self.leaf(request)).transpose()?;
         let mut job = wire::Job::from_request(request, walls);
+        let entrance = match leaf.as_ref().map(Leaf::entrance).transpose()? {
+            None => Vec::new(),
+            Some(Entrance::Directory(directory)) => {
+                job.groups = wire::Groups::Directory;
+                vec![directory]
+            }
+            Some(Entrance::Tasks(files)) => {
+                job.groups = wire::Groups::Tasks;
+                files
+            }
+        };
         let temporary = match &mut job.confined {
             Some(confined) if !walls.has(Wall::Namespaces) && !confined.private.is_empty() => {
                 Some(stand_in_for_private(confined, &mut job.env)?)
@@ -213,23 +265,22 @@ impl Sandbox {
         let (stderr, stderr_end) = pipes().map_err(SpawnError::io("open a pipe for stderr"))?;
         let job_file = job_file(&job.encode()).map_err(SpawnError::io("hand the request over"))?;
         let stdin = stdin_of(request)?;
-        let kind = match &job.confined {
-            Some(confined) if walls.has(Wall::Namespaces) && confined.net_is_host() => {
-                channel::JAIL_ON_HOST_NETWORK
-            }
-            Some(_) if walls.has(Wall::Namespaces) => channel::JAIL,
-            _ => channel::SUPERVISOR,
+        let mut fds = [&job_file, &stdin, &stdout_end, &stderr_end].map(OwnedFd::as_fd).to_vec();
+        fds.extend(entrance.iter().map(OwnedFd::as_fd));
+        let control = match confined {
+            Some(control) => give(control, &fds)?,
+            None => self.submit(&fds)?,
         };
-        let fds = [&job_file, &stdin, &stdout_end, &stderr_end].map(OwnedFd::as_fd);
-        let control = self.submit(kind, job.confined.is_none(), &fds)?;
         // Only the supervisor may hold these ends, or their closing would never be seen.
-        drop((job_file, stdin, stdout_end, stderr_end));
+        drop((job_file, stdin, stdout_end, stderr_end, entrance));
 
         let watch = watch::Watch::new(control, stdout, stderr, request, started);
         let mut finished = watch.until_the_end(sinks, cancel)?;
         lock(&self.idle).extend(finished.control.take());
         // What the step has made unreadable even for itself stays behind.
         drop(temporary);
+        finished.denied.extend(leaf.iter().flat_map(|leaf| leaf.reached(&request.limits)));
+        drop(leaf);
         Ok(Exit {
             status: finished.report.status,
             ended: finished.ended,
@@ -240,20 +291,20 @@ impl Sandbox {
         })
     }
 
-    /// Hands a job to a supervisor, to one that waits if that will do; gives its control socket.
-    fn submit(&self, kind: &[u8], any: bool, fds: &[BorrowedFd<'_>]) -> Result<OwnedFd, SpawnError> {
-        while any && let Some(control) = lock(&self.idle).pop() {
+    /// A control group with the step's limits.
+    fn leaf(&self, request: &SpawnRequest) -> Result<Leaf, Lack> {
+        self.groups.get_or_init(Hierarchy::find).as_ref().map_err(Lack::clone)?.leaf(&request.limits)
+    }
+
+    /// Hands an unconfined job to a supervisor, to one that waits if there is one; gives its control socket.
+    fn submit(&self, fds: &[BorrowedFd<'_>]) -> Result<OwnedFd, SpawnError> {
+        while let Some(control) = lock(&self.idle).pop() {
             // One that is gone has refused the job unseen.
             if channel::send(control.as_fd(), channel::JOB, fds).is_ok() {
                 return Ok(control);
             }
         }
-        let control = self.supervisor(kind)?;
-        match channel::send(control.as_fd(), channel::JOB, fds) {
-            // It could not be made, and has said why.
-            Err(error) if is_gone(&error) => Ok(control),
-            other => other.map(|()| control).map_err(SpawnError::io("hand the job over")),
-        }
+        give(self.supervisor(channel::SUPERVISOR)?, fds)
     }
 
     /// The control socket of a new supervisor. A helper that died since the last time is replaced.
@@ -291,6 +342,37 @@ impl Sandbox {
         let helper = Arc::new(Helper::start(&self.config).map_err(SpawnError::io(doing))?);
         helpers.started = Some(Arc::clone(&helper));
         Ok(helper)
+    }
+}
+
+/// Takes what a process says that has nothing to say.
+struct Nowhere;
+
+impl OutputSinks for Nowhere {
+    fn stdout(&mut self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn stderr(&mut self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What the helper is asked for.
+fn kind_of(spec: &JailSpec, walls: &Walls) -> &'static [u8] {
+    match (walls.has(Wall::Namespaces), &spec.net) {
+        (true, Net::Host) => channel::JAIL_ON_HOST_NETWORK,
+        (true, Net::None | Net::Hosts(_)) => channel::JAIL,
+        (false, _) => channel::SUPERVISOR,
+    }
+}
+
+/// Hands a job to a new supervisor.
+fn give(control: OwnedFd, fds: &[BorrowedFd<'_>]) -> Result<OwnedFd, SpawnError> {
+    match channel::send(control.as_fd(), channel::JOB, fds) {
+        // It could not be made, and has said why.
+        Err(error) if is_gone(&error) => Ok(control),
+        other => other.map(|()| control).map_err(SpawnError::io("hand the job over")),
     }
 }
 
@@ -344,7 +426,14 @@ fn statement(request: &SpawnRequest, walls: &Walls, finished: watch::Finished) -
         let why = format!("{} processes could not be killed: they run as another user", survivors);
         missing.push(Missing { promise: Promise::TreeKill, why });
     }
-    Enforcement { asked: request.confinement.name().into(), held, missing, denied: finished.denied }
+    let lacking = walls
+        .fallen
+        .iter()
+        .map(|(wall, why)| Lacking { mechanism: wall.name().into(), why: why.clone() })
+        .collect();
+    let reached = finished.reached.iter().map(ToString::to_string).collect();
+    let asked = request.confinement.name().into();
+    Enforcement { asked, held, missing, lacking, denied: finished.denied, reached }
 }
 
 /// Bytes that `execve` would have to copy, for the message of `E2BIG`.

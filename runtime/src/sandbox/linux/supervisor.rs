@@ -14,9 +14,9 @@ use rustix::process::{DumpableBehavior, Pid, getpid, getppid, set_child_subreape
 
 use super::super::{ExitStatus, proxy};
 use super::jail::{self, Identity, Obstacle, at};
-use super::launch::{Bonds, Program};
+use super::launch::{Bonds, Inherited, Program};
 use super::tree::{self, Tree};
-use super::wire::{Job, Network, News, Order, Report, Stage};
+use super::wire::{Groups, Job, Network, News, Order, Report, Stage};
 use super::{channel, launch, sys};
 
 /// How a step left its supervisor.
@@ -34,14 +34,16 @@ enum After {
 pub(super) fn supervise(control: &OwnedFd, jail: Option<Identity>) -> ! {
     let helper = getppid();
     loop {
-        let stdio = match channel::receive(control.as_fd()) {
-            Ok(Some((message, fds))) if message == channel::JOB => <[OwnedFd; 4]>::try_from(fds),
+        let mut fds = match channel::receive(control.as_fd()) {
+            Ok(Some((message, fds))) if message == channel::JOB => fds,
             // An order that came too late for the step before.
             Ok(Some(_)) => continue,
             _ => sys::exit_now(0),
         };
-        let Ok([job, stdin, stdout, stderr]) = stdio else { sys::exit_now(0) };
-        match start_and_watch(control, job, [stdin, stdout, stderr], jail, helper) {
+        let groups = fds.split_off(fds.len().min(4));
+        let Ok([job, stdin, stdout, stderr]) = <[OwnedFd; 4]>::try_from(fds) else { sys::exit_now(0) };
+        let inherited = Inherited { stdio: [stdin, stdout, stderr], groups };
+        match start_and_watch(control, job, inherited, jail, helper) {
             Ok(After::Clean) => {}
             Ok(After::Spent) => sys::exit_now(0),
             // A code other than 0 asks the helper to look after what is left.
@@ -58,7 +60,7 @@ pub(super) fn supervise(control: &OwnedFd, jail: Option<Identity>) -> ! {
 fn start_and_watch(
     control: &OwnedFd,
     job: OwnedFd,
-    stdio: [OwnedFd; 3],
+    inherited: Inherited,
     jail: Option<Identity>,
     helper: Option<Pid>,
 ) -> Result<After, Obstacle> {
@@ -80,10 +82,14 @@ fn start_and_watch(
     let bonds = Bonds::prepare(&job, jail.is_some())?;
     let program = Program::prepare(&job)?;
     let ended = sys::child_signals().map_err(at(Stage::Setup, "watch for ends"))?;
-    let main = sys::spawn(|| launch::launch(&job, &program, &bonds, &stdio, control))
-        .map_err(at(Stage::Setup, "make a process"))?;
+    let step = || launch::launch(&job, &program, &bonds, &inherited, control);
+    let main = match (job.groups, inherited.groups.first()) {
+        (Groups::Directory, Some(group)) => sys::spawn_into(group, step)
+            .map_err(at(Stage::ControlGroup, "make a process in the control group"))?,
+        _ => sys::spawn(step).map_err(at(Stage::Setup, "make a process"))?,
+    };
     // Kept open here, the step's pipes would never end.
-    drop(stdio);
+    drop(inherited);
     // Without its helper nobody would look after what it leaves if it is killed.
     let reusable = job.confined.is_none() && getppid() == helper;
     Ok(watch(control, &ended, Tree::new(main), &job, reusable))

@@ -14,6 +14,8 @@ pub(super) enum Wall {
     /// A bound on the process numbers of a namespace: for root, who is not
     /// held to `RLIMIT_NPROC`.
     ProcessNumbers,
+    /// A control group for the step.
+    ControlGroup,
 }
 
 impl Wall {
@@ -23,6 +25,7 @@ impl Wall {
             Self::Landlock => "Landlock",
             Self::Seccomp => "seccomp",
             Self::ProcessNumbers => "pid_max per namespace",
+            Self::ControlGroup => "control groups",
         }
     }
 }
@@ -55,6 +58,9 @@ impl Walls {
         };
         if matches!(confinement, Confinement::Jail(_)) && limits.processes.is_some() && is_root() {
             standing.push(Wall::ProcessNumbers);
+        }
+        if confinement.spec().is_some() && limits.tree() {
+            standing.push(Wall::ControlGroup);
         }
         let mut walls = Self { standing, fallen: Vec::new() };
         for (wall, why) in lacking {
@@ -108,9 +114,10 @@ impl Walls {
             Promise::EnvScrub => &[(true, Mechanism::Exec)],
             Promise::FdClose => &[(true, Mechanism::CloseRange)],
             Promise::Limits => &[(true, Mechanism::Rlimit)],
-            // Only a control group counts a whole tree, and none is used.
-            Promise::TreeLimits => &[],
+            // Only a control group counts a whole tree.
+            Promise::TreeLimits => &[(self.has(Wall::ControlGroup), Mechanism::ControlGroup)],
             Promise::ProcessLimit => &[
+                (self.has(Wall::ControlGroup), Mechanism::ControlGroup),
                 (!is_root(), Mechanism::Rlimit),
                 (namespaces && self.has(Wall::ProcessNumbers), Mechanism::PidNamespace),
             ],
@@ -142,13 +149,13 @@ impl Walls {
                     run lobster as another user"
                 .into();
         }
-        if promise == Promise::TreeLimits {
-            return "memory and processes are bounded for each process (rlimits), not for the tree; \
-                    run lobster itself in a control group with memory.max and pids.max"
-                .into();
-        }
-        let reasons: Vec<String> =
-            self.fallen.iter().map(|(wall, why)| format!("{}: {why}", wall.name())).collect();
+        // One does not stand in for the other.
+        let reasons: Vec<String> = self
+            .fallen
+            .iter()
+            .filter(|(wall, _)| (*wall == Wall::ControlGroup) == (promise == Promise::TreeLimits))
+            .map(|(wall, why)| format!("{}: {why}", wall.name()))
+            .collect();
         if reasons.is_empty() {
             "no mechanism of the chosen confinement holds it on this kernel".into()
         } else {
@@ -160,8 +167,11 @@ impl Walls {
     pub(super) fn check(&self, confinement: &Confinement, limits: &ProcessLimits) -> Result<(), SpawnError> {
         let Some(spec) = confinement.spec() else { return Ok(()) };
         let (_, mut missing) = self.judge(confinement, limits);
-        if let Mode::Degrade { minimum } = &spec.mode {
-            missing.retain(|missing| minimum.contains(&missing.promise));
+        match &spec.mode {
+            Mode::Strict => {
+                missing.retain(|missing| missing.promise != Promise::TreeLimits || spec.tree_limits);
+            }
+            Mode::Degrade { minimum } => missing.retain(|missing| minimum.contains(&missing.promise)),
         }
         if missing.is_empty() { Ok(()) } else { Err(SpawnError::Sandbox { missing }) }
     }

@@ -12,7 +12,8 @@ use rustix::io::{Errno, ioctl_fionread, read};
 use rustix::pipe::fcntl_setpipe_size;
 
 use super::super::proxy::Proxy;
-use super::super::{Denial, Ended, Net, OutputSinks, SpawnError, SpawnRequest, Stream};
+use super::super::{Denial, Ended, HostPort, Net, OutputSinks, SpawnError, SpawnRequest, Stream};
+use super::cgroup::Lack;
 use super::channel;
 use super::walls::Wall;
 use super::wire::{News, Order, Report, Stage};
@@ -38,6 +39,7 @@ pub(super) struct Finished {
     pub(super) report: Report,
     pub(super) ended: Ended,
     pub(super) denied: Vec<Denial>,
+    pub(super) reached: Vec<HostPort>,
     /// Of the supervisor, if it waits for another job.
     pub(super) control: Option<OwnedFd>,
 }
@@ -56,6 +58,12 @@ pub(super) enum Trouble {
 impl Trouble {
     fn wall(wall: Wall, errno: i32, detail: &str) -> Self {
         Self::Wall { wall, errno, why: format!("{detail}: {}", io::Error::from_raw_os_error(errno)) }
+    }
+}
+
+impl From<Lack> for Trouble {
+    fn from(Lack { errno, why }: Lack) -> Self {
+        Self::Wall { wall: Wall::ControlGroup, errno, why }
     }
 }
 
@@ -164,6 +172,7 @@ impl<'a> Watch<'a> {
                     None => Ok(Finished {
                         report,
                         ended: self.ended,
+                        reached: self.proxy.as_ref().map(Proxy::reached).unwrap_or_default(),
                         denied: self.proxy.map(|proxy| proxy.denied()).unwrap_or_default(),
                         control: report.reusable.then_some(self.control),
                     }),
@@ -337,6 +346,7 @@ impl<'a> Watch<'a> {
             (Stage::Landlock, _) => return Trouble::wall(Wall::Landlock, errno, detail),
             (Stage::Seccomp, _) => return Trouble::wall(Wall::Seccomp, errno, detail),
             (Stage::ProcessNumbers, _) => return Trouble::wall(Wall::ProcessNumbers, errno, detail),
+            (Stage::ControlGroup, _) => return Trouble::wall(Wall::ControlGroup, errno, detail),
             (Stage::Root, libc::ELOOP) => SpawnError::Io {
                 doing: format!("grant {detail:?} to the step"),
                 source: io::Error::other("a symbolic link leads to it; name its real path"),

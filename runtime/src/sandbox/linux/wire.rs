@@ -21,7 +21,22 @@ pub(super) struct Job {
     /// Resource number (as in [`super::launch::LIMITS`]) and its limit.
     pub(super) limits: Vec<(u8, u64)>,
     pub(super) confined: Option<Confined>,
+    /// What the descriptors after the standard three are.
+    pub(super) groups: Groups,
 }
+
+/// How the step gets into its control groups, by the descriptors that come with the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Groups {
+    /// It has none.
+    None,
+    /// See [`super::cgroup::Entrance::Directory`].
+    Directory,
+    /// See [`super::cgroup::Entrance::Tasks`].
+    Tasks,
+}
+
+const GROUPS: [Groups; 3] = [Groups::None, Groups::Directory, Groups::Tasks];
 
 /// The confinement of a job, as the supervisor builds it. The namespaces are
 /// made by the helper before the job is read.
@@ -119,6 +134,7 @@ impl Job {
             linger: limits.linger,
             limits: (0u8..).zip(values).filter_map(|(number, value)| Some((number, value?))).collect(),
             confined: request.confinement.spec().map(|spec| Confined::new(spec, limits, walls)),
+            groups: Groups::None,
         }
     }
 
@@ -137,6 +153,7 @@ impl Job {
         if let Some(confined) = &self.confined {
             confined.encode(&mut out);
         }
+        out.number(self.groups as u64);
         out.0
     }
 
@@ -151,6 +168,7 @@ impl Job {
                 .map(|_| Ok((from.byte()?, from.number()?)))
                 .collect::<io::Result<_>>()?,
             confined: if from.number()? == 0 { None } else { Some(Confined::decode(&mut from)?) },
+            groups: *GROUPS.get(usize::from(from.byte()?)).ok_or_else(malformed)?,
         })
     }
 }
@@ -213,9 +231,11 @@ pub(super) enum Stage {
     Seccomp,
     /// Bounding the process numbers of the namespace.
     ProcessNumbers,
+    /// Entering the control group.
+    ControlGroup,
 }
 
-const STAGES: [Stage; 10] = [
+const STAGES: [Stage; 11] = [
     Stage::Setup,
     Stage::Cwd,
     Stage::Limit,
@@ -226,6 +246,7 @@ const STAGES: [Stage; 10] = [
     Stage::Landlock,
     Stage::Seccomp,
     Stage::ProcessNumbers,
+    Stage::ControlGroup,
 ];
 
 /// The last word about a step.
@@ -394,6 +415,7 @@ mod tests {
                 network: Network::Proxy,
                 processes: Some(12),
             }),
+            groups: Groups::Tasks,
         };
         assert_eq!(Job::decode(&job.encode()).ok(), Some(job));
         let over = Report {
@@ -414,6 +436,9 @@ mod tests {
         }
         for (number, stage) in STAGES.into_iter().enumerate() {
             assert_eq!(stage as usize, number);
+        }
+        for (number, groups) in GROUPS.into_iter().enumerate() {
+            assert_eq!(groups as usize, number);
         }
         for (number, network) in NETWORKS.into_iter().enumerate() {
             assert_eq!(network as usize, number);

@@ -24,11 +24,16 @@ pub(super) fn run_as_lobster(args: &[&str]) -> ! {
     let confinement = match *kind {
         "strict" => Confinement::Jail(spec(Mode::Strict)),
         "degrade" => Confinement::Jail(spec(Mode::Degrade { minimum })),
+        "limited" => Confinement::Jail(spec(Mode::Strict)),
+        "limited-by-demand" => Confinement::Jail(JailSpec { tree_limits: true, ..spec(Mode::Strict) }),
         "host-network" => Confinement::Jail(JailSpec { net: Net::Host, ..spec(Mode::Strict) }),
         "walls" => Confinement::LandlockSeccomp(spec(Mode::Strict)),
         _ => Confinement::None,
     };
-    let request = SpawnRequest { confinement, ..sh(script) };
+    let mut request = SpawnRequest { confinement, ..sh(script) };
+    if kind.starts_with("limited") {
+        request.limits.memory = Some(256 << 20);
+    }
     match run(&request) {
         Ok((exit, out, err)) => {
             let missing: Vec<_> = exit.enforcement.missing.iter().map(|m| m.promise.name()).collect();
@@ -61,6 +66,12 @@ fn take_away(lacking: &str) {
             "mounts" => {
                 let calls = [libc::SYS_mount, libc::SYS_move_mount, libc::SYS_open_tree];
                 (calls.map(|call| (call, vec![])).to_vec(), libc::EPERM)
+            }
+            // As in a container whose control groups cannot be written to.
+            "cgroups" => {
+                // The jail makes its own directories, by descriptor.
+                let by_path = when(0, u64::from(libc::AT_FDCWD.cast_unsigned()), u64::MAX);
+                (vec![(libc::SYS_mkdir, vec![]), (libc::SYS_mkdirat, by_path)], libc::EROFS)
             }
             "landlock" => {
                 let calls = [libc::SYS_landlock_create_ruleset, libc::SYS_landlock_restrict_self];
@@ -346,6 +357,8 @@ fn granted_hosts_are_reached_and_no_others() {
     let what = format!("127.0.0.1:{other}: not among the granted hosts");
     let denial = Denial { promise: Promise::NetHosts, what };
     assert_eq!(exit.enforcement.denied, [denial.clone(), denial]);
+    // Twice, by a plain request and through a tunnel; told once.
+    assert_eq!(exit.enforcement.reached, [format!("127.0.0.1:{granted}")]);
     assert!(exit.enforcement.held.iter().any(|(promise, by)| {
         *promise == Promise::NetHosts && *by == [Mechanism::NetNamespace, Mechanism::Proxy]
     }));
@@ -377,7 +390,140 @@ fn examine() -> String {
 
 #[test]
 fn the_doctor_finds_nothing_broken() {
-    for_all_users("doctor", "", "", "broken [], open [] [], most held");
+    for (user, outcome) in as_lobster("doctor", "", "").iter().enumerate() {
+        // Whether this user may make control groups is the host's affair.
+        let swell = "take more memory than the step may have, in several processes";
+        let without = format!("broken [], open [{swell:?}] [\"tree-limits\"], most held");
+        let outcome = outcome.trim_end();
+        assert!(["broken [], open [] [], most held", &without].contains(&outcome), "user {user}: {outcome}");
+    }
+}
+
+/// Whether this user can have control groups here.
+fn has_groups() -> bool {
+    let probe = Sandbox::new(SandboxConfig::default()).probe().unwrap();
+    let missing = probe.jail.missing.iter().find(|missing| missing.promise == Promise::TreeLimits);
+    if let Some(missing) = missing {
+        println!("not tested here: {missing}");
+    }
+    missing.is_none()
+}
+
+/// Starts this many processes, each with that many bytes, and prints how many are alive then.
+fn crowd(count: u64, bytes: u64, limits: ProcessLimits) -> SpawnRequest {
+    let script = "import os, sys, time\n\
+        count, size = int(sys.argv[1]), int(sys.argv[2])\n\
+        here = 0\n\
+        for _ in range(count):\n\
+        \x20r, w = os.pipe()\n\
+        \x20try: child = os.fork()\n\
+        \x20except OSError: break\n\
+        \x20if child == 0:\n\
+        \x20 kept = b'x' * size\n\
+        \x20 os.write(w, b'x')\n\
+        \x20 time.sleep(60)\n\
+        \x20os.close(w)\n\
+        \x20if not os.read(r, 1): break\n\
+        \x20here += 1\n\
+        while here:\n\
+        \x20if os.waitpid(-1, os.WNOHANG)[0] == 0: break\n\
+        \x20here -= 1\n\
+        print(here, flush=True)\n";
+    let mut request = jailed("", jail(Path::new("/var/tmp")));
+    request.argv = ["/usr/bin/python3", "-c", script].map(OsString::from).to_vec();
+    request.argv.extend([count, bytes].map(|number| number.to_string().into()));
+    request.limits = ProcessLimits { wall: Some(Duration::from_secs(60)), ..limits };
+    request
+}
+
+#[test]
+fn the_limits_hold_for_the_whole_tree() {
+    if !has_groups() {
+        return;
+    }
+    let memory = ProcessLimits { memory: Some(96 << 20), ..ProcessLimits::default() };
+    let processes = ProcessLimits { processes: Some(20), ..ProcessLimits::default() };
+    let by_group = (Promise::TreeLimits, vec![Mechanism::ControlGroup]);
+    for (count, bytes, limits, most) in [(6, 30 << 20, memory, 3), (60, 0, processes, 19)] {
+        let mut request = crowd(count, bytes, limits);
+        let (exit, out, err) = run(&request).unwrap();
+        // Version 2 ends the whole step when memory runs out.
+        let started: u64 =
+            if exit.status == ExitStatus::Signal(9) { 0 } else { out.trim().parse().expect(&err) };
+        assert!(started <= most, "{started}");
+        assert!(exit.enforcement.held.contains(&by_group), "{:?}", exit.enforcement);
+        let denied: Vec<_> = exit.enforcement.denied.iter().map(|denial| denial.promise).collect();
+        assert_eq!(denied, [Promise::TreeLimits], "{:?}", exit.enforcement);
+        // The same within the limits.
+        request.argv[3] = "2".into();
+        let (exit, out, _) = run(&request).unwrap();
+        assert_eq!((out.as_str(), exit.enforcement.denied), ("2\n", vec![]));
+    }
+}
+
+#[test]
+fn a_control_group_is_removed_with_its_step_or_with_the_next() {
+    if !has_groups() {
+        return;
+    }
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let groups = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let groups: Vec<_> = groups
+        .lines()
+        .filter(|line| line.contains(" - cgroup"))
+        .map(|line| line.split(' ').nth(4).unwrap().to_owned())
+        .collect();
+    let of = |pid: u32| {
+        let name = format!("lobster-{pid}-*");
+        let found = Command::new("find").args(&groups).args(["-type", "d", "-name", &name]).output().unwrap();
+        String::from_utf8(found.stdout).unwrap().lines().count()
+    };
+    let lobster = |script: &str| {
+        Command::new("/proc/self/exe")
+            .args([entry::RUNNER_ARGUMENT, "limited", "", script])
+            .arg(dir.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let ended = lobster("echo ran");
+    let pid = ended.id();
+    let output = ended.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "ran\nended Code(0), missing []\n");
+    assert_eq!(of(pid), 0);
+
+    let mut killed = lobster("echo up; sleep 100");
+    let begin = Instant::now();
+    while of(killed.id()) == 0 {
+        assert!(begin.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    // Its step is killed at about the same time, and a group with processes stays.
+    while of(killed.id()) > 0 {
+        assert!(begin.elapsed() < Duration::from_secs(30), "left behind for good");
+        lobster("echo ran").wait_with_output().unwrap();
+    }
+}
+
+#[test]
+fn limits_of_the_tree_are_a_demand_only_when_the_minimum_lists_them() {
+    // As an ordinary user in a session that nobody delegated, or as root here.
+    let may = has_groups();
+    for (kind, demanded) in [("limited", false), ("limited-by-demand", true)] {
+        for outcome in as_lobster(kind, "cgroups", "echo ran") {
+            let expected = if demanded {
+                "refused [\"tree-limits\"]"
+            } else {
+                "ran\nended Code(0), missing [\"tree-limits\"]"
+            };
+            assert_eq!(outcome.trim_end(), expected, "{kind}");
+        }
+        if may {
+            assert_eq!(as_lobster(kind, "", "echo ran")[0], "ran\nended Code(0), missing []\n");
+        }
+    }
 }
 
 #[test]

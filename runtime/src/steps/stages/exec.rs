@@ -13,6 +13,7 @@ use super::{
     StageArgs, StageError, StageKind, StageSpec, Stop, args_schema, option_schema, words_schema,
 };
 use crate::json::write_compact;
+use crate::steps::blocked::explained;
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "exec",
@@ -165,7 +166,8 @@ fn failure(name: &str, outcome: &NativeOutcome) -> StageError {
         .into_iter()
         .filter_map(|payload| output::excerpt(payload, MESSAGE_BYTES).ok())
         .find(|text| !text.is_empty());
-    StageError::new(format!("exec failed ({code}): {}", said.as_deref().unwrap_or(name)))
+    let message = format!("exec failed ({code}): {}", said.as_deref().unwrap_or(name));
+    explained(message, &outcome.blocked)
 }
 
 /// Input for the program, on disk once it is large.

@@ -414,6 +414,8 @@ pub struct NativeOutcome {
     pub stderr: Payload,
     /// Whether stdout is JSON as a [`crate::json::scanner::Scanner`] takes it, if that is known already.
     pub plain_json: Option<bool>,
+    /// What it seems to have missed in the sandbox, if it failed there.
+    pub blocked: Vec<String>,
 }
 
 /// Who reads the result.

@@ -194,6 +194,7 @@ impl Host for RecordingHost {
             stdout: payload(stdout),
             stderr: payload(stderr),
             plain_json: None,
+            blocked: Vec::new(),
         })
     }
 

@@ -153,6 +153,7 @@ impl Host for FakeHost {
             stdout: payload(output.stdout),
             stderr: payload(output.stderr),
             plain_json: None,
+            blocked: Vec::new(),
         })
     }
 
