@@ -13,8 +13,9 @@ use crate::binary;
 /// The ordinary user, and nobody's group.
 const NOBODY: u32 = 65534;
 
-/// What is missing without namespaces: no mount namespace, no process namespace.
-const UNCONTAINED: &[&str] = &["fs-metadata", "fs-protect", "unix-deny", "process-isolation"];
+/// What is missing without namespaces: no mount namespace, no process namespace. What is
+/// denied is lobster's own store, which lies in the directory that the step may read.
+const UNCONTAINED: &[&str] = &["fs-metadata", "fs-deny", "fs-protect", "unix-deny", "process-isolation"];
 
 /// A kernel, and what may be promised on it.
 struct Case {
@@ -44,13 +45,22 @@ const CASES: &[Case] = &[
     Case { without: "close-range", missing: &[], lacking: &[] },
     Case {
         without: "user-namespaces,landlock",
-        missing: &["fs-read", "fs-write", "fs-metadata", "fs-protect", "unix-deny", "process-isolation"],
+        missing: &[
+            "fs-read",
+            "fs-write",
+            "fs-metadata",
+            "fs-deny",
+            "fs-protect",
+            "unix-deny",
+            "process-isolation",
+        ],
         lacking: &["namespaces", "Landlock"],
     },
     Case {
         without: "user-namespaces,seccomp",
         missing: &[
             "fs-metadata",
+            "fs-deny",
             "fs-protect",
             "net-deny",
             "unix-deny",
