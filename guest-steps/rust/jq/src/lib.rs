@@ -5,6 +5,7 @@
 //! always gives the same result.
 
 mod program;
+mod standard;
 
 use jaq_json::Val;
 use jaq_std::input::RcIter;

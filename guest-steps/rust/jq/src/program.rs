@@ -9,6 +9,8 @@ use lobster_step::{Any, Output, StepError};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use crate::standard;
+
 /// Natives that would reach out of the step; definitions stand in for them.
 const REPLACED: [&str; 2] = ["now", "env"];
 
@@ -56,14 +58,14 @@ impl Program {
             None => "def now: error(\"there is no clock: pass `now`\");".to_owned(),
         };
         let own = format!("{now} def env: {{}};");
+        let standard = standard::used_by(&[code, &own]);
         let own = load::parse(&own, |parser| parser.defs())
             .ok_or_else(|| StepError::bad_args("`now` is not a time"))?;
         // A definition lives as long as its text; the map shortens the static ones to ours.
         fn shorten<'s>(def: load::parse::Def<&'static str>) -> load::parse::Def<&'s str> {
             def
         }
-        let standard = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());
-        let defs = standard.map(shorten).chain(own);
+        let defs = standard.into_iter().map(shorten).chain(own);
         let funs = jaq_core::funs()
             .chain(jaq_std::funs())
             .chain(jaq_json::funs())
