@@ -39,13 +39,13 @@ use lent::{RunServices, SharedWriter, Sink};
 pub(crate) use loading::JS_EVALUATOR;
 pub(super) use loading::of_stage;
 pub(crate) use loading::{code_cache, keep};
-use loading::{js_evaluator, load};
+use loading::{Program, js_evaluator, load};
 
 /// A component to be run once.
 pub(crate) struct Job {
     /// What people call it; none is the evaluator of `js`.
     pub(crate) name: Option<String>,
-    pub(crate) component: Component,
+    pub(crate) program: Program,
     pub(crate) args: Map<String, Value>,
     pub(crate) input: JobInput,
     pub(crate) grants: Grants,
@@ -83,7 +83,7 @@ pub(super) fn step(
     cancel: &CancelToken,
 ) -> Result<Record, Stop> {
     let run = frame.run;
-    let (component, args) = match &step.work {
+    let (program, args) = match &step.work {
         Work::Component { component, args } => {
             let named = frame.fill(component, scope, path)?;
             let base = frame.workflow.file.parent().unwrap_or(Path::new("/"));
@@ -124,7 +124,7 @@ pub(super) fn step(
         asker: Asker::Step(step.id.clone()),
         cache: step.extras.cache.unwrap_or(true),
         idempotent: step.extras.idempotent,
-        component,
+        program,
         args,
         input,
     };
@@ -299,7 +299,7 @@ pub(crate) fn run_component(
         let mut outcome = execute(run, job, action, None, cancel);
         outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         if cache && outcome.status == StepStatus::Ok && outcome.detail.get("read_state").is_none() {
-            run.cache(action, outcome.clone());
+            run.cache(action, &outcome);
         }
         Ok(outcome)
     };
@@ -377,7 +377,7 @@ fn execute(
     invocation.services =
         Arc::new(RunServices { store: run.store.clone(), run: run.id, scratch: run.scratch() });
     let again = recorded.is_some();
-    let recording = (!again && !invocation.grants.is_pure() && is_recordable(&job.component))
+    let recording = (!again && !invocation.grants.is_pure() && is_recordable(&job.program.component))
         .then(|| Arc::new(Mutex::new(Recording::new(&run.store))));
     invocation.trace = match (recorded, &recording) {
         (Some(recorded), _) if !invocation.grants.is_pure() => {
@@ -388,7 +388,7 @@ fn execute(
     };
     let token = cancel.clone();
     invocation.cancel = Arc::new(move || token.reason().map(|reason| reason.message()));
-    let result = job.component.run(invocation);
+    let result = job.program.component.run(invocation);
     let mut outcome = match result {
         Ok(done) => {
             let mut outcome = StepOutcome::new(StepStatus::Ok);

@@ -2,7 +2,9 @@
 //! compares what happens with what was recorded, a fork takes over what it can.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::gate::KnownAnswer;
@@ -29,19 +31,39 @@ pub(crate) enum RecordedOutside {
     Calls(Digest),
 }
 
+/// The parts of a component's recorded action that its execution starts from.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct RecordedProgram {
+    pub(crate) component: Digest,
+    pub(crate) limits: RecordedLimits,
+}
+
+/// Limits as an action has them; what it does not have is as it would be now.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct RecordedLimits {
+    pub(crate) fuel: Option<u64>,
+    pub(crate) memory: Option<u64>,
+    pub(crate) tables: Option<u64>,
+    pub(crate) output: Option<u64>,
+}
+
+/// An outcome, if there is one.
+pub(crate) type Known = Option<Arc<StepOutcome>>;
+
 /// Asked before anything is done. `known` is always what the run's own journal says.
 pub(crate) trait Overseer: Send + Sync {
     /// Whether this execution is written into the run's journal.
     fn journals(&self) -> bool;
 
     /// The outcome to take instead of performing an effect.
-    fn effect(&self, act: &Act<'_>, known: Option<StepOutcome>) -> Result<Option<StepOutcome>, Stop>;
+    fn effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop>;
 
     /// The outcome to take instead of computing a pure step.
-    fn pure(&self, act: &Act<'_>, known: Option<StepOutcome>) -> Result<Option<StepOutcome>, Stop>;
+    fn pure(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop>;
 
     /// What was performed or computed after all; gives what to go on with.
-    fn done(&self, _path: &StepPath, outcome: StepOutcome) -> StepOutcome {
+    fn done(&self, _path: &StepPath, outcome: Arc<StepOutcome>) -> Arc<StepOutcome> {
         outcome
     }
 
@@ -62,18 +84,14 @@ pub(crate) trait Overseer: Send + Sync {
         None
     }
 
-    /// The limits that a component ran under here, whatever they would be now.
-    fn limits(&self, _path: &StepPath) -> Option<Value> {
-        None
-    }
-
     /// Where the contents of the granted directory of this number lie, if not where the plan says.
     fn directory(&self, _path: &StepPath, _index: usize) -> Option<PathBuf> {
         None
     }
 
-    /// The component to use here, whatever the plan's file has become.
-    fn component(&self, _path: &StepPath) -> Option<Digest> {
+    /// The component that ran here and the limits that it ran under, whatever the
+    /// plan's file has become and whatever they would be now.
+    fn program(&self, _path: &StepPath) -> Option<RecordedProgram> {
         None
     }
 }

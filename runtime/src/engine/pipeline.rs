@@ -484,7 +484,7 @@ impl Host for StageHost<'_, '_, '_> {
                 ComponentProgram::Named(name) => Some(name.clone()),
                 ComponentProgram::Js => None,
             },
-            component: program,
+            program,
             args: call.args,
             input,
             grants: Grants {

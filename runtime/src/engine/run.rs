@@ -44,7 +44,7 @@ pub enum Interrupted {
 /// What an earlier execution of the same run left in the journal.
 #[derive(Default)]
 struct Recall {
-    ended: HashMap<StepPath, StepOutcome>,
+    ended: HashMap<StepPath, Arc<StepOutcome>>,
     started: HashSet<StepPath>,
     answers: HashMap<StepPath, KnownAnswer>,
     /// Composite steps whose summary is journaled already.
@@ -74,8 +74,6 @@ pub(crate) struct Run<'s> {
     scratch: Arc<Mutex<HashMap<String, Value>>>,
     /// Places where something was done that must not be done twice.
     once_only: Mutex<Vec<StepPath>>,
-    /// What pure actions gave, on its way into the cache; written many at a time.
-    outcomes: Mutex<HashMap<Digest, StepOutcome>>,
     /// Components in use, by digest or by the file they came from.
     components: Mutex<HashMap<String, Component>>,
     /// Servers whose tools this execution calls, while they are connected.
@@ -141,7 +139,6 @@ impl<'s> Run<'s> {
             rendered: AtomicBool::new(false),
             scratch: Arc::default(),
             once_only: Mutex::default(),
-            outcomes: Mutex::default(),
             components: Mutex::default(),
             servers: Mutex::default(),
             kept: Mutex::default(),
@@ -189,7 +186,7 @@ impl<'s> Run<'s> {
         &self,
         path: &StepPath,
         action: &ActionRecord,
-    ) -> Result<Option<StepOutcome>, Stop> {
+    ) -> Result<Option<Arc<StepOutcome>>, Stop> {
         self.foreseen_as(path, action, true)
     }
 
@@ -198,7 +195,7 @@ impl<'s> Run<'s> {
         path: &StepPath,
         action: &ActionRecord,
         effect: bool,
-    ) -> Result<Option<StepOutcome>, Stop> {
+    ) -> Result<Option<Arc<StepOutcome>>, Stop> {
         let Some(overseer) = &self.overseer else { return Ok(None) };
         let known = self.remembered(path);
         let fresh = known.is_none();
@@ -209,8 +206,8 @@ impl<'s> Run<'s> {
             let preimage = self.store.put(&action.preimage.canonical).map_err(stopped)?;
             let detail = json!({ "reused": true });
             self.lazily(started_event(path, action, preimage.digest, effect, detail))?;
-            self.lazily(ended_event(path, outcome.clone()))?;
-            lock(&self.recall).ended.insert(path.clone(), outcome.clone());
+            self.lazily(ended_event(path, Arc::clone(&outcome)))?;
+            lock(&self.recall).ended.insert(path.clone(), Arc::clone(&outcome));
         }
         Ok(Some(outcome))
     }
@@ -235,7 +232,7 @@ impl<'s> Run<'s> {
         path: &StepPath,
         action: &ActionRecord,
         perform: impl FnOnce() -> StepOutcome,
-    ) -> Result<StepOutcome, Stop> {
+    ) -> Result<Arc<StepOutcome>, Stop> {
         if let Some(outcome) = self.foreseen(path, action)? {
             return Ok(outcome);
         }
@@ -259,7 +256,8 @@ impl<'s> Run<'s> {
                     outcome.error = Some(format!("Step '{path}' was interrupted and skipped on request"));
                     outcome.code = Some("interrupted".to_owned());
                     outcome.detail = json!({ "permanent": true });
-                    self.append(vec![ended_event(path, outcome.clone())], Durability::Synced)?;
+                    let outcome = Arc::new(outcome);
+                    self.append(vec![ended_event(path, Arc::clone(&outcome))], Durability::Synced)?;
                     return Ok(outcome);
                 }
             }
@@ -289,7 +287,8 @@ impl<'s> Run<'s> {
             AuditSync::Every => Durability::Synced,
             AuditSync::None | AuditSync::Decision => Durability::Lazy,
         };
-        self.append(vec![ended_event(path, outcome.clone())], durability)?;
+        let mut outcome = Arc::new(outcome);
+        self.append(vec![ended_event(path, Arc::clone(&outcome))], durability)?;
         if let Some(overseer) = &self.overseer {
             outcome = overseer.done(path, outcome);
         }
@@ -305,26 +304,26 @@ impl<'s> Run<'s> {
         preimage: Preimage,
         decision: Value,
         compute: impl FnOnce() -> Result<StepOutcome, Stop>,
-    ) -> Result<StepOutcome, Stop> {
+    ) -> Result<Arc<StepOutcome>, Stop> {
         let action = ActionRecord { kind: kind.to_owned(), preimage, decision, idempotent: true };
         if let Some(outcome) = self.foreseen_as(path, &action, false)? {
             return Ok(outcome);
         }
         if !self.journals() {
-            let outcome = compute()?;
-            return Ok(self
-                .overseer
-                .as_ref()
-                .map_or(outcome.clone(), |overseer| overseer.done(path, outcome)));
+            let outcome = Arc::new(compute()?);
+            return Ok(match &self.overseer {
+                Some(overseer) => overseer.done(path, outcome),
+                None => outcome,
+            });
         }
         if let Some(outcome) = self.remembered(path) {
             return Ok(outcome);
         }
-        let outcome = self.store.hide_outcome(compute()?).map_err(stopped)?;
+        let outcome = Arc::new(self.store.hide_outcome(compute()?).map_err(stopped)?);
         let journal = || -> Result<(), Stop> {
             let preimage = self.store.put(&action.preimage.canonical).map_err(stopped)?;
             self.lazily(started_event(path, &action, preimage.digest, false, Value::Null))?;
-            self.lazily(ended_event(path, outcome.clone()))
+            self.lazily(ended_event(path, Arc::clone(&outcome)))
         };
         self.located(path, journal())?;
         Ok(outcome)
@@ -411,12 +410,12 @@ impl<'s> Run<'s> {
         find: impl FnOnce() -> Result<Value, StageError>,
     ) -> Result<Value, Stop> {
         if let Some(outcome) = self.remembered(path) {
-            return Ok(outcome.value);
+            return Ok(outcome.value.clone());
         }
         let value = find().inspect_err(|_| self.fail_at(path))?;
         let mut outcome = StepOutcome::new(StepStatus::Ok);
         outcome.value = value.clone();
-        self.lazily(ended_event(path, outcome))?;
+        self.lazily(ended_event(path, Arc::new(outcome)))?;
         lock(&self.kept).insert(path.clone(), value.clone());
         Ok(value)
     }
@@ -424,7 +423,7 @@ impl<'s> Run<'s> {
     /// What was kept at a place, now or in an earlier execution.
     pub(crate) fn kept(&self, path: &StepPath) -> Option<Value> {
         let now = lock(&self.kept).get(path).cloned();
-        now.or_else(|| self.remembered(path).map(|outcome| outcome.value))
+        now.or_else(|| self.remembered(path).map(|outcome| outcome.value.clone()))
     }
 
     /// A component that this run uses, loaded the first time it is asked for.
@@ -442,7 +441,7 @@ impl<'s> Run<'s> {
     }
 
     /// The outcome of a composite step or decision that was journaled earlier.
-    pub(crate) fn remembered(&self, path: &StepPath) -> Option<StepOutcome> {
+    pub(crate) fn remembered(&self, path: &StepPath) -> Option<Arc<StepOutcome>> {
         lock(&self.recall).ended.get(path).cloned()
     }
 
@@ -460,7 +459,7 @@ impl<'s> Run<'s> {
             return Ok(());
         }
         outcome.detail = json!({ "kind": kind });
-        self.lazily(Event::StepEnded { path: path.to_string(), attempt: SUMMARY, outcome: Box::new(outcome) })
+        self.lazily(Event::StepEnded { path: path.to_string(), attempt: SUMMARY, outcome: Arc::new(outcome) })
     }
 
     /// Journals something whose loss would only cost recomputation.
@@ -484,32 +483,19 @@ impl<'s> Run<'s> {
 
     /// What an equal pure action gave, in this run or an earlier one.
     pub(crate) fn cached(&self, action: &Digest) -> Result<Option<StepOutcome>, Stop> {
-        if let Some(outcome) = lock(&self.outcomes).get(action) {
-            return Ok(Some(outcome.clone()));
-        }
         self.store.cached_outcome(action).map_err(stopped)
     }
 
-    /// Remembers what a pure action gave, for this run and later ones. It is written
-    /// with the step's events.
-    pub(crate) fn cache(&self, action: Digest, outcome: StepOutcome) {
-        lock(&self.outcomes).insert(action, outcome);
-    }
-
-    fn write_outcomes(&self) {
-        let outcomes = std::mem::take(&mut *lock(&self.outcomes));
-        if outcomes.is_empty() {
-            return;
-        }
+    /// Remembers what a pure action gave, for this run and later ones.
+    pub(crate) fn cache(&self, action: Digest, outcome: &StepOutcome) {
         // What the cache does not know is computed again.
-        if let Err(error) = self.store.cache_outcomes(&outcomes, None) {
-            tracing::warn!("outcomes are not cached: {error}");
+        if let Err(error) = self.store.cache_outcome(action, outcome, None) {
+            tracing::warn!("an outcome is not cached: {error}");
         }
     }
 
     /// Takes what was held back.
     pub(crate) fn take_buffered(&self) -> Vec<Event> {
-        self.write_outcomes();
         std::mem::take(&mut *lock(&self.buffered)).events
     }
 
@@ -569,7 +555,7 @@ impl Recall {
                     self.summarised.insert(path.as_str().into());
                 }
                 Event::StepEnded { path, outcome, .. } => {
-                    self.ended.insert(path.as_str().into(), StepOutcome::clone(outcome));
+                    self.ended.insert(path.as_str().into(), Arc::clone(outcome));
                 }
                 Event::GateAnswered { path, binding, answer, by, .. } => {
                     let path = StepPath::from(path.as_str());
@@ -644,8 +630,8 @@ fn started_event(
     }
 }
 
-fn ended_event(path: &StepPath, outcome: StepOutcome) -> Event {
-    Event::StepEnded { path: path.to_string(), attempt: path.attempt_number(), outcome: Box::new(outcome) }
+fn ended_event(path: &StepPath, outcome: Arc<StepOutcome>) -> Event {
+    Event::StepEnded { path: path.to_string(), attempt: path.attempt_number(), outcome }
 }
 
 /// The code of failures to record something. Nothing absorbs them: a run whose

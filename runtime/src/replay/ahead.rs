@@ -13,7 +13,7 @@ use super::recording::Recording;
 use super::verify::failure;
 use crate::digest::Digest;
 use crate::engine::gate::KnownAnswer;
-use crate::engine::overseer::{Act, Overseer};
+use crate::engine::overseer::{Act, Known, Overseer};
 use crate::engine::path::StepPath;
 use crate::engine::run::{Interrupted, Run, lock};
 use crate::engine::settle::output_of;
@@ -22,7 +22,7 @@ use crate::language::dry_run;
 use crate::language::plan::Plan;
 use crate::runtime::Runtime;
 use crate::steps::stages::{Answer, Stop};
-use crate::store::{Gate, GateKind, StepOutcome};
+use crate::store::{Gate, GateKind};
 
 /// What an approval sets going.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -109,7 +109,7 @@ impl Overseer for Look {
         false
     }
 
-    fn effect(&self, act: &Act<'_>, known: Option<StepOutcome>) -> Result<Option<StepOutcome>, Stop> {
+    fn effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
         if known.is_some() {
             return Ok(known);
         }
@@ -118,7 +118,7 @@ impl Overseer for Look {
         Err(Stop::Interrupted)
     }
 
-    fn pure(&self, _: &Act<'_>, known: Option<StepOutcome>) -> Result<Option<StepOutcome>, Stop> {
+    fn pure(&self, _: &Act<'_>, known: Known) -> Result<Known, Stop> {
         Ok(known)
     }
 

@@ -16,7 +16,7 @@ use super::recording::{Recording, is_within};
 use super::verify::failure;
 use crate::digest::Digest;
 use crate::engine::gate::KnownAnswer;
-use crate::engine::overseer::{Act, Overseer};
+use crate::engine::overseer::{Act, Known, Overseer};
 use crate::engine::path::StepPath;
 use crate::engine::run::{Interrupted, Run, lock, stopped};
 use crate::engine::settle::output_of;
@@ -264,12 +264,12 @@ impl Fork {
         let free = |path: &&String| !used.contains(*path);
         let same_place = candidates.iter().find(|path| *path == act.path.as_str()).filter(free);
         let path = same_place.or_else(|| candidates.iter().find(free))?.clone();
-        let outcome = self.recording.steps.get(&path)?.outcome.clone()?;
+        let outcome = self.recording.steps.get(&path)?.outcome.as_ref()?;
         used.insert(path);
-        Some(StepOutcome { cached: true, ..outcome })
+        Some(StepOutcome { cached: true, ..StepOutcome::clone(outcome) })
     }
 
-    fn known(&self, act: &Act<'_>, known: Option<StepOutcome>) -> Result<Option<StepOutcome>, Stop> {
+    fn known(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
         if known.is_some() {
             return Ok(known);
         }
@@ -284,12 +284,13 @@ impl Fork {
         if let Some(blob) = self.terms.edit.get(path) {
             tell(|told| &mut told.edited);
             let recorded = self.recording.steps.get(path).and_then(|step| step.outcome.clone());
-            let recorded = recorded.unwrap_or_else(|| StepOutcome::new(StepStatus::Ok));
-            return edited(&self.store, &recorded, *blob).map(Some).map_err(|error| stopped(error.message));
+            let recorded = recorded.unwrap_or_else(|| StepOutcome::new(StepStatus::Ok).into());
+            let edited = edited(&self.store, &recorded, *blob).map_err(|error| stopped(error.message))?;
+            return Ok(Some(edited.into()));
         }
         if let Some(outcome) = self.take(act) {
             tell(|told| &mut told.reused);
-            return Ok(Some(outcome));
+            return Ok(Some(outcome.into()));
         }
         if self.stage == Stage::Real {
             return Ok(None);
@@ -308,11 +309,11 @@ impl Overseer for Fork {
         self.stage == Stage::Real
     }
 
-    fn effect(&self, act: &Act<'_>, known: Option<StepOutcome>) -> Result<Option<StepOutcome>, Stop> {
+    fn effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
         self.known(act, known)
     }
 
-    fn pure(&self, act: &Act<'_>, known: Option<StepOutcome>) -> Result<Option<StepOutcome>, Stop> {
+    fn pure(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
         self.known(act, known)
     }
 

@@ -1,6 +1,7 @@
 //! A journal, read as what its run was and did.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
@@ -21,7 +22,7 @@ pub(super) struct Step {
     pub(super) action: Option<Digest>,
     pub(super) effect: bool,
     pub(super) decision: Value,
-    pub(super) outcome: Option<StepOutcome>,
+    pub(super) outcome: Option<Arc<StepOutcome>>,
 }
 
 /// Everything that a journal tells.
@@ -41,7 +42,7 @@ pub(super) struct Recording {
     pub(super) settings: Option<Map<String, Value>>,
     pub(super) steps: HashMap<String, Step>,
     /// How composite steps ended.
-    pub(super) summaries: HashMap<String, (u64, StepOutcome)>,
+    pub(super) summaries: HashMap<String, (u64, Arc<StepOutcome>)>,
     /// What policy refused, in its words.
     pub(super) denied: HashMap<String, Value>,
     /// Parallel steps of which one branch won: the others' steps count for nothing.
@@ -105,7 +106,7 @@ impl Recording {
                 self.steps.insert(path.clone(), step);
             }
             Event::StepEnded { path, attempt: SUMMARY, outcome } => {
-                self.summaries.insert(path.clone(), (record.seq, StepOutcome::clone(outcome)));
+                self.summaries.insert(path.clone(), (record.seq, Arc::clone(outcome)));
             }
             Event::StepEnded { path, outcome, .. } => {
                 if let Some(place) = path.strip_suffix("!winner") {
@@ -113,7 +114,7 @@ impl Recording {
                 }
                 if let Some(step) = self.steps.get_mut(path) {
                     step.seq = record.seq;
-                    step.outcome = Some(StepOutcome::clone(outcome));
+                    step.outcome = Some(Arc::clone(outcome));
                 }
             }
             Event::Decision { path, decision } => {

@@ -61,7 +61,7 @@ fn falsified(place: &Place, run: &str, step: &str, change: impl Fn(&mut StepOutc
             && path == step
             && *attempt > 0
         {
-            change(outcome);
+            change(std::sync::Arc::make_mut(outcome));
         }
         let text = json::compact(
             &json!({ "run": other, "seq": record.seq, "at": record.at, "prev": prev, "event": event }),

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::bundle::Unpacked;
@@ -19,7 +19,7 @@ use super::{contents, json_path};
 use crate::digest::Digest;
 use crate::engine::component::{DIVERGED, NO_CALLS};
 use crate::engine::gate::KnownAnswer;
-use crate::engine::overseer::{Act, Overseer, RecordedOutside};
+use crate::engine::overseer::{Act, Known, Overseer, RecordedOutside, RecordedProgram};
 use crate::engine::path::StepPath;
 use crate::engine::run::{Interrupted, Run, lock, stopped};
 use crate::engine::services::{Caller, Screen, Services};
@@ -229,7 +229,7 @@ impl Overseer for Replay {
         false
     }
 
-    fn effect(&self, act: &Act<'_>, known: Option<StepOutcome>) -> Result<Option<StepOutcome>, Stop> {
+    fn effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
         let path = act.path.as_str();
         if let Some(decision) = self.recording.denied.get(path) {
             self.visit(path, Visit::Answered);
@@ -251,7 +251,7 @@ impl Overseer for Replay {
         Ok(Some(outcome))
     }
 
-    fn pure(&self, act: &Act<'_>, known: Option<StepOutcome>) -> Result<Option<StepOutcome>, Stop> {
+    fn pure(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
         let path = act.path.as_str();
         if let Some(decision) = self.recording.denied.get(path) {
             self.visit(path, Visit::Answered);
@@ -265,7 +265,7 @@ impl Overseer for Replay {
         Ok(Some(outcome))
     }
 
-    fn done(&self, path: &StepPath, outcome: StepOutcome) -> StepOutcome {
+    fn done(&self, path: &StepPath, outcome: Arc<StepOutcome>) -> Arc<StepOutcome> {
         let path = path.as_str();
         let Some(step) = self.recording.steps.get(path) else { return outcome };
         let Some(recorded) = &step.outcome else { return outcome };
@@ -281,7 +281,7 @@ impl Overseer for Replay {
             }
             _ => self.compare_outcome(path, step, recorded, &outcome),
         }
-        recorded.clone()
+        Arc::clone(recorded)
     }
 
     fn summary(&self, path: &StepPath, outcome: &StepOutcome) {
@@ -343,25 +343,15 @@ impl Overseer for Replay {
         (action["kind"] == "component" && closed).then_some(RecordedOutside::Nothing)
     }
 
-    fn limits(&self, path: &StepPath) -> Option<Value> {
-        self.recording.preimage(&self.store, path.as_str()).map(|mut action| action["limits"].take())
-    }
-
     fn directory(&self, path: &StepPath, index: usize) -> Option<PathBuf> {
         let action = self.recording.preimage(&self.store, path.as_str())?;
         let tree = action["grants"]["read"][index]["tree"].as_str()?.parse().ok()?;
         self.directories.get(&tree).map(PathBuf::from)
     }
 
-    fn component(&self, path: &StepPath) -> Option<Digest> {
-        /// The one part of an action that is asked for at every step.
-        #[derive(Deserialize)]
-        struct Program {
-            component: Digest,
-        }
+    fn program(&self, path: &StepPath) -> Option<RecordedProgram> {
         let action = self.recording.steps.get(path.as_str())?.action?;
-        let program: Program = crate::runtime::recorded(&self.store, &action).ok()?;
-        Some(program.component)
+        crate::runtime::recorded(&self.store, &action).ok()
     }
 }
 

@@ -6,7 +6,6 @@
 //! whole. What is read is checked first: bytes that do not match their name
 //! are an error and never reach the reader.
 
-use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Cursor, Read, Seek, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -18,18 +17,16 @@ use rustix::fs::{FlockOperation, MemfdFlags};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
-use super::db::{Durability, lock};
+use super::db::lock;
 use super::error::StoreError;
 use super::file_lock::Sharing;
 use super::redact::Redactor;
+use super::pending::{Batch, Held, in_index_order};
 use super::{Store, fault};
 use crate::digest::Digest;
 
 /// Blobs up to this size live in the database.
 pub const INLINE_MAX: usize = 64 * 1024;
-
-/// Small blobs held back for the next transaction; beyond this they get one of their own.
-const PENDING_MAX: usize = 4 * 1024 * 1024;
 
 /// The disk begins to write larger blobs as soon as they are whole.
 const SYNC_AT_ONCE: u64 = 4 * 1024 * 1024;
@@ -48,25 +45,6 @@ pub struct Blob {
     pub digest: Digest,
     /// In bytes.
     pub len: u64,
-}
-
-/// What is on its way into the database. Readers find it here until it is there.
-#[derive(Default)]
-pub(super) struct Pending {
-    /// For the next transaction.
-    waiting: Batch,
-    /// In a transaction that has not ended: no other connection sees it yet.
-    committing: Option<Arc<Batch>>,
-}
-
-/// What one transaction takes along.
-#[derive(Default)]
-pub(super) struct Batch {
-    blobs: HashMap<Digest, Arc<[u8]>>,
-    /// Files that are in place but not in the table yet.
-    files: HashMap<Digest, u64>,
-    /// Of `blobs`, together.
-    bytes: usize,
 }
 
 /// What tells an unchanged file from a changed one: inode, size, time of change.
@@ -106,22 +84,11 @@ impl Store {
 
     fn put_small(&self, bytes: &[u8]) -> Result<Blob, StoreError> {
         let blob = Blob { digest: Digest::of(bytes), len: bytes.len() as u64 };
-        let held = lock(&self.inner.pending).hold(blob.digest, bytes);
-        if held > PENDING_MAX {
+        let full = lock(&self.inner.pending).hold_blob(blob.digest, bytes);
+        if full {
             self.flush()?;
         }
         Ok(blob)
-    }
-
-    /// Hands everything held back to the database, lazily.
-    ///
-    /// # Errors
-    /// When it cannot be written; it is then still held.
-    pub fn flush(&self) -> Result<(), StoreError> {
-        if lock(&self.inner.pending).nothing_waits() {
-            return Ok(());
-        }
-        self.write(Durability::Lazy, |_| Ok(()))
     }
 
     /// Where a large blob is or would be.
@@ -310,65 +277,15 @@ impl Store {
         if let Ok(print) = fingerprint(&file) {
             self.remember_checked(blob.digest, print);
         }
-        lock(&self.inner.pending).waiting.files.insert(blob.digest, blob.len);
+        lock(&self.inner.pending).hold_file(blob);
         Ok(blob)
-    }
-}
-
-/// What is held of a blob that is not in the database yet.
-enum Held {
-    Bytes(Arc<[u8]>),
-    /// Its size; the bytes are in its file.
-    File(u64),
-}
-
-impl Pending {
-    pub(super) fn nothing_waits(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
-    /// Holds a small blob for the next transaction; gives how many bytes wait for it now.
-    fn hold(&mut self, digest: Digest, bytes: &[u8]) -> usize {
-        if self.waiting.blobs.insert(digest, bytes.into()).is_none() {
-            self.waiting.bytes += bytes.len();
-        }
-        self.waiting.bytes
-    }
-
-    fn find(&self, digest: &Digest) -> Option<Held> {
-        [Some(&self.waiting), self.committing.as_deref()].into_iter().flatten().find_map(|batch| {
-            let bytes = batch.blobs.get(digest).map(|bytes| Held::Bytes(Arc::clone(bytes)));
-            bytes.or_else(|| batch.files.get(digest).copied().map(Held::File))
-        })
-    }
-
-    /// A transaction takes along what waits.
-    pub(super) fn begin(&mut self) -> Arc<Batch> {
-        let batch = Arc::new(std::mem::take(&mut self.waiting));
-        self.committing = Some(Arc::clone(&batch));
-        batch
-    }
-
-    /// The transaction is over. What it did not commit waits for the next one.
-    pub(super) fn end(&mut self, committed: bool) {
-        let Some(batch) = self.committing.take().filter(|_| !committed) else { return };
-        for (digest, bytes) in &batch.blobs {
-            self.hold(*digest, bytes);
-        }
-        self.waiting.files.extend(&batch.files);
-    }
-}
-
-impl Batch {
-    fn is_empty(&self) -> bool {
-        self.blobs.is_empty() && self.files.is_empty()
     }
 }
 
 /// Writes held-back blobs as part of a transaction. One that is there already is
 /// marked as wanted again, and healed if it was damaged.
 pub(super) fn insert(tx: &Transaction<'_>, batch: &Batch, now: i64) -> Result<(), StoreError> {
-    if batch.is_empty() {
+    if batch.blobs.is_empty() && batch.files.is_empty() {
         return Ok(());
     }
     let mut statement = tx.prepare_cached(
@@ -378,7 +295,7 @@ pub(super) fn insert(tx: &Transaction<'_>, batch: &Batch, now: i64) -> Result<()
     )?;
     let small = batch.blobs.iter().map(|(digest, bytes)| (digest, bytes.len() as u64, Some(&**bytes)));
     let large = batch.files.iter().map(|(digest, len)| (digest, *len, None));
-    for (digest, len, data) in small.chain(large) {
+    for (digest, len, data) in in_index_order(small.chain(large), |(digest, ..)| digest) {
         statement.execute(params![digest.as_bytes(), len.cast_signed(), now, data, TOUCH_EVERY_MS])?;
     }
     Ok(())

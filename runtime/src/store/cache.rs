@@ -1,14 +1,15 @@
 //! The action cache (what an action gave before) and the values a run keeps for itself.
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{OptionalExtension, Transaction, params};
 use serde_json::Value;
 
 use super::Store;
 use super::blob::TOUCH_EVERY_MS;
-use super::db::Durability;
+use super::db::{Durability, lock};
 use super::error::StoreError;
 use super::event::{RunId, StepOutcome};
 use super::journal::run_number;
+use super::pending::{Batch, KnownOutcome, in_index_order};
 use crate::digest::Digest;
 use crate::json;
 
@@ -19,6 +20,11 @@ impl Store {
     /// When the database cannot be read.
     pub fn cached_outcome(&self, action: &Digest) -> Result<Option<StepOutcome>, StoreError> {
         let now = self.now();
+        let held = lock(&self.inner.pending).outcome(action);
+        if let Some(held) = held {
+            let fresh = held.expires.is_none_or(|expires| expires > now);
+            return if fresh { read_outcome(&held.text).map(Some) } else { Ok(None) };
+        }
         let row: Option<(String, i64)> = self.inner.db.read(|db| {
             let mut statement = db.prepare_cached(
                 "SELECT outcome, used FROM actions WHERE digest = ?1 AND (expires IS NULL OR expires > ?2)",
@@ -35,52 +41,34 @@ impl Store {
                 Ok(())
             })?;
         }
-        let outcome =
-            json::parse_as(&text).map_err(|source| StoreError::Json { what: "a cached outcome", source })?;
-        Ok(Some(outcome))
+        read_outcome(&text).map(Some)
     }
 
     /// Remembers what `action` gave, for `ttl_ms` milliseconds or until collected.
-    /// Lazy: a lost entry is computed again.
+    /// It is held for the next transaction: a lost entry is computed again.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When too much was held and cannot be written.
     pub fn cache_outcome(
         &self,
-        action: &Digest,
+        action: Digest,
         outcome: &StepOutcome,
         ttl_ms: Option<i64>,
     ) -> Result<(), StoreError> {
-        self.cache_outcomes([(action, outcome)], ttl_ms)
-    }
-
-    /// Remembers what several actions gave, in one transaction.
-    ///
-    /// # Errors
-    /// As [`Store::cache_outcome`].
-    pub fn cache_outcomes<'o>(
-        &self,
-        outcomes: impl IntoIterator<Item = (&'o Digest, &'o StepOutcome)>,
-        ttl_ms: Option<i64>,
-    ) -> Result<(), StoreError> {
-        let now = self.now();
-        let mut rows = Vec::new();
-        for (action, outcome) in outcomes {
+        let redactions = self.redactions();
+        let text = if redactions.is_empty() {
+            json::compact(outcome)
+        } else {
             let mut value = serde_json::to_value(outcome)
                 .map_err(|e| StoreError::Json { what: "an outcome has no JSON text", source: e.into() })?;
-            self.redactions().value(&mut value);
-            rows.push((action, json::compact(&value)));
-        }
-        self.write(Durability::Lazy, |tx| {
-            let mut statement = tx.prepare_cached(
-                "INSERT OR REPLACE INTO actions (digest, outcome, created, used, expires) VALUES (?1, ?2, ?3, ?3, ?4)",
-            )?;
-            for (action, text) in &rows {
-                let expires = ttl_ms.map(|ttl| now.saturating_add(ttl));
-                statement.execute(params![action.as_bytes(), text, now, expires])?;
-            }
-            Ok(())
-        })
+            redactions.value(&mut value);
+            json::compact(&value)
+        };
+        let created = self.now();
+        let expires = ttl_ms.map(|ttl| created.saturating_add(ttl));
+        let held = KnownOutcome { text: text.into(), created, expires };
+        let full = lock(&self.inner.pending).hold_outcome(action, held);
+        if full { self.flush() } else { Ok(()) }
     }
 
     /// A value that `run` keeps under `key`.
@@ -120,4 +108,22 @@ impl Store {
             Ok(())
         })
     }
+}
+
+/// Writes held-back outcomes as part of a transaction.
+pub(super) fn insert(tx: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
+    if batch.outcomes.is_empty() {
+        return Ok(());
+    }
+    let mut statement = tx.prepare_cached(
+        "INSERT OR REPLACE INTO actions (digest, outcome, created, used, expires) VALUES (?1, ?2, ?3, ?3, ?4)",
+    )?;
+    for (action, known) in in_index_order(batch.outcomes.iter(), |(action, _)| action) {
+        statement.execute(params![action.as_bytes(), &*known.text, known.created, known.expires])?;
+    }
+    Ok(())
+}
+
+fn read_outcome(text: &str) -> Result<StepOutcome, StoreError> {
+    json::parse_as(text).map_err(|source| StoreError::Json { what: "a cached outcome", source })
 }

@@ -31,9 +31,10 @@ const VERSION: i64 = 1;
 /// `PRAGMA application_id`: "lobs".
 const APPLICATION: i64 = 0x6c6f_6273;
 
-/// Pages in the log at which a commit also checkpoints: two syncs, so it should
-/// be rare; but a crash makes the next start read the whole log (8 MiB, 8 ms).
-const CHECKPOINT_PAGES: i64 = 2000;
+/// Pages in the log at which a commit also checkpoints: two syncs, and each page
+/// that changed since the last time is written again, so it should be rare; but a
+/// crash makes the next start read the whole log (32 MiB, some 30 ms).
+const CHECKPOINT_PAGES: i64 = 8000;
 
 /// Most of the database that a connection holds in memory. A transaction that changes
 /// more pages writes some of them twice.

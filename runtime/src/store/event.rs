@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -273,7 +274,7 @@ pub enum Event {
         detail: Value,
     },
     /// An attempt is over.
-    StepEnded { path: String, attempt: u32, outcome: Box<StepOutcome> },
+    StepEnded { path: String, attempt: u32, outcome: Arc<StepOutcome> },
     /// [`super::Store::open_gate`] writes it.
     GateOpened {
         path: String,
@@ -379,7 +380,7 @@ mod tests {
         let mut outcome = StepOutcome::new(StepStatus::Failed);
         outcome.error = Some("no".into());
         outcome.value = json!({"b": 1, "a": 18_446_744_073_709_551_615_u64});
-        let event = Event::StepEnded { path: "loop[3]/sub".into(), attempt: 2, outcome: Box::new(outcome) };
+        let event = Event::StepEnded { path: "loop[3]/sub".into(), attempt: 2, outcome: Arc::new(outcome) };
         let text = crate::json::compact(&event);
         assert_eq!(
             text,

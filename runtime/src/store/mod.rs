@@ -29,6 +29,7 @@ mod group;
 mod journal;
 mod log;
 mod mark;
+mod pending;
 mod redact;
 mod transfer;
 mod user_state;
@@ -73,7 +74,7 @@ struct Inner {
     db: db::Database,
     clock: Clock,
     redactions: RwLock<Arc<Redactions>>,
-    pending: Mutex<blob::Pending>,
+    pending: Mutex<pending::Pending>,
     checked: Mutex<HashMap<Digest, blob::Fingerprint>>,
     /// Who is told of what was committed.
     witness: OnceLock<Box<dyn Witness>>,
@@ -249,6 +250,7 @@ impl Inner {
         let work = |tx: &Transaction<'_>| {
             let batch = db::lock(&self.pending).begin();
             blob::insert(tx, &batch, self.now())?;
+            cache::insert(tx, &batch)?;
             work(tx)
         };
         self.db.write(durability, work, |committed| db::lock(&self.pending).end(committed))
@@ -257,8 +259,8 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Blobs that no transaction took along, so no event names them: a
-        // failure here breaks no promise.
+        // What no transaction took along, so no event names it: a failure here
+        // breaks no promise.
         if !db::lock(&self.pending).nothing_waits() {
             let _ = self.write(Durability::Lazy, |_| Ok(()));
         }

@@ -57,7 +57,7 @@ pub(super) fn preimage(run: &Run<'_>, job: &Job) -> Result<Value, Stop> {
     let mut action = json!({
         "kind": "component",
         "profile": PROFILE,
-        "component": job.component.digest().to_hex().as_str(),
+        "component": job.program.component.digest().to_hex().as_str(),
         "args": job.args,
         "input": input,
         "grants": {

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::env::Env;
 use super::super::gate::{GateQuestion, Identity};
+use super::super::overseer::RecordedLimits;
 use super::super::path::StepPath;
 use super::super::record::Scope;
 use super::super::run::Run;
@@ -72,7 +73,7 @@ pub(super) fn admit(
     job: &mut Job,
     cancel: &CancelToken,
 ) -> Result<Value, Stop> {
-    let component = job.component.clone();
+    let component = job.program.component.clone();
     let description = match &job.name {
         Some(_) => component.describe().ok().flatten(),
         None => None,
@@ -80,15 +81,15 @@ pub(super) fn admit(
     if let Some(description) = description {
         withhold_unwanted(description, job);
     }
-    let replayed = run.overseer().and_then(|overseer| overseer.limits(path));
-    match &replayed {
+    let recorded = job.program.limits;
+    match &recorded {
         // A replay runs under the limits of the recorded run; it decides nothing.
         Some(limits) => recorded_limits(limits, &mut job.limits),
         None => policy_limits(run, &mut job.limits),
     }
     // What was done needs no permission any more.
     let known = run.remembered(path).is_some();
-    if replayed.is_some() || run.overseer().is_none() && known {
+    if recorded.is_some() || run.overseer().is_none() && known {
         return Ok(Value::Null);
     }
     decide(run, path, job, cancel)
@@ -132,12 +133,11 @@ fn policy_limits(run: &Run<'_>, limits: &mut Limits) {
     limits.wall = limits.wall.min(all.timeout.0).min(own.timeout.map_or(Duration::MAX, |span| span.0));
 }
 
-fn recorded_limits(recorded: &Value, limits: &mut Limits) {
-    let number = |name: &str| recorded.get(name).and_then(Value::as_u64);
-    limits.fuel = number("fuel").unwrap_or(limits.fuel);
-    limits.memory = number("memory").unwrap_or(limits.memory);
-    limits.tables = number("tables").unwrap_or(limits.tables);
-    limits.output = number("output").unwrap_or(limits.output);
+fn recorded_limits(recorded: &RecordedLimits, limits: &mut Limits) {
+    limits.fuel = recorded.fuel.unwrap_or(limits.fuel);
+    limits.memory = recorded.memory.unwrap_or(limits.memory);
+    limits.tables = recorded.tables.unwrap_or(limits.tables);
+    limits.output = recorded.output.unwrap_or(limits.output);
 }
 
 fn decide(run: &Run<'_>, path: &StepPath, job: &Job, cancel: &CancelToken) -> Result<Value, Stop> {
@@ -146,7 +146,7 @@ fn decide(run: &Run<'_>, path: &StepPath, job: &Job, cancel: &CancelToken) -> Re
     };
     let grants = &job.grants;
     let proposal = ComponentProposal {
-        component: job.component.digest().into(),
+        component: job.program.component.digest().into(),
         read: grants.read.iter().map(real).collect(),
         write: grants.write.iter().map(real).collect(),
         env: grants.env.iter().map(|(name, _)| name.clone()).collect(),
@@ -194,7 +194,7 @@ fn decide(run: &Run<'_>, path: &StepPath, job: &Job, cancel: &CancelToken) -> Re
 }
 
 fn component_name(job: &Job) -> String {
-    let digest = job.component.digest().to_hex();
+    let digest = job.program.component.digest().to_hex();
     match &job.name {
         Some(name) => format!("component {name} (blake3:{})", &digest[..12]),
         None => "js".to_owned(),

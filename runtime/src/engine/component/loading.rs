@@ -6,6 +6,7 @@ use lobster_component::{Component, LoadError};
 use serde_json::Value;
 
 use crate::digest::Digest;
+use crate::engine::overseer::{RecordedLimits, RecordedProgram};
 use crate::engine::path::StepPath;
 use crate::engine::run::{Run, stopped};
 use crate::steps::stages::{ComponentProgram, StageError, Stop};
@@ -28,6 +29,19 @@ pub(crate) enum LoadProblem {
     Digest(#[from] crate::digest::DigestSyntaxError),
 }
 
+/// A component that is about to run.
+pub(crate) struct Program {
+    pub(crate) component: Component,
+    /// The limits that the record says, where there is one.
+    pub(crate) limits: Option<RecordedLimits>,
+}
+
+impl From<Component> for Program {
+    fn from(component: Component) -> Self {
+        Self { component, limits: None }
+    }
+}
+
 /// Loads what a plan names: the component it pinned, a component of the store,
 /// or a file whose name became known only now.
 /// A run loads each of them once; a replay takes the recorded one, whatever the file has become.
@@ -37,16 +51,16 @@ pub(super) fn load(
     base: &Path,
     named: &str,
     pinned: Option<&Digest>,
-) -> Result<Component, LoadProblem> {
-    if let Some(recorded) = run.overseer().and_then(|overseer| overseer.component(path)) {
-        return stored_component(run, recorded);
+) -> Result<Program, LoadProblem> {
+    if let Some(recorded) = run.overseer().and_then(|overseer| overseer.program(path)) {
+        return recorded_program(run, recorded);
     }
     let key = match (pinned, named.strip_prefix("blake3:")) {
         (Some(digest), _) => digest.to_string(),
         (None, Some(hex)) => hex.to_owned(),
         (None, None) => base.join(named).display().to_string(),
     };
-    run.loaded(&key, || load_now(run, base, named, pinned))
+    Ok(run.loaded(&key, || load_now(run, base, named, pinned))?.into())
 }
 
 fn load_now(
@@ -75,8 +89,10 @@ fn load_stored(run: &Run<'_>, digest: &Digest) -> Result<Component, LoadProblem>
 }
 
 /// A component by its digest alone. It stays loaded while the services live.
-fn stored_component(run: &Run<'_>, digest: Digest) -> Result<Component, LoadProblem> {
-    run.loaded(&digest.to_string(), || load_stored(run, &digest))
+fn recorded_program(run: &Run<'_>, recorded: RecordedProgram) -> Result<Program, LoadProblem> {
+    let RecordedProgram { component: digest, limits } = recorded;
+    let component = run.loaded(&digest.to_string(), || load_stored(run, &digest))?;
+    Ok(Program { component, limits: Some(limits) })
 }
 
 /// Keeps a component in the store, so that the run can be replayed without its file.
@@ -90,14 +106,15 @@ pub(crate) fn keep(store: &Store, bytes: &[u8]) -> Result<Digest, StoreError> {
 
 /// The evaluator, compiled once per machine. It is kept in the store, so that
 /// the run can be replayed by a lobster that has another one.
-pub(super) fn js_evaluator(run: &Run<'_>, path: &StepPath) -> Result<Component, LoadProblem> {
-    if let Some(recorded) = run.overseer().and_then(|overseer| overseer.component(path)) {
-        return stored_component(run, recorded);
+pub(super) fn js_evaluator(run: &Run<'_>, path: &StepPath) -> Result<Program, LoadProblem> {
+    if let Some(recorded) = run.overseer().and_then(|overseer| overseer.program(path)) {
+        return recorded_program(run, recorded);
     }
-    run.loaded("js", || {
+    let load = || -> Result<_, LoadProblem> {
         keep(&run.store, JS_EVALUATOR)?;
         Ok(run.services.components().load_bytes(JS_EVALUATOR)?)
-    })
+    };
+    Ok(run.loaded("js", load)?.into())
 }
 
 /// The component of a pipeline's stage.
@@ -107,7 +124,7 @@ pub(in crate::engine) fn of_stage(
     cwd: &Path,
     program: &ComponentProgram,
     pinned: Option<&Value>,
-) -> Result<Component, Stop> {
+) -> Result<Program, Stop> {
     match program {
         ComponentProgram::Js => js_evaluator(run, path).map_err(stopped),
         ComponentProgram::Named(named) => {

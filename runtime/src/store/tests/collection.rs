@@ -17,7 +17,7 @@ pub(super) fn finished(store: &Store, name: &str) -> (RunId, [Digest; 3]) {
     outcome.output = Some(large);
     outcome.detail = json!({"manifest": manifest.digest});
     let events = vec![
-        Event::StepEnded { path: "a".into(), attempt: 1, outcome: Box::new(outcome) },
+        Event::StepEnded { path: "a".into(), attempt: 1, outcome: Arc::new(outcome) },
         Event::RunEnded { status: RunStatus::Ok, output: Some(large), error: None, detail: json!(null) },
     ];
     store.append(run, events, Durability::Lazy).unwrap();
@@ -47,7 +47,7 @@ fn keeps_what_is_named_and_removes_the_rest() {
     let cached = store.put(b"cached result").unwrap();
     let mut outcome = StepOutcome::new(StepStatus::Ok);
     outcome.stdout = Some(cached);
-    store.cache_outcome(&Digest::of(b"a"), &outcome, None).unwrap();
+    store.cache_outcome(Digest::of(b"a"), &outcome, None).unwrap();
     store.set_run_value(waiting, "k", &json!(store.put(b"value").unwrap().digest), Durability::Lazy).unwrap();
     now.fetch_add(1, Ordering::Relaxed);
 
@@ -191,7 +191,7 @@ fn a_hundred_thousand_runs() {
         let mut outcome = StepOutcome::new(StepStatus::Ok);
         outcome.stdout = Some(store.put(format!("stdout of run {i}").repeat(20).as_bytes()).unwrap());
         let mut events: Vec<_> = (0..4).map(|i| note(&format!("step {i}"))).collect();
-        events.push(Event::StepEnded { path: "a".into(), attempt: 1, outcome: Box::new(outcome) });
+        events.push(Event::StepEnded { path: "a".into(), attempt: 1, outcome: Arc::new(outcome) });
         events.push(Event::RunEnded {
             status: RunStatus::Ok,
             output: None,

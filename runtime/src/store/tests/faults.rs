@@ -33,7 +33,7 @@ pub(super) fn effects(dir: &Path, _rest: &str) {
             let size = if i == 1 { INLINE_MAX * 2 } else { 100 };
             let mut outcome = StepOutcome::new(StepStatus::Ok);
             outcome.stdout = Some(store.put(&vec![i; size])?);
-            let end = Event::StepEnded { path: format!("s{i}"), attempt: 1, outcome: Box::new(outcome) };
+            let end = Event::StepEnded { path: format!("s{i}"), attempt: 1, outcome: Arc::new(outcome) };
             store.append(run, vec![end], Durability::Synced)?;
             println!("> ended {run} {i}");
         }

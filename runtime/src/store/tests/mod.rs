@@ -344,11 +344,11 @@ fn cached_outcomes_and_run_values_are_kept_while_they_should_be() {
     assert_eq!(store.cached_outcome(&action).unwrap(), None);
     let mut outcome = StepOutcome::new(StepStatus::Ok);
     outcome.value = json!({"z": 1, "a": [1.5, "x"]});
-    store.cache_outcome(&action, &outcome, Some(1000)).unwrap();
+    store.cache_outcome(action, &outcome, Some(1000)).unwrap();
     assert_eq!(store.cached_outcome(&action).unwrap(), Some(outcome.clone()));
     now.store(1_001_000, Ordering::Relaxed);
     assert_eq!(store.cached_outcome(&action).unwrap(), None);
-    store.cache_outcome(&action, &outcome, None).unwrap();
+    store.cache_outcome(action, &outcome, None).unwrap();
     now.store(900_001_000, Ordering::Relaxed);
     assert_eq!(store.cached_outcome(&action).unwrap(), Some(outcome));
 
@@ -437,7 +437,7 @@ fn a_run_moves_to_another_store_unchanged() {
     let unnamed = here.put(b"unnamed").unwrap();
     let mut outcome = StepOutcome::new(StepStatus::Ok);
     outcome.output = Some(outer);
-    let ended = Event::StepEnded { path: "a".into(), attempt: 1, outcome: Box::new(outcome) };
+    let ended = Event::StepEnded { path: "a".into(), attempt: 1, outcome: Arc::new(outcome) };
     let over =
         Event::RunEnded { status: RunStatus::Ok, output: Some(outer), error: None, detail: json!(null) };
     here.append(run, vec![ended, over], Durability::Lazy).unwrap();

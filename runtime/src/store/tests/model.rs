@@ -129,7 +129,7 @@ impl Both {
             Request::Cache(action, ttl) => {
                 let mut outcome = StepOutcome::new(StepStatus::Ok);
                 outcome.value = json!(now);
-                self.store.cache_outcome(&Digest::of(&[action]), &outcome, ttl).unwrap();
+                self.store.cache_outcome(Digest::of(&[action]), &outcome, ttl).unwrap();
                 self.model.cache.insert(action, (ttl.map(|ttl| now + ttl), now));
             }
             Request::Value(run, key, value) if runs > 0 => {
