@@ -43,6 +43,7 @@ FILTERS = [
 
 FEW_GATES, MANY_GATES = 1, 5000
 LOOP, EARLIER = 2000, 4000
+ROUNDS = 10_000
 
 
 class Work:
@@ -67,6 +68,7 @@ def works(ours, incumbent, place, items):
     yield from floor(ours, both, place)
     yield from real_work(ours, both, place)
     yield from streams(ours, both, place, items)
+    yield from programs(ours, place)
     yield loop_after_many_steps(ours, place)
     yield many_gates(ours, place)
 
@@ -138,6 +140,42 @@ def streams(ours, both, place, items):
     if shutil.which("jq"):
         ways["jq"] = ["sh", "-c", f"cat {data} | jq -c 'map(select(.unread == true)) | sort_by(.n) | .[:10]'"]
     yield Work("sort", f"{items:,} JSON items through where, sort and head", ways, rounds=2)
+
+
+def programs(ours, place):
+    """Components, compiled before: the first of a process, and one in each round of a loop."""
+    letter, table = DIST / "render.wasm", DIST / "csv.wasm"
+    if not letter.is_file() or not table.is_file():
+        print(f"skipped: cold, rounds (no components in {DIST})")
+        return
+    steps = {
+        "lobster": {"component": str(letter), "cache": False, "stdin": "$item.json",
+                    "args": {"template": "Dear {{ item.name }}, you have {{ item.mails }} mails.", "each": True}},
+        "csv": {"component": str(table), "cache": False, "stdin": "$item.stdout"},
+    }
+    one = {"id": "item", "component": str(table), "cache": False, "stdin": "name,mails\nAda,3\n"}
+    yield Work("cold", "process start to result of one step: a Rust component (lobster), a line of JavaScript (js)",
+               {"lobster": [*ours, *workflow(place / "cold.lobster", one)],
+                "js": [*ours, *workflow(place / "cold-js.lobster", {"js": "[1, 2, 3].map(n => n * 2)", "cache": False})]})
+
+    items = {
+        "lobster": [{"name": f"Ada {n}", "mails": n} for n in range(ROUNDS)],
+        "csv": [f"name,mails\nAda {n},{n}\n" for n in range(ROUNDS)],
+    }
+    ways = {}
+    for who, step in steps.items():
+        data = place / f"rounds-{who}.json"
+        data.write_text(json.dumps(items[who]), "utf-8")
+        listing = {"id": "items", "run": f"cat {shlex.quote(str(data))}"}
+        loop = {"for_each": "$items.json", "steps": [{"id": "one", **step}]}
+        ways[who] = [*ours, *workflow(place / f"rounds-{who}.lobster", listing, loop)]
+
+    def verdict(seconds):
+        rates = (f"{ROUNDS / took:,.0f} a second ({who})" for who, took in seconds.items())
+        return "rounds, from process start to envelope: " + "; ".join(rates)
+
+    yield Work("rounds", f"for_each over {ROUNDS:,} items: the render component writes a line (lobster), csv reads a table (csv)",
+               ways, 3, verdict=verdict)
 
 
 def loop_after_many_steps(ours, place):

@@ -3,9 +3,11 @@
 //!
 //! Machine code runs with the rights of this process. So it is only loaded from
 //! a directory that the user alone can write, from files that this crate wrote,
-//! and only when the bytes still have the digest that was recorded with them.
+//! and only when the bytes still have the digest that was recorded with them:
+//! they are hashed once after each start of the machine and after each change.
 
 mod eviction;
+mod seen;
 
 use std::fs::{DirBuilder, File};
 use std::hash::{Hash, Hasher};
@@ -17,6 +19,7 @@ use wasmtime::component::Component;
 use wasmtime::{Module, Precompiled};
 
 use crate::{Digest, LoadError};
+use seen::Mark;
 
 pub use eviction::{CodeLimits, CodeUse, MAX_CODE};
 pub(crate) use eviction::{prune, usage};
@@ -95,6 +98,10 @@ impl CodeCache {
         self.dir.join(format!("{}.blake3", digest.to_hex()))
     }
 
+    fn seen_path(&self, digest: Digest) -> PathBuf {
+        self.dir.join(format!("{}.seen", digest.to_hex()))
+    }
+
     fn lock(&self, digest: Digest) -> io::Result<File> {
         let path = self.dir.join(format!("{}.lock", digest.to_hex()));
         let file = File::options().create(true).truncate(false).write(true).open(path)?;
@@ -105,18 +112,23 @@ impl CodeCache {
     pub(crate) fn read(&self, engine: &wasmtime::Engine, digest: Digest) -> Option<Compiled> {
         let path = self.code_path(digest);
         let recorded = std::fs::read_to_string(self.record_path(digest)).ok()?;
-        let mut hasher = blake3::Hasher::new();
-        hasher.update_mmap(&path).ok()?;
-        if hasher.finalize().to_hex().as_str() != recorded {
-            tracing::warn!(path = %path.display(), "cached code does not have its recorded digest; compiling again");
-            return None;
+        // Taken before the bytes are looked at, so that a change meanwhile shows.
+        let (mark, seen) = (Mark::of(&path), self.seen_path(digest));
+        if !mark.as_ref().is_some_and(|mark| mark.is_noted(&seen)) {
+            let mut hasher = blake3::Hasher::new();
+            hasher.update_mmap(&path).ok()?;
+            if hasher.finalize().to_hex().as_str() != recorded {
+                tracing::warn!(path = %path.display(), "cached code does not have its recorded digest; compiling again");
+                return None;
+            }
+            mark.inspect(|mark| mark.note(&seen));
         }
         let kind = wasmtime::Engine::detect_precompiled_file(&path).ok()??;
         #[expect(unsafe_code, reason = "loading our own machine code is what the cache is for")]
         // SAFETY: the file is the output of `precompile_component` or
         // `precompile_module`: the directory admits nobody but this user, files in
         // it are only ever replaced by rename, and the digest recorded when this
-        // crate wrote it still holds.
+        // crate wrote it still holds, or held when the file last changed.
         let loaded = unsafe {
             match kind {
                 Precompiled::Component => Component::deserialize_file(engine, &path).map(Compiled::Component),

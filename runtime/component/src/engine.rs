@@ -249,10 +249,11 @@ fn wasm_config(allocation: Allocation) -> wasmtime::Config {
 }
 
 /// Runs that find room in a pool at once.
-const POOL_RUNS: usize = 64;
+const POOL_RUNS: usize = 32;
 
-/// What one program in a pool may have.
-const POOL_MEMORIES: u32 = 2;
+/// What one program in a pool may have. Programs put together from several, as
+/// the evaluator of JavaScript is, have a memory each.
+const POOL_MEMORIES: u32 = 4;
 const POOL_TABLES: u32 = 8;
 
 /// Elements of one table in a pool.

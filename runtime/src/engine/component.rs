@@ -38,8 +38,8 @@ use lent::{RunServices, SharedWriter, Sink};
 #[cfg(test)]
 pub(crate) use loading::JS_EVALUATOR;
 pub(super) use loading::of_stage;
-pub(crate) use loading::{code_cache, keep};
 use loading::{Program, js_evaluator, load};
+pub(crate) use loading::{code_cache, keep};
 
 /// A component to be run once.
 pub(crate) struct Job {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lobster_component::{Component, RunError};
+use lobster_component::{Component, LoadError, RunError};
 use serde_json::Value;
 
 use crate::digest::Digest;
@@ -68,17 +68,29 @@ pub(super) fn check(services: &Services, workflow: &Workflow) -> Result<(), Fail
     for step in workflow.all_steps() {
         let Work::Component { component, args } = &step.work else { continue };
         let certain = step.on_error == OnError::Stop && step.when.is_always();
-        if !certain || !workflow.components.contains_key(component) {
-            continue;
-        }
+        let Some(pinned) = workflow.components.get(component).filter(|_| certain) else { continue };
         let fail = |error: &dyn std::fmt::Display| {
             Failure::runtime(format!("Workflow step {} component {component}: {error}", step.id))
         };
-        let loaded = services.components().load_file(base.join(component)).map_err(|error| fail(&error))?;
+        let loaded = load_pinned(services, &base.join(component), *pinned).map_err(|error| fail(&error))?;
         check_args(step, &loaded, &Value::Object(args.clone()))?;
         lock(&services.checked).push(loaded);
     }
     workflow.children.values().try_for_each(|child| check(services, child))
+}
+
+/// The component that was found in this file, which is read again only if it has
+/// to be compiled.
+fn load_pinned(services: &Services, path: &Path, pinned: Digest) -> Result<Component, LoadError> {
+    let fail = |source| LoadError::Read { path: path.to_owned(), source };
+    let size = std::fs::metadata(path).map_err(fail)?.len();
+    services.components().load_known(blake3::Hash::from_bytes(*pinned.as_bytes()), size, || {
+        let bytes = std::fs::read(path).map_err(fail)?;
+        if Digest::of(&bytes) != pinned {
+            return Err(fail(std::io::Error::other("it has changed meanwhile")));
+        }
+        Ok(bytes.into())
+    })
 }
 
 fn check_args(step: &Step, component: &Component, args: &Value) -> Result<(), Failure> {

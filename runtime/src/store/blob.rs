@@ -20,8 +20,8 @@ use tempfile::NamedTempFile;
 use super::db::lock;
 use super::error::StoreError;
 use super::file_lock::Sharing;
-use super::redact::Redactor;
 use super::pending::{Batch, Held, in_index_order};
+use super::redact::Redactor;
 use super::{Store, fault};
 use crate::digest::Digest;
 

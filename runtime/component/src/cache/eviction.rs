@@ -67,7 +67,7 @@ impl Entry {
             return false;
         }
         // The record first: code without a record is not read.
-        let gone = ["blake3", "cwasm"].iter().all(|extension| {
+        let gone = ["blake3", "seen", "cwasm"].iter().all(|extension| {
             let removed = fs::remove_file(self.file(extension));
             removed.is_ok() || removed.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
         });

@@ -585,6 +585,23 @@ fn a_program_that_is_run_often_moves_to_a_pool_and_is_compiled_once() {
 }
 
 #[test]
+fn the_evaluator_fits_the_pool_and_gives_the_same_there() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let config = EngineConfig { code_cache: Some(dir.path().join("code")), ..EngineConfig::default() };
+    let js = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guest-steps/dist/js-eval.wasm");
+    let js = Engine::new(config).load_file(js).unwrap_or_else(|error| panic!("{error}"));
+    let seen: BTreeSet<_> = (0..80)
+        .map(|_| {
+            let ran = run(&js, r#"{"code":"[1, 2].map(n => n * 2)"}"#, |_| {});
+            let outcome = ran.outcome();
+            (outcome.fuel_used, outcome.peak_memory, outcome.host_calls, ran.output.clone())
+        })
+        .collect();
+    assert!(js.moved_to_pool());
+    assert_eq!(seen.len(), 1, "{seen:?}");
+}
+
+#[test]
 fn a_thousand_runs_under_any_settings_are_the_same() {
     let csv = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guest-steps/dist/csv.wasm");
     let dir = tempfile::tempdir().expect("temporary directory");
