@@ -25,7 +25,6 @@ mod ticker;
 mod writes;
 
 #[cfg(test)]
-#[expect(clippy::expect_used, clippy::panic, reason = "tests")]
 mod tests;
 
 pub use cache::{CodeLimits, CodeUse, MAX_CODE};
