@@ -12,7 +12,7 @@ use crate::host::step_wit::types as wit;
 use crate::kind::PREVIEW1;
 use crate::schema::Schema;
 use crate::state::State;
-use crate::{Digest, Invocation, Kind, Limits, LoadError, Outcome, RunError, names, run};
+use crate::{Ceilings, Digest, Invocation, Kind, Limits, LoadError, Outcome, RunError, SetBy, names, run};
 
 /// A program, compiled and linked, ready for any number of runs at once.
 /// Clones are the same program.
@@ -339,15 +339,9 @@ impl Described {
 
     /// `limits`, lowered to what the step was made for.
     pub(crate) fn lower(&self, limits: Limits) -> Limits {
-        let low = |limit: u64, own: Option<u64>| own.map_or(limit, |own| own.min(limit));
-        let wall = self.description.timeout_ms.map(std::time::Duration::from_millis);
-        Limits {
-            fuel: low(limits.fuel, self.description.fuel),
-            memory: low(limits.memory, self.description.memory),
-            output: low(limits.output, self.description.output),
-            wall: wall.map_or(limits.wall, |own| own.min(limits.wall)),
-            ..limits
-        }
+        let Description { fuel, memory, output, timeout_ms, .. } = self.description;
+        let wall = timeout_ms.map(std::time::Duration::from_millis);
+        limits.lowered(Ceilings { fuel, memory, output, wall }, SetBy::Description)
     }
 }
 

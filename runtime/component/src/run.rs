@@ -25,7 +25,9 @@ use crate::host::random::{Real, Seeded};
 use crate::host::services::Tracer;
 use crate::host::step_wit::types as wit;
 use crate::state::{Limiter, State, Stop};
-use crate::{Grants, Invocation, Limits, Outcome, RunError, StagedWrites, StepError, names};
+use crate::{
+    Grants, Invocation, Limits, LimitsSetBy, Outcome, RunError, SetBy, StagedWrites, StepError, names,
+};
 
 /// How often a run that waits in the host looks whether it should stop.
 const LOOK: Duration = Duration::from_millis(5);
@@ -59,6 +61,7 @@ const DESCRIBE_LIMITS: Limits = Limits {
     files: 0,
     wall: Duration::from_secs(10),
     host_call: Duration::from_secs(1),
+    set_by: LimitsSetBy { fuel: SetBy::Host, memory: SetBy::Host, output: SetBy::Host, wall: SetBy::Host },
 };
 
 pub(crate) fn run(component: &Inner, mut invocation: Invocation) -> Result<Outcome, RunError> {
@@ -138,7 +141,7 @@ impl<'a> Run<'a> {
     ) -> Result<Self, RunError> {
         let Invocation { argv, input, output, stderr, grants, limits, seed, start_time, .. } = invocation;
         let schemas = described.map_or((None, None), |d| (d.input.clone(), d.output.clone()));
-        let pipes = Pipes::new(input, output, stderr, limits.output, schemas);
+        let pipes = Pipes::new(input, output, stderr, limits, schemas);
         let tracer = Tracer::new(invocation.trace);
         let clock = if grants.clock { Clock::real(tracer.clone()) } else { Clock::at(start_time) };
         let is_step = matches!(component.entry, Entry::Step { .. });
@@ -300,7 +303,7 @@ impl<'a> Run<'a> {
             .map_err(|error| RunError::StageFailed { message: error.to_string() })?;
         Ok(Outcome {
             fuel_used,
-            peak_memory: state.limiter.peak_memory,
+            peak_memory: state.limiter.peak_memory(),
             output_bytes: carried.bytes,
             output_items: carried.items,
             host_calls: state.host_calls,
@@ -332,10 +335,10 @@ impl<'a> Run<'a> {
         }
         let trap = error.downcast_ref::<Trap>().copied();
         match trap {
-            Some(Trap::OutOfFuel) => return RunError::OutOfFuel { limit: self.limits.fuel },
+            Some(Trap::OutOfFuel) => return self.limits.out_of_fuel(),
             Some(Trap::StackOverflow) => return RunError::StackExhausted,
             Some(Trap::Interrupt) => {
-                return self.stop.reason().unwrap_or(RunError::Timeout { limit: self.limits.wall });
+                return self.stop.reason().unwrap_or_else(|| self.limits.timed_out());
             }
             _ => {}
         }

@@ -3,6 +3,7 @@
 mod files;
 mod fixture;
 mod guests;
+mod limits;
 mod runs;
 
 use std::sync::{Arc, Mutex, OnceLock};
