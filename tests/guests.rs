@@ -141,7 +141,7 @@ fn the_sdk_for_c_does_what_the_contract_offers() {
         ("mix", "mixed-output: "),
         ("broken", "invalid-json: output item 0"),
         ("state-not-json", "state: state-set(\"x\"): the value is not JSON"),
-        ("blob-of-others", "not-found: there is no blob 0000"),
+        ("blob-of-others", "not-granted: this step was not given blob 0000"),
         ("handles", "handle-limit: the step holds more than 10000 handles"),
     ] {
         let ran = run(what, "1\n", &["--items"]);

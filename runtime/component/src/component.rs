@@ -25,6 +25,8 @@ pub(crate) struct Inner {
     pub(crate) imports: Vec<String>,
     /// Whether some import may have to wait.
     pub(crate) may_wait: bool,
+    /// Whether it imports what opens blobs.
+    pub(crate) opens_blobs: bool,
     kind: Kind,
     exports: Vec<String>,
     digest: Digest,
@@ -130,12 +132,17 @@ impl Inner {
             Compiled::Component(component) => component_entry(&core, component)?,
             Compiled::Module(module) => module_entry(&core, module)?,
         };
+        let opens_blobs = match compiled {
+            Compiled::Component(component) => opens_blobs(&core, component),
+            Compiled::Module(_) => false,
+        };
         let may_wait = imports.iter().any(|import| names::may_wait(import));
         Ok(Self {
             core,
             entry,
             imports,
             may_wait,
+            opens_blobs,
             kind,
             exports,
             digest,
@@ -203,6 +210,17 @@ fn component_entry(core: &Core, component: &component::Component) -> Result<Part
         None => (Entry::Step { pre, describe: find(None, "describe")?, run: find(None, "run")? }, Kind::Step),
     };
     Ok((entry, kind, imports, exports))
+}
+
+/// An import has no more of an interface than what the program uses.
+fn opens_blobs(core: &Core, component: &component::Component) -> bool {
+    let ty = component.component_type();
+    ty.imports(&core.engine).any(|(_, import)| match import.ty {
+        ComponentItem::ComponentInstance(interface) => {
+            interface.exports(&core.engine).any(|(name, _)| name == "[static]blob-reader.open")
+        }
+        _ => false,
+    })
 }
 
 fn module_entry(core: &Core, module: &wasmtime::Module) -> Result<Parts, LoadError> {

@@ -157,9 +157,9 @@ pub struct Limits {
     pub tables: u64,
     /// Core instances, memories and tables of the program, each.
     pub instances: usize,
-    /// Bytes of output, of items or of bytes; also of stderr.
+    /// Bytes of output, of items or of bytes; so much again of stderr and log lines.
     pub output: u64,
-    /// Bytes written into granted directories.
+    /// Bytes written into granted directories, blobs and values of the run.
     pub files: u64,
     /// Wall-clock time of the whole run.
     pub wall: Duration,
@@ -305,7 +305,8 @@ pub trait HostServices: Send + Sync {
         let _ = (key, json);
         Err(io::Error::new(io::ErrorKind::Unsupported, "this run keeps no state"))
     }
-    /// Opens the blob with this BLAKE3 digest (64 hex digits).
+    /// Opens the blob with this BLAKE3 digest (64 hex digits), which the step
+    /// was given or wrote itself.
     ///
     /// # Errors
     /// When there is none, or the step may not read it.
@@ -346,7 +347,7 @@ pub trait BlobWrite: io::Write + Send {
 pub enum BlobError {
     #[error("there is no blob {0}")]
     NotFound(String),
-    #[error("this step may not read blob {0}")]
+    #[error("this step was not given blob {0}: neither its arguments nor the input that it read name it")]
     NotGranted(String),
     #[error("{0}")]
     Limit(String),

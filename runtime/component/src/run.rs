@@ -17,6 +17,7 @@ use wasmtime_wasi_http::WasiHttpCtx;
 use crate::component::{Described, Entry, Inner};
 use crate::host::clocks::Clock;
 use crate::host::filesystem::Filesystem;
+use crate::host::given::Given;
 use crate::host::http::Http;
 use crate::host::io::{Pipes, Stdio, StepInput, StepOutput};
 use crate::host::network::NetGrants;
@@ -81,7 +82,8 @@ pub(crate) fn run(component: &Inner, mut invocation: Invocation) -> Result<Outco
         invocation.limits = described.lower(invocation.limits);
     }
     let args = std::mem::take(&mut invocation.args);
-    let mut run = Run::new(component, invocation, described)?;
+    let given = Given::new(component.opens_blobs, &args);
+    let mut run = Run::new(component, invocation, described, given)?;
     let result = match &component.entry {
         Entry::Step { pre, run: index, .. } => {
             let io = run.push_io()?;
@@ -103,7 +105,7 @@ pub(crate) fn describe(component: &Inner) -> Result<wit::Description, RunError> 
         return Err(RunError::BadDescription { message: "a command program has none".to_owned() });
     };
     let invocation = Invocation { limits: DESCRIBE_LIMITS, ..Invocation::new("{}", Box::new(Vec::new())) };
-    let mut run = Run::new(component, invocation, None)?;
+    let mut run = Run::new(component, invocation, None, Given::new(false, ""))?;
     match run.call::<_, (wit::Description,)>(pre, *describe, ()) {
         Ok((description,)) => Ok(description),
         Err(error) => Err(run.explain(error)),
@@ -138,6 +140,7 @@ impl<'a> Run<'a> {
         component: &'a Inner,
         invocation: Invocation,
         described: Option<&Described>,
+        given: Given,
     ) -> Result<Self, RunError> {
         let Invocation { argv, input, output, stderr, grants, limits, seed, start_time, .. } = invocation;
         let schemas = described.map_or((None, None), |d| (d.input.clone(), d.output.clone()));
@@ -182,6 +185,7 @@ impl<'a> Run<'a> {
             http_limits: WasiHttpCtx::new(),
             net,
             services: invocation.services,
+            given,
             read_state: false,
             host_calls: 0,
             ticked: false,

@@ -9,6 +9,7 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::WasiHttpCtx;
 
 use crate::host::filesystem::Filesystem;
+use crate::host::given::Given;
 use crate::host::http::Http;
 use crate::host::io::Pipes;
 use crate::host::network::NetGrants;
@@ -28,6 +29,7 @@ pub(crate) struct State {
     pub(crate) http_limits: WasiHttpCtx,
     pub(crate) preview1: Preview1,
     pub(crate) services: Services,
+    pub(crate) given: Given,
     /// Whether the program asked for values of the run or for blobs.
     pub(crate) read_state: bool,
     /// Calls of the program into the host or the engine.

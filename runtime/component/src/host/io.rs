@@ -115,6 +115,11 @@ impl Pipes {
         self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
+    /// Counts bytes of talk that go elsewhere than to stderr.
+    pub(crate) fn talked(&self, bytes: usize) -> wasmtime::Result<()> {
+        lock(&self.stderr).count(bytes).map_err(wasmtime::Error::new)
+    }
+
     /// The bytes moved since the last call of this.
     pub(crate) fn take_moved(&self) -> u64 {
         self.moved.swap(0, Ordering::Relaxed)
@@ -326,12 +331,17 @@ fn sink_failed(error: io::Error) -> wasmtime::Error {
 }
 
 impl ErrPipe {
-    fn write(&mut self, bytes: &[u8]) -> Result<(), RunError> {
-        let total = self.bytes.saturating_add(bytes.len() as u64);
+    fn count(&mut self, bytes: usize) -> Result<(), RunError> {
+        let total = self.bytes.saturating_add(bytes as u64);
         if total > self.limits.output {
             return Err(self.limits.output_exceeded());
         }
         self.bytes = total;
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), RunError> {
+        self.count(bytes.len())?;
         self.tail.extend(&bytes[bytes.len().saturating_sub(TAIL)..]);
         let excess = self.tail.len().saturating_sub(TAIL);
         self.tail.drain(..excess);
@@ -370,6 +380,7 @@ impl wit::HostInput for State {
         let mut input = lock(&self.pipes.input);
         let read = input.read(max as usize)?;
         self.pipes.moving(read.as_ref().map_or(0, Vec::len));
+        self.given.bytes(read.as_deref().unwrap_or_default());
         Ok(read.map_err(|error| input.failed(&error)))
     }
 
@@ -381,6 +392,7 @@ impl wit::HostInput for State {
         let mut input = lock(&self.pipes.input);
         let items = input.next(max)?;
         self.pipes.moving(items.iter().flatten().map(String::len).sum());
+        items.iter().flatten().for_each(|item| self.given.text(item));
         Ok(items.map_err(|error| input.failed(&error)))
     }
 
