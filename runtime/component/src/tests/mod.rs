@@ -3,6 +3,7 @@
 mod files;
 mod fixture;
 mod guests;
+mod hostile;
 mod limits;
 mod runs;
 
