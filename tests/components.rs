@@ -258,8 +258,11 @@ fn a_memory_limit_bounds_the_whole_process() {
                 (drop (call $fd_write (i32.const 2) (i32.const 0) (i32.const 1) (i32.const 8)))
                 (drop (call $fd_read (i32.const 0) (i32.const 0) (i32.const 1) (i32.const 8)))))"#;
     home.write("step.wasm", wat::parse_str(module).unwrap());
+    let words = ["step", "run", "step.wasm", "--memory", "64MiB", "--input", "-"];
+    // Compiling is not what is measured.
+    assert_eq!(home.lobster(words).run().code(), 0);
     let mut child = std::process::Command::new(crate::binary::lobster())
-        .args(["step", "run", "step.wasm", "--memory", "64MiB", "--input", "-"])
+        .args(words)
         .current_dir(home.dir())
         .env("LOBSTER_STATE_DIR", home.state())
         .stdin(std::process::Stdio::piped())
