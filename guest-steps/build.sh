@@ -30,10 +30,15 @@ while [[ $# -gt 0 ]]; do
 done
 
 # A step is a member that names its target in [package.metadata.lobster].
-target_of() { sed -n '/^\[package.metadata.lobster\]/,/^\[/s/^target = "\(.*\)"$/\1/p' "$here/rust/$1/Cargo.toml"; }
-package_of() { sed -n '/^\[package\]/,/^\[/s/^name = "\(.*\)"$/\1/p' "$here/rust/$1/Cargo.toml"; }
+tests=$(realpath "$here/../tests/guests")
+manifest_of() { ls "$here/rust/$1/Cargo.toml" "$tests/rust/$1/Cargo.toml" 2>/dev/null; }
+target_of() { sed -n '/^\[package.metadata.lobster\]/,/^\[/s/^target = "\(.*\)"$/\1/p' "$(manifest_of "$1")"; }
+package_of() { sed -n '/^\[package\]/,/^\[/s/^name = "\(.*\)"$/\1/p' "$(manifest_of "$1")"; }
+# Where the checked-in program is: the tests' own are no ready steps.
+dist_of() { if [[ -e $tests/rust/$1 ]]; then echo "$tests/dist"; else echo "$here/dist"; fi; }
+lock=$here/dist/LOCK
 all=()
-for manifest in "$here"/rust/*/Cargo.toml; do
+for manifest in "$here"/rust/*/Cargo.toml "$tests"/rust/*/Cargo.toml; do
   name=$(basename "$(dirname "$manifest")")
   [[ -z $(target_of "$name") ]] || all+=("$name")
 done
@@ -52,6 +57,7 @@ cargo_home=${CARGO_HOME:-$HOME/.cargo}
 # No path of this machine may reach the component: panic messages carry file names.
 remap=(
   "--remap-path-prefix=$here/rust=/steps"
+  "--remap-path-prefix=$tests/rust=/steps"
   "--remap-path-prefix=$(echo "$cargo_home"/registry/src/*/ | head -c 4096 | tr ' ' '\n' | head -1)=/crates/"
 )
 case "$route" in
@@ -79,16 +85,19 @@ case "$route" in
   *) echo "build.sh: no route $route; there are debian and rustup" >&2 && exit 2 ;;
 esac
 
-out=$here/dist
+scratch=
 if [[ -n $check ]]; then
   [[ $route == debian ]] || { echo "build.sh: only the debian route gives the bytes of dist/" >&2 && exit 2; }
-  out=$(mktemp -d)
-  trap 'rm -rf "$out"' EXIT
+  scratch=$(mktemp -d)
+  trap 'rm -rf "$scratch"' EXIT
 fi
-mkdir -p "$out"
+# Where a program is put.
+out_of() { if [[ -n $scratch ]]; then echo "$scratch/$1.wasm"; else echo "$(dist_of "$1")/$1.wasm"; fi; }
 
 build() {
-  local name=$1 target=$2 package flags=("${remap[@]}" "${linker[@]}")
+  local name=$1 target=$2 out package flags=("${remap[@]}" "${linker[@]}")
+  out=$(out_of "$name")
+  mkdir -p "$(dirname "$out")"
   package=$(package_of "$name")
   case "$target" in
     wasm32-wasip2) flags+=("${wasi_flags[@]}") ;;
@@ -100,11 +109,15 @@ build() {
       "$cargo" build --locked --release --quiet "${build_std[@]}" --target "$target" -p "$package" --lib)
   local built=${CARGO_TARGET_DIR:-$here/rust/target}/$target/release/${package//-/_}.wasm
   # Copied only if it differs, so that nothing downstream is rebuilt for nothing.
-  cmp -s "$built" "$out/$name.wasm" || cp "$built" "$out/$name.wasm"
+  cmp -s "$built" "$out" || cp "$built" "$out"
 }
 
 # name, BLAKE3 (what a workflow writes as `component: blake3:<digest>`), bytes, target, toolchain
-line() { echo "$1 $(b3sum --no-names "$out/$1.wasm") $(stat -c %s "$out/$1.wasm") $2 $toolchain"; }
+line() {
+  local out
+  out=$(out_of "$1")
+  echo "$1 $(b3sum --no-names "$out") $(stat -c %s "$out") $2 $toolchain"
+}
 
 lines=()
 for name in "${steps[@]}"; do
@@ -118,18 +131,18 @@ if [[ -n $check ]]; then
   failed=0
   for entry in "${lines[@]}"; do
     name=${entry%% *}
-    cmp "$out/$name.wasm" "$here/dist/$name.wasm" || failed=1
-    grep -qxF "$entry" "$here/dist/LOCK" || { echo "LOCK differs: $entry" >&2 && failed=1; }
+    cmp "$scratch/$name.wasm" "$(dist_of "$name")/$name.wasm" || failed=1
+    grep -qxF "$entry" "$lock" || { echo "LOCK differs: $entry" >&2 && failed=1; }
   done
   [[ $failed == 0 ]] && echo "all ${#lines[@]} steps are what their sources give"
   exit $failed
 fi
 
-touch "$out/LOCK"
+touch "$lock"
 {
   for entry in "${lines[@]}"; do echo "$entry"; done
   while read -r entry; do
     [[ " ${steps[*]} " == *" ${entry%% *} "* ]] || echo "$entry"
-  done <"$out/LOCK"
-} | sort >"$out/LOCK.new"
-mv "$out/LOCK.new" "$out/LOCK"
+  done <"$lock"
+} | sort >"$lock.new"
+mv "$lock.new" "$lock"

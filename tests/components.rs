@@ -93,30 +93,228 @@ fn nothing_outside_the_grant_can_be_read() {
 
 #[test]
 fn what_is_no_component_is_refused_before_anything_runs() {
-    let wrong: [(&str, Vec<u8>); 6] = [
-        ("an empty file", Vec::new()),
-        ("text", b"#!/bin/sh\necho owned\n".to_vec()),
-        ("a cut header", b"\0asm\x01\0\0".to_vec()),
-        ("a module without an entry", wat::parse_str("(module)").unwrap()),
+    let text = |wat: &str| wat::parse_str(wat).unwrap();
+    let command = |import: &str| {
+        text(&format!(
+            r#"(component
+                (import "{import}" (instance))
+                (core module $m (func (export "run") (result i32) i32.const 0))
+                (core instance $i (instantiate $m))
+                (func $run (result (result)) (canon lift (core func $i "run")))
+                (instance $e (export "run" (func $run)))
+                (export "wasi:cli/run@0.2.0" (instance $e)))"#
+        ))
+    };
+    let half = r#"(component
+        (core module $m (func (export "run")))
+        (core instance $i (instantiate $m))
+        (func $run (canon lift (core func $i "run")))
+        (export "run" (func $run)))"#;
+    let wrong: [(&str, Vec<u8>, &str); 12] = [
+        ("an empty file", Vec::new(), "not WebAssembly"),
+        ("text", b"#!/bin/sh\necho owned\n".to_vec(), "not WebAssembly"),
+        ("a cut header", b"\0asm\x01\0\0".to_vec(), "the file ends inside its header"),
+        ("a header of the future", b"\0asm\x09\0\0\0".to_vec(), "unknown binary version"),
+        ("a module without an entry", text("(module)"), "a core WebAssembly module without `_start`"),
         (
             "a module with unknown imports",
-            wat::parse_str("(module (import \"env\" \"system\" (func)) (func (export \"_start\")))").unwrap(),
+            text("(module (import \"env\" \"system\" (func)) (func (export \"_start\")))"),
+            "the component imports `env.system`, which this host does not offer",
         ),
+        ("a cut component", hostile()[..5000].to_vec(), "malformed WebAssembly"),
+        ("no export", text("(component)"), "exports neither `describe` and `run`"),
+        ("half a step", text(half), "exports `run` but not `describe`"),
         (
-            "a cut component",
-            std::fs::read(crate::binary::repository().join("guest-steps/dist/categorize-mail.wasm")).unwrap()
-                [..5000]
-                .to_vec(),
+            "another version of the contract",
+            text("(component (import \"lobster:step/io@0.9.0\" (instance)))"),
+            "speaks lobster:step/io@0.9.0; this host speaks lobster:step 0.1",
+        ),
+        ("another version of WASI", command("wasi:io/poll@0.3.0"), "this host speaks WASI 0.2"),
+        (
+            "a foreign import",
+            command("acme:db/query@1.0.0"),
+            "imports `acme:db/query@1.0.0`, which this host",
         ),
     ];
-    for (what, bytes) in wrong {
+    for (what, bytes, said) in wrong {
         let home = Home::new();
         home.write("step.wasm", bytes);
-        home.write("flow.lobster", "steps:\n  - id: guest\n    component: step.wasm\n");
+        let flow =
+            "steps:\n  - id: first\n    run: echo hi > touched\n  - id: guest\n    component: step.wasm\n";
+        home.write("flow.lobster", flow);
         let message = home.tool(["flow.lobster"]).error();
+        assert!(message.contains(said), "{what}: {message}");
         has(&message, &["guest", "step.wasm"]);
-        assert!(!message.contains("panicked"), "{what}: {message}");
+        assert_eq!(home.read("touched"), "", "{what}: a step ran before the mistake was found");
     }
+}
+
+/// A step in Rust that attacks, as it is checked in.
+fn hostile() -> Vec<u8> {
+    std::fs::read(crate::binary::repository().join("tests/guests/dist/hostile.wasm")).unwrap()
+}
+
+/// The hostile step with another schema of its arguments, which must not be longer.
+fn forged(schema: &str) -> Vec<u8> {
+    let mut bytes = hostile();
+    let begin = br#"{"type":"object","description":"...."#;
+    let at = bytes.windows(begin.len()).position(|part| part == begin).unwrap();
+    let room = bytes[at..].iter().position(|byte| *byte == b'}').unwrap() + 1;
+    let padded = format!("{schema:<room$}");
+    assert_eq!(padded.len(), room, "{schema} has no room");
+    bytes[at..at + room].copy_from_slice(padded.as_bytes());
+    bytes
+}
+
+#[test]
+fn a_component_that_lies_in_its_description_is_refused() {
+    let twice =
+        |from: &str, to: &str| format!(r##""{from}":{{"allOf":[{{"$ref":"#/{to}"}},{{"$ref":"#/{to}"}}]}}"##);
+    let loops = format!(r##"{{"$ref":"#/a",{},{}}}"##, twice("a", "b"), twice("b", "a"));
+    for (schema, said) in [
+        ("{", "args-schema is not a JSON Schema"),
+        (r#"{"type":"everything"}"#, "args-schema is not a JSON Schema"),
+        (r#"{"$ref":"file:///etc/passwd"}"#, "args-schema is not a JSON Schema"),
+        (&loops, "its references multiply"),
+        (r#"{"properties":{"a":{"pattern":"((a{999}){999}){999}"}}}"#, "is not a \"regex\""),
+    ] {
+        let home = Home::new();
+        home.write("step.wasm", forged(schema));
+        home.write(
+            "flow.lobster",
+            "steps:\n  - id: guest\n    component: step.wasm\n    args: { do: input }\n",
+        );
+        has(&home.tool(["flow.lobster"]).error(), &["guest", "the step's description is not usable", said]);
+        let inspected = home.lobster(["step", "inspect", "step.wasm"]).run();
+        assert_eq!(inspected.code(), 1, "{inspected:?}");
+        has(&inspected.stderr, &[said]);
+    }
+}
+
+#[test]
+fn a_step_opens_only_blobs_that_it_was_given() {
+    let home = Home::new();
+    home.write("step.wasm", hostile());
+    // The first step's output lies in the store; whoever can guess it knows its name.
+    let secret = "the password is swordfish\n";
+    let digest = lobster_runtime::digest::Digest::of(secret.as_bytes()).to_string();
+    let flow = |args: &str| {
+        let text = format!(
+            "steps:\n  - id: first\n    exec: [echo, the password is swordfish]\n  - id: guest\n    component: step.wasm\n    args: {args}\n"
+        );
+        home.write("flow.lobster", text);
+        home.tool(["flow.lobster"])
+    };
+    let (begin, end) = digest.split_at(20);
+    for what in ["blob", "blob-by-state"] {
+        let guessed = flow(&format!("{{ do: {what}, begin: \"{begin}\", end: \"{end}\" }}"));
+        has(&guessed.error(), &["guest", "this step was not given blob", &digest]);
+    }
+    let named = flow(&format!("{{ do: blob, begin: \"{digest}\" }}"));
+    has(&named.output().to_string(), &["swordfish"]);
+}
+
+#[test]
+fn a_limit_is_traced_to_who_set_it() {
+    let home = Home::new();
+    home.write("step.wasm", hostile());
+    let ends = |step: &str, said: &str| {
+        let text = format!("steps:\n  - id: guest\n    component: step.wasm\n    args: {step}\n");
+        home.write("flow.lobster", text);
+        has(&home.tool(["flow.lobster"]).error(), &["guest", said]);
+    };
+    ends("{ do: memory }", "268435456 allowed; this is the default: give the step limits.memory");
+    ends(
+        "{ do: memory }\n    limits: { memory: 300MiB }",
+        "314572800 allowed; the step sets this: raise its",
+    );
+    ends(
+        "{ do: talk }\n    limits: { output: 1MB }",
+        "1000000 bytes; the step sets this: raise its limits.output",
+    );
+    ends("{ do: loop }", "fuel (2000000000); the component's description sets this");
+    ends(
+        "{ do: loop }\n    limits: { fuel: 1000000 }",
+        "fuel (1000000); the step sets this: raise its limits.fuel",
+    );
+    let late = home.lobster(["step", "run", "step.wasm", "--arg", "do=loop", "--timeout", "100ms"]).run();
+    has(&late.stderr, &["timeout: the step ran longer than 100ms; the step sets this: raise its timeout_ms"]);
+}
+
+#[test]
+fn a_memory_limit_bounds_the_whole_process() {
+    let home = Home::new();
+    // Takes what it can get, touches all of it, says so and waits.
+    let module = r#"(module
+            (import "wasi_snapshot_preview1" "fd_write" (func $fd_write (param i32 i32 i32 i32) (result i32)))
+            (import "wasi_snapshot_preview1" "fd_read" (func $fd_read (param i32 i32 i32 i32) (result i32)))
+            (memory (export "memory") 1)
+            (data (i32.const 64) "full")
+            (func (export "_start")
+                (loop $again (br_if $again (i32.ne (memory.grow (i32.const 16)) (i32.const -1))))
+                (memory.fill (i32.const 1024) (i32.const 1)
+                    (i32.sub (i32.mul (memory.size) (i32.const 65536)) (i32.const 1024)))
+                (i32.store (i32.const 0) (i32.const 64)) (i32.store (i32.const 4) (i32.const 4))
+                (drop (call $fd_write (i32.const 2) (i32.const 0) (i32.const 1) (i32.const 8)))
+                (drop (call $fd_read (i32.const 0) (i32.const 0) (i32.const 1) (i32.const 8)))))"#;
+    home.write("step.wasm", wat::parse_str(module).unwrap());
+    let words = ["step", "run", "step.wasm", "--memory", "64MiB", "--input", "-"];
+    // Compiling is not what is measured.
+    assert_eq!(home.lobster(words).run().code(), 0);
+    let mut child = std::process::Command::new(crate::binary::lobster())
+        .args(words)
+        .current_dir(home.dir())
+        .env("LOBSTER_STATE_DIR", home.state())
+        .stdin(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0; 4];
+    std::io::Read::read_exact(child.stderr.as_mut().unwrap(), &mut said).unwrap();
+    assert_eq!(&said, b"full");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let held = |name: &str| -> u64 {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    };
+    // The code of an unoptimised build is as large as all the rest.
+    let peak = if cfg!(debug_assertions) { held("RssAnon:") } else { held("VmHWM:") };
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    assert!(peak > 63 << 10 && peak <= (64 + 40) << 10, "{peak} KiB: {status}");
+}
+
+#[test]
+fn a_damaged_component_does_no_harm() {
+    let home = Home::new();
+    let whole = hostile();
+    // A generator of its own, so that a failure can be repeated.
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    let mut next = |below: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        usize::try_from(seed % below as u64).unwrap()
+    };
+    let mut ran = 0;
+    for round in 0..24 {
+        let mut bytes = whole.clone();
+        for _ in 0..=next(3) {
+            let at = next(bytes.len());
+            bytes[at] = u8::try_from(next(256)).unwrap();
+        }
+        if round % 6 == 5 {
+            bytes.truncate(next(whole.len()));
+        }
+        home.write("step.wasm", &bytes);
+        let words =
+            ["step", "run", "step.wasm", "--arg", "do=ambient", "--fuel", "10_000_000", "--memory", "16MiB"];
+        let answer = home.lobster(words).run();
+        assert!((0..=3).contains(&answer.code()), "round {round}: {answer:?}");
+        assert!(!answer.stderr.contains("lobster panicked"), "round {round}: {answer:?}");
+        ran += i32::from(answer.code() == 0);
+    }
+    assert!(ran > 0, "no damage was slight enough to be run");
 }
 
 #[test]

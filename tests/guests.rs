@@ -1,5 +1,5 @@
 //! Steps in C, built here: the project that `step new` makes, the SDK, and
-//! programs that attack.
+//! programs that attack; and an attacker in Rust, as it is checked in.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -141,7 +141,7 @@ fn the_sdk_for_c_does_what_the_contract_offers() {
         ("mix", "mixed-output: "),
         ("broken", "invalid-json: output item 0"),
         ("state-not-json", "state: state-set(\"x\"): the value is not JSON"),
-        ("blob-of-others", "not-found: there is no blob 0000"),
+        ("blob-of-others", "not-granted: this step was not given blob 0000"),
         ("handles", "handle-limit: the step holds more than 10000 handles"),
     ] {
         let ran = run(what, "1\n", &["--items"]);
@@ -227,4 +227,45 @@ fn hostile_programs_in_c_end_in_their_named_error() {
     }
     let left: Vec<_> = std::fs::read_dir(home.dir().join("out")).unwrap().collect();
     assert_eq!(left.len(), 1, "a program that failed left something: {left:?}");
+}
+
+/// What each attack of the hostile step in Rust says on stderr.
+const RUST_ATTACKS: [(&str, &str); 16] = [
+    (r#"{"do":"loop"}"#, "out-of-fuel: the step used up its fuel (300000000)"),
+    (r#"{"do":"recurse"}"#, "trap: the step trapped: "),
+    (r#"{"do":"memory"}"#, "memory-limit: the step needs more memory than its limit"),
+    (r#"{"do":"items"}"#, "output-limit: the step put out more than 1000000 bytes"),
+    (r#"{"do":"log"}"#, "output-limit: "),
+    (r#"{"do":"progress"}"#, "output-limit: "),
+    (r#"{"do":"handles"}"#, "handle-limit: the step holds more than 10000 handles"),
+    (r#"{"do":"open","path":"../secret"}"#, "refused: "),
+    (r#"{"do":"open","path":"link"}"#, "refused: "),
+    (r#"{"do":"open","path":"up/secret"}"#, "refused: "),
+    (r#"{"do":"open","path":"/proc/self/environ"}"#, "refused: "),
+    (r#"{"do":"make","path":"l","link":"../secret"}"#, "refused: "),
+    (r#"{"do":"swap"}"#, "refused: "),
+    (r#"{"do":"climb"}"#, "refused: "),
+    (r#"{"do":"names"}"#, "files-limit: the step wrote more than 1073741824 bytes (or 100000 names)"),
+    (r#"{"do":"blob-writers"}"#, "limit: a step may have 256 files and blobs open at once"),
+];
+
+#[test]
+fn hostile_steps_in_rust_end_in_their_named_error() {
+    let home = Home::new();
+    std::fs::copy(repository().join("tests/guests/dist/hostile.wasm"), home.dir().join("hostile.wasm"))
+        .unwrap();
+    home.write("secret", "secret").write("in/sub/file", "fine").write("out/.keep", "");
+    std::os::unix::fs::symlink("../secret", home.dir().join("in/link")).unwrap();
+    std::os::unix::fs::symlink("..", home.dir().join("in/up")).unwrap();
+    for (args, said) in RUST_ATTACKS {
+        let mut words = vec!["step", "run", "hostile.wasm", "--read", "in:/in", "--write", "out:/out"];
+        words.extend(["--memory", "16MiB", "--output", "1MB", "--fuel", "300_000_000", "--args-json", args]);
+        let ran = home.lobster(words).run();
+        assert_eq!(ran.code(), 1, "{args}: {ran:?}");
+        assert!(ran.stderr.contains(said), "{args}: {}", ran.stderr);
+        assert!(!ran.stderr.contains('\u{1b}'), "{args}: a terminal is told what to do: {}", ran.stderr);
+        assert!(!ran.stdout.contains("secret") && !ran.stderr.contains("breach"), "{args}: {ran:?}");
+    }
+    let left: Vec<_> = std::fs::read_dir(home.dir().join("out")).unwrap().collect();
+    assert_eq!(left.len(), 1, "a step that failed left something: {left:?}");
 }

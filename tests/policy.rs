@@ -387,13 +387,19 @@ fn the_lowest_limit_wins() {
     let spin = "(module (memory (export \"memory\") 1) (func (export \"_start\") (loop $again (br $again))))";
     home.write("spin.wasm", wat::parse_str(spin).unwrap());
     home.write("p.toml", "version = 1\n[components.limits]\nfuel = 1234567\n");
-    for (own, figure) in [("9_000_000", "1234567"), ("2000", "2000")] {
+    for (own, figure, whose) in
+        [("9_000_000", "1234567", "the policy sets this"), ("2000", "2000", "the step sets this")]
+    {
         home.write(
             "flow.lobster",
             format!("steps:\n  - {{ id: a, component: spin.wasm, limits: {{ fuel: {own} }} }}\n"),
         );
         let message = home.tool(["--policy", "p.toml", "flow.lobster"]).error();
-        assert!(message.contains("fuel") && message.contains(figure), "{message}");
+        assert!(message.contains(&format!("fuel ({figure}); {whose}")), "{message}");
+        // Without the policy it ends in the same words.
+        let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+        let replayed = home.lobster(["replay", runs[0]["id"].as_str().unwrap()]).run();
+        assert_eq!(replayed.code(), 0, "{replayed:?}");
     }
 }
 

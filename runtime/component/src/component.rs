@@ -12,7 +12,7 @@ use crate::host::step_wit::types as wit;
 use crate::kind::PREVIEW1;
 use crate::schema::Schema;
 use crate::state::State;
-use crate::{Digest, Invocation, Kind, Limits, LoadError, Outcome, RunError, names, run};
+use crate::{Ceilings, Digest, Invocation, Kind, Limits, LoadError, Outcome, RunError, SetBy, names, run};
 
 /// A program, compiled and linked, ready for any number of runs at once.
 /// Clones are the same program.
@@ -25,6 +25,8 @@ pub(crate) struct Inner {
     pub(crate) imports: Vec<String>,
     /// Whether some import may have to wait.
     pub(crate) may_wait: bool,
+    /// Whether it imports what opens blobs.
+    pub(crate) opens_blobs: bool,
     kind: Kind,
     exports: Vec<String>,
     digest: Digest,
@@ -130,12 +132,17 @@ impl Inner {
             Compiled::Component(component) => component_entry(&core, component)?,
             Compiled::Module(module) => module_entry(&core, module)?,
         };
+        let opens_blobs = match compiled {
+            Compiled::Component(component) => opens_blobs(&core, component),
+            Compiled::Module(_) => false,
+        };
         let may_wait = imports.iter().any(|import| names::may_wait(import));
         Ok(Self {
             core,
             entry,
             imports,
             may_wait,
+            opens_blobs,
             kind,
             exports,
             digest,
@@ -203,6 +210,17 @@ fn component_entry(core: &Core, component: &component::Component) -> Result<Part
         None => (Entry::Step { pre, describe: find(None, "describe")?, run: find(None, "run")? }, Kind::Step),
     };
     Ok((entry, kind, imports, exports))
+}
+
+/// An import has no more of an interface than what the program uses.
+fn opens_blobs(core: &Core, component: &component::Component) -> bool {
+    let ty = component.component_type();
+    ty.imports(&core.engine).any(|(_, import)| match import.ty {
+        ComponentItem::ComponentInstance(interface) => {
+            interface.exports(&core.engine).any(|(name, _)| name == "[static]blob-reader.open")
+        }
+        _ => false,
+    })
 }
 
 fn module_entry(core: &Core, module: &wasmtime::Module) -> Result<Parts, LoadError> {
@@ -339,15 +357,9 @@ impl Described {
 
     /// `limits`, lowered to what the step was made for.
     pub(crate) fn lower(&self, limits: Limits) -> Limits {
-        let low = |limit: u64, own: Option<u64>| own.map_or(limit, |own| own.min(limit));
-        let wall = self.description.timeout_ms.map(std::time::Duration::from_millis);
-        Limits {
-            fuel: low(limits.fuel, self.description.fuel),
-            memory: low(limits.memory, self.description.memory),
-            output: low(limits.output, self.description.output),
-            wall: wall.map_or(limits.wall, |own| own.min(limits.wall)),
-            ..limits
-        }
+        let Description { fuel, memory, output, timeout_ms, .. } = self.description;
+        let wall = timeout_ms.map(std::time::Duration::from_millis);
+        limits.lowered(Ceilings { fuel, memory, output, wall }, SetBy::Description)
     }
 }
 

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::SetBy;
+
 /// Why bytes are not a program that runs as a step.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
@@ -58,28 +60,31 @@ pub struct StepError {
 /// Why a run gave no outcome.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    #[error("the step used up its fuel ({limit}); raise limits.fuel if it should do this much work")]
-    OutOfFuel { limit: u64 },
+    #[error("the step used up its fuel ({limit}); {}", FUEL.advice(*.set_by))]
+    OutOfFuel { limit: u64, set_by: SetBy },
     #[error(
-        "the step needs more memory than its limit: {asked} bytes asked, {limit} allowed; raise limits.memory"
+        "the step needs more memory than its limit: {asked} bytes asked, {limit} allowed; {}",
+        MEMORY.advice(*.set_by)
     )]
-    MemoryLimit { limit: u64, asked: u64 },
-    #[error("the step's tables would grow to {asked} elements, {limit} are allowed; raise limits.tables")]
+    MemoryLimit { limit: u64, asked: u64, set_by: SetBy },
+    #[error("the step's tables would grow to {asked} elements; {limit} are allowed to every program")]
     TableLimit { limit: u64, asked: u64 },
     #[error(
-        "the component is made of more instances, memories or tables than {limit}; raise limits.instances"
+        "the component is made of more instances, memories or tables than {limit}, which every program is allowed"
     )]
     InstanceLimit { limit: usize },
-    #[error("the step put out more than {limit} bytes; raise limits.output or write less")]
-    OutputLimit { limit: u64 },
-    #[error("the step wrote more than {limit} bytes (or 100000 names) into directories; raise limits.files")]
+    #[error("the step put out more than {limit} bytes; {}", OUTPUT.advice(*.set_by))]
+    OutputLimit { limit: u64, set_by: SetBy },
+    #[error(
+        "the step wrote more than {limit} bytes (or 100000 names) into directories, blobs and values, which every program is allowed"
+    )]
     FilesLimit { limit: u64 },
     #[error("the step holds more than {limit} handles (streams, blobs, files, requests); drop some")]
     HandleLimit { limit: usize },
     #[error("the step passed {limit} bytes or more to the host in one call; pass them in parts")]
     HostCallTooLarge { limit: usize },
-    #[error("the step ran longer than {limit:?}")]
-    Timeout { limit: Duration },
+    #[error("the step ran longer than {limit:?}; {}", WALL.advice(*.set_by))]
+    Timeout { limit: Duration, set_by: SetBy },
     #[error("the step waited longer than {limit:?} in one host call")]
     HostCallTimeout { limit: Duration },
     #[error("cancelled: {reason}")]
@@ -118,6 +123,49 @@ pub enum RunError {
     Diverged { call: u64, message: String },
     #[error("the component could not be instantiated: {message}")]
     Instantiate { message: String },
+}
+
+/// Where people set a limit.
+struct Knob {
+    step: &'static str,
+    option: &'static str,
+    policy: &'static str,
+}
+
+const FUEL: Knob =
+    Knob { step: "limits.fuel", option: "--fuel", policy: "`fuel` in its [components.limits]" };
+const MEMORY: Knob = Knob {
+    step: "limits.memory",
+    option: "--memory",
+    policy: "`memory` in its [limits] or [components.limits]",
+};
+const OUTPUT: Knob =
+    Knob { step: "limits.output", option: "--output", policy: "`output` in its [components.limits]" };
+const WALL: Knob = Knob {
+    step: "timeout_ms",
+    option: "--timeout",
+    policy: "`timeout` in its [limits] or [components.limits]",
+};
+
+impl Knob {
+    /// What to do about a limit that was reached.
+    fn advice(&self, set_by: SetBy) -> String {
+        let Self { step, option, policy } = self;
+        match set_by {
+            SetBy::Default => format!(
+                "this is the default: give the step {step} (`step run`: {option}) if it should have more"
+            ),
+            SetBy::Step => {
+                format!("the step sets this: raise its {step} (`step run`: {option}) if it should have more")
+            }
+            SetBy::Policy => format!("the policy sets this: whoever keeps it can raise {policy}"),
+            SetBy::Description => {
+                "the component's description sets this, and the lowest limit counts: only its author can raise it"
+                    .to_owned()
+            }
+            SetBy::Host => "this limit is the same for every program".to_owned(),
+        }
+    }
 }
 
 fn tail(stderr: &str) -> String {

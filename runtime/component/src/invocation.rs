@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use crate::RunError;
+
 /// One run of a component.
 pub struct Invocation {
     /// The step's arguments: the text of a JSON object. Command programs ignore it.
@@ -155,14 +157,50 @@ pub struct Limits {
     pub tables: u64,
     /// Core instances, memories and tables of the program, each.
     pub instances: usize,
-    /// Bytes of output, of items or of bytes; also of stderr.
+    /// Bytes of output, of items or of bytes; so much again of stderr and log lines.
     pub output: u64,
-    /// Bytes written into granted directories.
+    /// Bytes written into granted directories, blobs and values of the run.
     pub files: u64,
     /// Wall-clock time of the whole run.
     pub wall: Duration,
     /// Wall-clock time of one wait in the host (network, timers).
     pub host_call: Duration,
+    /// Whose they are, for whoever reaches one.
+    pub set_by: LimitsSetBy,
+}
+
+/// Who set each of the [`Limits`] that can be set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitsSetBy {
+    pub fuel: SetBy,
+    pub memory: SetBy,
+    pub output: SetBy,
+    pub wall: SetBy,
+}
+
+/// Who set a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SetBy {
+    /// Nobody: it is the default.
+    #[default]
+    Default,
+    /// The step, or whoever runs the program by itself.
+    Step,
+    /// The operator's policy.
+    Policy,
+    /// The program's own description.
+    Description,
+    /// The host, for all programs alike.
+    Host,
+}
+
+/// Limits that somebody sets; what is absent stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ceilings {
+    pub fuel: Option<u64>,
+    pub memory: Option<u64>,
+    pub output: Option<u64>,
+    pub wall: Option<Duration>,
 }
 
 impl Default for Limits {
@@ -177,7 +215,59 @@ impl Default for Limits {
             files: 1 << 30,
             wall: Duration::from_mins(2),
             host_call: Duration::from_secs(30),
+            set_by: LimitsSetBy::default(),
         }
+    }
+}
+
+impl Limits {
+    /// The defaults, but for what the step sets.
+    #[must_use]
+    pub fn of_step(step: Ceilings) -> Self {
+        fn set<T>(limit: &mut T, set_by: &mut SetBy, own: Option<T>) {
+            if let Some(own) = own {
+                (*limit, *set_by) = (own, SetBy::Step);
+            }
+        }
+        let mut limits = Self::default();
+        let Ceilings { fuel, memory, output, wall } = step;
+        set(&mut limits.fuel, &mut limits.set_by.fuel, fuel);
+        set(&mut limits.memory, &mut limits.set_by.memory, memory);
+        set(&mut limits.output, &mut limits.set_by.output, output);
+        set(&mut limits.wall, &mut limits.set_by.wall, wall);
+        limits
+    }
+
+    /// The lower of these and what somebody else sets. What is equal stays whose it was.
+    #[must_use]
+    pub fn lowered(mut self, ceilings: Ceilings, by: SetBy) -> Self {
+        fn lower<T: PartialOrd>(limit: &mut T, set_by: &mut SetBy, ceiling: Option<T>, by: SetBy) {
+            if let Some(ceiling) = ceiling.filter(|ceiling| ceiling < limit) {
+                (*limit, *set_by) = (ceiling, by);
+            }
+        }
+        let Ceilings { fuel, memory, output, wall } = ceilings;
+        lower(&mut self.fuel, &mut self.set_by.fuel, fuel, by);
+        lower(&mut self.memory, &mut self.set_by.memory, memory, by);
+        lower(&mut self.output, &mut self.set_by.output, output, by);
+        lower(&mut self.wall, &mut self.set_by.wall, wall, by);
+        self
+    }
+
+    pub(crate) fn out_of_fuel(&self) -> RunError {
+        RunError::OutOfFuel { limit: self.fuel, set_by: self.set_by.fuel }
+    }
+
+    pub(crate) fn memory_exceeded(&self, asked: u64) -> RunError {
+        RunError::MemoryLimit { limit: self.memory, asked, set_by: self.set_by.memory }
+    }
+
+    pub(crate) fn output_exceeded(&self) -> RunError {
+        RunError::OutputLimit { limit: self.output, set_by: self.set_by.output }
+    }
+
+    pub(crate) fn timed_out(&self) -> RunError {
+        RunError::Timeout { limit: self.wall, set_by: self.set_by.wall }
     }
 }
 
@@ -215,7 +305,8 @@ pub trait HostServices: Send + Sync {
         let _ = (key, json);
         Err(io::Error::new(io::ErrorKind::Unsupported, "this run keeps no state"))
     }
-    /// Opens the blob with this BLAKE3 digest (64 hex digits).
+    /// Opens the blob with this BLAKE3 digest (64 hex digits), which the step
+    /// was given or wrote itself.
     ///
     /// # Errors
     /// When there is none, or the step may not read it.
@@ -256,7 +347,7 @@ pub trait BlobWrite: io::Write + Send {
 pub enum BlobError {
     #[error("there is no blob {0}")]
     NotFound(String),
-    #[error("this step may not read blob {0}")]
+    #[error("this step was not given blob {0}: neither its arguments nor the input that it read name it")]
     NotGranted(String),
     #[error("{0}")]
     Limit(String),

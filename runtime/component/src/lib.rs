@@ -25,7 +25,6 @@ mod ticker;
 mod writes;
 
 #[cfg(test)]
-#[expect(clippy::expect_used, clippy::panic, reason = "tests")]
 mod tests;
 
 pub use cache::{CodeLimits, CodeUse, MAX_CODE};
@@ -33,8 +32,8 @@ pub use component::{Capability, Component, Description, Example, Inspection, Wan
 pub use engine::{Allocation, Engine, EngineConfig};
 pub use error::{LoadError, RunError, StepError};
 pub use invocation::{
-    BlobError, BlobRead, BlobWrite, Cancel, DirGrant, Grants, HostCall, HostCallTrace, HostServices, Input,
-    Invocation, Level, Limits, NoServices, OutputSink,
+    BlobError, BlobRead, BlobWrite, Cancel, Ceilings, DirGrant, Grants, HostCall, HostCallTrace,
+    HostServices, Input, Invocation, Level, Limits, LimitsSetBy, NoServices, OutputSink, SetBy,
 };
 pub use kind::Kind;
 pub use outcome::Outcome;

@@ -17,6 +17,7 @@ use wasmtime_wasi_http::WasiHttpCtx;
 use crate::component::{Described, Entry, Inner};
 use crate::host::clocks::Clock;
 use crate::host::filesystem::Filesystem;
+use crate::host::given::Given;
 use crate::host::http::Http;
 use crate::host::io::{Pipes, Stdio, StepInput, StepOutput};
 use crate::host::network::NetGrants;
@@ -25,7 +26,9 @@ use crate::host::random::{Real, Seeded};
 use crate::host::services::Tracer;
 use crate::host::step_wit::types as wit;
 use crate::state::{Limiter, State, Stop};
-use crate::{Grants, Invocation, Limits, Outcome, RunError, StagedWrites, StepError, names};
+use crate::{
+    Grants, Invocation, Limits, LimitsSetBy, Outcome, RunError, SetBy, StagedWrites, StepError, names,
+};
 
 /// How often a run that waits in the host looks whether it should stop.
 const LOOK: Duration = Duration::from_millis(5);
@@ -59,6 +62,7 @@ const DESCRIBE_LIMITS: Limits = Limits {
     files: 0,
     wall: Duration::from_secs(10),
     host_call: Duration::from_secs(1),
+    set_by: LimitsSetBy { fuel: SetBy::Host, memory: SetBy::Host, output: SetBy::Host, wall: SetBy::Host },
 };
 
 pub(crate) fn run(component: &Inner, mut invocation: Invocation) -> Result<Outcome, RunError> {
@@ -78,7 +82,8 @@ pub(crate) fn run(component: &Inner, mut invocation: Invocation) -> Result<Outco
         invocation.limits = described.lower(invocation.limits);
     }
     let args = std::mem::take(&mut invocation.args);
-    let mut run = Run::new(component, invocation, described)?;
+    let given = Given::new(component.opens_blobs, &args);
+    let mut run = Run::new(component, invocation, described, given)?;
     let result = match &component.entry {
         Entry::Step { pre, run: index, .. } => {
             let io = run.push_io()?;
@@ -100,7 +105,7 @@ pub(crate) fn describe(component: &Inner) -> Result<wit::Description, RunError> 
         return Err(RunError::BadDescription { message: "a command program has none".to_owned() });
     };
     let invocation = Invocation { limits: DESCRIBE_LIMITS, ..Invocation::new("{}", Box::new(Vec::new())) };
-    let mut run = Run::new(component, invocation, None)?;
+    let mut run = Run::new(component, invocation, None, Given::new(false, ""))?;
     match run.call::<_, (wit::Description,)>(pre, *describe, ()) {
         Ok((description,)) => Ok(description),
         Err(error) => Err(run.explain(error)),
@@ -135,10 +140,11 @@ impl<'a> Run<'a> {
         component: &'a Inner,
         invocation: Invocation,
         described: Option<&Described>,
+        given: Given,
     ) -> Result<Self, RunError> {
         let Invocation { argv, input, output, stderr, grants, limits, seed, start_time, .. } = invocation;
         let schemas = described.map_or((None, None), |d| (d.input.clone(), d.output.clone()));
-        let pipes = Pipes::new(input, output, stderr, limits.output, schemas);
+        let pipes = Pipes::new(input, output, stderr, limits, schemas);
         let tracer = Tracer::new(invocation.trace);
         let clock = if grants.clock { Clock::real(tracer.clone()) } else { Clock::at(start_time) };
         let is_step = matches!(component.entry, Entry::Step { .. });
@@ -179,6 +185,7 @@ impl<'a> Run<'a> {
             http_limits: WasiHttpCtx::new(),
             net,
             services: invocation.services,
+            given,
             read_state: false,
             host_calls: 0,
             ticked: false,
@@ -300,7 +307,7 @@ impl<'a> Run<'a> {
             .map_err(|error| RunError::StageFailed { message: error.to_string() })?;
         Ok(Outcome {
             fuel_used,
-            peak_memory: state.limiter.peak_memory,
+            peak_memory: state.limiter.peak_memory(),
             output_bytes: carried.bytes,
             output_items: carried.items,
             host_calls: state.host_calls,
@@ -332,10 +339,10 @@ impl<'a> Run<'a> {
         }
         let trap = error.downcast_ref::<Trap>().copied();
         match trap {
-            Some(Trap::OutOfFuel) => return RunError::OutOfFuel { limit: self.limits.fuel },
+            Some(Trap::OutOfFuel) => return self.limits.out_of_fuel(),
             Some(Trap::StackOverflow) => return RunError::StackExhausted,
             Some(Trap::Interrupt) => {
-                return self.stop.reason().unwrap_or(RunError::Timeout { limit: self.limits.wall });
+                return self.stop.reason().unwrap_or_else(|| self.limits.timed_out());
             }
             _ => {}
         }

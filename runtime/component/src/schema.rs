@@ -1,5 +1,8 @@
 //! JSON Schema, as far as a step's description uses it.
 
+mod work;
+
+use jsonschema::PatternOptions;
 use serde_json::Value;
 
 /// A schema that is ready to check values.
@@ -12,6 +15,9 @@ pub(crate) struct Misfit {
     pub(crate) message: String,
 }
 
+/// How often a pattern may try again on one text, for it is written by whoever wrote the step.
+const MAX_BACKTRACKING: usize = 10_000;
+
 /// Long values are not repeated in full inside an error message.
 const MESSAGE_LIMIT: usize = 300;
 
@@ -19,7 +25,10 @@ impl Schema {
     /// Reads the schema in `text`. References to other documents are not followed.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         let schema: Value = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
-        jsonschema::validator_for(&schema).map(Self).map_err(|error| error.to_string())
+        work::check(&schema)?;
+        let patterns = PatternOptions::fancy_regex().backtrack_limit(MAX_BACKTRACKING);
+        let options = jsonschema::options().with_pattern_options(patterns);
+        options.build(&schema).map(Self).map_err(|error| error.to_string())
     }
 
     pub(crate) fn check(&self, value: &Value) -> Result<(), Misfit> {

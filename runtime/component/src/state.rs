@@ -9,6 +9,7 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::WasiHttpCtx;
 
 use crate::host::filesystem::Filesystem;
+use crate::host::given::Given;
 use crate::host::http::Http;
 use crate::host::io::Pipes;
 use crate::host::network::NetGrants;
@@ -28,6 +29,7 @@ pub(crate) struct State {
     pub(crate) http_limits: WasiHttpCtx,
     pub(crate) preview1: Preview1,
     pub(crate) services: Services,
+    pub(crate) given: Given,
     /// Whether the program asked for values of the run or for blobs.
     pub(crate) read_state: bool,
     /// Calls of the program into the host or the engine.
@@ -57,35 +59,65 @@ impl Stop {
             return Some(RunError::Cancelled { reason });
         }
         let late = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        late.then_some(RunError::Timeout { limit: self.limits.wall })
+        late.then(|| self.limits.timed_out())
     }
 }
 
-/// Bounds the sum over all memories and over all tables. A growth beyond the
-/// limit fails inside the program, as on a machine that has no more; what it
-/// asked for is kept to name the limit if the program dies of it. What the host
-/// itself cannot give ends the run, so that a program never sees how much
-/// memory the host has.
+/// What a run may hold of memory, tables and instances. What the host itself
+/// cannot give ends the run, so that a program never sees how much memory the
+/// host has.
 pub(crate) struct Limiter {
     limits: Limits,
-    memory: u64,
-    tables: u64,
-    pub(crate) peak_memory: u64,
-    denied_memory: Option<u64>,
-    denied_tables: Option<u64>,
+    memory: Budget,
+    tables: Budget,
+}
+
+/// The sum over all memories, or over all tables. A growth beyond the limit
+/// fails inside the program, as on a machine that has no more; what it asked for
+/// is kept to name the limit if the program dies of it.
+struct Budget {
+    limit: u64,
+    held: u64,
+    peak: u64,
+    denied: Option<u64>,
+}
+
+impl Budget {
+    fn new(limit: u64) -> Self {
+        Self { limit, held: 0, peak: 0, denied: None }
+    }
+
+    /// Whether one of them may grow; `maximum` is that of its type.
+    fn grow(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> bool {
+        if maximum.is_some_and(|maximum| desired > maximum) {
+            return false;
+        }
+        let asked = self.held.saturating_sub(current as u64).saturating_add(desired as u64);
+        if asked > self.limit {
+            self.denied = Some(asked);
+            return false;
+        }
+        self.held = asked;
+        self.peak = self.peak.max(asked);
+        true
+    }
 }
 
 impl Limiter {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, memory: 0, tables: 0, peak_memory: 0, denied_memory: None, denied_tables: None }
+        Self { limits, memory: Budget::new(limits.memory), tables: Budget::new(limits.tables) }
+    }
+
+    /// Most bytes of memory held at once.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        self.memory.peak
     }
 
     /// The limit that a trapped program ran into before.
     pub(crate) fn denied(&self) -> Option<RunError> {
-        let memory =
-            self.denied_memory.map(|asked| RunError::MemoryLimit { limit: self.limits.memory, asked });
+        let memory = self.memory.denied.map(|asked| self.limits.memory_exceeded(asked));
         memory.or_else(|| {
-            self.denied_tables.map(|asked| RunError::TableLimit { limit: self.limits.tables, asked })
+            self.tables.denied.map(|asked| RunError::TableLimit { limit: self.limits.tables, asked })
         })
     }
 }
@@ -97,17 +129,7 @@ impl ResourceLimiter for Limiter {
         desired: usize,
         maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        if maximum.is_some_and(|maximum| desired > maximum) {
-            return Ok(false);
-        }
-        let asked = self.memory.saturating_sub(current as u64).saturating_add(desired as u64);
-        if asked > self.limits.memory {
-            self.denied_memory = Some(asked);
-            return Ok(false);
-        }
-        self.memory = asked;
-        self.peak_memory = self.peak_memory.max(asked);
-        Ok(true)
+        Ok(self.memory.grow(current, desired, maximum))
     }
 
     fn memory_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {
@@ -120,16 +142,7 @@ impl ResourceLimiter for Limiter {
         desired: usize,
         maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        if maximum.is_some_and(|maximum| desired > maximum) {
-            return Ok(false);
-        }
-        let asked = self.tables.saturating_sub(current as u64).saturating_add(desired as u64);
-        if asked > self.limits.tables {
-            self.denied_tables = Some(asked);
-            return Ok(false);
-        }
-        self.tables = asked;
-        Ok(true)
+        Ok(self.tables.grow(current, desired, maximum))
     }
 
     fn table_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {

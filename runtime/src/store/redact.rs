@@ -185,8 +185,6 @@ impl Redactor {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
-
     use proptest::prelude::*;
     use serde_json::json;
 

@@ -38,7 +38,7 @@ impl HostServices for Alone {
             Level::Trace => "trace",
         };
         let gap = if fields.is_empty() { "" } else { " " };
-        anstream::eprintln!("{level}: {message}{gap}{fields}");
+        anstream::eprintln!("{level}: {}{gap}{}", harmless(message), harmless(fields));
     }
 
     fn progress(&self, done: u64, total: Option<u64>, message: Option<&str>) {
@@ -46,7 +46,7 @@ impl HostServices for Alone {
             return;
         }
         let total = total.map(|total| format!("/{total}")).unwrap_or_default();
-        anstream::eprintln!("progress: {done}{total} {}", message.unwrap_or_default());
+        anstream::eprintln!("progress: {done}{total} {}", harmless(message.unwrap_or_default()));
     }
 
     fn state_get(&self, key: &str) -> Option<String> {
@@ -78,6 +78,12 @@ impl HostServices for Alone {
         };
         Ok(Box::new(NewBlob { file: NamedTempFile::new_in(dir.path())?, dir: Arc::clone(dir) }))
     }
+}
+
+/// The text without what commands a terminal.
+fn harmless(text: &str) -> String {
+    let commands = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    text.chars().map(|c| if commands(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 struct Blob {

@@ -6,7 +6,9 @@ use std::io::{self, Cursor};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lobster_runtime::component::{Cancel, Component, DirGrant, Input, Invocation, OutputSink, RunError};
+use lobster_runtime::component::{
+    Cancel, Ceilings, Component, DirGrant, Input, Invocation, Limits, OutputSink, RunError,
+};
 use lobster_runtime::json;
 use serde::Deserialize;
 use serde_json::Value;
@@ -109,7 +111,7 @@ impl Case {
         invocation.input = self.input()?;
         invocation.argv = self.words();
         invocation.grants.read = read;
-        invocation.limits.fuel = self.fuel.unwrap_or(invocation.limits.fuel);
+        invocation.limits = Limits::of_step(Ceilings { fuel: self.fuel, ..Ceilings::default() });
         invocation.services = Arc::new(Alone::quiet());
         invocation.cancel = cancel;
         let result = component.run(invocation);
@@ -272,6 +274,8 @@ fn base64(text: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use lobster_runtime::component::SetBy;
+
     use super::*;
 
     fn case(text: &str) -> Case {
@@ -298,8 +302,9 @@ mod tests {
 
         let error =
             case(r#"{"summary": "", "expect": {"error": {"code": "out-of-fuel", "message": "(7)"}}}"#);
-        assert_eq!(error.compare(&Given::Nothing, Err(RunError::OutOfFuel { limit: 7 })), Ok(()));
-        assert!(error.compare(&Given::Nothing, Err(RunError::OutOfFuel { limit: 8 })).is_err());
+        let out_of_fuel = |limit| RunError::OutOfFuel { limit, set_by: SetBy::Step };
+        assert_eq!(error.compare(&Given::Nothing, Err(out_of_fuel(7))), Ok(()));
+        assert!(error.compare(&Given::Nothing, Err(out_of_fuel(8))).is_err());
         assert!(error.compare(&Given::Nothing, Ok(())).is_err());
     }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lobster_runtime::component::{DirGrant, Grants, Limits};
+use lobster_runtime::component::{Ceilings, DirGrant, Grants, Limits};
 use lobster_runtime::policy::{Bytes, Span};
 use serde::Deserialize;
 use serde::de::value::{Error, StrDeserializer};
@@ -87,14 +87,8 @@ pub(super) struct LimitArgs {
 
 impl LimitArgs {
     pub(super) fn limits(&self) -> Limits {
-        let usual = Limits::default();
-        Limits {
-            fuel: self.fuel.unwrap_or(usual.fuel),
-            memory: self.memory.unwrap_or(usual.memory),
-            output: self.output.unwrap_or(usual.output),
-            wall: self.timeout.unwrap_or(usual.wall),
-            ..usual
-        }
+        let Self { fuel, memory, output, timeout: wall } = *self;
+        Limits::of_step(Ceilings { fuel, memory, output, wall })
     }
 }
 

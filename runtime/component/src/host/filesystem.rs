@@ -26,7 +26,7 @@ pub(crate) use types::ErrorCode;
 
 /// Files and directories that a run may have open at once: they are open in
 /// this process, too.
-const MAX_OPEN: usize = 256;
+pub(super) const MAX_OPEN: usize = 256;
 
 /// Most bytes that one read gives.
 const MAX_READ: u64 = 1 << 20;

@@ -17,7 +17,7 @@ use wasmtime_wasi::p2::{InputStream, OutputStream, Pollable, StreamError, Stream
 use crate::host::step_wit::io as wit;
 use crate::schema::Schema;
 use crate::state::State;
-use crate::{Input, OutputSink, RunError};
+use crate::{Input, Limits, OutputSink, RunError};
 
 /// Most bytes that one call gives the program, however many it asks for.
 const MAX_CHUNK: usize = 1 << 20;
@@ -55,7 +55,7 @@ struct InputPipe {
 
 struct OutputPipe {
     sink: Box<dyn OutputSink>,
-    limit: u64,
+    limits: Limits,
     bytes: u64,
     items: u64,
     form: Option<Form>,
@@ -71,7 +71,7 @@ enum Form {
 
 struct ErrPipe {
     sink: Box<dyn Write + Send>,
-    limit: u64,
+    limits: Limits,
     bytes: u64,
     tail: VecDeque<u8>,
 }
@@ -87,21 +87,21 @@ impl Pipes {
         input: Input,
         output: Box<dyn OutputSink>,
         stderr: Box<dyn Write + Send>,
-        limit: u64,
+        limits: Limits,
         schemas: (Option<Arc<Schema>>, Option<Arc<Schema>>),
     ) -> Self {
         let input =
             InputPipe { source: input, pending: VecDeque::new(), schema: schemas.0, items: 0, failed: None };
         let output = OutputPipe {
             sink: output,
-            limit,
+            limits,
             bytes: 0,
             items: 0,
             form: None,
             schema: schemas.1,
             overflowed: false,
         };
-        let stderr = ErrPipe { sink: stderr, limit, bytes: 0, tail: VecDeque::new() };
+        let stderr = ErrPipe { sink: stderr, limits, bytes: 0, tail: VecDeque::new() };
         Self {
             input: Arc::new(Mutex::new(input)),
             output: Arc::new(Mutex::new(output)),
@@ -113,6 +113,11 @@ impl Pipes {
     /// Counts bytes that the run pays for in fuel.
     pub(crate) fn moving(&self, bytes: usize) {
         self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Counts bytes of talk that go elsewhere than to stderr.
+    pub(crate) fn talked(&self, bytes: usize) -> wasmtime::Result<()> {
+        lock(&self.stderr).count(bytes).map_err(wasmtime::Error::new)
     }
 
     /// The bytes moved since the last call of this.
@@ -131,7 +136,7 @@ impl Pipes {
             return Some(RunError::InputFailed { message });
         }
         let output = lock(&self.output);
-        output.overflowed.then_some(RunError::OutputLimit { limit: output.limit })
+        output.overflowed.then(|| output.limits.output_exceeded())
     }
 
     pub(crate) fn stderr_tail(&self) -> String {
@@ -259,9 +264,9 @@ impl OutputPipe {
             let message = "a step writes bytes or emits items, not both";
             return Ok(Err(stream_error("mixed-output", message)));
         }
-        let limit = self.limit;
+        let limit = self.limits.output;
         if self.overflowed {
-            return Err(wasmtime::Error::new(RunError::OutputLimit { limit }));
+            return Err(wasmtime::Error::new(self.limits.output_exceeded()));
         }
         let bytes = self.bytes.saturating_add(size);
         if bytes > limit {
@@ -326,12 +331,17 @@ fn sink_failed(error: io::Error) -> wasmtime::Error {
 }
 
 impl ErrPipe {
-    fn write(&mut self, bytes: &[u8]) -> Result<(), RunError> {
-        let total = self.bytes.saturating_add(bytes.len() as u64);
-        if total > self.limit {
-            return Err(RunError::OutputLimit { limit: self.limit });
+    fn count(&mut self, bytes: usize) -> Result<(), RunError> {
+        let total = self.bytes.saturating_add(bytes as u64);
+        if total > self.limits.output {
+            return Err(self.limits.output_exceeded());
         }
         self.bytes = total;
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), RunError> {
+        self.count(bytes.len())?;
         self.tail.extend(&bytes[bytes.len().saturating_sub(TAIL)..]);
         let excess = self.tail.len().saturating_sub(TAIL);
         self.tail.drain(..excess);
@@ -370,6 +380,7 @@ impl wit::HostInput for State {
         let mut input = lock(&self.pipes.input);
         let read = input.read(max as usize)?;
         self.pipes.moving(read.as_ref().map_or(0, Vec::len));
+        self.given.bytes(read.as_deref().unwrap_or_default());
         Ok(read.map_err(|error| input.failed(&error)))
     }
 
@@ -381,6 +392,7 @@ impl wit::HostInput for State {
         let mut input = lock(&self.pipes.input);
         let items = input.next(max)?;
         self.pipes.moving(items.iter().flatten().map(String::len).sum());
+        items.iter().flatten().for_each(|item| self.given.text(item));
         Ok(items.map_err(|error| input.failed(&error)))
     }
 
@@ -480,8 +492,8 @@ impl OutputStream for Stdio {
                 let mut output = lock(&pipes.output);
                 let refused = output.write(&bytes).map_err(StreamError::Trap)?.is_err();
                 if refused {
-                    let limit = output.limit;
-                    return Err(StreamError::Trap(wasmtime::Error::new(RunError::OutputLimit { limit })));
+                    let exceeded = output.limits.output_exceeded();
+                    return Err(StreamError::Trap(wasmtime::Error::new(exceeded)));
                 }
                 Ok(())
             }
@@ -544,7 +556,7 @@ mod tests {
         let kept = Arc::new(Mutex::new(Vec::new()));
         let mut pipe = OutputPipe {
             sink: Box::new(kept.clone()),
-            limit: 20,
+            limits: Limits { output: 20, ..Limits::default() },
             bytes: 0,
             items: 0,
             form: None,

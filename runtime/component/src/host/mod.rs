@@ -3,6 +3,7 @@
 pub(crate) mod clocks;
 pub(crate) mod file_streams;
 pub(crate) mod filesystem;
+pub(crate) mod given;
 pub(crate) mod http;
 pub(crate) mod io;
 pub(crate) mod network;

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use wasmtime::component::Resource;
 
+use crate::host::filesystem::{MAX_OPEN, OpenTicket};
 use crate::host::step_wit::host;
 use crate::state::State;
-use crate::{BlobError, BlobRead, BlobWrite, HostCall, HostCallTrace, HostServices, Level, RunError};
+use crate::{BlobError, BlobRead, BlobWrite, Digest, HostCall, HostCallTrace, HostServices, Level, RunError};
 
 pub(crate) type Services = Arc<dyn HostServices>;
 
@@ -16,13 +17,20 @@ pub(crate) type Services = Arc<dyn HostServices>;
 const MAX_CHUNK: u32 = 1 << 20;
 
 #[expect(unreachable_pub, reason = "the generated bindings re-export it")]
-pub struct BlobReader(Box<dyn BlobRead>);
+pub struct BlobReader {
+    blob: Box<dyn BlobRead>,
+    _ticket: OpenTicket,
+}
 
 #[expect(unreachable_pub, reason = "the generated bindings re-export it")]
 pub struct BlobWriter {
     /// Created by the first write, since the constructor cannot fail.
-    blob: Option<Box<dyn BlobWrite>>,
+    blob: Option<(Box<dyn BlobWrite>, OpenTicket)>,
     written: u64,
+}
+
+fn too_many_open() -> BlobError {
+    BlobError::Limit(format!("a step may have {MAX_OPEN} files and blobs open at once"))
 }
 
 fn blob_error(error: BlobError) -> host::BlobError {
@@ -45,12 +53,15 @@ impl host::Host for State {
             host::Level::Error => Level::Error,
         };
         self.pipes.moving(message.len() + fields.len());
+        self.pipes.talked(message.len() + fields.len())?;
         self.services.log(level, &message, &fields);
         Ok(())
     }
 
     fn progress(&mut self, done: u64, total: Option<u64>, message: Option<String>) -> wasmtime::Result<()> {
-        self.pipes.moving(message.as_ref().map_or(0, String::len));
+        let length = message.as_ref().map_or(0, String::len);
+        self.pipes.moving(length);
+        self.pipes.talked(length)?;
         self.services.progress(done, total, message.as_deref());
         Ok(())
     }
@@ -69,6 +80,7 @@ impl host::Host for State {
         if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&value) {
             return fail(format!("state-set({key:?}): the value is not JSON: {error}"));
         }
+        self.spend(key.len() + value.len())?;
         match self.services.state_set(&key, &value) {
             Ok(()) => Ok(()),
             Err(error) => fail(format!("state-set({key:?}): {error}")),
@@ -78,15 +90,20 @@ impl host::Host for State {
 
 impl host::HostBlobReader for State {
     fn open(&mut self, digest: String) -> wasmtime::Result<Result<Resource<BlobReader>, host::BlobError>> {
+        // Before the store is asked, so that the answer does not tell what is in it.
+        if !Digest::from_hex(&digest).is_ok_and(|digest| self.given.holds(&digest)) {
+            return Ok(Err(blob_error(BlobError::NotGranted(digest))));
+        }
         self.read_state = true;
+        let Ok(ticket) = self.files.ticket() else { return Ok(Err(blob_error(too_many_open()))) };
         match self.services.blob_open(&digest) {
-            Ok(blob) => Ok(Ok(self.table.push(BlobReader(blob))?)),
+            Ok(blob) => Ok(Ok(self.table.push(BlobReader { blob, _ticket: ticket })?)),
             Err(error) => Ok(Err(blob_error(error))),
         }
     }
 
     fn size(&mut self, reader: Resource<BlobReader>) -> wasmtime::Result<u64> {
-        Ok(self.table.get(&reader)?.0.size())
+        Ok(self.table.get(&reader)?.blob.size())
     }
 
     fn read(
@@ -94,7 +111,7 @@ impl host::HostBlobReader for State {
         reader: Resource<BlobReader>,
         max: u32,
     ) -> wasmtime::Result<Result<Vec<u8>, host::BlobError>> {
-        let blob = &mut self.table.get_mut(&reader)?.0;
+        let blob = &mut self.table.get_mut(&reader)?.blob;
         let mut bytes = Vec::new();
         let read = blob.take(max.min(MAX_CHUNK).into()).read_to_end(&mut bytes);
         Ok(read.map(|_| bytes).map_err(|error| blob_error(error.into())))
@@ -117,7 +134,9 @@ impl host::HostBlobWriter for State {
         bytes: Vec<u8>,
     ) -> wasmtime::Result<Result<(), host::BlobError>> {
         self.pipes.moving(bytes.len());
+        self.spend(bytes.len())?;
         let limit = self.stop.limits.output;
+        let ticket = self.files.ticket();
         let writer = self.table.get_mut(&writer)?;
         writer.written = writer.written.saturating_add(bytes.len() as u64);
         if writer.written > limit {
@@ -125,10 +144,11 @@ impl host::HostBlobWriter for State {
             return Ok(Err(blob_error(error)));
         }
         let result = match &mut writer.blob {
-            Some(blob) => blob.write_all(&bytes).map_err(BlobError::from),
-            None => self.services.blob_create().and_then(|mut blob| {
+            Some((blob, _)) => blob.write_all(&bytes).map_err(BlobError::from),
+            None => ticket.map_err(|_| too_many_open()).and_then(|ticket| {
+                let mut blob = self.services.blob_create()?;
                 blob.write_all(&bytes)?;
-                writer.blob = Some(blob);
+                writer.blob = Some((blob, ticket));
                 Ok(())
             }),
         };
@@ -137,15 +157,28 @@ impl host::HostBlobWriter for State {
 
     fn finish(&mut self, writer: Resource<BlobWriter>) -> wasmtime::Result<Result<String, host::BlobError>> {
         let blob = match self.table.delete(writer)?.blob {
-            Some(blob) => Ok(blob),
+            Some((blob, _)) => Ok(blob),
             None => self.services.blob_create(),
         };
-        Ok(blob.and_then(BlobWrite::finish).map_err(blob_error))
+        let digest = blob.and_then(BlobWrite::finish);
+        if let Some(digest) = digest.as_ref().ok().and_then(|digest| Digest::from_hex(digest).ok()) {
+            self.given.digest(digest);
+        }
+        Ok(digest.map_err(blob_error))
     }
 
     fn drop(&mut self, writer: Resource<BlobWriter>) -> wasmtime::Result<()> {
         self.table.delete(writer)?;
         Ok(())
+    }
+}
+
+impl State {
+    /// Takes what blobs and values hold from what the run may write.
+    fn spend(&self, bytes: usize) -> wasmtime::Result<()> {
+        let limit = self.stop.limits.files;
+        let spent = self.files.stage.spend(bytes as u64);
+        spent.map_err(|_| wasmtime::Error::new(RunError::FilesLimit { limit }))
     }
 }
 

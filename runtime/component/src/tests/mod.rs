@@ -3,6 +3,8 @@
 mod files;
 mod fixture;
 mod guests;
+mod hostile;
+mod limits;
 mod runs;
 
 use std::sync::{Arc, Mutex, OnceLock};

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::fixture::{self, COPY, ECHO_ARGS, FORWARD};
 use super::{engine, load, run};
-use crate::{Allocation, Engine, EngineConfig, Input, Kind, LoadError, Outcome, RunError, StepError};
+use crate::{Allocation, Engine, EngineConfig, Input, Kind, LoadError, Outcome, RunError, SetBy, StepError};
 
 fn items(texts: &[&str]) -> Input {
     let texts: Vec<_> = texts.iter().map(|text| Ok((*text).to_owned())).collect();
@@ -85,10 +85,10 @@ const LOOP: &str = "(loop $again (br $again)) unreachable";
 fn endless_loops_end_by_fuel_by_time_and_by_cancelling() {
     let endless = load(&fixture::step(LOOP));
     let ran = run(&endless, "{}", |i| i.limits.fuel = 1_000_000);
-    assert!(matches!(ran.result, Err(RunError::OutOfFuel { limit: 1_000_000 })));
+    assert!(matches!(ran.result, Err(RunError::OutOfFuel { limit: 1_000_000, set_by: SetBy::Default })));
     let start = Instant::now();
     let ran = run(&endless, "{}", |i| i.limits.wall = Duration::from_millis(50));
-    assert!(matches!(ran.result, Err(RunError::Timeout { limit }) if limit == Duration::from_millis(50)));
+    assert!(matches!(ran.result, Err(RunError::Timeout { limit, .. }) if limit == Duration::from_millis(50)));
     let cancelled = Instant::now();
     let ran = run(&endless, "{}", |i| {
         i.cancel = std::sync::Arc::new(move || {
@@ -114,7 +114,9 @@ fn memory_and_tables_are_bounded() {
         "(loop $again (br_if $again (i32.ne (memory.grow (i32.const 16)) (i32.const -1)))) unreachable",
     ));
     let ran = run(&greedy, "{}", |i| i.limits.memory = 8 << 20);
-    assert!(matches!(ran.result, Err(RunError::MemoryLimit { limit: 8_388_608, asked }) if asked > 8 << 20));
+    assert!(
+        matches!(ran.result, Err(RunError::MemoryLimit { limit: 8_388_608, asked, .. }) if asked > 8 << 20)
+    );
     let modest = load(&fixture::step(
         "(loop $again (br_if $again (i32.ne (memory.grow (i32.const 16)) (i32.const -1)))) (call $ok)",
     ));
@@ -122,7 +124,7 @@ fn memory_and_tables_are_bounded() {
     assert!(ran.outcome().peak_memory <= 8 << 20);
     let ran = run(&modest, "{}", |i| i.limits.memory = 65536);
     assert!(
-        matches!(ran.result, Err(RunError::MemoryLimit { limit: 65536, asked: 131_072 })),
+        matches!(ran.result, Err(RunError::MemoryLimit { limit: 65536, asked: 131_072, .. })),
         "{:?}",
         ran.result
     );
@@ -143,7 +145,7 @@ fn output_is_bounded_whatever_the_step_makes_of_it() {
     let ran = run(&flood, "{}", |i| {
         i.limits.output = 1 << 20;
     });
-    assert!(matches!(ran.result, Err(RunError::OutputLimit { limit: 1_048_576 })), "{:?}", ran.result);
+    assert!(matches!(ran.result, Err(RunError::OutputLimit { limit: 1_048_576, .. })), "{:?}", ran.result);
     assert_eq!(ran.output.len(), 1 << 20);
     // What is not output is bounded by fuel: calls into the host cost some.
     let chatter = load(&fixture::step(

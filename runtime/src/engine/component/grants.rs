@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use lobster_component::{Capability, Description, DirGrant, Grants, Limits};
+use lobster_component::{Capability, Ceilings, Description, DirGrant, Grants, Limits, SetBy};
 use serde_json::{Value, json};
 
 use super::super::env::Env;
@@ -50,18 +50,15 @@ pub(super) fn of_step(
     })
 }
 
-/// The defaults, or less if the step says so; the component's own wishes can only lower them further.
+/// What the step sets, and the defaults; the policy and the component's description can only lower it.
 pub(super) fn limits(step: &Step) -> Limits {
-    let mut limits = Limits::default();
-    if let Some(own) = &step.extras.limits {
-        limits.fuel = own.fuel.map_or(limits.fuel, |fuel| fuel.min(limits.fuel));
-        limits.memory = own.memory.map_or(limits.memory, |memory| memory.min(limits.memory));
-        limits.output = own.output.map_or(limits.output, |output| output.min(limits.output));
-    }
-    if let Some(ms) = step.timeout_ms {
-        limits.wall = limits.wall.min(Duration::from_millis(ms));
-    }
-    limits
+    let wall = step.timeout_ms.map(Duration::from_millis);
+    Limits::of_step(match &step.extras.limits {
+        Some(plan::Limits { fuel, memory, output }) => {
+            Ceilings { fuel: *fuel, memory: *memory, output: *output, wall }
+        }
+        None => Ceilings { wall, ..Ceilings::default() },
+    })
 }
 
 /// Narrows what a job grants to what its component may have, and asks a person
@@ -127,17 +124,24 @@ fn policy_limits(run: &Run<'_>, limits: &mut Limits) {
         return;
     }
     let (all, own) = (&policy.file().limits, &policy.file().components.limits);
-    limits.fuel = own.fuel.map_or(limits.fuel, |fuel| fuel.min(limits.fuel));
-    limits.memory = limits.memory.min(all.memory.0).min(own.memory.map_or(u64::MAX, |bytes| bytes.0));
-    limits.output = limits.output.min(own.output.map_or(u64::MAX, |bytes| bytes.0));
-    limits.wall = limits.wall.min(all.timeout.0).min(own.timeout.map_or(Duration::MAX, |span| span.0));
+    let ceilings = Ceilings {
+        fuel: own.fuel,
+        memory: Some(own.memory.map_or(all.memory.0, |bytes| bytes.0.min(all.memory.0))),
+        output: own.output.map(|bytes| bytes.0),
+        wall: Some(own.timeout.map_or(all.timeout.0, |span| span.0.min(all.timeout.0))),
+    };
+    *limits = limits.lowered(ceilings, SetBy::Policy);
 }
 
 fn recorded_limits(recorded: &RecordedLimits, limits: &mut Limits) {
+    // What is lower than the step wants it was lowered by the policy of then.
+    let ceilings =
+        Ceilings { fuel: recorded.fuel, memory: recorded.memory, output: recorded.output, wall: None };
+    *limits = limits.lowered(ceilings, SetBy::Policy);
     limits.fuel = recorded.fuel.unwrap_or(limits.fuel);
     limits.memory = recorded.memory.unwrap_or(limits.memory);
-    limits.tables = recorded.tables.unwrap_or(limits.tables);
     limits.output = recorded.output.unwrap_or(limits.output);
+    limits.tables = recorded.tables.unwrap_or(limits.tables);
 }
 
 fn decide(run: &Run<'_>, path: &StepPath, job: &Job, cancel: &CancelToken) -> Result<Value, Stop> {

@@ -1,5 +1,4 @@
 //! Behaviour of the store as a whole.
-#![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
 mod collection;
 mod damage;
