@@ -27,6 +27,7 @@ use crate::policy::AuditSync;
 use crate::steps::stages::{Answer, StageError, Stop};
 use crate::store::{
     Durability, Event, GateAnswer, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
+    StoreError,
 };
 
 /// What to do with an effect that an earlier process started and did not end.
@@ -365,11 +366,17 @@ impl<'s> Run<'s> {
         lock(&self.failed_at).clone()
     }
 
-    /// Effects that an earlier execution started and that nobody saw end.
-    pub(crate) fn cut_off(&self) -> Vec<String> {
-        let mut paths: Vec<_> = lock(&self.recall).started.iter().map(ToString::to_string).collect();
+    /// Effects that are on record as started and not as ended: those that an
+    /// earlier execution left, and those of this one whose end could not be recorded.
+    ///
+    /// # Errors
+    /// When the journal cannot be read.
+    pub(crate) fn cut_off(&self) -> Result<Vec<String>, StoreError> {
+        let mut recall = Recall::default();
+        recall.read(&self.store.events(self.id)?);
+        let mut paths: Vec<_> = recall.started.iter().map(ToString::to_string).collect();
         paths.sort();
-        paths
+        Ok(paths)
     }
 
     /// Whether this execution has begun any effect, as opposed to remembering it.

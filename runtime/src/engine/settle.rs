@@ -134,7 +134,7 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
             Envelope::Failed(Failure { code: Some("cancelled".to_owned()), ..Failure::runtime(message) })
         }
         Err(Stop::Interrupted) => {
-            let steps = run.cut_off();
+            let steps = run.cut_off()?;
             let named: Vec<_> = steps.iter().map(|step| format!("'{step}'")).collect();
             let (who, they, it) = match steps.len() {
                 0 | 1 => (format!("Step {} was", named.join("")), "it", "it"),
