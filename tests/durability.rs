@@ -120,6 +120,25 @@ fn a_crashed_run_goes_on_from_another_directory_where_it_was() {
 }
 
 #[test]
+fn the_policy_judges_a_resumed_run_where_it_was() {
+    let home = Home::new();
+    home.write("policy.toml", "version = 1\n[sandbox]\nmode = \"degrade\"\nminimum = []\n");
+    home.write("flow.lobster", "steps:\n  - id: a\n    exec: [cat, data]\n");
+    let policy = home.dir().join("policy.toml");
+    let run = home.lobster(["run", "--mode", "tool", "flow.lobster"]).env("LOBSTER_POLICY", &policy).run();
+    assert!(run.error().contains("data"), "{run:?}");
+    home.write("data", "here").write("elsewhere/data", "elsewhere");
+    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    // Reading is allowed in the workspace alone, and that is not where the caller happens to stand.
+    let resumed = home
+        .lobster(["resume", runs[0]["id"].as_str().unwrap()])
+        .env("LOBSTER_POLICY", &policy)
+        .dir(&home.dir().join("elsewhere"))
+        .run();
+    assert_eq!(resumed.output()[0], "here", "{resumed:?}");
+}
+
+#[test]
 fn a_run_whose_gate_was_answered_from_elsewhere_replays() {
     let home = Home::new();
     home.write(
