@@ -276,7 +276,10 @@ impl<'s> Run<'s> {
             tracing::info_span!("effect", %path, kind = action.kind, action = %preimage.digest.short())
                 .entered();
         let _shown = self.services.show_progress(path, &action.kind);
-        let mut outcome = self.store.hide_outcome(perform()).map_err(stopped)?;
+        let away = self.store.away();
+        let outcome = perform();
+        drop(away);
+        let mut outcome = self.store.hide_outcome(outcome).map_err(stopped)?;
         if outcome.duration_us == 0 {
             outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         }
@@ -321,7 +324,10 @@ impl<'s> Run<'s> {
         if let Some(outcome) = self.remembered(path) {
             return Ok(outcome);
         }
-        let outcome = self.store.hide_outcome(compute()?).map_err(stopped)?;
+        let away = self.store.away();
+        let outcome = compute()?;
+        drop(away);
+        let outcome = self.store.hide_outcome(outcome).map_err(stopped)?;
         let journal = || -> Result<(), Stop> {
             let preimage = self.store.put(&action.preimage.canonical).map_err(stopped)?;
             self.lazily(started_event(path, &action, preimage.digest, false, Value::Null))?;
