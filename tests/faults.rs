@@ -1,6 +1,6 @@
 //! Random workflows, killed and failing at random writes, until they are
 //! through: no outcome lost, no effect twice unless it was said, no store that
-//! cannot be read.
+//! cannot be read. Some faults are power cuts: all that was not synced is gone.
 //!
 //! `LOBSTER_CRASH_POINTS` is how many crashes to try, `LOBSTER_CRASH_SEED` which
 //! workflows and faults; `LOBSTER_CRASH_STORY` repeats the one run that failed.
@@ -56,7 +56,7 @@ pub(crate) fn shim() -> Option<&'static Path> {
 fn faulty(home: &Home, call: Call, dice: &mut Dice, n: u64) -> (Call, String) {
     match shim() {
         Some(shim) if dice.chance(70) => {
-            let how = *dice.pick(&["kill", "kill", "torn", "eio", "full"]).unwrap();
+            let how = *dice.pick(&["kill", "cut", "cut", "some", "torn", "eio", "full"]).unwrap();
             let state = home.state().canonicalize().unwrap();
             let plan = format!("{n}:{how}:{}", state.display());
             (call.env("LD_PRELOAD", shim).env("LOBSTER_SHIM", &plan), format!("system call {n} {how}"))
