@@ -30,8 +30,8 @@ const COMMIT_AT_MOST: Duration = Duration::from_millis(20);
 
 /// How long it waits for the next of those who are expected. They need some
 /// milliseconds each, and on a busy machine their turn; who takes longer does
-/// something else first and is not waited for again.
-const ARRIVE_AT_MOST: Duration = Duration::from_millis(50);
+/// something else first and is not waited for again before another of them comes.
+const ARRIVE_AT_MOST: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 struct State {
@@ -60,7 +60,10 @@ struct State {
 impl State {
     /// Whether a sync that began now would leave out somebody who is about to come.
     fn somebody_comes(&mut self) -> bool {
-        self.absent = self.absent.min(self.coming);
+        // One of those has come after all: they are only slow.
+        if self.coming < self.absent {
+            self.absent = 0;
+        }
         self.on_the_way > 0 || self.coming > self.absent
     }
 }
@@ -247,7 +250,7 @@ impl Group {
     fn gather<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let deadline = Instant::now() + GATHER_AT_MOST;
         while state.somebody_comes() {
-            let patience = if state.on_the_way > 0 { COMMIT_AT_MOST } else { ARRIVE_AT_MOST };
+            let patience = if state.coming > state.absent { ARRIVE_AT_MOST } else { COMMIT_AT_MOST };
             let left = deadline.saturating_duration_since(Instant::now()).min(patience);
             let seen = (state.committed, state.coming);
             let (next, timeout) =
