@@ -135,8 +135,23 @@ fn a_bundle_needs_nothing_else() {
     assert_eq!(there.lobster(["bundle", "import", "run.bundle"]).run().code(), 0);
     says(&there.lobster(["bundle", "import", "run.bundle"]).run(), 1, "already in this store");
     says(&there.lobster(["replay", &run_of(&there)]).run(), 0, "1 computed again, 1 answered");
-    there.write("cut", &std::fs::read(home.dir().join("run.bundle")).unwrap()[..500]);
-    says(&there.lobster(["bundle", "verify", "cut"]).run(), 1, "cut off");
     there.write("text", "hello");
     says(&there.lobster(["bundle", "verify", "text"]).run(), 1, "not a lobster bundle");
+}
+
+#[test]
+fn a_bundle_cut_short_is_refused_and_nothing_of_it_stays() {
+    let home = exported(&[]);
+    let bytes = std::fs::read(home.dir().join("run.bundle")).unwrap();
+    let there = Home::new();
+    for len in [0, 10, 16, 40, 56, 57, 500, bytes.len() / 2, bytes.len() - 1] {
+        there.write("cut", &bytes[..len]);
+        let why = if len < 16 { "not a lobster bundle" } else { "cut off" };
+        says(&there.lobster(["bundle", "verify", "cut"]).run(), 1, why);
+        says(&there.lobster(["bundle", "import", "cut"]).run(), 1, why);
+    }
+    assert_eq!(there.lobster(["runs", "--json"]).run().stdout.trim(), "[]");
+    there.write("whole", &bytes);
+    assert_eq!(there.lobster(["bundle", "import", "whole"]).run().code(), 0);
+    assert_eq!(there.lobster(["store", "verify"]).run().code(), 0);
 }

@@ -41,8 +41,7 @@ fn an_effect_costs_two_syncs_and_parallel_ones_share_them() {
     println!("{pure} syncs without effects, {shared} for 64 parallel ones");
     // Its end; and two more if the log has grown so much that it is folded in.
     assert!(pure <= 3, "{pure} syncs without effects");
-    // On an idle machine there are fewer than eight; on a busy one the branches do not begin together.
-    assert!(shared <= pure + 40, "{shared} syncs for 64 parallel effects");
+    assert!(shared <= pure + 8, "{shared} syncs for 64 parallel effects");
 }
 
 #[test]
@@ -117,6 +116,25 @@ fn a_crashed_run_goes_on_from_another_directory_where_it_was() {
     assert!(home.read("log").ends_with("b\n"), "{:?}", home.read("log"));
     assert_eq!(home.read("elsewhere/log"), "");
     assert_eq!(home.lobster(["replay", run]).run().code(), 0);
+}
+
+#[test]
+fn the_policy_judges_a_resumed_run_where_it_was() {
+    let home = Home::new();
+    home.write("policy.toml", "version = 1\n[sandbox]\nmode = \"degrade\"\nminimum = []\n");
+    home.write("flow.lobster", "steps:\n  - id: a\n    exec: [cat, data]\n");
+    let policy = home.dir().join("policy.toml");
+    let run = home.lobster(["run", "--mode", "tool", "flow.lobster"]).env("LOBSTER_POLICY", &policy).run();
+    assert!(run.error().contains("data"), "{run:?}");
+    home.write("data", "here").write("elsewhere/data", "elsewhere");
+    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    // Reading is allowed in the workspace alone, and that is not where the caller happens to stand.
+    let resumed = home
+        .lobster(["resume", runs[0]["id"].as_str().unwrap()])
+        .env("LOBSTER_POLICY", &policy)
+        .dir(&home.dir().join("elsewhere"))
+        .run();
+    assert_eq!(resumed.output()[0], "here", "{resumed:?}");
 }
 
 #[test]

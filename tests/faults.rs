@@ -1,23 +1,36 @@
 //! Random workflows, killed and failing at random writes, until they are
 //! through: no outcome lost, no effect twice unless it was said, no store that
-//! cannot be read.
+//! cannot be read. Some faults are power cuts: all that was not synced is gone.
 //!
-//! `LOBSTER_CRASH_POINTS` is how many crashes to try, `LOBSTER_CRASH_SEED`
-//! where to begin.
+//! `LOBSTER_CRASH_POINTS` is how many crashes to try, `LOBSTER_CRASH_SEED` which
+//! workflows and faults; `LOBSTER_CRASH_STORY` repeats the one run that failed.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use serde_json::Value;
 
 use crate::home::{Answer, Call, Home};
 use crate::random_workflows::{Dice, RESPONSE, Scenario};
 
-/// Workflows whose crashes are tried.
+/// Workflows whose crashes are tried; each is met again with other faults, until there were enough.
 const WORKFLOWS: u64 = 200;
+
+/// Calls of one run that may be disturbed: enough that most runs are through before.
+const FAULTS: u64 = 40;
+
+/// Between the first stories of two values of `LOBSTER_CRASH_SEED`.
+const STORIES_APART: u64 = 100_000;
+
+/// Crashes between two lines that say how far it is.
+const TOLD_EVERY: u64 = 250;
+
+/// After so many failures the others would say the same.
+const MAX_FAILED: usize = 8;
 
 /// The library that lets a system call fail or be the last; none where it cannot be made.
 pub(crate) fn shim() -> Option<&'static Path> {
@@ -43,7 +56,7 @@ pub(crate) fn shim() -> Option<&'static Path> {
 fn faulty(home: &Home, call: Call, dice: &mut Dice, n: u64) -> (Call, String) {
     match shim() {
         Some(shim) if dice.chance(70) => {
-            let how = *dice.pick(&["kill", "kill", "torn", "eio", "full"]).unwrap();
+            let how = *dice.pick(&["kill", "cut", "cut", "some", "torn", "eio", "full"]).unwrap();
             let state = home.state().canonicalize().unwrap();
             let plan = format!("{n}:{how}:{}", state.display());
             (call.env("LD_PRELOAD", shim).env("LOBSTER_SHIM", &plan), format!("system call {n} {how}"))
@@ -182,17 +195,11 @@ impl Story<'_> {
         let effects = self.effects();
         let shown = self.home.lobster(["show", run, "--json"]).run();
         let journal: Value = serde_json::from_str(&shown.stdout).unwrap();
-        // What was stopped because something else had failed is on record as that, and done again.
         for record in journal.as_array().unwrap() {
-            let event = &record["event"];
-            self.told.push(format!("{} {} {}", event["type"], event["path"], event["outcome"]["status"]));
-            let outcome = &event["outcome"];
-            let stopped = outcome["status"] == "cancelled"
-                || (outcome["status"] == "failed" && outcome["exit"].is_null());
-            let summary = event["attempt"] == 0;
-            if event["type"] == "step_ended" && stopped && !summary {
-                self.note_interrupted(&format!("'{}'", event["path"].as_str().unwrap()));
-            }
+            let (event, outcome) = (&record["event"], &record["event"]["outcome"]);
+            let (code, error) = (&outcome["exit"], &outcome["error"]);
+            self.told
+                .push(format!("{} {} {} {code} {error}", event["type"], event["path"], outcome["status"]));
         }
         for (id, expected) in &self.scenario.effects {
             let found = effects.get(id).copied().unwrap_or_default();
@@ -261,52 +268,89 @@ fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
+/// One story, by its seed alone: the workflow it is about, and what goes wrong.
+fn story_of(seed: u64, code: &Path) -> Tally {
+    let workflow = seed / STORIES_APART * WORKFLOWS + seed % WORKFLOWS;
+    let scenario = Scenario::random(workflow, true);
+    let home = home_with_code(code);
+    scenario.install(&home);
+    let story = Story {
+        home,
+        seed,
+        dice: Dice::new(seed ^ 0xfa17),
+        scenario: &scenario,
+        faults: FAULTS,
+        crashes: 0,
+        reported: BTreeMap::new(),
+        told: Vec::new(),
+    }
+    .live();
+    Tally { crashes: story.crashes, reports: story.reported.values().sum(), stories: 1, failed: Vec::new() }
+}
+
+/// What came of stories.
+#[derive(Default)]
+struct Tally {
+    crashes: u64,
+    /// Effects that were reported as interrupted.
+    reports: u64,
+    stories: u64,
+    /// Seeds of those that did not end as they must.
+    failed: Vec<u64>,
+}
+
+impl std::fmt::Display for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { crashes, reports, stories, failed } = self;
+        write!(f, "{crashes} crashes in {stories} runs, {reports} effects reported as interrupted")?;
+        if failed.is_empty() { Ok(()) } else { write!(f, "; failed: LOBSTER_CRASH_STORY={failed:?}") }
+    }
+}
+
 #[test]
 fn random_workflows_survive_crashes_at_random_writes() {
     // The nightly recipe tries many more.
     let points = setting("LOBSTER_CRASH_POINTS", if cfg!(debug_assertions) { 300 } else { 1000 });
-    let first = setting("LOBSTER_CRASH_SEED", 1);
-    let faults = 2 + points * 3 / 2 / WORKFLOWS;
+    let first = setting("LOBSTER_CRASH_SEED", 1) * STORIES_APART;
     let warm = Home::new();
     warm.tool(["js '1'"]).envelope();
     let code = warm.state().join("store/code");
-    let (next, crashes, reports, stories) =
-        (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    if let Ok(seed) = std::env::var("LOBSTER_CRASH_STORY") {
+        println!("{}", story_of(seed.parse().unwrap(), &code));
+        return;
+    }
+    let (next, tally) = (AtomicU64::new(first), Mutex::new(Tally::default()));
     let threads = 2 * std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while crashes.load(Ordering::Relaxed) < points {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    // Each workflow is met again with other faults, until there were enough.
-                    let scenario = Scenario::random(first + number % WORKFLOWS, true);
-                    let home = home_with_code(&code);
-                    scenario.install(&home);
-                    let seed = first + number;
-                    let story = Story {
-                        home,
-                        seed,
-                        dice: Dice::new(seed ^ 0xfa17),
-                        scenario: &scenario,
-                        faults,
-                        crashes: 0,
-                        reported: BTreeMap::new(),
-                        told: Vec::new(),
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    // A story that fails has said so; the others go on, so that all faults are found at once.
+                    let story = catch_unwind(AssertUnwindSafe(|| story_of(seed, &code)));
+                    let mut all = tally.lock().unwrap();
+                    let before = all.crashes;
+                    match story {
+                        Ok(story) => {
+                            all.crashes += story.crashes;
+                            all.reports += story.reports;
+                            all.stories += 1;
+                        }
+                        Err(_) => all.failed.push(seed),
                     }
-                    .live();
-                    crashes.fetch_add(story.crashes, Ordering::Relaxed);
-                    reports.fetch_add(story.reported.values().sum(), Ordering::Relaxed);
-                    stories.fetch_add(1, Ordering::Relaxed);
+                    if all.crashes / TOLD_EVERY > before / TOLD_EVERY {
+                        println!("{all}");
+                    }
+                    if all.crashes >= points || all.failed.len() >= MAX_FAILED {
+                        return;
+                    }
                 }
             });
         }
     });
-    println!(
-        "{} crashes in {} runs, {} effects reported as interrupted",
-        crashes.into_inner(),
-        stories.into_inner(),
-        reports.into_inner()
-    );
+    let tally = tally.into_inner().unwrap();
+    println!("{tally}");
+    assert!(tally.failed.is_empty(), "{tally}");
 }
 
 #[test]

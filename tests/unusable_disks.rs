@@ -144,6 +144,45 @@ fn a_damaged_blob_is_named_and_harms_nobody_else() {
 }
 
 #[test]
+fn a_database_cut_anywhere_is_damage_and_whole_again_when_put_back() {
+    let home = Home::new();
+    home.write("flow.lobster", WORKFLOW).tool(["flow.lobster"]).token();
+    let id = gate(&home);
+    // A log that has grown is folded into the database.
+    for _ in 0..14 {
+        home.tool(["exec --shell 'head -c 45000 /dev/urandom | base64 -w0'"]).output();
+    }
+    let path = home.state().join("store/lobster.db");
+    let whole = std::fs::read(&path).unwrap();
+    let log = home.state().join("store/lobster.db-wal");
+    let whole_log = std::fs::read(&log).unwrap();
+    for len in [0, 50, 4096, 20_000, whole.len() / 2, whole.len() - 4096] {
+        std::fs::write(&path, &whole[..len]).unwrap();
+        for words in [
+            &["runs"][..],
+            &["run", "--mode", "tool", "flow.lobster"],
+            &["gates", "approve", &id],
+            &["store", "gc"],
+            &["store", "verify"],
+        ] {
+            let answer = home.lobster(words).run();
+            let said = format!("{}{}", answer.stdout, answer.stderr);
+            assert_eq!(answer.code(), 1, "cut at {len}: {words:?}: {answer:?}");
+            assert!(
+                said.contains("damaged") && !said.contains("panicked"),
+                "cut at {len}: {words:?}: {said}"
+            );
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), whole[..len], "cut at {len}");
+    }
+    assert_eq!(home.read("log"), "");
+    std::fs::write(&path, &whole).unwrap();
+    std::fs::write(&log, &whole_log).unwrap();
+    assert_eq!(home.lobster(["gates", "approve", &id]).run().envelope()["status"], "ok");
+    assert_eq!(home.lobster(["store", "verify"]).run().code(), 0);
+}
+
+#[test]
 fn a_changed_record_is_named() {
     let home = Home::new();
     home.tool(["exec echo first"]).output();

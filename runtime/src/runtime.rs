@@ -150,7 +150,7 @@ impl Runtime {
     /// The facts about this place that a decision may use.
     #[must_use]
     pub fn decision_env(&self) -> DecisionEnv {
-        crate::steps::decision_env(&self.services, &self.services.env)
+        crate::steps::decision_env(&self.services, &self.services.cwd, &self.services.env)
     }
 
     /// The commands that pipelines may use.

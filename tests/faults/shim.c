@@ -4,6 +4,8 @@
  * LOBSTER_SHIM=<n>:<how>:<directory>, where <how> is
  *   kill  the process dies before the n-th call
  *   torn  it dies after half of the n-th call's bytes (after the call, if it writes none)
+ *   cut   the power fails before the n-th call: what was written and not synced is gone
+ *   some  the same, but every second of those writes had got through
  *   eio   the n-th call fails
  *   full  the n-th call and all later ones that take space fail: the disk is full
  *   count nothing happens
@@ -15,8 +17,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -44,7 +48,90 @@ __attribute__((destructor)) static void end(void) {
 
 enum verdict { PASS, FAIL, HALF };
 
+#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+/* What a power cut would undo: bytes of a file, or a name. */
+struct change {
+    struct change *before;
+    dev_t dev;          /* of the file, or of the directory that has the name */
+    ino_t ino;
+    long number;
+    int fd;
+    off_t at, size;     /* where, and how long the file was */
+    size_t len;
+    char *old;          /* what was there, followed by zeros */
+    char name[PATH_MAX];
+};
+
+static struct change *unsynced;
+static long changes;
+static pthread_mutex_t list = PTHREAD_MUTEX_INITIALIZER;
+/* Held by whoever writes or syncs, and for good by the power cut. */
+static pthread_rwlock_t power = PTHREAD_RWLOCK_INITIALIZER;
+
+static int cuts_power(void) { return !strcmp(how, "cut") || !strcmp(how, "some"); }
+
+static void note(struct change *change) {
+    pthread_mutex_lock(&list);
+    change->number = changes++;
+    change->before = unsynced;
+    unsynced = change;
+    pthread_mutex_unlock(&list);
+}
+
+static void note_bytes(int fd, off_t at, size_t len) {
+    char path[64];
+    struct stat file;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    struct change *change = calloc(1, sizeof *change);
+    change->fd = open(path, O_RDWR | O_CLOEXEC);
+    if (change->fd < 0 || fstat(fd, &file)) abort();
+    change->dev = file.st_dev, change->ino = file.st_ino, change->size = file.st_size;
+    change->at = at < 0 ? lseek(fd, 0, fcntl(fd, F_GETFL) & O_APPEND ? SEEK_END : SEEK_CUR) : at;
+    change->len = len, change->old = calloc(1, len ? len : 1);
+    if (pread(change->fd, change->old, len, change->at) < 0) abort();
+    note(change);
+}
+
+static void note_name(const char *name) {
+    struct stat parent;
+    struct change *change = calloc(1, sizeof *change);
+    snprintf(change->name, sizeof change->name, "%s", name);
+    char *slash = strrchr(change->name, '/');
+    *slash = 0;
+    if (stat(change->name, &parent)) abort();
+    *slash = '/';
+    change->fd = -1, change->dev = parent.st_dev, change->ino = parent.st_ino;
+    note(change);
+}
+
+/* What was noted before `number` about this file or directory is durable. */
+static void forget(const struct stat *file, long number) {
+    pthread_mutex_lock(&list);
+    for (struct change **at = &unsynced; *at;) {
+        struct change *change = *at;
+        if (change->dev == file->st_dev && change->ino == file->st_ino && change->number < number) {
+            *at = change->before;
+            if (change->fd >= 0) close(change->fd);
+            free(change->old), free(change);
+        } else at = &change->before;
+    }
+    pthread_mutex_unlock(&list);
+}
+
+static void cut_the_power(void) {
+    pthread_rwlock_wrlock(&power);
+    int all = !strcmp(how, "cut");
+    for (struct change *change = unsynced; change; change = change->before) {
+        if (!all && change->number % 2) continue;
+        if (change->fd < 0) { REAL(unlink)(change->name); continue; }
+        REAL(pwrite)(change->fd, change->old, change->len, change->at);
+        if (all) REAL(ftruncate)(change->fd, change->size);
+    }
+}
+
 static void die(void) {
+    if (cuts_power()) cut_the_power();
     kill(getpid(), SIGKILL);
     for (;;) pause();
 }
@@ -58,7 +145,7 @@ static enum verdict verdict(int takes_space) {
         return FAIL;
     }
     if (mine != nth) return PASS;
-    if (!strcmp(how, "kill")) die();
+    if (!strcmp(how, "kill") || cuts_power()) die();
     if (!strcmp(how, "torn")) return HALF;
     if (!strcmp(how, "eio")) { errno = EIO; return FAIL; }
     return PASS;
@@ -79,23 +166,33 @@ static int ours(int fd) {
     return inside(path) && !(len > 4 && !strcmp(path + len - 4, "-shm"));
 }
 
-#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
-
-#define WRITES(name, params, half, ...)                          \
+#define WRITES(name, params, half, place, length, ...)           \
     ssize_t name params {                                        \
         __typeof__(&name) real = REAL(name);                     \
-        if (ours(fd)) switch (verdict(1)) {                      \
+        int mine = ours(fd);                                     \
+        if (mine) switch (verdict(1)) {                          \
             case FAIL: return -1;                                \
             case HALF: half; die();                              \
             case PASS: break;                                    \
         }                                                        \
-        return real(__VA_ARGS__);                                \
+        if (!mine || !cuts_power()) return real(__VA_ARGS__);    \
+        pthread_rwlock_rdlock(&power);                           \
+        note_bytes(fd, place, length);                           \
+        ssize_t result = real(__VA_ARGS__);                      \
+        pthread_rwlock_unlock(&power);                           \
+        return result;                                           \
     }
 
-WRITES(write, (int fd, const void *bytes, size_t len), (void)!real(fd, bytes, len / 2), fd, bytes, len)
-WRITES(pwrite, (int fd, const void *bytes, size_t len, off_t at), (void)!real(fd, bytes, len / 2, at), fd, bytes, len, at)
-WRITES(pwrite64, (int fd, const void *bytes, size_t len, off64_t at), (void)!real(fd, bytes, len / 2, at), fd, bytes, len, at)
-WRITES(writev, (int fd, const struct iovec *parts, int count), (void)!real(fd, parts, count / 2), fd, parts, count)
+static size_t length_of(const struct iovec *parts, int count) {
+    size_t length = 0;
+    for (int i = 0; i < count; i++) length += parts[i].iov_len;
+    return length;
+}
+
+WRITES(write, (int fd, const void *bytes, size_t len), (void)!real(fd, bytes, len / 2), -1, len, fd, bytes, len)
+WRITES(pwrite, (int fd, const void *bytes, size_t len, off_t at), (void)!real(fd, bytes, len / 2, at), at, len, fd, bytes, len, at)
+WRITES(pwrite64, (int fd, const void *bytes, size_t len, off64_t at), (void)!real(fd, bytes, len / 2, at), at, len, fd, bytes, len, at)
+WRITES(writev, (int fd, const struct iovec *parts, int count), (void)!real(fd, parts, count / 2), -1, length_of(parts, count), fd, parts, count)
 
 #define CHANGES(name, params, mine, space, ...)                  \
     int name params {                                            \
@@ -114,12 +211,52 @@ static int sync_of_ours(int fd) {
     return 1;
 }
 
-CHANGES(fsync, (int fd), sync_of_ours(fd), 0, fd)
-CHANGES(fdatasync, (int fd), sync_of_ours(fd), 0, fd)
+/* A sync that has begun when the power fails never returns. */
+#define SYNCS(name)                                              \
+    int name(int fd) {                                           \
+        __typeof__(&name) real = REAL(name);                     \
+        struct stat file;                                        \
+        int mine = sync_of_ours(fd);                             \
+        if (mine) switch (verdict(0)) {                          \
+            case FAIL: return -1;                                \
+            case HALF: (void)!real(fd); die();                   \
+            case PASS: break;                                    \
+        }                                                        \
+        if (!mine || !cuts_power()) return real(fd);             \
+        pthread_rwlock_rdlock(&power);                           \
+        pthread_mutex_lock(&list);                               \
+        long number = changes;                                   \
+        pthread_mutex_unlock(&list);                             \
+        int result = real(fd);                                   \
+        if (!result && !fstat(fd, &file)) forget(&file, number); \
+        pthread_rwlock_unlock(&power);                           \
+        return result;                                           \
+    }
+
+SYNCS(fsync)
+SYNCS(fdatasync)
 CHANGES(ftruncate, (int fd, off_t len), ours(fd), 0, fd, len)
 CHANGES(ftruncate64, (int fd, off64_t len), ours(fd), 0, fd, len)
-CHANGES(rename, (const char *from, const char *to), inside(to), 0, from, to)
-CHANGES(link, (const char *from, const char *to), inside(to), 1, from, to)
+
+/* A name that was there before is left as it is now: nothing of ours replaces durable names. */
+#define NAMES(name, space)                                       \
+    int name(const char *from, const char *to) {                 \
+        __typeof__(&name) real = REAL(name);                     \
+        if (inside(to)) switch (verdict(space)) {                \
+            case FAIL: return -1;                                \
+            case HALF: (void)!real(from, to); die();             \
+            case PASS: break;                                    \
+        }                                                        \
+        if (!inside(to) || !cuts_power()) return real(from, to); \
+        pthread_rwlock_rdlock(&power);                           \
+        int is_new = access(to, F_OK), result = real(from, to);  \
+        if (is_new && !result) note_name(to);                    \
+        pthread_rwlock_unlock(&power);                           \
+        return result;                                           \
+    }
+
+NAMES(rename, 0)
+NAMES(link, 1)
 CHANGES(unlink, (const char *path), inside(path), 0, path)
 CHANGES(mkdir, (const char *path, mode_t mode), inside(path), 1, path, mode)
 

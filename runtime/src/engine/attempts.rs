@@ -40,7 +40,10 @@ impl Frame<'_> {
                 "[RETRY] Step '{}' failed (attempt {number}/{max}): {}. Retrying in {delay}ms...",
                 step.id, error.message
             ));
-            if cancel.wait(Duration::from_millis(delay)) {
+            let away = self.run.store.away();
+            let cancelled = cancel.wait(Duration::from_millis(delay));
+            drop(away);
+            if cancelled {
                 return Err(Stop::Cancelled);
             }
         }

@@ -64,15 +64,17 @@ impl Frame<'_> {
     ) -> Result<Record, Stop> {
         let mut settled: Vec<Settled> = std::thread::scope(|threads| {
             let (sender, receiver) = mpsc::channel();
-            for (index, branch) in branches.iter().enumerate() {
+            let announced: Vec<_> = branches.iter().map(|_| self.run.store.announce()).collect();
+            for ((index, branch), announced) in branches.iter().enumerate().zip(announced) {
                 let (sender, span) = (sender.clone(), tracing::Span::current());
                 threads.spawn(move || {
-                    let _span = span.entered();
+                    let (_span, _present) = (span.entered(), announced.begin());
                     // The receiver outlives the branches: it is read until all senders are gone.
                     let _ = sender.send((index, self.branch(branch, scope, path, enclosing, cancel)));
                 });
             }
             drop(sender);
+            let _away = self.run.store.away();
             receiver.iter().collect()
         });
         settled.sort_by_key(|(index, _)| *index);
@@ -116,14 +118,18 @@ impl Frame<'_> {
         let tokens: Vec<_> = branches.iter().map(|_| cancel.child()).collect();
         let first = std::thread::scope(|threads| {
             let (sender, receiver) = mpsc::channel::<Settled>();
-            for ((index, branch), token) in branches.iter().enumerate().zip(&tokens) {
+            let announced: Vec<_> = branches.iter().map(|_| self.run.store.announce()).collect();
+            for (((index, branch), token), announced) in
+                branches.iter().enumerate().zip(&tokens).zip(announced)
+            {
                 let (sender, span) = (sender.clone(), tracing::Span::current());
                 threads.spawn(move || {
-                    let _span = span.entered();
+                    let (_span, _present) = (span.entered(), announced.begin());
                     let _ = sender.send((index, self.branch(branch, scope, path, enclosing, token)));
                 });
             }
             drop(sender);
+            let _away = self.run.store.away();
             let mut paused = None;
             let first = receiver.iter().find_map(|(index, result)| match result {
                 Err(Stop::Paused) => {

@@ -27,6 +27,7 @@ use crate::policy::AuditSync;
 use crate::steps::stages::{Answer, StageError, Stop};
 use crate::store::{
     Durability, Event, GateAnswer, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
+    StoreError,
 };
 
 /// What to do with an effect that an earlier process started and did not end.
@@ -273,7 +274,10 @@ impl<'s> Run<'s> {
             tracing::info_span!("effect", %path, kind = action.kind, action = %preimage.digest.short())
                 .entered();
         let _shown = self.services.show_progress(path, &action.kind);
-        let mut outcome = self.store.hide_outcome(perform()).map_err(stopped)?;
+        let away = self.store.away();
+        let outcome = perform();
+        drop(away);
+        let mut outcome = self.store.hide_outcome(outcome).map_err(stopped)?;
         if outcome.duration_us == 0 {
             outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         }
@@ -319,7 +323,10 @@ impl<'s> Run<'s> {
         if let Some(outcome) = self.remembered(path) {
             return Ok(outcome);
         }
-        let outcome = Arc::new(self.store.hide_outcome(compute()?).map_err(stopped)?);
+        let away = self.store.away();
+        let outcome = compute()?;
+        drop(away);
+        let outcome = Arc::new(self.store.hide_outcome(outcome).map_err(stopped)?);
         let journal = || -> Result<(), Stop> {
             let preimage = self.store.put(&action.preimage.canonical).map_err(stopped)?;
             self.lazily(started_event(path, &action, preimage.digest, false, Value::Null))?;
@@ -364,11 +371,17 @@ impl<'s> Run<'s> {
         lock(&self.failed_at).clone()
     }
 
-    /// Effects that an earlier execution started and that nobody saw end.
-    pub(crate) fn cut_off(&self) -> Vec<String> {
-        let mut paths: Vec<_> = lock(&self.recall).started.iter().map(ToString::to_string).collect();
+    /// Effects that are on record as started and not as ended: those that an
+    /// earlier execution left, and those of this one whose end could not be recorded.
+    ///
+    /// # Errors
+    /// When the journal cannot be read.
+    pub(crate) fn cut_off(&self) -> Result<Vec<String>, StoreError> {
+        let mut recall = Recall::default();
+        recall.read(&self.store.events(self.id)?);
+        let mut paths: Vec<_> = recall.started.iter().map(ToString::to_string).collect();
         paths.sort();
-        paths
+        Ok(paths)
     }
 
     /// Whether this execution has begun any effect, as opposed to remembering it.

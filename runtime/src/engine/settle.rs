@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::gate::{Asker, GateQuestion, PendingGate};
 use super::path::StepPath;
 use super::pipeline::{self, PipelineInput, Place};
-use super::run::{Run, lock};
+use super::run::{Run, STORE_FAILED, lock};
 use super::token::{Token, TokenKind};
 use super::value::{Output, Text};
 use super::workflow::Frame;
@@ -105,6 +105,8 @@ pub(super) fn cost_tracker(
 fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<Envelope, StoreError> {
     let failed_at = run.failed_at().map(|path| path.to_string());
     let end = |status, output: Option<Blob>, error: Option<String>, code: Option<&str>| {
+        // A retry forgets how the steps there ended, and no step's failure is why nothing could be recorded.
+        let failed_at = failed_at.as_ref().filter(|_| code != Some(STORE_FAILED));
         let detail = json!({ "failed_at": failed_at, "code": code });
         // What only computed is computed again if a power cut takes its end away (E1).
         let durability =
@@ -134,7 +136,7 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
             Envelope::Failed(Failure { code: Some("cancelled".to_owned()), ..Failure::runtime(message) })
         }
         Err(Stop::Interrupted) => {
-            let steps = run.cut_off();
+            let steps = run.cut_off()?;
             let named: Vec<_> = steps.iter().map(|step| format!("'{step}'")).collect();
             let (who, they, it) = match steps.len() {
                 0 | 1 => (format!("Step {} was", named.join("")), "it", "it"),

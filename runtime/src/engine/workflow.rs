@@ -119,7 +119,10 @@ impl Frame<'_> {
                 return Ok(if step.on_error == OnError::SkipRest { Ended::SkipRest } else { Ended::Passed });
             }
             Err(stop) => {
-                if let Stop::Failed(error) = &stop {
+                // What could not be recorded is no failure of the step: whatever the journal says of it stands.
+                if let Stop::Failed(error) = &stop
+                    && error.code.as_deref() != Some(super::run::STORE_FAILED)
+                {
                     // Without a place, a retry would leave this summary standing.
                     self.run.fail_near(&path);
                     self.summarise(step, &path, StepStatus::Failed, Some(error), begun)?;

@@ -256,7 +256,8 @@ impl Runtime {
                 let env = services.env.with(env.clone());
                 let cwd = Some(services.cwd.display().to_string());
                 let proposal = Proposal { command: Command::Argv(argv.clone()), cwd };
-                let decision = services.policy.decide(&proposal, &policy_gate::decision_env(services, &env));
+                let place = policy_gate::decision_env(services, &services.cwd, &env);
+                let decision = services.policy.decide(&proposal, &place);
                 if decision.verdict == Verdict::Deny {
                     let hint = decision.hint.as_deref();
                     let message = denial("the command", &decision.message, &decision.reason_code, hint);

@@ -53,7 +53,7 @@ pub(crate) fn decide(
         ShellText::Argv(argv) => Command::Argv(argv.clone()),
     };
     let proposal = Proposal { command, cwd: Some(job.cwd.display().to_string()) };
-    let place = decision_env(run.services, &job.env);
+    let place = decision_env(run.services, &run.cwd, &job.env);
     let decision = policy.decide(&proposal, &place);
     let statement = statement(policy, &decision);
     match decision.verdict {
@@ -182,8 +182,9 @@ pub(crate) fn journal_decision(
     run.append(vec![Event::Decision { path: path.to_string(), decision: statement }], durability)
 }
 
-/// The facts that a decision may use about this place.
-pub(crate) fn decision_env(services: &Services, env: &Env) -> DecisionEnv {
+/// The facts that a decision may use. The workspace is the directory of the run,
+/// not of whoever takes it up again.
+pub(crate) fn decision_env(services: &Services, workspace: &Path, env: &Env) -> DecisionEnv {
     let vars: BTreeMap<String, String> = if services.policy.is_open() {
         env.vars()
             .filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned())))
@@ -194,7 +195,7 @@ pub(crate) fn decision_env(services: &Services, env: &Env) -> DecisionEnv {
         vars
     };
     DecisionEnv {
-        workspace: services.cwd.display().to_string(),
+        workspace: workspace.display().to_string(),
         home: services.env.get("HOME").unwrap_or_else(|| "/".to_owned()),
         tmp: "/tmp".to_owned(),
         state: services.state_dir.display().to_string(),

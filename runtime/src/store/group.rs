@@ -1,9 +1,12 @@
 //! Group commit: one `fdatasync` of the write-ahead log for all who wait.
 //!
 //! Whoever finds nobody syncing becomes the leader. It first lets those who are
-//! on their way commit, then syncs once for everyone who has. The log is
-//! sequential, so a sync also covers every lazy commit before it.
+//! on their way commit, and those who were announced and are not busy elsewhere;
+//! then it syncs once for everyone who has. So branches that begin together
+//! share one sync however long the machine takes to give each its turn. The log
+//! is sequential, so a sync also covers every lazy commit before it.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,24 +14,24 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::Store;
 use super::db::{lock, sync_dir};
 use super::error::StoreError;
 use super::fault;
 use super::log::log_path;
 
-/// The longest that a leader waits for others, whatever happens.
-const GATHER_AT_MOST: Duration = Duration::from_millis(100);
+/// The longest that a leader waits for others, whatever happens: as many as a
+/// machine can have at once are there by then, even on a busy one.
+const GATHER_AT_MOST: Duration = Duration::from_secs(1);
 
 /// How long it waits for the next of those who are committing right now. They
 /// need microseconds, unless another process holds the database.
 const COMMIT_AT_MOST: Duration = Duration::from_millis(20);
 
-/// How long a leader waits for one more to arrive while syncs are being shared:
-/// about two syncs at first, as waiting longer would not pay.
-const WINDOW_MIN: Duration = Duration::from_micros(300);
-
-/// What that time grows to while waiting keeps being worth it.
-const WINDOW_MAX: Duration = Duration::from_millis(4);
+/// How long it waits for the next of those who are expected. They need some
+/// milliseconds each, and on a busy machine their turn; who takes longer does
+/// something else first and is not waited for again before another of them comes.
+const ARRIVE_AT_MOST: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 struct State {
@@ -39,12 +42,10 @@ struct State {
     /// How many of them are durable.
     durable: u64,
     leading: bool,
-    /// How many the last sync served: as many are likely to come again.
-    last_served: u64,
-    /// Whether that was more than the time before.
-    growing: bool,
-    /// How long to wait for those who are likely to come.
-    window: Duration,
+    /// Threads that are likely to ask for a sync in a moment.
+    coming: usize,
+    /// How many of those were waited for in vain.
+    absent: usize,
     /// The first failure. After it the kernel may have dropped pages that it
     /// could not write, so a later success would prove nothing.
     failed: Option<String>,
@@ -57,15 +58,13 @@ struct State {
 }
 
 impl State {
-    /// Waits longer the next time if many came, and shorter if fewer did than were waited for.
-    fn learn(&mut self, served: u64) {
-        self.growing = served > self.last_served;
-        self.window = if served >= self.last_served && served > 1 {
-            (self.window * 2).clamp(WINDOW_MIN, WINDOW_MAX)
-        } else {
-            (self.window / 2).max(WINDOW_MIN)
-        };
-        self.last_served = served;
+    /// Whether a sync that began now would leave out somebody who is about to come.
+    fn somebody_comes(&mut self) -> bool {
+        // One of those has come after all: they are only slow.
+        if self.coming < self.absent {
+            self.absent = 0;
+        }
+        self.on_the_way > 0 || self.coming > self.absent
     }
 }
 
@@ -91,6 +90,69 @@ impl Drop for Ticket<'_> {
         if !self.done {
             lock(&self.group.state).on_the_way -= 1;
             self.group.changed.notify_all();
+        }
+    }
+}
+
+thread_local! {
+    /// Whether leaders wait for this thread.
+    static EXPECTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A thread that has been announced and has not begun.
+pub(crate) struct Announced<'a>(&'a Group);
+
+/// This thread, as long as it is expected.
+pub(crate) struct Present<'a> {
+    _announced: Announced<'a>,
+}
+
+/// This thread, while nobody needs to wait for it.
+pub(crate) struct Away<'a> {
+    group: &'a Group,
+    was_expected: bool,
+}
+
+impl Store {
+    /// Announces a thread that will work beside others and want to have things
+    /// durable: their syncs wait for it, so that they are shared.
+    pub(crate) fn announce(&self) -> Announced<'_> {
+        let group = &self.inner.db.group;
+        lock(&group.state).coming += 1;
+        Announced(group)
+    }
+
+    /// Says that this thread does something that takes its time, so that nobody waits for it.
+    pub(crate) fn away(&self) -> Away<'_> {
+        self.inner.db.group.away()
+    }
+}
+
+impl<'a> Announced<'a> {
+    /// Called by the thread itself, which is expected until the result is dropped.
+    pub(crate) fn begin(self) -> Present<'a> {
+        EXPECTED.set(true);
+        Present { _announced: self }
+    }
+}
+
+impl Drop for Announced<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+impl Drop for Present<'_> {
+    fn drop(&mut self) {
+        EXPECTED.set(false);
+    }
+}
+
+impl Drop for Away<'_> {
+    fn drop(&mut self) {
+        if self.was_expected {
+            EXPECTED.set(true);
+            lock(&self.group.state).coming += 1;
         }
     }
 }
@@ -132,8 +194,22 @@ impl Group {
         lock(&self.state).syncs
     }
 
+    fn away(&self) -> Away<'_> {
+        let was_expected = EXPECTED.replace(false);
+        if was_expected {
+            self.leave();
+        }
+        Away { group: self, was_expected }
+    }
+
+    fn leave(&self) {
+        lock(&self.state).coming -= 1;
+        self.changed.notify_all();
+    }
+
     /// Returns once the commit of `ticket` is durable.
     pub(super) fn wait(&self, mut ticket: Ticket<'_>) -> Result<(), StoreError> {
+        let _waiting = self.away();
         let mut state = lock(&self.state);
         ticket.done = true;
         state.on_the_way -= 1;
@@ -161,8 +237,6 @@ impl Group {
                 Ok((log, syncs)) => {
                     state.log = log;
                     state.syncs += syncs;
-                    let count = served - state.durable;
-                    state.learn(count);
                     state.durable = served;
                 }
                 Err(error) => state.failed = Some(error.to_string()),
@@ -172,30 +246,22 @@ impl Group {
         Ok(())
     }
 
-    /// Lets those on their way arrive, and while syncs are being shared also
-    /// those who are likely to follow.
+    /// Lets those on their way arrive, and those who are expected.
     fn gather<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let deadline = Instant::now() + GATHER_AT_MOST;
-        loop {
-            let waiting = state.committed - state.durable;
-            let patience = if state.on_the_way > 0 {
-                COMMIT_AT_MOST
-            } else if waiting < state.last_served {
-                state.window
-            } else if waiting > 1 && (state.growing || waiting > state.last_served) {
-                WINDOW_MIN
-            } else {
-                return state;
-            };
+        while state.somebody_comes() {
+            let patience = if state.coming > state.absent { ARRIVE_AT_MOST } else { COMMIT_AT_MOST };
             let left = deadline.saturating_duration_since(Instant::now()).min(patience);
-            let seen = state.committed;
+            let seen = (state.committed, state.coming);
             let (next, timeout) =
                 self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
             state = next;
-            if timeout.timed_out() && state.committed == seen {
+            if timeout.timed_out() && (state.committed, state.coming) == seen {
+                state.absent = state.coming;
                 return state;
             }
         }
+        state
     }
 
     fn sync_all(

@@ -70,11 +70,11 @@ pub(super) fn read(mut from: impl Read, store: &Store) -> Result<Bundle, BundleE
     }
     let manifest_digest = {
         let mut digest = [0; 32];
-        from.read_exact(&mut digest).map_err(|error| damaged("the header", &error))?;
+        from.read_exact(&mut digest).map_err(|error| cut_header(&error))?;
         Digest::from(digest)
     };
     let mut len = [0; 8];
-    from.read_exact(&mut len).map_err(|error| damaged("the header", &error))?;
+    from.read_exact(&mut len).map_err(|error| cut_header(&error))?;
     let len = u64::from_le_bytes(len);
     let text = checked(&mut from, len, MAX_MANIFEST, &manifest_digest, || "the manifest".to_owned())?;
     let manifest: Manifest =
@@ -147,6 +147,13 @@ fn signer(from: impl Read, head: &[u8]) -> Result<(Option<PublicKey>, u64), Bund
     }
     let key = signature::check(head, &tail).ok_or_else(|| damaged(object, &"does not fit the bundle"))?;
     Ok((Some(key), tail.len() as u64))
+}
+
+fn cut_header(error: &io::Error) -> BundleError {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => damaged("the header", &"is cut off"),
+        _ => damaged("the header", error),
+    }
 }
 
 /// Exactly `len` bytes that hash to `digest`.

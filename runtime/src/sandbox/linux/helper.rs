@@ -64,6 +64,8 @@ fn claim(socket: &OwnedFd) -> io::Result<OwnedFd> {
     let null = std::fs::File::options().write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
+    // Not later: by then its number is closed, or the socket's.
+    drop(null);
     claim_socket()
 }
 
