@@ -31,14 +31,13 @@ done
 
 # A step is a member that names its target in [package.metadata.lobster].
 tests=$(realpath "$here/../tests/guests")
-manifest_of() { ls "$here/rust/$1/Cargo.toml" "$tests/rust/$1/Cargo.toml" 2>/dev/null; }
-target_of() { sed -n '/^\[package.metadata.lobster\]/,/^\[/s/^target = "\(.*\)"$/\1/p' "$(manifest_of "$1")"; }
-package_of() { sed -n '/^\[package\]/,/^\[/s/^name = "\(.*\)"$/\1/p' "$(manifest_of "$1")"; }
-# Where the checked-in program is: the tests' own are no ready steps.
-dist_of() { if [[ -e $tests/rust/$1 ]]; then echo "$tests/dist"; else echo "$here/dist"; fi; }
+target_of() { sed -n '/^\[package.metadata.lobster\]/,/^\[/s/^target = "\(.*\)"$/\1/p' "$here/rust/$1/Cargo.toml"; }
+package_of() { sed -n '/^\[package\]/,/^\[/s/^name = "\(.*\)"$/\1/p' "$here/rust/$1/Cargo.toml"; }
+# Where the checked-in program is: the tests' attackers are no ready steps.
+dist_of() { if [[ $1 == hostile* ]]; then echo "$tests/dist"; else echo "$here/dist"; fi; }
 lock=$here/dist/LOCK
 all=()
-for manifest in "$here"/rust/*/Cargo.toml "$tests"/rust/*/Cargo.toml; do
+for manifest in "$here"/rust/*/Cargo.toml; do
   name=$(basename "$(dirname "$manifest")")
   [[ -z $(target_of "$name") ]] || all+=("$name")
 done
@@ -57,7 +56,6 @@ cargo_home=${CARGO_HOME:-$HOME/.cargo}
 # No path of this machine may reach the component: panic messages carry file names.
 remap=(
   "--remap-path-prefix=$here/rust=/steps"
-  "--remap-path-prefix=$tests/rust=/steps"
   "--remap-path-prefix=$(echo "$cargo_home"/registry/src/*/ | head -c 4096 | tr ' ' '\n' | head -1)=/crates/"
 )
 case "$route" in

@@ -1,4 +1,4 @@
-//! Programs that attack the host: `tests/guests/rust`, as it was built, and
+//! Programs that attack the host: `guest-steps/rust/hostile`, as it was built, and
 //! fixtures whose descriptions are forged. Each ends in its named error.
 
 use std::path::{Path, PathBuf};

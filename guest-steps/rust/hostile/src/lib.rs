@@ -8,7 +8,7 @@ mod floods;
 
 use serde_json::Value;
 
-wit_bindgen::generate!({ path: "../../../../wit", world: "step" });
+wit_bindgen::generate!({ path: "../../../wit", world: "step" });
 
 use lobster::step::types::{Capability, SuggestedLimits, Want};
 

@@ -10,7 +10,7 @@ use wasip2::sockets::network::{Ipv4SocketAddress, Ipv6SocketAddress};
 use wasip2::sockets::tcp_create_socket::create_tcp_socket;
 use wasip2::sockets::udp_create_socket::create_udp_socket;
 
-wit_bindgen::generate!({ path: "../../../../wit", world: "step" });
+wit_bindgen::generate!({ path: "../../../wit", world: "step" });
 
 use lobster::step::types::{Capability, SuggestedLimits, Want};
 
