@@ -67,6 +67,30 @@ fn a_gate_shows_the_very_command_that_an_approval_starts() {
 }
 
 #[test]
+fn what_a_person_decides_by_cannot_command_their_terminal() {
+    let (home, gate) = waiting(
+        r#"{"name": "x", "steps": [
+            {"id": "ask", "approval": "Delete all?\u001b[2K\rKeep all? \u202eyes"},
+            {"id": "go", "run": "echo gone # \u001b[8mhidden"},
+            {"id": "fail", "pipeline": "exec --json --shell 'printf \"\\033[31mred\"'"}]}"#,
+    );
+    let shown = home.lobster(["gates", "show", id(&gate)]).run();
+    let listed = home.lobster(["gates"]).run();
+    let failed = home.lobster(["gates", "approve", id(&gate)]).run();
+    assert_eq!(failed.code(), 1, "{failed:?}");
+    let run = home.lobster(["show", gate["run"].as_str().unwrap()]).run();
+    let resumed = home.lobster(["run", "no-such-\u{1b}[2Jcommand"]).run();
+    for answer in [&shown, &listed, &run, &resumed] {
+        let text = format!("{}{}", answer.stdout, answer.stderr);
+        assert!(!text.contains(['\u{1b}', '\r', '\u{202e}']), "{text:?}");
+    }
+    assert!(listed.stdout.contains("Delete all?\u{fffd}[2K\u{fffd}Keep all?"), "{listed:?}");
+    assert!(shown.stdout.contains("echo gone"), "{shown:?}");
+    // A program is told what was said, to the letter.
+    assert_eq!(gate["request"]["prompt"], "Delete all?\u{1b}[2K\rKeep all? \u{202e}yes");
+}
+
+#[test]
 fn who_may_answer_holds_for_gates_as_for_resume() {
     let (home, gate) = waiting(WORKFLOW);
     let approve = |who: Option<&str>| {

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use lobster_runtime::envelope::Failure;
 
+use crate::render::harmless;
+
 /// The exit codes people and programs rely on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -59,9 +61,9 @@ impl CommandError {
         if self.message.is_empty() {
             return self.exit;
         }
-        anstream::eprintln!("Error: {}", self.message);
+        anstream::eprintln!("Error: {}", harmless(&self.message));
         if let Some(hint) = self.hint {
-            anstream::eprintln!("  {hint}");
+            anstream::eprintln!("  {}", harmless(&hint));
         }
         self.exit
     }

@@ -8,6 +8,8 @@ use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::engine::{PromptError, Prompter};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::render::harmless;
+
 /// Whether somebody can be asked: standard input is a terminal.
 pub(crate) fn is_interactive() -> bool {
     io::stdin().is_terminal()
@@ -41,7 +43,7 @@ impl Prompter for Terminal {
 
 fn show(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
+    out.write_all(harmless(text).as_bytes())?;
     out.flush()
 }
 

@@ -12,6 +12,7 @@ use lobster_runtime::store::{Gate, GateFilter, GateKind, GateStatus, Store, Stor
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::render::harmless;
 
 /// Lists the questions that wait for a person, and answers them.
 ///
@@ -138,7 +139,7 @@ fn show(runtime: &Runtime, gate: &Gate, as_json: bool) -> CommandResult {
         return Ok(Exit::OK);
     }
     head(&mut out, gate)?;
-    for line in json::pretty(&gate.question).lines() {
+    for line in harmless(&json::pretty(&gate.question)).lines() {
         writeln!(out, "  {line}")?;
     }
     if let Some(ahead) = ahead {
@@ -212,7 +213,7 @@ fn object(gate: &Gate) -> Value {
 fn head(out: &mut impl Write, gate: &Gate) -> std::io::Result<()> {
     let prompt = gate.question.get("prompt").map(json::js_string).unwrap_or_default();
     let kind = if gate.status == GateStatus::Open { gate.kind.as_str() } else { gate.status.as_str() };
-    writeln!(out, "{}  {kind}  {prompt}", gate.id)?;
+    writeln!(out, "{}  {kind}  {}", gate.id, harmless(&prompt))?;
     let until = gate.expires_at.map(|at| format!(", until {}", iso(at))).unwrap_or_default();
     writeln!(out, "  run {} at {}, since {}{until}", gate.run.short(), gate.path, iso(gate.created_at))?;
     let text = |key: &str| gate.question.get(key).and_then(Value::as_str);
@@ -258,7 +259,7 @@ fn what_comes(out: &mut impl Write, gate: &Gate, ahead: &Ahead) -> std::io::Resu
         )?;
     }
     if let Some(message) = &ahead.fails {
-        writeln!(out, "  after a yes the run would fail before it does anything: {message}")?;
+        writeln!(out, "  after a yes the run would fail before it does anything: {}", harmless(message))?;
     }
     match (gate.kind, ahead.next.as_slice()) {
         (GateKind::Input, []) => writeln!(out, "  what runs at once depends on the answer")?,
@@ -274,7 +275,7 @@ fn what_comes(out: &mut impl Write, gate: &Gate, ahead: &Ahead) -> std::io::Resu
     }
     if !ahead.then.is_empty() {
         writeln!(out, "  the plan from there:")?;
-        ahead.then.lines().try_for_each(|line| writeln!(out, "  {line}"))?;
+        harmless(&ahead.then).lines().try_for_each(|line| writeln!(out, "  {line}"))?;
     }
     Ok(())
 }
@@ -287,12 +288,12 @@ fn effect_lines(out: &mut impl Write, effect: &NextEffect) -> std::io::Result<()
     match words.as_slice() {
         [] => {
             writeln!(out, "    {}", effect.step)?;
-            for line in json::pretty(action).lines() {
+            for line in harmless(&json::pretty(action)).lines() {
                 writeln!(out, "      {line}")?;
             }
         }
         words => {
-            writeln!(out, "    {}  {}", effect.step, json::compact(&words))?;
+            writeln!(out, "    {}  {}", effect.step, harmless(&json::compact(&words)))?;
             if let Some(cwd) = action["cwd"].as_str() {
                 writeln!(out, "      in {cwd}")?;
             }

@@ -9,7 +9,7 @@ use lobster_runtime::store::{Event, StepOutcome, iso};
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::render::{table, units};
+use crate::render::{harmless, table, units};
 
 /// Tells what happened in a run, step by step.
 #[derive(Debug, clap::Args)]
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         return Ok(Exit::OK);
     }
     let status = super::runs::status(&store, &run);
-    writeln!(out, "{}  {}", run.name, status)?;
+    writeln!(out, "{}  {}", harmless(&run.name), status)?;
     writeln!(out, "  run      {id}")?;
     writeln!(out, "  started  {} in {}", iso(run.started_at), run.cwd)?;
     if let Some(end) = run.ended_at {
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
     writeln!(out, "  plan     blake3:{}", run.plan)?;
     if let Some(error) = &run.error {
-        writeln!(out, "  error    {}", error.replace('\n', "\n           "))?;
+        writeln!(out, "  error    {}", harmless(error).replace('\n', "\n           "))?;
     }
     writeln!(out)?;
     let mut cells = vec![
@@ -209,7 +209,7 @@ fn details(out: &mut impl Write, path: &str, line: &Line) -> std::io::Result<()>
         }
     }
     if let Some(error) = &outcome.error {
-        writeln!(out, "  error    {}", error.replace('\n', "\n           "))?;
+        writeln!(out, "  error    {}", harmless(error).replace('\n', "\n           "))?;
     }
     if !outcome.enforcement.is_null() {
         writeln!(out, "  enforced {}", json::compact(&outcome.enforcement))?;

@@ -1,5 +1,7 @@
 //! Columns, aligned, without a trailing blank.
 
+use super::harmless;
+
 /// Rows of cells as lines; the last column is as wide as it likes.
 pub(crate) fn lines(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -11,7 +13,7 @@ pub(crate) fn lines(rows: &[Vec<String>]) -> Vec<String> {
         .map(|row| {
             let mut line = String::new();
             for (cell, width) in row.iter().zip(&widths) {
-                line.push_str(cell);
+                line.push_str(&harmless(cell));
                 line.extend(std::iter::repeat_n(' ', width - cell.chars().count() + 2));
             }
             line.trim_end().to_owned()

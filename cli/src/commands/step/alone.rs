@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use crate::render::harmless;
 use lobster_runtime::component::{BlobError, BlobRead, BlobWrite, HostServices, Level};
 use lobster_runtime::digest::Digest;
 use tempfile::{NamedTempFile, TempDir};
@@ -78,12 +79,6 @@ impl HostServices for Alone {
         };
         Ok(Box::new(NewBlob { file: NamedTempFile::new_in(dir.path())?, dir: Arc::clone(dir) }))
     }
-}
-
-/// The text without what commands a terminal.
-fn harmless(text: &str) -> String {
-    let commands = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
-    text.chars().map(|c| if commands(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 struct Blob {
