@@ -153,7 +153,7 @@ def programs(ours, place):
                     "args": {"template": "Dear {{ item.name }}, you have {{ item.mails }} mails.", "each": True}},
         "csv": {"component": str(table), "cache": False, "stdin": "$item.stdout"},
     }
-    one = {"id": "item", "component": str(table), "cache": False, "stdin": "name,mails\nAda,3\n"}
+    one = {**steps["csv"], "stdin": "name,mails\nAda,3\n"}
     yield Work("cold", "process start to result of one step: a Rust component (lobster), a line of JavaScript (js)",
                {"lobster": [*ours, *workflow(place / "cold.lobster", one)],
                 "js": [*ours, *workflow(place / "cold-js.lobster", {"js": "[1, 2, 3].map(n => n * 2)", "cache": False})]})

@@ -121,7 +121,10 @@ impl CodeCache {
                 tracing::warn!(path = %path.display(), "cached code does not have its recorded digest; compiling again");
                 return None;
             }
-            mark.inspect(|mark| mark.note(&seen));
+            // Without the note it is checked again.
+            if let Some(Err(error)) = mark.map(|mark| self.put(&seen, mark.as_bytes())) {
+                tracing::debug!(path = %seen.display(), %error, "the check of compiled code is not noted");
+            }
         }
         let kind = wasmtime::Engine::detect_precompiled_file(&path).ok()??;
         #[expect(unsafe_code, reason = "loading our own machine code is what the cache is for")]
@@ -143,14 +146,16 @@ impl CodeCache {
     /// Code first, record last: a record without its code never exists, and code
     /// without a record is not read.
     fn write(&self, digest: Digest, code: &[u8]) -> io::Result<()> {
-        let put = |path: PathBuf, bytes: &[u8]| -> io::Result<()> {
-            let mut file = tempfile::Builder::new().prefix(DRAFT).tempfile_in(&self.dir)?;
-            file.write_all(bytes)?;
-            file.persist(path)?;
-            Ok(())
-        };
-        put(self.code_path(digest), code)?;
-        put(self.record_path(digest), blake3::hash(code).to_hex().as_bytes())
+        self.put(&self.code_path(digest), code)?;
+        self.put(&self.record_path(digest), blake3::hash(code).to_hex().as_bytes())
+    }
+
+    /// Writes a file of this cache whole or not at all.
+    fn put(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut file = tempfile::Builder::new().prefix(DRAFT).tempfile_in(&self.dir)?;
+        file.write_all(bytes)?;
+        file.persist(path)?;
+        Ok(())
     }
 }
 

@@ -37,19 +37,9 @@ impl Mark {
         fs::read_to_string(note).is_ok_and(|noted| noted == self.0)
     }
 
-    /// Notes that the file was checked in this state. Without the note it is
-    /// checked again, so a failure is not told.
-    pub(super) fn note(&self, note: &Path) {
-        let write = || -> std::io::Result<()> {
-            let dir = note.parent().unwrap_or(Path::new("."));
-            let mut draft = tempfile::Builder::new().prefix(super::DRAFT).tempfile_in(dir)?;
-            std::io::Write::write_all(&mut draft, self.0.as_bytes())?;
-            draft.persist(note)?;
-            Ok(())
-        };
-        if let Err(error) = write() {
-            tracing::debug!(path = %note.display(), %error, "the check of compiled code is not noted");
-        }
+    /// What the note says.
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
     }
 }
 
@@ -71,7 +61,7 @@ mod tests {
         std::thread::sleep(SETTLED + Duration::from_millis(1100));
         let mark = Mark::of(&file).expect("a kernel that tells");
         assert!(!mark.is_noted(&note));
-        mark.note(&note);
+        fs::write(&note, mark.as_bytes()).expect("writes");
         assert!(mark.is_noted(&note) && Mark::of(&file).is_some_and(|again| again.is_noted(&note)));
         // The same length, and the time of its content set back: what it was stays unknown.
         let content = fs::metadata(&file).and_then(|meta| meta.modified()).expect("a time");
