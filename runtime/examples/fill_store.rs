@@ -63,7 +63,12 @@ fn run(store: &Store, number: i64) -> Result<(), StoreError> {
             decision: json!({ "verdict": "allow" }),
             detail: Value::Null,
         });
-        events.push(Event::StepEnded { path: step.to_owned(), attempt: 1, outcome: Arc::new(outcome) });
+        events.push(Event::StepEnded {
+            path: step.to_owned(),
+            attempt: 1,
+            begun: None,
+            outcome: Arc::new(outcome),
+        });
     }
     events.push(Event::RunEnded { status: RunStatus::Ok, output: None, error: None, detail: Value::Null });
     store.append(run, events, Durability::Lazy)

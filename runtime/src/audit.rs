@@ -243,25 +243,15 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
             found.push(decided(entry(Kind::Decision, ""), decision, proposed));
         }
         Event::StepStarted { kind, action, decision, .. } => {
-            let proposed = action.map(|action| Proposed::of_action(store, &action)).unwrap_or_default();
-            if !decision.is_null() {
-                found.push(decided(entry(Kind::Decision, ""), decision, proposed.clone()));
-            }
-            let mut programs = programs(decision);
-            programs.extend(proposed.program);
-            programs.dedup();
-            found.push(AuditEntry {
-                reason: Some(kind.clone()),
-                command: proposed.command,
-                programs,
-                digest: action.map(|action| action.to_string()),
-                ..entry(Kind::Start, "started")
-            });
+            found.extend(began(store, &entry, kind, *action, decision));
         }
         // What composite steps and the engine keep for themselves is no end of anything.
         Event::StepEnded { attempt: 0, .. } => {}
         Event::StepEnded { path, .. } if path.contains('!') => {}
-        Event::StepEnded { outcome, .. } => {
+        Event::StepEnded { begun, outcome, .. } => {
+            if let Some(begun) = begun {
+                found.extend(began(store, &entry, &begun.kind, Some(begun.action), &begun.decision));
+            }
             let exit = outcome.exit.map(|code| format!("exit {code}"));
             found.push(AuditEntry {
                 reason: outcome.error.clone().or(exit),
@@ -307,6 +297,29 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
 
 fn text_at(value: &Value, key: &str) -> Option<String> {
     value.get(key).and_then(Value::as_str).map(str::to_owned)
+}
+
+/// The start of a step, after what was decided about it.
+fn began(
+    store: &Store,
+    entry: impl Fn(Kind, &str) -> AuditEntry,
+    kind: &str,
+    action: Option<Digest>,
+    decision: &Value,
+) -> Vec<AuditEntry> {
+    let proposed = action.map(|action| Proposed::of_action(store, &action)).unwrap_or_default();
+    let mut programs = programs(decision);
+    programs.extend(proposed.program.clone());
+    programs.dedup();
+    let start = AuditEntry {
+        reason: Some(kind.to_owned()),
+        command: proposed.command.clone(),
+        programs,
+        digest: action.map(|action| action.to_string()),
+        ..entry(Kind::Start, "started")
+    };
+    let decided = (!decision.is_null()).then(|| decided(entry(Kind::Decision, ""), decision, proposed));
+    decided.into_iter().chain([start]).collect()
 }
 
 fn decided(entry: AuditEntry, decision: &Value, proposed: Proposed) -> AuditEntry {

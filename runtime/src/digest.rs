@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Read};
 use std::str::FromStr;
 
+use serde::de::{self, Visitor};
 use serde::{Deserialize, Serialize};
 
 /// A 256-bit BLAKE3 digest. Printed and parsed as 64 lower-case hex digits.
@@ -91,13 +92,25 @@ impl FromStr for Digest {
 
 impl Serialize for Digest {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_str(blake3::Hash::from_bytes(self.0).to_hex().as_str())
     }
 }
 
 impl<'de> Deserialize<'de> for Digest {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        struct Hex;
+        impl Visitor<'_> for Hex {
+            type Value = Digest;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a BLAKE3 digest (64 lower-case hex digits)")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Digest, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(Hex)
     }
 }
 

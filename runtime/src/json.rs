@@ -63,6 +63,9 @@ fn read<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
 
 /// Counts brackets outside strings; cheap next to parsing.
 fn check_depth(text: &[u8]) -> Result<(), JsonError> {
+    if text.len() <= MAX_DEPTH {
+        return Ok(()); // there are not so many brackets in it
+    }
     let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
     for byte in text {
         if in_string {

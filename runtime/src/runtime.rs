@@ -483,7 +483,7 @@ pub fn observed(store: &Store, run: RunId, env: &DecisionEnv) -> Result<Observed
     let records = store.events(run)?;
     let mut reached: HashMap<(&str, u32), Vec<String>> = HashMap::new();
     for record in &records {
-        if let Event::StepEnded { path, attempt, outcome } = &record.event {
+        if let Event::StepEnded { path, attempt, outcome, .. } = &record.event {
             let hosts = outcome.enforcement.get("reached").and_then(Value::as_array).into_iter().flatten();
             let hosts = hosts.filter_map(Value::as_str).map(str::to_owned).collect();
             reached.insert((path.as_str(), *attempt), hosts);

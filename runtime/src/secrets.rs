@@ -277,7 +277,7 @@ impl Reader<'_> {
         let failed = |why: String| SecretError::Command(name.to_owned(), words.join(" "), why);
         let request = SpawnRequest {
             argv: words.iter().map(OsString::from).collect(),
-            env: self.env.all().map(|(name, value)| (name.clone(), value.clone())).collect(),
+            env: self.env.all().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             cwd: self.cwd.to_owned(),
             stdin: Stdin::Empty,
             limits: ProcessLimits {

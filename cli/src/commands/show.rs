@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use lobster_runtime::digest::Digest;
 use lobster_runtime::json;
 use lobster_runtime::steps::stages::Mode;
 use lobster_runtime::store::{Event, StepOutcome, iso};
@@ -39,6 +40,15 @@ struct Line {
     outcome: Option<StepOutcome>,
     /// A composite step's summary, not an effect of its own.
     summary: bool,
+}
+
+impl Line {
+    fn begin(&mut self, kind: &str, action: Option<Digest>, decision: &Value) {
+        kind.clone_into(&mut self.kind);
+        self.state = "started".to_owned();
+        self.action = action.map(|digest| digest.to_string());
+        self.decision = decision.clone();
+    }
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
@@ -99,10 +109,7 @@ fn timeline(journal: &[lobster_runtime::store::Record]) -> Vec<(String, Line)> {
         let line = lines.entry(path.to_owned()).or_insert_with(|| Line { order, ..Line::default() });
         match &record.event {
             Event::StepStarted { kind, action, decision, .. } => {
-                line.kind.clone_from(kind);
-                line.state = "started".to_owned();
-                line.action = action.map(|digest| digest.to_string());
-                line.decision = decision.clone();
+                line.begin(kind, *action, decision);
             }
             Event::StepEnded { outcome, attempt: 0, .. } if line.outcome.is_some() => {
                 // The step's own effect stands here already; its summary adds why it failed.
@@ -110,7 +117,10 @@ fn timeline(journal: &[lobster_runtime::store::Record]) -> Vec<(String, Line)> {
                     known.error = known.error.take().or_else(|| outcome.error.clone());
                 }
             }
-            Event::StepEnded { outcome, attempt, .. } => {
+            Event::StepEnded { outcome, attempt, begun, .. } => {
+                if let Some(begun) = begun {
+                    line.begin(&begun.kind, Some(begun.action), &begun.decision);
+                }
                 line.state =
                     if outcome.cached { "cached".to_owned() } else { outcome.status.as_str().to_owned() };
                 line.summary = *attempt == 0;

@@ -405,7 +405,9 @@ fn execute(
             }
             if done.exit_code == 0 {
                 // Writes become visible now that the step has succeeded.
-                outcome.detail["written"] = written(done.writes.list());
+                if !done.writes.list().is_empty() {
+                    outcome.detail["written"] = written(done.writes.list());
+                }
                 if again {
                     drop(done.writes);
                 } else if let Err(error) = done.writes.commit() {
@@ -432,7 +434,10 @@ fn execute(
             }
             None => outcome.stdout = Some(blob),
         }
-        outcome.stderr = Some(take(stderr)?.finish()?);
+        let stderr = take(stderr)?;
+        if stderr.written() > 0 {
+            outcome.stderr = Some(stderr.finish()?);
+        }
         if let Some(recording) = recording.map(take).transpose()? {
             let record = recording.finish()?.map(|record| record.digest);
             outcome.detail["host_calls"] = record.map_or_else(|| json!(NO_CALLS), |digest| json!(digest));

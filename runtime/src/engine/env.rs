@@ -9,11 +9,11 @@ use serde_json::{Map, Value};
 use crate::json;
 use crate::language::plan::SecretGrant;
 
-/// Variables of one step. Cloning shares; [`Env::with`] copies.
+/// Variables of one step. Cloning shares; [`Env::with`] copies what the plan put there.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Env {
-    all: Arc<BTreeMap<OsString, OsString>>,
-    /// What the plan itself put there: this, not the inherited rest, belongs to actions.
+    inherited: Arc<BTreeMap<OsString, OsString>>,
+    /// What the plan itself put over it: this, not the inherited rest, belongs to actions.
     granted: Arc<BTreeMap<String, String>>,
     /// Inherited variables that hold secrets: lobster may read them, no step inherits them.
     withheld: Arc<BTreeSet<OsString>>,
@@ -24,7 +24,7 @@ pub(crate) struct Env {
 impl Env {
     /// The environment that the run inherits.
     pub(crate) fn inherited(vars: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
-        Self { all: Arc::new(vars.into_iter().collect()), ..Self::default() }
+        Self { inherited: Arc::new(vars.into_iter().collect()), ..Self::default() }
     }
 
     /// The same, with variables that no step inherits.
@@ -46,17 +46,15 @@ impl Env {
         if vars.peek().is_none() {
             return self.clone();
         }
-        let (mut all, mut granted) = (BTreeMap::clone(&self.all), BTreeMap::clone(&self.granted));
-        for (name, value) in vars {
-            all.insert(OsString::from(&name), OsString::from(&value));
-            granted.insert(name, value);
-        }
-        Self { all: Arc::new(all), granted: Arc::new(granted), ..self.clone() }
+        let mut granted = BTreeMap::clone(&self.granted);
+        granted.extend(vars);
+        Self { granted: Arc::new(granted), ..self.clone() }
     }
 
     /// The value of a variable, if it is text.
     pub(crate) fn get(&self, name: &str) -> Option<String> {
-        self.all.get(OsStr::new(name)).and_then(|value| value.to_str()).map(str::to_owned)
+        let inherited = || self.inherited.get(OsStr::new(name)).and_then(|value| value.to_str());
+        self.granted.get(name).map(String::as_str).or_else(inherited).map(str::to_owned)
     }
 
     /// The value, trimmed, unless it is blank.
@@ -70,13 +68,15 @@ impl Env {
     }
 
     /// Everything that a child process gets, but for its secrets.
-    pub(crate) fn vars(&self) -> impl Iterator<Item = (&OsString, &OsString)> {
-        self.all.iter().filter(|(name, _)| !self.is_withheld(name))
+    pub(crate) fn vars(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        self.all().filter(|(name, _)| !self.is_withheld(name))
     }
 
-    /// Everything, for what the operator runs.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&OsString, &OsString)> {
-        self.all.iter()
+    /// Everything, for what the operator runs; by name.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        let inherited = self.inherited.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()));
+        let granted = self.granted.iter().map(|(name, value)| (OsStr::new(name), OsStr::new(value)));
+        inherited.chain(granted).collect::<BTreeMap<_, _>>().into_iter()
     }
 
     /// The granted secrets by their variables.
@@ -91,11 +91,9 @@ impl Env {
 
     /// The variables by which people steer lobster itself, without what may be a secret.
     pub(crate) fn settings(&self) -> Map<String, Value> {
-        let text = |(name, value): (&OsString, &OsString)| {
-            Some((name.to_str()?.to_owned(), value.to_str()?.to_owned()))
-        };
-        self.all
-            .iter()
+        let text =
+            |(name, value): (&OsStr, &OsStr)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned()));
+        self.all()
             .filter_map(text)
             .filter(|(name, _)| is_setting(name))
             .map(|(name, value)| (name, value.into()))
@@ -104,10 +102,11 @@ impl Env {
 
     /// This environment with exactly these settings.
     pub(crate) fn with_settings(&self, settings: &Map<String, Value>) -> Self {
-        let mut all = BTreeMap::clone(&self.all);
-        all.retain(|name, _| !name.to_str().is_some_and(is_setting));
-        all.extend(settings.iter().filter_map(|(name, value)| Some((name.into(), value.as_str()?.into()))));
-        Self { all: Arc::new(all), ..self.clone() }
+        let mut inherited = BTreeMap::clone(&self.inherited);
+        inherited.retain(|name, _| !name.to_str().is_some_and(is_setting));
+        inherited
+            .extend(settings.iter().filter_map(|(name, value)| Some((name.into(), value.as_str()?.into()))));
+        Self { inherited: Arc::new(inherited), ..self.clone() }
     }
 
     /// What the plan put there.

@@ -69,7 +69,7 @@ pub(super) fn tell(run: &Run<'_>, gates: Vec<Gate>) {
         sandbox: Arc::clone(&services.sandbox),
         store: run.store.clone(),
         notes: Arc::clone(&services.notes),
-        env: env.map(|(name, value)| (name.clone(), value.clone())).collect(),
+        env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         // Not the caller's directory: an agent can write there what a relative name would find.
         dir: services.state_dir.clone(),
         cancel: services.cancel.clone(),

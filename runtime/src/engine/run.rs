@@ -26,8 +26,8 @@ use crate::mcp::Session;
 use crate::policy::AuditSync;
 use crate::steps::stages::{Answer, StageError, Stop};
 use crate::store::{
-    Durability, Event, GateAnswer, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
-    StoreError,
+    Begun, Durability, Event, GateAnswer, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus,
+    Store, StoreError,
 };
 
 /// What to do with an effect that an earlier process started and did not end.
@@ -206,8 +206,12 @@ impl<'s> Run<'s> {
         if fresh && overseer.journals() {
             let preimage = self.store.put(&action.preimage.canonical).map_err(stopped)?;
             let detail = json!({ "reused": true });
-            self.lazily(started_event(path, action, preimage.digest, effect, detail))?;
-            self.lazily(ended_event(path, Arc::clone(&outcome)))?;
+            if effect {
+                self.lazily(started_event(path, action, preimage.digest, detail))?;
+                self.lazily(ended_event(path, Arc::clone(&outcome)))?;
+            } else {
+                self.lazily(computed_event(path, action, preimage.digest, detail, Arc::clone(&outcome)))?;
+            }
             lock(&self.recall).ended.insert(path.clone(), Arc::clone(&outcome));
         }
         Ok(Some(outcome))
@@ -265,10 +269,7 @@ impl<'s> Run<'s> {
         }
         let preimage = self.store.put(&action.preimage.canonical).map_err(stopped)?;
         self.acted.store(true, Ordering::Relaxed);
-        self.append(
-            vec![started_event(path, action, preimage.digest, true, Value::Null)],
-            Durability::Synced,
-        )?;
+        self.append(vec![started_event(path, action, preimage.digest, Value::Null)], Durability::Synced)?;
         let begun = Instant::now();
         let _span =
             tracing::info_span!("effect", %path, kind = action.kind, action = %preimage.digest.short())
@@ -329,8 +330,7 @@ impl<'s> Run<'s> {
         let outcome = Arc::new(self.store.hide_outcome(outcome).map_err(stopped)?);
         let journal = || -> Result<(), Stop> {
             let preimage = self.store.put(&action.preimage.canonical).map_err(stopped)?;
-            self.lazily(started_event(path, &action, preimage.digest, false, Value::Null))?;
-            self.lazily(ended_event(path, Arc::clone(&outcome)))
+            self.lazily(computed_event(path, &action, preimage.digest, Value::Null, Arc::clone(&outcome)))
         };
         self.located(path, journal())?;
         Ok(outcome)
@@ -472,7 +472,12 @@ impl<'s> Run<'s> {
             return Ok(());
         }
         outcome.detail = json!({ "kind": kind });
-        self.lazily(Event::StepEnded { path: path.to_string(), attempt: SUMMARY, outcome: Arc::new(outcome) })
+        self.lazily(Event::StepEnded {
+            path: path.to_string(),
+            attempt: SUMMARY,
+            begun: None,
+            outcome: Arc::new(outcome),
+        })
     }
 
     /// Journals something whose loss would only cost recomputation.
@@ -624,19 +629,14 @@ impl Recall {
     }
 }
 
-fn started_event(
-    path: &StepPath,
-    action: &ActionRecord,
-    digest: Digest,
-    effect: bool,
-    detail: Value,
-) -> Event {
+/// An effect is about to be performed.
+fn started_event(path: &StepPath, action: &ActionRecord, digest: Digest, detail: Value) -> Event {
     Event::StepStarted {
         path: path.to_string(),
         attempt: path.attempt_number(),
         kind: action.kind.clone(),
         action: Some(digest),
-        effect,
+        effect: true,
         idempotent: action.idempotent,
         decision: action.decision.clone(),
         detail,
@@ -644,7 +644,25 @@ fn started_event(
 }
 
 fn ended_event(path: &StepPath, outcome: Arc<StepOutcome>) -> Event {
-    Event::StepEnded { path: path.to_string(), attempt: path.attempt_number(), outcome }
+    Event::StepEnded { path: path.to_string(), attempt: path.attempt_number(), begun: None, outcome }
+}
+
+/// A pure step, from its beginning to its end.
+fn computed_event(
+    path: &StepPath,
+    action: &ActionRecord,
+    digest: Digest,
+    detail: Value,
+    outcome: Arc<StepOutcome>,
+) -> Event {
+    let begun =
+        Begun { kind: action.kind.clone(), action: digest, decision: action.decision.clone(), detail };
+    Event::StepEnded {
+        path: path.to_string(),
+        attempt: path.attempt_number(),
+        begun: Some(Arc::new(begun)),
+        outcome,
+    }
 }
 
 /// The code of failures to record something. Nothing absorbs them: a run whose

@@ -105,8 +105,20 @@ impl Recording {
                 self.denied.remove(path);
                 self.steps.insert(path.clone(), step);
             }
-            Event::StepEnded { path, attempt: SUMMARY, outcome } => {
+            Event::StepEnded { path, attempt: SUMMARY, outcome, .. } => {
                 self.summaries.insert(path.clone(), (record.seq, Arc::clone(outcome)));
+            }
+            Event::StepEnded { path, begun: Some(begun), outcome, .. } => {
+                let step = Step {
+                    seq: record.seq,
+                    kind: begun.kind.clone(),
+                    action: Some(begun.action),
+                    effect: false,
+                    decision: begun.decision.clone(),
+                    outcome: Some(Arc::clone(outcome)),
+                };
+                self.denied.remove(path);
+                self.steps.insert(path.clone(), step);
             }
             Event::StepEnded { path, outcome, .. } => {
                 if let Some(place) = path.strip_suffix("!winner") {

@@ -57,7 +57,7 @@ fn falsified(place: &Place, run: &str, step: &str, change: impl Fn(&mut StepOutc
     let mut out = Vec::new();
     for record in texts {
         let mut event = record.event.clone();
-        if let Event::StepEnded { path, outcome, attempt } = &mut event
+        if let Event::StepEnded { path, outcome, attempt, .. } = &mut event
             && path == step
             && *attempt > 0
         {

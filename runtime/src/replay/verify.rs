@@ -439,7 +439,7 @@ impl Replay {
             differs("fuel", value(recorded.fuel), value(replayed.fuel));
         }
         if step.effect && !self.live.contains(path) {
-            differs("written files", recorded.detail["written"].clone(), replayed.detail["written"].clone());
+            differs("written files", written(recorded), written(replayed));
         }
         if let Some(place) = json_path::first(&recorded.value, &replayed.value) {
             self.diverge(
@@ -620,6 +620,12 @@ fn depends_on_time(outcome: &StepOutcome) -> Option<String> {
         | StepStatus::Waiting
         | StepStatus::Interrupted => None,
     }
+}
+
+/// The files that a step changed; records of the first kind list none where others have no list.
+fn written(outcome: &StepOutcome) -> Value {
+    let files = outcome.detail["written"].clone();
+    if files.is_null() { Value::Array(Vec::new()) } else { files }
 }
 
 /// The error that a refusal of the policy was.

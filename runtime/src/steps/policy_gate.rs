@@ -145,7 +145,7 @@ pub(crate) fn decided(
             statement,
             limits: ProcessLimits::default(),
             confinement: Confinement::None,
-            env: env.vars().map(|(name, value)| (name.clone(), value.clone())).collect(),
+            env: env.vars().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             stdout_cap: None,
             _home: None,
         });
@@ -332,7 +332,7 @@ fn granted_env(policy: &Policy, grant: &Grant, env: &Env, home: &Path) -> Vec<(O
     let mut vars: BTreeMap<OsString, OsString> = env
         .vars()
         .filter(|(name, _)| name.to_str().is_some_and(passes))
-        .map(|(name, value)| (name.clone(), value.clone()))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
     vars.insert("HOME".into(), home.into());
     for (name, value) in &policy.file().sandbox.env.set {

@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::blob::Blob;
 use crate::digest::Digest;
+use crate::json::{self, JsonError};
 
 /// The name of a run: a UUIDv7, so that names sort roughly by age.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -208,6 +209,20 @@ impl StepOutcome {
     }
 }
 
+/// How an attempt of a pure step began.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Begun {
+    /// The kind of step: `component`, `stage` …
+    pub kind: String,
+    /// Names the pre-image of the action, which is a blob.
+    pub action: Digest,
+    /// What policy said to it.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub decision: Value,
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub detail: Value,
+}
+
 /// One thing that happened in a run. Steps are named by paths: `fetch|2`, `loop[3]/sub`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -274,7 +289,14 @@ pub enum Event {
         detail: Value,
     },
     /// An attempt is over.
-    StepEnded { path: String, attempt: u32, outcome: Arc<StepOutcome> },
+    StepEnded {
+        path: String,
+        attempt: u32,
+        /// Of a pure step, which has no record of its own start: losing that costs nothing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        begun: Option<Arc<Begun>>,
+        outcome: Arc<StepOutcome>,
+    },
     /// [`super::Store::open_gate`] writes it.
     GateOpened {
         path: String,
@@ -330,6 +352,25 @@ pub enum Event {
 }
 
 impl Event {
+    /// Reads the JSON of an event.
+    pub(super) fn read(text: &str) -> Result<Self, JsonError> {
+        /// [`Event::StepEnded`]: most events are, and a type that is known before
+        /// its fields are read saves holding them until it is.
+        #[derive(Deserialize)]
+        struct StepEnded {
+            path: String,
+            attempt: u32,
+            #[serde(default)]
+            begun: Option<Arc<Begun>>,
+            outcome: Arc<StepOutcome>,
+        }
+        if !text.starts_with(r#"{"type":"step_ended","#) {
+            return json::parse_as(text);
+        }
+        let StepEnded { path, attempt, begun, outcome } = json::parse_as(text)?;
+        Ok(Self::StepEnded { path, attempt, begun, outcome })
+    }
+
     /// The step that it is about.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
@@ -380,29 +421,32 @@ mod tests {
         let mut outcome = StepOutcome::new(StepStatus::Failed);
         outcome.error = Some("no".into());
         outcome.value = json!({"b": 1, "a": 18_446_744_073_709_551_615_u64});
-        let event = Event::StepEnded { path: "loop[3]/sub".into(), attempt: 2, outcome: Arc::new(outcome) };
-        let text = crate::json::compact(&event);
+        let event = Event::StepEnded {
+            path: "loop[3]/sub".into(),
+            attempt: 2,
+            begun: None,
+            outcome: Arc::new(outcome),
+        };
+        let text = json::compact(&event);
         assert_eq!(
             text,
             r#"{"type":"step_ended","path":"loop[3]/sub","attempt":2,"outcome":{"status":"failed","error":"no","value":{"b":1,"a":18446744073709551615},"duration_us":0}}"#
         );
-        assert_eq!(crate::json::parse_as::<Event>(&text).ok(), Some(event));
+        assert_eq!(json::parse_as::<Event>(&text).ok().as_ref(), Some(&event));
+        assert_eq!(Event::read(&text).ok(), Some(event));
         let started = format!(
             r#"{{"type":"step_started","path":"a","attempt":1,"kind":"shell","action":"{digest}","effect":true}}"#
         );
-        assert_eq!(
-            crate::json::parse_as::<Event>(&started).map(|e| crate::json::compact(&e)).ok(),
-            Some(started)
-        );
+        assert_eq!(json::parse_as::<Event>(&started).map(|e| json::compact(&e)).ok(), Some(started));
     }
 
     #[test]
     fn unknown_kinds_and_fields_survive() {
         let text = r#"{"type":"teleported","path":"x","to":[1,2]}"#;
-        let event = crate::json::parse_as::<Event>(text);
+        let event = json::parse_as::<Event>(text);
         assert!(matches!(&event, Ok(Event::Unknown(v)) if v["to"] == json!([1, 2])));
-        assert_eq!(event.map(|e| crate::json::compact(&e)).ok().as_deref(), Some(text));
+        assert_eq!(event.map(|e| json::compact(&e)).ok().as_deref(), Some(text));
         let more = r#"{"type":"note","text":"hi","colour":"red"}"#;
-        assert!(matches!(crate::json::parse_as::<Event>(more), Ok(Event::Note { .. })));
+        assert!(matches!(json::parse_as::<Event>(more), Ok(Event::Note { .. })));
     }
 }

@@ -9,6 +9,7 @@
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params, params_from_iter, types};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::Store;
@@ -93,7 +94,7 @@ struct RecordIn {
     seq: u64,
     at: i64,
     prev: Digest,
-    event: Event,
+    event: Box<RawValue>,
 }
 
 /// A run as lists show it.
@@ -572,10 +573,11 @@ fn not_json(error: serde_json::Error) -> StoreError {
 
 pub(crate) fn parse_record(run: RunId, seq: u64, text: String) -> Result<Record, StoreError> {
     let broken = |why: String| StoreError::BrokenChain { run: run.to_string(), seq, why };
-    let record: RecordIn =
-        json::parse_as(&text).map_err(|e| broken(format!("it is not the text of a record: {e}")))?;
+    let unreadable = |e: JsonError| broken(format!("it is not the text of a record: {e}"));
+    let record: RecordIn = json::parse_as(&text).map_err(unreadable)?;
     if record.run != run || record.seq != seq {
         return Err(broken(format!("it says that it is record {} of run {}", record.seq, record.run)));
     }
-    Ok(Record { run, seq, at: record.at, prev: record.prev, event: record.event, text })
+    let event = Event::read(record.event.get()).map_err(unreadable)?;
+    Ok(Record { run, seq, at: record.at, prev: record.prev, event, text })
 }

@@ -48,7 +48,7 @@ pub use claim::RunClaim;
 pub use clock::{Clock, iso, system_clock};
 pub use db::Durability;
 pub use error::StoreError;
-pub use event::{Event, RunId, RunStatus, StepOutcome, StepStatus, UnknownWord};
+pub use event::{Begun, Event, RunId, RunStatus, StepOutcome, StepStatus, UnknownWord};
 #[cfg(any(test, feature = "faults"))]
 pub use fault::points_passed;
 pub use gate::{Gate, GateAnswer, GateFilter, GateKey, GateKind, GateRecord, GateStatus};

@@ -162,10 +162,10 @@ impl Trace {
                 Event::StepStarted { path, attempt, .. } => {
                     started.insert((path, *attempt), record);
                 }
-                Event::StepEnded { path, attempt, outcome } => {
+                Event::StepEnded { path, attempt, begun, outcome } => {
                     let begin = started.remove(&(path.as_str(), *attempt));
                     // What was only found out and kept is no work.
-                    if begin.is_some() || *attempt == 0 {
+                    if begin.is_some() || begun.is_some() || *attempt == 0 {
                         placed.push(self.step(path, begin, record, outcome));
                     }
                 }
@@ -182,8 +182,9 @@ impl Trace {
         end: &Record,
         outcome: &StepOutcome,
     ) -> Placed<'j> {
-        let kind = match begin.map(|record| &record.event) {
-            Some(Event::StepStarted { kind, .. }) => kind.clone(),
+        let kind = match (begin.map(|record| &record.event), &end.event) {
+            (Some(Event::StepStarted { kind, .. }), _) => kind.clone(),
+            (_, Event::StepEnded { begun: Some(begun), .. }) => begun.kind.clone(),
             _ => outcome.detail.get("kind").and_then(|kind| kind.as_str()).unwrap_or("step").to_owned(),
         };
         let duration = outcome.duration_us.saturating_mul(1_000);
@@ -230,7 +231,8 @@ impl Trace {
                 | StepStatus::Refused => true,
             },
         };
-        Placed { path, is_composite: begin.is_none(), span }
+        let begun = matches!(&end.event, Event::StepEnded { begun: Some(_), .. });
+        Placed { path, is_composite: begin.is_none() && !begun, span }
     }
 }
 

@@ -1,6 +1,7 @@
 //! `lobster:step/io` and the standard streams: how a program reads its input
 //! and puts out its output, in bounded memory.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -179,11 +180,7 @@ impl InputPipe {
     fn read(&mut self, max: usize) -> wasmtime::Result<io::Result<Vec<u8>>> {
         let max = max.min(MAX_CHUNK);
         if let Input::Bytes(reader) = &mut self.source {
-            let mut buffer = vec![0; max];
-            return Ok(read_some(reader, &mut buffer).map(|read| {
-                buffer.truncate(read);
-                buffer
-            }));
+            return Ok(read_some(reader, max));
         }
         while self.pending.len() < max {
             match self.next_item()? {
@@ -240,13 +237,24 @@ fn parse_to_check(item: &str) -> Result<Value, String> {
     serde_json::from_str(item).map_err(|error| format!("it is not JSON: {error}"))
 }
 
-fn read_some(reader: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
-    loop {
-        match reader.read(buffer) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => return result,
-        }
+/// What one read gives, at most `max` bytes. Programs ask for far more than there
+/// is, so the room for it is kept for the next time.
+fn read_some(reader: &mut dyn Read, max: usize) -> io::Result<Vec<u8>> {
+    thread_local! {
+        static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
+    let mut room = ROOM.take();
+    if room.len() < max {
+        room.resize(max, 0);
+    }
+    let read = loop {
+        match reader.read(&mut room[..max]) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => break result.map(|read| room[..read].to_vec()),
+        }
+    };
+    ROOM.set(room);
+    read
 }
 
 fn stream_error(code: &str, message: impl Into<String>) -> wit::StreamError {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use lobster_component::{Capability, Ceilings, Description, DirGrant, Grants, Limits, SetBy};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::super::env::Env;
 use super::super::gate::{GateQuestion, Identity};
@@ -233,23 +233,34 @@ fn holds(dir: &str, wanted: &dyn Fn(&str) -> bool) -> Option<String> {
     None
 }
 
-/// What was asked and what enforced it, for the outcome.
+/// What was asked and what enforced it, for the outcome. What was not granted is not listed.
 pub(super) fn statement(job: &Job) -> Value {
-    json!({
+    let grants = &job.grants;
+    let dirs = |dirs: &[DirGrant]| -> Vec<String> {
+        dirs.iter().map(|dir| format!("{} at {}", dir.host.display(), dir.guest)).collect()
+    };
+    let mut granted = Map::new();
+    let mut grant = |what: &str, is_granted: bool, value: &dyn Fn() -> Value| {
+        if is_granted {
+            granted.insert(what.to_owned(), value());
+        }
+    };
+    grant("read", !grants.read.is_empty(), &|| json!(dirs(&grants.read)));
+    grant("write", !grants.write.is_empty(), &|| json!(dirs(&grants.write)));
+    grant("env", !grants.env.is_empty(), &|| grants.env.iter().map(|(name, _)| name.as_str()).collect());
+    grant("net", !grants.net.is_empty(), &|| json!(grants.net));
+    grant("clock", grants.clock, &|| Value::Bool(true));
+    grant("random", grants.random, &|| Value::Bool(true));
+    grant("secrets", !job.secrets.is_empty(), &|| json!(job.secrets));
+    let mut statement = json!({
         "asked": "component",
         "mechanism": "wasm",
-        "pure": job.grants.is_pure(),
-        "granted": {
-            "read": job.grants.read.iter().map(|dir| format!("{} at {}", dir.host.display(), dir.guest)).collect::<Vec<_>>(),
-            "write": job.grants.write.iter().map(|dir| format!("{} at {}", dir.host.display(), dir.guest)).collect::<Vec<_>>(),
-            "env": job.grants.env.iter().map(|(name, _)| name).collect::<Vec<_>>(),
-            "net": job.grants.net,
-            "clock": job.grants.clock,
-            "random": job.grants.random,
-            "secrets": job.secrets,
-        },
+        "pure": grants.is_pure(),
+        "granted": granted,
         "limits": { "fuel": job.limits.fuel, "memory": job.limits.memory, "output": job.limits.output },
-        "withheld": job.withheld,
-        "missing": [],
-    })
+    });
+    if !job.withheld.is_empty() {
+        statement["withheld"] = json!(job.withheld);
+    }
+    statement
 }

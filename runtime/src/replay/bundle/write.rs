@@ -174,7 +174,10 @@ fn names(journal: &[Record]) -> HashMap<Digest, String> {
             Event::StepStarted { path, action: Some(action), .. } => {
                 name(*action, format!("action of step {path}"))
             }
-            Event::StepEnded { path, outcome, .. } => {
+            Event::StepEnded { path, begun, outcome, .. } => {
+                if let Some(begun) = begun {
+                    name(begun.action, format!("action of step {path}"));
+                }
                 for (blob, which) in
                     [(outcome.output, "output"), (outcome.stdout, "stdout"), (outcome.stderr, "stderr")]
                 {

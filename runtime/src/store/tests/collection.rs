@@ -17,7 +17,7 @@ pub(super) fn finished(store: &Store, name: &str) -> (RunId, [Digest; 3]) {
     outcome.output = Some(large);
     outcome.detail = json!({"manifest": manifest.digest});
     let events = vec![
-        Event::StepEnded { path: "a".into(), attempt: 1, outcome: Arc::new(outcome) },
+        Event::StepEnded { path: "a".into(), attempt: 1, begun: None, outcome: Arc::new(outcome) },
         Event::RunEnded { status: RunStatus::Ok, output: Some(large), error: None, detail: json!(null) },
     ];
     store.append(run, events, Durability::Lazy).unwrap();
@@ -191,7 +191,12 @@ fn a_hundred_thousand_runs() {
         let mut outcome = StepOutcome::new(StepStatus::Ok);
         outcome.stdout = Some(store.put(format!("stdout of run {i}").repeat(20).as_bytes()).unwrap());
         let mut events: Vec<_> = (0..4).map(|i| note(&format!("step {i}"))).collect();
-        events.push(Event::StepEnded { path: "a".into(), attempt: 1, outcome: Arc::new(outcome) });
+        events.push(Event::StepEnded {
+            path: "a".into(),
+            attempt: 1,
+            begun: None,
+            outcome: Arc::new(outcome),
+        });
         events.push(Event::RunEnded {
             status: RunStatus::Ok,
             output: None,

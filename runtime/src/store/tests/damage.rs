@@ -89,7 +89,8 @@ fn verify_names_each_damage_and_nothing_else_suffers() {
         let mut outcome = StepOutcome::new(StepStatus::Ok);
         let blob = store.put(bytes).unwrap();
         outcome.stdout = Some(blob);
-        let event = Event::StepEnded { path: "a".into(), attempt: 1, outcome: Arc::new(outcome) };
+        let event =
+            Event::StepEnded { path: "a".into(), attempt: 1, begun: None, outcome: Arc::new(outcome) };
         store.append(good, vec![event], Durability::Lazy).unwrap();
         blob.digest
     };

@@ -33,7 +33,8 @@ pub(super) fn effects(dir: &Path, _rest: &str) {
             let size = if i == 1 { INLINE_MAX * 2 } else { 100 };
             let mut outcome = StepOutcome::new(StepStatus::Ok);
             outcome.stdout = Some(store.put(&vec![i; size])?);
-            let end = Event::StepEnded { path: format!("s{i}"), attempt: 1, outcome: Arc::new(outcome) };
+            let outcome = Arc::new(outcome);
+            let end = Event::StepEnded { path: format!("s{i}"), attempt: 1, begun: None, outcome };
             store.append(run, vec![end], Durability::Synced)?;
             println!("> ended {run} {i}");
         }

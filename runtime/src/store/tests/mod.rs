@@ -436,7 +436,7 @@ fn a_run_moves_to_another_store_unchanged() {
     let unnamed = here.put(b"unnamed").unwrap();
     let mut outcome = StepOutcome::new(StepStatus::Ok);
     outcome.output = Some(outer);
-    let ended = Event::StepEnded { path: "a".into(), attempt: 1, outcome: Arc::new(outcome) };
+    let ended = Event::StepEnded { path: "a".into(), attempt: 1, begun: None, outcome: Arc::new(outcome) };
     let over =
         Event::RunEnded { status: RunStatus::Ok, output: Some(outer), error: None, detail: json!(null) };
     here.append(run, vec![ended, over], Durability::Lazy).unwrap();

@@ -21,7 +21,7 @@ fn started(path: &str) -> Event {
 fn ended(store: &Store, path: &str) -> Event {
     let mut outcome = StepOutcome::new(StepStatus::Ok);
     outcome.stdout = Some(store.put(path.as_bytes()).unwrap());
-    Event::StepEnded { path: path.into(), attempt: 1, outcome: Arc::new(outcome) }
+    Event::StepEnded { path: path.into(), attempt: 1, begun: None, outcome: Arc::new(outcome) }
 }
 
 #[test]
