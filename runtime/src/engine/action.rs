@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::run::stopped;
 use crate::digest::Digest;
+use crate::json;
 use crate::steps::stages::Stop;
 
 /// An action as the journal keeps it.
@@ -18,16 +19,24 @@ pub(crate) struct ActionRecord {
 
 /// What an action digest is the digest of: canonical JSON (RFC 8785), written once.
 pub(crate) struct Preimage {
-    pub(crate) value: Value,
-    pub(crate) canonical: Vec<u8>,
+    pub(crate) canonical: String,
     /// BLAKE3 of `canonical`: the action digest.
     pub(crate) digest: Digest,
 }
 
 impl Preimage {
-    pub(crate) fn of(value: Value) -> Result<Self, Stop> {
-        let canonical = serde_json_canonicalizer::to_vec(&value).map_err(stopped)?;
-        let digest = Digest::of(&canonical);
-        Ok(Self { value, canonical, digest })
+    pub(crate) fn of(value: &Value) -> Result<Self, Stop> {
+        Ok(Self::of_canonical(serde_json_canonicalizer::to_string(value).map_err(stopped)?))
+    }
+
+    /// From text that is canonical already.
+    pub(crate) fn of_canonical(canonical: String) -> Self {
+        let digest = Digest::of(canonical.as_bytes());
+        Self { canonical, digest }
+    }
+
+    /// The action as a value, to be looked into.
+    pub(crate) fn value(&self) -> Value {
+        json::parse(&self.canonical).unwrap_or_default()
     }
 }

@@ -15,7 +15,7 @@ use lobster_component::{
 };
 use serde_json::{Map, Value, json};
 
-use super::action::{ActionRecord, Preimage};
+use super::action::ActionRecord;
 use super::env::Env;
 use super::gate::Asker;
 use super::host_calls::{RecordedCalls, Recording};
@@ -269,7 +269,7 @@ pub(crate) fn run_component(
     }
     // What a secret decides cannot be told by the action, which only names it.
     let pure = job.grants.is_pure() && job.grants.write.is_empty() && job.secrets.is_empty();
-    let preimage = Preimage::of(action::preimage(run, &job)?)?;
+    let preimage = action::preimage(run, &job)?;
     let action = preimage.digest;
     let store = run.store.clone();
     if !pure {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_json::Value;
 
+use super::action::Preimage;
 use super::gate::KnownAnswer;
 use super::path::StepPath;
 use crate::digest::Digest;
@@ -19,7 +19,7 @@ pub(crate) struct Act<'a> {
     /// The action digest.
     pub(crate) digest: Digest,
     /// What the action digest is the digest of.
-    pub(crate) preimage: &'a Value,
+    pub(crate) preimage: &'a Preimage,
 }
 
 /// What an effect component learnt from outside when it was recorded.

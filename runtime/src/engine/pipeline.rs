@@ -308,7 +308,7 @@ impl Shared<'_, '_> {
     ) -> Result<Value, Stop> {
         let record = ActionRecord {
             kind: action.kind.clone(),
-            preimage: Preimage::of(json!({ "kind": action.kind, "detail": action.detail }))?,
+            preimage: Preimage::of(&json!({ "kind": action.kind, "detail": action.detail }))?,
             decision: Value::Null,
             idempotent: action.idempotent || self.place.is_idempotent(),
         };

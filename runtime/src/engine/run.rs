@@ -200,11 +200,11 @@ impl<'s> Run<'s> {
         let Some(overseer) = &self.overseer else { return Ok(None) };
         let known = self.remembered(path);
         let fresh = known.is_none();
-        let act = Act { path, digest: action.preimage.digest, preimage: &action.preimage.value };
+        let act = Act { path, digest: action.preimage.digest, preimage: &action.preimage };
         let outcome = if effect { overseer.effect(&act, known) } else { overseer.pure(&act, known) };
         let Some(outcome) = outcome.inspect_err(|_| self.fail_at(path))? else { return Ok(None) };
         if fresh && overseer.journals() {
-            let preimage = self.store.put(&action.preimage.canonical).map_err(stopped)?;
+            let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(stopped)?;
             let detail = json!({ "reused": true });
             if effect {
                 self.lazily(started_event(path, action, preimage.digest, detail))?;
@@ -267,7 +267,7 @@ impl<'s> Run<'s> {
                 }
             }
         }
-        let preimage = self.store.put(&action.preimage.canonical).map_err(stopped)?;
+        let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(stopped)?;
         self.acted.store(true, Ordering::Relaxed);
         self.append(vec![started_event(path, action, preimage.digest, Value::Null)], Durability::Synced)?;
         let begun = Instant::now();
@@ -329,7 +329,7 @@ impl<'s> Run<'s> {
         drop(away);
         let outcome = Arc::new(self.store.hide_outcome(outcome).map_err(stopped)?);
         let journal = || -> Result<(), Stop> {
-            let preimage = self.store.put(&action.preimage.canonical).map_err(stopped)?;
+            let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(stopped)?;
             self.lazily(computed_event(path, &action, preimage.digest, Value::Null, Arc::clone(&outcome)))
         };
         self.located(path, journal())?;

@@ -113,7 +113,7 @@ impl Overseer for Look {
         if known.is_some() {
             return Ok(known);
         }
-        let (step, action) = (act.path.to_string(), act.preimage.clone());
+        let (step, action) = (act.path.to_string(), act.preimage.value());
         lock(&self.seen).next.push(NextEffect { step, action });
         Err(Stop::Interrupted)
     }

@@ -398,7 +398,7 @@ impl Replay {
             self.diverge(path, step.seq, "action", None, value(recorded), value(act.digest));
             return None;
         };
-        let mut found = differences(Some(&self.store), &preimage, act.preimage);
+        let mut found = differences(Some(&self.store), &preimage, &act.preimage.value());
         found.retain(|difference| {
             !(step.effect && self.recording.moved && difference.part == Part::Directory)
         });

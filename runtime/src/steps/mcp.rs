@@ -55,7 +55,7 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
     let record = ActionRecord {
         kind: "mcp".to_owned(),
         preimage: Preimage::of(
-            json!({ "kind": "mcp", "server": call.server, "tool": call.tool, "args": call.args }),
+            &json!({ "kind": "mcp", "server": call.server, "tool": call.tool, "args": call.args }),
         )?,
         decision: Value::Null,
         idempotent: call.idempotent,

@@ -124,7 +124,7 @@ pub(crate) fn run(
     }
     let mut record = ActionRecord {
         kind: "native".to_owned(),
-        preimage: Preimage::of(preimage(run, &job, &argv)?)?,
+        preimage: Preimage::of(&preimage(run, &job, &argv)?)?,
         decision: Value::Null,
         idempotent: job.extras.is_some_and(|extras| extras.idempotent),
     };

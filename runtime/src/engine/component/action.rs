@@ -3,9 +3,11 @@
 use std::io;
 use std::path::Path;
 
-use lobster_component::DirGrant;
+use lobster_component::{DirGrant, Grants};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::super::action::Preimage;
 use super::super::run::{Run, stopped};
 use super::super::value::Items;
 use super::{Job, JobInput};
@@ -19,7 +21,7 @@ use crate::store::INLINE_MAX;
 const PROFILE: &str = "component@1";
 
 /// Everything that decides what the component does.
-pub(super) fn preimage(run: &Run<'_>, job: &Job) -> Result<Value, Stop> {
+pub(super) fn preimage(run: &Run<'_>, job: &Job) -> Result<Preimage, Stop> {
     let input = match &job.input {
         JobInput::Empty => Value::Null,
         // Small inputs are kept, so that `why` can tell what in them differs.
@@ -53,30 +55,46 @@ pub(super) fn preimage(run: &Run<'_>, job: &Job) -> Result<Value, Stop> {
         .iter()
         .map(|(name, value)| (name.clone(), json!(Digest::of(value.as_bytes()))))
         .collect();
-    let limits = &job.limits;
-    let mut action = json!({
-        "kind": "component",
-        "profile": PROFILE,
-        "component": job.program.component.digest().to_hex().as_str(),
-        "args": job.args,
-        "input": input,
-        "grants": {
+    let grants = if job.grants == Grants::default() {
+        NO_GRANTS.to_owned()
+    } else {
+        canonical(&json!({
             "read": tree(&job.grants.read)?,
             "write": tree(&job.grants.write)?,
             "env": env,
             "net": job.grants.net,
             "clock": job.grants.clock,
             "random": job.grants.random,
-        },
-        "limits": {
-            "fuel": limits.fuel, "memory": limits.memory, "tables": limits.tables,
-            "instances": limits.instances, "output": limits.output,
-        },
+        }))?
+    };
+    let limits = &job.limits;
+    let limits = json!({
+        "fuel": limits.fuel, "instances": limits.instances, "memory": limits.memory,
+        "output": limits.output, "tables": limits.tables,
     });
+    // Thousands of steps may have no more to do than this: their names stand here in canonical order.
+    let mut action = format!(
+        r#"{{"args":{},"component":"{}","grants":{grants},"input":{},"kind":"component","limits":{},"profile":"{PROFILE}""#,
+        canonical(&job.args)?,
+        job.program.component.digest().to_hex(),
+        canonical(&input)?,
+        canonical(&limits)?,
+    );
     if !job.secrets.is_empty() {
-        action["secrets"] = run.services.secrets.named(&job.secrets);
+        action.push_str(r#","secrets":"#);
+        action.push_str(&canonical(&run.services.secrets.named(&job.secrets))?);
     }
-    Ok(action)
+    action.push('}');
+    debug_assert_eq!(canonical(&json::parse(&action).unwrap_or_default()).ok().as_ref(), Some(&action));
+    Ok(Preimage::of_canonical(action))
+}
+
+/// The grants of a component that has none, in canonical form.
+const NO_GRANTS: &str = r#"{"clock":false,"env":{},"net":[],"random":false,"read":[],"write":[]}"#;
+
+/// The canonical JSON of a part (RFC 8785).
+fn canonical(part: &impl Serialize) -> Result<String, Stop> {
+    serde_json_canonicalizer::to_string(part).map_err(stopped)
 }
 
 /// One digest over the names and contents of everything below a directory.
