@@ -4,6 +4,7 @@ mod action;
 mod grants;
 mod lent;
 mod loading;
+mod recorded;
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
@@ -23,7 +24,7 @@ use super::overseer::RecordedOutside;
 use super::path::StepPath;
 use super::pipeline::{failed_outcome, outcome_error};
 use super::record::{Json, Record, Scope};
-use super::run::{Run, STORE_FAILED, stopped};
+use super::run::{Run, STORE_FAILED, Scratch, stopped};
 use super::value::{Items, StoreHandle, Text};
 use super::workflow::{Frame, Input as StepInput};
 use crate::cancel::{CancelReason, CancelToken};
@@ -40,6 +41,7 @@ pub(crate) use loading::JS_EVALUATOR;
 pub(super) use loading::of_stage;
 use loading::{Program, js_evaluator, load};
 pub(crate) use loading::{code_cache, keep};
+pub(crate) use recorded::compute as compute_recorded;
 
 /// A component to be run once.
 pub(crate) struct Job {
@@ -281,7 +283,7 @@ pub(crate) fn run_component(
             &record,
             || match recorded {
                 Some(outside) => again(run, job, action, outside, cancel),
-                None => execute(run, job, action, None, cancel),
+                None => execute(run, job, action, None, run.scratch(), cancel),
             },
             |outcome| output(&store, outcome),
         );
@@ -296,7 +298,7 @@ pub(crate) fn run_component(
         }
         let begun = std::time::Instant::now();
         let _shown = run.services.show_progress(path, "component");
-        let mut outcome = execute(run, job, action, None, cancel);
+        let mut outcome = execute(run, job, action, None, run.scratch(), cancel);
         outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         if cache && outcome.status == StepStatus::Ok && outcome.detail.get("read_state").is_none() {
             run.cache(action, &outcome);
@@ -331,7 +333,7 @@ fn again(
         Ok(calls) => Arc::new(Mutex::new(calls)),
         Err(error) => return failed_outcome(&StageError::permanent(error.to_string()).with_code(DIVERGED)),
     };
-    let outcome = execute(run, job, action, Some(Arc::clone(&calls)), cancel);
+    let outcome = execute(run, job, action, Some(Arc::clone(&calls)), run.scratch(), cancel);
     if outcome.code.as_deref() == Some(DIVERGED) {
         return outcome;
     }
@@ -349,6 +351,7 @@ fn execute(
     job: Job,
     action: Digest,
     recorded: Option<Arc<Mutex<RecordedCalls>>>,
+    scratch: Option<Scratch>,
     cancel: &CancelToken,
 ) -> StepOutcome {
     let sink = Arc::new(Mutex::new(Sink { writer: run.store.blob_writer(), items: None }));
@@ -374,8 +377,7 @@ fn execute(
     invocation.grants.env.extend(secrets);
     invocation.limits = job.limits;
     invocation.seed = *action.as_bytes();
-    invocation.services =
-        Arc::new(RunServices { store: run.store.clone(), run: run.id, scratch: run.scratch() });
+    invocation.services = Arc::new(RunServices { store: run.store.clone(), run: run.id, scratch });
     let again = recorded.is_some();
     let recording = (!again && !invocation.grants.is_pure() && is_recordable(&job.program.component))
         .then(|| Arc::new(Mutex::new(Recording::new(&run.store))));

@@ -62,6 +62,11 @@ pub(crate) trait Overseer: Send + Sync {
     /// The outcome to take instead of computing a pure step.
     fn pure(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop>;
 
+    /// What an action that nothing is known of gives, if that was computed already.
+    fn computed(&self, _action: &Digest) -> Option<StepOutcome> {
+        None
+    }
+
     /// What was performed or computed after all; gives what to go on with.
     fn done(&self, _path: &StepPath, outcome: Arc<StepOutcome>) -> Arc<StepOutcome> {
         outcome

@@ -11,6 +11,7 @@ mod diff;
 mod fork;
 #[cfg(test)]
 mod fork_model;
+mod helpers;
 mod json_path;
 mod preimage;
 mod recording;

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::bundle::Unpacked;
+use super::helpers::Helpers;
 use super::preimage::{Part, differences, input_digest};
 use super::recording::{Recording, Step, is_within};
 use super::{contents, json_path};
@@ -145,6 +146,7 @@ pub(super) fn replay(
         live,
         redacted: carried.redacted,
         directories: carried.directories,
+        helpers: Helpers::default(),
         seen: Mutex::default(),
     });
     let recording = &replay.recording;
@@ -159,7 +161,7 @@ pub(super) fn replay(
     );
     run.policy = policy;
     let run = run.overseen(Arc::<Replay>::clone(&replay));
-    let result = output_of(&run, &plan, &args);
+    let result = replay.helpers.beside(&run, recording, || output_of(&run, &plan, &args));
     replay.end(&run, result.and_then(|output| keep_output(&run, &output).map_err(stopped)));
     Ok(replay.report())
 }
@@ -202,6 +204,7 @@ struct Replay {
     live: BTreeSet<String>,
     redacted: BTreeSet<String>,
     directories: Unpacked,
+    helpers: Helpers,
     seen: Mutex<Seen>,
 }
 
@@ -263,6 +266,10 @@ impl Overseer for Replay {
         self.visit(path, Visit::Skipped);
         self.not_computed(path, why);
         Ok(Some(outcome))
+    }
+
+    fn computed(&self, action: &Digest) -> Option<StepOutcome> {
+        self.helpers.take(action)
     }
 
     fn done(&self, path: &StepPath, outcome: Arc<StepOutcome>) -> Arc<StepOutcome> {

@@ -133,7 +133,7 @@ fn policy_limits(run: &Run<'_>, limits: &mut Limits) {
     *limits = limits.lowered(ceilings, SetBy::Policy);
 }
 
-fn recorded_limits(recorded: &RecordedLimits, limits: &mut Limits) {
+pub(super) fn recorded_limits(recorded: &RecordedLimits, limits: &mut Limits) {
     // What is lower than the step wants it was lowered by the policy of then.
     let ceilings =
         Ceilings { fuel: recorded.fuel, memory: recorded.memory, output: recorded.output, wall: None };

@@ -1,15 +1,13 @@
 //! What a component is lent during a run: where its output goes, and the
 //! services of the host.
 
-use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use lobster_component::{BlobError, BlobRead, BlobWrite, HostServices, Level, OutputSink};
-use serde_json::Value;
 
 use crate::digest::Digest;
-use crate::engine::run::lock;
+use crate::engine::run::{Scratch, lock};
 use crate::json;
 use crate::store::{BlobReader, BlobWriter, Durability, RunId, Store, StoreError};
 
@@ -48,7 +46,7 @@ pub(super) struct RunServices {
     pub(super) store: Store,
     pub(super) run: RunId,
     /// Values of an execution that is not recorded.
-    pub(super) scratch: Option<Arc<Mutex<HashMap<String, Value>>>>,
+    pub(super) scratch: Option<Scratch>,
 }
 
 impl HostServices for RunServices {

@@ -89,7 +89,7 @@ fn load_stored(run: &Run<'_>, digest: &Digest) -> Result<Component, LoadProblem>
 }
 
 /// A component by its digest alone. It stays loaded while the services live.
-fn recorded_program(run: &Run<'_>, recorded: RecordedProgram) -> Result<Program, LoadProblem> {
+pub(super) fn recorded_program(run: &Run<'_>, recorded: RecordedProgram) -> Result<Program, LoadProblem> {
     let RecordedProgram { component: digest, limits } = recorded;
     let component = run.loaded(&digest.to_string(), || load_stored(run, &digest))?;
     Ok(Program { component, limits: Some(limits) })
