@@ -26,6 +26,7 @@ mod models;
 mod mutated;
 mod policy;
 mod random_workflows;
+mod resume;
 mod screens;
 mod secrets;
 mod server;

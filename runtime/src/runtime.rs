@@ -377,6 +377,11 @@ impl Runtime {
     pub fn resume_run(&self, run: &str, interrupted: Interrupted) -> RunResult {
         crate::engine::resume::by_run(self, run, interrupted).unwrap_or_else(RunResult::from)
     }
+
+    /// Calls a run off that nobody executes now: its open questions close with it.
+    pub fn cancel_run(&self, run: &str) -> RunResult {
+        crate::engine::resume::call_off(self, run).unwrap_or_else(RunResult::from)
+    }
 }
 
 /// What will run: checked, bound to its arguments, not yet recorded.

@@ -223,6 +223,7 @@ pub(crate) fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) ->
         }
         RunStatus::Running => {}
         RunStatus::Failed | RunStatus::Cancelled => {
+            refuse_called_off(&store, id)?;
             let journal = store.events(id).map_err(failure)?;
             let failed_at = journal.iter().rev().find_map(|record| match &record.event {
                 Event::RunEnded { detail, .. } => {
@@ -239,6 +240,47 @@ pub(crate) fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) ->
         }
     }
     go_on(runtime, id, interrupted, None)
+}
+
+/// Ends a run for good without executing any of it.
+pub(crate) fn call_off(runtime: &Runtime, text: &str) -> Result<RunResult, Failure> {
+    let store = runtime.store().map_err(failure)?;
+    let id = store.find_run(text).map_err(|error| Failure::parse(error.to_string()))?;
+    if store.is_claimed(id) {
+        return Err(Failure::runtime(format!(
+            "run {id} is being executed by another process; interrupt that one"
+        )));
+    }
+    // Nobody takes it up meanwhile.
+    let _claim = store.claim_run(id).map_err(failure)?;
+    let summary = store.run(id).map_err(failure)?;
+    match summary.status {
+        RunStatus::Ok => {
+            return Err(Failure::runtime(format!("run {id} has ended well; there is nothing to cancel")));
+        }
+        RunStatus::Failed | RunStatus::Cancelled => refuse_called_off(&store, id)?,
+        RunStatus::Running | RunStatus::Waiting => {}
+    }
+    let by = runtime.services.env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
+    store.call_run_off(id, by.as_deref(), ended(runtime, "cancelled")).map_err(failure)?;
+    Ok(cancelled(id))
+}
+
+/// An error if a person ended the run: by calling it off, or with a no to a question.
+fn refuse_called_off(store: &Store, id: RunId) -> Result<(), Failure> {
+    let journal = store.events(id).map_err(failure)?;
+    let end = journal.iter().rev().find_map(|record| match &record.event {
+        Event::RunEnded { detail, .. } => Some(detail["answer"].as_str().map(str::to_owned)),
+        _ => None,
+    });
+    let how = match end.flatten().as_deref() {
+        Some("rejected") => "a person said no to its question",
+        Some(_) => "a person called it off",
+        None => return Ok(()),
+    };
+    Err(Failure::runtime(format!(
+        "run {id} is over: {how}. Start the workflow again, or `lobster fork {id}` to take over what was done"
+    )))
 }
 
 fn has_open_gate(store: &Store, run: RunId) -> Result<bool, Failure> {

@@ -48,6 +48,8 @@ pub(super) struct Recording {
     /// Parallel steps of which one branch won: the others' steps count for nothing.
     pub(super) races: HashSet<String>,
     pub(super) status: RunStatus,
+    /// A person ended it, wherever it was.
+    pub(super) called_off: bool,
     pub(super) output: Option<Blob>,
     pub(super) error: Option<String>,
     pub(super) last_seq: u64,
@@ -80,6 +82,7 @@ impl Recording {
             denied: HashMap::new(),
             races: HashSet::new(),
             status: RunStatus::Running,
+            called_off: false,
             output: None,
             error: None,
             last_seq: journal.len() as u64,
@@ -135,7 +138,8 @@ impl Recording {
                     self.denied.insert(path.clone(), decision.clone());
                 }
             }
-            Event::RunEnded { output, error, .. } => {
+            Event::RunEnded { output, error, detail, .. } => {
+                self.called_off = detail["answer"].is_string();
                 self.output = *output;
                 self.error.clone_from(error);
             }

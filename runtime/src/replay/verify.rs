@@ -555,6 +555,7 @@ impl Replay {
                 RunStatus::Failed | RunStatus::Waiting | RunStatus::Cancelled | RunStatus::Running,
                 Err(Stop::Paused | Stop::Interrupted | Stop::Cancelled),
             ) => {}
+            (RunStatus::Cancelled, _) if recording.called_off => {}
             (RunStatus::Ok, Err(Stop::Interrupted)) if !lock(&self.seen).divergences.is_empty() => {}
             (recorded, replayed) => {
                 let step = run.failed_at().map(|path| path.to_string()).unwrap_or_default();

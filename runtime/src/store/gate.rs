@@ -338,6 +338,14 @@ impl Store {
         self.close_gate(key, status, answer, by, Some(end))
     }
 
+    /// Ends a run with `end` and calls its open gates off, in one transaction.
+    ///
+    /// # Errors
+    /// When there is no such run, or it cannot be written.
+    pub fn call_run_off(&self, run: RunId, by: Option<&str>, end: Event) -> Result<(), StoreError> {
+        self.write(Durability::Synced, |tx| self.end_run(tx, run, by, &end, self.now()))
+    }
+
     /// Closes a gate whose question nobody shall answer any more, as if its time were over.
     ///
     /// # Errors
@@ -419,33 +427,35 @@ impl Store {
             gate.answered_at = Some(now);
             self.record_closing(tx, found.run_number, gate)?;
             if let Some(end) = end.as_ref().filter(|_| !late) {
-                self.end_run(tx, &found, end, now)?;
+                self.end_run(tx, found.gate.run, found.gate.answered_by.as_deref(), end, now)?;
             }
             Ok((found, late))
         })?;
         if late { Err(expired(&found.gate)) } else { self.with_question(found) }
     }
 
-    /// Ends the run of a gate that was just closed, and calls its other gates off.
+    /// Ends a run, and calls the gates off that are still open.
     fn end_run(
         &self,
         tx: &Transaction<'_>,
-        closed: &Stored,
+        run: RunId,
+        by: Option<&str>,
         end: &Event,
         now: i64,
     ) -> Result<(), StoreError> {
-        let others: Vec<Stored> = {
+        let number = run_number(tx, run)?;
+        let open: Vec<Stored> = {
             let mut statement =
                 tx.prepare_cached(&format!("{SELECT} WHERE g.run = ? AND g.status = 'open' ORDER BY g.n"))?;
-            let rows = statement.query_map([closed.run_number], stored)?;
+            let rows = statement.query_map([number], stored)?;
             rows.collect::<Result<_, _>>()?
         };
-        for mut other in others {
+        for mut other in open {
             other.gate.status = GateStatus::Cancelled;
-            (other.gate.answered_by, other.gate.answered_at) = (closed.gate.answered_by.clone(), Some(now));
+            (other.gate.answered_by, other.gate.answered_at) = (by.map(str::to_owned), Some(now));
             self.record_closing(tx, other.run_number, &other.gate)?;
         }
-        let mut head = head(tx, closed.gate.run)?;
+        let mut head = head(tx, run)?;
         self.append_to(tx, &mut head, now, std::slice::from_ref(end))
     }
 
