@@ -131,3 +131,19 @@ fn words_that_resume_does_not_read_for_a_run_are_errors() {
     }
     assert_eq!(home.read("log"), "tried\n");
 }
+
+#[test]
+fn an_interrupted_effect_is_never_repeated_unasked() {
+    let (home, run) = killed();
+    let resume = |words: &[&str]| home.lobster(["resume", &run].iter().chain(words)).run().error();
+    for _ in 0..2 {
+        assert!(resume(&["--skip-interrupted"]).contains("interrupted and skipped on request"));
+        assert!(resume(&[]).contains("--retry-interrupted"));
+        assert_eq!(home.read("log"), "slow\n");
+    }
+    home.write("bin/sleep", "#!/bin/sh\n");
+    let answer = home.lobster(["resume", &run, "--retry-interrupted"]).run();
+    assert_eq!(answer.envelope()["status"], "ok", "{answer:?}");
+    assert_eq!(home.read("log"), "slow\nslow\nafter\n");
+    assert_eq!(home.lobster(["replay", &run]).run().code(), 0);
+}

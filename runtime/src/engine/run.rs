@@ -622,8 +622,11 @@ impl Recall {
             .filter(|path| !made_up_for.contains(&path.any_attempt()))
             .collect();
         for path in failed {
-            self.ended.remove(&path);
-            self.started.remove(&path);
+            // Of an interrupted effect that was skipped nobody has seen the end since.
+            let seen = self.ended.remove(&path).is_none_or(|end| end.status != StepStatus::Interrupted);
+            if seen {
+                self.started.remove(&path);
+            }
         }
         self.summarised.retain(|path| !at.is_within(path) && !path.is_within(at));
     }
