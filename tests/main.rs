@@ -16,6 +16,7 @@ mod crash;
 mod durability;
 mod faults;
 mod flows;
+mod forks;
 mod gates;
 mod guests;
 mod home;

@@ -135,8 +135,10 @@ fn timeline(journal: &[lobster_runtime::store::Record]) -> Vec<(String, Line)> {
                 line.kind.clone_from(kind);
                 line.state = format!("waiting ({gate})");
             }
-            Event::GateAnswered { answer, by, .. } => {
-                let who = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+            Event::GateAnswered { answer, by, from, .. } => {
+                let by = by.as_ref().map(|by| format!(" by {by}"));
+                let run = from.map(|run| format!(" in run {}", run.short()));
+                let who: String = by.into_iter().chain(run).collect();
                 let what = match answer {
                     lobster_runtime::store::GateAnswer::Approved => "approved",
                     lobster_runtime::store::GateAnswer::Rejected => "rejected",

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Map, Value, json};
 
 use super::gate::GateQuestion;
-use super::run::Run;
+use super::run::{Run, Task};
 use super::token::{Token, TokenKind};
 use super::{Interrupted, execute};
 use crate::digest::Digest;
@@ -298,11 +298,11 @@ fn go_on(
     let store = runtime.store().map_err(failure)?;
     let claim = store.claim_run(id).map_err(failure)?;
     let journal = store.events(id).map_err(failure)?;
-    let (plan_digest, args_digest) = started(&journal)
+    let task = started(&journal)
         .ok_or_else(|| Failure::runtime(format!("the journal of run {id} does not say what it runs")))?;
-    let plan: Plan = recorded(&store, &plan_digest)?;
+    let plan: Plan = recorded(&store, &task.plan)?;
     let args: Map<String, Value> =
-        args_digest.map_or_else(|| Ok(Map::new()), |digest| recorded(&store, &digest))?;
+        task.args.map_or_else(|| Ok(Map::new()), |digest| recorded(&store, &digest))?;
     if let Err(missing) = runtime.prepare_secrets(&plan, &args) {
         if let Some(gate) = gate {
             store.reopen_gate(gate.key).map_err(failure)?;
@@ -316,7 +316,7 @@ fn go_on(
     let event = Event::RunResumed { by: runtime.services.actor(), detail };
     store.append(id, vec![event], Durability::Lazy).map_err(failure)?;
     let mut run =
-        Run::recalled(&runtime.services, store.clone(), Some(claim), id, plan_digest, &journal, interrupted);
+        Run::recalled(&runtime.services, store.clone(), Some(claim), id, task, &journal, interrupted);
     if gate.is_none() {
         // Whoever picks up what a crash left need not stand where it was started.
         run.cwd = last_cwd(&journal).unwrap_or(run.cwd);
@@ -341,9 +341,9 @@ fn last_cwd(journal: &[JournalRecord]) -> Option<PathBuf> {
     })
 }
 
-fn started(journal: &[JournalRecord]) -> Option<(Digest, Option<Digest>)> {
+fn started(journal: &[JournalRecord]) -> Option<Task> {
     journal.iter().find_map(|record| match &record.event {
-        Event::RunStarted { plan, args, .. } => Some((*plan, *args)),
+        Event::RunStarted { plan, args, .. } => Some(Task { plan: *plan, args: *args }),
         _ => None,
     })
 }

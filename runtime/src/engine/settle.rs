@@ -182,7 +182,7 @@ fn pause(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, Sto
     for gate in pending {
         let existing = known
             .iter()
-            .find(|open| open.path == gate.path.as_str() && open.binding == gate.binding)
+            .find(|open| open.path == gate.path.as_str() && gate.binding.is(open.binding))
             .cloned();
         let opened = match existing {
             Some(open) => open,
@@ -211,7 +211,7 @@ fn open(run: &Run<'_>, gate: &PendingGate) -> Result<Gate, StoreError> {
             Question::Input { .. } => GateKind::Input,
         },
         question: Value::Object(gate.question.request()),
-        binding: gate.binding,
+        binding: gate.binding.digest,
         expires_at: gate.question.identity.ttl_ms.map(|ttl| run.store.clock_ms().saturating_add(ttl)),
         required_approver: gate.question.identity.required_approver.clone(),
         detail: serde_json::to_value(&gate.question).unwrap_or(Value::Null),

@@ -4,6 +4,9 @@
 //! An action that comes out different is done anew; where what it gives turns
 //! out equal after all, what follows has the same actions again and is taken
 //! over: that is the early cut-off, and it needs no rule of its own.
+//!
+//! What a person answered is taken over with what it led to. Before the first
+//! effect behind it that is done anew it is asked again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
@@ -15,15 +18,15 @@ use serde_json::{Map, Value};
 use super::recording::{Recording, is_within};
 use super::verify::failure;
 use crate::digest::Digest;
-use crate::engine::gate::KnownAnswer;
+use crate::engine::gate::{Binding, KnownAnswer};
 use crate::engine::overseer::{Act, Known, Overseer};
 use crate::engine::path::StepPath;
-use crate::engine::run::{Interrupted, Run, lock, stopped};
+use crate::engine::run::{Interrupted, Run, Task, lock, stopped};
 use crate::engine::settle::output_of;
 use crate::envelope::Failure;
 use crate::json;
 use crate::language::plan::Plan;
-use crate::runtime::{Planned, RunRequest, RunResult, Runtime, Target};
+use crate::runtime::{Planned, RunRequest, RunResult, Runtime, Target, keep_task};
 use crate::steps::stages::Stop;
 use crate::store::{Blob, Event, Record, RunId, StepOutcome, StepStatus, Store};
 
@@ -82,10 +85,10 @@ impl Runtime {
         let recording = Recording::read(&journal)?;
         let planned = self.planned(&store, &recording, request)?;
         let terms = terms(&store, &recording, request)?;
-        let fork = Arc::new(Fork::new(&store, &journal, &terms, Stage::Preview)?);
-        let plan = Digest::of_json(&planned.plan).map_err(failure)?;
+        let task = keep_task(&store, &planned).map_err(failure)?;
+        let fork = Arc::new(Fork::new(&store, &journal, &terms, task, Stage::Preview)?);
         let services = super::verify::services(self, &store, &recording);
-        let mut run = Run::recalled(&services, store, None, parent, plan, &[], Interrupted::Ask);
+        let mut run = Run::recalled(&services, store, None, parent, task, &[], Interrupted::Ask);
         run.policy = self.services.policy_digest();
         let run = run.overseen(Arc::<Fork>::clone(&fork));
         let result = output_of(&run, &planned.plan, &planned.args);
@@ -109,9 +112,9 @@ impl Runtime {
     fn run_fork(&self, plan: &ForkPlan) -> Result<RunResult, Failure> {
         let store = self.store().map_err(failure)?;
         let journal = store.events(plan.parent).map_err(failure)?;
-        let fork = Fork::new(&store, &journal, &plan.terms, Stage::Real)?;
         self.prepare_secrets(&plan.planned.plan, &plan.planned.args)?;
         let mut run = self.begin(&plan.planned, Some(plan.parent)).map_err(failure)?;
+        let fork = Fork::new(&store, &journal, &plan.terms, run.task, Stage::Real)?;
         let detail = serde_json::to_value(&plan.terms).map_err(failure)?;
         let note = Event::Note { path: None, text: FORK_NOTE.to_owned(), detail };
         run.lazily(note).map_err(|_| Failure::runtime("the fork could not be recorded"))?;
@@ -199,8 +202,8 @@ pub(crate) fn overseer_of_fork(
     let terms: Terms = serde_json::from_value(terms).map_err(failure)?;
     // A parent that was collected meanwhile has nothing left to give.
     let Ok(parents) = store.events(parent) else { return Ok(None) };
-    let mut fork = Fork::new(store, &parents, &terms, Stage::Real)?;
     let used = Recording::read(journal)?;
+    let mut fork = Fork::new(store, &parents, &terms, used.task, Stage::Real)?;
     for (path, _) in used.in_order() {
         fork.used.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).insert(path.to_owned());
     }
@@ -222,6 +225,8 @@ struct Fork {
     by_action: HashMap<Digest, Vec<String>>,
     answers: HashMap<StepPath, KnownAnswer>,
     terms: Terms,
+    /// What the fork executes.
+    task: Task,
     /// Outcomes that were taken already; each counts once.
     used: Mutex<HashSet<String>>,
     told: Mutex<Told>,
@@ -235,7 +240,13 @@ struct Told {
 }
 
 impl Fork {
-    fn new(store: &Store, parent: &[Record], terms: &Terms, stage: Stage) -> Result<Self, Failure> {
+    fn new(
+        store: &Store,
+        parent: &[Record],
+        terms: &Terms,
+        task: Task,
+        stage: Stage,
+    ) -> Result<Self, Failure> {
         let recording = Recording::read(parent)?;
         let mut by_action: HashMap<Digest, Vec<String>> = HashMap::new();
         for (path, step) in recording.in_order() {
@@ -252,6 +263,7 @@ impl Fork {
             by_action,
             answers: crate::engine::run::answers(parent),
             terms: terms.clone(),
+            task,
             used: Mutex::default(),
             told: Mutex::default(),
         })
@@ -317,14 +329,26 @@ impl Overseer for Fork {
         self.known(act, known)
     }
 
-    /// An answer holds for the very question, items, plan and policy that it was given to.
+    /// An answer holds for the very question, items, plan, arguments and policy that it was given to.
     fn answer(
         &self,
         path: &StepPath,
-        binding: Digest,
+        binding: &Binding,
         known: Option<KnownAnswer>,
     ) -> Result<Option<KnownAnswer>, Stop> {
-        Ok(known.or_else(|| self.answers.get(path).filter(|answer| answer.binding == binding).cloned()))
+        if known.is_some() {
+            return Ok(known);
+        }
+        let same_args = self.recording.task.args == self.task.args;
+        let given_to_this = |answer: &&KnownAnswer| {
+            answer.binding == binding.digest || (same_args && answer.binding == binding.without_args)
+        };
+        let answer = self.answers.get(path).filter(given_to_this);
+        Ok(answer.map(|answer| KnownAnswer {
+            from: answer.from.or(Some(self.recording.run)),
+            binding: binding.digest,
+            ..answer.clone()
+        }))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::digest::Digest;
-use crate::engine::run::SUMMARY;
+use crate::engine::run::{SUMMARY, Task};
 use crate::envelope::Failure;
 use crate::language::plan::Plan;
 use crate::runtime::recorded;
@@ -30,8 +30,7 @@ pub(super) struct Step {
 pub(super) struct Recording {
     pub(super) run: RunId,
     pub(super) name: String,
-    pub(super) plan: Digest,
-    pub(super) args: Option<Digest>,
+    pub(super) task: Task,
     pub(super) mode: String,
     pub(super) cwd: String,
     /// A gate was answered from another directory, and what followed ran there.
@@ -70,8 +69,7 @@ impl Recording {
         let mut recording = Self {
             run,
             name: name.clone(),
-            plan: *plan,
-            args: *args,
+            task: Task { plan: *plan, args: *args },
             mode: mode.clone(),
             cwd: cwd.clone(),
             moved: false,
@@ -160,12 +158,12 @@ impl Recording {
 
     /// The plan that the run executed.
     pub(super) fn plan(&self, store: &Store) -> Result<Plan, Failure> {
-        recorded(store, &self.plan)
+        recorded(store, &self.task.plan)
     }
 
     /// The arguments it was given.
     pub(super) fn arguments(&self, store: &Store) -> Result<Map<String, Value>, Failure> {
-        self.args.map_or_else(|| Ok(Map::new()), |digest| recorded(store, &digest))
+        self.task.args.map_or_else(|| Ok(Map::new()), |digest| recorded(store, &digest))
     }
 
     /// What was decided about the step, and what its action digest is the digest of.

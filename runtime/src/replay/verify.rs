@@ -18,7 +18,7 @@ use super::recording::{Recording, Step, is_within};
 use super::{contents, json_path};
 use crate::digest::Digest;
 use crate::engine::component::{DIVERGED, NO_CALLS};
-use crate::engine::gate::KnownAnswer;
+use crate::engine::gate::{Binding, KnownAnswer};
 use crate::engine::overseer::{Act, Known, Overseer, RecordedOutside, RecordedProgram};
 use crate::engine::path::StepPath;
 use crate::engine::run::{Interrupted, Run, lock, stopped};
@@ -153,7 +153,7 @@ pub(super) fn replay(
         store.clone(),
         None,
         recording.run,
-        recording.plan,
+        recording.task,
         journal,
         Interrupted::Ask,
     );
@@ -302,24 +302,24 @@ impl Overseer for Replay {
     fn answer(
         &self,
         path: &StepPath,
-        binding: Digest,
+        binding: &Binding,
         known: Option<KnownAnswer>,
     ) -> Result<Option<KnownAnswer>, Stop> {
         let Some(known) = known else {
             lock(&self.seen).ends_at.get_or_insert_with(|| path.to_string());
             return Ok(None);
         };
-        if known.binding != binding {
+        if !binding.is(known.binding) {
             self.diverge(
                 path.as_str(),
                 self.recording.last_seq,
                 "answer",
                 None,
                 value(known.binding),
-                value(binding),
+                value(binding.digest),
             );
         }
-        Ok(Some(KnownAnswer { binding, ..known }))
+        Ok(Some(KnownAnswer { binding: binding.digest, ..known }))
     }
 
     fn recorded_outside(&self, path: &StepPath) -> Option<RecordedOutside> {

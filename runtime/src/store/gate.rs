@@ -472,9 +472,14 @@ impl Store {
         ])?;
         let (path, id, by) = (gate.path.clone(), gate.id.clone(), gate.answered_by.clone());
         let event = match &gate.answer {
-            Some(answer) => {
-                Event::GateAnswered { path, gate: id, binding: gate.binding, answer: answer.clone(), by }
-            }
+            Some(answer) => Event::GateAnswered {
+                path,
+                gate: id,
+                binding: gate.binding,
+                answer: answer.clone(),
+                by,
+                from: None,
+            },
             None => Event::GateClosed { path, gate: id, status: gate.status, by },
         };
         let mut head: Head = head(tx, gate.run)?;
