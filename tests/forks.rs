@@ -176,3 +176,20 @@ fn what_a_policy_asks_is_asked_again() {
         call(&["resume", "--token", &again.token(), "--approve", "yes"]).output();
     }
 }
+
+#[test]
+fn the_step_that_is_named_is_the_one_that_is_done_again() {
+    let home = Home::new();
+    let step = "echo x >> log; wc -l < log | tr -d ' '";
+    home.write(
+        "flow.lobster",
+        format!(
+            "steps:\n  - id: first\n    run: {step}\n  - id: second\n    run: {step}\n  - id: both\n    run: echo $first.stdout $second.stdout | tr -d '\\n'\n"
+        ),
+    );
+    assert_eq!(home.tool(["flow.lobster"]).output()[0], "1 2");
+    let forked = fork(&home, &newest(&home), &["--from", "first"]);
+    assert_eq!(forked.output()[0], "3 2");
+    let run = newest(&home);
+    assert!(shown(&home, &run, "first").contains(" ok ") && shown(&home, &run, "second").contains(" cached "));
+}

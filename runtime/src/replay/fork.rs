@@ -239,6 +239,13 @@ struct Told {
     done: Vec<String>,
 }
 
+impl Terms {
+    /// Whether this is done anew though its action is the same.
+    fn is_from(&self, path: &str) -> bool {
+        self.from.iter().any(|place| is_within(path, place))
+    }
+}
+
 impl Fork {
     fn new(
         store: &Store,
@@ -251,8 +258,7 @@ impl Fork {
         let mut by_action: HashMap<Digest, Vec<String>> = HashMap::new();
         for (path, step) in recording.in_order() {
             let ended_well = step.outcome.as_ref().is_some_and(|outcome| outcome.status == StepStatus::Ok);
-            let again = terms.from.iter().any(|place| is_within(path, place));
-            if let (Some(action), true, false) = (step.action, ended_well, again) {
+            if let (Some(action), true, false) = (step.action, ended_well, terms.is_from(path)) {
                 by_action.entry(action).or_default().push(path.to_owned());
             }
         }
@@ -269,8 +275,12 @@ impl Fork {
         })
     }
 
-    /// An outcome of the same action: at the same place if there is one.
+    /// An outcome of the same action: at the same place if there is one. What is
+    /// to be done anew takes nobody's.
     fn take(&self, act: &Act<'_>) -> Option<StepOutcome> {
+        if self.terms.is_from(act.path.as_str()) {
+            return None;
+        }
         let mut used = lock(&self.used);
         let candidates = self.by_action.get(&act.digest)?;
         let free = |path: &&String| !used.contains(*path);
