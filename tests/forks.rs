@@ -1,6 +1,6 @@
 //! `lobster fork`: what a new run takes over from an earlier one, and what it asks again.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::home::{Answer, Home};
 
@@ -85,7 +85,9 @@ fn what_is_done_anew_is_approved_anew() {
         let forked = newest(&home);
         let replayed = home.lobster(["replay", &forked]).run();
         assert_eq!(replayed.code(), 0, "{words:?}: {replayed:?}");
-        let gate = home.lobster(["gates", "show", asked.envelope()["requiresApproval"]["approvalId"].as_str().unwrap()]).run();
+        let gate = home
+            .lobster(["gates", "show", asked.envelope()["requiresApproval"]["approvalId"].as_str().unwrap()])
+            .run();
         assert!(gate.stdout.contains("echo \"paid") || gate.stdout.contains("echo \\\"paid"), "{gate:?}");
         approve(&home, &asked, "eve").output();
         assert_eq!(home.read("log"), format!("paid 10 to bob\n{paid}\n"), "{words:?}");
@@ -130,9 +132,10 @@ steps:
 
 #[test]
 fn another_answer_leads_elsewhere() {
-    for (answer, log, sent) in
-        [("ann", "hello ann\n", "HELLO ANNHELLO ANN"), ("bob", "hello ann\nhello bob\n", "HELLO ANNHELLO BOB")]
-    {
+    for (answer, log, sent) in [
+        ("ann", "hello ann\n", "HELLO ANNHELLO ANN"),
+        ("bob", "hello ann\nhello bob\n", "HELLO ANNHELLO BOB"),
+    ] {
         let home = Home::new();
         home.write("flow.lobster", GREET);
         let reply = |asked: &Answer, who: &str| {
@@ -184,12 +187,40 @@ fn the_step_that_is_named_is_the_one_that_is_done_again() {
     home.write(
         "flow.lobster",
         format!(
-            "steps:\n  - id: first\n    run: {step}\n  - id: second\n    run: {step}\n  - id: both\n    run: echo $first.stdout $second.stdout | tr -d '\\n'\n"
+            "steps:\n  - id: first\n    run: {step}\n  - id: second\n    run: {step}\n  - id: both\n    run: echo $first.json $second.json\n"
         ),
     );
-    assert_eq!(home.tool(["flow.lobster"]).output()[0], "1 2");
-    let forked = fork(&home, &newest(&home), &["--from", "first"]);
-    assert_eq!(forked.output()[0], "3 2");
+    let said = |answer: &Answer| answer.output()[0].as_str().unwrap().trim().to_owned();
+    assert_eq!(said(&home.tool(["flow.lobster"])), "1 2");
+    assert_eq!(said(&fork(&home, &newest(&home), &["--from", "first"])), "3 2");
     let run = newest(&home);
-    assert!(shown(&home, &run, "first").contains(" ok ") && shown(&home, &run, "second").contains(" cached "));
+    assert!(
+        shown(&home, &run, "first").contains(" ok ") && shown(&home, &run, "second").contains(" cached ")
+    );
+}
+
+#[test]
+fn the_announcement_goes_on_behind_a_question() {
+    let (home, run) = approved(PAY);
+    let plan = |words: &[&str]| -> Value {
+        let answer = fork(&home, &run, &[words, &["--dry-run", "--json"]].concat());
+        serde_json::from_str(&answer.stdout).unwrap_or_else(|error| panic!("{error}: {answer:?}"))
+    };
+    let same = plan(&[]);
+    assert_eq!(same["reused"], json!(["pay", "tell"]), "{same:#}");
+    assert_eq!((&same["asked"], &same["effects"]), (&json!([]), &json!([])), "{same:#}");
+    for (words, paid) in
+        [(&["--from", "pay"][..], "10 to bob"), (&["--set", "args.to=mallory"], "10 to mallory")]
+    {
+        let plan = plan(words);
+        assert_eq!((&plan["reused"], &plan["more"]), (&json!(["tell"]), &json!(false)), "{plan:#}");
+        assert_eq!((&plan["asked"], &plan["done"]), (&json!(["ask!approval"]), &json!(["pay"])), "{plan:#}");
+        let effects = json!([{ "step": "pay", "action": format!("echo \"paid {paid}\" >> log; echo paid") }]);
+        assert_eq!(plan["effects"], effects);
+    }
+    let said = fork(&home, &run, &["--from", "pay", "--dry-run"]).stderr;
+    for line in ["asked       ask!approval", "done anew   pay", "effect      pay: echo \"paid 10 to bob\""] {
+        assert!(said.contains(line), "{said}");
+    }
+    assert_eq!(home.read("log"), "paid 10 to bob\n");
 }
