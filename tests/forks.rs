@@ -224,3 +224,22 @@ fn the_announcement_goes_on_behind_a_question() {
     }
     assert_eq!(home.read("log"), "paid 10 to bob\n");
 }
+
+#[test]
+fn an_edited_result_is_shown_as_one() {
+    let (home, run) = approved(PAY);
+    home.write("e.txt", "PAID");
+    assert_eq!(fork(&home, &run, &["--edit", "pay=e.txt"]).output()[0], "PAID");
+    let forked = newest(&home);
+    assert!(shown(&home, &forked, "pay").contains(" edited "));
+    let replayed = home.lobster(["replay", &forked]).run();
+    assert!(replayed.stdout.contains("edited by hand, and taken as they are: pay"), "{replayed:?}");
+    // It stays one where it is taken over, and in a bundle.
+    fork(&home, &forked, &[]).output();
+    let again = newest(&home);
+    assert!(shown(&home, &again, "pay").contains(" edited "));
+    home.lobster(["bundle", "export", &again, "-o", "b"]).run();
+    let verified = home.lobster(["bundle", "verify", "b"]).run();
+    assert!(verified.stdout.contains("taken as they are: pay"), "{verified:?}");
+    assert_eq!(home.read("log"), "paid 10 to bob\n");
+}

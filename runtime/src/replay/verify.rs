@@ -51,6 +51,9 @@ pub struct ReplayReport {
     pub answered: u64,
     /// Effects that were performed again.
     pub performed: u64,
+    /// Steps whose results a person wrote: what follows was compared on their word.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub edited: Vec<String>,
     /// What could not be executed again here, and why.
     pub unverified: Vec<Unverified>,
     /// Where the record ends, for a run that did not end well.
@@ -222,6 +225,8 @@ enum Visit {
     Checked,
     Performed,
     Skipped,
+    /// The result is a person's, so there is nothing to compare it with.
+    Edited,
 }
 
 impl Overseer for Replay {
@@ -239,6 +244,10 @@ impl Overseer for Replay {
         let elsewhere = self.compare_action(act);
         if self.live.contains(path) {
             return Ok(None);
+        }
+        if outcome.is_edited() {
+            self.visit(path, Visit::Edited);
+            return Ok(Some(outcome));
         }
         if self.recorded_outside(act.path).is_some() {
             let Some(why) = elsewhere.or_else(|| depends_on_time(&outcome)) else { return Ok(None) };
@@ -259,6 +268,10 @@ impl Overseer for Replay {
         }
         let Some(outcome) = known else { return Err(self.record_ends(path)) };
         let unverified = self.compare_action(act).or_else(|| depends_on_time(&outcome));
+        if outcome.is_edited() {
+            self.visit(path, Visit::Edited);
+            return Ok(Some(outcome));
+        }
         let Some(why) = unverified else { return Ok(None) };
         self.visit(path, Visit::Skipped);
         self.not_computed(path, why);
@@ -587,6 +600,9 @@ impl Replay {
         let count = |visit| seen.visited.values().filter(|seen| **seen == visit).count() as u64;
         let (computed, checked) = (count(Visit::Computed), count(Visit::Checked));
         let (answered, performed) = (count(Visit::Answered), count(Visit::Performed));
+        let edited = seen.visited.iter().filter(|(_, visit)| **visit == Visit::Edited);
+        let mut edited: Vec<_> = edited.map(|(path, _)| path.clone()).collect();
+        edited.sort();
         let mut divergences = std::mem::take(&mut seen.divergences);
         divergences.sort_by_key(|divergence| divergence.seq);
         let over = self.recording.status == RunStatus::Ok;
@@ -597,6 +613,7 @@ impl Replay {
             checked,
             answered,
             performed,
+            edited,
             unverified: std::mem::take(&mut seen.unverified),
             record_ends_at: seen.ends_at.take().filter(|_| !over),
             divergences,

@@ -207,6 +207,12 @@ impl StepOutcome {
             detail: Value::Null,
         }
     }
+
+    /// Whether a person wrote the result, in a fork, and no execution gave it.
+    #[must_use]
+    pub fn is_edited(&self) -> bool {
+        self.detail.get("edited") == Some(&Value::Bool(true))
+    }
 }
 
 /// How an attempt of a pure step began.
