@@ -147,3 +147,31 @@ fn an_interrupted_effect_is_never_repeated_unasked() {
     assert_eq!(home.read("log"), "slow\nslow\nafter\n");
     assert_eq!(home.lobster(["replay", &run]).run().code(), 0);
 }
+
+#[test]
+fn a_run_whose_effect_was_cut_off_stays_listed_until_somebody_decides() {
+    let (home, run) = killed();
+    let listed = |words: &[&str]| runs(&home, words).iter().any(|found| found["id"] == run.as_str());
+    for _ in 0..2 {
+        assert!(listed(&["--interrupted"]) && listed(&["--status", "interrupted"]));
+        assert!(!listed(&["--status", "failed"]) && !listed(&["--status", "running"]));
+        home.lobster(["resume", &run]).run().error();
+    }
+    home.lobster(["resume", &run, "--skip-interrupted"]).run().error();
+    assert!(!listed(&["--interrupted"]) && listed(&["--status", "failed"]));
+    let wrong = home.lobster(["runs", "--status", "stuck"]).run();
+    assert_eq!(wrong.code(), 2);
+    assert!(wrong.stderr.contains("running, waiting, interrupted, ok, failed, cancelled"), "{wrong:?}");
+}
+
+#[test]
+fn a_run_whose_question_expired_is_listed_as_interrupted() {
+    let home = Home::new();
+    home.write("flow.lobster", "steps:\n  - id: ask\n    approval: Go?\n");
+    let asked = home.tool(["flow.lobster"]).envelope();
+    assert_eq!(only_run(&home).1, "waiting");
+    assert_eq!(runs(&home, &["--status", "waiting"]).len(), 1);
+    home.lobster(["gates", "expire", asked["requiresApproval"]["approvalId"].as_str().unwrap()]).run();
+    assert_eq!(runs(&home, &["--interrupted"]).len(), 1);
+    assert_eq!(runs(&home, &["--status", "waiting"]).len(), 0);
+}

@@ -17,7 +17,8 @@ use crate::render::harmless;
 /// Lists the questions that wait for a person, and answers them.
 ///
 /// Whoever answers gives a name with `LOBSTER_APPROVAL_APPROVED_BY`; a gate that
-/// wants a certain approver takes no other. A gate's id may be cut short.
+/// wants a certain approver takes a yes from no other, and a no from anybody. A
+/// gate's id may be cut short.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -70,7 +71,7 @@ enum Task {
     },
     /// Closes a gate without an answer: its token is worth nothing any more.
     ///
-    /// The run stays as it is; `lobster resume RUN` asks again, under a new id.
+    /// Then the run is listed as interrupted; `lobster resume RUN` asks again, under a new id.
     Expire {
         /// The gate.
         id: String,

@@ -148,7 +148,10 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
                  `lobster resume {id} --skip-interrupted` goes on as if {they} had failed.",
                 id = run.id.short(),
             );
-            end(RunStatus::Failed, None, Some(message.clone()), Some("interrupted"))?;
+            // Until somebody decides about them, the run is not over like one whose step failed.
+            let detail = json!({ "failed_at": failed_at, "code": "interrupted", "cut_off": steps });
+            let (status, error) = (RunStatus::Failed, Some(message.clone()));
+            run.end(vec![Event::RunEnded { status, output: None, error, detail }], Durability::Synced)?;
             Envelope::Failed(Failure { code: Some("interrupted".to_owned()), ..Failure::runtime(message) })
         }
     })
