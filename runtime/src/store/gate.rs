@@ -231,11 +231,14 @@ impl Store {
     /// The gate whose short id is or begins with `typed`; open ones count first.
     ///
     /// # Errors
-    /// [`StoreError::UnknownGate`], [`StoreError::AmbiguousGate`].
+    /// [`StoreError::UnknownGate`], [`StoreError::ShortGate`], [`StoreError::AmbiguousGate`].
     pub fn find_gate(&self, typed: &str) -> Result<Gate, StoreError> {
         let id = typed.to_ascii_lowercase();
-        if id.len() < ID_PREFIX_MIN || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        if !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(StoreError::UnknownGate(typed.to_owned()));
+        }
+        if id.len() < ID_PREFIX_MIN {
+            return Err(StoreError::ShortGate { typed: typed.to_owned(), least: ID_PREFIX_MIN });
         }
         let found: Vec<(String, GateStatus)> = self.inner.db.read(|db| {
             let mut statement = db.prepare_cached(
