@@ -164,13 +164,18 @@ fn an_input_gate_takes_a_value_that_fits() {
     let no_json = home.lobster(["gates", "answer", id(&gate), "{"]).run();
     assert!(refused(&no_json, 2).contains("must be JSON"));
     assert!(home.lobster(["gates", "answer", id(&gate), "\"x\""]).run().error().contains("schema"));
-    assert_eq!(home.lobster(["gates", "answer", id(&gate), "3"]).run().output(), serde_json::json!([3]));
+    let said = home.lobster(["gates", "answer", id(&gate), "-"]).stdin("3").run();
+    assert_eq!(said.output(), serde_json::json!([3]));
 }
 
 #[test]
 fn ids_that_name_no_gate_are_refused() {
     let (home, gate) = waiting(WORKFLOW);
-    for text in ["", "4", "zzzz", "00000000000000", "' OR 1=1 --", "%%%%", &format!("{}0", id(&gate))] {
+    for text in ["", "4", "abc"] {
+        let message = refused(&home.lobster(["gates", "show", text]).run(), 2).to_owned();
+        assert!(message.contains("too short") && message.contains("lobster gates"), "{message}");
+    }
+    for text in ["zzzz", "00000000000000", "' OR 1=1 --", "%%%%", &format!("{}0", id(&gate))] {
         for task in ["show", "approve", "reject", "expire"] {
             let answer = home.lobster(["gates", task, text]).run();
             let message = refused(&answer, 2);

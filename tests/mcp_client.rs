@@ -64,7 +64,7 @@ fn each_item_is_one_recorded_call_and_none_is_repeated() {
     assert!(message.contains("stopped at item 2; the call for item 1 was answered"), "{message}");
     assert_eq!(home.read("calls.log").lines().count(), 2);
     configure(&home, "good", "Says it back.", "");
-    let resumed = home.lobster(["resume", &last_run(&home), "--mode", "tool"]).run();
+    let resumed = home.lobster(["resume", &last_run(&home)]).run();
     assert_eq!(resumed.output().as_array().unwrap().len(), 3, "{resumed:?}");
     // Item 1 was answered; 2 and 3 are called now.
     let items: Vec<Value> = home

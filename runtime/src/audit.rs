@@ -197,7 +197,7 @@ fn entries(store: &Store, journal: &[Record]) -> Vec<AuditEntry> {
         }
         let whose = match &record.event {
             // An answer is written before the run goes on, by the process that then takes it up.
-            Event::GateAnswered { .. } | Event::RetryRequested { .. } => {
+            Event::GateAnswered { from: None, .. } | Event::RetryRequested { .. } => {
                 journal[at..].iter().find_map(|later| Behalf::of(&later.event)).unwrap_or_default()
             }
             _ => behalf.clone(),
@@ -263,9 +263,12 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
             digest: Some(binding.to_string()),
             ..entry(Kind::Approval, "asked")
         }),
-        Event::GateAnswered { gate, answer, by, binding, .. } => found.push(AuditEntry {
+        Event::GateAnswered { gate, answer, by, binding, from, .. } => found.push(AuditEntry {
             actor: by.clone().or_else(|| whose.actor.clone()),
-            reason: Some(gate.clone()),
+            reason: Some(match from {
+                Some(run) => format!("{gate}, taken over from run {}", run.short()),
+                None => gate.clone(),
+            }),
             digest: Some(binding.to_string()),
             ..entry(
                 Kind::Approval,

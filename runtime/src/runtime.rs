@@ -13,7 +13,7 @@ use crate::cancel::CancelToken;
 use crate::digest::Digest;
 use crate::engine::background::Background;
 use crate::engine::env::Env;
-use crate::engine::run::Run;
+use crate::engine::run::{Run, Task};
 use crate::engine::services::Services;
 use crate::engine::{Caller, Interrupted};
 use crate::envelope::{Envelope, Failure};
@@ -303,19 +303,15 @@ impl Runtime {
         if let Plan::Workflow(workflow) = &planned.plan {
             components::keep(&store, workflow)?;
         }
-        let plan = store.put(json::compact(&planned.plan).as_bytes())?.digest;
-        let args = match planned.args.is_empty() {
-            true => None,
-            false => Some(store.put(json::compact(&planned.args).as_bytes())?.digest),
-        };
+        let task = keep_task(&store, planned)?;
         let id = store.create_run(NewRun {
             name: planned.name.clone(),
             kind: match planned.plan {
                 Plan::Workflow(_) => "workflow".to_owned(),
                 Plan::Pipeline(_) => "pipeline".to_owned(),
             },
-            plan,
-            args,
+            plan: task.plan,
+            args: task.args,
             mode: match self.services.mode {
                 Mode::Human => "human".to_owned(),
                 Mode::Tool => "tool".to_owned(),
@@ -326,7 +322,7 @@ impl Runtime {
             detail: self.recorded_surroundings(&store)?,
         })?;
         let claim = store.claim_run(id)?;
-        Ok(Run::fresh(&self.services, store, Some(claim), id, plan))
+        Ok(Run::fresh(&self.services, store, Some(claim), id, task))
     }
 
     /// Who is behind this execution, as far as the environment tells.
@@ -377,6 +373,21 @@ impl Runtime {
     pub fn resume_run(&self, run: &str, interrupted: Interrupted) -> RunResult {
         crate::engine::resume::by_run(self, run, interrupted).unwrap_or_else(RunResult::from)
     }
+
+    /// Calls a run off that nobody executes now: its open questions close with it.
+    pub fn cancel_run(&self, run: &str) -> RunResult {
+        crate::engine::resume::call_off(self, run).unwrap_or_else(RunResult::from)
+    }
+}
+
+/// Keeps what will run, and gives its names.
+pub(crate) fn keep_task(store: &Store, planned: &Planned) -> Result<Task, StoreError> {
+    let plan = store.put(json::compact(&planned.plan).as_bytes())?.digest;
+    let args = match planned.args.is_empty() {
+        true => None,
+        false => Some(store.put(json::compact(&planned.args).as_bytes())?.digest),
+    };
+    Ok(Task { plan, args })
 }
 
 /// What will run: checked, bound to its arguments, not yet recorded.

@@ -3,16 +3,19 @@
 use std::path::PathBuf;
 
 use lobster_runtime::json;
+use lobster_runtime::model::cost::PaidCall;
 use lobster_runtime::replay::{ForkPlan, ForkRequest};
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::steps::stages::Mode;
 use serde_json::{Map, Value};
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::render::{harmless, units};
 
 /// Starts a new run that takes over every result of an earlier one whose step would do the same.
 ///
-/// Says on stderr what will run, then answers as `lobster run` does.
+/// Says on stderr what will run, then answers as `lobster run` does. Before an effect
+/// that is done anew, the questions that led to it are asked again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster fork 3f9a1c2b --from categorize          does `categorize` again, and whatever changes by it
@@ -80,12 +83,31 @@ fn lines(plan: &ForkPlan) -> Vec<String> {
     if !plan.edited.is_empty() {
         lines.push(format!("edited      {}", list(&plan.edited)));
     }
+    if !plan.asked.is_empty() {
+        lines.push(format!("asked       {}", list(&plan.asked)));
+    }
     lines.push(format!("done anew   {}", list(&plan.done)));
     if !plan.done.is_empty() {
         lines.push("            and what reads their results, if those change".to_owned());
     }
     if plan.more {
         lines.push("            and what comes after, where the earlier run did not get to".to_owned());
+    }
+    for effect in &plan.effects {
+        lines.push(format!("effect      {}: {}", effect.step, harmless(&effect.action)));
+    }
+    let calls: Vec<_> = plan.effects.iter().flat_map(|effect| &effect.calls).collect();
+    if !calls.is_empty() {
+        let usd: f64 = calls.iter().filter_map(|call| call.cost_usd).sum();
+        let tokens = |count: fn(&PaidCall) -> u64| units::count(calls.iter().map(|call| count(call)).sum());
+        let unpriced = calls.iter().filter(|call| call.cost_usd.is_none()).count();
+        let unpriced = if unpriced == 0 { String::new() } else { format!(", {unpriced} of unknown price") };
+        lines.push(format!(
+            "may cost    ${usd:.4}, as before: {} calls of models, {} tokens in, {} out{unpriced}",
+            calls.len(),
+            tokens(|call| call.input_tokens),
+            tokens(|call| call.output_tokens),
+        ));
     }
     lines
 }

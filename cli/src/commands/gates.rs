@@ -17,7 +17,8 @@ use crate::render::harmless;
 /// Lists the questions that wait for a person, and answers them.
 ///
 /// Whoever answers gives a name with `LOBSTER_APPROVAL_APPROVED_BY`; a gate that
-/// wants a certain approver takes no other. A gate's id may be cut short.
+/// wants a certain approver takes a yes from no other, and a no from anybody. A
+/// gate's id may be cut short.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -65,12 +66,12 @@ enum Task {
     Answer {
         /// The gate.
         id: String,
-        /// The value; it has to fit the request's schema.
+        /// The value; it has to fit the request's schema. `-` reads it from stdin.
         json: String,
     },
     /// Closes a gate without an answer: its token is worth nothing any more.
     ///
-    /// The run stays as it is; `lobster resume RUN` asks again, under a new id.
+    /// Then the run is listed as interrupted; `lobster resume RUN` asks again, under a new id.
     Expire {
         /// The gate.
         id: String,
@@ -87,7 +88,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         (Some(Task::Approve { id }), _) => answer(&runtime, &find(&store, id)?, Reply::Approve),
         (Some(Task::Reject { id }), _) => answer(&runtime, &find(&store, id)?, Reply::Reject),
         (Some(Task::Answer { id, json }), _) => {
-            let value = json::parse(json)
+            let text = super::run::or_stdin(json, "gates answer")?;
+            let value = json::parse(&text)
                 .map_err(|error| CommandError::usage(format!("the answer must be JSON ({error})")))?;
             answer(&runtime, &find(&store, id)?, Reply::Response(value))
         }
@@ -98,7 +100,9 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 
 fn find(store: &Store, id: &str) -> Result<Gate, CommandError> {
     store.find_gate(id).map_err(|error| match error {
-        wrong @ (StoreError::UnknownGate(_) | StoreError::AmbiguousGate { .. }) => CommandError::usage(wrong),
+        wrong @ (StoreError::UnknownGate(_)
+        | StoreError::ShortGate { .. }
+        | StoreError::AmbiguousGate { .. }) => CommandError::usage(wrong),
         other => other.into(),
     })
 }

@@ -62,6 +62,9 @@ pub(crate) fn print(out: &mut impl Write, report: &ReplayReport) -> std::io::Res
         parts.push(format!("{} performed again", report.performed));
     }
     writeln!(out, "  steps    {}", parts.join(", "))?;
+    if !report.edited.is_empty() {
+        writeln!(out, "  edited by hand, and taken as they are: {}", report.edited.join(", "))?;
+    }
     for step in &report.unverified {
         writeln!(out, "  not computed: {}, because {}", step.step, step.why)?;
     }

@@ -16,7 +16,8 @@ use crate::logging;
 #[command(after_help = "Examples:
   lobster resume --id 4f90c468 --approve yes
   lobster resume --token eyJwcm90… --response-json '{\"decision\":\"approve\"}'
-  lobster resume 018f3c2e                    a failed or killed run, from where it stopped")]
+  lobster resume 018f3c2e                    a failed or killed run, from where it stopped
+  lobster resume 018f3c2e --cancel           ends such a run, and one that waits, for good")]
 pub(crate) struct Args {
     /// The run to go on with, instead of a token: an id or the end of one.
     run: Option<String>,
@@ -32,7 +33,7 @@ pub(crate) struct Args {
     /// The answer to an input request; `-` reads it from stdin.
     #[arg(long, value_name = "JSON")]
     response_json: Option<String>,
-    /// Calls the whole run off.
+    /// Calls the whole run off: nothing more of it is executed.
     #[arg(long)]
     cancel: bool,
     /// Runs a step again that had started when lobster was killed.
@@ -55,8 +56,11 @@ struct Words {
     decision: Option<String>,
     response: Option<String>,
     cancel: bool,
-    interrupted: Interrupted,
+    retry_interrupted: bool,
+    skip_interrupted: bool,
     run: Option<String>,
+    /// What the incumbent does not read: an error only beside the id of a run.
+    unread: Vec<String>,
     notify: Option<String>,
     log: logging::Options,
 }
@@ -89,13 +93,43 @@ fn scan(words: &[String]) -> Result<Words, Failure> {
                     Some(_) => return Err(Failure::parse("resume --cancel must be true or false")),
                 };
             }
-            "--retry-interrupted" => out.interrupted = Interrupted::Retry,
-            "--skip-interrupted" => out.interrupted = Interrupted::Skip,
+            "--retry-interrupted" if attached.is_none() => out.retry_interrupted = true,
+            "--skip-interrupted" if attached.is_none() => out.skip_interrupted = true,
             other if !other.starts_with('-') && out.run.is_none() => out.run = Some(word.clone()),
-            _ => {}
+            _ => out.unread.push(word.clone()),
         }
     }
     Ok(out)
+}
+
+/// What to do with a run that is named by its id, where no word may go unread.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum WithRun {
+    GoOn(Interrupted),
+    Cancel,
+}
+
+fn with_run(words: &Words) -> Result<WithRun, Failure> {
+    if let Some(word) = words.unread.first() {
+        let what = if word.starts_with('-') { "has no option" } else { "takes one run, not also" };
+        return Err(Failure::parse(format!(
+            "resume RUN {what} {word:?}; `lobster resume --help` lists its options"
+        )));
+    }
+    if words.decision.is_some() || words.response.is_some() {
+        return Err(Failure::parse(
+            "resume RUN answers no question: `lobster gates` lists those that wait, each with the commands that answer it",
+        ));
+    }
+    match (words.cancel, words.retry_interrupted, words.skip_interrupted) {
+        (false, false, false) => Ok(WithRun::GoOn(Interrupted::Ask)),
+        (false, true, false) => Ok(WithRun::GoOn(Interrupted::Retry)),
+        (false, false, true) => Ok(WithRun::GoOn(Interrupted::Skip)),
+        (true, false, false) => Ok(WithRun::Cancel),
+        _ => Err(Failure::parse(
+            "resume RUN takes only one of --retry-interrupted, --skip-interrupted and --cancel",
+        )),
+    }
 }
 
 fn request(words: Words) -> Result<ResumeRequest, Failure> {
@@ -147,12 +181,20 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
         reply.failure(&failure(error.message))
     };
     if let (Some(run), None, None) = (&words.run, &words.token, &words.id) {
+        let task = match with_run(&words) {
+            Ok(task) => task,
+            Err(failure) => return reply.failure(&failure),
+        };
         let find = |runtime: &Runtime| runtime.store().ok()?.find_run(run).ok();
         let runtime = match super::runtime_of_run(Mode::Tool, notify, find) {
             Ok(runtime) => runtime,
             Err(error) => return unusable(error),
         };
-        return reply.result(&runtime, runtime.resume_run(run, words.interrupted), false);
+        let result = match task {
+            WithRun::GoOn(interrupted) => runtime.resume_run(run, interrupted),
+            WithRun::Cancel => runtime.cancel_run(run),
+        };
+        return reply.result(&runtime, result, false);
     }
     match request(words) {
         Ok(request) => {
@@ -189,5 +231,25 @@ mod tests {
         assert_eq!(scanned(&["--cancel", "--token", "t"]).map(|w| w.cancel), Some(true));
         assert_eq!(scanned(&["--cancel", "No"]).map(|w| w.cancel), Some(false));
         assert_eq!(scanned(&["--cancel=maybe"]), None);
+    }
+
+    #[test]
+    fn a_run_takes_no_word_that_it_does_not_read() {
+        let task =
+            |words: &[&str]| with_run(&scanned(words).unwrap_or_default()).map_err(|error| error.message);
+        assert_eq!(task(&["018f", "--skip-interrupted"]), Ok(WithRun::GoOn(Interrupted::Skip)));
+        assert_eq!(task(&["018f", "--cancel"]), Ok(WithRun::Cancel));
+        assert_eq!(task(&["018f", "--cancel", "no"]), Ok(WithRun::GoOn(Interrupted::Ask)));
+        for words in [
+            &["018f", "--approve", "no"][..],
+            &["018f", "--response-json", "{}"],
+            &["018f", "--dry-run"],
+            &["018f", "--retry-interrupted=no"],
+            &["018f", "77b0"],
+            &["018f", "--retry-interrupted", "--skip-interrupted"],
+            &["018f", "--cancel", "--retry-interrupted"],
+        ] {
+            assert!(task(words).is_err(), "{words:?}");
+        }
     }
 }

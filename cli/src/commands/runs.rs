@@ -1,11 +1,12 @@
 //! `lobster runs`
 
+use std::fmt;
 use std::io::Write;
 
 use lobster_runtime::json;
 use lobster_runtime::steps::stages::Mode;
 use lobster_runtime::store::{
-    GateFilter, GateStatus, RunFilter, RunStatus, RunSummary, Store, StoreError, iso,
+    Event, GateFilter, GateStatus, RunFilter, RunStatus, RunSummary, Store, StoreError, iso,
 };
 use serde_json::{Value, json};
 
@@ -17,16 +18,17 @@ use crate::render::{table, units};
 #[command(after_help = "Examples:
   lobster runs
   lobster runs --status failed --limit 5
-  lobster runs --interrupted               what a crash cut off; `lobster resume RUN` goes on")]
+  lobster runs --interrupted               what stopped in the middle; `lobster resume RUN` goes on")]
 pub(crate) struct Args {
-    /// Only runs of this status: running, waiting, ok, failed, cancelled.
+    /// Only runs of this status.
     #[arg(long, value_name = "STATUS")]
-    status: Option<RunStatus>,
+    status: Option<Status>,
     /// Only runs of this name.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Only runs whose process died before they ended.
-    #[arg(long)]
+    /// Only runs that stopped in the middle: their process died, an effect was cut off
+    /// and is not resolved, or their question expired. The same as `--status interrupted`.
+    #[arg(long, conflicts_with = "status")]
     interrupted: bool,
     /// At most so many; 0 means all.
     #[arg(long, default_value_t = 20, value_name = "N")]
@@ -39,10 +41,51 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Where a run stands, which is more than the status that its journal has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Status {
+    Running,
+    Waiting,
+    Interrupted,
+    Ok,
+    Failed,
+    Cancelled,
+}
+
+impl Status {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Interrupted => "interrupted",
+            Self::Ok => "ok",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// What the journals of such runs may say.
+    fn recorded(self) -> &'static [RunStatus] {
+        match self {
+            Self::Running => &[RunStatus::Running],
+            Self::Waiting => &[RunStatus::Waiting],
+            Self::Interrupted => &[RunStatus::Running, RunStatus::Waiting, RunStatus::Failed],
+            Self::Ok => &[RunStatus::Ok],
+            Self::Failed => &[RunStatus::Failed],
+            Self::Cancelled => &[RunStatus::Cancelled],
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 pub(crate) fn run(args: &Args) -> CommandResult {
     let store = super::runtime(Mode::Human)?.store()?;
     let filter = RunFilter {
-        status: args.status,
         name: args.name.clone(),
         before: args
             .before
@@ -53,10 +96,12 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         limit: args.limit,
         ..RunFilter::default()
     };
-    let rows = if args.interrupted { interrupted(&store, &filter)? } else { listed(&store, &filter)? };
+    let wanted = if args.interrupted { Some(Status::Interrupted) } else { args.status };
+    let runs = found(&store, &filter, wanted)?;
+    let rows: Vec<_> = runs.iter().map(|run| (run, status(&store, run))).collect();
     let mut out = std::io::stdout().lock();
     if args.json {
-        let runs: Vec<Value> = rows.iter().map(|(run, status)| object(run, status)).collect();
+        let runs: Vec<Value> = rows.iter().map(|(run, status)| object(run, *status)).collect();
         writeln!(out, "{}", json::pretty(&runs))?;
         return Ok(Exit::OK);
     }
@@ -70,7 +115,13 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             units::duration(u64::try_from((end - run.started_at).max(0)).unwrap_or(0) * 1000)
         });
         let started = iso(run.started_at).replace('T', " ");
-        cells.push(vec![run.id.short(), status.clone(), started[..19].to_owned(), took, run.name.clone()]);
+        cells.push(vec![
+            run.id.short(),
+            status.to_string(),
+            started[..19].to_owned(),
+            took,
+            run.name.clone(),
+        ]);
     }
     for line in table::lines(&cells) {
         writeln!(out, "{line}")?;
@@ -78,49 +129,57 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
-fn listed(store: &Store, filter: &RunFilter) -> Result<Vec<(RunSummary, String)>, StoreError> {
-    let runs = store.runs(filter)?.into_iter();
-    Ok(runs
-        .map(|run| {
-            let status = status(store, &run);
-            (run, status)
-        })
-        .collect())
-}
-
-/// Whether a run was interrupted is found by looking at each that is not over.
-fn interrupted(store: &Store, filter: &RunFilter) -> Result<Vec<(RunSummary, String)>, StoreError> {
-    let mut rows = Vec::new();
-    for unfinished in [RunStatus::Running, RunStatus::Waiting] {
-        rows.extend(listed(store, &RunFilter { status: Some(unfinished), limit: 0, ..filter.clone() })?);
+/// The runs that fit, the newest first; `wanted` is compared with what is shown.
+pub(crate) fn found(
+    store: &Store,
+    filter: &RunFilter,
+    wanted: Option<Status>,
+) -> Result<Vec<RunSummary>, StoreError> {
+    let Some(wanted) = wanted else { return store.runs(filter) };
+    let limit = if filter.limit == 0 { usize::MAX } else { filter.limit };
+    let mut found = Vec::new();
+    for recorded in wanted.recorded() {
+        let all = store.runs(&RunFilter { status: Some(*recorded), limit: 0, ..filter.clone() })?;
+        found.extend(all.into_iter().filter(|run| status(store, run) == wanted).take(limit));
     }
-    rows.retain(|(_, status)| status == "interrupted");
-    rows.sort_by_key(|(run, _)| std::cmp::Reverse((run.started_at, run.id)));
-    rows.truncate(if filter.limit == 0 { usize::MAX } else { filter.limit });
-    Ok(rows)
+    found.sort_by_key(|run| std::cmp::Reverse((run.started_at, run.id)));
+    found.truncate(limit);
+    Ok(found)
 }
 
-/// A run's status; one that is on record as running but that nobody executes was interrupted.
-pub(crate) fn status(store: &Store, run: &RunSummary) -> String {
+/// Where a run stands.
+pub(crate) fn status(store: &Store, run: &RunSummary) -> Status {
     let open = GateFilter { status: Some(GateStatus::Open), run: Some(run.id), limit: 1 };
-    let unfinished = match run.status {
-        RunStatus::Running => true,
-        // Killed between stopping and asking, or between an answer and going on.
-        RunStatus::Waiting => store.gates(&open).is_ok_and(|gates| gates.is_empty()),
-        RunStatus::Ok | RunStatus::Failed | RunStatus::Cancelled => false,
+    let (recorded, stuck) = match run.status {
+        RunStatus::Running => (Status::Running, true),
+        // Killed between stopping and asking, or between an answer and going on; or the question expired.
+        RunStatus::Waiting => (Status::Waiting, store.gates(&open).is_ok_and(|gates| gates.is_empty())),
+        RunStatus::Failed => (Status::Failed, has_cut_off(store, run)),
+        RunStatus::Ok => (Status::Ok, false),
+        RunStatus::Cancelled => (Status::Cancelled, false),
     };
-    if unfinished && !store.is_claimed(run.id) {
-        return "interrupted".to_owned();
-    }
-    run.status.as_str().to_owned()
+    if stuck && !store.is_claimed(run.id) { Status::Interrupted } else { recorded }
 }
 
-fn object(run: &RunSummary, status: &str) -> Value {
+/// Whether a run ended only to ask about an effect that was cut off.
+fn has_cut_off(store: &Store, run: &RunSummary) -> bool {
+    for seq in (0..run.records).rev() {
+        let Ok(records) = store.events_after(run.id, seq, 1) else { return false };
+        match records.first().map(|record| &record.event) {
+            Some(Event::RunEnded { detail, .. }) => return detail["cut_off"].is_array(),
+            Some(event) if event.run_status().is_none() => {}
+            _ => return false,
+        }
+    }
+    false
+}
+
+fn object(run: &RunSummary, status: Status) -> Value {
     json!({
         "id": run.id.to_string(),
         "name": run.name,
         "kind": run.kind,
-        "status": status,
+        "status": status.as_str(),
         "startedAt": iso(run.started_at),
         "endedAt": run.ended_at.map(iso),
         "cwd": run.cwd,

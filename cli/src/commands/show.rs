@@ -121,8 +121,11 @@ fn timeline(journal: &[lobster_runtime::store::Record]) -> Vec<(String, Line)> {
                 if let Some(begun) = begun {
                     line.begin(&begun.kind, Some(begun.action), &begun.decision);
                 }
-                line.state =
-                    if outcome.cached { "cached".to_owned() } else { outcome.status.as_str().to_owned() };
+                line.state = match outcome {
+                    outcome if outcome.is_edited() => "edited".to_owned(),
+                    outcome if outcome.cached => "cached".to_owned(),
+                    outcome => outcome.status.as_str().to_owned(),
+                };
                 line.summary = *attempt == 0;
                 if let Some(kind) =
                     outcome.detail.get("kind").and_then(Value::as_str).filter(|_| line.kind.is_empty())
@@ -135,8 +138,10 @@ fn timeline(journal: &[lobster_runtime::store::Record]) -> Vec<(String, Line)> {
                 line.kind.clone_from(kind);
                 line.state = format!("waiting ({gate})");
             }
-            Event::GateAnswered { answer, by, .. } => {
-                let who = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+            Event::GateAnswered { answer, by, from, .. } => {
+                let by = by.as_ref().map(|by| format!(" by {by}"));
+                let run = from.map(|run| format!(" in run {}", run.short()));
+                let who: String = by.into_iter().chain(run).collect();
                 let what = match answer {
                     lobster_runtime::store::GateAnswer::Approved => "approved",
                     lobster_runtime::store::GateAnswer::Rejected => "rejected",

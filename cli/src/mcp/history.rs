@@ -2,13 +2,14 @@
 
 use std::io::Read;
 
+use clap::ValueEnum;
 use lobster_runtime::json;
 use lobster_runtime::store::{Event, GateFilter, GateStatus, RunFilter, RunSummary, Store, iso};
 use serde_json::{Value, json};
 
 use super::call::MAX_ANSWER;
 use super::standing::{RunsArgs, ShowArgs};
-use crate::commands::runs::status;
+use crate::commands::runs::{Status, found, status};
 
 /// Runs that are looked through for one list.
 const LOOKED_THROUGH: usize = 5000;
@@ -26,23 +27,22 @@ impl History {
     }
 
     pub(super) fn runs(&self, args: &RunsArgs) -> Result<Value, String> {
-        let status_wanted =
-            match &args.status {
-                None => None,
-                Some(word) => Some(word.parse().map_err(|_| {
-                    format!("status {word:?}: one of running, waiting, ok, failed, cancelled")
-                })?),
-            };
+        let wanted = match &args.status {
+            None => None,
+            Some(word) => Some(Status::from_str(word, false).map_err(|_| {
+                let known: Vec<_> = Status::value_variants().iter().map(|status| status.as_str()).collect();
+                format!("status {word:?}: one of {}", known.join(", "))
+            })?),
+        };
         let before = args.before.as_deref().map(|run| self.store.find_run(run)).transpose();
         let filter = RunFilter {
-            status: status_wanted,
             name: args.name.clone(),
             before: before.map_err(|error| error.to_string())?,
             limit: LOOKED_THROUGH,
             ..RunFilter::default()
         };
         let limit = args.limit.unwrap_or(20).clamp(1, 200);
-        let all = self.store.runs(&filter).map_err(|error| error.to_string())?;
+        let all = found(&self.store, &filter, wanted).map_err(|error| error.to_string())?;
         let runs: Vec<Value> =
             all.iter().filter(|run| self.is_visible(run)).take(limit).map(|run| self.summary(run)).collect();
         Ok(json!({ "ok": true, "runs": runs }))
@@ -53,7 +53,7 @@ impl History {
             "runId": run.id.to_string(),
             "name": run.name,
             "kind": run.kind,
-            "status": status(&self.store, run),
+            "status": status(&self.store, run).as_str(),
             "startedAt": iso(run.started_at),
             "endedAt": run.ended_at.map(iso),
             "actor": run.actor,

@@ -1,12 +1,15 @@
 //! Times and sizes in few characters.
 
-/// `1.2 s`, `340 ms`, `12 µs`.
+/// `2 d 3 h`, `1 h 5 min`, `1 min 20 s`, `1.20 s`, `340.0 ms`, `12 µs`.
 pub(crate) fn duration(microseconds: u64) -> String {
+    let minutes = microseconds / 60_000_000;
     match microseconds {
         0..1_000 => format!("{microseconds} µs"),
         1_000..1_000_000 => format!("{:.1} ms", microseconds as f64 / 1e3),
         1_000_000..60_000_000 => format!("{:.2} s", microseconds as f64 / 1e6),
-        _ => format!("{} min {} s", microseconds / 60_000_000, microseconds % 60_000_000 / 1_000_000),
+        _ if minutes < 60 => format!("{minutes} min {} s", microseconds % 60_000_000 / 1_000_000),
+        _ if minutes < 24 * 60 => format!("{} h {} min", minutes / 60, minutes % 60),
+        _ => format!("{} d {} h", minutes / (24 * 60), minutes / 60 % 24),
     }
 }
 
@@ -47,6 +50,11 @@ mod tests {
         assert_eq!(
             [0, 999, 1_500, 2_340_000, 61_000_000].map(duration),
             ["0 µs", "999 µs", "1.5 ms", "2.34 s", "1 min 1 s"]
+        );
+        const HOUR: u64 = 3_600_000_000;
+        assert_eq!(
+            [HOUR, HOUR - 1, 25 * HOUR - 1, 48 * HOUR].map(duration),
+            ["1 h 0 min", "59 min 59 s", "1 d 0 h", "2 d 0 h"]
         );
         assert_eq!([0, 1023, 1024, 5 << 20].map(bytes), ["0 B", "1023 B", "1.0 KiB", "5.0 MiB"]);
         assert_eq!([0, 999, 1000, 12_345_678].map(count), ["0", "999", "1,000", "12,345,678"]);

@@ -12,7 +12,7 @@ use crate::digest::Digest;
 use crate::json;
 use crate::schema::Schema;
 use crate::steps::stages::{Answer, Mode, Question, StageError, Stop, read_answer};
-use crate::store::{Durability, Event, GateAnswer};
+use crate::store::{Durability, Event, GateAnswer, RunId};
 
 /// Who may answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +58,23 @@ const AT_TERMINAL: &str = "terminal";
 pub(crate) struct PendingGate {
     pub(crate) path: StepPath,
     pub(crate) question: GateQuestion,
-    pub(crate) binding: Digest,
+    pub(crate) binding: Binding,
+}
+
+/// The digest over what the person sees and what will run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Binding {
+    pub(crate) digest: Digest,
+    /// The digest that gates had before it covered the run's arguments. A run's
+    /// arguments never change, so in the run itself it holds as well.
+    pub(crate) without_args: Digest,
+}
+
+impl Binding {
+    /// Whether an answer that was given to `other` in the same run was given to this.
+    pub(crate) fn is(&self, other: Digest) -> bool {
+        [self.digest, self.without_args].contains(&other)
+    }
 }
 
 /// An answer that was given, and to what.
@@ -67,6 +83,27 @@ pub(crate) struct KnownAnswer {
     pub(crate) answer: Answer,
     /// What the person saw when answering.
     pub(crate) binding: Digest,
+    /// The gate's id.
+    pub(crate) gate: String,
+    pub(crate) by: Option<String>,
+    /// The run that was answered, if it was not this one.
+    pub(crate) from: Option<RunId>,
+}
+
+impl KnownAnswer {
+    fn event(&self, path: &StepPath) -> Event {
+        Event::GateAnswered {
+            path: path.to_string(),
+            gate: self.gate.clone(),
+            binding: self.binding,
+            answer: match &self.answer {
+                Answer::Approved { .. } => GateAnswer::Approved,
+                Answer::Response(value) => GateAnswer::Response(value.clone()),
+            },
+            by: self.by.clone(),
+            from: self.from,
+        }
+    }
 }
 
 /// Somebody at a terminal.
@@ -233,50 +270,73 @@ impl Run<'_> {
     ) -> Result<Answer, Stop> {
         let path = at.gate(question.kind());
         let binding = self.binding(&question)?;
-        if let Some(known) = self.answer(&path, binding)? {
-            if known.binding != binding {
+        match self.answer(&path, &binding)? {
+            Some(known) if known.from.is_some() => {
+                if binding.is(known.binding) {
+                    return self.take_over(PendingGate { path, question, binding }, known);
+                }
+            }
+            Some(known) if binding.is(known.binding) => return Ok(known.answer),
+            Some(known) => {
                 self.fail_at(&path);
                 return Err(Stop::Failed(
                     StageError::permanent(format!(
                         "What was approved at '{path}' is not what would run now: the question, its items or the plan \
                          changed (approved {}, now {}). Start the run again and approve what it shows.",
                         known.binding.short(),
-                        binding.short(),
+                        binding.digest.short(),
                     ))
                     .with_code("approval_stale"),
                 ));
             }
-            return Ok(known.answer);
+            None => {}
         }
         if let (Some(prompter), false) =
             (&self.services.prompter, question.emit() || self.services.mode == Mode::Tool)
         {
             let answer = self.ask_now(prompter.as_ref(), &question, cancel)?;
-            let (kept, by) = match &answer {
-                Answer::Approved { by } => (GateAnswer::Approved, by.clone()),
-                Answer::Response(value) => (GateAnswer::Response(value.clone()), None),
+            let by = match &answer {
+                Answer::Approved { by } => by.clone(),
+                Answer::Response(_) => None,
             };
-            let gate = AT_TERMINAL.to_owned();
-            self.append(
-                vec![Event::GateAnswered { path: path.to_string(), gate, binding, answer: kept, by }],
-                Durability::Synced,
-            )?;
-            self.remember_answer(&path, KnownAnswer { answer: answer.clone(), binding });
+            let known = KnownAnswer {
+                answer: answer.clone(),
+                binding: binding.digest,
+                gate: AT_TERMINAL.to_owned(),
+                by,
+                from: None,
+            };
+            self.append(vec![known.event(&path)], Durability::Synced)?;
+            self.remember_answer(&path, known);
             return Ok(answer);
         }
         self.pend(PendingGate { path, question, binding });
         Err(Stop::Paused)
     }
 
-    /// The digest over what the person sees and what will run.
-    fn binding(&self, question: &GateQuestion) -> Result<Digest, Stop> {
-        Digest::of_json(&json!({
+    /// Goes on with an answer that another run was given. Whatever is taken over
+    /// behind it was approved with it; what is done anew was not ([`Run::confirm`]).
+    fn take_over(&self, gate: PendingGate, known: KnownAnswer) -> Result<Answer, Stop> {
+        let known = KnownAnswer { binding: gate.binding.digest, ..known };
+        let answer = known.answer.clone();
+        if !self.has_answer(&gate.path) {
+            self.lazily(known.event(&gate.path))?;
+            self.remember_answer(&gate.path, known);
+        }
+        self.unconfirmed(gate);
+        Ok(answer)
+    }
+
+    fn binding(&self, question: &GateQuestion) -> Result<Binding, Stop> {
+        let mut bound = json!({
             "question": question.question,
             "asker": question.asker,
-            "plan": self.plan,
+            "plan": self.task.plan,
             "policy": self.policy,
-        }))
-        .map_err(stopped)
+        });
+        let without_args = Digest::of_json(&bound).map_err(stopped)?;
+        bound["args"] = json!(self.task.args);
+        Ok(Binding { digest: Digest::of_json(&bound).map_err(stopped)?, without_args })
     }
 
     fn ask_now(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::action::Preimage;
-use super::gate::KnownAnswer;
+use super::gate::{Binding, KnownAnswer};
 use super::path::StepPath;
 use crate::digest::Digest;
 use crate::steps::stages::Stop;
@@ -79,7 +79,7 @@ pub(crate) trait Overseer: Send + Sync {
     fn answer(
         &self,
         path: &StepPath,
-        binding: Digest,
+        binding: &Binding,
         known: Option<KnownAnswer>,
     ) -> Result<Option<KnownAnswer>, Stop>;
 

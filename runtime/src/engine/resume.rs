@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Map, Value, json};
 
 use super::gate::GateQuestion;
-use super::run::Run;
+use super::run::{Run, Task};
 use super::token::{Token, TokenKind};
 use super::{Interrupted, execute};
 use crate::digest::Digest;
@@ -223,6 +223,7 @@ pub(crate) fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) ->
         }
         RunStatus::Running => {}
         RunStatus::Failed | RunStatus::Cancelled => {
+            refuse_called_off(&store, id)?;
             let journal = store.events(id).map_err(failure)?;
             let failed_at = journal.iter().rev().find_map(|record| match &record.event {
                 Event::RunEnded { detail, .. } => {
@@ -241,6 +242,47 @@ pub(crate) fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) ->
     go_on(runtime, id, interrupted, None)
 }
 
+/// Ends a run for good without executing any of it.
+pub(crate) fn call_off(runtime: &Runtime, text: &str) -> Result<RunResult, Failure> {
+    let store = runtime.store().map_err(failure)?;
+    let id = store.find_run(text).map_err(|error| Failure::parse(error.to_string()))?;
+    if store.is_claimed(id) {
+        return Err(Failure::runtime(format!(
+            "run {id} is being executed by another process; interrupt that one"
+        )));
+    }
+    // Nobody takes it up meanwhile.
+    let _claim = store.claim_run(id).map_err(failure)?;
+    let summary = store.run(id).map_err(failure)?;
+    match summary.status {
+        RunStatus::Ok => {
+            return Err(Failure::runtime(format!("run {id} has ended well; there is nothing to cancel")));
+        }
+        RunStatus::Failed | RunStatus::Cancelled => refuse_called_off(&store, id)?,
+        RunStatus::Running | RunStatus::Waiting => {}
+    }
+    let by = runtime.services.env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
+    store.call_run_off(id, by.as_deref(), ended(runtime, "cancelled")).map_err(failure)?;
+    Ok(cancelled(id))
+}
+
+/// An error if a person ended the run: by calling it off, or with a no to a question.
+fn refuse_called_off(store: &Store, id: RunId) -> Result<(), Failure> {
+    let journal = store.events(id).map_err(failure)?;
+    let end = journal.iter().rev().find_map(|record| match &record.event {
+        Event::RunEnded { detail, .. } => Some(detail["answer"].as_str().map(str::to_owned)),
+        _ => None,
+    });
+    let how = match end.flatten().as_deref() {
+        Some("rejected") => "a person said no to its question",
+        Some(_) => "a person called it off",
+        None => return Ok(()),
+    };
+    Err(Failure::runtime(format!(
+        "run {id} is over: {how}. Start the workflow again, or `lobster fork {id}` to take over what was done"
+    )))
+}
+
 fn has_open_gate(store: &Store, run: RunId) -> Result<bool, Failure> {
     let open = GateFilter { status: Some(GateStatus::Open), run: Some(run), limit: 1 };
     Ok(!store.gates(&open).map_err(failure)?.is_empty())
@@ -256,11 +298,11 @@ fn go_on(
     let store = runtime.store().map_err(failure)?;
     let claim = store.claim_run(id).map_err(failure)?;
     let journal = store.events(id).map_err(failure)?;
-    let (plan_digest, args_digest) = started(&journal)
+    let task = started(&journal)
         .ok_or_else(|| Failure::runtime(format!("the journal of run {id} does not say what it runs")))?;
-    let plan: Plan = recorded(&store, &plan_digest)?;
+    let plan: Plan = recorded(&store, &task.plan)?;
     let args: Map<String, Value> =
-        args_digest.map_or_else(|| Ok(Map::new()), |digest| recorded(&store, &digest))?;
+        task.args.map_or_else(|| Ok(Map::new()), |digest| recorded(&store, &digest))?;
     if let Err(missing) = runtime.prepare_secrets(&plan, &args) {
         if let Some(gate) = gate {
             store.reopen_gate(gate.key).map_err(failure)?;
@@ -274,7 +316,7 @@ fn go_on(
     let event = Event::RunResumed { by: runtime.services.actor(), detail };
     store.append(id, vec![event], Durability::Lazy).map_err(failure)?;
     let mut run =
-        Run::recalled(&runtime.services, store.clone(), Some(claim), id, plan_digest, &journal, interrupted);
+        Run::recalled(&runtime.services, store.clone(), Some(claim), id, task, &journal, interrupted);
     if gate.is_none() {
         // Whoever picks up what a crash left need not stand where it was started.
         run.cwd = last_cwd(&journal).unwrap_or(run.cwd);
@@ -299,9 +341,9 @@ fn last_cwd(journal: &[JournalRecord]) -> Option<PathBuf> {
     })
 }
 
-fn started(journal: &[JournalRecord]) -> Option<(Digest, Option<Digest>)> {
+fn started(journal: &[JournalRecord]) -> Option<Task> {
     journal.iter().find_map(|record| match &record.event {
-        Event::RunStarted { plan, args, .. } => Some((*plan, *args)),
+        Event::RunStarted { plan, args, .. } => Some(Task { plan: *plan, args: *args }),
         _ => None,
     })
 }

@@ -15,7 +15,7 @@ use lobster_component::Component;
 use serde_json::{Value, json};
 
 use super::action::{ActionRecord, Preimage};
-use super::gate::{KnownAnswer, PendingGate};
+use super::gate::{Binding, KnownAnswer, PendingGate};
 use super::overseer::{Act, Overseer};
 use super::path::StepPath;
 use super::pipeline::outcome_error;
@@ -42,6 +42,13 @@ pub enum Interrupted {
     Skip,
 }
 
+/// What a run executes: the blobs of its plan and of its arguments, if it has any.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Task {
+    pub(crate) plan: Digest,
+    pub(crate) args: Option<Digest>,
+}
+
 /// What an earlier execution of the same run left in the journal.
 #[derive(Default)]
 struct Recall {
@@ -50,6 +57,13 @@ struct Recall {
     answers: HashMap<StepPath, KnownAnswer>,
     /// Composite steps whose summary is journaled already.
     summarised: HashSet<StepPath>,
+    /// Effects that the run performed itself, as opposed to took over.
+    performed: HashSet<StepPath>,
+    /// What came after the first answer that was taken over, with its action if
+    /// it has one: a fork's own effects are not among it, since none was performed.
+    behind: Option<HashMap<StepPath, Option<Digest>>>,
+    /// Outcomes that hold for this action alone: the question before them was asked again.
+    only_for: HashMap<StepPath, Digest>,
 }
 
 /// Values that components keep where there is no run to keep them for.
@@ -60,7 +74,7 @@ pub(crate) struct Run<'s> {
     pub(crate) services: &'s Services,
     pub(crate) store: Store,
     pub(crate) id: RunId,
-    pub(crate) plan: Digest,
+    pub(crate) task: Task,
     /// Where relative paths start: the caller's directory, or the one that an interrupted run was in.
     pub(crate) cwd: PathBuf,
     /// The policy that answers are bound to.
@@ -71,6 +85,8 @@ pub(crate) struct Run<'s> {
     /// Events whose loss would only cost recomputation; written with the next durable one.
     buffered: Mutex<Buffered>,
     pending: Mutex<Vec<PendingGate>>,
+    /// Questions whose answers were taken over from another run.
+    unconfirmed: Mutex<Vec<PendingGate>>,
     failed_at: Mutex<Option<StepPath>>,
     acted: AtomicBool,
     rendered: AtomicBool,
@@ -124,13 +140,13 @@ impl<'s> Run<'s> {
         store: Store,
         claim: Option<RunClaim>,
         id: RunId,
-        plan: Digest,
+        task: Task,
     ) -> Self {
         Self {
             services,
             store,
             id,
-            plan,
+            task,
             cwd: services.cwd.clone(),
             policy: services.policy_digest(),
             overseer: None,
@@ -138,6 +154,7 @@ impl<'s> Run<'s> {
             recall: Mutex::default(),
             buffered: Mutex::default(),
             pending: Mutex::default(),
+            unconfirmed: Mutex::default(),
             failed_at: Mutex::default(),
             acted: AtomicBool::new(false),
             rendered: AtomicBool::new(false),
@@ -156,11 +173,11 @@ impl<'s> Run<'s> {
         store: Store,
         claim: Option<RunClaim>,
         id: RunId,
-        plan: Digest,
+        task: Task,
         journal: &[JournalRecord],
         interrupted: Interrupted,
     ) -> Self {
-        let run = Self { interrupted, ..Self::fresh(services, store, claim, id, plan) };
+        let run = Self { interrupted, ..Self::fresh(services, store, claim, id, task) };
         lock(&run.recall).read(journal);
         run
     }
@@ -200,6 +217,7 @@ impl<'s> Run<'s> {
         action: &ActionRecord,
         effect: bool,
     ) -> Result<Option<Arc<StepOutcome>>, Stop> {
+        lock(&self.recall).forget_other(path, action.preimage.digest);
         let Some(overseer) = &self.overseer else { return Ok(None) };
         let known = self.remembered(path);
         let fresh = known.is_none();
@@ -270,6 +288,7 @@ impl<'s> Run<'s> {
                 }
             }
         }
+        self.confirm()?;
         let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(stopped)?;
         self.acted.store(true, Ordering::Relaxed);
         self.append(vec![started_event(path, action, preimage.digest, Value::Null)], Durability::Synced)?;
@@ -523,7 +542,7 @@ impl<'s> Run<'s> {
     }
 
     /// The answer to a question at this place, if it was given; `binding` is what would be asked now.
-    pub(crate) fn answer(&self, path: &StepPath, binding: Digest) -> Result<Option<KnownAnswer>, Stop> {
+    pub(crate) fn answer(&self, path: &StepPath, binding: &Binding) -> Result<Option<KnownAnswer>, Stop> {
         let known = lock(&self.recall).answers.get(path).cloned();
         match &self.overseer {
             Some(overseer) => overseer.answer(path, binding, known),
@@ -531,9 +550,35 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// Whether the question at this place was answered in an earlier execution.
+    /// Whether the question at this place was answered in this run.
     pub(crate) fn is_answered(&self, path: &StepPath) -> bool {
+        lock(&self.recall).answers.get(path).is_some_and(|known| known.from.is_none())
+    }
+
+    /// Whether an answer stands in the journal, wherever it was given.
+    pub(crate) fn has_answer(&self, path: &StepPath) -> bool {
         lock(&self.recall).answers.contains_key(path)
+    }
+
+    /// Notes a question whose answer was taken over.
+    pub(crate) fn unconfirmed(&self, gate: PendingGate) {
+        lock(&self.unconfirmed).push(gate);
+    }
+
+    /// Asks again what other runs were answered, now that an effect is about to
+    /// be performed: nobody has approved that it happens once more.
+    fn confirm(&self) -> Result<(), Stop> {
+        let unconfirmed = lock(&self.unconfirmed);
+        if unconfirmed.is_empty() || !self.journals() {
+            return Ok(());
+        }
+        let mut pending = lock(&self.pending);
+        for gate in unconfirmed.iter() {
+            if !pending.iter().any(|other| other.path == gate.path) {
+                pending.push(gate.clone());
+            }
+        }
+        Err(Stop::Paused)
     }
 
     /// Remembers an answer that was just given, so that the rest of this execution sees it.
@@ -568,26 +613,60 @@ impl Recall {
     fn read(&mut self, journal: &[JournalRecord]) {
         for record in journal {
             match &record.event {
-                // An idempotent effect is repeated without asking.
-                Event::StepStarted { path, effect, idempotent, .. } => {
+                Event::StepStarted { path, effect, idempotent, action, detail, .. } => {
+                    let path = StepPath::from(path.as_str());
+                    let reused = detail.get("reused") == Some(&Value::Bool(true));
+                    // An idempotent effect is repeated without asking.
                     if *effect && !*idempotent {
-                        self.started.insert(path.as_str().into());
+                        self.started.insert(path.clone());
+                    }
+                    self.only_for.remove(&path);
+                    if *effect && !reused {
+                        // Whatever stands there was not what is wanted now.
+                        self.ended.remove(&path);
+                        self.performed.insert(path);
+                    } else if let Some(behind) = &mut self.behind {
+                        behind.insert(path, *action);
                     }
                 }
                 Event::StepEnded { path, attempt: SUMMARY, .. } => {
                     self.summarised.insert(path.as_str().into());
                 }
-                Event::StepEnded { path, outcome, .. } => {
-                    self.ended.insert(path.as_str().into(), Arc::clone(outcome));
+                Event::StepEnded { path, begun, outcome, .. } => {
+                    let path = StepPath::from(path.as_str());
+                    if let Some(behind) = &mut self.behind
+                        && !self.performed.contains(&path)
+                        && (begun.is_some() || !behind.contains_key(&path))
+                    {
+                        behind.insert(path.clone(), begun.as_ref().map(|begun| begun.action));
+                    }
+                    if begun.is_some() {
+                        self.only_for.remove(&path);
+                    }
+                    self.ended.insert(path, Arc::clone(outcome));
                 }
-                Event::GateAnswered { path, binding, answer, by, .. } => {
+                Event::GateAnswered { path, gate, binding, answer, by, from } => {
                     let path = StepPath::from(path.as_str());
                     let answer = match answer {
                         GateAnswer::Approved => Answer::Approved { by: by.clone() },
                         GateAnswer::Response(value) => Answer::Response(value.clone()),
-                        GateAnswer::Rejected => continue,
+                        GateAnswer::Rejected => {
+                            self.answers.remove(&path);
+                            continue;
+                        }
                     };
-                    self.answers.insert(path, KnownAnswer { answer, binding: *binding });
+                    if from.is_some() {
+                        self.behind.get_or_insert_default();
+                    }
+                    let (gate, by) = (gate.clone(), by.clone());
+                    self.answers
+                        .insert(path, KnownAnswer { answer, binding: *binding, gate, by, from: *from });
+                }
+                Event::GateOpened { path, .. } => {
+                    let path = StepPath::from(path.as_str());
+                    if self.answers.get(&path).is_some_and(|known| known.from.is_some()) {
+                        self.doubt_what_is_behind();
+                    }
                 }
                 Event::GateClosed { path, .. } => {
                     self.answers.remove(&StepPath::from(path.as_str()));
@@ -597,8 +676,7 @@ impl Recall {
                 Event::RetryRequested { path: Some(path), .. } => {
                     self.forget_failures(&StepPath::from(path.as_str()));
                 }
-                Event::GateOpened { .. }
-                | Event::RunStarted { .. }
+                Event::RunStarted { .. }
                 | Event::RunResumed { .. }
                 | Event::RunPaused { .. }
                 | Event::RunEnded { .. }
@@ -608,6 +686,31 @@ impl Recall {
             }
         }
         self.started.retain(|path| !self.ended.contains_key(path));
+    }
+
+    /// A question is asked again whose answer was taken over. Another answer may
+    /// lead elsewhere, so an outcome behind it holds for its own action alone,
+    /// and what has no action is found out anew.
+    fn doubt_what_is_behind(&mut self) {
+        for (path, action) in self.behind.take().unwrap_or_default() {
+            match action {
+                Some(action) => {
+                    self.only_for.insert(path, action);
+                }
+                None => {
+                    self.ended.remove(&path);
+                }
+            }
+        }
+        self.summarised.clear();
+    }
+
+    /// Forgets an outcome that holds for another action than this one.
+    fn forget_other(&mut self, path: &StepPath, action: Digest) {
+        if self.only_for.get(path).is_some_and(|only| *only != action) {
+            self.only_for.remove(path);
+            self.ended.remove(path);
+        }
     }
 
     /// A retry takes up the work at the failed place; what succeeded there stays
@@ -627,8 +730,11 @@ impl Recall {
             .filter(|path| !made_up_for.contains(&path.any_attempt()))
             .collect();
         for path in failed {
-            self.ended.remove(&path);
-            self.started.remove(&path);
+            // Of an interrupted effect that was skipped nobody has seen the end since.
+            let seen = self.ended.remove(&path).is_none_or(|end| end.status != StepStatus::Interrupted);
+            if seen {
+                self.started.remove(&path);
+            }
         }
         self.summarised.retain(|path| !at.is_within(path) && !path.is_within(at));
     }

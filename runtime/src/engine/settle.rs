@@ -148,7 +148,10 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
                  `lobster resume {id} --skip-interrupted` goes on as if {they} had failed.",
                 id = run.id.short(),
             );
-            end(RunStatus::Failed, None, Some(message.clone()), Some("interrupted"))?;
+            // Until somebody decides about them, the run is not over like one whose step failed.
+            let detail = json!({ "failed_at": failed_at, "code": "interrupted", "cut_off": steps });
+            let (status, error) = (RunStatus::Failed, Some(message.clone()));
+            run.end(vec![Event::RunEnded { status, output: None, error, detail }], Durability::Synced)?;
             Envelope::Failed(Failure { code: Some("interrupted".to_owned()), ..Failure::runtime(message) })
         }
     })
@@ -182,7 +185,7 @@ fn pause(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, Sto
     for gate in pending {
         let existing = known
             .iter()
-            .find(|open| open.path == gate.path.as_str() && open.binding == gate.binding)
+            .find(|open| open.path == gate.path.as_str() && gate.binding.is(open.binding))
             .cloned();
         let opened = match existing {
             Some(open) => open,
@@ -211,7 +214,7 @@ fn open(run: &Run<'_>, gate: &PendingGate) -> Result<Gate, StoreError> {
             Question::Input { .. } => GateKind::Input,
         },
         question: Value::Object(gate.question.request()),
-        binding: gate.binding,
+        binding: gate.binding.digest,
         expires_at: gate.question.identity.ttl_ms.map(|ttl| run.store.clock_ms().saturating_add(ttl)),
         required_approver: gate.question.identity.required_approver.clone(),
         detail: serde_json::to_value(&gate.question).unwrap_or(Value::Null),

@@ -107,6 +107,27 @@ struct Entry {
     cost_usd: f64,
 }
 
+/// A call that was paid for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PaidCall {
+    pub model: Option<String>,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    /// At today's rates; none for a model without a rate.
+    pub cost_usd: Option<f64>,
+}
+
+/// The calls that the recorded answer of an effect was paid for.
+pub(crate) fn paid_calls(answer: &Value, pricing: &Pricing) -> Vec<PaidCall> {
+    let paid = |spend: Spend| {
+        let (input_tokens, output_tokens) = used(&spend.usage);
+        let rate = spend.model.as_deref().and_then(|model| pricing.rate(model));
+        let cost_usd = rate.map(|rate| rounded(rate.cost(input_tokens, output_tokens)));
+        PaidCall { model: spend.model, input_tokens, output_tokens, cost_usd }
+    };
+    Spend::of_answer(answer).into_iter().map(paid).collect()
+}
+
 impl CostTracker {
     /// A tracker for a run that has spent `spending` before.
     #[must_use]

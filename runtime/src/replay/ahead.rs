@@ -11,8 +11,7 @@ use serde_json::Value;
 
 use super::recording::Recording;
 use super::verify::failure;
-use crate::digest::Digest;
-use crate::engine::gate::KnownAnswer;
+use crate::engine::gate::{Binding, KnownAnswer};
 use crate::engine::overseer::{Act, Known, Overseer};
 use crate::engine::path::StepPath;
 use crate::engine::run::{Interrupted, Run, lock};
@@ -72,7 +71,7 @@ impl Runtime {
         };
         let look = Arc::new(Look { gate: gate.clone(), seen: Mutex::default() });
         let run =
-            Run::recalled(&self.services, store, None, gate.run, recording.plan, &journal, Interrupted::Ask)
+            Run::recalled(&self.services, store, None, gate.run, recording.task, &journal, Interrupted::Ask)
                 .overseen(Arc::<Look>::clone(&look));
         let result = output_of(&run, &plan, &args);
         let mut ahead = std::mem::take(&mut *lock(&look.seen));
@@ -125,21 +124,29 @@ impl Overseer for Look {
     fn answer(
         &self,
         path: &StepPath,
-        binding: Digest,
+        binding: &Binding,
         known: Option<KnownAnswer>,
     ) -> Result<Option<KnownAnswer>, Stop> {
-        if known.is_some() {
+        let asked = path.as_str() == self.gate.path;
+        // A fork may ask again what it took over.
+        if known.as_ref().is_some_and(|known| !asked || known.from.is_none()) {
             return Ok(known);
         }
         let mut seen = lock(&self.seen);
-        if path.as_str() != self.gate.path {
+        if !asked {
             seen.asks.push(path.to_string());
             return Ok(None);
         }
-        seen.stale = binding != self.gate.binding;
+        seen.stale = !binding.is(self.gate.binding);
         // What a response sets going depends on the response.
         let yes = self.gate.kind == GateKind::Approval;
-        Ok(yes.then(|| KnownAnswer { answer: Answer::Approved { by: None }, binding }))
+        Ok(yes.then(|| KnownAnswer {
+            answer: Answer::Approved { by: None },
+            binding: binding.digest,
+            gate: self.gate.id.clone(),
+            by: None,
+            from: None,
+        }))
     }
 }
 

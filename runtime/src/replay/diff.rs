@@ -96,8 +96,8 @@ fn diff(store: &Store, was: &Recording, is: &Recording) -> Result<RunDiff, Failu
         after: is.run,
         status_before: was.status,
         status_after: is.status,
-        same_plan: was.plan == is.plan,
-        same_args: was.args == is.args,
+        same_plan: was.task.plan == is.task.plan,
+        same_args: was.task.args == is.task.args,
         same,
         steps,
     })

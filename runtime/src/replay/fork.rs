@@ -4,6 +4,9 @@
 //! An action that comes out different is done anew; where what it gives turns
 //! out equal after all, what follows has the same actions again and is taken
 //! over: that is the early cut-off, and it needs no rule of its own.
+//!
+//! What a person answered is taken over with what it led to. Before the first
+//! effect behind it that is done anew it is asked again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
@@ -15,15 +18,17 @@ use serde_json::{Map, Value};
 use super::recording::{Recording, is_within};
 use super::verify::failure;
 use crate::digest::Digest;
-use crate::engine::gate::KnownAnswer;
+use crate::engine::gate::{Binding, KnownAnswer};
 use crate::engine::overseer::{Act, Known, Overseer};
 use crate::engine::path::StepPath;
-use crate::engine::run::{Interrupted, Run, lock, stopped};
+use crate::engine::run::{Interrupted, Run, Task, lock, stopped};
 use crate::engine::settle::output_of;
 use crate::envelope::Failure;
 use crate::json;
 use crate::language::plan::Plan;
-use crate::runtime::{Planned, RunRequest, RunResult, Runtime, Target};
+use crate::model::cost::{PaidCall, paid_calls};
+use crate::model::pricing::Pricing;
+use crate::runtime::{Planned, RunRequest, RunResult, Runtime, Target, keep_task};
 use crate::steps::stages::Stop;
 use crate::store::{Blob, Event, Record, RunId, StepOutcome, StepStatus, Store};
 
@@ -50,14 +55,29 @@ pub struct ForkPlan {
     pub reused: Vec<String>,
     /// Steps whose results were edited.
     pub edited: Vec<String>,
+    /// Questions that are asked, though the earlier run may know an answer.
+    pub asked: Vec<String>,
     /// Steps that will be done; those after the first only if what they read changes.
     pub done: Vec<String>,
+    /// Those of them that are effects.
+    pub effects: Vec<DoneAnew>,
     /// Whether more may follow that the earlier run never did.
     pub more: bool,
     #[serde(skip)]
     planned: Planned,
     #[serde(skip)]
     terms: Terms,
+}
+
+/// An effect that a fork performs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DoneAnew {
+    pub step: String,
+    /// The command, or whatever else it does, in short.
+    pub action: String,
+    /// Calls of models that the earlier run paid for here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<PaidCall>,
 }
 
 /// What a forked run keeps about itself in its first event.
@@ -82,10 +102,11 @@ impl Runtime {
         let recording = Recording::read(&journal)?;
         let planned = self.planned(&store, &recording, request)?;
         let terms = terms(&store, &recording, request)?;
-        let fork = Arc::new(Fork::new(&store, &journal, &terms, Stage::Preview)?);
-        let plan = Digest::of_json(&planned.plan).map_err(failure)?;
+        let task = keep_task(&store, &planned).map_err(failure)?;
+        let (pricing, _) = Pricing::new(self.services.env.get("LOBSTER_LLM_PRICING_JSON").as_deref());
+        let fork = Arc::new(Fork::new(&store, &journal, &terms, task, Stage::Preview(pricing))?);
         let services = super::verify::services(self, &store, &recording);
-        let mut run = Run::recalled(&services, store, None, parent, plan, &[], Interrupted::Ask);
+        let mut run = Run::recalled(&services, store, None, parent, task, &[], Interrupted::Ask);
         run.policy = self.services.policy_digest();
         let run = run.overseen(Arc::<Fork>::clone(&fork));
         let result = output_of(&run, &planned.plan, &planned.args);
@@ -94,7 +115,9 @@ impl Runtime {
             parent,
             reused: told.reused,
             edited: told.edited,
+            asked: told.asked,
             done: told.done,
+            effects: told.effects,
             more: result.is_err(),
             planned,
             terms,
@@ -109,9 +132,9 @@ impl Runtime {
     fn run_fork(&self, plan: &ForkPlan) -> Result<RunResult, Failure> {
         let store = self.store().map_err(failure)?;
         let journal = store.events(plan.parent).map_err(failure)?;
-        let fork = Fork::new(&store, &journal, &plan.terms, Stage::Real)?;
         self.prepare_secrets(&plan.planned.plan, &plan.planned.args)?;
         let mut run = self.begin(&plan.planned, Some(plan.parent)).map_err(failure)?;
+        let fork = Fork::new(&store, &journal, &plan.terms, run.task, Stage::Real)?;
         let detail = serde_json::to_value(&plan.terms).map_err(failure)?;
         let note = Event::Note { path: None, text: FORK_NOTE.to_owned(), detail };
         run.lazily(note).map_err(|_| Failure::runtime("the fork could not be recorded"))?;
@@ -199,18 +222,17 @@ pub(crate) fn overseer_of_fork(
     let terms: Terms = serde_json::from_value(terms).map_err(failure)?;
     // A parent that was collected meanwhile has nothing left to give.
     let Ok(parents) = store.events(parent) else { return Ok(None) };
-    let mut fork = Fork::new(store, &parents, &terms, Stage::Real)?;
     let used = Recording::read(journal)?;
+    let mut fork = Fork::new(store, &parents, &terms, used.task, Stage::Real)?;
     for (path, _) in used.in_order() {
         fork.used.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).insert(path.to_owned());
     }
     Ok(Some(Arc::new(fork)))
 }
 
-#[derive(Clone, Copy, PartialEq)]
 enum Stage {
-    /// Finding out what would be done; nothing is.
-    Preview,
+    /// Finding out what would be done, and at which prices; nothing is.
+    Preview(Pricing),
     Real,
 }
 
@@ -222,6 +244,8 @@ struct Fork {
     by_action: HashMap<Digest, Vec<String>>,
     answers: HashMap<StepPath, KnownAnswer>,
     terms: Terms,
+    /// What the fork executes.
+    task: Task,
     /// Outcomes that were taken already; each counts once.
     used: Mutex<HashSet<String>>,
     told: Mutex<Told>,
@@ -232,16 +256,39 @@ struct Told {
     reused: Vec<String>,
     edited: Vec<String>,
     done: Vec<String>,
+    effects: Vec<DoneAnew>,
+    asked: Vec<String>,
+    /// Questions whose answers are taken over unless an effect comes after them.
+    answered: Vec<String>,
+}
+
+/// Each is told once.
+fn tell(list: &mut Vec<String>, path: &str) {
+    if !list.iter().any(|other| other == path) {
+        list.push(path.to_owned());
+    }
+}
+
+impl Terms {
+    /// Whether this is done anew though its action is the same.
+    fn is_from(&self, path: &str) -> bool {
+        self.from.iter().any(|place| is_within(path, place))
+    }
 }
 
 impl Fork {
-    fn new(store: &Store, parent: &[Record], terms: &Terms, stage: Stage) -> Result<Self, Failure> {
+    fn new(
+        store: &Store,
+        parent: &[Record],
+        terms: &Terms,
+        task: Task,
+        stage: Stage,
+    ) -> Result<Self, Failure> {
         let recording = Recording::read(parent)?;
         let mut by_action: HashMap<Digest, Vec<String>> = HashMap::new();
         for (path, step) in recording.in_order() {
             let ended_well = step.outcome.as_ref().is_some_and(|outcome| outcome.status == StepStatus::Ok);
-            let again = terms.from.iter().any(|place| is_within(path, place));
-            if let (Some(action), true, false) = (step.action, ended_well, again) {
+            if let (Some(action), true, false) = (step.action, ended_well, terms.is_from(path)) {
                 by_action.entry(action).or_default().push(path.to_owned());
             }
         }
@@ -252,13 +299,18 @@ impl Fork {
             by_action,
             answers: crate::engine::run::answers(parent),
             terms: terms.clone(),
+            task,
             used: Mutex::default(),
             told: Mutex::default(),
         })
     }
 
-    /// An outcome of the same action: at the same place if there is one.
+    /// An outcome of the same action: at the same place if there is one. What is
+    /// to be done anew takes nobody's.
     fn take(&self, act: &Act<'_>) -> Option<StepOutcome> {
+        if self.terms.is_from(act.path.as_str()) {
+            return None;
+        }
         let mut used = lock(&self.used);
         let candidates = self.by_action.get(&act.digest)?;
         let free = |path: &&String| !used.contains(*path);
@@ -269,63 +321,105 @@ impl Fork {
         Some(StepOutcome { cached: true, ..StepOutcome::clone(outcome) })
     }
 
-    fn known(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
+    fn known(&self, act: &Act<'_>, effect: bool, known: Known) -> Result<Known, Stop> {
         if known.is_some() {
             return Ok(known);
         }
         let path = act.path.as_str();
-        let tell = |list: fn(&mut Told) -> &mut Vec<String>| {
-            let mut told = lock(&self.told);
-            let list = list(&mut told);
-            if !list.iter().any(|other| other == path) {
-                list.push(path.to_owned());
-            }
-        };
         if let Some(blob) = self.terms.edit.get(path) {
-            tell(|told| &mut told.edited);
+            tell(&mut lock(&self.told).edited, path);
             let recorded = self.recording.steps.get(path).and_then(|step| step.outcome.clone());
             let recorded = recorded.unwrap_or_else(|| StepOutcome::new(StepStatus::Ok).into());
             let edited = edited(&self.store, &recorded, *blob).map_err(|error| stopped(error.message))?;
             return Ok(Some(edited.into()));
         }
         if let Some(outcome) = self.take(act) {
-            tell(|told| &mut told.reused);
+            tell(&mut lock(&self.told).reused, path);
             return Ok(Some(outcome.into()));
         }
-        if self.stage == Stage::Real {
-            return Ok(None);
+        let Stage::Preview(pricing) = &self.stage else { return Ok(None) };
+        let recorded = self.recording.steps.get(path).and_then(|step| step.outcome.clone());
+        let mut told = lock(&self.told);
+        tell(&mut told.done, path);
+        if effect && !told.effects.iter().any(|other| other.step == path) {
+            let calls =
+                recorded.as_ref().map_or_else(Vec::new, |outcome| paid_calls(&outcome.value, pricing));
+            told.effects.push(DoneAnew { step: path.to_owned(), action: in_short(act.preimage), calls });
+            for asked in std::mem::take(&mut told.answered) {
+                tell(&mut told.asked, &asked);
+            }
         }
-        tell(|told| &mut told.done);
         // As if it came out as before: what follows then is what cannot be avoided.
-        match self.recording.steps.get(path).and_then(|step| step.outcome.clone()) {
-            Some(outcome) => Ok(Some(outcome)),
-            None => Err(Stop::Interrupted),
-        }
+        recorded.map(Some).ok_or(Stop::Interrupted)
     }
 }
 
 impl Overseer for Fork {
     fn journals(&self) -> bool {
-        self.stage == Stage::Real
+        matches!(self.stage, Stage::Real)
     }
 
     fn effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
-        self.known(act, known)
+        self.known(act, true, known)
     }
 
     fn pure(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
-        self.known(act, known)
+        self.known(act, false, known)
     }
 
-    /// An answer holds for the very question, items, plan and policy that it was given to.
+    /// An answer holds for the very question, items, plan, arguments and policy that it was given to.
     fn answer(
         &self,
         path: &StepPath,
-        binding: Digest,
+        binding: &Binding,
         known: Option<KnownAnswer>,
     ) -> Result<Option<KnownAnswer>, Stop> {
-        Ok(known.or_else(|| self.answers.get(path).filter(|answer| answer.binding == binding).cloned()))
+        if known.is_some() {
+            return Ok(known);
+        }
+        let same_args = self.recording.task.args == self.task.args;
+        let given_to_this = |answer: &&KnownAnswer| {
+            answer.binding == binding.digest || (same_args && answer.binding == binding.without_args)
+        };
+        let mut answer = self.answers.get(path);
+        if let Stage::Preview(_) = self.stage {
+            // As if it were answered as before.
+            let mut told = lock(&self.told);
+            let holds = answer.as_ref().is_some_and(given_to_this);
+            tell(if holds { &mut told.answered } else { &mut told.asked }, path.as_str());
+        } else {
+            answer = answer.filter(given_to_this);
+        }
+        Ok(answer.map(|answer| KnownAnswer {
+            from: answer.from.or(Some(self.recording.run)),
+            binding: binding.digest,
+            ..answer.clone()
+        }))
     }
+}
+
+/// What an action does, in a line: the command, or its kind and what else decides it.
+fn in_short(action: &Value) -> String {
+    const MAX: usize = 100;
+    let words: Vec<&str> =
+        action["argv"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let text = match words.as_slice() {
+        [_, "-c" | "-lc", text] => (*text).to_owned(),
+        [] => {
+            let kind = action["kind"].as_str().unwrap_or_default();
+            match (action["component"].as_str(), action.get("detail"), action.get("tool")) {
+                (Some(digest), _, _) => format!("{kind} blake3:{}…", digest.get(..12).unwrap_or(digest)),
+                (_, Some(detail), _) => format!("{kind} {}", json::compact(detail)),
+                (_, _, Some(tool)) => {
+                    format!("{kind} {} {}", json::js_string(tool), json::compact(&action["args"]))
+                }
+                _ => kind.to_owned(),
+            }
+        }
+        words => words.join(" "),
+    };
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= MAX { line } else { line.chars().take(MAX - 1).chain(['…']).collect() }
 }
 
 /// A recorded outcome with another result, in the form that the step's results have.

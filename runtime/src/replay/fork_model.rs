@@ -94,6 +94,11 @@ impl Case {
                 continue;
             }
             let action = self.action(index, &new);
+            if self.from.contains(&index) {
+                new.push(self.result(index, &new, &self.after));
+                done.push(index);
+                continue;
+            }
             let same_place = known.iter().position(|(at, other)| *at == index && *other == action);
             match same_place.or_else(|| known.iter().position(|(_, other)| *other == action)) {
                 Some(position) => new.push(old[known.remove(position).0]),

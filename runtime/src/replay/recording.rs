@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::digest::Digest;
-use crate::engine::run::SUMMARY;
+use crate::engine::run::{SUMMARY, Task};
 use crate::envelope::Failure;
 use crate::language::plan::Plan;
 use crate::runtime::recorded;
@@ -30,8 +30,7 @@ pub(super) struct Step {
 pub(super) struct Recording {
     pub(super) run: RunId,
     pub(super) name: String,
-    pub(super) plan: Digest,
-    pub(super) args: Option<Digest>,
+    pub(super) task: Task,
     pub(super) mode: String,
     pub(super) cwd: String,
     /// A gate was answered from another directory, and what followed ran there.
@@ -48,6 +47,8 @@ pub(super) struct Recording {
     /// Parallel steps of which one branch won: the others' steps count for nothing.
     pub(super) races: HashSet<String>,
     pub(super) status: RunStatus,
+    /// A person ended it, wherever it was.
+    pub(super) called_off: bool,
     pub(super) output: Option<Blob>,
     pub(super) error: Option<String>,
     pub(super) last_seq: u64,
@@ -68,8 +69,7 @@ impl Recording {
         let mut recording = Self {
             run,
             name: name.clone(),
-            plan: *plan,
-            args: *args,
+            task: Task { plan: *plan, args: *args },
             mode: mode.clone(),
             cwd: cwd.clone(),
             moved: false,
@@ -80,6 +80,7 @@ impl Recording {
             denied: HashMap::new(),
             races: HashSet::new(),
             status: RunStatus::Running,
+            called_off: false,
             output: None,
             error: None,
             last_seq: journal.len() as u64,
@@ -135,7 +136,8 @@ impl Recording {
                     self.denied.insert(path.clone(), decision.clone());
                 }
             }
-            Event::RunEnded { output, error, .. } => {
+            Event::RunEnded { output, error, detail, .. } => {
+                self.called_off = detail["answer"].is_string();
                 self.output = *output;
                 self.error.clone_from(error);
             }
@@ -156,12 +158,12 @@ impl Recording {
 
     /// The plan that the run executed.
     pub(super) fn plan(&self, store: &Store) -> Result<Plan, Failure> {
-        recorded(store, &self.plan)
+        recorded(store, &self.task.plan)
     }
 
     /// The arguments it was given.
     pub(super) fn arguments(&self, store: &Store) -> Result<Map<String, Value>, Failure> {
-        self.args.map_or_else(|| Ok(Map::new()), |digest| recorded(store, &digest))
+        self.task.args.map_or_else(|| Ok(Map::new()), |digest| recorded(store, &digest))
     }
 
     /// What was decided about the step, and what its action digest is the digest of.

@@ -253,10 +253,26 @@ fn an_edited_result_takes_the_place_of_the_recorded_one() {
         (plan.edited.as_slice(), plan.done.first().map(String::as_str)),
         (&["data".to_owned()][..], Some("upper"))
     );
-    place.runtime.fork(&plan);
+    let fork = place.runtime.fork(&plan).run.unwrap().to_string();
     assert_eq!(std::fs::read_to_string(place.path("notes.txt")).unwrap(), "A\nZ\n");
+    // Nobody takes it for what the step gave.
+    let report = place.runtime.replay(&fork, &ReplayOptions::default()).unwrap();
+    assert_eq!((report.divergences, report.answered, report.edited), (vec![], 2, vec!["data".to_owned()]));
+    let why = place.runtime.why(&fork, "data", None).unwrap();
+    assert!(why.sentence().ends_with("was edited by hand"), "{}", why.sentence());
     let nobody = ForkRequest { run, from: vec!["nobody".to_owned()], ..ForkRequest::default() };
     assert!(place.runtime.plan_fork(&nobody).is_err());
+}
+
+#[test]
+fn an_edited_result_of_a_pure_step_is_no_difference() {
+    let place = Place::new();
+    let run = place.run(&workflow(CHAIN));
+    let edit = vec![("calc".to_owned(), br#"[{"id":1,"w":false}]"#.to_vec())];
+    let request = ForkRequest { run, edit, ..ForkRequest::default() };
+    let fork = place.runtime.fork(&place.runtime.plan_fork(&request).unwrap()).run.unwrap();
+    let report = place.runtime.replay(&fork.to_string(), &ReplayOptions::default()).unwrap();
+    assert_eq!((report.divergences, report.computed, report.edited), (vec![], 0, vec!["calc".to_owned()]));
 }
 
 #[test]

@@ -19,7 +19,7 @@ use super::recording::{Recording, Step, is_within};
 use super::{contents, json_path};
 use crate::digest::Digest;
 use crate::engine::component::{DIVERGED, NO_CALLS};
-use crate::engine::gate::KnownAnswer;
+use crate::engine::gate::{Binding, KnownAnswer};
 use crate::engine::overseer::{Act, Known, Overseer, RecordedOutside, RecordedProgram};
 use crate::engine::path::StepPath;
 use crate::engine::run::{Interrupted, Run, lock, stopped};
@@ -52,6 +52,9 @@ pub struct ReplayReport {
     pub answered: u64,
     /// Effects that were performed again.
     pub performed: u64,
+    /// Steps whose results a person wrote: what follows was compared on their word.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub edited: Vec<String>,
     /// What could not be executed again here, and why.
     pub unverified: Vec<Unverified>,
     /// Where the record ends, for a run that did not end well.
@@ -155,7 +158,7 @@ pub(super) fn replay(
         store.clone(),
         None,
         recording.run,
-        recording.plan,
+        recording.task,
         journal,
         Interrupted::Ask,
     );
@@ -225,6 +228,8 @@ enum Visit {
     Checked,
     Performed,
     Skipped,
+    /// The result is a person's, so there is nothing to compare it with.
+    Edited,
 }
 
 impl Overseer for Replay {
@@ -242,6 +247,10 @@ impl Overseer for Replay {
         let elsewhere = self.compare_action(act);
         if self.live.contains(path) {
             return Ok(None);
+        }
+        if outcome.is_edited() {
+            self.visit(path, Visit::Edited);
+            return Ok(Some(outcome));
         }
         if self.recorded_outside(act.path).is_some() {
             let Some(why) = elsewhere.or_else(|| depends_on_time(&outcome)) else { return Ok(None) };
@@ -262,6 +271,10 @@ impl Overseer for Replay {
         }
         let Some(outcome) = known else { return Err(self.record_ends(path)) };
         let unverified = self.compare_action(act).or_else(|| depends_on_time(&outcome));
+        if outcome.is_edited() {
+            self.visit(path, Visit::Edited);
+            return Ok(Some(outcome));
+        }
         let Some(why) = unverified else { return Ok(None) };
         self.visit(path, Visit::Skipped);
         self.not_computed(path, why);
@@ -309,24 +322,24 @@ impl Overseer for Replay {
     fn answer(
         &self,
         path: &StepPath,
-        binding: Digest,
+        binding: &Binding,
         known: Option<KnownAnswer>,
     ) -> Result<Option<KnownAnswer>, Stop> {
         let Some(known) = known else {
             lock(&self.seen).ends_at.get_or_insert_with(|| path.to_string());
             return Ok(None);
         };
-        if known.binding != binding {
+        if !binding.is(known.binding) {
             self.diverge(
                 path.as_str(),
                 self.recording.last_seq,
                 "answer",
                 None,
                 value(known.binding),
-                value(binding),
+                value(binding.digest),
             );
         }
-        Ok(Some(KnownAnswer { binding, ..known }))
+        Ok(Some(KnownAnswer { binding: binding.digest, ..known }))
     }
 
     fn recorded_outside(&self, path: &StepPath) -> Option<RecordedOutside> {
@@ -562,6 +575,7 @@ impl Replay {
                 RunStatus::Failed | RunStatus::Waiting | RunStatus::Cancelled | RunStatus::Running,
                 Err(Stop::Paused | Stop::Interrupted | Stop::Cancelled),
             ) => {}
+            (RunStatus::Cancelled, _) if recording.called_off => {}
             (RunStatus::Ok, Err(Stop::Interrupted)) if !lock(&self.seen).divergences.is_empty() => {}
             (recorded, replayed) => {
                 let step = run.failed_at().map(|path| path.to_string()).unwrap_or_default();
@@ -593,6 +607,9 @@ impl Replay {
         let count = |visit| seen.visited.values().filter(|seen| **seen == visit).count() as u64;
         let (computed, checked) = (count(Visit::Computed), count(Visit::Checked));
         let (answered, performed) = (count(Visit::Answered), count(Visit::Performed));
+        let edited = seen.visited.iter().filter(|(_, visit)| **visit == Visit::Edited);
+        let mut edited: Vec<_> = edited.map(|(path, _)| path.clone()).collect();
+        edited.sort();
         let mut divergences = std::mem::take(&mut seen.divergences);
         divergences.sort_by_key(|divergence| divergence.seq);
         let over = self.recording.status == RunStatus::Ok;
@@ -603,6 +620,7 @@ impl Replay {
             checked,
             answered,
             performed,
+            edited,
             unverified: std::mem::take(&mut seen.unverified),
             record_ends_at: seen.ends_at.take().filter(|_| !over),
             divergences,

@@ -26,6 +26,9 @@ pub struct Why {
     /// Of an effect with the same action: where what it gave differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Difference>,
+    /// Those of the two runs in which a person wrote the step's result.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub edited: Vec<RunId>,
 }
 
 /// Why there is no answer.
@@ -64,13 +67,17 @@ impl Why {
             }
             format!("{text}: {} → {}", shown(&difference.was), shown(&difference.is))
         };
-        match (self.differences.first(), &self.outcome) {
+        let mut sentence = match (self.differences.first(), &self.outcome) {
             (Some(first), _) => format!("{} differs by {}", self.step, place(first)),
             (None, Some(outcome)) => {
                 format!("{} did the same and was given something else: {}", self.step, place(outcome))
             }
             (None, None) => format!("{} is the same in both runs", self.step),
+        };
+        for run in &self.edited {
+            sentence.push_str(&format!("; its result in run {} was edited by hand", run.short()));
         }
+        sentence
     }
 }
 
@@ -159,6 +166,11 @@ pub(super) fn why(
         found.push(Difference::new(Part::Policy, &text(old), &text(new)));
     }
     let action = |recording: &Recording| recording.steps.get(step).and_then(|step| step.action);
+    let edited = |recording: &Recording| {
+        let outcome = recording.steps.get(step).and_then(|step| step.outcome.as_ref());
+        outcome.is_some_and(|outcome| outcome.is_edited())
+    };
+    let runs = [(before, was), (run, is)].into_iter().filter(|(_, recording)| edited(recording));
     Ok(Why {
         step: step.to_owned(),
         before,
@@ -166,6 +178,7 @@ pub(super) fn why(
         action_before: action(was),
         action: action(is),
         outcome: if action(was) == action(is) { outcome(store, was, is, step) } else { None },
+        edited: runs.map(|(run, _)| run).collect(),
         differences: found,
     })
 }

@@ -108,10 +108,13 @@ pub(crate) fn decide(
             let approved = StepPath::root().gate(&format!("approved:{}", binding.digest().map_err(stopped)?));
             if terms.remember == Remember::Never || run.kept(&approved).is_none() {
                 run.gate(&gate, question, cancel)?;
-                if terms.remember != Remember::Never {
+                // An answer that a fork took over approves nothing that it does itself.
+                let given = run.is_answered(&gate.gate("approval"));
+                if given && terms.remember != Remember::Never {
                     run.keep(&approved, || Ok(json!(path.as_str())))?;
                 }
-                if terms.remember == Remember::Policy
+                if given
+                    && terms.remember == Remember::Policy
                     && let Some(rule) = policy.rules_of_approval(&decision, proposal.cwd.as_deref(), &place)
                 {
                     propose(run, path, &rule)?;

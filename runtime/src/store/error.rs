@@ -86,6 +86,11 @@ pub enum StoreError {
     /// No gate has that token or id.
     #[error("gate {0:?} not found; `lobster gates` lists the open ones")]
     UnknownGate(String),
+    /// The beginning of an id that says too little.
+    #[error(
+        "{typed:?} is too short for a gate: at least {least} digits of its id; `lobster gates` lists the open ones"
+    )]
+    ShortGate { typed: String, least: usize },
     /// Somebody was faster, or it was answered before.
     #[error("gate {id} was already {how}{}", .by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default())]
     ConsumedGate { id: String, how: &'static str, by: Option<String> },

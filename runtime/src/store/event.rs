@@ -207,6 +207,12 @@ impl StepOutcome {
             detail: Value::Null,
         }
     }
+
+    /// Whether a person wrote the result, in a fork, and no execution gave it.
+    #[must_use]
+    pub fn is_edited(&self) -> bool {
+        self.detail.get("edited") == Some(&Value::Bool(true))
+    }
 }
 
 /// How an attempt of a pure step began.
@@ -310,7 +316,8 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         expires_at: Option<i64>,
     },
-    /// Somebody answered; [`super::Store::answer_gate`] writes it.
+    /// Somebody answered, here or in the run that this one was forked from;
+    /// [`super::Store::answer_gate`] writes it.
     GateAnswered {
         path: String,
         gate: String,
@@ -318,6 +325,10 @@ pub enum Event {
         answer: super::gate::GateAnswer,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
+        /// The run that was answered, where a fork takes the answer over. It then
+        /// stands for nothing that the fork does itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<RunId>,
     },
     /// A gate closed without an answer (cancelled, expired), or opened again.
     GateClosed {

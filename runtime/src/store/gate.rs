@@ -231,11 +231,14 @@ impl Store {
     /// The gate whose short id is or begins with `typed`; open ones count first.
     ///
     /// # Errors
-    /// [`StoreError::UnknownGate`], [`StoreError::AmbiguousGate`].
+    /// [`StoreError::UnknownGate`], [`StoreError::ShortGate`], [`StoreError::AmbiguousGate`].
     pub fn find_gate(&self, typed: &str) -> Result<Gate, StoreError> {
         let id = typed.to_ascii_lowercase();
-        if id.len() < ID_PREFIX_MIN || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        if !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(StoreError::UnknownGate(typed.to_owned()));
+        }
+        if id.len() < ID_PREFIX_MIN {
+            return Err(StoreError::ShortGate { typed: typed.to_owned(), least: ID_PREFIX_MIN });
         }
         let found: Vec<(String, GateStatus)> = self.inner.db.read(|db| {
             let mut statement = db.prepare_cached(
@@ -338,6 +341,14 @@ impl Store {
         self.close_gate(key, status, answer, by, Some(end))
     }
 
+    /// Ends a run with `end` and calls its open gates off, in one transaction.
+    ///
+    /// # Errors
+    /// When there is no such run, or it cannot be written.
+    pub fn call_run_off(&self, run: RunId, by: Option<&str>, end: Event) -> Result<(), StoreError> {
+        self.write(Durability::Synced, |tx| self.end_run(tx, run, by, &end, self.now()))
+    }
+
     /// Closes a gate whose question nobody shall answer any more, as if its time were over.
     ///
     /// # Errors
@@ -419,33 +430,35 @@ impl Store {
             gate.answered_at = Some(now);
             self.record_closing(tx, found.run_number, gate)?;
             if let Some(end) = end.as_ref().filter(|_| !late) {
-                self.end_run(tx, &found, end, now)?;
+                self.end_run(tx, found.gate.run, found.gate.answered_by.as_deref(), end, now)?;
             }
             Ok((found, late))
         })?;
         if late { Err(expired(&found.gate)) } else { self.with_question(found) }
     }
 
-    /// Ends the run of a gate that was just closed, and calls its other gates off.
+    /// Ends a run, and calls the gates off that are still open.
     fn end_run(
         &self,
         tx: &Transaction<'_>,
-        closed: &Stored,
+        run: RunId,
+        by: Option<&str>,
         end: &Event,
         now: i64,
     ) -> Result<(), StoreError> {
-        let others: Vec<Stored> = {
+        let number = run_number(tx, run)?;
+        let open: Vec<Stored> = {
             let mut statement =
                 tx.prepare_cached(&format!("{SELECT} WHERE g.run = ? AND g.status = 'open' ORDER BY g.n"))?;
-            let rows = statement.query_map([closed.run_number], stored)?;
+            let rows = statement.query_map([number], stored)?;
             rows.collect::<Result<_, _>>()?
         };
-        for mut other in others {
+        for mut other in open {
             other.gate.status = GateStatus::Cancelled;
-            (other.gate.answered_by, other.gate.answered_at) = (closed.gate.answered_by.clone(), Some(now));
+            (other.gate.answered_by, other.gate.answered_at) = (by.map(str::to_owned), Some(now));
             self.record_closing(tx, other.run_number, &other.gate)?;
         }
-        let mut head = head(tx, closed.gate.run)?;
+        let mut head = head(tx, run)?;
         self.append_to(tx, &mut head, now, std::slice::from_ref(end))
     }
 
@@ -462,9 +475,14 @@ impl Store {
         ])?;
         let (path, id, by) = (gate.path.clone(), gate.id.clone(), gate.answered_by.clone());
         let event = match &gate.answer {
-            Some(answer) => {
-                Event::GateAnswered { path, gate: id, binding: gate.binding, answer: answer.clone(), by }
-            }
+            Some(answer) => Event::GateAnswered {
+                path,
+                gate: id,
+                binding: gate.binding,
+                answer: answer.clone(),
+                by,
+                from: None,
+            },
             None => Event::GateClosed { path, gate: id, status: gate.status, by },
         };
         let mut head: Head = head(tx, gate.run)?;

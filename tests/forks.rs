@@ -1,0 +1,245 @@
+//! `lobster fork`: what a new run takes over from an earlier one, and what it asks again.
+
+use serde_json::{Value, json};
+
+use crate::home::{Answer, Home};
+
+const PAY: &str = "
+name: pay
+args:
+  to: { default: bob }
+  amount: { default: 10 }
+steps:
+  - id: ask
+    approval: Pay the invoice?
+  - id: pay
+    run: echo \"paid ${amount} to ${to}\" >> log; echo paid
+    when: $ask.approved
+  - id: tell
+    js: input.trim()
+    stdin: $pay.stdout
+";
+
+/// The newest run.
+fn newest(home: &Home) -> String {
+    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    runs[0]["id"].as_str().unwrap().to_owned()
+}
+
+fn approve(home: &Home, asked: &Answer, who: &str) -> Answer {
+    let words = ["resume", "--token", &asked.token(), "--approve", "yes"];
+    home.lobster(words).env("LOBSTER_APPROVAL_APPROVED_BY", who).run()
+}
+
+/// A run whose question ann answered with yes.
+fn approved(workflow: &str) -> (Home, String) {
+    let home = Home::new();
+    home.write("flow.lobster", workflow);
+    let asked = home.tool(["flow.lobster"]);
+    approve(&home, &asked, "ann").output();
+    let run = newest(&home);
+    (home, run)
+}
+
+fn fork(home: &Home, run: &str, words: &[&str]) -> Answer {
+    home.lobster(["fork", run].iter().chain(words)).run()
+}
+
+/// The line of `lobster show` for one place.
+fn shown(home: &Home, run: &str, place: &str) -> String {
+    let shown = home.lobster(["show", run]).run().stdout;
+    let line = shown.lines().find(|line| line.split_whitespace().next() == Some(place));
+    line.unwrap_or_else(|| panic!("{place} is not in\n{shown}")).to_owned()
+}
+
+#[test]
+fn an_answer_is_taken_over_with_what_it_led_to() {
+    let (home, run) = approved(PAY);
+    fork(&home, &run, &[]).output();
+    assert_eq!(home.read("log"), "paid 10 to bob\n");
+    let forked = newest(&home);
+    let line = shown(&home, &forked, "ask!approval");
+    assert!(line.contains(&format!("approved by ann in run {}", &run[run.len() - 8..])), "{line}");
+    // And on to the fork of a fork.
+    fork(&home, &forked, &[]).output();
+    let line = shown(&home, &newest(&home), "ask!approval");
+    assert!(line.contains(&format!("approved by ann in run {}", &run[run.len() - 8..])), "{line}");
+    for run in [&forked, &newest(&home)] {
+        let replayed = home.lobster(["replay", run]).run();
+        assert_eq!(replayed.code(), 0, "{replayed:?}");
+    }
+    assert_eq!(home.read("log"), "paid 10 to bob\n");
+}
+
+#[test]
+fn what_is_done_anew_is_approved_anew() {
+    for (words, paid) in [
+        (&["--set", "args.to=mallory"][..], "paid 10 to mallory"),
+        (&["--set", "args.amount=1000"], "paid 1000 to bob"),
+        (&["--from", "pay"], "paid 10 to bob"),
+    ] {
+        let (home, run) = approved(PAY);
+        let asked = fork(&home, &run, words);
+        assert_eq!(asked.envelope()["requiresApproval"]["prompt"], "Pay the invoice?", "{words:?}");
+        assert_eq!(home.read("log"), "paid 10 to bob\n", "{words:?}");
+        let forked = newest(&home);
+        let replayed = home.lobster(["replay", &forked]).run();
+        assert_eq!(replayed.code(), 0, "{words:?}: {replayed:?}");
+        let gate = home
+            .lobster(["gates", "show", asked.envelope()["requiresApproval"]["approvalId"].as_str().unwrap()])
+            .run();
+        assert!(gate.stdout.contains("echo \"paid") || gate.stdout.contains("echo \\\"paid"), "{gate:?}");
+        approve(&home, &asked, "eve").output();
+        assert_eq!(home.read("log"), format!("paid 10 to bob\n{paid}\n"), "{words:?}");
+        assert!(shown(&home, &forked, "ask!approval").contains("approved by eve "), "{words:?}");
+        let replayed = home.lobster(["replay", &forked]).run();
+        assert_eq!(replayed.code(), 0, "{words:?}: {replayed:?}");
+    }
+}
+
+#[test]
+fn a_question_that_is_asked_again_can_be_refused_expired_and_asked_once_more() {
+    let (home, run) = approved(PAY);
+    let asked = fork(&home, &run, &["--from", "pay"]);
+    let gate = asked.envelope()["requiresApproval"]["approvalId"].as_str().unwrap().to_owned();
+    home.lobster(["gates", "expire", &gate]).run();
+    let forked = newest(&home);
+    let again = home.lobster(["resume", &forked]).run();
+    assert_ne!(again.token(), asked.token());
+    home.lobster(["resume", "--token", &again.token(), "--approve", "no"]).run().envelope();
+    assert_eq!(home.read("log"), "paid 10 to bob\n");
+    // What was refused is refused in a fork of it, too: it asks.
+    fork(&home, &forked, &[]).token();
+    assert_eq!(home.read("log"), "paid 10 to bob\n");
+}
+
+/// What follows the question computes with the answer, before an effect that is done anew.
+const GREET: &str = "
+name: greet
+steps:
+  - id: who
+    input: { prompt: Who?, responseSchema: { type: string } }
+  - id: greet
+    run: echo \"hello $WHO\" | tee -a log
+    env: { WHO: $who.response }
+  - id: loud
+    js: input.trim().toUpperCase()
+    stdin: $greet.stdout
+  - id: send
+    run: cat >> sent
+    stdin: $loud.json
+";
+
+#[test]
+fn another_answer_leads_elsewhere() {
+    for (answer, log, sent) in [
+        ("ann", "hello ann\n", "HELLO ANNHELLO ANN"),
+        ("bob", "hello ann\nhello bob\n", "HELLO ANNHELLO BOB"),
+    ] {
+        let home = Home::new();
+        home.write("flow.lobster", GREET);
+        let reply = |asked: &Answer, who: &str| {
+            let json = format!("\"{who}\"");
+            home.lobster(["resume", "--token", &asked.token(), "--response-json", &json]).run().envelope()
+        };
+        assert_eq!(reply(&home.tool(["flow.lobster"]), "ann")["status"], "ok");
+        let asked = fork(&home, &newest(&home), &["--from", "send"]);
+        assert_eq!(asked.envelope()["requiresInput"]["prompt"], "Who?");
+        assert_eq!(reply(&asked, answer)["status"], "ok");
+        assert_eq!(home.read("log"), log);
+        assert_eq!(home.read("sent").replace(['"', '\n'], ""), sent);
+        let replayed = home.lobster(["replay", &newest(&home)]).run();
+        assert_eq!(replayed.code(), 0, "{replayed:?}");
+    }
+}
+
+#[test]
+fn what_a_policy_asks_is_asked_again() {
+    for remember in ["never", "run"] {
+        let home = Home::new();
+        home.write(
+            "p.toml",
+            format!(
+                "version = 1\n[sandbox]\nmode = \"degrade\"\nminimum = []\n[[rule]]\nid = \"w\"\neffect = \"ask\"\nprogram = \"printenv\"\nask = {{ remember = \"{remember}\" }}\n"
+            ),
+        );
+        home.write("w.lobster", "steps:\n  - { id: a, exec: [printenv, HOME] }\n");
+        let policy = home.dir().join("p.toml");
+        let call = |words: &[&str]| home.lobster(words).env("LOBSTER_POLICY", &policy).run();
+        let asked = call(&["run", "--mode", "tool", "w.lobster"]);
+        call(&["resume", "--token", &asked.token(), "--approve", "yes"]).output();
+        let run = newest(&home);
+        call(&["fork", &run]).output();
+        let asked = call(&["fork", &run, "--from", "a"]);
+        asked.token();
+        // Killing the process that asked, or its question, is no yes.
+        let gate = asked.envelope()["requiresApproval"]["approvalId"].as_str().unwrap().to_owned();
+        call(&["gates", "expire", &gate]);
+        let again = call(&["resume", &newest(&home)]);
+        call(&["resume", "--token", &again.token(), "--approve", "yes"]).output();
+    }
+}
+
+#[test]
+fn the_step_that_is_named_is_the_one_that_is_done_again() {
+    let home = Home::new();
+    let step = "echo x >> log; wc -l < log | tr -d ' '";
+    home.write(
+        "flow.lobster",
+        format!(
+            "steps:\n  - id: first\n    run: {step}\n  - id: second\n    run: {step}\n  - id: both\n    run: echo $first.json $second.json\n"
+        ),
+    );
+    let said = |answer: &Answer| answer.output()[0].as_str().unwrap().trim().to_owned();
+    assert_eq!(said(&home.tool(["flow.lobster"])), "1 2");
+    assert_eq!(said(&fork(&home, &newest(&home), &["--from", "first"])), "3 2");
+    let run = newest(&home);
+    assert!(
+        shown(&home, &run, "first").contains(" ok ") && shown(&home, &run, "second").contains(" cached ")
+    );
+}
+
+#[test]
+fn the_announcement_goes_on_behind_a_question() {
+    let (home, run) = approved(PAY);
+    let plan = |words: &[&str]| -> Value {
+        let answer = fork(&home, &run, &[words, &["--dry-run", "--json"]].concat());
+        serde_json::from_str(&answer.stdout).unwrap_or_else(|error| panic!("{error}: {answer:?}"))
+    };
+    let same = plan(&[]);
+    assert_eq!(same["reused"], json!(["pay", "tell"]), "{same:#}");
+    assert_eq!((&same["asked"], &same["effects"]), (&json!([]), &json!([])), "{same:#}");
+    for (words, paid) in
+        [(&["--from", "pay"][..], "10 to bob"), (&["--set", "args.to=mallory"], "10 to mallory")]
+    {
+        let plan = plan(words);
+        assert_eq!((&plan["reused"], &plan["more"]), (&json!(["tell"]), &json!(false)), "{plan:#}");
+        assert_eq!((&plan["asked"], &plan["done"]), (&json!(["ask!approval"]), &json!(["pay"])), "{plan:#}");
+        let effects = json!([{ "step": "pay", "action": format!("echo \"paid {paid}\" >> log; echo paid") }]);
+        assert_eq!(plan["effects"], effects);
+    }
+    let said = fork(&home, &run, &["--from", "pay", "--dry-run"]).stderr;
+    for line in ["asked       ask!approval", "done anew   pay", "effect      pay: echo \"paid 10 to bob\""] {
+        assert!(said.contains(line), "{said}");
+    }
+    assert_eq!(home.read("log"), "paid 10 to bob\n");
+}
+
+#[test]
+fn an_edited_result_is_shown_as_one() {
+    let (home, run) = approved(PAY);
+    home.write("e.txt", "PAID");
+    assert_eq!(fork(&home, &run, &["--edit", "pay=e.txt"]).output()[0], "PAID");
+    let forked = newest(&home);
+    assert!(shown(&home, &forked, "pay").contains(" edited "));
+    let replayed = home.lobster(["replay", &forked]).run();
+    assert!(replayed.stdout.contains("edited by hand, and taken as they are: pay"), "{replayed:?}");
+    // It stays one where it is taken over, and in a bundle.
+    fork(&home, &forked, &[]).output();
+    let again = newest(&home);
+    assert!(shown(&home, &again, "pay").contains(" edited "));
+    home.lobster(["bundle", "export", &again, "-o", "b"]).run();
+    let verified = home.lobster(["bundle", "verify", "b"]).run();
+    assert!(verified.stdout.contains("taken as they are: pay"), "{verified:?}");
+    assert_eq!(home.read("log"), "paid 10 to bob\n");
+}

@@ -1,0 +1,177 @@
+//! `lobster resume RUN`: what it does with a run that stopped, and what it refuses.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::home::Home;
+
+/// An effect that is under way when the test looks, and one after it.
+const SLOW: &str = "
+steps:
+  - id: slow
+    run: echo slow >> log; touch started; sleep 30
+  - id: after
+    run: echo after >> log
+";
+
+fn runs(home: &Home, words: &[&str]) -> Vec<Value> {
+    let listed = home.lobster(["runs", "--json"].iter().chain(words)).run();
+    serde_json::from_str(&listed.stdout).unwrap_or_else(|error| panic!("{error}: {listed:?}"))
+}
+
+fn only_run(home: &Home) -> (String, String) {
+    let all = runs(home, &[]);
+    assert_eq!(all.len(), 1, "{all:#?}");
+    let text = |key: &str| all[0][key].as_str().unwrap().to_owned();
+    (text("id"), text("status"))
+}
+
+fn wait_for(path: &Path) {
+    for _ in 0..1000 {
+        if path.exists() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("{} does not come", path.display());
+}
+
+/// A run of [`SLOW`] that was killed during its first step.
+fn killed() -> (Home, String) {
+    let home = Home::new();
+    home.write("flow.lobster", SLOW);
+    let mut child = home.lobster(["run", "--mode", "tool", "flow.lobster"]).start();
+    wait_for(&home.dir().join("started"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (run, status) = only_run(&home);
+    assert_eq!(status, "interrupted");
+    (home, run)
+}
+
+#[test]
+fn cancelling_a_run_executes_nothing_and_ends_it_for_good() {
+    let home = Home::new();
+    home.write(
+        "flow.lobster",
+        "steps:\n  - id: fail\n    run: echo tried >> log; exit 1\n  - id: go\n    run: echo gone >> log\n",
+    );
+    home.tool(["flow.lobster"]).error();
+    let (run, _) = only_run(&home);
+    assert_eq!(home.lobster(["resume", &run, "--cancel"]).run().envelope()["status"], "cancelled");
+    assert_eq!(home.read("log"), "tried\n");
+    assert_eq!(only_run(&home).1, "cancelled");
+    for words in
+        [&["resume", &run][..], &["resume", &run, "--cancel"], &["resume", &run, "--retry-interrupted"]]
+    {
+        let message = home.lobster(words).run().error();
+        assert!(message.contains("is over: a person called it off"), "{message}");
+    }
+    assert_eq!(home.read("log"), "tried\n");
+    assert_eq!(home.lobster(["replay", &run]).run().code(), 0);
+
+    let (home, run) = killed();
+    assert_eq!(home.lobster(["resume", &run, "--cancel"]).run().envelope()["status"], "cancelled");
+    assert_eq!((home.read("log").as_str(), only_run(&home).1.as_str()), ("slow\n", "cancelled"));
+}
+
+#[test]
+fn cancelling_a_run_that_waits_closes_its_questions() {
+    let home = Home::new();
+    home.write(
+        "flow.lobster",
+        "steps:\n  - id: ask\n    approval: Go?\n  - id: go\n    run: echo gone >> log\n",
+    );
+    let token = home.tool(["flow.lobster"]).token();
+    let (run, _) = only_run(&home);
+    let words = ["resume", &run, "--cancel"];
+    let answer = home.lobster(words).env("LOBSTER_APPROVAL_APPROVED_BY", "ann").run();
+    assert_eq!(answer.envelope()["status"], "cancelled");
+    let gates: Value =
+        serde_json::from_str(&home.lobster(["gates", "--all", "--json"]).run().stdout).unwrap();
+    assert_eq!((&gates[0]["status"], &gates[0]["answeredBy"]), (&"cancelled".into(), &"ann".into()));
+    home.lobster(["resume", "--token", &token, "--approve", "yes"]).run().error();
+    assert_eq!((home.read("log").as_str(), only_run(&home).1.as_str()), ("", "cancelled"));
+}
+
+#[test]
+fn a_no_ends_the_run() {
+    let home = Home::new();
+    home.write(
+        "flow.lobster",
+        "steps:\n  - id: ask\n    approval: Go?\n  - id: go\n    run: echo gone >> log\n",
+    );
+    let token = home.tool(["flow.lobster"]).token();
+    let (run, _) = only_run(&home);
+    home.lobster(["resume", "--token", &token, "--approve", "no"]).run().envelope();
+    let message = home.lobster(["resume", &run]).run().error();
+    assert!(message.contains("is over: a person said no"), "{message}");
+    assert_eq!(only_run(&home).1, "cancelled");
+}
+
+#[test]
+fn words_that_resume_does_not_read_for_a_run_are_errors() {
+    let home = Home::new();
+    home.write("flow.lobster", "steps:\n  - id: fail\n    run: echo tried >> log; exit 1\n");
+    home.tool(["flow.lobster"]).error();
+    let (run, _) = only_run(&home);
+    for (words, says) in [
+        (&["--approve", "no"][..], "lobster gates"),
+        (&["--approve", "yes"], "lobster gates"),
+        (&["--response-json", "{}"], "lobster gates"),
+        (&["--dry-run"], "no option \"--dry-run\""),
+        (&["ffffffff"], "one run, not also \"ffffffff\""),
+        (&["--retry-interrupted", "--skip-interrupted"], "only one of"),
+        (&["--cancel", "--skip-interrupted"], "only one of"),
+    ] {
+        let answer = home.lobster(["resume", &run].iter().chain(words)).run();
+        assert_eq!(answer.code(), 2, "{answer:?}");
+        assert!(answer.error().contains(says), "{answer:?}");
+    }
+    assert_eq!(home.read("log"), "tried\n");
+}
+
+#[test]
+fn an_interrupted_effect_is_never_repeated_unasked() {
+    let (home, run) = killed();
+    let resume = |words: &[&str]| home.lobster(["resume", &run].iter().chain(words)).run().error();
+    for _ in 0..2 {
+        assert!(resume(&["--skip-interrupted"]).contains("interrupted and skipped on request"));
+        assert!(resume(&[]).contains("--retry-interrupted"));
+        assert_eq!(home.read("log"), "slow\n");
+    }
+    home.write("bin/sleep", "#!/bin/sh\n");
+    let answer = home.lobster(["resume", &run, "--retry-interrupted"]).run();
+    assert_eq!(answer.envelope()["status"], "ok", "{answer:?}");
+    assert_eq!(home.read("log"), "slow\nslow\nafter\n");
+    assert_eq!(home.lobster(["replay", &run]).run().code(), 0);
+}
+
+#[test]
+fn a_run_whose_effect_was_cut_off_stays_listed_until_somebody_decides() {
+    let (home, run) = killed();
+    let listed = |words: &[&str]| runs(&home, words).iter().any(|found| found["id"] == run.as_str());
+    for _ in 0..2 {
+        assert!(listed(&["--interrupted"]) && listed(&["--status", "interrupted"]));
+        assert!(!listed(&["--status", "failed"]) && !listed(&["--status", "running"]));
+        home.lobster(["resume", &run]).run().error();
+    }
+    home.lobster(["resume", &run, "--skip-interrupted"]).run().error();
+    assert!(!listed(&["--interrupted"]) && listed(&["--status", "failed"]));
+    let wrong = home.lobster(["runs", "--status", "stuck"]).run();
+    assert_eq!(wrong.code(), 2);
+    assert!(wrong.stderr.contains("running, waiting, interrupted, ok, failed, cancelled"), "{wrong:?}");
+}
+
+#[test]
+fn a_run_whose_question_expired_is_listed_as_interrupted() {
+    let home = Home::new();
+    home.write("flow.lobster", "steps:\n  - id: ask\n    approval: Go?\n");
+    let asked = home.tool(["flow.lobster"]).envelope();
+    assert_eq!(only_run(&home).1, "waiting");
+    assert_eq!(runs(&home, &["--status", "waiting"]).len(), 1);
+    home.lobster(["gates", "expire", asked["requiresApproval"]["approvalId"].as_str().unwrap()]).run();
+    assert_eq!(runs(&home, &["--interrupted"]).len(), 1);
+    assert_eq!(runs(&home, &["--status", "waiting"]).len(), 0);
+}
