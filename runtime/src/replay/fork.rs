@@ -344,7 +344,7 @@ impl Fork {
         if effect && !told.effects.iter().any(|other| other.step == path) {
             let calls =
                 recorded.as_ref().map_or_else(Vec::new, |outcome| paid_calls(&outcome.value, pricing));
-            told.effects.push(DoneAnew { step: path.to_owned(), action: in_short(act.preimage), calls });
+            told.effects.push(DoneAnew { step: path.to_owned(), action: in_short(&act.preimage.value()), calls });
             for asked in std::mem::take(&mut told.answered) {
                 tell(&mut told.asked, &asked);
             }
