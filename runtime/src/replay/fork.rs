@@ -18,6 +18,7 @@ use crate::digest::Digest;
 use crate::engine::gate::KnownAnswer;
 use crate::engine::overseer::{Act, Known, Overseer};
 use crate::engine::path::StepPath;
+use crate::engine::resume::sound_journal;
 use crate::engine::run::{Interrupted, Run, lock, stopped};
 use crate::engine::settle::output_of;
 use crate::envelope::Failure;
@@ -25,7 +26,7 @@ use crate::json;
 use crate::language::plan::Plan;
 use crate::runtime::{Planned, RunRequest, RunResult, Runtime, Target};
 use crate::steps::stages::Stop;
-use crate::store::{Blob, Event, Record, RunId, StepOutcome, StepStatus, Store};
+use crate::store::{Blob, Event, Record, RunId, StepOutcome, StepStatus, Store, StoreError};
 
 /// What to fork, and what to do otherwise.
 #[derive(Clone, Debug, Default)]
@@ -78,7 +79,7 @@ impl Runtime {
     pub fn plan_fork(&self, request: &ForkRequest) -> Result<ForkPlan, Failure> {
         let store = self.store().map_err(failure)?;
         let parent = store.find_run(&request.run).map_err(|error| Failure::parse(error.to_string()))?;
-        let journal = store.events(parent).map_err(failure)?;
+        let journal = sound_journal(&store, parent)?;
         let recording = Recording::read(&journal)?;
         let planned = self.planned(&store, &recording, request)?;
         let terms = terms(&store, &recording, request)?;
@@ -108,7 +109,7 @@ impl Runtime {
 
     fn run_fork(&self, plan: &ForkPlan) -> Result<RunResult, Failure> {
         let store = self.store().map_err(failure)?;
-        let journal = store.events(plan.parent).map_err(failure)?;
+        let journal = sound_journal(&store, plan.parent)?;
         let fork = Fork::new(&store, &journal, &plan.terms, Stage::Real)?;
         self.prepare_secrets(&plan.planned.plan, &plan.planned.args)?;
         let mut run = self.begin(&plan.planned, Some(plan.parent)).map_err(failure)?;
@@ -198,7 +199,10 @@ pub(crate) fn overseer_of_fork(
     let (Some(parent), Some(terms)) = (parent, terms) else { return Ok(None) };
     let terms: Terms = serde_json::from_value(terms).map_err(failure)?;
     // A parent that was collected meanwhile has nothing left to give.
-    let Ok(parents) = store.events(parent) else { return Ok(None) };
+    if matches!(store.run(parent), Err(StoreError::UnknownRun(_))) {
+        return Ok(None);
+    }
+    let parents = sound_journal(store, parent)?;
     let mut fork = Fork::new(store, &parents, &terms, Stage::Real)?;
     let used = Recording::read(journal)?;
     for (path, _) in used.in_order() {
