@@ -38,8 +38,8 @@ use lent::{RunServices, SharedWriter, Sink};
 #[cfg(test)]
 pub(crate) use loading::JS_EVALUATOR;
 pub(super) use loading::of_stage;
+pub(crate) use loading::{LOAD_FAILED, code_cache, keep};
 use loading::{Program, js_evaluator, load};
-pub(crate) use loading::{code_cache, keep};
 
 /// A component to be run once.
 pub(crate) struct Job {
@@ -91,7 +91,7 @@ pub(super) fn step(
             let loaded = load(run, path, base, &named, pinned).map_err(|error| {
                 run.fail_at(path);
                 StageError::permanent(format!("Workflow step {} component {named}: {error}", step.id))
-                    .with_code("component")
+                    .with_code(LOAD_FAILED)
             })?;
             let filled = fill_all(frame, &Value::Object(args.clone()), scope, path)?;
             (loaded, filled.as_object().cloned().unwrap_or_default())

@@ -17,11 +17,11 @@ use super::preimage::{Part, differences, input_digest};
 use super::recording::{Recording, Step, is_within};
 use super::{contents, json_path};
 use crate::digest::Digest;
-use crate::engine::component::{DIVERGED, NO_CALLS};
+use crate::engine::component::{DIVERGED, LOAD_FAILED, NO_CALLS};
 use crate::engine::gate::KnownAnswer;
 use crate::engine::overseer::{Act, Known, Overseer, RecordedOutside, RecordedProgram};
 use crate::engine::path::StepPath;
-use crate::engine::run::{Interrupted, Run, lock, stopped};
+use crate::engine::run::{Interrupted, Run, STORE_FAILED, lock, stopped};
 use crate::engine::services::{Caller, Screen, Services};
 use crate::engine::settle::{keep_output, output_of};
 use crate::envelope::Failure;
@@ -161,7 +161,13 @@ pub(super) fn replay(
     let run = run.overseen(Arc::<Replay>::clone(&replay));
     let result = output_of(&run, &plan, &args);
     replay.end(&run, result.and_then(|output| keep_output(&run, &output).map_err(stopped)));
-    Ok(replay.report())
+    let report = replay.report();
+    match lock(&replay.seen).hindered.take() {
+        Some(why) if report.is_faithful() => {
+            Err(Failure::runtime(format!("the run cannot be replayed here: {why}")))
+        }
+        _ => Ok(report),
+    }
 }
 
 /// What the run had around it: its mode, directory and settings.
@@ -211,6 +217,8 @@ struct Seen {
     unverified: Vec<Unverified>,
     divergences: Vec<Divergence>,
     ends_at: Option<String>,
+    /// What this machine failed at, which says nothing about the run.
+    hindered: Option<String>,
     /// What follows depends on something that was redacted.
     blind: bool,
 }
@@ -269,6 +277,14 @@ impl Overseer for Replay {
         let path = path.as_str();
         let Some(step) = self.recording.steps.get(path) else { return outcome };
         let Some(recorded) = &step.outcome else { return outcome };
+        if !self.live.contains(path)
+            && recorded.code != outcome.code
+            && let Some(why) = depends_on_time(&outcome)
+        {
+            self.visit(path, Visit::Skipped);
+            self.not_computed(path, format!("{why} here"));
+            return Arc::clone(recorded);
+        }
         let visit = match step.effect {
             false => Visit::Computed,
             true if self.live.contains(path) => Visit::Performed,
@@ -290,6 +306,9 @@ impl Overseer for Replay {
             && self.is_blinded_by(outcome.error.as_deref().unwrap_or_default())
         {
             return self.go_blind(path);
+        }
+        if self.is_hindered(outcome.code.as_deref(), outcome.error.as_deref().unwrap_or_default()) {
+            return;
         }
         let Some((seq, recorded)) = self.recording.summaries.get(path) else { return };
         if recorded.status != outcome.status {
@@ -371,6 +390,19 @@ impl Replay {
                 message.contains(&redacted(path))
                     || blobs.any(|blob| message.contains(&blob.digest.to_string()))
             })
+    }
+
+    /// Whether a failure is this machine's and not the run's: a program that loaded
+    /// when the run was recorded, or a record that cannot be read or written here.
+    fn is_hindered(&self, code: Option<&str>, message: &str) -> bool {
+        let hosts = matches!(code, Some(STORE_FAILED | LOAD_FAILED));
+        let recorded = self.recording.summaries.values().map(|(_, outcome)| outcome.error.as_deref());
+        let known = recorded.chain([self.recording.error.as_deref()]).any(|error| error == Some(message));
+        let hindered = hosts && !known;
+        if hindered {
+            lock(&self.seen).hindered.get_or_insert_with(|| message.to_owned());
+        }
+        hindered
     }
 
     fn not_computed(&self, path: &str, why: String) {
@@ -538,6 +570,11 @@ impl Replay {
         {
             let step = run.failed_at().map(|path| path.to_string()).unwrap_or_default();
             return self.go_blind(&step);
+        }
+        if let Err(Stop::Failed(error)) = &result
+            && self.is_hindered(error.code.as_deref(), &error.message)
+        {
+            return;
         }
         match (recording.status, result) {
             (RunStatus::Ok, Ok(None)) if !self.redacted.is_empty() => self.go_blind(""),
