@@ -91,10 +91,7 @@ fn what_is_left_of_a_damaged_journal_is_shown_with_a_warning() {
     let sound = run_of(&home);
     home.tool(["flow.lobster"]);
     let run = run_of(&home);
-    change(
-        &home,
-        "UPDATE journal SET record = 'x' || record WHERE run = 2 AND seq = 2",
-    );
+    change(&home, "UPDATE journal SET record = 'x' || record WHERE run = 2 AND seq = 2");
     for words in [
         &["show", &run][..],
         &["show", &run, "--json"],

@@ -307,11 +307,10 @@ pub(crate) fn run_component(
     output(&store, &outcome).inspect_err(|_| run.fail_at(path))
 }
 
+/// Whether what a cached outcome gave can be had; each gave one or the other.
 fn has_blobs(store: &Store, outcome: &StepOutcome) -> bool {
-    [&outcome.stdout, &outcome.output]
-        .into_iter()
-        .flatten()
-        .all(|blob| matches!(store.blob_len(&blob.digest), Ok(Some(_))))
+    let mut blobs = [&outcome.stdout, &outcome.output].into_iter().flatten().peekable();
+    blobs.peek().is_some() && blobs.all(|blob| matches!(store.blob_len(&blob.digest), Ok(Some(_))))
 }
 
 /// Executes an effect once more with the answers that it got when it was

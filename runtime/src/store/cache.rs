@@ -14,7 +14,8 @@ use crate::digest::Digest;
 use crate::json;
 
 impl Store {
-    /// What `action` gave, unless it is unknown or too old.
+    /// What `action` gave, unless it is unknown, too old or cannot be read: the
+    /// next outcome then takes the place of such an entry.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -23,7 +24,7 @@ impl Store {
         let held = lock(&self.inner.pending).outcome(action);
         if let Some(held) = held {
             let fresh = held.expires.is_none_or(|expires| expires > now);
-            return if fresh { read_outcome(&held.text).map(Some) } else { Ok(None) };
+            return Ok(if fresh { read_outcome(action, &held.text) } else { None });
         }
         let row: Option<(String, i64)> = self.inner.db.read(|db| {
             let mut statement = db.prepare_cached(
@@ -41,7 +42,7 @@ impl Store {
                 Ok(())
             })?;
         }
-        read_outcome(&text).map(Some)
+        Ok(read_outcome(action, &text))
     }
 
     /// Remembers what `action` gave, for `ttl_ms` milliseconds or until collected.
@@ -124,6 +125,7 @@ pub(super) fn insert(tx: &Transaction<'_>, batch: &Batch) -> Result<(), StoreErr
     Ok(())
 }
 
-fn read_outcome(text: &str) -> Result<StepOutcome, StoreError> {
-    json::parse_as(text).map_err(|source| StoreError::Json { what: "a cached outcome", source })
+fn read_outcome(action: &Digest, text: &str) -> Option<StepOutcome> {
+    let warn = |error: &json::JsonError| tracing::warn!(%action, %error, "a cached outcome cannot be read");
+    json::parse_as(text).inspect_err(warn).ok()
 }

@@ -368,7 +368,7 @@ impl Store {
         Ok((records, Some(BrokenChain { run: run.to_string(), seq, why })))
     }
 
-    fn follow_chain(&self, run: RunId, mut each: impl FnMut(Record)) -> Result<(), StoreError> {
+    pub(super) fn follow_chain(&self, run: RunId, mut each: impl FnMut(Record)) -> Result<(), StoreError> {
         let broken =
             |seq, why: &str| StoreError::BrokenChain { run: run.to_string(), seq, why: why.to_owned() };
         self.inner.db.read_aside(|db| {
