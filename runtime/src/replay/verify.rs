@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::bundle::Unpacked;
+use super::bundle::{CUT, Unpacked};
 use super::preimage::{Part, differences, input_digest};
 use super::recording::{Recording, Step, is_within};
 use super::{contents, json_path};
@@ -103,7 +103,13 @@ impl Runtime {
         let store = self.store().map_err(failure)?;
         let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
         let journal = store.verified_events(id).map_err(failure)?;
-        replay(self, &store, &journal, options, Carried::default())
+        let redacted = store.redacted(id).map_err(failure)?;
+        let carried = Carried {
+            redacted: redacted.steps.into_iter().collect(),
+            left_out: redacted.blobs.into_iter().collect(),
+            ..Carried::default()
+        };
+        replay(self, &store, &journal, options, carried)
     }
 }
 
@@ -116,6 +122,8 @@ pub(super) fn failure(error: impl std::fmt::Display) -> Failure {
 pub(super) struct Carried {
     /// Steps whose payload is left out.
     pub(super) redacted: BTreeSet<String>,
+    /// Blobs that are left out.
+    pub(super) left_out: BTreeSet<Digest>,
     /// The directories that steps read.
     pub(super) directories: Unpacked,
 }
@@ -144,6 +152,7 @@ pub(super) fn replay(
         recording,
         live,
         redacted: carried.redacted,
+        left_out: carried.left_out,
         directories: carried.directories,
         seen: Mutex::default(),
     });
@@ -207,6 +216,7 @@ struct Replay {
     recording: Recording,
     live: BTreeSet<String>,
     redacted: BTreeSet<String>,
+    left_out: BTreeSet<Digest>,
     directories: Unpacked,
     seen: Mutex<Seen>,
 }
@@ -253,7 +263,7 @@ impl Overseer for Replay {
             self.not_computed(path, why);
         }
         self.visit(path, Visit::Answered);
-        if self.redacted.contains(path) && !outcome.value.is_null() {
+        if self.is_cut(&outcome.value) {
             return Err(Stop::Failed(StageError::permanent(redacted(path))));
         }
         Ok(Some(outcome))
@@ -266,7 +276,10 @@ impl Overseer for Replay {
             return Err(Stop::Failed(denied(decision)));
         }
         let Some(outcome) = known else { return Err(self.record_ends(path)) };
-        let unverified = self.compare_action(act).or_else(|| depends_on_time(&outcome));
+        let unverified = self
+            .action_left_out(path)
+            .or_else(|| self.compare_action(act))
+            .or_else(|| depends_on_time(&outcome));
         let Some(why) = unverified else { return Ok(None) };
         self.visit(path, Visit::Skipped);
         self.not_computed(path, why);
@@ -376,20 +389,33 @@ impl Overseer for Replay {
 
 /// The message of the failure to go on without what was redacted.
 fn redacted(path: &str) -> String {
-    format!("what step '{path}' gave was redacted")
+    format!("what step '{path}' {WAS_REDACTED}")
 }
+
+const WAS_REDACTED: &str = "gave was redacted";
 
 impl Replay {
     /// Whether a failure comes from what was left out of the record.
     fn is_blinded_by(&self, message: &str) -> bool {
-        self.redacted
-            .iter()
-            .filter_map(|path| Some((path, self.recording.steps.get(path)?.outcome.as_ref()?)))
-            .any(|(path, outcome)| {
-                let mut blobs = [outcome.stdout, outcome.stderr, outcome.output].into_iter().flatten();
-                message.contains(&redacted(path))
-                    || blobs.any(|blob| message.contains(&blob.digest.to_string()))
-            })
+        !self.redacted.is_empty()
+            && (message.contains(WAS_REDACTED)
+                || self.left_out.iter().any(|digest| message.contains(&digest.to_string())))
+    }
+
+    /// Whether something stands in the record only as its digest.
+    fn is_cut(&self, recorded: &Value) -> bool {
+        let cut = match recorded {
+            Value::String(text) => text.starts_with(CUT),
+            Value::Object(map) => map.len() == 1 && map.contains_key("redacted"),
+            _ => false,
+        };
+        cut && !self.redacted.is_empty()
+    }
+
+    /// Why a step cannot be computed whose action was left out.
+    fn action_left_out(&self, path: &str) -> Option<String> {
+        let action = self.recording.steps.get(path)?.action?;
+        self.left_out.contains(&action).then(|| "what it reads was redacted".to_owned())
     }
 
     /// Whether a failure is this machine's and not the run's: a program that loaded
@@ -399,7 +425,10 @@ impl Replay {
         let recorded = self.recording.summaries.values().map(|(_, outcome)| outcome.error.as_deref());
         let known = recorded.chain([self.recording.error.as_deref()]).any(|error| error == Some(message));
         let hindered = hosts && !known;
-        if hindered {
+        if hindered && !self.left_out.is_empty() {
+            // Without its action, a step's program may not be had.
+            self.go_blind("");
+        } else if hindered {
             lock(&self.seen).hindered.get_or_insert_with(|| message.to_owned());
         }
         hindered
@@ -427,8 +456,11 @@ impl Replay {
         let step = self.recording.steps.get(path)?;
         let recorded = step.action.filter(|recorded| *recorded != act.digest)?;
         let Some(preimage) = self.recording.preimage(&self.store, path) else {
-            self.diverge(path, step.seq, "action", None, value(recorded), value(act.digest));
-            return None;
+            let left_out = self.action_left_out(path);
+            if left_out.is_none() {
+                self.diverge(path, step.seq, "action", None, value(recorded), value(act.digest));
+            }
+            return left_out;
         };
         let mut found = differences(Some(&self.store), &preimage, act.preimage);
         found.retain(|difference| {
@@ -473,7 +505,8 @@ impl Replay {
         if step.effect && !self.live.contains(path) {
             differs("written files", written(recorded), written(replayed));
         }
-        if let Some(place) = json_path::first(&recorded.value, &replayed.value) {
+        let place = json_path::first(&recorded.value, &replayed.value);
+        if let Some(place) = place.filter(|_| !self.is_cut(&recorded.value)) {
             self.diverge(
                 path,
                 step.seq,
@@ -528,6 +561,9 @@ impl Replay {
         recorded: Value,
         replayed: Value,
     ) {
+        if self.is_cut(&recorded) {
+            return;
+        }
         let preimage = self.recording.preimage(&self.store, step);
         let input = preimage.and_then(|preimage| {
             input_digest(&preimage["input"]).or_else(|| input_digest(&preimage["stdin"]))

@@ -10,6 +10,7 @@ use super::error::StoreError;
 use super::event::{RunId, StepOutcome};
 use super::journal::run_number;
 use super::pending::{Batch, KnownOutcome, in_index_order};
+use super::transfer::RESERVED;
 use crate::digest::Digest;
 use crate::json;
 
@@ -92,7 +93,8 @@ impl Store {
     /// Keeps `value` for `run` under `key`; it goes when the run is collected.
     ///
     /// # Errors
-    /// When there is no such run, or it cannot be written.
+    /// When there is no such run, the key is one of the store's own (it begins with a
+    /// zero byte), or it cannot be written.
     pub fn set_run_value(
         &self,
         run: RunId,
@@ -100,6 +102,9 @@ impl Store {
         value: &Value,
         durability: Durability,
     ) -> Result<(), StoreError> {
+        if key.starts_with(RESERVED) {
+            return Err(StoreError::StateKey);
+        }
         let mut value = value.clone();
         self.redactions().value(&mut value);
         self.write(durability, |tx| {

@@ -57,6 +57,7 @@ pub(crate) use journal::parse_record;
 pub use journal::{BrokenChain, NewRun, Record, RunFilter, RunSummary};
 pub use redact::Redactions;
 pub(crate) use redact::Redactor;
+pub use transfer::Redacted;
 pub use user_state::{LockedState, UserState, state_dir};
 pub use verify::{Problem, StoreStats, VerifyReport};
 

@@ -193,7 +193,15 @@ impl Store {
             Err(other) => return Err(other),
         }
         let mut seq = 0;
-        let mut missing = HashSet::new();
+        // What was left out of a bundle is not missing.
+        let mut missing: HashSet<Digest> = match self.redacted(run) {
+            Ok(redacted) => redacted.blobs.into_iter().collect(),
+            Err(StoreError::UnknownRun(_)) => return Ok(()),
+            Err(error) => {
+                report.found(Problem::Run { run: run.to_string(), why: error.to_string() });
+                HashSet::new()
+            }
+        };
         loop {
             let page = match self.events_after(run, seq, 500) {
                 Ok(page) => page,
