@@ -155,3 +155,28 @@ fn a_bundle_cut_short_is_refused_and_nothing_of_it_stays() {
     assert_eq!(there.lobster(["bundle", "import", "whole"]).run().code(), 0);
     assert_eq!(there.lobster(["store", "verify"]).run().code(), 0);
 }
+
+#[test]
+fn a_bundle_verifies_where_nothing_can_be_written() {
+    let home = exported(&[]);
+    for state in ["/proc/nope", "/dev/null/nope"] {
+        let answer = home.lobster(["bundle", "verify", "run.bundle"]).env("LOBSTER_STATE_DIR", state).run();
+        says(&answer, 0, "the same: small");
+        says(&answer, 0, "1 computed again");
+    }
+}
+
+#[test]
+fn what_this_machine_fails_at_is_no_difference() {
+    let home = exported(&[]);
+    // Whoever can write there could have others run their code.
+    let code = home.dir().join("open/store/code");
+    std::fs::create_dir_all(&code).unwrap();
+    std::fs::set_permissions(&code, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let answer = home
+        .lobster(["bundle", "verify", "run.bundle"])
+        .env("LOBSTER_STATE_DIR", home.dir().join("open"))
+        .run();
+    says(&answer, 1, "cannot be replayed here");
+    assert!(answer.stderr.contains("code cache") && !answer.stdout.contains("not the same"), "{answer:?}");
+}

@@ -13,6 +13,7 @@ mod compatibility;
 mod components;
 mod conformance;
 mod crash;
+mod damaged_stores;
 mod durability;
 mod faults;
 mod flows;

@@ -15,7 +15,7 @@ use crate::digest::Digest;
 use crate::json;
 use crate::policy::{Redaction, Span};
 use crate::store::{
-    Event, GateAnswer, Record, RunFilter, RunId, RunSummary, Store, StoreError, UnknownWord, iso,
+    BrokenChain, Event, GateAnswer, Record, RunFilter, RunId, RunSummary, Store, StoreError, UnknownWord, iso,
 };
 
 pub(crate) use trail::Trail;
@@ -513,15 +513,6 @@ pub struct ChainReport {
     pub anchored: u64,
     /// The first broken record of each run that has one.
     pub broken: Vec<BrokenChain>,
-}
-
-/// A chain that is not what was written.
-#[derive(Clone, Debug, Serialize)]
-pub struct BrokenChain {
-    pub run: String,
-    /// The first record that is not what it should be.
-    pub seq: u64,
-    pub why: String,
 }
 
 /// Walks the chain of every run, or of one, and holds them against what an

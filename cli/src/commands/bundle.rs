@@ -36,7 +36,7 @@ enum Task {
         /// The file to write.
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
-        /// Leaves out what this effect gave; its digest stays. May be given several times.
+        /// Leaves out what this step gave and all that repeats it; digests stay. May be given several times.
         #[arg(long, value_name = "STEP")]
         redact: Vec<String>,
         /// Signs the bundle with this ed25519 private key (PKCS#8 PEM).
@@ -146,6 +146,9 @@ fn tell(summary: &BundleSummary, verb: &str, as_json: bool) -> CommandResult {
         writeln!(out, "{}", json::pretty(summary))?;
     } else {
         writeln!(out, "{verb} {}", line(summary))?;
+        if !summary.left_out.is_empty() {
+            writeln!(out, "  left out with it, because it repeats that: {}", summary.left_out.join(", "))?;
+        }
         for directory in summary.directories.iter().filter(|directory| directory.listing.is_none()) {
             let why = directory.left_out.as_deref().unwrap_or_default();
             writeln!(

@@ -29,6 +29,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let diff = super::runtime(Mode::Tool)?.diff(&args.before, &args.after)?;
     let same = diff.steps.is_empty() && diff.status_before == diff.status_after;
     let exit = if same { Exit::OK } else { Exit::FAILED };
+    diff.broken.iter().for_each(super::warn_of_damage);
     let mut out = std::io::stdout().lock();
     if args.json {
         writeln!(out, "{}", json::pretty(&diff))?;

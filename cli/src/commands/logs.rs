@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         return Ok(Exit::OK);
     }
     let mut seen = false;
-    for record in store.events(id)? {
+    for record in super::found_journal(&store, id)?.0 {
         let Event::StepEnded { path, outcome, .. } = &record.event else { continue };
         if args.step.as_ref().is_some_and(|step| !path.starts_with(step.as_str())) {
             continue;

@@ -38,7 +38,7 @@ use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::engine::{NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify};
 use lobster_runtime::runtime::{PolicySources, Runtime, Settings};
 use lobster_runtime::steps::stages::Mode;
-use lobster_runtime::store::RunId;
+use lobster_runtime::store::{BrokenChain, Record, RunId, Store, StoreError};
 
 use crate::exit::{CommandError, Exit};
 use crate::{logging, signals, terminal};
@@ -215,6 +215,21 @@ pub(crate) fn runtime_telling(
         settings.notify = operators_command(notify, governed)?;
     }
     Ok(Runtime::new(settings)?)
+}
+
+/// What can be read of a run's journal; what is wrong with it is said on stderr.
+pub(crate) fn found_journal(
+    store: &Store,
+    run: RunId,
+) -> Result<(Vec<Record>, Option<BrokenChain>), StoreError> {
+    let (records, broken) = store.found_events(run)?;
+    broken.iter().for_each(warn_of_damage);
+    Ok((records, broken))
+}
+
+/// Says that what is shown may not be what happened.
+pub(crate) fn warn_of_damage(broken: &BrokenChain) {
+    anstream::eprintln!("warning: {broken}; what is shown may not be what happened");
 }
 
 /// What a runtime is made of.

@@ -24,7 +24,7 @@ pub(crate) struct Args {
     /// Digests, policy decisions and enforcement statements too.
     #[arg(long)]
     full: bool,
-    /// The journal's records as a JSON array.
+    /// The journal's records as a JSON array. If it is damaged, the last element says where.
     #[arg(long)]
     json: bool,
 }
@@ -55,12 +55,13 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let store = super::runtime(Mode::Human)?.store()?;
     let id = store.find_run(&args.run).map_err(CommandError::usage)?;
     let run = store.run(id)?;
-    let journal = store.events(id)?;
+    let (journal, broken) = super::found_journal(&store, id)?;
     let mut out = std::io::stdout().lock();
     if args.json {
         let records: Vec<_> = journal
             .iter()
             .map(|record| json!({ "seq": record.seq, "at": iso(record.at), "hash": record.hash(), "event": record.event }))
+            .chain(broken.map(|broken| json!({ "broken": broken })))
             .collect();
         writeln!(out, "{}", json::pretty(&records))?;
         return Ok(Exit::OK);

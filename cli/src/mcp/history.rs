@@ -86,7 +86,7 @@ impl History {
 
     /// The steps that ended, in the order in which they did.
     fn steps(&self, run: &RunSummary) -> Result<Value, String> {
-        let journal = self.store.events(run.id).map_err(|error| error.to_string())?;
+        let (journal, _) = self.store.found_events(run.id).map_err(|error| error.to_string())?;
         let steps = journal.iter().filter_map(|record| match &record.event {
             Event::StepEnded { path, outcome, .. } if !path.contains('!') => Some(json!({
                 "step": path,

@@ -45,15 +45,25 @@ pub(crate) struct CodeCache {
 }
 
 impl CodeCache {
-    pub(crate) fn open(dir: &Path, engine: &wasmtime::Engine) -> Result<Self, LoadError> {
+    /// The cache in `dir`; none if there can be none, which costs time and not the run.
+    pub(crate) fn open(dir: &Path, engine: &wasmtime::Engine) -> Result<Option<Self>, LoadError> {
         let mut setting = SettingHasher(blake3::Hasher::new());
         engine.precompile_compatibility_hash().hash(&mut setting);
         HOW_COMPILED.hash(&mut setting);
         let name = setting.0.finalize().to_hex();
         for dir in [dir, &dir.join(&name[..16])] {
-            private_dir(dir).map_err(|why| LoadError::CacheUnsafe { path: dir.to_owned(), why })?;
+            match private_dir(dir) {
+                Ok(()) => {}
+                Err(Refused::Absent(error)) => {
+                    tracing::warn!(dir = %dir.display(), %error, "there can be no code cache; everything is compiled");
+                    return Ok(None);
+                }
+                Err(Refused::Unsafe(why)) => {
+                    return Err(LoadError::CacheUnsafe { path: dir.to_owned(), why });
+                }
+            }
         }
-        Ok(Self { root: dir.to_owned(), dir: dir.join(&name[..16]) })
+        Ok(Some(Self { root: dir.to_owned(), dir: dir.join(&name[..16]) }))
     }
 
     /// The component from its cached code, or compiled by `compile` and cached.
@@ -175,20 +185,29 @@ pub(crate) fn from_fresh_code(engine: &wasmtime::Engine, code: &[u8]) -> Result<
     loaded.map_err(|error| LoadError::Engine { message: format!("{error:#}") })
 }
 
+/// Why a directory cannot hold the cache.
+enum Refused {
+    /// It is not there and cannot be made.
+    Absent(io::Error),
+    /// It is there, and somebody else could put code into it.
+    Unsafe(String),
+}
+
 /// Creates `dir` for this user alone, or checks that it is so.
-fn private_dir(dir: &Path) -> Result<(), String> {
-    if let Err(error) = DirBuilder::new().recursive(true).mode(0o700).create(dir) {
-        return Err(format!("it cannot be created: {error}"));
-    }
-    let meta = std::fs::symlink_metadata(dir).map_err(|error| error.to_string())?;
+fn private_dir(dir: &Path) -> Result<(), Refused> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    let meta = match std::fs::symlink_metadata(dir) {
+        Ok(meta) => meta,
+        Err(error) => return Err(Refused::Absent(made.err().unwrap_or(error))),
+    };
     if !meta.is_dir() {
-        return Err("it is not a directory but a link or a file".to_owned());
+        return Err(Refused::Unsafe("it is not a directory but a link or a file".to_owned()));
     }
     if meta.uid() != rustix::process::geteuid().as_raw() {
-        return Err(format!("it belongs to user {}", meta.uid()));
+        return Err(Refused::Unsafe(format!("it belongs to user {}", meta.uid())));
     }
     if meta.mode() & 0o022 != 0 {
-        return Err(format!("others may write to it (mode {:o})", meta.mode() & 0o7777));
+        return Err(Refused::Unsafe(format!("others may write to it (mode {:o})", meta.mode() & 0o7777)));
     }
     Ok(())
 }

@@ -166,7 +166,10 @@ impl Core {
         host::add_to_linker(&mut linker).map_err(fail)?;
         let mut module_linker = wasmtime::Linker::new(&engine);
         host::preview1::add_to_linker(&mut module_linker).map_err(fail)?;
-        let cache = config.code_cache.as_deref().map(|dir| CodeCache::open(dir, &engine)).transpose()?;
+        let cache = match &config.code_cache {
+            Some(dir) => CodeCache::open(dir, &engine)?,
+            None => None,
+        };
         let staging = config.staging.clone().unwrap_or_else(std::env::temp_dir);
         Ok(Self {
             engine,

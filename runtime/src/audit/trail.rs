@@ -13,12 +13,13 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Behalf, BrokenChain, ChainReport, clean, describe};
+use super::{Behalf, ChainReport, clean, describe};
 use crate::digest::Digest;
 use crate::json;
 use crate::policy::{AuditPlaces, Redaction};
 use crate::store::{
-    Durability, Event, Record, RunFilter, RunId, RunStatus, Store, StoreError, Witness, iso, system_clock,
+    BrokenChain, Durability, Event, Record, RunFilter, RunId, RunStatus, Store, StoreError, Witness, iso,
+    system_clock,
 };
 
 /// Writes the copy and the anchors as the store is written.

@@ -39,8 +39,8 @@ use lent::{RunServices, SharedWriter, Sink};
 #[cfg(test)]
 pub(crate) use loading::JS_EVALUATOR;
 pub(super) use loading::of_stage;
+pub(crate) use loading::{LOAD_FAILED, code_cache, keep};
 use loading::{Program, js_evaluator, load};
-pub(crate) use loading::{code_cache, keep};
 pub(crate) use recorded::compute as compute_recorded;
 
 /// A component to be run once.
@@ -93,7 +93,7 @@ pub(super) fn step(
             let loaded = load(run, path, base, &named, pinned).map_err(|error| {
                 run.fail_at(path);
                 StageError::permanent(format!("Workflow step {} component {named}: {error}", step.id))
-                    .with_code("component")
+                    .with_code(LOAD_FAILED)
             })?;
             let filled = fill_all(frame, &Value::Object(args.clone()), scope, path)?;
             (loaded, filled.as_object().cloned().unwrap_or_default())
@@ -309,11 +309,10 @@ pub(crate) fn run_component(
     output(&store, &outcome).inspect_err(|_| run.fail_at(path))
 }
 
+/// Whether what a cached outcome gave can be had; each gave one or the other.
 fn has_blobs(store: &Store, outcome: &StepOutcome) -> bool {
-    [&outcome.stdout, &outcome.output]
-        .into_iter()
-        .flatten()
-        .all(|blob| matches!(store.blob_len(&blob.digest), Ok(Some(_))))
+    let mut blobs = [&outcome.stdout, &outcome.output].into_iter().flatten().peekable();
+    blobs.peek().is_some() && blobs.all(|blob| matches!(store.blob_len(&blob.digest), Ok(Some(_))))
 }
 
 /// Executes an effect once more with the answers that it got when it was

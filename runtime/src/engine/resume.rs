@@ -54,7 +54,7 @@ impl Runtime {
     /// When the run's journal cannot be read, or its policy is not to be had any more.
     pub fn policy_of(&self, run: RunId) -> Result<Option<Policy>, Failure> {
         let store = self.store().map_err(failure)?;
-        let journal = store.events(run).map_err(failure)?;
+        let journal = store.events_after(run, 0, 1).map_err(failure)?;
         let Some(Event::RunStarted { detail, .. }) = journal.first().map(|record| &record.event) else {
             return Ok(None);
         };
@@ -174,6 +174,8 @@ fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failu
             GateAnswer::Response(question.fitting(value.clone(), &schema).map_err(Failure::parse)?)
         }
     };
+    // A no starts nothing, so it is taken whatever became of the journal.
+    sound_journal(&store, gate.run)?;
     check_unedited(runtime, &gate)?;
     store.answer_gate(gate.key, answer, approver.as_deref()).map_err(lost)?;
     go_on(runtime, gate.run, Interrupted::Ask, Some(&gate))
@@ -205,6 +207,7 @@ pub(crate) fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) ->
     let store = runtime.store().map_err(failure)?;
     let id = store.find_run(text).map_err(|error| Failure::parse(error.to_string()))?;
     let summary = store.run(id).map_err(failure)?;
+    let journal = sound_journal(&store, id)?;
     match summary.status {
         RunStatus::Ok => {
             return Err(Failure::runtime(format!(
@@ -223,8 +226,7 @@ pub(crate) fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) ->
         }
         RunStatus::Running => {}
         RunStatus::Failed | RunStatus::Cancelled => {
-            refuse_called_off(&store, id)?;
-            let journal = store.events(id).map_err(failure)?;
+            refuse_called_off(&journal)?;
             let failed_at = journal.iter().rev().find_map(|record| match &record.event {
                 Event::RunEnded { detail, .. } => {
                     Some(detail.get("failed_at").and_then(Value::as_str).map(str::to_owned))
@@ -258,7 +260,7 @@ pub(crate) fn call_off(runtime: &Runtime, text: &str) -> Result<RunResult, Failu
         RunStatus::Ok => {
             return Err(Failure::runtime(format!("run {id} has ended well; there is nothing to cancel")));
         }
-        RunStatus::Failed | RunStatus::Cancelled => refuse_called_off(&store, id)?,
+        RunStatus::Failed | RunStatus::Cancelled => refuse_called_off(&sound_journal(&store, id)?)?,
         RunStatus::Running | RunStatus::Waiting => {}
     }
     let by = runtime.services.env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
@@ -267,8 +269,7 @@ pub(crate) fn call_off(runtime: &Runtime, text: &str) -> Result<RunResult, Failu
 }
 
 /// An error if a person ended the run: by calling it off, or with a no to a question.
-fn refuse_called_off(store: &Store, id: RunId) -> Result<(), Failure> {
-    let journal = store.events(id).map_err(failure)?;
+fn refuse_called_off(journal: &[JournalRecord]) -> Result<(), Failure> {
     let end = journal.iter().rev().find_map(|record| match &record.event {
         Event::RunEnded { detail, .. } => Some(detail["answer"].as_str().map(str::to_owned)),
         _ => None,
@@ -279,8 +280,21 @@ fn refuse_called_off(store: &Store, id: RunId) -> Result<(), Failure> {
         None => return Ok(()),
     };
     Err(Failure::runtime(format!(
-        "run {id} is over: {how}. Start the workflow again, or `lobster fork {id}` to take over what was done"
+        "run {id} is over: {how}. Start the workflow again, or `lobster fork {id}` to take over what was done",
+        id = journal.first().map(|record| record.run.to_string()).unwrap_or_default(),
     )))
+}
+
+/// The journal of a run that something is to be built on. In one that is not
+/// the chain that was written, what was done may be missing, and would be done again.
+pub(crate) fn sound_journal(store: &Store, run: RunId) -> Result<Vec<JournalRecord>, Failure> {
+    store.verified_events(run).map_err(|error| match error {
+        broken @ StoreError::BrokenChain { .. } => Failure::runtime(format!(
+            "{broken}; nothing is built on it, because what was done might be done again. \
+             `lobster show {run}` shows what is left; restore the store from a backup, or run the workflow anew"
+        )),
+        other => failure(other),
+    })
 }
 
 fn has_open_gate(store: &Store, run: RunId) -> Result<bool, Failure> {
@@ -297,7 +311,7 @@ fn go_on(
 ) -> Result<RunResult, Failure> {
     let store = runtime.store().map_err(failure)?;
     let claim = store.claim_run(id).map_err(failure)?;
-    let journal = store.events(id).map_err(failure)?;
+    let journal = sound_journal(&store, id)?;
     let task = started(&journal)
         .ok_or_else(|| Failure::runtime(format!("the journal of run {id} does not say what it runs")))?;
     let plan: Plan = recorded(&store, &task.plan)?;

@@ -21,7 +21,7 @@ use crate::language::dry_run;
 use crate::language::plan::Plan;
 use crate::runtime::Runtime;
 use crate::steps::stages::{Answer, Stop};
-use crate::store::{Gate, GateKind};
+use crate::store::{Gate, GateKind, StoreError};
 
 /// What an approval sets going.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -54,7 +54,14 @@ impl Runtime {
     /// When the run's record cannot be read.
     pub fn ahead(&self, gate: &Gate) -> Result<Ahead, Failure> {
         let store = self.store().map_err(failure)?;
-        let journal = store.events(gate.run).map_err(failure)?;
+        let journal = match store.verified_events(gate.run) {
+            Ok(journal) => journal,
+            // Nothing is built on a damaged journal, by an answer neither.
+            Err(broken @ StoreError::BrokenChain { .. }) => {
+                return Ok(Ahead { fails: Some(broken.to_string()), ..Ahead::default() });
+            }
+            Err(other) => return Err(failure(other)),
+        };
         let recording = Recording::read(&journal)?;
         let (plan, args) = (recording.plan(&store)?, recording.arguments(&store)?);
         let then = match &plan {

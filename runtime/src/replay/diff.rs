@@ -7,7 +7,7 @@ use super::recording::Recording;
 use super::why::{outcome, why};
 use crate::envelope::Failure;
 use crate::runtime::Runtime;
-use crate::store::{RunId, RunStatus, Store};
+use crate::store::{BrokenChain, RunId, RunStatus, Store};
 
 /// How two runs compare.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -23,6 +23,9 @@ pub struct RunDiff {
     pub same: u64,
     /// The others, in the order of the later run.
     pub steps: Vec<StepDifference>,
+    /// Journals that are not what was written, so that what is said of their runs may be wrong.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub broken: Vec<BrokenChain>,
 }
 
 /// One step that is not the same in both.
@@ -58,8 +61,7 @@ impl Runtime {
         let store = self.store().map_err(super::verify::failure)?;
         let load = |text: &str| {
             let id = store.find_run(text).map_err(|error| Failure::parse(error.to_string()))?;
-            let journal = store.events(id).map_err(super::verify::failure)?;
-            Recording::read(&journal)
+            Recording::found(store.found_events(id).map_err(super::verify::failure)?)
         };
         diff(&store, &load(before)?, &load(after)?)
     }
@@ -100,5 +102,6 @@ fn diff(store: &Store, was: &Recording, is: &Recording) -> Result<RunDiff, Failu
         same_args: was.task.args == is.task.args,
         same,
         steps,
+        broken: was.broken.iter().chain(&is.broken).cloned().collect(),
     })
 }

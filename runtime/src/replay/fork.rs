@@ -21,6 +21,7 @@ use crate::digest::Digest;
 use crate::engine::gate::{Binding, KnownAnswer};
 use crate::engine::overseer::{Act, Known, Overseer};
 use crate::engine::path::StepPath;
+use crate::engine::resume::sound_journal;
 use crate::engine::run::{Interrupted, Run, Task, lock, stopped};
 use crate::engine::settle::output_of;
 use crate::envelope::Failure;
@@ -30,7 +31,7 @@ use crate::model::cost::{PaidCall, paid_calls};
 use crate::model::pricing::Pricing;
 use crate::runtime::{Planned, RunRequest, RunResult, Runtime, Target, keep_task};
 use crate::steps::stages::Stop;
-use crate::store::{Blob, Event, Record, RunId, StepOutcome, StepStatus, Store};
+use crate::store::{Blob, Event, Record, RunId, StepOutcome, StepStatus, Store, StoreError};
 
 /// What to fork, and what to do otherwise.
 #[derive(Clone, Debug, Default)]
@@ -98,7 +99,7 @@ impl Runtime {
     pub fn plan_fork(&self, request: &ForkRequest) -> Result<ForkPlan, Failure> {
         let store = self.store().map_err(failure)?;
         let parent = store.find_run(&request.run).map_err(|error| Failure::parse(error.to_string()))?;
-        let journal = store.events(parent).map_err(failure)?;
+        let journal = sound_journal(&store, parent)?;
         let recording = Recording::read(&journal)?;
         let planned = self.planned(&store, &recording, request)?;
         let terms = terms(&store, &recording, request)?;
@@ -131,7 +132,7 @@ impl Runtime {
 
     fn run_fork(&self, plan: &ForkPlan) -> Result<RunResult, Failure> {
         let store = self.store().map_err(failure)?;
-        let journal = store.events(plan.parent).map_err(failure)?;
+        let journal = sound_journal(&store, plan.parent)?;
         self.prepare_secrets(&plan.planned.plan, &plan.planned.args)?;
         let mut run = self.begin(&plan.planned, Some(plan.parent)).map_err(failure)?;
         let fork = Fork::new(&store, &journal, &plan.terms, run.task, Stage::Real)?;
@@ -221,7 +222,10 @@ pub(crate) fn overseer_of_fork(
     let (Some(parent), Some(terms)) = (parent, terms) else { return Ok(None) };
     let terms: Terms = serde_json::from_value(terms).map_err(failure)?;
     // A parent that was collected meanwhile has nothing left to give.
-    let Ok(parents) = store.events(parent) else { return Ok(None) };
+    if matches!(store.run(parent), Err(StoreError::UnknownRun(_))) {
+        return Ok(None);
+    }
+    let parents = sound_journal(store, parent)?;
     let used = Recording::read(journal)?;
     let mut fork = Fork::new(store, &parents, &terms, used.task, Stage::Real)?;
     for (path, _) in used.in_order() {
@@ -344,7 +348,11 @@ impl Fork {
         if effect && !told.effects.iter().any(|other| other.step == path) {
             let calls =
                 recorded.as_ref().map_or_else(Vec::new, |outcome| paid_calls(&outcome.value, pricing));
-            told.effects.push(DoneAnew { step: path.to_owned(), action: in_short(&act.preimage.value()), calls });
+            told.effects.push(DoneAnew {
+                step: path.to_owned(),
+                action: in_short(&act.preimage.value()),
+                calls,
+            });
             for asked in std::mem::take(&mut told.answered) {
                 tell(&mut told.asked, &asked);
             }

@@ -10,7 +10,7 @@ use crate::engine::run::{SUMMARY, Task};
 use crate::envelope::Failure;
 use crate::language::plan::Plan;
 use crate::runtime::recorded;
-use crate::store::{Blob, Event, Record, RunId, RunStatus, StepOutcome, Store};
+use crate::store::{Blob, BrokenChain, Event, Record, RunId, RunStatus, StepOutcome, Store};
 
 /// One attempt of a step.
 #[derive(Clone, Debug)]
@@ -52,6 +52,8 @@ pub(super) struct Recording {
     pub(super) output: Option<Blob>,
     pub(super) error: Option<String>,
     pub(super) last_seq: u64,
+    /// The journal is not the chain that was written.
+    pub(super) broken: Option<BrokenChain>,
 }
 
 impl Recording {
@@ -84,9 +86,15 @@ impl Recording {
             output: None,
             error: None,
             last_seq: journal.len() as u64,
+            broken: None,
         };
         journal.iter().for_each(|record| recording.take(record));
         Ok(recording)
+    }
+
+    /// Reads what is left of a journal, for showing it.
+    pub(super) fn found((left, broken): (Vec<Record>, Option<BrokenChain>)) -> Result<Self, Failure> {
+        Ok(Self { broken, ..Self::read(&left)? })
     }
 
     fn take(&mut self, record: &Record) {

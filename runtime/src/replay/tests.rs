@@ -6,7 +6,7 @@ use super::testing::{Place, workflow};
 use super::*;
 use crate::digest::Digest;
 use crate::json;
-use crate::store::{Event, RunId, StepOutcome};
+use crate::store::{Event, Redacted, RunId, StepOutcome};
 
 /// A shell step, inline JavaScript on it, a pipeline on that and another shell step.
 const CHAIN: &str = r#"
@@ -69,7 +69,7 @@ fn falsified(place: &Place, run: &str, step: &str, change: impl Fn(&mut StepOutc
         prev = Digest::of(text.as_bytes());
         out.push(text);
     }
-    store.import_run(out).unwrap();
+    store.import_run(out, &Redacted::default()).unwrap();
     other
 }
 
@@ -296,7 +296,7 @@ fn a_lost_end_is_told_from_a_difference() {
         prev = Digest::of(text.as_bytes());
         texts.push(text);
     }
-    store.import_run(texts).unwrap();
+    store.import_run(texts, &Redacted::default()).unwrap();
     let report = place.runtime.replay(&other, &ReplayOptions::default()).unwrap();
     assert_eq!((report.divergences, report.record_ends_at.as_deref()), (vec![], Some("note")));
 }

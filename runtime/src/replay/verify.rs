@@ -12,17 +12,17 @@ use std::sync::{Arc, Mutex, OnceLock};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::bundle::Unpacked;
+use super::bundle::{CUT, Unpacked};
 use super::helpers::Helpers;
 use super::preimage::{Part, differences, input_digest};
 use super::recording::{Recording, Step, is_within};
 use super::{contents, json_path};
 use crate::digest::Digest;
-use crate::engine::component::{DIVERGED, NO_CALLS};
+use crate::engine::component::{DIVERGED, LOAD_FAILED, NO_CALLS};
 use crate::engine::gate::{Binding, KnownAnswer};
 use crate::engine::overseer::{Act, Known, Overseer, RecordedOutside, RecordedProgram};
 use crate::engine::path::StepPath;
-use crate::engine::run::{Interrupted, Run, lock, stopped};
+use crate::engine::run::{Interrupted, Run, STORE_FAILED, lock, stopped};
 use crate::engine::services::{Caller, Screen, Services};
 use crate::engine::settle::{keep_output, output_of};
 use crate::envelope::Failure;
@@ -107,7 +107,13 @@ impl Runtime {
         let store = self.store().map_err(failure)?;
         let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
         let journal = store.verified_events(id).map_err(failure)?;
-        replay(self, &store, &journal, options, Carried::default())
+        let redacted = store.redacted(id).map_err(failure)?;
+        let carried = Carried {
+            redacted: redacted.steps.into_iter().collect(),
+            left_out: redacted.blobs.into_iter().collect(),
+            ..Carried::default()
+        };
+        replay(self, &store, &journal, options, carried)
     }
 }
 
@@ -120,6 +126,8 @@ pub(super) fn failure(error: impl std::fmt::Display) -> Failure {
 pub(super) struct Carried {
     /// Steps whose payload is left out.
     pub(super) redacted: BTreeSet<String>,
+    /// Blobs that are left out.
+    pub(super) left_out: BTreeSet<Digest>,
     /// The directories that steps read.
     pub(super) directories: Unpacked,
 }
@@ -148,6 +156,7 @@ pub(super) fn replay(
         recording,
         live,
         redacted: carried.redacted,
+        left_out: carried.left_out,
         directories: carried.directories,
         helpers: Helpers::default(),
         seen: Mutex::default(),
@@ -166,7 +175,13 @@ pub(super) fn replay(
     let run = run.overseen(Arc::<Replay>::clone(&replay));
     let result = replay.helpers.beside(&run, recording, || output_of(&run, &plan, &args));
     replay.end(&run, result.and_then(|output| keep_output(&run, &output).map_err(stopped)));
-    Ok(replay.report())
+    let report = replay.report();
+    match lock(&replay.seen).hindered.take() {
+        Some(why) if report.is_faithful() => {
+            Err(Failure::runtime(format!("the run cannot be replayed here: {why}")))
+        }
+        _ => Ok(report),
+    }
 }
 
 /// What the run had around it: its mode, directory and settings.
@@ -206,6 +221,7 @@ struct Replay {
     recording: Recording,
     live: BTreeSet<String>,
     redacted: BTreeSet<String>,
+    left_out: BTreeSet<Digest>,
     directories: Unpacked,
     helpers: Helpers,
     seen: Mutex<Seen>,
@@ -217,6 +233,8 @@ struct Seen {
     unverified: Vec<Unverified>,
     divergences: Vec<Divergence>,
     ends_at: Option<String>,
+    /// What this machine failed at, which says nothing about the run.
+    hindered: Option<String>,
     /// What follows depends on something that was redacted.
     blind: bool,
 }
@@ -257,7 +275,7 @@ impl Overseer for Replay {
             self.not_computed(path, why);
         }
         self.visit(path, Visit::Answered);
-        if self.redacted.contains(path) && !outcome.value.is_null() {
+        if self.is_cut(&outcome.value) {
             return Err(Stop::Failed(StageError::permanent(redacted(path))));
         }
         Ok(Some(outcome))
@@ -270,7 +288,10 @@ impl Overseer for Replay {
             return Err(Stop::Failed(denied(decision)));
         }
         let Some(outcome) = known else { return Err(self.record_ends(path)) };
-        let unverified = self.compare_action(act).or_else(|| depends_on_time(&outcome));
+        let unverified = self
+            .action_left_out(path)
+            .or_else(|| self.compare_action(act))
+            .or_else(|| depends_on_time(&outcome));
         if outcome.is_edited() {
             self.visit(path, Visit::Edited);
             return Ok(Some(outcome));
@@ -289,6 +310,14 @@ impl Overseer for Replay {
         let path = path.as_str();
         let Some(step) = self.recording.steps.get(path) else { return outcome };
         let Some(recorded) = &step.outcome else { return outcome };
+        if !self.live.contains(path)
+            && recorded.code != outcome.code
+            && let Some(why) = depends_on_time(&outcome)
+        {
+            self.visit(path, Visit::Skipped);
+            self.not_computed(path, format!("{why} here"));
+            return Arc::clone(recorded);
+        }
         let visit = match step.effect {
             false => Visit::Computed,
             true if self.live.contains(path) => Visit::Performed,
@@ -310,6 +339,9 @@ impl Overseer for Replay {
             && self.is_blinded_by(outcome.error.as_deref().unwrap_or_default())
         {
             return self.go_blind(path);
+        }
+        if self.is_hindered(outcome.code.as_deref(), outcome.error.as_deref().unwrap_or_default()) {
+            return;
         }
         let Some((seq, recorded)) = self.recording.summaries.get(path) else { return };
         if recorded.status != outcome.status {
@@ -377,20 +409,49 @@ impl Overseer for Replay {
 
 /// The message of the failure to go on without what was redacted.
 fn redacted(path: &str) -> String {
-    format!("what step '{path}' gave was redacted")
+    format!("what step '{path}' {WAS_REDACTED}")
 }
+
+const WAS_REDACTED: &str = "gave was redacted";
 
 impl Replay {
     /// Whether a failure comes from what was left out of the record.
     fn is_blinded_by(&self, message: &str) -> bool {
-        self.redacted
-            .iter()
-            .filter_map(|path| Some((path, self.recording.steps.get(path)?.outcome.as_ref()?)))
-            .any(|(path, outcome)| {
-                let mut blobs = [outcome.stdout, outcome.stderr, outcome.output].into_iter().flatten();
-                message.contains(&redacted(path))
-                    || blobs.any(|blob| message.contains(&blob.digest.to_string()))
-            })
+        !self.redacted.is_empty()
+            && (message.contains(WAS_REDACTED)
+                || self.left_out.iter().any(|digest| message.contains(&digest.to_string())))
+    }
+
+    /// Whether something stands in the record only as its digest.
+    fn is_cut(&self, recorded: &Value) -> bool {
+        let cut = match recorded {
+            Value::String(text) => text.starts_with(CUT),
+            Value::Object(map) => map.len() == 1 && map.contains_key("redacted"),
+            _ => false,
+        };
+        cut && !self.redacted.is_empty()
+    }
+
+    /// Why a step cannot be computed whose action was left out.
+    fn action_left_out(&self, path: &str) -> Option<String> {
+        let action = self.recording.steps.get(path)?.action?;
+        self.left_out.contains(&action).then(|| "what it reads was redacted".to_owned())
+    }
+
+    /// Whether a failure is this machine's and not the run's: a program that loaded
+    /// when the run was recorded, or a record that cannot be read or written here.
+    fn is_hindered(&self, code: Option<&str>, message: &str) -> bool {
+        let hosts = matches!(code, Some(STORE_FAILED | LOAD_FAILED));
+        let recorded = self.recording.summaries.values().map(|(_, outcome)| outcome.error.as_deref());
+        let known = recorded.chain([self.recording.error.as_deref()]).any(|error| error == Some(message));
+        let hindered = hosts && !known;
+        if hindered && !self.left_out.is_empty() {
+            // Without its action, a step's program may not be had.
+            self.go_blind("");
+        } else if hindered {
+            lock(&self.seen).hindered.get_or_insert_with(|| message.to_owned());
+        }
+        hindered
     }
 
     fn not_computed(&self, path: &str, why: String) {
@@ -415,8 +476,11 @@ impl Replay {
         let step = self.recording.steps.get(path)?;
         let recorded = step.action.filter(|recorded| *recorded != act.digest)?;
         let Some(preimage) = self.recording.preimage(&self.store, path) else {
-            self.diverge(path, step.seq, "action", None, value(recorded), value(act.digest));
-            return None;
+            let left_out = self.action_left_out(path);
+            if left_out.is_none() {
+                self.diverge(path, step.seq, "action", None, value(recorded), value(act.digest));
+            }
+            return left_out;
         };
         let mut found = differences(Some(&self.store), &preimage, &act.preimage.value());
         found.retain(|difference| {
@@ -461,7 +525,8 @@ impl Replay {
         if step.effect && !self.live.contains(path) {
             differs("written files", written(recorded), written(replayed));
         }
-        if let Some(place) = json_path::first(&recorded.value, &replayed.value) {
+        let place = json_path::first(&recorded.value, &replayed.value);
+        if let Some(place) = place.filter(|_| !self.is_cut(&recorded.value)) {
             self.diverge(
                 path,
                 step.seq,
@@ -516,6 +581,9 @@ impl Replay {
         recorded: Value,
         replayed: Value,
     ) {
+        if self.is_cut(&recorded) {
+            return;
+        }
         let preimage = self.recording.preimage(&self.store, step);
         let input = preimage.and_then(|preimage| {
             input_digest(&preimage["input"]).or_else(|| input_digest(&preimage["stdin"]))
@@ -558,6 +626,11 @@ impl Replay {
         {
             let step = run.failed_at().map(|path| path.to_string()).unwrap_or_default();
             return self.go_blind(&step);
+        }
+        if let Err(Stop::Failed(error)) = &result
+            && self.is_hindered(error.code.as_deref(), &error.message)
+        {
+            return;
         }
         match (recording.status, result) {
             (RunStatus::Ok, Ok(None)) if !self.redacted.is_empty() => self.go_blind(""),

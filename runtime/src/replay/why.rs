@@ -9,7 +9,7 @@ use super::{contents, json_path};
 use crate::digest::Digest;
 use crate::envelope::Failure;
 use crate::runtime::Runtime;
-use crate::store::{RunFilter, RunId, Store, StoreError};
+use crate::store::{BrokenChain, RunFilter, RunId, Store, StoreError};
 
 /// Why a step did not do the same.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -29,6 +29,9 @@ pub struct Why {
     /// Those of the two runs in which a person wrote the step's result.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub edited: Vec<RunId>,
+    /// Journals that are not what was written, so that what is said of their runs may be wrong.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub broken: Vec<BrokenChain>,
 }
 
 /// Why there is no answer.
@@ -101,12 +104,12 @@ impl Runtime {
     pub fn why(&self, run: &str, step: &str, versus: Option<&str>) -> Result<Why, WhyError> {
         let store = self.store()?;
         let id = find(&store, run)?;
-        let is = Recording::read(&store.events(id)?)?;
+        let is = Recording::found(store.found_events(id)?)?;
         let step = is.meant(step)?;
         let (before, was) = match versus {
             Some(other) => {
                 let other = find(&store, other)?;
-                (other, Recording::read(&store.events(other)?)?)
+                (other, Recording::found(store.found_events(other)?)?)
             }
             None => earlier(&store, id, &is, &step)?,
         };
@@ -125,8 +128,8 @@ fn earlier(store: &Store, id: RunId, is: &Recording, step: &str) -> Result<(RunI
         RunFilter { name: Some(is.name.clone()), before: Some(id), limit: 50, ..RunFilter::default() };
     let same_name = store.runs(&filter)?.into_iter().map(|run| run.id);
     for candidate in parent.into_iter().chain(same_name) {
-        let recording = match store.events(candidate) {
-            Ok(journal) => Recording::read(&journal)?,
+        let recording = match store.found_events(candidate) {
+            Ok(found) => Recording::found(found)?,
             Err(StoreError::UnknownRun(_)) => continue,
             Err(error) => return Err(error.into()),
         };
@@ -180,6 +183,7 @@ pub(super) fn why(
         outcome: if action(was) == action(is) { outcome(store, was, is, step) } else { None },
         edited: runs.map(|(run, _)| run).collect(),
         differences: found,
+        broken: was.broken.iter().chain(&is.broken).cloned().collect(),
     })
 }
 

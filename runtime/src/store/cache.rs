@@ -10,11 +10,13 @@ use super::error::StoreError;
 use super::event::{RunId, StepOutcome};
 use super::journal::run_number;
 use super::pending::{Batch, KnownOutcome, in_index_order};
+use super::transfer::RESERVED;
 use crate::digest::Digest;
 use crate::json;
 
 impl Store {
-    /// What `action` gave, unless it is unknown or too old.
+    /// What `action` gave, unless it is unknown, too old or cannot be read: the
+    /// next outcome then takes the place of such an entry.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -23,7 +25,7 @@ impl Store {
         let held = lock(&self.inner.pending).outcome(action);
         if let Some(held) = held {
             let fresh = held.expires.is_none_or(|expires| expires > now);
-            return if fresh { read_outcome(&held.text).map(Some) } else { Ok(None) };
+            return Ok(if fresh { read_outcome(action, &held.text) } else { None });
         }
         let row: Option<(String, i64)> = self.inner.db.read(|db| {
             let mut statement = db.prepare_cached(
@@ -41,7 +43,7 @@ impl Store {
                 Ok(())
             })?;
         }
-        read_outcome(&text).map(Some)
+        Ok(read_outcome(action, &text))
     }
 
     /// Remembers what `action` gave, for `ttl_ms` milliseconds or until collected.
@@ -91,7 +93,8 @@ impl Store {
     /// Keeps `value` for `run` under `key`; it goes when the run is collected.
     ///
     /// # Errors
-    /// When there is no such run, or it cannot be written.
+    /// When there is no such run, the key is one of the store's own (it begins with a
+    /// zero byte), or it cannot be written.
     pub fn set_run_value(
         &self,
         run: RunId,
@@ -99,6 +102,9 @@ impl Store {
         value: &Value,
         durability: Durability,
     ) -> Result<(), StoreError> {
+        if key.starts_with(RESERVED) {
+            return Err(StoreError::StateKey);
+        }
         let mut value = value.clone();
         self.redactions().value(&mut value);
         self.write(durability, |tx| {
@@ -124,6 +130,7 @@ pub(super) fn insert(tx: &Transaction<'_>, batch: &Batch) -> Result<(), StoreErr
     Ok(())
 }
 
-fn read_outcome(text: &str) -> Result<StepOutcome, StoreError> {
-    json::parse_as(text).map_err(|source| StoreError::Json { what: "a cached outcome", source })
+fn read_outcome(action: &Digest, text: &str) -> Option<StepOutcome> {
+    let warn = |error: &json::JsonError| tracing::warn!(%action, %error, "a cached outcome cannot be read");
+    json::parse_as(text).inspect_err(warn).ok()
 }

@@ -6,6 +6,8 @@
 //! printed again. The run's row keeps the number and hash of the last record,
 //! so that a cut journal shows.
 
+use std::fmt;
+
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params, params_from_iter, types};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -76,6 +78,21 @@ impl Record {
     #[must_use]
     pub fn hash(&self) -> Digest {
         Digest::of(self.text.as_bytes())
+    }
+}
+
+/// Where a journal stops being the chain that was written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BrokenChain {
+    pub run: String,
+    /// The first record that is not what it should be.
+    pub seq: u64,
+    pub why: String,
+}
+
+impl fmt::Display for BrokenChain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the journal of run {} is damaged at record {}: {}", self.run, self.seq, self.why)
     }
 }
 
@@ -328,7 +345,30 @@ impl Store {
         Ok(records)
     }
 
-    fn follow_chain(&self, run: RunId, mut each: impl FnMut(Record)) -> Result<(), StoreError> {
+    /// What can be read of a journal, for showing it: all of it if it is the
+    /// chain that was written, otherwise the records that are left, and what is wrong.
+    ///
+    /// # Errors
+    /// When there is no such run, or the database cannot be read.
+    pub fn found_events(&self, run: RunId) -> Result<(Vec<Record>, Option<BrokenChain>), StoreError> {
+        let (seq, why) = match self.verified_events(run) {
+            Err(StoreError::BrokenChain { seq, why, .. }) => (seq, why),
+            other => return Ok((other?, None)),
+        };
+        let left = self.inner.db.read_aside(|db| {
+            let n = run_number(db, run)?;
+            let mut statement =
+                db.prepare_cached("SELECT seq, record FROM journal WHERE run = ?1 ORDER BY seq")?;
+            let rows = statement.query_map([n], |row| {
+                Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get::<_, String>(1)?))
+            })?;
+            Ok(rows.collect::<Result<Vec<_>, _>>()?)
+        })?;
+        let records = left.into_iter().filter_map(|(seq, text)| parse_record(run, seq, text).ok()).collect();
+        Ok((records, Some(BrokenChain { run: run.to_string(), seq, why })))
+    }
+
+    pub(super) fn follow_chain(&self, run: RunId, mut each: impl FnMut(Record)) -> Result<(), StoreError> {
         let broken =
             |seq, why: &str| StoreError::BrokenChain { run: run.to_string(), seq, why: why.to_owned() };
         self.inner.db.read_aside(|db| {

@@ -54,9 +54,10 @@ pub use fault::points_passed;
 pub use gate::{Gate, GateAnswer, GateFilter, GateKey, GateKind, GateRecord, GateStatus};
 pub use gc::{GcPolicy, GcReport};
 pub(crate) use journal::parse_record;
-pub use journal::{NewRun, Record, RunFilter, RunSummary};
+pub use journal::{BrokenChain, NewRun, Record, RunFilter, RunSummary};
 pub use redact::Redactions;
 pub(crate) use redact::Redactor;
+pub use transfer::Redacted;
 pub use user_state::{LockedState, UserState, state_dir};
 pub use verify::{Problem, StoreStats, VerifyReport};
 

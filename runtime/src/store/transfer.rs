@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use rusqlite::OptionalExtension;
+use rusqlite::{OptionalExtension, params};
+use serde::{Deserialize, Serialize};
 
 use super::Store;
 use super::blob::Blob;
@@ -12,11 +13,37 @@ use super::event::RunId;
 use super::journal::{Record, insert_run, parse_record};
 use super::mark::digests_in;
 use crate::digest::Digest;
+use crate::json;
 
 /// Larger blobs are not searched for names of others; the same bound as gc's.
 const NAMES_AT_MOST: u64 = 16 * 1024 * 1024;
 
+/// What was left out of a run before it came here.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Redacted {
+    /// Steps whose payload is not here.
+    pub steps: Vec<String>,
+    /// Blobs that the run names and that are not here.
+    pub blobs: Vec<Digest>,
+}
+
+/// The key of the value that a run has of it.
+const REDACTED: &str = "\0redacted";
+
+/// How the keys begin that no component can set.
+pub(super) const RESERVED: char = '\0';
+
 impl Store {
+    /// What was left out of a run before it came here.
+    ///
+    /// # Errors
+    /// When there is no such run, or the database cannot be read.
+    pub fn redacted(&self, run: RunId) -> Result<Redacted, StoreError> {
+        let Some(value) = self.run_value(run, REDACTED)? else { return Ok(Redacted::default()) };
+        serde_json::from_value(value)
+            .map_err(|e| StoreError::Json { what: "the note on what was redacted", source: e.into() })
+    }
+
     /// All blobs here that the journal of `run` names, and those that these
     /// name in turn, each once and in the order in which they are first named.
     ///
@@ -66,18 +93,18 @@ impl Store {
 
     /// Takes in a journal from elsewhere: the texts of its records in order.
     /// The chain is checked first; nothing is taken of one that is broken. Its
-    /// blobs are recorded separately, best before.
+    /// blobs are recorded separately, best before; `redacted` says which never will be.
     ///
     /// # Errors
     /// [`StoreError::BrokenChain`]; [`StoreError::RunExists`]; when it cannot be written.
-    pub fn import_run(&self, texts: Vec<String>) -> Result<RunId, StoreError> {
+    pub fn import_run(&self, texts: Vec<String>, redacted: &Redacted) -> Result<RunId, StoreError> {
         let broken = |seq: usize, why: String| StoreError::BrokenChain {
             run: "to import".to_owned(),
             seq: seq as u64,
             why,
         };
         let first = texts.first().ok_or_else(|| broken(1, "it is missing".to_owned()))?;
-        let run: RunId = crate::json::parse(first)
+        let run: RunId = json::parse(first)
             .map_err(|e| broken(1, e.to_string()))?
             .get("run")
             .and_then(|run| run.as_str()?.parse().ok())
@@ -100,6 +127,12 @@ impl Store {
                     return Err(StoreError::BrokenChain { run: run.to_string(), seq: record.seq, why });
                 }
                 head.push(tx, record.at, &record.event, &record.text)?;
+            }
+            if *redacted != Redacted::default() {
+                tx.execute(
+                    "INSERT INTO run_values (run, key, value) VALUES (?1, ?2, ?3)",
+                    params![head.n, REDACTED, json::compact(redacted)],
+                )?;
             }
             head.save(tx)
         })?;

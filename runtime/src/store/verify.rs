@@ -1,25 +1,32 @@
 //! Checks everything the store holds, and counts it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::fs;
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use serde::Serialize;
+use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::Store;
 use super::error::StoreError;
-use super::event::{Event, RunId};
+use super::event::{Event, RunId, RunStatus, StepOutcome};
 use super::gc::entries;
-use super::journal::run_id;
+use super::journal::{Record, RunSummary};
 use super::log::log_path;
+use super::mark::digests_in;
 use crate::digest::Digest;
+use crate::json;
 
 /// Rows looked at in one read.
 const ROWS_AT_ONCE: i64 = 500;
 
 /// More problems than this are counted, not named: the store is lost anyway.
 const NAMED_AT_MOST: usize = 10_000;
+
+/// So many of those that name a damaged blob are named themselves.
+const NAMES: usize = 5;
 
 /// One thing that is not as it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -29,8 +36,20 @@ pub enum Problem {
     Database { message: String },
     /// A journal; the run cannot be trusted from this record on.
     Journal { run: RunId, seq: u64, why: String },
+    /// The list's row of a run, which does not say what its journal says.
+    Run { run: String, why: String },
+    /// Records, gates or values of a run that is not in the list of runs.
+    NoRun { what: String, run: String },
+    /// An outcome in the action cache that cannot be read; it is not used.
+    CachedOutcome { action: String, why: String },
     /// A blob whose bytes are not the ones it is named after.
-    DamagedBlob { digest: Digest, place: String },
+    DamagedBlob {
+        digest: Digest,
+        place: String,
+        /// Runs and steps whose records name it.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        named_by: Vec<String>,
+    },
     /// A blob that a run or gate names and that is nowhere.
     MissingBlob { digest: Digest, named_by: String },
 }
@@ -40,7 +59,15 @@ impl fmt::Display for Problem {
         match self {
             Self::Database { message } => write!(f, "database: {message}"),
             Self::Journal { run, seq, why } => write!(f, "journal of run {run}, record {seq}: {why}"),
-            Self::DamagedBlob { digest, place } => write!(f, "blob {digest} is damaged ({place})"),
+            Self::Run { run, why } => write!(f, "run {run}: {why}"),
+            Self::NoRun { what, run } => write!(f, "{what} of run {run}, which is not in the list of runs"),
+            Self::CachedOutcome { action, why } => {
+                write!(f, "the cached outcome of action {action} cannot be read: {why}")
+            }
+            Self::DamagedBlob { digest, place, named_by } => {
+                write!(f, "blob {digest} is damaged ({place})")?;
+                if named_by.is_empty() { Ok(()) } else { write!(f, ", named by {}", named_by.join(", ")) }
+            }
             Self::MissingBlob { digest, named_by } => {
                 write!(f, "blob {digest} is missing, named by {named_by}")
             }
@@ -99,22 +126,42 @@ impl Store {
         self.flush()?;
         let mut report = VerifyReport::default();
         self.verify_database(&mut report)?;
+        let mut spoilt = self.verify_blobs(&mut report)?;
         let mut after = 0;
         loop {
             let page = self.inner.db.read_aside(|db| {
                 let mut statement =
                     db.prepare_cached("SELECT n, id FROM runs WHERE n > ?1 ORDER BY n LIMIT ?2")?;
                 let rows = statement.query_map(params![after, ROWS_AT_ONCE], |row| {
-                    Ok((row.get::<_, i64>(0)?, run_id(row, 1)?))
+                    Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?))
                 })?;
                 Ok(rows.collect::<Result<Vec<_>, _>>()?)
             })?;
             let Some((last, _)) = page.last() else { break };
             after = *last;
-            page.into_iter().try_for_each(|(_, run)| self.verify_run(run, &mut report))?;
+            for (n, id) in page {
+                match Uuid::from_slice(&id) {
+                    Ok(id) => self.verify_run(RunId(id), &mut spoilt, &mut report)?,
+                    Err(error) => {
+                        let why = format!("its row has no id ({error})");
+                        report.found(Problem::Run { run: format!("number {n}"), why });
+                    }
+                }
+            }
         }
         self.verify_gates(&mut report)?;
-        self.verify_blobs(&mut report)?;
+        self.verify_belonging(&mut report)?;
+        self.verify_actions(&mut report)?;
+        for (digest, Spoilt { place, named_by }) in spoilt {
+            let named_by: Vec<String> = named_by.into_iter().collect();
+            report.found(match place {
+                Some(place) => Problem::DamagedBlob { digest, place, named_by },
+                None => {
+                    let named_by = [vec!["the table of blobs; its file is gone".to_owned()], named_by];
+                    Problem::MissingBlob { digest, named_by: named_by.concat().join(", ") }
+                }
+            });
+        }
         Ok(report)
     }
 
@@ -130,17 +177,31 @@ impl Store {
         Ok(())
     }
 
-    fn verify_run(&self, run: RunId, report: &mut VerifyReport) -> Result<(), StoreError> {
+    fn verify_run(
+        &self,
+        run: RunId,
+        spoilt: &mut BTreeMap<Digest, Spoilt>,
+        report: &mut VerifyReport,
+    ) -> Result<(), StoreError> {
         report.runs += 1;
-        match self.verify_chain(run) {
-            Ok(()) => {}
+        let mut told = None;
+        match self.follow_chain(run, |record| tell(&mut told, &record)) {
+            Ok(()) => self.verify_row(run, told, report)?,
             Err(StoreError::BrokenChain { seq, why, .. }) => report.found(Problem::Journal { run, seq, why }),
             // Collected while we were reading.
             Err(StoreError::UnknownRun(_)) => return Ok(()),
             Err(other) => return Err(other),
         }
         let mut seq = 0;
-        let mut missing = HashSet::new();
+        // What was left out of a bundle is not missing.
+        let mut missing: HashSet<Digest> = match self.redacted(run) {
+            Ok(redacted) => redacted.blobs.into_iter().collect(),
+            Err(StoreError::UnknownRun(_)) => return Ok(()),
+            Err(error) => {
+                report.found(Problem::Run { run: run.to_string(), why: error.to_string() });
+                HashSet::new()
+            }
+        };
         loop {
             let page = match self.events_after(run, seq, 500) {
                 Ok(page) => page,
@@ -150,13 +211,117 @@ impl Store {
             let Some(last) = page.last() else { break };
             seq = last.seq;
             report.records += page.len() as u64;
-            for digest in page.iter().flat_map(|record| record.event.blobs()) {
-                if self.blob_len(&digest)?.is_none() && missing.insert(digest) {
-                    report.found(Problem::MissingBlob { digest, named_by: format!("run {run}") });
+            for record in &page {
+                let name = || match record.event.path() {
+                    Some(path) => format!("run {run} at {path}"),
+                    None => format!("run {run}"),
+                };
+                for digest in record.event.blobs() {
+                    if self.blob_len(&digest)?.is_none() && missing.insert(digest) {
+                        report.found(Problem::MissingBlob { digest, named_by: name() });
+                    }
+                }
+                if !spoilt.is_empty() {
+                    digests_in(record.text.as_bytes(), |digest| {
+                        if let Some(spoilt) = spoilt.get_mut(&digest).filter(|s| s.named_by.len() < NAMES) {
+                            spoilt.named_by.insert(name());
+                        }
+                    });
                 }
             }
         }
         Ok(())
+    }
+
+    /// Holds the row by which a run is listed against what its journal says.
+    fn verify_row(
+        &self,
+        run: RunId,
+        told: Option<RunSummary>,
+        report: &mut VerifyReport,
+    ) -> Result<(), StoreError> {
+        let mut found = |why: String| report.found(Problem::Run { run: run.to_string(), why });
+        let row = match self.run(run) {
+            Ok(row) => row,
+            Err(StoreError::UnknownRun(_)) => return Ok(()),
+            Err(StoreError::Database(error)) => {
+                found(format!("its row cannot be read: {error}"));
+                return Ok(());
+            }
+            Err(other) => return Err(other),
+        };
+        let Some(told) = told else {
+            found("its journal does not begin with its start".to_owned());
+            return Ok(());
+        };
+        // Somebody is executing it; what was followed is no longer its end.
+        if row.records != told.records {
+            return Ok(());
+        }
+        let (row, told) = (listed(&row), listed(&told));
+        for ((field, row), (_, told)) in row.iter().zip(&told).filter(|(row, told)| row != told) {
+            found(format!("its row says {field} {row}, its journal {told}"));
+        }
+        Ok(())
+    }
+
+    /// Rows that belong to a run must belong to one that is there.
+    fn verify_belonging(&self, report: &mut VerifyReport) -> Result<(), StoreError> {
+        for (table, what) in [("journal", "records"), ("gates", "gates"), ("run_values", "values")] {
+            let stray = self.inner.db.read_aside(|db| {
+                let mut statement = db.prepare(&format!(
+                    "SELECT run, count(*) FROM {table} WHERE run NOT IN (SELECT n FROM runs) GROUP BY run"
+                ))?;
+                let rows =
+                    statement.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
+                Ok(rows.collect::<Result<Vec<_>, _>>()?)
+            })?;
+            for (n, rows) in stray {
+                let first = self.inner.db.read_aside(|db| {
+                    let mut statement = db.prepare("SELECT record FROM journal WHERE run = ?1 LIMIT 1")?;
+                    Ok(statement.query_row([n], |row| row.get::<_, String>(0)).optional()?)
+                })?;
+                let id = first.and_then(|text| Some(json::parse(&text).ok()?["run"].as_str()?.to_owned()));
+                let run = id.unwrap_or_else(|| format!("number {n}"));
+                report.found(Problem::NoRun { what: format!("{rows} {what}"), run });
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads every outcome in the action cache.
+    fn verify_actions(&self, report: &mut VerifyReport) -> Result<(), StoreError> {
+        let mut after = 0;
+        loop {
+            let page = self.inner.db.read_aside(|db| {
+                let mut statement = db.prepare_cached(
+                    "SELECT n, digest, outcome FROM actions WHERE n > ?1 ORDER BY n LIMIT ?2",
+                )?;
+                let rows = statement.query_map(params![after, ROWS_AT_ONCE], |row| {
+                    Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?, row.get::<_, String>(2)?))
+                })?;
+                Ok(rows.collect::<Result<Vec<_>, _>>()?)
+            })?;
+            let Some((last, ..)) = page.last() else { return Ok(()) };
+            after = *last;
+            for (n, digest, text) in page {
+                let action = <[u8; 32]>::try_from(digest).map(|bytes| Digest::from(bytes).to_string());
+                let action = action.unwrap_or_else(|_| format!("number {n}"));
+                let outcome: StepOutcome = match json::parse_as(&text) {
+                    Ok(outcome) => outcome,
+                    Err(error) => {
+                        report.found(Problem::CachedOutcome { action, why: error.to_string() });
+                        continue;
+                    }
+                };
+                for blob in [outcome.stdout, outcome.output].into_iter().flatten() {
+                    if self.blob_len(&blob.digest)?.is_none() {
+                        let named_by = format!("the cached outcome of action {action}");
+                        report.found(Problem::MissingBlob { digest: blob.digest, named_by });
+                    }
+                }
+            }
+        }
     }
 
     fn verify_gates(&self, report: &mut VerifyReport) -> Result<(), StoreError> {
@@ -173,7 +338,9 @@ impl Store {
         Ok(())
     }
 
-    fn verify_blobs(&self, report: &mut VerifyReport) -> Result<(), StoreError> {
+    /// Reads every blob; gives those that are not as they were written.
+    fn verify_blobs(&self, report: &mut VerifyReport) -> Result<BTreeMap<Digest, Spoilt>, StoreError> {
+        let mut spoilt = BTreeMap::new();
         let mut after = 0;
         loop {
             let page = self.inner.db.read_aside(|db| {
@@ -187,7 +354,7 @@ impl Store {
             let Some((last, _)) = page.last() else { break };
             after = *last;
             for (_, digest) in page {
-                self.verify_blob(&digest.into(), report)?;
+                self.verify_blob(&digest.into(), &mut spoilt, report)?;
             }
         }
         // Files without a row: harmless, but their bytes should be right too.
@@ -196,13 +363,19 @@ impl Store {
                 continue;
             };
             if self.blob_len(&digest)?.is_none() {
-                self.verify_blob(&digest, report)?;
+                self.verify_blob(&digest, &mut spoilt, report)?;
             }
         }
-        Ok(())
+        Ok(spoilt)
     }
 
-    fn verify_blob(&self, digest: &Digest, report: &mut VerifyReport) -> Result<(), StoreError> {
+    fn verify_blob(
+        &self,
+        digest: &Digest,
+        spoilt: &mut BTreeMap<Digest, Spoilt>,
+        report: &mut VerifyReport,
+    ) -> Result<(), StoreError> {
+        let mut found = |place| spoilt.insert(*digest, Spoilt { place, named_by: BTreeSet::new() });
         // A file that was checked before may have rotted since.
         super::db::lock(&self.inner.checked).remove(digest);
         match self.open_blob(digest) {
@@ -211,17 +384,16 @@ impl Store {
                 report.bytes += blob.len();
             }
             Err(StoreError::DamagedBlob { place, .. }) => {
-                report.found(Problem::DamagedBlob { digest: *digest, place });
+                found(Some(place));
             }
             Err(StoreError::MissingBlob(_)) => {
                 // Unless it was collected while we were reading.
                 if self.blob_len(digest)?.is_some() {
-                    let named_by = "the table of blobs; its file is gone".to_owned();
-                    report.found(Problem::MissingBlob { digest: *digest, named_by });
+                    found(None);
                 }
             }
             Err(StoreError::Io { source, .. }) => {
-                report.found(Problem::DamagedBlob { digest: *digest, place: source.to_string() });
+                found(Some(source.to_string()));
             }
             Err(other) => return Err(other),
         }
@@ -251,6 +423,67 @@ impl Store {
             })
         })
     }
+}
+
+/// A blob that is not as it was written.
+struct Spoilt {
+    /// Where the wrong bytes are; none if there are no bytes.
+    place: Option<String>,
+    named_by: BTreeSet<String>,
+}
+
+/// What a journal says of its run, one record after the other.
+fn tell(told: &mut Option<RunSummary>, record: &Record) {
+    if let Event::RunStarted { name, kind, plan, args, mode, actor, cwd, parent, .. } = &record.event
+        && record.seq == 1
+    {
+        *told = Some(RunSummary {
+            id: record.run,
+            name: name.clone(),
+            kind: kind.clone(),
+            status: RunStatus::Running,
+            mode: mode.clone(),
+            actor: actor.clone(),
+            cwd: cwd.clone(),
+            parent: *parent,
+            plan: *plan,
+            args: *args,
+            started_at: record.at,
+            ended_at: None,
+            output: None,
+            error: None,
+            pinned: false,
+            records: 0,
+        });
+    }
+    let Some(told) = told else { return };
+    told.records = record.seq;
+    if let Some(status) = record.event.run_status() {
+        told.status = status;
+        told.ended_at = status.is_over().then_some(record.at);
+        (told.output, told.error) = match &record.event {
+            Event::RunEnded { output, error, .. } => (output.map(|blob| blob.digest), error.clone()),
+            _ => (None, None),
+        };
+    }
+}
+
+/// The fields of a run's row that its journal decides.
+fn listed(run: &RunSummary) -> [(&'static str, Value); 12] {
+    [
+        ("name", json!(run.name)),
+        ("kind", json!(run.kind)),
+        ("status", json!(run.status)),
+        ("mode", json!(run.mode)),
+        ("actor", json!(run.actor)),
+        ("cwd", json!(run.cwd)),
+        ("parent", json!(run.parent)),
+        ("plan", json!(run.plan)),
+        ("args", json!(run.args)),
+        ("started", json!(run.started_at)),
+        ("ended", json!(run.ended_at)),
+        ("output and error", json!([run.output, run.error])),
+    ]
 }
 
 fn count(db: &Connection, sql: &str) -> Result<u64, StoreError> {

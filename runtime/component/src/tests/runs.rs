@@ -312,6 +312,10 @@ fn compiled_code_is_cached_verified_and_private() {
     std::fs::write(code, &bad).expect("writes");
     assert!(works());
     assert!(std::fs::read(code).expect("reads") != bad);
+    // Where there can be no directory, code is compiled each time.
+    std::fs::write(dir.path().join("file"), "").expect("writes");
+    let nowhere = EngineConfig { code_cache: Some(dir.path().join("file/code")), ..EngineConfig::default() };
+    assert!(Engine::new(nowhere).load_bytes(&bytes).is_ok());
     // A directory that others can write is refused.
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(&cache, std::fs::Permissions::from_mode(0o777)).expect("chmod");

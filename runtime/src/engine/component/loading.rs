@@ -18,6 +18,9 @@ pub(crate) const JS_EVALUATOR: &[u8] = include_bytes!("../../../../guest-steps/d
 /// Largest component that is loaded, in bytes. The largest seen is 70 MB.
 const MAX_COMPONENT: u64 = 512 << 20;
 
+/// The code of steps whose component cannot be had.
+pub(crate) const LOAD_FAILED: &str = "component";
+
 /// Why a component cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadProblem {
@@ -130,7 +133,7 @@ pub(in crate::engine) fn of_stage(
         ComponentProgram::Named(named) => {
             let pinned = pinned.and_then(Value::as_str).and_then(|hex| hex.parse::<Digest>().ok());
             load(run, path, cwd, named, pinned.as_ref()).map_err(|error| {
-                StageError::permanent(format!("component {named}: {error}")).with_code("component").into()
+                StageError::permanent(format!("component {named}: {error}")).with_code(LOAD_FAILED).into()
             })
         }
     }

@@ -41,6 +41,9 @@ pub(super) struct Manifest {
     /// Steps whose payload was left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) redacted: Vec<String>,
+    /// Blobs that were left out with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) left_out: Vec<LeftOut>,
     /// Directories that components could read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) directories: Vec<Directory>,
@@ -55,6 +58,15 @@ pub(super) struct RecordEntry {
     /// The hash that the chain has for it, if a part of it was redacted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) hash: Option<Digest>,
+}
+
+/// One blob that is not in the bundle.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LeftOut {
+    pub(super) digest: Digest,
+    /// What it is, for people.
+    pub(super) what: String,
 }
 
 /// One blob.

@@ -3,6 +3,7 @@
 
 mod format;
 mod read;
+mod redaction;
 mod signature;
 mod trees;
 mod write;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 pub use read::BundleError;
+pub(super) use redaction::CUT;
 pub use signature::{KeyError, PublicKey, SigningKey};
 pub use trees::Directory;
 pub(super) use trees::Unpacked;
@@ -29,7 +31,8 @@ use crate::store::{RunId, Store};
 pub struct ExportOptions {
     /// Who vouches for it.
     pub sign: Option<Arc<SigningKey>>,
-    /// Effects whose payload is dropped; its digest stays.
+    /// Steps whose payload is dropped, with all that repeats it; its digest stays. One at
+    /// least is an effect.
     pub redact: Vec<String>,
     /// Takes in the directories that components could read.
     pub directories: bool,
@@ -47,6 +50,9 @@ pub struct BundleSummary {
     /// Steps whose payload was left out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub redacted: Vec<String>,
+    /// What repeated the payload of these, and was left out with it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// Whose signature it carries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signed_by: Option<PublicKey>,
@@ -102,7 +108,8 @@ impl Runtime {
         let bundle = read::read(open(file)?, &store)?;
         bundle.check_signer(file, signer)?;
         let carried = Carried {
-            redacted: bundle.summary.redacted.iter().cloned().collect(),
+            redacted: bundle.redacted.steps.into_iter().collect(),
+            left_out: bundle.redacted.blobs.into_iter().collect(),
             directories: Unpacked::of_bundle(&store, &bundle.summary.directories)?,
         };
         let replay = replay(self, &store, &bundle.journal, &ReplayOptions::default(), carried)?;
@@ -126,7 +133,8 @@ impl Runtime {
         if bundle.edited {
             return Err(BundleError::Edited(file.to_owned()));
         }
-        store.import_run(bundle.journal.into_iter().map(|record| record.text).collect())?;
+        let texts = bundle.journal.into_iter().map(|record| record.text).collect();
+        store.import_run(texts, &bundle.redacted)?;
         Ok(bundle.summary)
     }
 }

@@ -1,14 +1,16 @@
 //! Reading a bundle, every byte of which is checked.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::format::{MAGIC, MAX_MANIFEST, MAX_RECORD, Manifest};
+use super::redaction::payload;
 use super::{BundleSummary, PublicKey, signature};
 use crate::digest::Digest;
 use crate::envelope::Failure;
 use crate::json;
-use crate::store::{Record, Store, StoreError, parse_record};
+use crate::store::{Record, Redacted, Store, StoreError, parse_record};
 
 /// Why a bundle cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +45,8 @@ impl From<Failure> for BundleError {
 pub(super) struct Bundle {
     pub(super) summary: BundleSummary,
     pub(super) journal: Vec<Record>,
+    /// What is not in it.
+    pub(super) redacted: Redacted,
     /// A record is not the text that was written.
     pub(super) edited: bool,
 }
@@ -112,7 +116,14 @@ pub(super) fn read(mut from: impl Read, store: &Store) -> Result<Bundle, BundleE
     let head = [&magic[..], &manifest_digest.as_bytes()[..]].concat();
     let (signed_by, tail) = signer(from, &head)?;
     bytes += tail;
+    // Bundles of the first kind do not list what they left out.
+    let redact = manifest.redacted.iter().cloned().collect();
+    let given = journal.iter().flat_map(|record| payload(record, &redact));
+    let left_out: BTreeSet<Digest> = manifest.left_out.iter().map(|blob| blob.digest).chain(given).collect();
+    let names: BTreeSet<String> = manifest.left_out.into_iter().map(|blob| blob.what).collect();
+    let own: Vec<String> = manifest.redacted.iter().map(|step| format!(" of step {step}")).collect();
     Ok(Bundle {
+        redacted: Redacted { steps: manifest.redacted.clone(), blobs: left_out.into_iter().collect() },
         edited: manifest.records.iter().any(|entry| entry.hash.is_some()),
         summary: BundleSummary {
             run: manifest.run,
@@ -121,6 +132,10 @@ pub(super) fn read(mut from: impl Read, store: &Store) -> Result<Bundle, BundleE
             blobs: manifest.blobs.len() as u64,
             bytes,
             redacted: manifest.redacted,
+            left_out: names
+                .into_iter()
+                .filter(|name| name.starts_with("action") || !own.iter().any(|step| name.ends_with(step)))
+                .collect(),
             signed_by,
             directories: manifest.directories,
         },

@@ -189,3 +189,84 @@ fn random_flips_in_a_big_bundle_are_found() {
     }
     assert!(read::read(bytes.as_slice(), &store).is_ok());
 }
+
+/// Gives something that the plan does not say.
+const FETCH: &str =
+    "  - id: fetch\n    run: printf '%s\\n' '{\"user\":\"ann\",\"pin\":\"SENSI''TIVE VALUE\"}'\n";
+
+const SENSITIVE: &str = "SENSITIVE VALUE";
+
+fn redacting(steps: &[&str]) -> ExportOptions {
+    ExportOptions {
+        redact: steps.iter().map(|step| (*step).to_owned()).collect(),
+        ..ExportOptions::default()
+    }
+}
+
+fn says(file: &Path, text: &str) -> bool {
+    String::from_utf8_lossy(&std::fs::read(file).unwrap()).contains(text)
+}
+
+#[test]
+fn copies_of_what_is_redacted_are_not_in_the_file_either() {
+    let (here, there) = (Place::new(), Place::new());
+    let run = here.run(&workflow(&format!(
+        "name: copies\nsteps:\n{FETCH}  - id: pick\n    js: input.pin + '!'\n    stdin: $fetch.json\n  \
+         - id: pass\n    run: cat > /dev/null\n    stdin: $fetch.json\n  - id: other\n    run: echo plain\n"
+    )));
+    let (plain, cut) = (here.path("plain.bundle"), here.path("cut.bundle"));
+    here.runtime.export_bundle(&run, &plain, &ExportOptions::default()).unwrap();
+    assert!(says(&plain, SENSITIVE));
+    let written = here.runtime.export_bundle(&run, &cut, &redacting(&["fetch"])).unwrap();
+    assert!(!says(&cut, SENSITIVE), "{written:?}");
+    assert!(written.left_out.contains(&"action of step pick".to_owned()), "{written:?}");
+    let report = there.runtime.verify_bundle(&cut, None).unwrap();
+    assert_eq!(report.bundle, written);
+    assert_eq!(report.replay.divergences, []);
+    assert!(!report.replay.unverified.is_empty());
+    // A pure step may be left out with the effect that it reads.
+    let more = here.runtime.export_bundle(&run, &cut, &redacting(&["fetch", "pick"])).unwrap();
+    assert_eq!(more.redacted, ["fetch", "pick"]);
+    assert!(here.runtime.export_bundle(&run, &plain, &redacting(&["pick"])).is_err());
+
+    // Where it is taken in, what is not there is known not to be missing.
+    there.runtime.import_bundle(&cut, None).unwrap();
+    let store = there.runtime.store().unwrap();
+    assert_eq!(store.verify().unwrap().problems, []);
+    let replay = there.runtime.replay(&run, &ReplayOptions::default()).unwrap();
+    assert_eq!(replay.divergences, []);
+    assert!(!replay.unverified.is_empty());
+    let again = there.path("again.bundle");
+    let written = there.runtime.export_bundle(&run, &again, &ExportOptions::default()).unwrap();
+    assert_eq!(written.redacted, ["fetch", "pick"]);
+    assert!(here.runtime.verify_bundle(&again, None).unwrap().replay.is_faithful());
+}
+
+#[test]
+fn records_that_repeat_what_is_redacted_are_cut() {
+    let here = Place::new();
+    let run = here.run(&workflow(&format!(
+        "name: records\nsteps:\n{FETCH}  - id: tell\n    run: echo $fetch.pin >&2; exit 3\n"
+    )));
+    let run_tells = here.runtime.store().unwrap().events(run.parse().unwrap()).unwrap();
+    let last = run_tells.last().unwrap();
+    let file = here.path("records.bundle");
+    let written = here.runtime.export_bundle(&run, &file, &redacting(&["fetch"])).unwrap();
+    assert!(!says(&file, SENSITIVE), "{written:?} {}", last.text);
+    let report = Place::new().runtime.verify_bundle(&file, None).unwrap();
+    assert_eq!(report.replay.divergences, [], "{report:?}");
+}
+
+#[test]
+fn what_was_known_before_is_not_taken_for_what_was_given() {
+    let here = Place::new();
+    let run = here.run(&workflow(
+        "name: known\nsteps:\n  - id: first\n    run: printf 'component of something'\n  - id: fetch\n    run: printf '%s' '{\"kind\":\"component\",\"text\":\"a new ''thing\"}'\n  - id: last\n    js: 1 + 1\n",
+    ));
+    let file = here.path("known.bundle");
+    let written = here.runtime.export_bundle(&run, &file, &redacting(&["fetch"])).unwrap();
+    assert_eq!(written.left_out, <[String; 0]>::default());
+    assert!(!says(&file, "a new thing") && says(&file, "component of something"));
+    let report = Place::new().runtime.verify_bundle(&file, None).unwrap().replay;
+    assert_eq!((report.computed, report.divergences), (1, vec![]));
+}

@@ -3,16 +3,15 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{self, Write};
 
-use serde_json::{Value, json};
-
-use super::format::{BlobEntry, MAGIC, Manifest, RecordEntry};
+use super::format::{BlobEntry, LeftOut, MAGIC, Manifest, RecordEntry};
+use super::redaction::{Sought, payload};
 use super::{BundleSummary, ExportOptions, SigningKey, trees};
 use crate::digest::Digest;
 use crate::envelope::Failure;
 use crate::json;
 use crate::replay::recording::Recording;
 use crate::replay::verify::failure;
-use crate::store::{Event, Record, RunId, Store};
+use crate::store::{Blob, Event, Record, RunId, Store};
 
 /// Writes the whole bundle of a run.
 pub(super) fn write(
@@ -23,25 +22,57 @@ pub(super) fn write(
 ) -> Result<BundleSummary, Failure> {
     let journal = store.events(run).map_err(failure)?;
     let recording = Recording::read(&journal)?;
-    let redact = steps_to_redact(&recording, &options.redact)?;
-    let dropped: HashSet<Digest> = journal.iter().flat_map(|record| payload(record, &redact)).collect();
-    let texts: Vec<(String, Option<Digest>)> =
-        journal.iter().map(|record| redacted_text(record, &redact)).collect::<Result<_, _>>()?;
+    let before = store.redacted(run).map_err(failure)?;
+    let mut redact = steps_to_redact(&recording, &options.redact)?;
+    redact.extend(before.steps);
+    let sought = match redact.is_empty() {
+        true => None,
+        false => Some(Sought::of(store, &recording, &journal, &redact)?),
+    };
     let names = names(&journal);
-    let (directories, contents) = trees::of_run(store, &recording, options.directories)?;
-    let mut blobs: Vec<BlobEntry> = store
-        .blobs_of_run(run)
-        .map_err(failure)?
+    let what = |digest: &Digest| names.get(digest).cloned().unwrap_or_else(|| "part of an action".to_owned());
+    let payload: HashSet<Digest> = journal.iter().flat_map(|record| payload(record, &redact)).collect();
+    let mut left_out: Vec<LeftOut> = before
+        .blobs
+        .iter()
+        .chain(&payload)
+        .collect::<BTreeSet<_>>()
         .into_iter()
-        .filter(|blob| !dropped.contains(&blob.digest))
-        .map(|blob| BlobEntry {
-            len: blob.len,
-            digest: blob.digest,
-            what: names.get(&blob.digest).cloned().unwrap_or_else(|| "part of an action".to_owned()),
-        })
+        .map(|digest| LeftOut { digest: *digest, what: what(digest) })
         .collect();
+    let (mut blobs, mut copies) = (Vec::new(), BTreeSet::new());
+    for blob in store.blobs_of_run(run).map_err(failure)? {
+        let (digest, what) = (blob.digest, what(&blob.digest));
+        let is_copy = || sought.as_ref().map_or(Ok(false), |sought| sought.is_in_blob(store, &blob));
+        if payload.contains(&digest) {
+            continue;
+        } else if is_copy()? {
+            copies.insert(what.clone());
+            left_out.push(LeftOut { digest, what });
+        } else {
+            blobs.push(BlobEntry { len: blob.len, digest, what });
+        }
+    }
+    let (directories, contents) = trees::of_run(store, &recording, options.directories)?;
     let mut known: HashSet<Digest> = blobs.iter().map(|blob| blob.digest).collect();
-    blobs.extend(contents.into_iter().filter(|blob| known.insert(blob.digest)));
+    for entry in contents {
+        let blob = Blob { digest: entry.digest, len: entry.len };
+        if let Some(sought) = &sought
+            && sought.is_in_blob(store, &blob)?
+        {
+            return Err(Failure::parse(format!(
+                "{} repeats what a redacted step gave; export without directories",
+                entry.what
+            )));
+        }
+        if known.insert(entry.digest) {
+            blobs.push(entry);
+        }
+    }
+    let texts: Vec<(String, Option<Digest>)> = match &sought {
+        Some(sought) => journal.iter().map(|record| sought.cut(record)).collect::<Result<_, _>>()?,
+        None => journal.iter().map(|record| (record.text.clone(), None)).collect(),
+    };
     let manifest = Manifest {
         run,
         name: recording.name.clone(),
@@ -55,6 +86,7 @@ pub(super) fn write(
             .collect(),
         blobs,
         redacted: redact.into_iter().collect(),
+        left_out,
         directories,
     };
     let key = options.sign.as_deref();
@@ -67,6 +99,7 @@ pub(super) fn write(
         blobs: manifest.blobs.len() as u64,
         bytes,
         redacted: manifest.redacted,
+        left_out: copies.into_iter().collect(),
         signed_by: key.map(SigningKey::public),
         directories: manifest.directories,
     })
@@ -103,55 +136,15 @@ fn copy(
 }
 
 fn steps_to_redact(recording: &Recording, steps: &[String]) -> Result<BTreeSet<String>, Failure> {
-    steps
-        .iter()
-        .map(|text| {
-            let path = recording.meant(text)?;
-            match recording.steps.get(&path) {
-                Some(step) if step.effect => Ok(path),
-                _ => Err(Failure::parse(format!(
-                    "step '{path}' is pure: what it gave follows from its inputs, so leaving it out would hide nothing"
-                ))),
-            }
-        })
-        .collect()
-}
-
-/// The blobs of what a redacted step gave, and of what it was told by others on
-/// the way. The empty one says nothing, and others share it.
-fn payload(record: &Record, redact: &BTreeSet<String>) -> Vec<Digest> {
-    match &record.event {
-        Event::StepEnded { path, outcome, .. } if redact.contains(path) => {
-            let blobs = [outcome.stdout, outcome.stderr, outcome.output].into_iter().flatten();
-            let beside = [&outcome.detail["host_calls"], &outcome.detail["partial_stdout"]["digest"]];
-            blobs
-                .filter(|blob| blob.len > 0)
-                .map(|blob| blob.digest)
-                .chain(beside.into_iter().filter_map(|text| text.as_str()?.parse().ok()))
-                .filter(|digest| *digest != Digest::of(b""))
-                .collect()
-        }
-        _ => Vec::new(),
+    let paths: BTreeSet<String> = steps.iter().map(|text| recording.meant(text)).collect::<Result<_, _>>()?;
+    let is_effect = |path: &String| recording.steps.get(path).is_some_and(|step| step.effect);
+    match paths.first() {
+        Some(path) if !paths.iter().any(is_effect) => Err(Failure::parse(format!(
+            "step '{path}' is pure: what it gave follows from its inputs, so leaving it out would hide nothing \
+             unless an effect that it reads from is redacted too"
+        ))),
+        _ => Ok(paths),
     }
-}
-
-/// The text of a record without redacted values; with its hash in the chain if that changed it.
-fn redacted_text(record: &Record, redact: &BTreeSet<String>) -> Result<(String, Option<Digest>), Failure> {
-    let keep = || Ok((record.text.clone(), None));
-    let Event::StepEnded { path, outcome, .. } = &record.event else { return keep() };
-    if !redact.contains(path) || (outcome.value.is_null() && outcome.error.is_none()) {
-        return keep();
-    }
-    let mut whole = json::parse(&record.text).map_err(failure)?;
-    let outcome = &mut whole["event"]["outcome"];
-    if !outcome["value"].is_null() {
-        let digest = Digest::of_json(&outcome["value"]).map_err(failure)?;
-        outcome["value"] = json!({ "redacted": digest });
-    }
-    if let Value::String(error) = &outcome["error"] {
-        outcome["error"] = Value::from(format!("redacted blake3:{}", Digest::of(error.as_bytes())));
-    }
-    Ok((json::compact(&whole), Some(record.hash())))
 }
 
 /// What people call the blobs that the journal names.

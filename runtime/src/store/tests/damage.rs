@@ -105,24 +105,74 @@ fn verify_names_each_damage_and_nothing_else_suffers() {
     };
     store.inner.db.write(Durability::Lazy, spoil, |_| ()).unwrap();
 
+    let mut spoilt = vec![
+        Problem::DamagedBlob {
+            digest: rotten,
+            place: rotten_path.display().to_string(),
+            named_by: vec![format!("run {good} at a")],
+        },
+        Problem::MissingBlob {
+            digest: gone,
+            named_by: format!("the table of blobs; its file is gone, run {good} at a"),
+        },
+    ];
+    if gone < rotten {
+        spoilt.reverse();
+    }
     let report = store.verify().unwrap();
     assert_eq!(
         report.problems,
         [
-            Problem::MissingBlob { digest: lost, named_by: format!("run {good}") },
+            Problem::MissingBlob { digest: lost, named_by: format!("run {good} at a") },
             Problem::Journal {
                 run: bad,
                 seq: 3,
                 why: "it does not carry the hash of the record before".into()
             },
-            Problem::DamagedBlob { digest: rotten, place: rotten_path.display().to_string() },
-            Problem::MissingBlob { digest: gone, named_by: "the table of blobs; its file is gone".into() },
         ]
+        .into_iter()
+        .chain(spoilt)
+        .collect::<Vec<_>>()
     );
     assert_eq!((report.runs, report.records, report.blobs), (2, 7, 1));
     store.verify_chain(good).unwrap();
     assert!(matches!(store.load(&rotten, u64::MAX), Err(StoreError::DamagedBlob { .. })));
     assert_eq!(store.load(&Digest::of(b"plan"), 9).unwrap(), b"plan");
+}
+
+#[test]
+fn verify_holds_rows_against_journals_and_reads_the_action_cache() {
+    let store = Store::in_memory().unwrap();
+    let runs = ["a", "b", "c", "d"].map(|name| new_run(&store, name));
+    let (action, other) = (Digest::of(b"action"), Digest::of(b"other"));
+    let mut outcome = StepOutcome::new(StepStatus::Ok);
+    outcome.output = Some(store.put(b"1\n").unwrap());
+    store.cache_outcome(action, &outcome, None).unwrap();
+    store.cache_outcome(other, &outcome, None).unwrap();
+    store.flush().unwrap();
+    assert_eq!(store.verify().unwrap().problems, []);
+    let spoil = |tx: &Transaction<'_>| {
+        tx.execute_batch(
+            "UPDATE runs SET status = 'ok', started = started + 1 WHERE n = 1;
+             UPDATE runs SET status = 'dancing' WHERE n = 2;
+             DELETE FROM runs WHERE n = 3;",
+        )?;
+        Ok(tx.execute("UPDATE actions SET outcome = '{}' WHERE digest = ?1", [action.as_bytes()])?)
+    };
+    store.inner.db.write(Durability::Lazy, spoil, |_| ()).unwrap();
+    let said: Vec<String> = store.verify().unwrap().problems.iter().map(ToString::to_string).collect();
+    assert_eq!(said.len(), 5, "{said:#?}");
+    assert_eq!(said[0], format!("run {}: its row says status \"ok\", its journal \"running\"", runs[0]));
+    assert!(said[1].starts_with(&format!("run {}: its row says started ", runs[0])), "{}", said[1]);
+    assert!(said[2].starts_with(&format!("run {}: its row cannot be read", runs[1])), "{}", said[2]);
+    assert_eq!(said[3], format!("1 records of run {}, which is not in the list of runs", runs[2]));
+    assert!(said[4].starts_with(&format!("the cached outcome of action {action}")), "{}", said[4]);
+    // What cannot be read is unknown, and the next outcome takes its place.
+    assert_eq!(store.cached_outcome(&action).unwrap(), None);
+    assert_eq!(store.cached_outcome(&other).unwrap().as_ref(), Some(&outcome));
+    store.cache_outcome(action, &outcome, None).unwrap();
+    store.flush().unwrap();
+    assert_eq!(store.cached_outcome(&action).unwrap(), Some(outcome));
 }
 
 /// Played by a copy on a file system of 1 MiB.

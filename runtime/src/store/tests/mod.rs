@@ -447,13 +447,22 @@ fn a_run_moves_to_another_store_unchanged() {
     let texts: Vec<_> = here.events(run).unwrap().into_iter().map(|r| r.text).collect();
     let mut forged = texts.clone();
     forged[1] = forged[1].replace("\"ok\"", "\"failed\"");
-    assert!(matches!(there.import_run(forged), Err(StoreError::BrokenChain { seq: 3, .. })));
-    assert!(matches!(there.import_run(texts[1..].to_vec()), Err(StoreError::BrokenChain { seq: 1, .. })));
-    assert!(matches!(there.import_run(Vec::new()), Err(StoreError::BrokenChain { seq: 1, .. })));
+    assert!(matches!(
+        there.import_run(forged, &Redacted::default()),
+        Err(StoreError::BrokenChain { seq: 3, .. })
+    ));
+    assert!(matches!(
+        there.import_run(texts[1..].to_vec(), &Redacted::default()),
+        Err(StoreError::BrokenChain { seq: 1, .. })
+    ));
+    assert!(matches!(
+        there.import_run(Vec::new(), &Redacted::default()),
+        Err(StoreError::BrokenChain { seq: 1, .. })
+    ));
     assert_eq!(there.runs(&RunFilter::default()).unwrap(), []);
-    assert_eq!(there.import_run(texts.clone()).unwrap(), run);
+    assert_eq!(there.import_run(texts.clone(), &Redacted::default()).unwrap(), run);
     assert_eq!(there.run(run).unwrap(), here.run(run).unwrap());
     there.verify_chain(run).unwrap();
     assert_eq!(there.events(run).unwrap(), here.events(run).unwrap());
-    assert!(matches!(there.import_run(texts), Err(StoreError::RunExists(_))));
+    assert!(matches!(there.import_run(texts, &Redacted::default()), Err(StoreError::RunExists(_))));
 }

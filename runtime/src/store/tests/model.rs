@@ -279,7 +279,7 @@ proptest! {
         STORE.with(|store| {
             assert!(matches!(store.find_run(&text), Err(StoreError::UnknownRun(_))));
             assert!(matches!(store.gate_by_id(&text), Err(StoreError::UnknownGate(_))));
-            assert!(matches!(store.import_run(vec![text]), Err(StoreError::BrokenChain { seq: 1, .. })));
+            assert!(matches!(store.import_run(vec![text], &Redacted::default()), Err(StoreError::BrokenChain { seq: 1, .. })));
         });
     }
 }

@@ -1,0 +1,118 @@
+//! Stores in which something was changed behind lobster's back.
+
+use rusqlite::Connection;
+use serde_json::Value;
+
+use crate::home::Home;
+
+const WORKFLOW: &str = "
+name: marks
+steps:
+  - id: a
+    run: echo a >> trace
+  - id: b
+    run: echo b >> trace; exit 1
+";
+
+const ASKING: &str = "
+name: asks
+steps:
+  - id: a
+    run: echo a >> trace
+  - id: ask
+    approval: Go on?
+  - id: b
+    run: echo b >> trace
+";
+
+/// A home where a workflow ran, of whose journal two records are gone.
+fn damaged(workflow: &str) -> Home {
+    let home = Home::new();
+    home.write("flow.lobster", workflow).tool(["flow.lobster"]);
+    change(&home, "DELETE FROM journal WHERE run = 1 AND seq IN (2, 3)");
+    home
+}
+
+/// Changes the store's database as lobster never would.
+fn change(home: &Home, sql: &str) {
+    let database = Connection::open(home.state().join("store/lobster.db")).unwrap();
+    database.execute_batch(sql).unwrap();
+}
+
+fn run_of(home: &Home) -> String {
+    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    runs[0]["id"].as_str().unwrap().to_owned()
+}
+
+fn records(home: &Home) -> i64 {
+    let database = Connection::open(home.state().join("store/lobster.db")).unwrap();
+    database.query_row("SELECT count(*) FROM journal", [], |row| row.get(0)).unwrap()
+}
+
+const MISSING: &str = "is damaged at record 2: it is missing";
+
+#[test]
+fn nothing_is_built_on_a_damaged_journal() {
+    let home = damaged(WORKFLOW);
+    let (run, before) = (run_of(&home), records(&home));
+    for words in [&["resume", &run][..], &["resume", &run, "--retry-interrupted"]] {
+        let error = home.lobster(words).run().error();
+        assert!(error.contains(MISSING) && error.contains("lobster show"), "{error}");
+    }
+    for words in [&["fork", &run][..], &["fork", &run, "--from", "b"], &["fork", &run, "--dry-run"]] {
+        let answer = home.lobster(words).run();
+        assert!(answer.code() == 1 && format!("{answer:?}").contains(MISSING), "{answer:?}");
+    }
+    assert_eq!(home.read("trace"), "a\nb\n");
+    assert_eq!(records(&home), before);
+}
+
+#[test]
+fn an_answer_is_not_given_to_a_damaged_run_but_a_no_is() {
+    let home = damaged(ASKING);
+    let before = records(&home);
+    let gates: Value = serde_json::from_str(&home.lobster(["gates", "--json"]).run().stdout).unwrap();
+    let id = gates[0]["id"].as_str().unwrap();
+    for words in [&["gates", "approve", id][..], &["resume", "--id", id, "--approve", "yes"]] {
+        let error = home.lobster(words).run().error();
+        assert!(error.contains(MISSING), "{error}");
+    }
+    assert_eq!((home.read("trace").as_str(), records(&home)), ("a\n", before));
+    let shown = home.lobster(["gates", "show", id]).run();
+    assert!(shown.code() == 0 && shown.stdout.contains(MISSING), "{shown:?}");
+    assert_eq!(home.lobster(["gates", "reject", id]).run().envelope()["status"], "cancelled");
+    assert_eq!(home.read("trace"), "a\n");
+}
+
+#[test]
+fn what_is_left_of_a_damaged_journal_is_shown_with_a_warning() {
+    let home = Home::new();
+    home.write("flow.lobster", WORKFLOW).tool(["flow.lobster"]);
+    let sound = run_of(&home);
+    home.tool(["flow.lobster"]);
+    let run = run_of(&home);
+    change(&home, "UPDATE journal SET record = 'x' || record WHERE run = 2 AND seq = 2");
+    for words in [
+        &["show", &run][..],
+        &["show", &run, "--json"],
+        &["logs", &run],
+        &["why", &run, "b"],
+        &["why", &run, "b", "--json"],
+        &["diff", &sound, &run, "--json"],
+    ] {
+        let answer = home.lobster(words).run();
+        assert!(
+            answer.code() < 2 && answer.stderr.contains("is damaged at record 2"),
+            "{words:?}: {answer:?}"
+        );
+        if words.contains(&"--json") {
+            let shown: Value = serde_json::from_str(&answer.stdout).unwrap();
+            let broken = shown.as_array().map_or(&shown["broken"][0], |all| &all.last().unwrap()["broken"]);
+            assert_eq!((&broken["run"], &broken["seq"]), (&Value::from(run.as_str()), &2.into()), "{shown}");
+        }
+        let answer = home.lobster(words).run();
+        assert!(!answer.stdout.is_empty() || words.contains(&"logs"), "{words:?}: {answer:?}");
+    }
+    let answer = home.lobster(["show", &sound]).run();
+    assert!(answer.code() == 0 && answer.stderr.is_empty(), "{answer:?}");
+}
