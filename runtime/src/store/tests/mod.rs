@@ -300,7 +300,14 @@ fn a_gate_is_answered_once() {
                 question: open.question_digest,
                 expires_at: None
             },
-            Event::GateAnswered { path, gate, binding, answer: GateAnswer::Approved, by: Some("ann".into()) },
+            Event::GateAnswered {
+                path,
+                gate,
+                binding,
+                answer: GateAnswer::Approved,
+                by: Some("ann".into()),
+                from: None
+            },
         ]
     );
     let forged: GateKey = "00000000-0000-4000-8000-000000000000".parse().unwrap();
