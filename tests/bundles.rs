@@ -159,11 +159,10 @@ fn a_bundle_cut_short_is_refused_and_nothing_of_it_stays() {
 #[test]
 fn a_bundle_verifies_where_nothing_can_be_written() {
     let home = exported(&[]);
-    for state in ["/proc/nope", "/dev/null/nope"] {
-        let answer = home.lobster(["bundle", "verify", "run.bundle"]).env("LOBSTER_STATE_DIR", state).run();
-        says(&answer, 0, "the same: small");
-        says(&answer, 0, "1 computed again");
-    }
+    let answer =
+        home.lobster(["bundle", "verify", "run.bundle"]).env("LOBSTER_STATE_DIR", "/proc/nope").run();
+    says(&answer, 0, "the same: small");
+    says(&answer, 0, "1 computed again");
 }
 
 #[test]
