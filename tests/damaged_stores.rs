@@ -96,6 +96,7 @@ fn what_is_left_of_a_damaged_journal_is_shown_with_a_warning() {
         &["show", &run][..],
         &["show", &run, "--json"],
         &["logs", &run],
+        &["logs", &run, "--json"],
         &["why", &run, "b"],
         &["why", &run, "b", "--json"],
         &["diff", &sound, &run, "--json"],

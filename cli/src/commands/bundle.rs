@@ -33,7 +33,7 @@ enum Task {
     Export {
         /// The run.
         run: String,
-        /// The file to write.
+        /// The file to write; `-` is stdout.
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
         /// Leaves out what this step gave and all that repeats it; digests stay. May be given several times.
@@ -45,6 +45,9 @@ enum Task {
         /// Takes in the directories that components could read, whole.
         #[arg(long)]
         with_directories: bool,
+        /// Replaces a file that is not a bundle.
+        #[arg(long)]
+        force: bool,
         /// A JSON object.
         #[arg(long)]
         json: bool,
@@ -101,11 +104,16 @@ impl From<KeyError> for CommandError {
 pub(crate) fn run(args: &Args) -> CommandResult {
     let runtime = super::runtime(Mode::Tool)?;
     match &args.task {
-        Task::Export { run, output, redact, sign, with_directories, json } => {
+        Task::Export { run, output, redact, sign, with_directories, force, json } => {
             let sign = sign.as_deref().map(SigningKey::read).transpose()?.map(Into::into);
-            let options = ExportOptions { redact: redact.clone(), sign, directories: *with_directories };
+            let options =
+                ExportOptions { redact: redact.clone(), sign, directories: *with_directories, force: *force };
+            if output.as_os_str() == "-" {
+                let summary = runtime.export_bundle_to(run, &mut std::io::stdout().lock(), &options)?;
+                return tell(&mut std::io::stderr().lock(), &summary, "wrote", *json);
+            }
             let summary = runtime.export_bundle(run, output, &options)?;
-            tell(&summary, "wrote", *json)
+            tell(&mut std::io::stdout().lock(), &summary, "wrote", *json)
         }
         Task::Verify { file, key, json } => {
             let report = runtime.verify_bundle(file, signer(key.as_deref())?.as_ref())?;
@@ -126,7 +134,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             Ok(exit)
         }
         Task::Import { file, key, json } => {
-            tell(&runtime.import_bundle(file, signer(key.as_deref())?.as_ref())?, "took in", *json)
+            let summary = runtime.import_bundle(file, signer(key.as_deref())?.as_ref())?;
+            tell(&mut std::io::stdout().lock(), &summary, "took in", *json)
         }
         Task::Keygen { file } => {
             let (public, beside) = SigningKey::generate(file)?;
@@ -140,8 +149,7 @@ fn signer(key: Option<&Path>) -> Result<Option<PublicKey>, KeyError> {
     key.map(PublicKey::read).transpose()
 }
 
-fn tell(summary: &BundleSummary, verb: &str, as_json: bool) -> CommandResult {
-    let mut out = std::io::stdout().lock();
+fn tell(out: &mut impl Write, summary: &BundleSummary, verb: &str, as_json: bool) -> CommandResult {
     if as_json {
         writeln!(out, "{}", json::pretty(summary))?;
     } else {

@@ -1,6 +1,7 @@
 //! Bundles: a run in one file, enough to check and replay it on a machine that
 //! has nothing else. See `docs/record.md` for the format.
 
+mod destination;
 mod format;
 mod read;
 mod redaction;
@@ -9,12 +10,13 @@ mod trees;
 mod write;
 
 use std::fs::File;
-use std::io::{self, BufReader};
+use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Serialize;
 
+use destination::{Destination, Refused};
 pub use read::BundleError;
 pub(super) use redaction::CUT;
 pub use signature::{KeyError, PublicKey, SigningKey};
@@ -36,6 +38,8 @@ pub struct ExportOptions {
     pub redact: Vec<String>,
     /// Takes in the directories that components could read.
     pub directories: bool,
+    /// Replaces a file that is not a bundle.
+    pub force: bool,
 }
 
 /// What a bundle holds.
@@ -69,7 +73,8 @@ pub struct BundleReport {
 }
 
 impl Runtime {
-    /// Writes a run into a file, which appears only when it is complete.
+    /// Writes a run into a file, which appears only when it is complete. What is
+    /// there already is replaced only if it is a bundle; pipes and devices are written to.
     ///
     /// # Errors
     /// When the run is not known or damaged, a step to redact is not an effect
@@ -83,14 +88,30 @@ impl Runtime {
         let store = self.store().map_err(super::verify::failure)?;
         let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
         store.verify_chain(id).map_err(super::verify::failure)?;
-        let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let unwritable =
-            |error: io::Error| Failure::runtime(format!("cannot write {}: {error}", file.display()));
-        let mut temporary = tempfile::NamedTempFile::new_in(dir).map_err(unwritable)?;
-        let summary = write::write(&store, id, options, &mut temporary)?;
-        temporary.as_file().sync_all().map_err(unwritable)?;
-        temporary.persist(file).map_err(|error| unwritable(error.error))?;
+        let refused = |refused: Refused| match refused {
+            Refused::NotABundle(_) => Failure::parse(refused.to_string()),
+            Refused::Io { .. } => Failure::runtime(refused.to_string()),
+        };
+        let mut destination = Destination::open(file, options.force).map_err(refused)?;
+        let summary = write::write(&store, id, options, destination.writer())?;
+        destination.finish().map_err(refused)?;
         Ok(summary)
+    }
+
+    /// Writes a run somewhere, as [`Runtime::export_bundle`] does into a file.
+    ///
+    /// # Errors
+    /// As [`Runtime::export_bundle`].
+    pub fn export_bundle_to(
+        &self,
+        run: &str,
+        out: &mut dyn Write,
+        options: &ExportOptions,
+    ) -> Result<BundleSummary, Failure> {
+        let store = self.store().map_err(super::verify::failure)?;
+        let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
+        store.verify_chain(id).map_err(super::verify::failure)?;
+        write::write(&store, id, options, out)
     }
 
     /// Checks every byte of a bundle and replays its run from nothing but the

@@ -146,11 +146,10 @@ impl<'a> Sought<'a> {
         let event = &mut whole["event"];
         if matches!(&record.event, Event::StepEnded { path, .. } if self.redact.contains(path)) {
             let outcome = &mut event["outcome"];
-            if !outcome["value"].is_null() {
-                outcome["value"] =
-                    json!({ "redacted": Digest::of_json(&outcome["value"]).map_err(failure)? });
+            if let Some(value) = outcome.get_mut("value") {
+                *value = json!({ "redacted": Digest::of_json(value).map_err(failure)? });
             }
-            if let Value::String(error) = &mut outcome["error"] {
+            if let Some(Value::String(error)) = outcome.get_mut("error") {
                 *error = cut(error);
             }
         }

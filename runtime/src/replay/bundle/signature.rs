@@ -98,7 +98,12 @@ impl SigningKey {
         let public = Self(pair).public();
         let beside = PathBuf::from(format!("{}.pub", path.display()));
         write(path, 0o600, "PRIVATE KEY", &[&PRIVATE_HEAD[..], &seed[..]].concat())?;
-        write(&beside, 0o644, "PUBLIC KEY", &[&PUBLIC_HEAD[..], &public.0[..]].concat())?;
+        write(&beside, 0o644, "PUBLIC KEY", &[&PUBLIC_HEAD[..], &public.0[..]].concat()).inspect_err(
+            |_| {
+                // Half a pair would only be in the way of the next attempt.
+                let _ = std::fs::remove_file(path);
+            },
+        )?;
         Ok((public, beside))
     }
 

@@ -18,7 +18,7 @@ pub(super) fn write(
     store: &Store,
     run: RunId,
     options: &ExportOptions,
-    out: &mut impl Write,
+    out: &mut dyn Write,
 ) -> Result<BundleSummary, Failure> {
     let journal = store.events(run).map_err(failure)?;
     let recording = Recording::read(&journal)?;
@@ -110,7 +110,7 @@ fn copy(
     manifest: &Manifest,
     texts: &[(String, Option<Digest>)],
     key: Option<&SigningKey>,
-    out: &mut impl Write,
+    out: &mut dyn Write,
 ) -> io::Result<u64> {
     let text = json::compact(manifest).into_bytes();
     let head = [&MAGIC[..], &Digest::of(&text).as_bytes()[..]].concat();
@@ -124,7 +124,7 @@ fn copy(
     }
     for blob in &manifest.blobs {
         let mut reader = store.open_blob(&blob.digest).map_err(io::Error::other)?;
-        bytes += io::copy(&mut reader, out)?;
+        bytes += io::copy(&mut reader, &mut *out)?;
     }
     if let Some(key) = key {
         let signature = key.sign(&head);
