@@ -193,6 +193,7 @@ pub(super) fn services(runtime: &Runtime, store: &Store, recording: &Recording) 
         store: OnceLock::from(store.clone()),
         components: OnceLock::new(),
         checked: Mutex::default(),
+        files: Arc::clone(&own.files),
     }
 }
 
