@@ -67,6 +67,13 @@ impl Runtime {
         self
     }
 
+    /// The same runtime, taking nothing from the action cache. What it does is still cached.
+    #[must_use]
+    pub fn without_cache(mut self) -> Self {
+        self.services.env = crate::engine::reuse::without_cache(&self.services.env);
+        self
+    }
+
     /// Keeps a component in the store, so that `blake3:<digest>` names it.
     ///
     /// # Errors
