@@ -8,6 +8,7 @@ mod agents;
 mod bad_input;
 mod binary;
 mod bundles;
+mod cached;
 mod children;
 mod compatibility;
 mod components;

@@ -243,20 +243,24 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
             found.push(decided(entry(Kind::Decision, ""), decision, proposed));
         }
         Event::StepStarted { kind, action, decision, .. } => {
-            found.extend(began(store, &entry, kind, *action, decision));
+            found.extend(began(store, entry, kind, *action, decision));
         }
         // What composite steps and the engine keep for themselves is no end of anything.
         Event::StepEnded { attempt: 0, .. } => {}
         Event::StepEnded { path, .. } if path.contains('!') => {}
         Event::StepEnded { begun, outcome, .. } => {
+            let mut what = outcome.status.as_str();
             if let Some(begun) = begun {
-                found.extend(began(store, &entry, &begun.kind, Some(begun.action), &begun.decision));
+                let mut entries = began(store, entry, &begun.kind, Some(begun.action), &begun.decision);
+                if begun.effect {
+                    // It was decided about, and then nothing had to be started.
+                    entries.retain(|entry| entry.kind != Kind::Start);
+                    what = "cached";
+                }
+                found.extend(entries);
             }
             let exit = outcome.exit.map(|code| format!("exit {code}"));
-            found.push(AuditEntry {
-                reason: outcome.error.clone().or(exit),
-                ..entry(Kind::End, outcome.status.as_str())
-            });
+            found.push(AuditEntry { reason: outcome.error.clone().or(exit), ..entry(Kind::End, what) });
         }
         Event::GateOpened { gate, kind, binding, .. } => found.push(AuditEntry {
             reason: Some(format!("{kind} {gate}")),

@@ -55,6 +55,7 @@ impl Runtime {
                 store: services.store.get().cloned().map_or_else(OnceLock::new, OnceLock::from),
                 components: OnceLock::from(services.components().clone()),
                 checked: Default::default(),
+                files: Arc::clone(&services.files),
             },
         }
     }
@@ -63,6 +64,13 @@ impl Runtime {
     #[must_use]
     pub fn with_policy(mut self, policy: Policy) -> Self {
         self.services.policy = Arc::new(policy);
+        self
+    }
+
+    /// The same runtime, taking nothing from the action cache. What it does is still cached.
+    #[must_use]
+    pub fn without_cache(mut self) -> Self {
+        self.services.env = crate::engine::reuse::without_cache(&self.services.env);
         self
     }
 

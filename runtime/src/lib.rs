@@ -9,6 +9,7 @@ pub mod cancel;
 pub mod digest;
 pub mod engine;
 pub mod envelope;
+mod file_digests;
 pub mod graph;
 mod http;
 pub mod json;

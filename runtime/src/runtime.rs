@@ -105,6 +105,7 @@ impl Runtime {
                 store: OnceLock::new(),
                 components: OnceLock::new(),
                 checked: Mutex::default(),
+                files: Arc::default(),
             },
         })
     }

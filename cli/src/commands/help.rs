@@ -17,7 +17,7 @@ pub(crate) fn general() -> CommandResult {
 Usage:
   lobster '<pipeline>'                     run a one-line pipeline
   lobster FILE.lobster                     run a workflow file
-  lobster run [--mode tool] [--file FILE] [--args-json JSON] [--dry-run] [PIPELINE]
+  lobster run [--mode tool] [--file FILE] [--args-json JSON] [--dry-run] [--no-cache] [PIPELINE]
   lobster resume --token TOKEN|--id ID --approve yes|no|--response-json JSON|--cancel
   lobster help TOPIC                       a command, a pipeline command, an error code
 
@@ -27,6 +27,7 @@ Flags of run:
   --args-json JSON   arguments of the workflow
   --arg NAME=VALUE   one argument
   --dry-run          show what would run, and run nothing
+  --no-cache         do every step, whatever the action cache knows (LOBSTER_NO_CACHE)
   --pipeline TEXT    pipeline text, whatever it looks like; - reads stdin, as in --args-json -
   --notify COMMAND   told of each new question (LOBSTER_NOTIFY)
   --log FILTER, --log-format text|json

@@ -45,6 +45,9 @@ pub(crate) struct Args {
     /// Shows what would run, and runs nothing.
     #[arg(long)]
     dry_run: bool,
+    /// Does every step, whatever the action cache knows; what they give is still cached (`LOBSTER_NO_CACHE`).
+    #[arg(long)]
+    no_cache: bool,
     /// Pipeline text, whatever it looks like; `-` reads it from stdin.
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["file", "words"])]
     pipeline: Option<String>,
@@ -64,6 +67,7 @@ struct Words {
     pipeline: Option<String>,
     notify: Option<String>,
     log: logging::Options,
+    no_cache: bool,
     dry_run: bool,
     /// `--dry-run` that came after a word: ours only if the word is a file.
     late_dry_run: bool,
@@ -107,6 +111,8 @@ fn scan(words: &[String], is_stage: impl Fn(&str) -> bool) -> Words {
             out.log.log_format = format;
         } else if let Some(arg) = value("--arg") {
             out.args.extend(arg);
+        } else if word == "--no-cache" {
+            out.no_cache = true;
         } else if word == "--dry-run" && out.rest.is_empty() {
             out.dry_run = true;
         } else if word == "--dry-run" {
@@ -138,6 +144,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     let ready = logging::start(&words.log)
         .and_then(|()| super::runtime_telling(mode, &policies, words.notify.as_deref()));
     let runtime = match ready {
+        Ok(runtime) if words.no_cache => runtime.without_cache(),
         Ok(runtime) => runtime,
         Err(error) if mode == Mode::Tool => {
             let failure = if error.exit == Exit::USAGE { Failure::parse } else { Failure::runtime };
@@ -333,6 +340,16 @@ mod tests {
         assert!(scanned(&["flow.lobster", "--dry-run"]).late_dry_run);
         assert!(scanned(&["--dry-run", "flow.lobster"]).dry_run);
         assert!(scanned(&["exec echo hi", "--dry-run"]).late_dry_run);
+    }
+
+    #[test]
+    fn a_run_without_cache_may_be_asked_for_anywhere_before_a_command() {
+        for words in [["--no-cache", "flow.lobster"], ["flow.lobster", "--no-cache"]] {
+            let words = scanned(&words);
+            assert!(words.no_cache && words.rest == ["flow.lobster"]);
+        }
+        let words = scanned(&["openclaw.invoke", "--no-cache"]);
+        assert!(!words.no_cache && words.rest == ["openclaw.invoke", "--no-cache"]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod lent;
 mod loading;
 mod recorded;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
@@ -24,6 +25,7 @@ use super::overseer::RecordedOutside;
 use super::path::StepPath;
 use super::pipeline::{failed_outcome, outcome_error};
 use super::record::{Json, Record, Scope};
+use super::reuse::Reuse;
 use super::run::{Run, STORE_FAILED, Scratch, stopped};
 use super::value::{Items, StoreHandle, Text};
 use super::workflow::{Frame, Input as StepInput};
@@ -57,8 +59,7 @@ pub(crate) struct Job {
     /// Grants that the component does not get, each with who refused it.
     pub(crate) withheld: Vec<String>,
     pub(crate) asker: Asker,
-    /// Reuse the outcome of the same pure action, if it is known.
-    pub(crate) cache: bool,
+    pub(crate) reuse: Reuse,
     pub(crate) idempotent: bool,
 }
 
@@ -124,7 +125,7 @@ pub(super) fn step(
         limits: grants::limits(step),
         withheld: Vec::new(),
         asker: Asker::Step(step.id.clone()),
-        cache: step.extras.cache.unwrap_or(true),
+        reuse: Reuse::of(&step.extras),
         idempotent: step.extras.idempotent,
         program,
         args,
@@ -277,42 +278,49 @@ pub(crate) fn run_component(
     if !pure {
         let record =
             ActionRecord { kind: "component".to_owned(), preimage, decision, idempotent: job.idempotent };
+        let reuse = if job.secrets.is_empty() { job.reuse } else { Reuse::Never };
+        if reuse.covers(false)
+            && let Some(outcome) = run.reused(path, &record, &action, reuse)?
+        {
+            return output(&store, &outcome).inspect_err(|_| run.fail_at(path));
+        }
         let recorded = run.overseer().and_then(|overseer| overseer.recorded_outside(path));
+        let performed = Cell::new(false);
         return run.once(
             path,
             &record,
-            || match recorded {
-                Some(outside) => again(run, job, action, outside, cancel),
-                None => execute(run, job, action, None, run.scratch(), cancel),
+            || {
+                performed.set(true);
+                match recorded {
+                    Some(outside) => again(run, job, action, outside, cancel),
+                    None => execute(run, job, action, None, run.scratch(), cancel),
+                }
             },
-            |outcome| output(&store, outcome),
+            |outcome| {
+                if performed.get() && reuse.covers(false) && run.is_lasting(outcome) {
+                    run.cache(action, outcome, reuse);
+                }
+                output(&store, outcome)
+            },
         );
     }
-    let cache = job.cache && run.overseer().is_none_or(|overseer| overseer.journals());
+    let reuse = job.reuse;
+    let cache = reuse.covers(true) && run.journals();
     let compute = || {
-        let known = if cache { run.cached(&action)? } else { None };
-        if let Some(mut outcome) = known.filter(|outcome| has_blobs(&store, outcome)) {
-            outcome.cached = true;
-            outcome.duration_us = 0;
+        if cache && let Some(outcome) = run.cached(&action, reuse)? {
             return Ok(outcome);
         }
         let begun = std::time::Instant::now();
         let _shown = run.services.show_progress(path, "component");
         let mut outcome = execute(run, job, action, None, run.scratch(), cancel);
         outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        if cache && outcome.status == StepStatus::Ok && outcome.detail.get("read_state").is_none() {
-            run.cache(action, &outcome);
+        if cache && run.is_lasting(&outcome) {
+            run.cache(action, &outcome, reuse);
         }
         Ok(outcome)
     };
     let outcome = run.pure(path, "component", preimage, decision, compute)?;
     output(&store, &outcome).inspect_err(|_| run.fail_at(path))
-}
-
-/// Whether what a cached outcome gave can be had; each gave one or the other.
-fn has_blobs(store: &Store, outcome: &StepOutcome) -> bool {
-    let mut blobs = [&outcome.stdout, &outcome.output].into_iter().flatten().peekable();
-    blobs.peek().is_some() && blobs.all(|blob| matches!(store.blob_len(&blob.digest), Ok(Some(_))))
 }
 
 /// Executes an effect once more with the answers that it got when it was

@@ -51,6 +51,13 @@ impl Env {
         Self { granted: Arc::new(granted), ..self.clone() }
     }
 
+    /// This environment with one more inherited variable.
+    pub(crate) fn with_inherited(&self, name: &str, value: &str) -> Self {
+        let mut inherited = BTreeMap::clone(&self.inherited);
+        inherited.insert(name.into(), value.into());
+        Self { inherited: Arc::new(inherited), ..self.clone() }
+    }
+
     /// The value of a variable, if it is text.
     pub(crate) fn get(&self, name: &str) -> Option<String> {
         let inherited = || self.inherited.get(OsStr::new(name)).and_then(|value| value.to_str());

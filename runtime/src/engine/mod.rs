@@ -18,6 +18,7 @@ pub(crate) mod path;
 pub(crate) mod pipeline;
 mod record;
 pub(crate) mod resume;
+pub(crate) mod reuse;
 pub(crate) mod run;
 pub(crate) mod services;
 pub(crate) mod settle;

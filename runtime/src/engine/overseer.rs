@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::action::Preimage;
 use super::gate::{Binding, KnownAnswer};
@@ -46,6 +47,16 @@ pub(crate) struct RecordedLimits {
     pub(crate) memory: Option<u64>,
     pub(crate) tables: Option<u64>,
     pub(crate) output: Option<u64>,
+}
+
+/// Parts of a native action that are read from files; null where there are none.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Declared {
+    /// Digests of the step's input files by their names.
+    pub(crate) inputs: Value,
+    /// Digests of the programs that it would start, by their paths.
+    pub(crate) programs: Value,
 }
 
 /// An outcome, if there is one.
@@ -91,6 +102,16 @@ pub(crate) trait Overseer: Send + Sync {
 
     /// Where the contents of the granted directory of this number lie, if not where the plan says.
     fn directory(&self, _path: &StepPath, _index: usize) -> Option<PathBuf> {
+        None
+    }
+
+    /// Whether an effect is to be performed here whatever the action cache knows.
+    fn wants_anew(&self, _path: &StepPath) -> bool {
+        false
+    }
+
+    /// The files that belonged to the action here when it was recorded, whatever has become of them.
+    fn declared(&self, _path: &StepPath) -> Option<Declared> {
         None
     }
 

@@ -12,6 +12,7 @@ use super::component::{self, JobInput};
 use super::env::Env;
 use super::gate::{Asker, GateQuestion, Identity};
 use super::path::StepPath;
+use super::reuse::Reuse;
 use super::run::{Run, lock};
 use super::value::{ItemSpool, Items};
 use crate::cancel::CancelToken;
@@ -437,7 +438,9 @@ impl Host for StageHost<'_, '_, '_> {
             stdin: command.stdin,
             env: place.env.with(command.env),
             cwd: place.cwd.clone(),
-            extras: place.extras.as_ref(),
+            idempotent: place.is_idempotent(),
+            reuse: Reuse::Never,
+            inputs: Vec::new(),
             max_output: command.max_output,
             json: command.json,
             asker: place.asker.clone(),
@@ -503,7 +506,10 @@ impl Host for StageHost<'_, '_, '_> {
             withheld: Vec::new(),
             asker: place.asker.clone(),
             limits: Limits::default(),
-            cache: true,
+            reuse: match place.extras.as_ref().and_then(|extras| extras.cache) {
+                Some(false) => Reuse::Never,
+                Some(true) | None => Reuse::Pure,
+            },
             idempotent: place.is_idempotent(),
         };
         let done = component::run_component(run, &path, job, &place.cancel)?;

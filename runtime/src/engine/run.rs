@@ -100,6 +100,8 @@ pub(crate) struct Run<'s> {
     pub(crate) servers: Mutex<HashMap<McpServer, Arc<Session>>>,
     /// What this execution has found out and kept so far.
     kept: Mutex<HashMap<StepPath, Value>>,
+    /// Nothing is taken from the action cache.
+    everything: bool,
     /// Nobody else executes this run meanwhile.
     _claim: Option<RunClaim>,
 }
@@ -163,6 +165,7 @@ impl<'s> Run<'s> {
             components: Mutex::default(),
             servers: Mutex::default(),
             kept: Mutex::default(),
+            everything: super::reuse::is_off(&services.env),
             _claim: claim,
         }
     }
@@ -177,7 +180,12 @@ impl<'s> Run<'s> {
         journal: &[JournalRecord],
         interrupted: Interrupted,
     ) -> Self {
-        let run = Self { interrupted, ..Self::fresh(services, store, claim, id, task) };
+        let mut run = Self { interrupted, ..Self::fresh(services, store, claim, id, task) };
+        // What was asked for at the beginning holds to the end.
+        run.everything |= journal.first().is_some_and(|record| match &record.event {
+            Event::RunStarted { detail, .. } => super::reuse::was_off(&detail["settings"]),
+            _ => false,
+        });
         lock(&run.recall).read(journal);
         run
     }
@@ -198,7 +206,8 @@ impl<'s> Run<'s> {
         (!self.journals()).then(|| Arc::clone(&self.scratch))
     }
 
-    fn journals(&self) -> bool {
+    /// Whether this execution is written into the run's journal.
+    pub(super) fn journals(&self) -> bool {
         self.overseer.as_ref().is_none_or(|overseer| overseer.journals())
     }
 
@@ -231,7 +240,14 @@ impl<'s> Run<'s> {
                 self.lazily(started_event(path, action, preimage.digest, detail))?;
                 self.lazily(ended_event(path, Arc::clone(&outcome)))?;
             } else {
-                self.lazily(computed_event(path, action, preimage.digest, detail, Arc::clone(&outcome)))?;
+                self.lazily(answered_event(
+                    path,
+                    action,
+                    preimage.digest,
+                    false,
+                    detail,
+                    Arc::clone(&outcome),
+                ))?;
             }
             lock(&self.recall).ended.insert(path.clone(), Arc::clone(&outcome));
         }
@@ -354,7 +370,14 @@ impl<'s> Run<'s> {
         let outcome = Arc::new(self.store.hide_outcome(outcome).map_err(stopped)?);
         let journal = || -> Result<(), Stop> {
             let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(stopped)?;
-            self.lazily(computed_event(path, &action, preimage.digest, Value::Null, Arc::clone(&outcome)))
+            self.lazily(answered_event(
+                path,
+                &action,
+                preimage.digest,
+                false,
+                Value::Null,
+                Arc::clone(&outcome),
+            ))
         };
         self.located(path, journal())?;
         Ok(outcome)
@@ -523,17 +546,25 @@ impl<'s> Run<'s> {
         self.store.append(self.id, all, durability).map_err(stopped)
     }
 
-    /// What an equal pure action gave, in this run or an earlier one.
-    pub(crate) fn cached(&self, action: &Digest) -> Result<Option<StepOutcome>, Stop> {
-        self.store.cached_outcome(action).map_err(stopped)
+    /// Whether nothing is to be taken from the action cache.
+    pub(super) fn does_everything(&self) -> bool {
+        self.everything
     }
 
-    /// Remembers what a pure action gave, for this run and later ones.
-    pub(crate) fn cache(&self, action: Digest, outcome: &StepOutcome) {
-        // What the cache does not know is computed again.
-        if let Err(error) = self.store.cache_outcome(action, outcome, None) {
-            tracing::warn!("an outcome is not cached: {error}");
-        }
+    /// Whether an earlier execution began an effect here and did not see it end.
+    pub(super) fn is_cut_off(&self, path: &StepPath) -> bool {
+        lock(&self.recall).started.contains(path)
+    }
+
+    /// Journals that an effect was not performed, and what it gave when it was.
+    pub(super) fn note_reused(
+        &self,
+        path: &StepPath,
+        action: &ActionRecord,
+        outcome: &Arc<StepOutcome>,
+    ) -> Result<(), Stop> {
+        let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(stopped)?;
+        self.lazily(answered_event(path, action, preimage.digest, true, Value::Null, Arc::clone(outcome)))
     }
 
     /// Takes what was held back.
@@ -758,16 +789,23 @@ fn ended_event(path: &StepPath, outcome: Arc<StepOutcome>) -> Event {
     Event::StepEnded { path: path.to_string(), attempt: path.attempt_number(), begun: None, outcome }
 }
 
-/// A pure step, from its beginning to its end.
-fn computed_event(
+/// A step that touched nothing, from its beginning to its end: a pure one, or an
+/// effect whose outcome was known.
+fn answered_event(
     path: &StepPath,
     action: &ActionRecord,
     digest: Digest,
+    effect: bool,
     detail: Value,
     outcome: Arc<StepOutcome>,
 ) -> Event {
-    let begun =
-        Begun { kind: action.kind.clone(), action: digest, decision: action.decision.clone(), detail };
+    let begun = Begun {
+        kind: action.kind.clone(),
+        action: digest,
+        effect,
+        decision: action.decision.clone(),
+        detail,
+    };
     Event::StepEnded {
         path: path.to_string(),
         attempt: path.attempt_number(),

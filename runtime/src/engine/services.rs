@@ -17,6 +17,7 @@ use crate::audit::Trail;
 use crate::cancel::CancelToken;
 use crate::digest::Digest;
 use crate::envelope::Envelope;
+use crate::file_digests::FileDigests;
 use crate::json;
 use crate::language::plan::{Plan, SecretGrant};
 use crate::policy::{AuditPlaces, Policy};
@@ -90,6 +91,8 @@ pub(crate) struct Services {
     pub(crate) components: OnceLock<Engine>,
     /// Components that were looked at before the run; held, so that it need not load them again.
     pub(crate) checked: Mutex<Vec<Component>>,
+    /// The contents of files that have not changed since they were read.
+    pub(crate) files: Arc<FileDigests>,
 }
 
 impl Services {

@@ -10,6 +10,7 @@ use super::gate::{Asker, GateQuestion};
 use super::path::StepPath;
 use super::pipeline::{self, PipelineInput};
 use super::record::{Json, Record, Scope};
+use super::reuse::Reuse;
 use super::run::{Run, lock};
 use super::value::{Items, Text};
 use crate::cancel::CancelToken;
@@ -307,7 +308,14 @@ impl Frame<'_> {
             stdin,
             env: env.clone(),
             cwd: cwd.to_owned(),
-            extras: Some(&step.extras),
+            idempotent: step.extras.idempotent,
+            reuse: Reuse::of(&step.extras),
+            inputs: step
+                .extras
+                .inputs
+                .iter()
+                .map(|pattern| template::fill_args(pattern, self.args).into_owned())
+                .collect(),
             max_output: step.extras.limits.as_ref().and_then(|limits| limits.output),
             json: false,
             asker: Asker::Step(step.id.clone()),

@@ -69,6 +69,12 @@ codes! {
     SECRET = "E0208", "A step asks for a secret that the file does not declare",
     "List every secret under `secrets:` at the top of the file, so that a reader sees at one glance which ones \
      the workflow can reach.";
+    CACHE = "E0209", "A step's outcome cannot be reused",
+    "`cache: true` (or `{ttl: 10m}`) reuses the outcome of an equal action instead of running the step. Steps of \
+     the kinds run, command, exec, component and js take it. It is refused where it could not be true: with \
+     secrets, whose values belong to no action, and for components that write files, which would not be \
+     written. `inputs` names the files that belong to the action of a run, command or exec step:\n\n    \
+     - id: count\n      run: wc -l data/*.csv\n      inputs: [data/*.csv]\n      cache: true";
 
     CONDITION = "E0301", "A condition cannot be read",
     "Conditions compare references and constants:\n\n    when: $check.json.count > 3 && $gate.approved\n\n\
@@ -135,6 +141,10 @@ codes! {
     STAGE_OPTION = "W0810", "An option or word of a pipeline command has no effect",
     "The command does not know the option, or takes no words besides its options, and ignores it. `lobster help \
      <command>` lists what it takes.";
+    IDLE_INPUTS = "W0811", "Input files decide nothing",
+    "`inputs` makes files part of the step's action, so that `lobster why` names the one that changed and `lobster \
+     fork` runs the step again. Whether a new run does the step is another matter: it does, unless `cache: true` \
+     lets it reuse the outcome of an equal action. `cache: false` says that this is meant.";
 }
 
 #[cfg(test)]

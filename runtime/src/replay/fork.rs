@@ -375,6 +375,10 @@ impl Overseer for Fork {
         self.known(act, false, known)
     }
 
+    fn wants_anew(&self, path: &StepPath) -> bool {
+        self.terms.from.iter().any(|place| is_within(path.as_str(), place))
+    }
+
     /// An answer holds for the very question, items, plan, arguments and policy that it was given to.
     fn answer(
         &self,

@@ -20,12 +20,16 @@ pub enum Part {
     Component,
     /// The words of a native command.
     Command,
+    /// A program that a command would start, of which only the digest is known.
+    Program,
     /// An argument.
     Argument,
     /// A variable of the environment, of which only the name and a digest are known.
     Environment,
     /// What it reads.
     Input,
+    /// A file that the step names as its input, of which only the digest is known.
+    InputFile,
     /// The request of a built-in effect.
     Request,
     /// The working directory.
@@ -52,9 +56,11 @@ impl Part {
             Self::Kind => "the kind of action",
             Self::Component => "the component",
             Self::Command => "the command",
+            Self::Program => "the program",
             Self::Argument => "the argument",
             Self::Environment => "the environment variable",
             Self::Input => "the input",
+            Self::InputFile => "the input file",
             Self::Request => "the request",
             Self::Directory => "the working directory",
             Self::Files => "the contents of the granted directory",
@@ -92,14 +98,16 @@ impl Difference {
 }
 
 /// The order in which parts are looked at: what a person would change first.
-const ORDER: [(&str, Part); 13] = [
+const ORDER: [(&str, Part); 15] = [
     ("kind", Part::Kind),
     ("component", Part::Component),
     ("argv", Part::Command),
+    ("programs", Part::Program),
     ("args", Part::Argument),
     ("env", Part::Environment),
     ("input", Part::Input),
     ("stdin", Part::Input),
+    ("inputs", Part::InputFile),
     ("detail", Part::Request),
     ("cwd", Part::Directory),
     ("grants", Part::Grant),
@@ -122,7 +130,7 @@ pub(super) fn differences(store: Option<&Store>, was: &Value, is: &Value) -> Vec
         }
         match part {
             Part::Argument | Part::Limit => named(part, old, new, &mut found),
-            Part::Environment => names_only(old, new, &mut found),
+            Part::Environment | Part::InputFile | Part::Program => names_only(part, old, new, &mut found),
             Part::Grant => grants(old, new, &mut found),
             Part::Input => found.push(input(store, old, new)),
             Part::Command | Part::Request => inside(part, old, new, &mut found),
@@ -156,7 +164,7 @@ pub(super) fn differences(store: Option<&Store>, was: &Value, is: &Value) -> Vec
 }
 
 /// Members of an object: each by its name, with the place inside.
-fn named(part: Part, old: &Value, new: &Value, found: &mut Vec<Difference>) {
+pub(super) fn named(part: Part, old: &Value, new: &Value, found: &mut Vec<Difference>) {
     each_name(old, new, |name, old, new| {
         let place = json_path::first(old, new);
         let (path, was, is) = match place {
@@ -168,16 +176,16 @@ fn named(part: Part, old: &Value, new: &Value, found: &mut Vec<Difference>) {
     });
 }
 
-fn names_only(old: &Value, new: &Value, found: &mut Vec<Difference>) {
+/// Members of an object of which there are only digests.
+fn names_only(part: Part, old: &Value, new: &Value, found: &mut Vec<Difference>) {
     each_name(old, new, |name, old, new| {
-        found
-            .push(Difference { name: Some(name.to_owned()), ..Difference::new(Part::Environment, old, new) });
+        found.push(Difference { name: Some(name.to_owned()), ..Difference::new(part, old, new) });
     });
 }
 
 fn grants(old: &Value, new: &Value, found: &mut Vec<Difference>) {
     each_name(old, new, |name, old, new| match name {
-        "env" => names_only(old, new, found),
+        "env" => names_only(Part::Environment, old, new, found),
         "read" | "write" => {
             let mount = |value: &Value, index: usize| value.get(index).map(|dir| dir["to"].clone());
             for place in json_path::all(old, new, MAX_PLACES) {

@@ -122,7 +122,7 @@ impl Recording {
                     seq: record.seq,
                     kind: begun.kind.clone(),
                     action: Some(begun.action),
-                    effect: false,
+                    effect: begun.effect,
                     decision: begun.decision.clone(),
                     outcome: Some(Arc::clone(outcome)),
                 };

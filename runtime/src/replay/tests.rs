@@ -212,6 +212,46 @@ fn why_names_the_input_and_who_made_it() {
 }
 
 #[test]
+fn changed_arguments_are_named_after_what_they_change() {
+    let place = Place::new();
+    std::fs::write(place.path("child.lobster"), "args: { m: {} }\nsteps:\n  - id: c\n    run: echo child\n")
+        .unwrap();
+    let text = workflow(
+        "name: args
+args:
+  n: { default: 1 }
+  my-arg: { default: { deep: [1] } }
+steps:
+  - id: same
+    run: echo hi
+  - id: pasted
+    run: echo ${n}
+  - id: own
+    run: echo hi
+    env: { LOBSTER_ARG_N: fixed }
+  - id: inner
+    workflow: child.lobster
+    workflow_args: { m: \"${n}\" }
+",
+    );
+    place.run(&text);
+    let run = place.run_with(&text, Some(json!({ "n": "2", "my-arg": { "deep": [3] } })));
+    let why = |step: &str| place.runtime.why(&run, step, None).unwrap();
+    let named = |step: &str| -> Vec<(Part, Option<String>, Option<String>)> {
+        why(step).differences.into_iter().map(|d| (d.part, d.name, d.path)).collect()
+    };
+    let n = (Part::Argument, Some("n".to_owned()), None);
+    let deep = (Part::Argument, Some("my-arg".to_owned()), Some("$.deep[0]".to_owned()));
+    assert_eq!(named("same"), [n.clone(), deep.clone()]);
+    assert_eq!(why("same").sentence(), "same differs by the argument n: 1 → \"2\"");
+    assert_eq!(named("own"), [n.clone(), deep.clone()]);
+    assert_eq!(named("pasted"), [(Part::Command, None, Some("$[2]".to_owned())), n, deep]);
+    // A sub-workflow has arguments of its own beside those of the run.
+    let inner: Vec<_> = named("inner/c").into_iter().map(|(_, name, _)| name.unwrap()).collect();
+    assert_eq!(inner, ["n", "my-arg", "LOBSTER_ARG_M", "LOBSTER_ARGS_JSON"]);
+}
+
+#[test]
 fn a_fork_stops_where_results_become_equal_again() {
     let place = Place::new();
     let text = workflow(CUT_OFF);

@@ -20,7 +20,7 @@ use super::{contents, json_path};
 use crate::digest::Digest;
 use crate::engine::component::{DIVERGED, LOAD_FAILED, NO_CALLS};
 use crate::engine::gate::{Binding, KnownAnswer};
-use crate::engine::overseer::{Act, Known, Overseer, RecordedOutside, RecordedProgram};
+use crate::engine::overseer::{Act, Declared, Known, Overseer, RecordedOutside, RecordedProgram};
 use crate::engine::path::StepPath;
 use crate::engine::run::{Interrupted, Run, STORE_FAILED, lock, stopped};
 use crate::engine::services::{Caller, Screen, Services};
@@ -213,6 +213,7 @@ pub(super) fn services(runtime: &Runtime, store: &Store, recording: &Recording) 
         store: OnceLock::from(store.clone()),
         components: OnceLock::new(),
         checked: Mutex::default(),
+        files: Arc::clone(&own.files),
     }
 }
 
@@ -399,6 +400,12 @@ impl Overseer for Replay {
         let action = self.recording.preimage(&self.store, path.as_str())?;
         let tree = action["grants"]["read"][index]["tree"].as_str()?.parse().ok()?;
         self.directories.get(&tree).map(PathBuf::from)
+    }
+
+    fn declared(&self, path: &StepPath) -> Option<Declared> {
+        let action = self.recording.preimage(&self.store, path.as_str());
+        let mut action = action.unwrap_or_default();
+        Some(Declared { inputs: action["inputs"].take(), programs: action["programs"].take() })
     }
 
     fn program(&self, path: &StepPath) -> Option<RecordedProgram> {

@@ -1,12 +1,15 @@
 //! `lobster why`: the first thing that differs between two executions of a step.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 use serde_json::Value;
 
-use super::preimage::{Difference, Part, differences, input_digest};
+use super::preimage::{Difference, Part, differences, input_digest, named};
 use super::recording::Recording;
 use super::{contents, json_path};
 use crate::digest::Digest;
+use crate::engine::env::argument_vars;
 use crate::envelope::Failure;
 use crate::runtime::Runtime;
 use crate::store::{BrokenChain, RunFilter, RunId, Store, StoreError};
@@ -152,6 +155,7 @@ pub(super) fn why(
     };
     let (old, new) = (preimage(was, before)?, preimage(is, run)?);
     let mut found = differences(Some(store), &old, &new);
+    name_arguments(store, (was, &old), (is, &new), &mut found);
     for difference in found.iter_mut().filter(|difference| difference.part == Part::Input) {
         let input = ["input", "stdin"].iter().find_map(|key| input_digest(&new[*key]));
         difference.made_by = input.and_then(|input| maker(store, is, step, &input));
@@ -186,6 +190,65 @@ pub(super) fn why(
         broken: was.broken.iter().chain(&is.broken).cloned().collect(),
     })
 }
+
+/// Puts the run's arguments in the place of the variables that hold them. Every
+/// command gets all arguments, so what else differs is more likely to be why:
+/// they come after it.
+fn name_arguments(
+    store: &Store,
+    (was, old): (&Recording, &Value),
+    (is, new): (&Recording, &Value),
+    found: &mut Vec<Difference>,
+) {
+    let is_variable = |difference: &Difference| {
+        let name = difference.name.as_deref().unwrap_or_default();
+        difference.part == Part::Environment && (name == ARGS_JSON || name.starts_with("LOBSTER_ARG_"))
+    };
+    let mut variables: Vec<_> = found.extract_if(.., |difference| is_variable(difference)).collect();
+    if variables.is_empty() {
+        return;
+    }
+    let mut named_ones = Vec::new();
+    if let (Ok(before), Ok(now)) = (was.arguments(store), is.arguments(store)) {
+        let digests = |args| -> HashMap<String, Value> {
+            let digest = |text: String| serde_json::json!(Digest::of(text.as_bytes()));
+            argument_vars(args).into_iter().map(|(name, text)| (name, digest(text))).collect()
+        };
+        let (of_old, of_new) = (digests(&before), digests(&now));
+        // A sub-workflow has arguments of its own, which the record names nowhere.
+        let holds = |preimage: &Value, digests: &HashMap<String, Value>, name: &str| {
+            preimage["env"].get(name) == digests.get(name)
+        };
+        let unnamed = variables.len();
+        variables.retain(|difference| {
+            let name = difference.name.as_deref().unwrap_or_default();
+            !(holds(old, &of_old, name) && holds(new, &of_new, name))
+        });
+        if variables.len() < unnamed {
+            named(Part::Argument, &before.into(), &now.into(), &mut named_ones);
+        }
+    }
+    variables.sort_by_key(|difference| difference.name.as_deref() == Some(ARGS_JSON));
+    let is_specific = |difference: &Difference| {
+        matches!(
+            difference.part,
+            Part::Kind
+                | Part::Component
+                | Part::Command
+                | Part::Program
+                | Part::Argument
+                | Part::Environment
+                | Part::Input
+                | Part::InputFile
+                | Part::Request
+        )
+    };
+    let place = found.iter().position(|difference| !is_specific(difference)).unwrap_or(found.len());
+    found.splice(place..place, named_ones.into_iter().chain(variables));
+}
+
+/// The variable that holds all arguments.
+const ARGS_JSON: &str = "LOBSTER_ARGS_JSON";
 
 /// Where what a step gave differs.
 pub(super) fn outcome(store: &Store, was: &Recording, is: &Recording, step: &str) -> Option<Difference> {

@@ -16,6 +16,7 @@ use crate::engine::env::Env;
 use crate::engine::gate::Asker;
 use crate::engine::path::StepPath;
 use crate::engine::pipeline::{failed_outcome as failed, outcome_error};
+use crate::engine::reuse::Reuse;
 use crate::engine::run::{Run, lock};
 use crate::engine::services::Services;
 use crate::json;
@@ -87,7 +88,9 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
             stdin: None,
             env: place.env.with(env.clone()),
             cwd: place.cwd.to_owned(),
-            extras: None,
+            idempotent: false,
+            reuse: Reuse::Never,
+            inputs: Vec::new(),
             max_output: None,
             json: false,
             asker: place.asker.clone(),

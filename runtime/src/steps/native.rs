@@ -1,5 +1,6 @@
 //! Native processes as steps: the action, the policy's word on it, the process.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -11,16 +12,18 @@ use crate::digest::Digest;
 use crate::engine::action::{ActionRecord, Preimage};
 use crate::engine::env::Env;
 use crate::engine::gate::Asker;
+use crate::engine::overseer::Declared;
 use crate::engine::path::StepPath;
 use crate::engine::pipeline::{failed_outcome as failed, outcome_error};
+use crate::engine::reuse::Reuse;
 use crate::engine::run::{Run, STORE_FAILED, stopped};
 use crate::engine::value::Text;
 use crate::json::aside::ScanAside;
-use crate::language::plan::Extras;
 use crate::sandbox::{
     Confinement, Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, SpawnError, SpawnRequest, Stdin,
 };
 use crate::steps::blocked::{self, SANDBOX_BLOCKED};
+use crate::steps::inputs;
 use crate::steps::stages::{OUTPUT_LIMIT, PROGRAM_NOT_FOUND, Payload, StageError, Stop};
 use crate::store::{Blob, BlobWriter, INLINE_MAX, Redactor, StepOutcome, StepStatus, Store, StoreError};
 
@@ -54,12 +57,15 @@ impl ShellText {
 }
 
 /// One process that a step or stage wants.
-pub(crate) struct Job<'j> {
+pub(crate) struct Job {
     pub(crate) program: ShellText,
     pub(crate) stdin: Option<Payload>,
     pub(crate) env: Env,
     pub(crate) cwd: PathBuf,
-    pub(crate) extras: Option<&'j Extras>,
+    pub(crate) idempotent: bool,
+    pub(crate) reuse: Reuse,
+    /// Patterns of files that belong to the action.
+    pub(crate) inputs: Vec<String>,
     pub(crate) max_output: Option<u64>,
     /// Whether to find out if stdout is JSON while it comes.
     pub(crate) json: bool,
@@ -101,12 +107,7 @@ impl Finished {
 }
 
 /// Runs a process once per run: decision, journal, process, journal.
-pub(crate) fn run(
-    run: &Run<'_>,
-    path: &StepPath,
-    job: Job<'_>,
-    cancel: &CancelToken,
-) -> Result<Finished, Stop> {
+pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken) -> Result<Finished, Stop> {
     // What was done needs no permission any more.
     if run.overseer().is_none()
         && let Some(outcome) = run.remembered(path)
@@ -124,9 +125,9 @@ pub(crate) fn run(
     }
     let mut record = ActionRecord {
         kind: "native".to_owned(),
-        preimage: Preimage::of(&preimage(run, &job, &argv)?)?,
+        preimage: Preimage::of(&preimage(run, path, &job, &argv)?)?,
         decision: Value::Null,
-        idempotent: job.extras.is_some_and(|extras| extras.idempotent),
+        idempotent: job.idempotent,
     };
     // What does not run needs no permission.
     if let Some(outcome) = run.foreseen(path, &record)? {
@@ -134,14 +135,96 @@ pub(crate) fn run(
     }
     let decision = super::policy_gate::decide(run, path, &job, cancel)?;
     record.decision = decision.statement.clone();
+    let key = is_cached(&job).then(|| cache_key(run, &record, &decision)).transpose()?;
+    if let Some(key) = &key
+        && let Some(outcome) = run.reused(path, &record, key, job.reuse)?
+    {
+        return finished(store, &outcome).inspect_err(|_| run.fail_at(path));
+    }
     let mut plain_json = None;
+    let performed = Cell::new(false);
     let done = run.once(
         path,
         &record,
-        || execute(run, &job, argv, &decision, cancel, &mut plain_json),
-        |outcome| finished(store, outcome),
+        || {
+            performed.set(true);
+            execute(run, &job, argv, &decision, cancel, &mut plain_json)
+        },
+        |outcome| {
+            if let Some(key) = key.filter(|_| performed.get() && run.is_lasting(outcome))
+                && inputs_stayed(run, &job, &record)
+            {
+                run.cache(key, outcome, job.reuse);
+            }
+            finished(store, outcome)
+        },
     )?;
     Ok(Finished { plain_json, ..done })
+}
+
+/// Whether the outcome may answer for a later step. What a secret decides
+/// cannot be told by the action, which only names it.
+fn is_cached(job: &Job) -> bool {
+    job.reuse.covers(false) && job.env.secrets().is_empty()
+}
+
+/// The name under which the outcome of an effect is cached. An outcome holds for
+/// the policy that it was had under, and under a policy that builds the
+/// environment for that environment; the home of a step is new each time.
+fn cache_key(
+    run: &Run<'_>,
+    record: &ActionRecord,
+    decision: &super::policy_gate::Decided,
+) -> Result<Digest, Stop> {
+    let mut env = serde_json::Map::new();
+    if !run.services.policy.is_open() {
+        for (name, value) in decision.env.iter().filter(|(name, _)| name != "HOME") {
+            let digest = Digest::of(value.as_encoded_bytes());
+            env.insert(name.to_string_lossy().into_owned(), json!(digest));
+        }
+    }
+    let policy = run.services.policy_digest();
+    Digest::of_json(&json!({ "action": record.preimage.digest, "policy": policy, "env": env }))
+        .map_err(stopped)
+}
+
+/// Whether the input files are what they were before the command ran: only then
+/// is it known what it read.
+fn inputs_stayed(run: &Run<'_>, job: &Job, record: &ActionRecord) -> bool {
+    if job.inputs.is_empty() {
+        return true;
+    }
+    let now = inputs::digests(&job.cwd, &job.inputs, &run.services.files);
+    now.is_ok_and(|now| record.preimage.value()["inputs"] == Value::Object(now))
+}
+
+/// The files that belong to the action: its inputs and, if its outcome is to be
+/// reused, the programs that it would start.
+fn declared(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String]) -> Result<Declared, Stop> {
+    if let Some(recorded) = run.overseer().and_then(|overseer| overseer.declared(path)) {
+        return Ok(recorded);
+    }
+    let mut declared = Declared::default();
+    if !job.inputs.is_empty() {
+        let found = inputs::digests(&job.cwd, &job.inputs, &run.services.files).map_err(|error| {
+            run.fail_at(path);
+            StageError::permanent(error.to_string()).with_code("inputs")
+        })?;
+        declared.inputs = Value::Object(found);
+    }
+    if is_cached(job) {
+        declared.programs = programs(run, job, argv);
+    }
+    Ok(declared)
+}
+
+/// The programs that the command would start, as far as its text tells, by what
+/// is in their files.
+fn programs(run: &Run<'_>, job: &Job, argv: &[String]) -> Value {
+    let mut paths = super::policy_gate::programs(run, job);
+    paths.extend(argv.first().filter(|program| program.contains('/')).cloned());
+    let digest = |path: &String| run.services.files.of(&job.cwd.join(path)).ok();
+    paths.iter().map(|path| (path.clone(), json!(digest(path)))).collect()
 }
 
 fn finished(store: &Store, outcome: &StepOutcome) -> Result<Finished, Stop> {
@@ -160,7 +243,7 @@ fn finished(store: &Store, outcome: &StepOutcome) -> Result<Finished, Stop> {
 /// Shell text goes to `LOBSTER_SHELL`, called as the incumbent calls it, else to
 /// `/bin/sh`. That is no login shell (unless `LOBSTER_LOGIN_SHELL` is set):
 /// profiles would undo the step's `PATH` and print into its output.
-fn argv(job: &Job<'_>) -> Vec<String> {
+fn argv(job: &Job) -> Vec<String> {
     let text = match &job.program {
         ShellText::Argv(argv) => return argv.clone(),
         ShellText::Shell(text) => text.clone(),
@@ -183,7 +266,7 @@ fn argv(job: &Job<'_>) -> Vec<String> {
 }
 
 /// Everything that decides what the process does, without its secrets.
-fn preimage(run: &Run<'_>, job: &Job<'_>, argv: &[String]) -> Result<Value, Stop> {
+fn preimage(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String]) -> Result<Value, Stop> {
     let stdin = match &job.stdin {
         None => Value::Null,
         // Kept, so that `why` can tell what in it differs.
@@ -202,12 +285,18 @@ fn preimage(run: &Run<'_>, job: &Job<'_>, argv: &[String]) -> Result<Value, Stop
     if !job.env.secrets().is_empty() {
         action["secrets"] = run.services.secrets.named(job.env.secrets());
     }
+    let Declared { inputs, programs } = declared(run, path, job, argv)?;
+    for (name, part) in [("inputs", inputs), ("programs", programs)] {
+        if !part.is_null() {
+            action[name] = part;
+        }
+    }
     Ok(action)
 }
 
 fn execute(
     run: &Run<'_>,
-    job: &Job<'_>,
+    job: &Job,
     argv: Vec<String>,
     decision: &super::policy_gate::Decided,
     cancel: &CancelToken,
@@ -259,7 +348,7 @@ fn execute(
 
 fn ended(
     run: &Run<'_>,
-    job: &Job<'_>,
+    job: &Job,
     exit: Exit,
     sinks: Sinks,
     cap: u64,
@@ -345,7 +434,7 @@ enum SpawnFailure {
 }
 
 impl SpawnFailure {
-    fn explain(&self, job: &Job<'_>, argv: &[String]) -> StageError {
+    fn explain(&self, job: &Job, argv: &[String]) -> StageError {
         let shell = matches!(job.program, ShellText::Shell(_));
         match self {
             Self::Stdin(error) => StageError::new(format!("cannot hand over stdin: {error}")),
@@ -362,7 +451,7 @@ impl SpawnFailure {
     }
 }
 
-fn stdin(job: &Job<'_>) -> io::Result<Stdin> {
+fn stdin(job: &Job) -> io::Result<Stdin> {
     Ok(match &job.stdin {
         None => Stdin::Empty,
         Some(Payload::File(path)) => Stdin::File(std::fs::File::open(path)?),

@@ -1,7 +1,7 @@
 //! Puts the policy between a step and the process it wants: the decision, the
 //! question where a person decides, and the grant in the sandbox's terms.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -44,17 +44,11 @@ pub(crate) struct Decided {
 pub(crate) fn decide(
     run: &Run<'_>,
     path: &StepPath,
-    job: &Job<'_>,
+    job: &Job,
     cancel: &CancelToken,
 ) -> Result<Decided, Stop> {
     let policy = &run.services.policy;
-    let command = match &job.program {
-        ShellText::Shell(text) => Command::Shell(text.clone()),
-        ShellText::Argv(argv) => Command::Argv(argv.clone()),
-    };
-    let proposal = Proposal { command, cwd: Some(job.cwd.display().to_string()) };
-    let place = decision_env(run.services, &run.cwd, &job.env);
-    let decision = policy.decide(&proposal, &place);
+    let (proposal, place, decision) = judge(run, job);
     let statement = statement(policy, &decision);
     match decision.verdict {
         Verdict::Allow => {}
@@ -123,6 +117,35 @@ pub(crate) fn decide(
         }
     }
     decided(run.services, &decision, statement, &job.env)
+}
+
+/// What the policy says, before any person is asked.
+fn judge(run: &Run<'_>, job: &Job) -> (Proposal, DecisionEnv, Decision) {
+    let command = match &job.program {
+        ShellText::Shell(text) => Command::Shell(text.clone()),
+        ShellText::Argv(argv) => Command::Argv(argv.clone()),
+    };
+    let proposal = Proposal { command, cwd: Some(job.cwd.display().to_string()) };
+    let place = decision_env(run.services, &run.cwd, &job.env);
+    let decision = run.services.policy.decide(&proposal, &place);
+    (proposal, place, decision)
+}
+
+/// The files of the programs that a command would start, as far as its text tells.
+pub(super) fn programs(run: &Run<'_>, job: &Job) -> BTreeSet<String> {
+    let (_, _, decision) = judge(run, job);
+    let found = |name: &String| -> Option<String> {
+        let path = if name.contains('/') {
+            job.cwd.join(name)
+        } else {
+            let path = job.env.passed("PATH")?;
+            let mut places = std::env::split_paths(&path).map(|dir| job.cwd.join(dir).join(name));
+            places.find(|place| place.is_file())?
+        };
+        path.is_file().then(|| path.display().to_string())
+    };
+    let commands = decision.commands.iter();
+    commands.filter_map(|command| command.program.clone().or_else(|| found(command.argv.first()?))).collect()
 }
 
 /// Notes a rule that an approval proposes. It stays a note until a person commits it.

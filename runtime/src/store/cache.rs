@@ -15,24 +15,31 @@ use crate::digest::Digest;
 use crate::json;
 
 impl Store {
-    /// What `action` gave, unless it is unknown, too old or cannot be read: the
-    /// next outcome then takes the place of such an entry.
+    /// What `action` gave, unless it is unknown, cannot be read (the next outcome then
+    /// takes the place of such an entry) or too old: past the time that it was cached
+    /// for, or `ttl_ms` milliseconds ago.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub fn cached_outcome(&self, action: &Digest) -> Result<Option<StepOutcome>, StoreError> {
+    pub fn cached_outcome(
+        &self,
+        action: &Digest,
+        ttl_ms: Option<i64>,
+    ) -> Result<Option<StepOutcome>, StoreError> {
         let now = self.now();
+        let since = ttl_ms.map_or(i64::MIN, |ttl| now.saturating_sub(ttl));
         let held = lock(&self.inner.pending).outcome(action);
         if let Some(held) = held {
-            let fresh = held.expires.is_none_or(|expires| expires > now);
+            let fresh = held.created > since && held.expires.is_none_or(|expires| expires > now);
             return Ok(if fresh { read_outcome(action, &held.text) } else { None });
         }
         let row: Option<(String, i64)> = self.inner.db.read(|db| {
             let mut statement = db.prepare_cached(
-                "SELECT outcome, used FROM actions WHERE digest = ?1 AND (expires IS NULL OR expires > ?2)",
+                "SELECT outcome, used FROM actions
+                 WHERE digest = ?1 AND (expires IS NULL OR expires > ?2) AND created > ?3",
             )?;
             Ok(statement
-                .query_row(params![action.as_bytes(), now], |row| Ok((row.get(0)?, row.get(1)?)))
+                .query_row(params![action.as_bytes(), now, since], |row| Ok((row.get(0)?, row.get(1)?)))
                 .optional()?)
         })?;
         let Some((text, used)) = row else { return Ok(None) };

@@ -215,13 +215,16 @@ impl StepOutcome {
     }
 }
 
-/// How an attempt of a pure step began.
+/// How an attempt of a pure step began, or of an effect that was answered and not performed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Begun {
     /// The kind of step: `component`, `stage` …
     pub kind: String,
     /// Names the pre-image of the action, which is a blob.
     pub action: Digest,
+    /// It would have touched the world, but an equal action's outcome was taken from the cache.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub effect: bool,
     /// What policy said to it.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub decision: Value,
@@ -298,7 +301,8 @@ pub enum Event {
     StepEnded {
         path: String,
         attempt: u32,
-        /// Of a pure step, which has no record of its own start: losing that costs nothing.
+        /// Of a pure step, and of an effect that came from the action cache: they have no
+        /// record of their own start, as losing that costs nothing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         begun: Option<Arc<Begun>>,
         outcome: Arc<StepOutcome>,

@@ -12,6 +12,7 @@ use super::super::run::{Run, stopped};
 use super::super::value::Items;
 use super::{Job, JobInput};
 use crate::digest::Digest;
+use crate::file_digests::FileDigests;
 use crate::json;
 use crate::steps::stages::{Payload, Stop};
 use crate::store::INLINE_MAX;
@@ -42,7 +43,7 @@ pub(super) fn preimage(run: &Run<'_>, job: &Job) -> Result<Preimage, Stop> {
         }
     };
     let tree = |dirs: &[DirGrant]| -> Result<Value, Stop> {
-        let digest = |dir: &DirGrant| match tree_digest(&dir.host) {
+        let digest = |dir: &DirGrant| match tree_digest(&dir.host, &run.services.files) {
             // The component's start says so; a replay elsewhere has other means.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             other => other.map(Some),
@@ -98,7 +99,7 @@ fn canonical(part: &impl Serialize) -> Result<String, Stop> {
 }
 
 /// One digest over the names and contents of everything below a directory.
-pub(crate) fn tree_digest(dir: &Path) -> io::Result<Digest> {
+pub(crate) fn tree_digest(dir: &Path, files: &FileDigests) -> io::Result<Digest> {
     let mut hasher = blake3::Hasher::new();
     let mut pending = vec![(dir.to_owned(), String::new())];
     while let Some((dir, prefix)) = pending.pop() {
@@ -116,7 +117,7 @@ pub(crate) fn tree_digest(dir: &Path) -> io::Result<Digest> {
                 let to = std::fs::read_link(entry.path())?;
                 hasher.update(format!("link {name}\0{}\0", to.display()).as_bytes());
             } else if kind.is_file() {
-                let digest = Digest::of_reader(std::fs::File::open(entry.path())?)?;
+                let digest = files.of(&entry.path())?;
                 hasher.update(format!("file {name}\0{digest}\0").as_bytes());
             }
         }

@@ -13,6 +13,7 @@ use crate::cancel::CancelToken;
 use crate::digest::Digest;
 use crate::engine::gate::Asker;
 use crate::engine::overseer::{RecordedLimits, RecordedProgram};
+use crate::engine::reuse::Reuse;
 use crate::engine::run::{Run, lock};
 use crate::engine::value::{Items, StoreHandle, Text};
 use crate::runtime::recorded;
@@ -83,7 +84,7 @@ pub(crate) fn compute(run: &Run<'_>, action: &Digest, cancel: &CancelToken) -> O
         secrets: BTreeMap::new(),
         withheld: Vec::new(),
         asker: Asker::Pipeline,
-        cache: false,
+        reuse: Reuse::Never,
         idempotent: true,
     };
     grants::recorded_limits(&recorded.limits, &mut job.limits);

@@ -187,6 +187,7 @@ impl Lowering<'_> {
         };
         self.secrets_in_text(step, work, &extras.secrets, declared, prefix)?;
         self.out_of_place(step, work, prefix)?;
+        self.caching(step, work, &extras, prefix)?;
         Ok(extras)
     }
 
@@ -213,10 +214,63 @@ impl Lowering<'_> {
             }
         }
         let has_effect = matches!(work, Work::Mcp { .. });
-        for key in ["cache", "inputs", "idempotent"] {
-            if let Some(node) = step.get_some(key).filter(|_| !(has_effect && key == "idempotent")) {
-                let message = format!("{prefix}{key} has no effect on a step that runs nothing itself");
-                self.warn(codes::INPUT_OUTSIDE, node.span, message);
+        if let Some(node) = step.get_some("idempotent").filter(|_| !has_effect) {
+            let message = format!("{prefix}idempotent has no effect on a step that runs nothing itself");
+            self.warn(codes::INPUT_OUTSIDE, node.span, message);
+        }
+        Ok(())
+    }
+
+    /// A promise that a step's outcome lasts stands where it can be kept, or is refused.
+    fn caching(&mut self, step: &Node, work: &Work, extras: &Extras, prefix: &str) -> Checked<()> {
+        let is_native = matches!(work, Work::Shell(_) | Work::Exec(_));
+        let is_component = matches!(work, Work::Component { .. } | Work::Js(_));
+        let refuse = |node: &Node, message: String, help: &str| -> Checked<()> {
+            let error = Diagnostic::error(self.source, codes::CACHE, node.span, format!("{prefix}{message}"));
+            Err(error.with_help(help).into())
+        };
+        if let Some(node) = step.get_some("cache").filter(|_| extras.cache == Some(true)) {
+            if !is_native && !is_component {
+                return refuse(
+                    node,
+                    "cache: only run, command, exec, component and js steps can be cached".to_owned(),
+                    "put it on the steps inside; model calls have a cache of their own",
+                );
+            }
+            if !extras.secrets.is_empty() {
+                return refuse(
+                    node,
+                    "cache: a step with secrets is never cached".to_owned(),
+                    "let a step without secrets do what is to be cached",
+                );
+            }
+            if is_component && extras.grants.as_ref().is_some_and(|grants| !grants.write.is_empty()) {
+                return refuse(
+                    node,
+                    "cache: a step that may write files is never cached".to_owned(),
+                    "a cached step is not run, so its files would not be written; print the result instead",
+                );
+            }
+        }
+        if let Some(node) = step.get_some("inputs") {
+            if !is_native {
+                let help = if is_component {
+                    "what a component can read belongs to its action by itself: see grants.read"
+                } else {
+                    "put it on the steps inside"
+                };
+                return refuse(
+                    node,
+                    "inputs: only run, command and exec steps take input files".to_owned(),
+                    help,
+                );
+            }
+            if extras.cache.is_none() {
+                let message = format!(
+                    "{prefix}inputs without cache: the step runs whether they changed or not \
+                     (`cache: true` reuses its outcome, `cache: false` says that this is meant)"
+                );
+                self.warn(codes::IDLE_INPUTS, node.span, message);
             }
         }
         Ok(())

@@ -215,11 +215,12 @@ fn rights(name: &str) -> Option<Value> {
     match name {
         "cache" => note(
             json!({ "oneOf": [{ "type": "boolean" }, object(json!({ "ttl": { "type": ["string", "integer"] } }), &["ttl"])] }),
-            "Reuse the outcome of an equal action",
+            "Reuse the outcome of an equal action, on the author's word; of run, command, exec, component and js steps",
         ),
-        "inputs" => {
-            note(json!({ "$ref": "#/definitions/texts" }), "Glob patterns of files that belong to the action")
-        }
+        "inputs" => note(
+            json!({ "$ref": "#/definitions/texts" }),
+            "Glob patterns of files that belong to the action; of run, command and exec steps",
+        ),
         "idempotent" => note(json!({ "type": "boolean" }), "An interrupted attempt may be repeated unasked"),
         "secrets" => note(
             json!({ "oneOf": [

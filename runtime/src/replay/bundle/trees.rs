@@ -15,6 +15,7 @@ use super::read::{BundleError, damaged};
 use crate::digest::Digest;
 use crate::engine::component::tree_digest;
 use crate::envelope::Failure;
+use crate::file_digests::FileDigests;
 use crate::json;
 use crate::replay::recording::Recording;
 use crate::replay::verify::failure;
@@ -130,7 +131,7 @@ fn pack(
         let what = format!("{} of the directory {to}", path.display());
         blobs.push(BlobEntry { len: blob.len, digest: blob.digest, what });
     }
-    let now = tree_digest(host).map_err(failure)?;
+    let now = tree_digest(host, &FileDigests::default()).map_err(failure)?;
     if now != tree {
         return Ok(Err(format!("{} is not what it was when the step ran", host.display())));
     }
@@ -210,7 +211,7 @@ impl Unpacked {
             let at = root.join(directory.tree.to_string());
             let object = format!("the directory {} of step {}", directory.to, directory.step);
             unpack(store, &listing, &at).map_err(|error| damaged(&object, &error))?;
-            if tree_digest(&at).ok() != Some(directory.tree) {
+            if tree_digest(&at, &FileDigests::default()).ok() != Some(directory.tree) {
                 return Err(damaged(&object, &"is not what the step read"));
             }
             unpacked.by_tree.insert(directory.tree, at);

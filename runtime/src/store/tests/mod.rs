@@ -347,16 +347,16 @@ fn cached_outcomes_and_run_values_are_kept_while_they_should_be() {
     let (now, clock) = hand();
     let store = Store::in_memory_with(clock).unwrap();
     let action = Digest::of(b"action");
-    assert_eq!(store.cached_outcome(&action).unwrap(), None);
+    assert_eq!(store.cached_outcome(&action, None).unwrap(), None);
     let mut outcome = StepOutcome::new(StepStatus::Ok);
     outcome.value = json!({"z": 1, "a": [1.5, "x"]});
     store.cache_outcome(action, &outcome, Some(1000)).unwrap();
-    assert_eq!(store.cached_outcome(&action).unwrap(), Some(outcome.clone()));
+    assert_eq!(store.cached_outcome(&action, None).unwrap(), Some(outcome.clone()));
     now.store(1_001_000, Ordering::Relaxed);
-    assert_eq!(store.cached_outcome(&action).unwrap(), None);
+    assert_eq!(store.cached_outcome(&action, None).unwrap(), None);
     store.cache_outcome(action, &outcome, None).unwrap();
     now.store(900_001_000, Ordering::Relaxed);
-    assert_eq!(store.cached_outcome(&action).unwrap(), Some(outcome));
+    assert_eq!(store.cached_outcome(&action, None).unwrap(), Some(outcome));
 
     let run = new_run(&store, "w");
     assert_eq!(store.run_value(run, "k").unwrap(), None);

@@ -242,7 +242,7 @@ impl Both {
         let wanted: Vec<_> = model.gates.iter().rev().filter(live).map(|g| g.key).collect();
         assert_eq!(open, wanted);
         for action in 0..4 {
-            let found = store.cached_outcome(&Digest::of(&[action])).unwrap().map(|o| o.value);
+            let found = store.cached_outcome(&Digest::of(&[action]), None).unwrap().map(|o| o.value);
             let wanted = model.cache.get(&action).filter(|(expires, _)| expires.is_none_or(|at| at > now));
             assert_eq!(found, wanted.map(|(_, at)| json!(at)));
         }
