@@ -7,13 +7,16 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use jaq_core::load::lex::StrPart;
+use jaq_core::load::parse;
 use jaq_core::load::parse::{BinaryOp, Def, Pattern, Term};
 use jaq_core::path::{Opt, Part, Path};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=src/own.jq");
+    let own = parse(include_str!("src/own.jq"), |parser| parser.defs()).ok_or("own.jq cannot be parsed")?;
     let mut rows = String::new();
-    for known in jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs()) {
+    for known in jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs()).chain(own) {
         let mut writer = Writer::default();
         let tree = writer.def(&known);
         let calls = Vec::from_iter(&writer.calls);

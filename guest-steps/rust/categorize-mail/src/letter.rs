@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use mail_parser::{Addr, Address, HeaderValue, Message, MessageParser, MimeHeaders, PartType};
+use mail_parser::{Addr, Address, HeaderValue, Message, MimeHeaders, PartType};
 
 /// A parsed message. Missing parts are empty.
 #[derive(Debug, Default)]
@@ -63,8 +63,8 @@ impl Letter {
     /// Parses whatever is there. Bytes that are no message give an empty
     /// letter whose `is_mail` is false.
     pub(crate) fn parse(bytes: &[u8]) -> Self {
-        let Some(message) = MessageParser::default().parse(bytes) else { return Self::default() };
-        let text = body(&message);
+        let Some(message) = lobster_mail::parse(bytes) else { return Self::default() };
+        let text = lobster_mail::body(&message);
         let references = message.references();
         let in_reply_to = first_text(message.in_reply_to());
         Self {
@@ -110,12 +110,6 @@ fn people(addresses: Option<&Address<'_>>) -> Vec<Person> {
 fn first_text(value: &HeaderValue<'_>) -> Option<String> {
     let text = value.as_text().or_else(|| value.as_text_list()?.first().map(AsRef::as_ref))?;
     (!text.is_empty()).then(|| text.to_owned())
-}
-
-/// All text parts, HTML turned into text.
-fn body(message: &Message<'_>) -> String {
-    let parts: Vec<_> = (0..message.text_body_count()).filter_map(|at| message.body_text(at)).collect();
-    parts.join("\n")
 }
 
 fn calendar(message: &Message<'_>) -> Option<String> {
@@ -197,7 +191,7 @@ fn href(tag: &str) -> Option<String> {
         quote @ ('"' | '\'') => rest[1..].split(quote).next()?,
         _ => rest.split(|c: char| c.is_whitespace() || c == '>').next()?,
     };
-    Some(target.to_owned())
+    Some(lobster_mail::decoded(target).into_owned())
 }
 
 fn without_tags(html: &str) -> String {
@@ -211,7 +205,7 @@ fn without_tags(html: &str) -> String {
             _ => {}
         }
     }
-    text.trim().to_owned()
+    lobster_mail::decoded(text.trim()).into_owned()
 }
 
 /// Unfolds and trims; runs of white space become one space.
@@ -247,6 +241,7 @@ mod tests {
             links(html),
             [("https://a.example".into(), "b.example".into()), ("ü".to_owned(), "…".to_owned())]
         );
+        assert_eq!(links("<a href=/?a&amp;b>R&amp;D</a>"), [("/?a&b".into(), "R&D".into())]);
         assert_eq!(links("<a href="), []);
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io::Write;
 
 use csv::{QuoteStyle, Terminator, Writer, WriterBuilder};
-use lobster_step::{Any, Input, Output, StepError};
+use lobster_step::{Any, Output, StepError};
 use serde_json::{Map, Value};
 
 use crate::{Args, Dialect};
@@ -12,7 +12,7 @@ use crate::{Args, Dialect};
 pub(crate) fn write(
     args: &Args,
     dialect: Dialect,
-    input: &mut Input<Any>,
+    mut items: impl Iterator<Item = Result<Row, StepError>>,
     output: &mut Output<Any>,
 ) -> Result<(), StepError> {
     let terminator = match args.newline.as_str() {
@@ -29,7 +29,7 @@ pub(crate) fn write(
     let mut table = Table { writer: builder.from_writer(output), guard: args.guard_formulas, plain: dialect };
 
     if args.columns.is_empty() {
-        let items: Vec<Row> = input.items().collect::<Result<_, _>>()?;
+        let items: Vec<Row> = items.by_ref().collect::<Result<_, _>>()?;
         let columns = columns_of(&items);
         table.header(args, &columns)?;
         for (at, item) in items.iter().enumerate() {
@@ -37,17 +37,18 @@ pub(crate) fn write(
         }
     } else {
         table.header(args, &args.columns)?;
-        for (at, item) in input.items().enumerate() {
+        for (at, item) in items.enumerate() {
             table.row(&item?, &args.columns, at + 1)?;
         }
     }
     table.writer.flush().map_err(StepError::from)
 }
 
-/// An object, or a list for a table without column names.
+/// An object, or a list for a table without column names; a text is a line of a table to read.
 #[derive(serde::Deserialize)]
-#[serde(untagged)]
-enum Row {
+#[serde(untagged, expecting = "an item must be an object, a list of cells, or a text (a line of the table)")]
+pub(crate) enum Row {
+    Line(String),
     Named(Map<String, Value>),
     Bare(Vec<Value>),
 }
@@ -77,11 +78,15 @@ impl<W: Write> Table<W> {
         if !args.header || columns.is_empty() {
             return Ok(());
         }
-        self.record(columns.to_vec(), 0)
+        self.record(columns.iter().map(|name| self.text(name)).collect(), 0)
     }
 
     fn row(&mut self, item: &Row, columns: &[String], number: usize) -> Result<(), StepError> {
         let cells = match item {
+            Row::Line(_) => {
+                let message = format!("item {number} is a text, the items before are not");
+                return Err(StepError::bad_input(message));
+            }
             Row::Bare(cells) => cells.iter().map(|value| self.cell(value)).collect(),
             Row::Named(fields) => {
                 columns.iter().map(|name| self.cell(fields.get(name).unwrap_or(&Value::Null))).collect()
@@ -93,13 +98,15 @@ impl<W: Write> Table<W> {
     fn cell(&self, value: &Value) -> String {
         match value {
             Value::Null => String::new(),
-            Value::String(text) if self.guard && text.starts_with(['=', '+', '-', '@', '\t', '\r']) => {
-                format!("'{text}")
-            }
-            Value::String(text) => text.clone(),
+            Value::String(text) => self.text(text),
             // Objects and lists have no place in a table: they go in as JSON.
             other => other.to_string(),
         }
+    }
+
+    fn text(&self, text: &str) -> String {
+        let is_formula = self.guard && text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+        if is_formula { format!("'{text}") } else { text.to_owned() }
     }
 
     fn record(&mut self, cells: Vec<String>, number: usize) -> Result<(), StepError> {

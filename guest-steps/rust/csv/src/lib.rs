@@ -1,6 +1,7 @@
 //! CSV and TSV (RFC 4180 and its relatives) to JSON items and back.
 //!
-//! Bytes in, items out; or items in, bytes out: the input decides.
+//! Bytes in, items out; or items in, bytes out: the input decides. Items that are
+//! texts are the lines of a table, and read like bytes.
 
 mod format;
 mod parse;
@@ -8,6 +9,8 @@ mod parse;
 use lobster_step::{Any, Description, Input, JsonSchema, Output, Step, StepError};
 use serde::Deserialize;
 use serde_json::json;
+
+use format::Row;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -34,7 +37,7 @@ pub struct Args {
     /// Writing: `\n` or `\r\n`.
     pub newline: String,
     /// Writing: put an apostrophe before text that a spreadsheet would take for a
-    /// formula (it begins with `=`, `+`, `-`, `@`, tab or carriage return).
+    /// formula (it begins with `=`, `+`, `-`, `@`, tab or carriage return), in the header too.
     pub guard_formulas: bool,
 }
 
@@ -104,12 +107,30 @@ impl Step for Csv {
 
     fn run(args: Args, input: &mut Input<Any>, output: &mut Output<Any>) -> Result<(), StepError> {
         let dialect = Dialect::new(&args)?;
-        if input.is_items() {
-            format::write(&args, dialect, input, output)
-        } else {
-            parse::read(&args, dialect, input, output)
+        if !input.is_items() {
+            return parse::read(&args, dialect, input, output);
         }
+        let mut items = input.items::<Row>().peekable();
+        if matches!(items.peek(), Some(Ok(Row::Line(_)))) {
+            let table = lines(items)?;
+            return parse::read(&args, dialect, table.as_bytes(), output);
+        }
+        format::write(&args, dialect, items, output)
     }
+}
+
+/// The table whose lines the items are, as a command gives them.
+fn lines(items: impl Iterator<Item = Result<Row, StepError>>) -> Result<String, StepError> {
+    let mut table = String::new();
+    for (at, item) in items.enumerate() {
+        let Row::Line(line) = item? else {
+            let message = format!("item {} is no text, where the items before are lines of a table", at + 1);
+            return Err(StepError::bad_input(message));
+        };
+        table.push_str(&line);
+        table.push('\n');
+    }
+    Ok(table)
 }
 
 /// The single characters of a dialect, checked.

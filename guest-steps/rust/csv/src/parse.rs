@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use csv::{ReaderBuilder, StringRecord, Trim};
-use lobster_step::{Any, Input, Output, StepError};
+use lobster_step::{Any, Output, StepError};
 use serde_json::{Map, Value};
 
 use crate::{Args, Dialect, Ragged, Types};
@@ -11,10 +11,13 @@ use crate::{Args, Dialect, Ragged, Types};
 /// Where fields without a column go, if they are kept.
 const EXTRA: &str = "_extra";
 
+/// Put behind the input: if it does not come out as a row of its own, a quote is open.
+const END: &str = "\n\u{1}end of the table\u{1}\n";
+
 pub(crate) fn read(
     args: &Args,
     dialect: Dialect,
-    input: &mut Input<Any>,
+    input: impl Read,
     output: &mut Output<Any>,
 ) -> Result<(), StepError> {
     let mut builder = ReaderBuilder::new();
@@ -28,7 +31,7 @@ pub(crate) fn read(
         Some(quote) => builder.quote(quote),
         None => builder.quoting(false),
     };
-    let mut reader = builder.from_reader(WithoutBom::new(input));
+    let mut reader = builder.from_reader(WithoutBom::new(input).chain(END.as_bytes()));
     let mut row = StringRecord::new();
     let mut columns = args.columns.clone();
     let mut first = args.header;
@@ -36,9 +39,23 @@ pub(crate) fn read(
         if !reader.read_record(&mut row).map_err(|error| failed(&error))? {
             return Ok(());
         }
+        if let Some(last) = row.iter().next_back().filter(|last| last.contains(END.trim())) {
+            if row.len() == 1 && last.trim() == END.trim() {
+                return Ok(());
+            }
+            return Err(StepError::bad_input(format!(
+                "a quote is not closed in the row that begins in line {}; `quote: \"\"` reads quotes as any character",
+                row.position().map_or(0, csv::Position::line)
+            )));
+        }
         if std::mem::take(&mut first) {
             if columns.is_empty() {
                 columns = header(&row)?;
+            }
+            if args.ragged == Ragged::Keep && columns.iter().any(|name| name == EXTRA) {
+                return Err(StepError::bad_input(format!(
+                    "a column is named `{EXTRA}`, where `ragged: keep` puts further fields; give `columns` to name them yourself"
+                )));
             }
             continue;
         }
@@ -119,25 +136,25 @@ fn failed(error: &csv::Error) -> StepError {
 }
 
 /// Drops a byte order mark, which spreadsheets like to write.
-struct WithoutBom<'a> {
-    input: &'a mut Input<Any>,
+struct WithoutBom<R> {
+    input: R,
     start: Option<std::vec::IntoIter<u8>>,
 }
 
-impl<'a> WithoutBom<'a> {
-    fn new(input: &'a mut Input<Any>) -> Self {
+impl<R> WithoutBom<R> {
+    fn new(input: R) -> Self {
         Self { input, start: None }
     }
 }
 
-impl Read for WithoutBom<'_> {
+impl<R: Read> Read for WithoutBom<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         const BOM: &[u8] = "\u{feff}".as_bytes();
         let start = match &mut self.start {
             Some(start) => start,
             None => {
                 let mut head = Vec::new();
-                Read::take(&mut *self.input, BOM.len() as u64).read_to_end(&mut head)?;
+                Read::take(&mut self.input, BOM.len() as u64).read_to_end(&mut head)?;
                 if head == BOM {
                     head.clear();
                 }

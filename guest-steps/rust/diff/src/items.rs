@@ -39,7 +39,7 @@ pub(crate) fn diff(
     }
     for item in &new {
         let change = match known.get(item.text.as_str()) {
-            Some(old) if old.item == item.item => continue,
+            Some(old) if canonical(old.item) == canonical(item.item) => continue,
             Some(old) => Change {
                 change: "changed",
                 key: item.key,
@@ -57,7 +57,7 @@ pub(crate) fn diff(
 }
 
 struct Keyed<'a> {
-    /// The key as text, so that it can be looked up.
+    /// The key in canonical form, so that it can be looked up.
     text: String,
     key: &'a Value,
     item: &'a Value,
@@ -73,7 +73,7 @@ fn index<'a>(side: &'a Value, name: &str, key: Option<&str>) -> Result<Vec<Keyed
         let found = key_of(item, key).ok_or_else(|| {
             StepError::bad_input(format!("item {} of `{name}` has no `{}`", at + 1, key.unwrap_or_default()))
         })?;
-        let text = found.to_string();
+        let text = canonical(found);
         if let Some(earlier) = seen.insert(text.clone(), at) {
             // Whole items may repeat: that is no change.
             if key.is_none() {
@@ -88,4 +88,60 @@ fn index<'a>(side: &'a Value, name: &str, key: Option<&str>) -> Result<Vec<Keyed
         keyed.push(Keyed { text, key: found, item });
     }
     Ok(keyed)
+}
+
+/// The same text for values that are the same: fields in the order of their
+/// names, and numbers without regard to how they were written.
+fn canonical(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let mut fields: Vec<_> = fields.iter().collect();
+            fields.sort_by_key(|(name, _)| *name);
+            let fields: Vec<_> =
+                fields.iter().map(|(name, field)| format!("{name:?}:{}", canonical(field))).collect();
+            format!("{{{}}}", fields.join(","))
+        }
+        Value::Array(items) => format!("[{}]", items.iter().map(canonical).collect::<Vec<_>>().join(",")),
+        Value::Number(number) => whole(number).map_or_else(|| number.to_string(), |whole| whole.to_string()),
+        Value::Null | Value::Bool(_) | Value::String(_) => value.to_string(),
+    }
+}
+
+/// `1.0` as `1`. Above 2^53 two whole numbers may be one float, so that those stay.
+fn whole(number: &serde_json::Number) -> Option<i64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let float =
+        number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0 && float.abs() <= EXACT)?;
+    Some(float as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_the_same_is_written_the_same() {
+        let same = [
+            (json!({"a": 1, "b": [2.0]}), json!({"b": [2], "a": 1.0})),
+            (json!(-0.0), json!(0)),
+            (json!(1e3), json!(1000)),
+        ];
+        for (one, other) in same {
+            assert_eq!(canonical(&one), canonical(&other));
+        }
+        let different = [
+            (json!("1"), json!(1)),
+            (json!(1.5), json!(1)),
+            (json!([1, 2]), json!([2, 1])),
+            (json!(null), json!("null")),
+        ];
+        for (one, other) in different {
+            assert_ne!(canonical(&one), canonical(&other));
+        }
+        assert_ne!(
+            canonical(&json!(9_007_199_254_740_993_u64)),
+            canonical(&json!(9_007_199_254_740_992_u64))
+        );
+    }
 }

@@ -1,13 +1,15 @@
 //! HTML to Markdown (htmd) or to plain text, parsed as browsers do (html5ever).
 
+mod charset;
 mod text;
+mod tidy;
 
 use std::io::Write;
 use std::rc::Rc;
 
 use htmd::options::{BrStyle, HrStyle, LinkStyle, Options};
 use htmd::{HtmlToMarkdown, Node};
-use lobster_step::{Any, Description, Input, JsonSchema, Output, Step, StepError};
+use lobster_step::{Any, Description, Input, JsonSchema, Output, Step, StepError, host};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -27,7 +29,8 @@ pub struct Args {
     pub links: bool,
     /// Whether images are mentioned.
     pub images: bool,
-    /// Items: the field that holds the HTML.
+    /// Items: the field that holds the HTML; an item without it gets an empty text, but
+    /// some must have it. Items that are texts are the lines of one page.
     pub field: String,
     /// Items: the field that gets the result. The same as `field` replaces it.
     pub into: String,
@@ -75,14 +78,35 @@ impl Step for HtmlText {
     fn run(args: Args, input: &mut Input<Any>, output: &mut Output<Any>) -> Result<(), StepError> {
         let converter = Converter::new(&args);
         if !input.is_items() {
-            let text = converter.convert(&String::from_utf8_lossy(&input.bytes()?))?;
+            let text = converter.convert(&charset::decode(&input.bytes()?))?;
             return Ok(output.write_all(text.as_bytes())?);
         }
-        for (at, item) in input.items::<Map<String, Value>>().enumerate() {
-            let mut item = item?;
+        let mut items = input.items::<Item>().peekable();
+        if matches!(items.peek(), Some(Ok(Item::Line(_)))) {
+            let text = converter.convert(&page(items)?)?;
+            return Ok(output.write_all(text.as_bytes())?);
+        }
+        let (mut found, mut missing) = (false, None);
+        for (at, item) in items.enumerate() {
+            let Item::Object(mut item) = item? else {
+                return Err(StepError::bad_input(format!(
+                    "item {} is a text, the items before are not",
+                    at + 1
+                )));
+            };
             let html = match item.get(&args.field) {
-                Some(Value::String(html)) => html.as_str(),
-                Some(Value::Null) | None => "",
+                Some(Value::String(html)) => {
+                    found = true;
+                    html.as_str()
+                }
+                Some(Value::Null) => {
+                    found = true;
+                    ""
+                }
+                None => {
+                    missing.get_or_insert(at + 1);
+                    ""
+                }
                 Some(_) => {
                     return Err(StepError::bad_input(format!(
                         "item {}: `{}` is not text",
@@ -95,8 +119,39 @@ impl Step for HtmlText {
             item.insert(args.into.clone(), text.into());
             output.item(&item)?;
         }
-        Ok(())
+        match missing {
+            Some(_) if !found => Err(StepError::bad_input(format!(
+                "no item has `{}`; `field` names the field that holds the HTML",
+                args.field
+            ))),
+            Some(number) => {
+                host::warn(&format!("not every item has `{}`: item {number} has none", args.field));
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Item {
+    Line(String),
+    Object(Map<String, Value>),
+}
+
+/// The page whose lines the items are, as a command gives them.
+fn page(items: impl Iterator<Item = Result<Item, StepError>>) -> Result<String, StepError> {
+    let mut page = String::new();
+    for (at, item) in items.enumerate() {
+        let Item::Line(line) = item? else {
+            let message = format!("item {} is no text, where the items before are lines of a page", at + 1);
+            return Err(StepError::bad_input(message));
+        };
+        page.push_str(&line);
+        page.push('\n');
+    }
+    Ok(page)
 }
 
 struct Converter {
@@ -137,7 +192,10 @@ impl Converter {
         check_depth(&tree)?;
         let text = match self.to {
             To::Text => text::render(&tree, self.links, self.images),
-            To::Markdown => self.markdown.tree_to_markdown(&tree),
+            To::Markdown => {
+                tidy::tidy(&tree);
+                self.markdown.tree_to_markdown(&tree)
+            }
         };
         let text = text.trim();
         Ok(if text.is_empty() { String::new() } else { format!("{text}\n") })

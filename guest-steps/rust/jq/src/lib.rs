@@ -1,13 +1,16 @@
 //! Runs a jq filter over its input, with the jaq interpreter.
 //!
-//! What differs from the `jq` program: no modules, no `input_filename`, `env`
-//! is empty, and `now` is the argument of that name, so that the same call
+//! What the interpreter does otherwise than jq is mended here (`own.jq`, `value`,
+//! `natives`, `matching`); what still differs is said in the description of `filter`.
+//! `env` is empty and `now` is the argument of that name, so that the same call
 //! always gives the same result.
 
+mod matching;
+mod natives;
 mod program;
 mod standard;
+mod value;
 
-use jaq_json::Val;
 use jaq_std::input::RcIter;
 use lobster_step::{Any, Description, Input, JsonSchema, Output, Step, StepError};
 use serde::Deserialize;
@@ -15,12 +18,17 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use program::Program;
+use value::Json;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "lobster_step::schemars")]
 pub struct Args {
-    /// The filter, as `jq` takes it.
+    /// The filter, as jq takes it, with these exceptions. Missing: modules, `$__loc__`,
+    /// `?//`, `@base32`, `input_filename`, `input_line_number`,
+    /// and look-around and back-references in regular expressions. Otherwise: `reduce`
+    /// and `foreach` go on with every result of their update, not the last, and `sub`
+    /// likewise; `env` is empty; `now` needs the argument of that name.
     filter: String,
     /// Values for variables: `{"limit": 3}` is `$limit`.
     #[serde(default)]
@@ -82,10 +90,10 @@ impl Step for Jq {
         let program = Program::compile(&args.filter, &args.vars, args.now)?;
         let items = read(input, args.text)?;
         if args.null_input {
-            return program.run(Val::Null, "", &RcIter::new(items), output);
+            return program.run(Json::null(), "", &RcIter::new(items), output);
         }
         if args.slurp {
-            let all: Val = items.collect::<Result<_, _>>().map_err(StepError::bad_input)?;
+            let all: Json = items.collect::<Result<_, _>>().map_err(StepError::bad_input)?;
             return program.run(all, "", &RcIter::new(std::iter::empty()), output);
         }
         // Shared: `input` inside the filter takes the next item away from this loop, as in jq.
@@ -98,24 +106,49 @@ impl Step for Jq {
     }
 }
 
-type Items<'a> = Box<dyn Iterator<Item = Result<Val, String>> + 'a>;
+type Items<'a> = Box<dyn Iterator<Item = Result<Json, String>> + 'a>;
 
 fn read(input: &mut Input<Any>, how: Text) -> Result<Items<'_>, StepError> {
-    let value = |text: &str| jaq_json::read::parse_single(text.as_bytes()).map_err(|error| error.to_string());
+    let value = |text: &str| {
+        jaq_json::read::parse_single(text.as_bytes()).map(Json).map_err(|error| error.to_string())
+    };
     if input.is_items() {
         let items = input.items::<Box<RawValue>>();
         return Ok(Box::new(items.map(move |item| value(item.map_err(|error| error.message)?.get()))));
     }
     let text = input.text()?;
-    let values: Vec<Result<Val, String>> = match how {
+    let values: Vec<Result<Json, String>> = match how {
         Text::Raw if text.is_empty() && input.is_absent() => Vec::new(),
         Text::Raw => vec![Ok(text.into())],
         Text::Lines => text.lines().map(|line| Ok(line.to_owned().into())).collect(),
-        Text::Json => jaq_json::read::parse_many(text.as_bytes())
-            .map(|value| value.map_err(|error| format!("the input is not JSON: {error}")))
-            .collect(),
+        Text::Json => json_values(&text),
     };
     Ok(Box::new(values.into_iter()))
+}
+
+/// The JSON values of a text, up to the first error: the parser does not get past it.
+fn json_values(text: &str) -> Vec<Result<Json, String>> {
+    let mut values = Vec::new();
+    for value in jaq_json::read::parse_many(text.as_bytes()) {
+        let failed = value.is_err();
+        values.push(value.map(Json).map_err(|error| not_json(text, &error.to_string())));
+        if failed {
+            break;
+        }
+    }
+    values
+}
+
+/// `byte offset 6: value expected`, with the line and column instead.
+fn not_json(text: &str, error: &str) -> String {
+    let parts = error.strip_prefix("byte offset ").and_then(|rest| rest.split_once(": "));
+    let place = parts.and_then(|(at, what)| Some((text.get(..at.parse::<usize>().ok()?)?, what)));
+    let Some((before, what)) = place else { return format!("the input is not JSON: {error}") };
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    format!(
+        "the input is not JSON: line {line}, column {column}: {what}; `text` tells how to read other text"
+    )
 }
 
 lobster_step::export_step!(Jq);

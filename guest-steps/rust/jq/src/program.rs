@@ -3,13 +3,13 @@
 use jaq_core::data::{DataT, HasLut};
 use jaq_core::load::{self, Arena, File, Loader};
 use jaq_core::{Compiler, Ctx, Filter, Lut, Vars};
-use jaq_json::Val;
 use jaq_std::input::{HasInputs, Inputs};
 use lobster_step::{Any, Output, StepError};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::standard;
+use crate::value::Json;
+use crate::{natives, standard};
 
 /// Natives that would reach out of the step; definitions stand in for them.
 const REPLACED: [&str; 2] = ["now", "env"];
@@ -20,11 +20,11 @@ struct Kind;
 #[derive(Clone)]
 struct Data<'a> {
     lut: &'a Lut<Kind>,
-    inputs: Inputs<'a, Val>,
+    inputs: Inputs<'a, Json>,
 }
 
 impl DataT for Kind {
-    type V<'a> = Val;
+    type V<'a> = Json;
     type Data<'a> = Data<'a>;
 }
 
@@ -34,15 +34,15 @@ impl<'a> HasLut<'a, Kind> for Data<'a> {
     }
 }
 
-impl<'a> HasInputs<'a, Val> for Data<'a> {
-    fn inputs(&self) -> Inputs<'a, Val> {
+impl<'a> HasInputs<'a, Json> for Data<'a> {
+    fn inputs(&self) -> Inputs<'a, Json> {
         self.inputs
     }
 }
 
 pub(crate) struct Program {
     filter: Filter<Kind>,
-    vars: Vec<Val>,
+    vars: Vec<Json>,
 }
 
 impl Program {
@@ -68,8 +68,8 @@ impl Program {
         let defs = standard.into_iter().map(shorten).chain(own);
         let funs = jaq_core::funs()
             .chain(jaq_std::funs())
-            .chain(jaq_json::funs())
             .filter(|(name, ..)| !REPLACED.contains(name))
+            .chain(natives::all().into_iter().map(jaq_core::native::run))
             .chain(jaq_std::input::funs().into_vec().into_iter().map(jaq_core::native::run));
 
         let arena = Arena::default();
@@ -94,9 +94,10 @@ impl Program {
                 bad_filter(code, found)
             })?;
         let values = vars.values().map(|value| value.to_string());
-        let vars = std::iter::once(Ok(Val::obj(Default::default())))
+        let vars = std::iter::once(Ok(Json(jaq_json::Val::obj(Default::default()))))
             .chain(values.map(|text| {
                 jaq_json::read::parse_single(text.as_bytes())
+                    .map(Json)
                     .map_err(|error| StepError::bad_args(error.to_string()))
             }))
             .collect::<Result<_, _>>()?;
@@ -109,9 +110,9 @@ impl Program {
     /// `filter-error` with what the filter raised, `not-json` for a result that JSON cannot hold.
     pub(crate) fn run<'a>(
         &'a self,
-        value: Val,
+        value: Json,
         place: &str,
-        inputs: Inputs<'a, Val>,
+        inputs: Inputs<'a, Json>,
         output: &mut Output<Any>,
     ) -> Result<(), StepError> {
         let data = Data { lut: &self.filter.lut, inputs };

@@ -1,4 +1,4 @@
-//! jq's standard definitions, of which a filter gets those that it may use.
+//! jq's standard definitions, the interpreter's and those of `own.jq`, of which a filter gets those that it may use.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,9 @@ mod tests {
 
     #[test]
     fn the_trees_are_those_of_the_interpreter() {
-        let theirs = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());
+        let own = jaq_core::load::parse(include_str!("own.jq"), |parser| parser.defs());
+        let own = own.expect("own.jq is parsed by build.rs");
+        let theirs = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs()).chain(own);
         let ours = STANDARD.iter().map(|known| (known.make)());
         assert_eq!(format!("{:?}", theirs.collect::<Vec<_>>()), format!("{:?}", ours.collect::<Vec<_>>()));
     }

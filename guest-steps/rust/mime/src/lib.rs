@@ -68,7 +68,7 @@ pub enum Attachments {
     Inline,
 }
 
-/// An item that holds a message.
+/// An item that holds a message; a text without a line break is a line of one.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Held {
@@ -100,7 +100,13 @@ impl Step for Mime {
             if args.mbox {
                 return Err(StepError::bad_args("`mbox` takes bytes, and the input has items"));
             }
-            for (at, item) in input.items::<Held>().enumerate() {
+            let mut items = input.items::<Held>().peekable();
+            if let Some(Ok(Held::Text(first))) = items.peek()
+                && !first.contains('\n')
+            {
+                return output.emit(&Letter::parse(lines(items)?.as_bytes(), &args, "")?);
+            }
+            for (at, item) in items.enumerate() {
                 let place = || format!("item {}: ", at + 1);
                 let raw = match item? {
                     Held::Text(text) => text,
@@ -128,6 +134,21 @@ impl Step for Mime {
         }
         output.emit(&Letter::parse(&input.bytes()?, &args, "")?)
     }
+}
+
+/// The message whose lines the items are, as a command gives them.
+fn lines(items: impl Iterator<Item = Result<Held, StepError>>) -> Result<String, StepError> {
+    let mut all = String::new();
+    for (at, item) in items.enumerate() {
+        let Held::Text(line) = item? else {
+            let message =
+                format!("item {} is no text, where the items before are lines of a message", at + 1);
+            return Err(StepError::bad_input(message));
+        };
+        all.push_str(&line);
+        all.push('\n');
+    }
+    Ok(all)
 }
 
 lobster_step::export_step!(Mime);

@@ -1,7 +1,11 @@
 //! One message.
 
+use std::borrow::Cow;
+
 use lobster_step::{JsonSchema, StepError, host};
-use mail_parser::{Addr, Address, HeaderValue, Message, MessageParser, MessagePart, MimeHeaders, PartType};
+use mail_parser::decoders::base64::base64_decode;
+use mail_parser::decoders::quoted_printable::quoted_printable_decode;
+use mail_parser::{Addr, Address, Encoding, HeaderValue, Message, MessagePart, MimeHeaders, PartType};
 use serde::Serialize;
 
 use crate::{Args, Attachments, Body};
@@ -78,12 +82,11 @@ struct Header {
 
 impl Letter {
     /// # Errors
-    /// `not-mail` if there is no header at all; `place` opens the message. And
+    /// `not-mail` if no line `Name: value` stands before the body; `place` opens the message. And
     /// whatever the store says to an attachment.
     pub(crate) fn parse(bytes: &[u8], args: &Args, place: &str) -> Result<Self, StepError> {
-        let message = MessageParser::default()
-            .parse(bytes)
-            .filter(|message| message.headers().iter().any(|header| !header.name().trim().is_empty()))
+        let message = lobster_mail::parse(bytes)
+            .filter(|_| has_header(bytes))
             .ok_or_else(|| StepError::new("not-mail", format!("{place}there is no e-mail header")))?;
         Self::new(&message, args, DEPTH)
     }
@@ -95,11 +98,7 @@ impl Letter {
             truncated |= end < text.len();
             text[..end].to_owned()
         };
-        let text = matches!(args.body, Body::Text | Body::Both).then(|| {
-            let parts: Vec<_> =
-                (0..message.text_body_count()).filter_map(|at| message.body_text(at)).collect();
-            cut(parts.join("\n"))
-        });
+        let text = matches!(args.body, Body::Text | Body::Both).then(|| cut(lobster_mail::body(message)));
         let html = matches!(args.body, Body::Html | Body::Both).then(|| {
             let parts: Vec<_> =
                 (0..message.html_body_count()).filter_map(|at| message.body_html(at)).collect();
@@ -118,7 +117,7 @@ impl Letter {
             references: texts(message.references()),
             attachments: message
                 .attachments()
-                .map(|part| attachment(part, args, depth))
+                .map(|part| attachment(message, part, args, depth))
                 .collect::<Result<_, _>>()?,
             headers: args.headers.then(|| headers(message)),
             text,
@@ -126,6 +125,15 @@ impl Letter {
             truncated,
         })
     }
+}
+
+/// Whether a line `Name:` stands before the first empty one.
+fn has_header(bytes: &[u8]) -> bool {
+    let head = bytes.split(|byte| *byte == b'\n').take_while(|line| !line.trim_ascii().is_empty());
+    head.into_iter().any(|line| {
+        let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
+        name.len() < line.len() && !name.is_empty() && name.trim_ascii_end().iter().all(u8::is_ascii_graphic)
+    })
 }
 
 fn mailboxes(addresses: Option<&Address<'_>>) -> Vec<Mailbox> {
@@ -160,15 +168,18 @@ fn headers(message: &Message<'_>) -> Vec<Header> {
         .collect()
 }
 
-fn attachment(part: &MessagePart<'_>, args: &Args, depth: usize) -> Result<Attachment, StepError> {
+fn attachment(
+    message: &Message<'_>,
+    part: &MessagePart<'_>,
+    args: &Args,
+    depth: usize,
+) -> Result<Attachment, StepError> {
     let kind = part.content_type().map_or_else(
         || if part.is_message() { "message/rfc822".to_owned() } else { "text/plain".to_owned() },
         |kind| format!("{}/{}", kind.ctype(), kind.subtype().unwrap_or("*")).to_lowercase(),
     );
-    let contents = match &part.body {
-        PartType::Message(message) => message.raw_message().get(..).unwrap_or_default(),
-        _ => part.contents(),
-    };
+    let contents = contents(message, part);
+    let contents = &*contents;
     let message = match part.message() {
         Some(message) if depth > 0 => Some(Box::new(Letter::new(message, args, depth - 1)?)),
         _ => None,
@@ -187,6 +198,25 @@ fn attachment(part: &MessagePart<'_>, args: &Args, depth: usize) -> Result<Attac
         base64: (args.attachments == Attachments::Inline).then(|| base64(contents)),
         message,
     })
+}
+
+/// The bytes of an attachment as they were before the mail: the transfer
+/// encoding is undone, the character set of a text is not touched.
+fn contents<'m>(message: &'m Message<'_>, part: &'m MessagePart<'_>) -> Cow<'m, [u8]> {
+    match &part.body {
+        PartType::Message(message) => Cow::Borrowed(message.raw_message()),
+        PartType::Text(_) | PartType::Html(_) => {
+            let (start, end) = (part.offset_body as usize, part.offset_end as usize);
+            let raw = message.raw_message().get(start..end).unwrap_or_default();
+            let decoded = match part.encoding {
+                Encoding::None => return Cow::Borrowed(raw),
+                Encoding::QuotedPrintable => quoted_printable_decode(raw),
+                Encoding::Base64 => base64_decode(raw),
+            };
+            decoded.map_or_else(|| Cow::Borrowed(part.contents()), Cow::Owned)
+        }
+        _ => Cow::Borrowed(part.contents()),
+    }
 }
 
 fn one_line(text: &str) -> String {

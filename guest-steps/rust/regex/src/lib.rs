@@ -4,6 +4,8 @@
 //! back-references, and in return time linear in the text, whatever the pattern.
 
 mod redact;
+mod rules;
+mod secret;
 mod target;
 
 use std::io::Write;
@@ -13,8 +15,8 @@ use regex::{Captures, Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-pub use redact::Kind;
 use redact::Redactor;
+pub use rules::Kind;
 use target::Target;
 
 /// Bytes a compiled pattern may take; `a{1000}{1000}` is refused instead of filling the memory.
@@ -111,7 +113,7 @@ impl Step for RegexStep {
         let target = Target::new(args.field.as_deref());
         if args.mode == Mode::Redact {
             let mut redactor = Redactor::new(args.kinds.as_deref(), &args.custom, args.numbered)?;
-            rewrite(input, output, &target, |text| redactor.redact(text))?;
+            redact(input, output, &target, &mut redactor)?;
             redactor.log();
             return Ok(());
         }
@@ -248,6 +250,25 @@ fn a_match<'a>(regex: &Regex, captures: &Captures<'a>) -> Match<'a> {
     }
 }
 
+fn redact(
+    input: &mut Input<Any>,
+    output: &mut Output<Any>,
+    target: &Target<'_>,
+    redactor: &mut Redactor,
+) -> Result<(), StepError> {
+    if !input.is_items() {
+        return Ok(output.write_all(redactor.redact(&input.text()?).as_bytes())?);
+    }
+    for item in input.items::<Value>() {
+        let mut item = item?;
+        if let (name, Some(value)) = target.value(&mut item) {
+            redactor.redact_value(name, value);
+        }
+        output.item(&item)?;
+    }
+    Ok(())
+}
+
 /// Sends every targeted text through `change`.
 fn rewrite(
     input: &mut Input<Any>,
@@ -260,7 +281,9 @@ fn rewrite(
     }
     for item in input.items::<Value>() {
         let mut item = item?;
-        target.rewrite(&mut item, &mut change);
+        if let (_, Some(value)) = target.value(&mut item) {
+            target::rewrite(value, &mut change);
+        }
         output.item(&item)?;
     }
     Ok(())

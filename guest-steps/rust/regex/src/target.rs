@@ -34,14 +34,12 @@ impl<'a> Target<'a> {
         }
     }
 
-    pub(crate) fn rewrite(&self, item: &mut Value, change: &mut dyn FnMut(&str) -> String) {
-        let value = match self {
-            Self::All => Some(item),
-            Self::Field(field) => item.get_mut(field),
-            Self::Pointer(pointer) => item.pointer_mut(pointer),
-        };
-        if let Some(value) = value {
-            rewrite(value, change);
+    /// The value that holds the texts, and the name of its field, if it is one.
+    pub(crate) fn value<'i>(&'i self, item: &'i mut Value) -> (Option<&'i str>, Option<&'i mut Value>) {
+        match self {
+            Self::All => (None, Some(item)),
+            Self::Field(field) => (Some(field), item.get_mut(field)),
+            Self::Pointer(pointer) => (pointer.rsplit('/').next(), item.pointer_mut(pointer)),
         }
     }
 }
@@ -55,7 +53,8 @@ fn visit(value: &Value, see: &mut dyn FnMut(&str) -> Result<(), StepError>) -> R
     }
 }
 
-fn rewrite(value: &mut Value, change: &mut dyn FnMut(&str) -> String) {
+/// Sends every text of a value through `change`.
+pub(crate) fn rewrite(value: &mut Value, change: &mut dyn FnMut(&str) -> String) {
     match value {
         Value::String(text) => *text = change(text),
         Value::Array(items) => items.iter_mut().for_each(|item| rewrite(item, change)),

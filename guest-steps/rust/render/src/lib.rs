@@ -148,6 +148,8 @@ fn environment(args: &Args) -> Result<Environment<'_>, StepError> {
         Missing::Empty => UndefinedBehavior::Chainable,
     });
     environment.set_recursion_limit(DEPTH);
+    // Errors then name what is undefined.
+    environment.set_debug(true);
     for (name, source) in &args.templates {
         environment.add_template(name, source).map_err(|error| failed(&error, ""))?;
     }
