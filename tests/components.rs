@@ -43,6 +43,26 @@ fn a_loop_ends_with_its_fuel_or_its_time() {
 }
 
 #[test]
+fn inline_code_sees_every_earlier_step_that_it_could_look_at() {
+    let home = Home::new();
+    let given = "steps:\n  - {id: s, js: '1'}\n  - {id: a, js: '2'}\n  - {id: aa, js: '3'}\n  - {id: web, js: '4'}\n";
+    for (code, seen) in [
+        ("Object.keys(steps)", r#"["a","aa","s","web"]"#),
+        ("const name = 'we' + 'b'; return [steps[name]]", "[4]"),
+        ("Object.entries(steps).map(([id, value]) => id + value)", r#"["a2","aa3","s1","web4"]"#),
+        ("const ids = []; for (const id in steps) ids.push(id); return ids", r#"["a","aa","s","web"]"#),
+        ("[eval('ste' + 'ps.web')]", "[4]"),
+        ("Object.keys(arguments[2])", r#"["a","aa","s","web"]"#),
+        ("[steps.aa, steps['web'], steps.none === undefined]", "[3,4,true]"),
+    ] {
+        let code = serde_json::to_string(code).unwrap();
+        home.write("flow.lobster", format!("{given}  - {{id: last, js: {code}}}\n"));
+        let answer = home.tool(["flow.lobster"]);
+        assert_eq!(answer.envelope()["output"].to_string(), seen, "{code}: {answer:?}");
+    }
+}
+
+#[test]
 fn deep_recursion_is_an_error() {
     run(&Home::new(), "(func $deeper (call $deeper) (call $deeper))", "(call $deeper)", "");
 }

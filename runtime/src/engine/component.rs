@@ -2,6 +2,7 @@
 
 mod action;
 mod grants;
+mod inline;
 mod lent;
 mod loading;
 
@@ -34,6 +35,7 @@ use crate::steps::stages::{Payload, StageError, Stop};
 use crate::store::{Blob, StepOutcome, StepStatus, Store, StoreError};
 
 pub(crate) use action::tree_digest;
+use inline::js_args;
 use lent::{RunServices, SharedWriter, Sink};
 #[cfg(test)]
 pub(crate) use loading::JS_EVALUATOR;
@@ -161,69 +163,6 @@ fn naming(step: &Step, stop: Stop) -> Stop {
             ..error
         }),
         other => other,
-    }
-}
-
-/// What `js:` code sees: `input`, `args`, and the earlier steps it mentions.
-fn js_args(
-    frame: &Frame<'_>,
-    code: &str,
-    step: &Step,
-    scope: &Scope<'_>,
-    path: &StepPath,
-) -> Result<Map<String, Value>, Stop> {
-    let input = match frame.stdin(step, scope, path)? {
-        StepInput::Nothing => Value::Null,
-        StepInput::Text(text) => {
-            let text = text.load().map_err(stopped)?;
-            json::parse(text.trim()).unwrap_or_else(|_| Value::String(text.to_string()))
-        }
-        StepInput::Json(value) => Value::clone(&value),
-    };
-    let mut steps = Map::new();
-    // In a fixed order: what the code sees, and the fuel it takes, must not vary.
-    let pairs = Pairs::of(code);
-    let mut visible = scope.visible();
-    visible.retain(|record| pairs.may_hold(&record.id) && code.contains(&record.id));
-    visible.sort_by(|a, b| a.id.cmp(&b.id));
-    for record in visible {
-        let value = match (record.json()?, &record.response, &record.stdout) {
-            (Some(value), _, _) => Value::clone(value),
-            (None, Some(response), _) => response.clone(),
-            (None, None, Some(text)) => Value::String(text.load().map_err(stopped)?.to_string()),
-            (None, None, None) => Value::Null,
-        };
-        steps.insert(record.id.clone(), value);
-    }
-    let bound = json!({ "code": code, "input": input, "args": frame.args, "steps": steps, "as": "value" });
-    Ok(bound.as_object().cloned().unwrap_or_default())
-}
-
-/// The pairs of neighbouring bytes in a text: whether a word can be in it, without
-/// looking through the text for each of a thousand steps.
-struct Pairs(Vec<u64>);
-
-impl Pairs {
-    fn of(text: &str) -> Self {
-        let mut seen = vec![0; 1 << 10];
-        for pair in text.as_bytes().windows(2) {
-            let (word, bit) = Self::place(pair);
-            seen[word] |= bit;
-        }
-        Self(seen)
-    }
-
-    /// False only if the text does not contain the word.
-    fn may_hold(&self, word: &str) -> bool {
-        word.as_bytes().windows(2).all(|pair| {
-            let (word, bit) = Self::place(pair);
-            self.0[word] & bit != 0
-        })
-    }
-
-    fn place(pair: &[u8]) -> (usize, u64) {
-        let number = usize::from(pair[0]) << 8 | usize::from(pair[1]);
-        (number >> 6, 1 << (number & 63))
     }
 }
 
