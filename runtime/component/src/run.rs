@@ -389,7 +389,41 @@ fn instantiate(error: &wasmtime::Error) -> RunError {
 
 impl From<wit::StepError> for StepError {
     fn from(wit::StepError { code, message, retryable }: wit::StepError) -> Self {
-        Self { code, message, retryable }
+        Self { code: plain_code(&code), message, retryable }
+    }
+}
+
+/// The code of an error that has none that can be used.
+const NO_CODE: &str = "step-error";
+
+/// Longest code of a step's error.
+const MAX_CODE: usize = 64;
+
+/// A step's code as the contract wants it: lower-case words joined by dashes.
+fn plain_code(code: &str) -> String {
+    let code: String = code.chars().take(MAX_CODE).collect();
+    let words = code.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let plain = words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-");
+    if plain.is_empty() { NO_CODE.to_owned() } else { plain }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_of_errors_are_lower_case_words() {
+        for (given, plain) in [
+            ("bad-input", "bad-input"),
+            ("Bad Code!", "bad-code"),
+            ("not_found", "not-found"),
+            ("e\u{1b}[2J9", "e-2j9"),
+            ("", "step-error"),
+            ("¡!", "step-error"),
+        ] {
+            assert_eq!(plain_code(given), plain, "{given:?}");
+        }
+        assert_eq!(plain_code(&"x".repeat(1000)).len(), MAX_CODE);
     }
 }
 

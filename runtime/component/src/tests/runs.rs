@@ -71,11 +71,11 @@ fn schemas_are_checked_on_every_side() {
     assert_eq!(run(&step, "{", |_| {}).name(), "bad-args");
     assert_eq!(
         says(run(&step, "{}", |i| i.input = items(&["1", "\"two\""]))),
-        "input item 1 does not fit the step: $: \"two\" is not of type \"integer\""
+        "input item 2 does not fit the step: $: \"two\" is not of type \"integer\""
     );
     assert_eq!(
         says(run(&step, "{}", |i| i.input = items(&["1", "10"]))),
-        "the step broke its own output schema with item 1: $: 10 is greater than the maximum of 9"
+        "the step broke its own output schema with item 2: $: 10 is greater than the maximum of 9"
     );
 }
 
