@@ -45,7 +45,8 @@ fn a_loop_ends_with_its_fuel_or_its_time() {
 #[test]
 fn inline_code_sees_every_earlier_step_that_it_could_look_at() {
     let home = Home::new();
-    let given = "steps:\n  - {id: s, js: '1'}\n  - {id: a, js: '2'}\n  - {id: aa, js: '3'}\n  - {id: web, js: '4'}\n";
+    let given =
+        "steps:\n  - {id: s, js: '1'}\n  - {id: a, js: '2'}\n  - {id: aa, js: '3'}\n  - {id: web, js: '4'}\n";
     for (code, seen) in [
         ("Object.keys(steps)", r#"["a","aa","s","web"]"#),
         ("const name = 'we' + 'b'; return [steps[name]]", "[4]"),
@@ -60,6 +61,25 @@ fn inline_code_sees_every_earlier_step_that_it_could_look_at() {
         let answer = home.tool(["flow.lobster"]);
         assert_eq!(answer.envelope()["output"].to_string(), seen, "{code}: {answer:?}");
     }
+}
+
+#[test]
+fn inline_code_has_the_limits_of_its_step_and_no_others() {
+    let home = Home::new();
+    let flow = |limits: &str| {
+        let code = "let n = 0; for (let i = 0; i < 3e6; i++) n += i % 7; const all = []; for (let i = 0; i < 1.2e6; i++) all.push({i}); return all.length";
+        home.write("flow.lobster", format!("steps:\n  - id: much\n    js: {code:?}\n{limits}"));
+        home.tool(["flow.lobster"])
+    };
+    // More fuel and more memory than the evaluator's own description speaks of.
+    let answer = flow("");
+    assert_eq!(answer.envelope()["output"][0], 1_200_000, "{answer:?}");
+    let runs = home.lobster(["runs", "--json"]).run().stdout;
+    let run = serde_json::from_str::<serde_json::Value>(&runs).unwrap()[0]["id"].as_str().unwrap().to_owned();
+    let replayed = home.lobster(["replay", &run]).run();
+    assert_eq!(replayed.code(), 0, "{replayed:?}");
+    has(&flow("    limits: { fuel: 30_000_000 }\n").error(), &["fuel (30000000)", "the step sets this"]);
+    has(&flow("    limits: { memory: 8MiB }\n").error(), &["memory"]);
 }
 
 #[test]

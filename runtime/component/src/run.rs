@@ -79,7 +79,9 @@ pub(crate) fn run(component: &Inner, mut invocation: Invocation) -> Result<Outco
     let described = component.described()?;
     if let Some(described) = described {
         check_args(described, &invocation.args)?;
-        invocation.limits = described.lower(invocation.limits);
+        if invocation.described_limits {
+            invocation.limits = described.lower(invocation.limits);
+        }
     }
     let args = std::mem::take(&mut invocation.args);
     let given = Given::new(component.opens_blobs, &args);

@@ -20,7 +20,7 @@ use super::action::{ActionRecord, Preimage};
 use super::env::Env;
 use super::gate::Asker;
 use super::host_calls::{RecordedCalls, Recording};
-use super::overseer::RecordedOutside;
+use super::overseer::{Profile, RecordedOutside};
 use super::path::StepPath;
 use super::pipeline::{failed_outcome, outcome_error};
 use super::record::{Json, Record, Scope};
@@ -63,6 +63,17 @@ pub(crate) struct Job {
 }
 
 /// What a component reads.
+impl Job {
+    /// How it runs; a replay runs it as it ran.
+    fn profile(&self) -> Profile {
+        match (self.program.recorded, &self.name) {
+            (Some((_, profile)), _) => profile,
+            (None, Some(_)) => Profile::Component,
+            (None, None) => Profile::Js,
+        }
+    }
+}
+
 pub(crate) enum JobInput {
     Empty,
     Bytes(Payload),
@@ -311,6 +322,7 @@ fn execute(
     invocation.grants = job.grants;
     invocation.grants.env.retain(|(name, _)| !job.secrets.contains_key(name));
     invocation.grants.env.extend(secrets);
+    let described_limits = job.profile() != Profile::Js;
     invocation.limits = job.limits;
     invocation.seed = *action.as_bytes();
     invocation.services =
@@ -321,6 +333,7 @@ fn execute(
     invocation.trace = match (recorded, &recording) {
         (Some(recorded), _) if !invocation.grants.is_pure() => {
             Some(Box::new(recorded) as Box<dyn HostCallTrace>)
+    invocation.described_limits = described_limits;
         }
         (_, Some(recording)) => Some(Box::new(Arc::clone(recording))),
         (_, None) => None,

@@ -14,10 +14,6 @@ use crate::json;
 use crate::steps::stages::{Payload, Stop};
 use crate::store::INLINE_MAX;
 
-/// Version of how the engine runs components; part of every action, so that a
-/// change that could change outcomes never meets old cache entries.
-const PROFILE: &str = "component@1";
-
 /// Everything that decides what the component does.
 pub(super) fn preimage(run: &Run<'_>, job: &Job) -> Result<Value, Stop> {
     let input = match &job.input {
@@ -56,7 +52,7 @@ pub(super) fn preimage(run: &Run<'_>, job: &Job) -> Result<Value, Stop> {
     let limits = &job.limits;
     let mut action = json!({
         "kind": "component",
-        "profile": PROFILE,
+        "profile": job.profile(),
         "component": job.program.component.digest().to_hex().as_str(),
         "args": job.args,
         "input": input,

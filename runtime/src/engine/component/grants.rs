@@ -78,10 +78,10 @@ pub(super) fn admit(
     if let Some(description) = description {
         withhold_unwanted(description, job);
     }
-    let recorded = job.program.limits;
+    let recorded = job.program.recorded;
     match &recorded {
         // A replay runs under the limits of the recorded run; it decides nothing.
-        Some(limits) => recorded_limits(limits, &mut job.limits),
+        Some((limits, _)) => recorded_limits(limits, &mut job.limits),
         None => policy_limits(run, &mut job.limits),
     }
     // What was done needs no permission any more.
