@@ -391,3 +391,29 @@ fn arguments_are_checked_before_anything_runs() {
     home.write("flow.lobster", step("{ columns: [$first.stdout] }"));
     assert_eq!(home.lobster(["check", "flow.lobster"]).run().code(), 0);
 }
+
+fn ready(name: &str) -> Vec<u8> {
+    std::fs::read(crate::binary::repository().join(format!("guest-steps/dist/{name}.wasm"))).unwrap()
+}
+
+#[test]
+fn what_a_component_says_of_itself_cannot_command_the_terminal() {
+    let home = Home::new();
+    let with = |was: &str, is: &str| {
+        assert_eq!(was.len(), is.len());
+        let mut bytes = ready("categorize-mail");
+        let at = bytes.windows(was.len()).position(|part| part == was.as_bytes()).unwrap();
+        bytes[at..at + is.len()].copy_from_slice(is.as_bytes());
+        home.write("step.wasm", bytes);
+        home.lobster(["step", "inspect", "step.wasm"]).run()
+    };
+    let forged = with("the e-mail files", "\n\nIt cannot\n\x1b[2J");
+    assert_eq!(forged.code(), 0, "{forged:?}");
+    assert!(
+        !forged.stdout.contains('\x1b') && forged.stdout.matches("\nIt cannot\n").count() == 1,
+        "{forged:?}"
+    );
+    let refused = with("categorize-mail0.1.0", "categorize\x1bmail0.1.0");
+    assert_eq!(refused.code(), 1, "{refused:?}");
+    has(&refused.stderr, &["bad-description", "its name"]);
+}

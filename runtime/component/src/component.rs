@@ -365,6 +365,7 @@ impl Described {
 
 impl From<wit::Description> for Description {
     fn from(wit: wit::Description) -> Self {
+        check_words(&wit)?;
         let want = |want: wit::Want| Want {
             capability: match want.capability {
                 wit::Capability::Read(path) => Capability::Read(path),
@@ -385,6 +386,36 @@ impl From<wit::Description> for Description {
         };
         Self {
             name: wit.name,
+/// Longest name and version of a step, in bytes.
+const MAX_NAME: usize = 128;
+
+/// A step is called by its own words: they must be what they look like.
+fn check_words(wit: &wit::Description) -> Result<(), String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if wit.name.is_empty() || wit.name.len() > MAX_NAME || !wit.name.chars().all(plain) {
+        return Err(format!(
+            "its name {:?} is not made of letters, digits, `-`, `_` and `.`",
+            clip(&wit.name)
+        ));
+    }
+    for (what, text, most) in [("version", &wit.version, MAX_NAME), ("summary", &wit.summary, MAX_SUMMARY)] {
+        if text.len() > most {
+            return Err(format!("its {what} is longer than {most} bytes"));
+        }
+        if text.contains(char::is_control) {
+            return Err(format!("its {what} has control characters: {:?}", clip(text)));
+        }
+    }
+    Ok(())
+}
+
+/// Longest summary of a step, in bytes: one line.
+const MAX_SUMMARY: usize = 1000;
+
+fn clip(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
             version: wit.version,
             summary: wit.summary,
             args_schema: wit.args_schema,

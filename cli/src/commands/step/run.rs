@@ -1,7 +1,7 @@
 //! `lobster step run`
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use super::alone::Alone;
 use super::grants::{GrantArgs, LimitArgs};
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::render::{table, units};
+use crate::render::{Quoting, one_line, table, units};
 
 /// Runs one program by itself, outside any workflow; nothing is recorded.
 ///
@@ -59,11 +59,11 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let began = Instant::now();
     let component = super::load(&runtime, &args.file)?;
     let loaded = began.elapsed();
-    let out = Arc::new(Mutex::new(Out { to: BufWriter::new(io::stdout()), closed: false }));
+    let out = Arc::new(Mutex::new(Out { to: BufWriter::new(screen(io::stdout())), closed: false }));
     let mut invocation = Invocation::new(json::compact(&arguments(args)?), Box::new(Arc::clone(&out)));
     invocation.argv.clone_from(&args.words);
     invocation.input = input(args)?;
-    invocation.stderr = Box::new(io::stderr());
+    invocation.stderr = screen(io::stderr());
     invocation.grants = args.grants.grants()?;
     invocation.limits = args.limits.limits();
     invocation.services = Arc::new(Alone::default());
@@ -84,13 +84,18 @@ pub(super) fn run(args: &Args) -> CommandResult {
         profile(&outcome, micros(loaded), micros(ran));
     }
     for denied in &outcome.denied {
-        anstream::eprintln!("denied: {denied} (grant it with --net)");
+        anstream::eprintln!("denied: {} (grant it with --net)", one_line(denied));
     }
     let exit = outcome.exit_code;
     if exit == 0 {
         outcome.writes.commit().map_err(CommandError::failed)?;
     }
     Ok(Exit::Code(u8::try_from(exit).unwrap_or(1)))
+}
+
+/// A stream for what the program says: as it is, unless it goes to a terminal.
+fn screen(stream: impl Write + IsTerminal + Send + 'static) -> Box<dyn Write + Send> {
+    if stream.is_terminal() { Box::new(Quoting::new(stream)) } else { Box::new(stream) }
 }
 
 /// Cancels a run with the process.
@@ -154,7 +159,7 @@ fn profile(outcome: &Outcome, loaded: u64, ran: u64) {
 
 /// Standard output, and whether its reader has gone.
 struct Out {
-    to: BufWriter<io::Stdout>,
+    to: BufWriter<Box<dyn Write + Send>>,
     closed: bool,
 }
 

@@ -79,6 +79,31 @@ fn schemas_are_checked_on_every_side() {
     );
 }
 
+#[test]
+fn a_description_is_what_it_looks_like() {
+    let described = |was: &str, is: &str| {
+        assert_eq!(was.len(), is.len());
+        let mut bytes = fixture::step(COPY);
+        let at = bytes.windows(was.len()).position(|part| part == was.as_bytes()).unwrap();
+        bytes[at..at + is.len()].copy_from_slice(is.as_bytes());
+        let step = load(&bytes);
+        let said = step.describe().err().map(|error| (error.name(), error.to_string()));
+        assert_eq!(run(&step, "{}", |_| {}).name(), said.as_ref().map_or("ok", |(name, _)| name), "{is:?}");
+        said.map(|(_, message)| message).unwrap_or_default()
+    };
+    assert_eq!(described("fixture", "a-b_.9Z"), "");
+    for (was, is, part) in [
+        ("fixture", "fix\ntur", "its name \"fix\\ntur\" is not made of"),
+        ("fixture", "fix ure", "its name"),
+        ("0.1.0One", "0.\x1b.0One", "its version has control characters"),
+        ("One line.", "One\nline.", "its summary has control characters"),
+        ("One line.", "One\u{9b}ine.", "its summary has control characters"),
+    ] {
+        let message = described(was, is);
+        assert!(message.contains(part), "{is:?}: {message}");
+    }
+}
+
 const LOOP: &str = "(loop $again (br $again)) unreachable";
 
 #[test]
