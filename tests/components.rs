@@ -397,6 +397,44 @@ fn ready(name: &str) -> Vec<u8> {
 }
 
 #[test]
+fn steps_that_read_bytes_read_the_lines_of_a_pipeline() {
+    let home = Home::new();
+    for name in ["csv", "mime", "html-text"] {
+        home.write(&format!("{name}.wasm"), ready(name));
+    }
+    home.write("p.csv", "name,price\npear,4\nfig,12\n")
+        .write("m.eml", "Subject: hello\r\nFrom: a@b.example\r\n\r\nfirst\r\n\r\nlast\r\n")
+        .write("h.html", "<h1>Title</h1>\n<p>one\ntwo</p>\n");
+    let first = |line: &str| home.tool([line]).output()[0].clone();
+    assert_eq!(
+        first("exec cat p.csv | component ./csv.wasm --text | where 'price>10'"),
+        serde_json::json!({ "name": "fig", "price": "12" })
+    );
+    let mail = first("exec --all-lines -- cat m.eml | component ./mime.wasm --text");
+    assert_eq!((&mail["subject"], &mail["text"]), (&"hello".into(), &"first\n\nlast".into()), "{mail}");
+    assert_eq!(first("exec cat h.html | component ./html-text.wasm --text"), "# Title\n\none two\n");
+    let wrong = home.tool(["exec --json --shell 'echo [\"a\",2]' | component ./csv.wasm --text"]).error();
+    has(&wrong, &["component --text: item 2 is no text: 2"]);
+}
+
+#[test]
+fn stages_have_limits() {
+    let home = Home::new();
+    home.write("jq.wasm", ready("jq"));
+    let filter = "component jq.wasm --arg 'filter=[range(1000)]|length' --input-json 1";
+    assert_eq!(home.tool([filter]).output()[0], 1000);
+    for (options, parts) in [
+        ("--fuel 1_000", &["fuel (1000)", "the step sets this"][..]),
+        ("--memory 64KiB", &["memory", "65536"]),
+        ("--output 2", &["2 bytes", "the step sets this"]),
+    ] {
+        has(&home.tool([format!("{filter} {options}")]).error(), parts);
+    }
+    has(&home.tool(["js 'for (;;);' --fuel 5_000_000"]).error(), &["fuel (5000000)"]);
+    has(&home.tool(["js 'for (;;);' --timeout 200ms"]).error(), &["200ms"]);
+}
+
+#[test]
 fn what_a_component_says_of_itself_cannot_command_the_terminal() {
     let home = Home::new();
     let with = |was: &str, is: &str| {
