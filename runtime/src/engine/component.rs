@@ -322,6 +322,8 @@ fn execute(
     invocation.grants = job.grants;
     invocation.grants.env.retain(|(name, _)| !job.secrets.contains_key(name));
     invocation.grants.env.extend(secrets);
+    let withheld = grants::told_withheld(&job);
+    let described_limits = job.profile() != Profile::Js;
     let described_limits = job.profile() != Profile::Js;
     invocation.limits = job.limits;
     invocation.seed = *action.as_bytes();
@@ -384,6 +386,9 @@ fn execute(
                 outcome.output = Some(blob);
                 outcome.detail["items"] = json!(count);
             }
+    if let (Some(error), Some(withheld)) = (&mut outcome.error, withheld) {
+        error.push_str(&withheld);
+    }
             None => outcome.stdout = Some(blob),
         }
         let stderr = take(stderr)?;

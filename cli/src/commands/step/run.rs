@@ -65,6 +65,14 @@ pub(super) fn run(args: &Args) -> CommandResult {
     invocation.input = input(args)?;
     invocation.stderr = screen(io::stderr());
     invocation.grants = args.grants.grants()?;
+    if let Ok(Some(description)) = component.describe() {
+        for refused in description.withhold(&mut invocation.grants.clone()) {
+            anstream::eprintln!(
+                "warning: a workflow would withhold {}: the component's description does not ask for it",
+                one_line(&refused)
+            );
+        }
+    }
     invocation.limits = args.limits.limits();
     invocation.services = Arc::new(Alone::default());
     invocation.cancel = cancelled_by(runtime.cancel());
