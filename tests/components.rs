@@ -396,6 +396,95 @@ fn ready(name: &str) -> Vec<u8> {
     std::fs::read(crate::binary::repository().join(format!("guest-steps/dist/{name}.wasm"))).unwrap()
 }
 
+/// What `lobster check` says, and whether it lets the file pass.
+fn checked(home: &Home) -> (i32, String) {
+    let answer = home.lobster(["check", "flow.lobster"]).run();
+    (answer.code(), answer.stdout)
+}
+
+#[test]
+fn a_component_that_cannot_run_is_refused_before_the_first_effect() {
+    let home = Home::new();
+    let net = r#"(component
+        (import "wasi:sockets/network@0.2.0" (instance))
+        (core module $m (func (export "run") (result i32) i32.const 0))
+        (core instance $i (instantiate $m))
+        (func $run (result (result)) (canon lift (core func $i "run")))
+        (instance $e (export "run" (func $run)))
+        (export "wasi:cli/run@0.2.0" (instance $e)))"#;
+    let command = format!("(module {IMPORTS} (func (export \"_start\")))");
+    home.write("net.wasm", wat::parse_str(net).unwrap())
+        .write("command.wasm", wat::parse_str(command).unwrap())
+        .write("jq.wasm", ready("jq"))
+        .write("p.toml", "version = 1\n[components]\nclock = false\n");
+    let stage = "pipeline: \"exec --json --shell 'echo 1' | component jq.wasm";
+    for (work, place, parts) in [
+        ("component: net.wasm", "5:5", &["imports `wasi:sockets/network@0.2.0`", "no grant"][..]),
+        ("component: command.wasm\n    grants: {net: ['no host']}", "6:14", &["net no host"]),
+        ("component: jq.wasm\n    args: {filter: ., nope: 1}", "6:5", &["'nope' was unexpected", "6 |"]),
+        ("component: command.wasm\n    args: {argv: text}", "6:5", &["$.argv: it is not a list of words"]),
+        ("component: command.wasm\n    args: {a: 1}", "6:5", &["$.a: a command program takes words alone"]),
+        ("component: none.wasm", "5:5", &["cannot read"]),
+        ("component: command.wasm\n    grants: {clock: true}", "6:5", &["set components.clock = true"]),
+        ("js: '1'\n    grants: {clock: true}", "6:5", &["set components.clock = true"]),
+        (&format!("{stage} --arg nope=1\""), "5:52", &["'nope' was unexpected"]),
+        (&format!("{stage} --memry 1\""), "5:52", &["unknown option --memry; did you mean --memory?"]),
+        (&format!("{stage} --arg filter=. --grant-clock\""), "5:52", &["set components.clock = true"]),
+    ] {
+        home.write(
+            "flow.lobster",
+            format!("steps:\n  - id: touch\n    run: echo hi > touched\n  - id: guest\n    {work}\n"),
+        );
+        let answer = home.lobster(["run", "--mode", "tool", "--policy", "p.toml", "flow.lobster"]).run();
+        let message = answer.error();
+        has(&message, &["guest", &format!("(flow.lobster:{}", &place[..1])]);
+        has(&message, parts);
+        assert!(message.contains(&format!("(flow.lobster:{place})")), "{place}: {message}");
+        assert_eq!(home.read("touched"), "", "{work}: a step ran before the mistake was found");
+        let told =
+            home.lobster(["check", "flow.lobster"]).env("LOBSTER_POLICY", home.dir().join("p.toml")).run();
+        assert_eq!(told.code(), 1, "{told:?}");
+        assert!(told.stdout.contains(&format!("flow.lobster:{place}")), "{told:?}");
+    }
+    for (options, part) in [("--arg nope=1", "'nope' was unexpected"), ("--fule 1", "did you mean --fuel?")] {
+        let line = format!("exec --shell 'echo 1 > touched' | component jq.wasm {options}");
+        has(&home.tool([line.as_str()]).error(), &[part]);
+        assert_eq!(home.read("touched"), "", "{options}: a stage ran before the mistake was found");
+    }
+}
+
+#[test]
+fn a_grant_that_nobody_asks_for_is_spoken_of() {
+    let home = Home::new();
+    home.write("jq.wasm", ready("jq")).write("sort.wasm", ready("categorize-mail")).write("d/x.txt", "x");
+    let step = |component: &str, rest: &str| {
+        let grants = "grants: { read: [{ from: ./d, to: /in }] }";
+        home.write(
+            "flow.lobster",
+            format!("steps:\n  - id: guest\n    component: {component}\n    {grants}\n{rest}"),
+        );
+    };
+    let refused = "read /in: the component's description does not ask for it";
+    step("jq.wasm", "    args: { filter: 'error(\"x\")' }\n    stdin: '1'\n");
+    let (code, said) = checked(&home);
+    assert_eq!(code, 0, "{said}");
+    has(&said, &["warning[W0811]", "flow.lobster:4:5", refused]);
+    let failed = home.tool(["flow.lobster"]);
+    has(&failed.error(), &[&format!("(withheld: {refused})")]);
+    has(&failed.stderr, &["warning:", refused]);
+    let runs: serde_json::Value =
+        serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    let shown = home.lobster(["show", runs[0]["id"].as_str().unwrap(), "--full"]).run();
+    has(&shown.stdout, &[refused]);
+    // It asks for a directory, but for another one.
+    step("sort.wasm", "");
+    has(&checked(&home).1, &[refused]);
+    has(&home.tool(["flow.lobster"]).error(), &["cannot read `/mail`", refused]);
+    let alone = home.lobster(["step", "run", "jq.wasm", "--read", "d:/in", "--arg", "filter=."]).run();
+    assert_eq!(alone.code(), 0, "{alone:?}");
+    has(&alone.stderr, &[&format!("a workflow would withhold {refused}")]);
+}
+
 #[test]
 fn steps_that_read_bytes_read_the_lines_of_a_pipeline() {
     let home = Home::new();
@@ -432,6 +521,36 @@ fn stages_have_limits() {
     }
     has(&home.tool(["js 'for (;;);' --fuel 5_000_000"]).error(), &["fuel (5000000)"]);
     has(&home.tool(["js 'for (;;);' --timeout 200ms"]).error(), &["200ms"]);
+}
+
+#[test]
+fn a_command_program_takes_its_words_alone() {
+    let home = Home::new();
+    // Exits with the number of its words.
+    let count = r#"(module
+      (import "wasi_snapshot_preview1" "args_sizes_get" (func $sizes (param i32 i32) (result i32)))
+      (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+      (memory (export "memory") 1)
+      (func (export "_start")
+        (drop (call $sizes (i32.const 0) (i32.const 4)))
+        (call $exit (i32.load (i32.const 0)))))"#;
+    home.write("count.wasm", wat::parse_str(count).unwrap());
+    let run = |words: &[&str]| {
+        let mut all = vec!["step", "run", "count.wasm"];
+        all.extend(words);
+        home.lobster(all).run()
+    };
+    assert_eq!(run(&["--args-json", r#"{"argv":["x","y"]}"#]).code(), 3);
+    assert_eq!(run(&["--arg", r#"argv=["x"]"#]).code(), 2);
+    assert_eq!(run(&["--", "x", "y", "z"]).code(), 4);
+    for (words, part) in [
+        (&["--arg", "a=1"][..], "bad-args: the arguments do not fit the step: $.a"),
+        (&["--arg", "argv=x"], "$.argv: it is not a list of words"),
+        (&["--arg", r#"argv=["x"]"#, "--", "y"], "give the words once"),
+    ] {
+        let answer = run(words);
+        assert!(answer.code() != 0 && answer.stderr.contains(part), "{answer:?}");
+    }
 }
 
 #[test]

@@ -66,9 +66,7 @@ const DESCRIBE_LIMITS: Limits = Limits {
 };
 
 pub(crate) fn run(component: &Inner, mut invocation: Invocation) -> Result<Outcome, RunError> {
-    if let Some((import, hint)) = names::ungranted(&component.imports, &invocation.grants) {
-        return Err(RunError::NotGranted { import, hint });
-    }
+    check_grants(component, &invocation.grants)?;
     if invocation.trace.is_some() {
         // What arrives on a socket is not a question with an answer.
         let raw = ["wasi:sockets/tcp@", "wasi:sockets/udp@"];
@@ -111,6 +109,43 @@ pub(crate) fn describe(component: &Inner) -> Result<wit::Description, RunError> 
     match run.call::<_, (wit::Description,)>(pre, *describe, ()) {
         Ok((description,)) => Ok(description),
         Err(error) => Err(run.explain(error)),
+    }
+}
+
+pub(crate) fn check_grants(component: &Inner, grants: &Grants) -> Result<(), RunError> {
+    match names::ungranted(&component.imports, grants) {
+        Some((import, hint)) => Err(RunError::NotGranted { import, hint }),
+        None => NetGrants::read(&grants.net).map(drop),
+    }
+}
+
+/// The words that arguments of a command program stand for.
+pub(crate) fn command_words(args: &str) -> Result<Vec<String>, RunError> {
+    let bad = |path: String, message: String| RunError::BadArgs { path, message };
+    let args: Value = serde_json::from_str(args)
+        .map_err(|error| bad("$".to_owned(), format!("they are not JSON: {error}")))?;
+    let Value::Object(args) = args else {
+        return Err(bad("$".to_owned(), "arguments are a JSON object".to_owned()));
+    };
+    if let Some(name) = args.keys().find(|name| *name != "argv") {
+        let message = "a command program takes words alone: write them as a list in `argv`".to_owned();
+        return Err(bad(format!("$.{name}"), message));
+    }
+    match args.get("argv") {
+        None => Ok(Vec::new()),
+        Some(Value::Array(words)) => words
+            .iter()
+            .enumerate()
+            .map(|(index, word)| match word {
+                Value::String(text) => Ok(text.clone()),
+                Value::Number(number) => Ok(number.to_string()),
+                Value::Bool(flag) => Ok(flag.to_string()),
+                Value::Null | Value::Array(_) | Value::Object(_) => {
+                    Err(bad(format!("$.argv[{index}]"), "a word is a text".to_owned()))
+                }
+            })
+            .collect(),
+        Some(_) => Err(bad("$.argv".to_owned(), "it is not a list of words".to_owned())),
     }
 }
 

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use lobster_component::{
-    Component, Grants, HostCallTrace, Input, Invocation, Limits, RunError, Written, WrittenKind,
+    Component, Grants, HostCallTrace, Input, Invocation, Kind, Limits, RunError, Written, WrittenKind,
 };
 use serde_json::{Map, Value, json};
 
@@ -35,13 +35,14 @@ use crate::steps::stages::{Payload, StageError, Stop};
 use crate::store::{Blob, StepOutcome, StepStatus, Store, StoreError};
 
 pub(crate) use action::tree_digest;
+pub(crate) use grants::{denied, proposal, withhold};
 use inline::js_args;
 use lent::{RunServices, SharedWriter, Sink};
 #[cfg(test)]
 pub(crate) use loading::JS_EVALUATOR;
 pub(super) use loading::of_stage;
 use loading::{Program, js_evaluator, load};
-pub(crate) use loading::{code_cache, keep};
+pub(crate) use loading::{code_cache, js_evaluator_digest, keep};
 
 /// A component to be run once.
 pub(crate) struct Job {
@@ -62,7 +63,6 @@ pub(crate) struct Job {
     pub(crate) idempotent: bool,
 }
 
-/// What a component reads.
 impl Job {
     /// How it runs; a replay runs it as it ran.
     fn profile(&self) -> Profile {
@@ -74,6 +74,7 @@ impl Job {
     }
 }
 
+/// What a component reads.
 pub(crate) enum JobInput {
     Empty,
     Bytes(Payload),
@@ -310,9 +311,19 @@ fn execute(
             return failed_outcome(&StageError::new(format!("cannot read the step's input: {error}")));
         }
     };
-    invocation.argv = command_arguments(&job.args);
+    if job.program.component.kind() != Kind::Step {
+        // What a run of then took stays as it was.
+        if job.program.recorded.is_none()
+            && let Err(error) = job.program.component.check_args(&invocation.args)
+        {
+            return failure(&error, cancel);
+        }
+        invocation.argv = command_arguments(&job.args);
+    }
     invocation.stderr = Box::new(SharedWriter(Arc::clone(&stderr)));
     let mut enforcement = grants::statement(&job);
+    let withheld = grants::told_withheld(&job);
+    let described_limits = job.profile() != Profile::Js;
     let secrets = match run.services.secret_variables(&job.secrets) {
         Ok(variables) => variables,
         Err(error) => {
@@ -322,9 +333,7 @@ fn execute(
     invocation.grants = job.grants;
     invocation.grants.env.retain(|(name, _)| !job.secrets.contains_key(name));
     invocation.grants.env.extend(secrets);
-    let withheld = grants::told_withheld(&job);
-    let described_limits = job.profile() != Profile::Js;
-    let described_limits = job.profile() != Profile::Js;
+    invocation.described_limits = described_limits;
     invocation.limits = job.limits;
     invocation.seed = *action.as_bytes();
     invocation.services =
@@ -335,7 +344,6 @@ fn execute(
     invocation.trace = match (recorded, &recording) {
         (Some(recorded), _) if !invocation.grants.is_pure() => {
             Some(Box::new(recorded) as Box<dyn HostCallTrace>)
-    invocation.described_limits = described_limits;
         }
         (_, Some(recording)) => Some(Box::new(Arc::clone(recording))),
         (_, None) => None,
@@ -378,6 +386,9 @@ fn execute(
         }
         Err(error) => failure(&error, cancel),
     };
+    if let (Some(error), Some(withheld)) = (&mut outcome.error, withheld) {
+        error.push_str(&withheld);
+    }
     outcome.enforcement = enforcement;
     let kept = take(sink).and_then(|sink| {
         let blob = sink.writer.finish()?;
@@ -386,9 +397,6 @@ fn execute(
                 outcome.output = Some(blob);
                 outcome.detail["items"] = json!(count);
             }
-    if let (Some(error), Some(withheld)) = (&mut outcome.error, withheld) {
-        error.push_str(&withheld);
-    }
             None => outcome.stdout = Some(blob),
         }
         let stderr = take(stderr)?;

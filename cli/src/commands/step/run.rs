@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use lobster_runtime::cancel::CancelToken;
-use lobster_runtime::component::{Input, Invocation, Outcome, OutputSink};
+use lobster_runtime::component::{Component, Input, Invocation, Kind, Outcome, OutputSink};
 use lobster_runtime::json;
 use lobster_runtime::steps::stages::Mode;
 use serde_json::{Map, Value};
@@ -60,8 +60,9 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let component = super::load(&runtime, &args.file)?;
     let loaded = began.elapsed();
     let out = Arc::new(Mutex::new(Out { to: BufWriter::new(screen(io::stdout())), closed: false }));
-    let mut invocation = Invocation::new(json::compact(&arguments(args)?), Box::new(Arc::clone(&out)));
-    invocation.argv.clone_from(&args.words);
+    let given = json::compact(&arguments(args)?);
+    let mut invocation = Invocation::new(given.as_str(), Box::new(Arc::clone(&out)));
+    invocation.argv = words(args, &component, &given)?;
     invocation.input = input(args)?;
     invocation.stderr = screen(io::stderr());
     invocation.grants = args.grants.grants()?;
@@ -111,6 +112,22 @@ pub(super) fn cancelled_by(token: &CancelToken) -> lobster_runtime::component::C
     let token = token.clone();
     Arc::new(move || token.reason().map(|reason| reason.message()))
 }
+
+/// The command line: the words after `--`, or the arguments of a command program.
+fn words(args: &Args, component: &Component, given: &str) -> Result<Vec<String>, CommandError> {
+    let named = component
+        .words(given)
+        .map_err(|error| CommandError::failed(super::failure(&error)).with_hint(WORDS_HINT))?;
+    if component.kind() == Kind::Step && !args.words.is_empty() {
+        return Err(CommandError::usage("words after `--` are for command programs; a step has --arg"));
+    }
+    if !named.is_empty() && !args.words.is_empty() {
+        return Err(CommandError::usage("give the words once: after `--`, or as `argv`"));
+    }
+    Ok(if named.is_empty() { args.words.clone() } else { named })
+}
+
+const WORDS_HINT: &str = "words for a command program stand after `--`";
 
 fn arguments(args: &Args) -> Result<Map<String, Value>, CommandError> {
     let mut all = match &args.args_json {

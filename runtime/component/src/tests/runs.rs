@@ -104,6 +104,26 @@ fn a_description_is_what_it_looks_like() {
     }
 }
 
+#[test]
+fn a_command_program_takes_words_and_nothing_else() {
+    let command = load(&fixture::command("", ""));
+    let words = |args: &str| command.words(args).map_err(|error| error.to_string());
+    assert_eq!(words("{}"), Ok(Vec::new()));
+    assert_eq!(
+        words(r#"{"argv":["x",1,true]}"#),
+        Ok(vec!["x".to_owned(), "1".to_owned(), "true".to_owned()])
+    );
+    for (args, part) in [
+        (r#"{"argv":"notlist"}"#, "$.argv: it is not a list of words"),
+        (r#"{"argv":["a",[]]}"#, "$.argv[1]: a word is a text"),
+        (r#"{"a":1}"#, "$.a: a command program takes words alone"),
+        ("[]", "$: arguments are a JSON object"),
+    ] {
+        let message = words(args).unwrap_err();
+        assert!(message.contains(part) && command.check_args(args).is_err(), "{args}: {message}");
+    }
+}
+
 const LOOP: &str = "(loop $again (br $again)) unreachable";
 
 #[test]

@@ -117,6 +117,11 @@ pub(super) fn js_evaluator(run: &Run<'_>, path: &StepPath) -> Result<Program, Lo
     Ok(run.loaded("js", load)?.into())
 }
 
+/// What the policy knows the evaluator by.
+pub(crate) fn js_evaluator_digest() -> Digest {
+    Digest::of(JS_EVALUATOR)
+}
+
 /// The component of a pipeline's stage.
 pub(in crate::engine) fn of_stage(
     run: &Run<'_>,
