@@ -43,6 +43,46 @@ fn a_loop_ends_with_its_fuel_or_its_time() {
 }
 
 #[test]
+fn inline_code_sees_every_earlier_step_that_it_could_look_at() {
+    let home = Home::new();
+    let given =
+        "steps:\n  - {id: s, js: '1'}\n  - {id: a, js: '2'}\n  - {id: aa, js: '3'}\n  - {id: web, js: '4'}\n";
+    for (code, seen) in [
+        ("Object.keys(steps)", r#"["a","aa","s","web"]"#),
+        ("const name = 'we' + 'b'; return [steps[name]]", "[4]"),
+        ("Object.entries(steps).map(([id, value]) => id + value)", r#"["a2","aa3","s1","web4"]"#),
+        ("const ids = []; for (const id in steps) ids.push(id); return ids", r#"["a","aa","s","web"]"#),
+        ("[eval('ste' + 'ps.web')]", "[4]"),
+        ("Object.keys(arguments[2])", r#"["a","aa","s","web"]"#),
+        ("[steps.aa, steps['web'], steps.none === undefined]", "[3,4,true]"),
+    ] {
+        let code = serde_json::to_string(code).unwrap();
+        home.write("flow.lobster", format!("{given}  - {{id: last, js: {code}}}\n"));
+        let answer = home.tool(["flow.lobster"]);
+        assert_eq!(answer.envelope()["output"].to_string(), seen, "{code}: {answer:?}");
+    }
+}
+
+#[test]
+fn inline_code_has_the_limits_of_its_step_and_no_others() {
+    let home = Home::new();
+    let flow = |limits: &str| {
+        let code = "let n = 0; for (let i = 0; i < 3e6; i++) n += i % 7; const all = []; for (let i = 0; i < 1.2e6; i++) all.push({i}); return all.length";
+        home.write("flow.lobster", format!("steps:\n  - id: much\n    js: {code:?}\n{limits}"));
+        home.tool(["flow.lobster"])
+    };
+    // More fuel and more memory than the evaluator's own description speaks of.
+    let answer = flow("");
+    assert_eq!(answer.envelope()["output"][0], 1_200_000, "{answer:?}");
+    let runs = home.lobster(["runs", "--json"]).run().stdout;
+    let run = serde_json::from_str::<serde_json::Value>(&runs).unwrap()[0]["id"].as_str().unwrap().to_owned();
+    let replayed = home.lobster(["replay", &run]).run();
+    assert_eq!(replayed.code(), 0, "{replayed:?}");
+    has(&flow("    limits: { fuel: 30_000_000 }\n").error(), &["fuel (30000000)", "the step sets this"]);
+    has(&flow("    limits: { memory: 8MiB }\n").error(), &["js-error"]);
+}
+
+#[test]
 fn deep_recursion_is_an_error() {
     run(&Home::new(), "(func $deeper (call $deeper) (call $deeper))", "(call $deeper)", "");
 }
@@ -350,4 +390,186 @@ fn arguments_are_checked_before_anything_runs() {
     // What becomes known only during the run is not judged before.
     home.write("flow.lobster", step("{ columns: [$first.stdout] }"));
     assert_eq!(home.lobster(["check", "flow.lobster"]).run().code(), 0);
+}
+
+fn ready(name: &str) -> Vec<u8> {
+    std::fs::read(crate::binary::repository().join(format!("guest-steps/dist/{name}.wasm"))).unwrap()
+}
+
+/// What `lobster check` says, and whether it lets the file pass.
+fn checked(home: &Home) -> (i32, String) {
+    let answer = home.lobster(["check", "flow.lobster"]).run();
+    (answer.code(), answer.stdout)
+}
+
+#[test]
+fn a_component_that_cannot_run_is_refused_before_the_first_effect() {
+    let home = Home::new();
+    let net = r#"(component
+        (import "wasi:sockets/network@0.2.0" (instance))
+        (core module $m (func (export "run") (result i32) i32.const 0))
+        (core instance $i (instantiate $m))
+        (func $run (result (result)) (canon lift (core func $i "run")))
+        (instance $e (export "run" (func $run)))
+        (export "wasi:cli/run@0.2.0" (instance $e)))"#;
+    let command = format!("(module {IMPORTS} (func (export \"_start\")))");
+    home.write("net.wasm", wat::parse_str(net).unwrap())
+        .write("command.wasm", wat::parse_str(command).unwrap())
+        .write("jq.wasm", ready("jq"))
+        .write("p.toml", "version = 1\n[components]\nclock = false\n");
+    let stage = "pipeline: \"exec --json --shell 'echo 1' | component jq.wasm";
+    for (work, place, parts) in [
+        ("component: net.wasm", "5:5", &["imports `wasi:sockets/network@0.2.0`", "no grant"][..]),
+        ("component: jq.wasm\n    args: {filter: ., nope: 1}", "6:5", &["'nope' was unexpected", "6 |"]),
+        ("component: command.wasm\n    args: {argv: text}", "6:5", &["$.argv: it is not a list of words"]),
+        ("component: command.wasm\n    args: {a: 1}", "6:5", &["$.a: a command program takes words alone"]),
+        ("component: none.wasm", "5:5", &["cannot read"]),
+        ("component: command.wasm\n    grants: {clock: true}", "6:5", &["set components.clock = true"]),
+        ("js: '1'\n    grants: {clock: true}", "6:5", &["set components.clock = true"]),
+        (&format!("{stage} --arg nope=1\""), "5:52", &["'nope' was unexpected"]),
+        (&format!("{stage} --memry 1\""), "5:52", &["unknown option --memry; did you mean --memory?"]),
+        (&format!("{stage} --arg filter=. --grant-clock\""), "5:52", &["set components.clock = true"]),
+    ] {
+        home.write(
+            "flow.lobster",
+            format!("steps:\n  - id: touch\n    run: echo hi > touched\n  - id: guest\n    {work}\n"),
+        );
+        let answer = home.lobster(["run", "--mode", "tool", "--policy", "p.toml", "flow.lobster"]).run();
+        let message = answer.error();
+        has(&message, &["guest", &format!("(flow.lobster:{}", &place[..1])]);
+        has(&message, parts);
+        assert!(message.contains(&format!("(flow.lobster:{place})")), "{place}: {message}");
+        assert_eq!(home.read("touched"), "", "{work}: a step ran before the mistake was found");
+        let told =
+            home.lobster(["check", "flow.lobster"]).env("LOBSTER_POLICY", home.dir().join("p.toml")).run();
+        assert_eq!(told.code(), 1, "{told:?}");
+        assert!(told.stdout.contains(&format!("flow.lobster:{place}")), "{told:?}");
+    }
+    for (options, part) in [("--arg nope=1", "'nope' was unexpected"), ("--fule 1", "did you mean --fuel?")] {
+        let line = format!("exec --shell 'echo 1 > touched' | component jq.wasm {options}");
+        has(&home.tool([line.as_str()]).error(), &[part]);
+        assert_eq!(home.read("touched"), "", "{options}: a stage ran before the mistake was found");
+    }
+}
+
+#[test]
+fn a_grant_that_nobody_asks_for_is_spoken_of() {
+    let home = Home::new();
+    home.write("jq.wasm", ready("jq")).write("sort.wasm", ready("categorize-mail")).write("d/x.txt", "x");
+    let step = |component: &str, rest: &str| {
+        let grants = "grants: { read: [{ from: ./d, to: /in }] }";
+        home.write(
+            "flow.lobster",
+            format!("steps:\n  - id: guest\n    component: {component}\n    {grants}\n{rest}"),
+        );
+    };
+    let refused = "read /in: the component's description does not ask for it";
+    step("jq.wasm", "    args: { filter: 'error(\"x\")' }\n    stdin: '1'\n");
+    let (code, said) = checked(&home);
+    assert_eq!(code, 0, "{said}");
+    has(&said, &["warning[W0812]", "flow.lobster:4:5", refused]);
+    let failed = home.tool(["flow.lobster"]);
+    has(&failed.error(), &[&format!("(withheld: {refused})")]);
+    has(&failed.stderr, &["warning:", refused]);
+    let runs: serde_json::Value =
+        serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    let shown = home.lobster(["show", runs[0]["id"].as_str().unwrap(), "--full"]).run();
+    has(&shown.stdout, &[refused]);
+    // It asks for a directory, but for another one.
+    step("sort.wasm", "");
+    has(&checked(&home).1, &[refused]);
+    has(&home.tool(["flow.lobster"]).error(), &["cannot read `/mail`", refused]);
+    let alone = home.lobster(["step", "run", "jq.wasm", "--read", "d:/in", "--arg", "filter=."]).run();
+    assert_eq!(alone.code(), 0, "{alone:?}");
+    has(&alone.stderr, &[&format!("a workflow would withhold {refused}")]);
+}
+
+#[test]
+fn steps_that_read_bytes_read_the_lines_of_a_pipeline() {
+    let home = Home::new();
+    for name in ["csv", "mime", "html-text"] {
+        home.write(&format!("{name}.wasm"), ready(name));
+    }
+    home.write("p.csv", "name,price\npear,4\nfig,12\n")
+        .write("m.eml", "Subject: hello\r\nFrom: a@b.example\r\n\r\nfirst\r\n\r\nlast\r\n")
+        .write("h.html", "<h1>Title</h1>\n<p>one\ntwo</p>\n");
+    let first = |line: &str| home.tool([line]).output()[0].clone();
+    assert_eq!(
+        first("exec cat p.csv | component ./csv.wasm --text | where 'price>10'"),
+        serde_json::json!({ "name": "fig", "price": "12" })
+    );
+    let mail = first("exec --all-lines -- cat m.eml | component ./mime.wasm --text");
+    assert_eq!((&mail["subject"], &mail["text"]), (&"hello".into(), &"first\n\nlast".into()), "{mail}");
+    assert_eq!(first("exec cat h.html | component ./html-text.wasm --text"), "# Title\n\none two\n");
+    let wrong = home.tool(["exec --json --shell 'echo [1,2]' | component ./csv.wasm --text"]).error();
+    has(&wrong, &["component --text: item 1 is no text: 1"]);
+}
+
+#[test]
+fn stages_have_limits() {
+    let home = Home::new();
+    home.write("jq.wasm", ready("jq"));
+    let filter = "component jq.wasm --arg 'filter=[range(1000)]|length' --input-json 1";
+    assert_eq!(home.tool([filter]).output()[0], 1000);
+    for (options, parts) in [
+        ("--fuel 1_000", &["fuel (1000)", "the step sets this"][..]),
+        ("--memory 64KiB", &["memory", "65536"]),
+        ("--output 2", &["2 bytes", "the step sets this"]),
+    ] {
+        has(&home.tool([format!("{filter} {options}")]).error(), parts);
+    }
+    has(&home.tool(["js 'for (;;);' --fuel 5_000_000"]).error(), &["fuel (5000000)"]);
+    has(&home.tool(["js 'for (;;);' --timeout 200ms"]).error(), &["200ms"]);
+}
+
+#[test]
+fn a_command_program_takes_its_words_alone() {
+    let home = Home::new();
+    // Exits with the number of its words.
+    let count = r#"(module
+      (import "wasi_snapshot_preview1" "args_sizes_get" (func $sizes (param i32 i32) (result i32)))
+      (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+      (memory (export "memory") 1)
+      (func (export "_start")
+        (drop (call $sizes (i32.const 0) (i32.const 4)))
+        (call $exit (i32.load (i32.const 0)))))"#;
+    home.write("count.wasm", wat::parse_str(count).unwrap());
+    let run = |words: &[&str]| {
+        let mut all = vec!["step", "run", "count.wasm"];
+        all.extend(words);
+        home.lobster(all).run()
+    };
+    assert_eq!(run(&["--args-json", r#"{"argv":["x","y"]}"#]).code(), 3);
+    assert_eq!(run(&["--arg", r#"argv=["x"]"#]).code(), 2);
+    assert_eq!(run(&["--", "x", "y", "z"]).code(), 4);
+    for (words, part) in [
+        (&["--arg", "a=1"][..], "bad-args: the arguments do not fit the step: $.a"),
+        (&["--arg", "argv=x"], "$.argv: it is not a list of words"),
+        (&["--arg", r#"argv=["x"]"#, "--", "y"], "give the words once"),
+    ] {
+        let answer = run(words);
+        assert!(answer.code() != 0 && answer.stderr.contains(part), "{answer:?}");
+    }
+}
+
+#[test]
+fn what_a_component_says_of_itself_cannot_command_the_terminal() {
+    let home = Home::new();
+    let with = |was: &str, is: &str| {
+        assert_eq!(was.len(), is.len());
+        let mut bytes = ready("categorize-mail");
+        let at = bytes.windows(was.len()).position(|part| part == was.as_bytes()).unwrap();
+        bytes[at..at + is.len()].copy_from_slice(is.as_bytes());
+        home.write("step.wasm", bytes);
+        home.lobster(["step", "inspect", "step.wasm"]).run()
+    };
+    let forged = with("the e-mail files", "\n\nIt cannot\n\x1b[2J");
+    assert_eq!(forged.code(), 0, "{forged:?}");
+    assert!(
+        !forged.stdout.contains('\x1b') && forged.stdout.matches("\nIt cannot\n").count() == 1,
+        "{forged:?}"
+    );
+    let refused = with("categorize-mail0.1.0", "categorize\x1bmail0.1.0");
+    assert_eq!(refused.code(), 1, "{refused:?}");
+    has(&refused.stderr, &["bad-description", "its name"]);
 }

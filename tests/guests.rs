@@ -139,7 +139,7 @@ fn the_sdk_for_c_does_what_the_contract_offers() {
         ("silent", "failed: the step failed without a reason"),
         ("nope", "bad-args: what is nope?"),
         ("mix", "mixed-output: "),
-        ("broken", "invalid-json: output item 0"),
+        ("broken", "invalid-json: output item 1"),
         ("state-not-json", "state: state-set(\"x\"): the value is not JSON"),
         ("blob-of-others", "not-granted: this step was not given blob 0000"),
         ("handles", "handle-limit: the step holds more than 10000 handles"),
@@ -168,7 +168,7 @@ fn a_step_in_c_that_lies_about_its_output_is_caught() {
     build(&home, "contract.c", &["-mexec-model=reactor", "-DLIES"]);
     let ran = home.lobster(["step", "run", "contract.wasm", "--arg", "do=lie"]).run();
     assert!(
-        ran.stderr.contains("bad-output: the step broke its own output schema with item 0: $"),
+        ran.stderr.contains("bad-output: the step broke its own output schema with item 1: $"),
         "{ran:?}"
     );
     assert_eq!(ran.stdout, "");

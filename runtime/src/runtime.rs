@@ -203,6 +203,7 @@ impl Runtime {
         self.warn_about(&pipeline);
         crate::engine::pipeline::build(&self.services.registry, &pipeline)
             .map_err(|error| Failure::runtime(error.message))?;
+        components::check_pipeline(&self.services, &pipeline)?;
         Ok(Planned { plan: Plan::Pipeline(pipeline), args: Map::new(), name: clipped(name) })
     }
 
@@ -214,21 +215,18 @@ impl Runtime {
         for warning in warnings {
             self.services.note(&format!("warning: {}", warning.one_line_with_snippet()));
         }
-        components::find(&mut workflow)?;
-        components::check(&self.services, &workflow)?;
+        for warning in components::check(&self.services, &mut workflow).into_warnings()? {
+            self.services.note(&format!("warning: {}", warning.one_line_with_snippet()));
+        }
         Ok(workflow)
     }
 
-    /// Whether the components of a workflow file are there, are programs, and
-    /// take the arguments that they are given. A file that is wrong otherwise is
-    /// not looked at.
-    ///
-    /// # Errors
-    /// The first of them that would fail.
-    pub fn check_components(&self, path: &Path) -> Result<(), Failure> {
-        let Ok((mut workflow, _)) = load_workflow(path) else { return Ok(()) };
-        components::find(&mut workflow)?;
-        components::check(&self.services, &workflow)
+    /// What is wrong or odd with the components of a workflow file and what it
+    /// gives them. A file that is wrong otherwise is not looked at.
+    #[must_use]
+    pub fn check_components(&self, path: &Path) -> Vec<Diagnostic> {
+        let Ok((mut workflow, _)) = load_workflow(path) else { return Vec::new() };
+        components::check(&self.services, &mut workflow).diagnostics
     }
 
     /// Finds unknown commands in fixed pipeline text before anything runs.

@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
+use lobster_runtime::language::diagnostic::{Diagnostic, Severity};
 use lobster_runtime::language::workflow;
 use lobster_runtime::runtime::{read_source, workflow_file};
 use lobster_runtime::steps::stages::Mode;
@@ -42,22 +43,18 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         let source = read_source(&path)
             .map_err(|error| CommandError::failed(format!("{}: {error}", path.display())))?;
         let report = workflow::check(&source, &|path| read_source(path), &registry);
-        bad |= report.has_errors() || (args.strict && !report.diagnostics.is_empty());
-        let component = runtime.check_components(&path).err();
-        bad |= component.is_some();
+        let mut diagnostics = report.diagnostics;
+        diagnostics.extend(runtime.check_components(&path));
+        let is_error = |diagnostic: &Diagnostic| diagnostic.severity == Severity::Error;
+        bad |= diagnostics.iter().any(is_error) || (args.strict && !diagnostics.is_empty());
         if args.json {
-            all.extend(report.diagnostics.iter().map(|d| serde_json::json!(d)));
-            all.extend(component.map(|failure| {
-                serde_json::json!({ "severity": "error", "message": failure.message, "file": file })
-            }));
+            all.extend(diagnostics.iter().map(|diagnostic| serde_json::json!(diagnostic)));
             continue;
         }
-        for diagnostic in &report.diagnostics {
+        for diagnostic in &diagnostics {
             writeln!(out, "{}\n", diagnostic.render_human(color))?;
         }
-        if let Some(failure) = component {
-            writeln!(out, "{}: {}\n", file.display(), failure.message)?;
-        } else if report.diagnostics.is_empty() {
+        if diagnostics.is_empty() {
             writeln!(out, "{}: nothing to complain about", file.display())?;
         }
     }

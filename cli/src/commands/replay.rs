@@ -7,6 +7,7 @@ use lobster_runtime::replay::{Divergence, ReplayOptions, ReplayReport};
 use lobster_runtime::steps::stages::Mode;
 
 use crate::exit::{CommandResult, Exit};
+use crate::render::Quoting;
 
 /// Executes a recorded run again and says whether everything came out the same.
 ///
@@ -43,6 +44,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 
 /// The report for a person: the verdict first.
 pub(crate) fn print(out: &mut impl Write, report: &ReplayReport) -> std::io::Result<()> {
+    let out = &mut Quoting::new(out);
     match report.divergences.as_slice() {
         [] => writeln!(out, "the same: {}", report.name)?,
         [first, rest @ ..] => {

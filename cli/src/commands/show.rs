@@ -216,7 +216,7 @@ fn details(out: &mut impl Write, path: &str, line: &Line) -> std::io::Result<()>
         writeln!(out, "  action   blake3:{action}")?;
     }
     if !line.decision.is_null() {
-        writeln!(out, "  policy   {}", json::compact(&line.decision))?;
+        writeln!(out, "  policy   {}", harmless(&json::compact(&line.decision)))?;
     }
     let Some(outcome) = &line.outcome else { return Ok(()) };
     for (name, blob) in [("stdout", outcome.stdout), ("stderr", outcome.stderr), ("output", outcome.output)] {
@@ -228,7 +228,7 @@ fn details(out: &mut impl Write, path: &str, line: &Line) -> std::io::Result<()>
         writeln!(out, "  error    {}", harmless(error).replace('\n', "\n           "))?;
     }
     if !outcome.enforcement.is_null() {
-        writeln!(out, "  enforced {}", json::compact(&outcome.enforcement))?;
+        writeln!(out, "  enforced {}", harmless(&json::compact(&outcome.enforcement)))?;
     }
     Ok(())
 }

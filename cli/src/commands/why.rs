@@ -8,6 +8,7 @@ use lobster_runtime::steps::stages::Mode;
 use serde_json::Value;
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::render::Quoting;
 
 /// Says in one line why a step did not do the same as in an earlier run.
 #[derive(Debug, clap::Args)]
@@ -48,6 +49,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         writeln!(out, "{}", json::pretty(&why))?;
         return Ok(Exit::OK);
     }
+    let mut out = Quoting::new(out);
     writeln!(out, "{}", why.sentence())?;
     if args.full {
         writeln!(out, "  before   run {}", why.before)?;

@@ -5,6 +5,7 @@ pub(crate) mod table;
 pub(crate) mod units;
 
 use std::borrow::Cow;
+use std::io::{self, Write};
 
 /// The text without what commands a terminal or turns the direction of writing:
 /// steps, models and files say it, and a person decides by what they see.
@@ -19,6 +20,46 @@ pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
     text.chars().map(|c| if commands(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
+/// The same on one line, where a second line would look like ours.
+pub(crate) fn one_line(text: &str) -> String {
+    harmless(text).split(['\n', '\t']).collect::<Vec<_>>().join(" ")
+}
+
+/// Makes all that is written to it [`harmless`]: for screens that quote others and have no colours of their own.
+pub(crate) struct Quoting<W: Write> {
+    to: W,
+    /// The beginning of a character whose rest has not come yet.
+    begun: Vec<u8>,
+}
+
+impl<W: Write> Quoting<W> {
+    pub(crate) fn new(to: W) -> Self {
+        Self { to, begun: Vec::new() }
+    }
+}
+
+impl<W: Write> Write for Quoting<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.begun.extend(bytes);
+        let last = self.begun.utf8_chunks().last().map_or(0, |chunk| chunk.invalid().len());
+        let whole = self.begun.len() - last;
+        let cut = match std::str::from_utf8(&self.begun[whole..]) {
+            // What comes next may complete it.
+            Err(error) if error.error_len().is_none() => whole,
+            _ => self.begun.len(),
+        };
+        let text: Vec<u8> = self.begun.drain(..cut).collect();
+        self.to.write_all(harmless(&String::from_utf8_lossy(&text)).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let text = std::mem::take(&mut self.begun);
+        self.to.write_all(String::from_utf8_lossy(&text).as_bytes())?;
+        self.to.flush()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -28,5 +69,13 @@ mod tests {
         assert_eq!(harmless("Grüße,\n\t你好 👩‍🚀"), "Grüße,\n\t你好 👩‍🚀");
         assert_eq!(harmless("delete\x1b[2K\rkeep\u{9b}1m\x07"), "delete�[2K�keep�1m�");
         assert_eq!(harmless("a\u{202e}b\u{2066}c"), "a�b�c");
+        assert_eq!(one_line("a\nIt cannot\n\x1b[2J"), "a It cannot �[2J");
+        let mut out = Quoting::new(Vec::new());
+        let pieces: [&[u8]; 6] = [b"a\xc2", b"\x9bb \xc3", b"\xa9", b"\xf0\x9f", b"\xff\x1b", b"\xe2"];
+        for bytes in pieces {
+            out.write_all(bytes).unwrap();
+        }
+        out.flush().unwrap();
+        assert_eq!(String::from_utf8(out.to).unwrap(), "a�b é����");
     }
 }

@@ -12,7 +12,9 @@ use crate::host::step_wit::types as wit;
 use crate::kind::PREVIEW1;
 use crate::schema::Schema;
 use crate::state::State;
-use crate::{Ceilings, Digest, Invocation, Kind, Limits, LoadError, Outcome, RunError, SetBy, names, run};
+use crate::{
+    Ceilings, Digest, Grants, Invocation, Kind, Limits, LoadError, Outcome, RunError, SetBy, names, run,
+};
 
 /// A program, compiled and linked, ready for any number of runs at once.
 /// Clones are the same program.
@@ -279,12 +281,32 @@ impl Component {
         Ok(self.0.described()?.map(|described| &described.description))
     }
 
-    /// Whether a step would take these arguments (JSON). A command program takes any.
+    /// Whether the program would take these arguments (JSON): a step what its schema
+    /// says, a command program words, `{"argv": ["a", "b"]}`.
     ///
     /// # Errors
     /// [`RunError::BadArgs`] with the place, or when the step cannot be asked.
     pub fn check_args(&self, args: &str) -> Result<(), RunError> {
-        self.0.described()?.map_or(Ok(()), |described| run::check_args(described, args))
+        match self.0.described()? {
+            Some(described) => run::check_args(described, args),
+            None => run::command_words(args).map(drop),
+        }
+    }
+
+    /// Whether the program could start with these grants.
+    ///
+    /// # Errors
+    /// [`RunError::NotGranted`] for an import that needs another one, or [`RunError::BadGrant`].
+    pub fn check_grants(&self, grants: &Grants) -> Result<(), RunError> {
+        run::check_grants(&self.0, grants)
+    }
+
+    /// The command line that arguments (JSON) stand for; steps have none.
+    ///
+    /// # Errors
+    /// [`RunError::BadArgs`] when a command program cannot take them.
+    pub fn words(&self, args: &str) -> Result<Vec<String>, RunError> {
+        if self.kind() == Kind::Step { Ok(Vec::new()) } else { run::command_words(args) }
     }
 
     /// Runs the program once, in a fresh instance, on the calling thread.
@@ -343,6 +365,7 @@ fn abilities(imports: &[String]) -> (Vec<String>, Vec<String>) {
 
 impl Described {
     fn read(wit: wit::Description) -> Result<Self, String> {
+        check_words(&wit)?;
         let schema = |which: &str, text: &str| {
             Schema::read(text).map_err(|error| format!("{which} is not a JSON Schema: {error}"))
         };
@@ -361,6 +384,36 @@ impl Described {
         let wall = timeout_ms.map(std::time::Duration::from_millis);
         limits.lowered(Ceilings { fuel, memory, output, wall }, SetBy::Description)
     }
+}
+
+/// Longest name and version of a step, in bytes.
+const MAX_NAME: usize = 128;
+
+/// A step is called by its own words: they must be what they look like.
+fn check_words(wit: &wit::Description) -> Result<(), String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if wit.name.is_empty() || wit.name.len() > MAX_NAME || !wit.name.chars().all(plain) {
+        return Err(format!(
+            "its name {:?} is not made of letters, digits, `-`, `_` and `.`",
+            clip(&wit.name)
+        ));
+    }
+    for (what, text, most) in [("version", &wit.version, MAX_NAME), ("summary", &wit.summary, MAX_SUMMARY)] {
+        if text.len() > most {
+            return Err(format!("its {what} is longer than {most} bytes"));
+        }
+        if text.contains(char::is_control) {
+            return Err(format!("its {what} has control characters: {:?}", clip(text)));
+        }
+    }
+    Ok(())
+}
+
+/// Longest summary of a step, in bytes: one line.
+const MAX_SUMMARY: usize = 1000;
+
+fn clip(text: &str) -> String {
+    text.chars().take(80).collect()
 }
 
 impl From<wit::Description> for Description {

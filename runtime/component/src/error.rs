@@ -107,10 +107,12 @@ pub enum RunError {
     Step(StepError),
     #[error("the arguments do not fit the step: {path}: {message}")]
     BadArgs { path: String, message: String },
-    #[error("input item {index} does not fit the step: {path}: {message}")]
-    BadInput { index: u64, path: String, message: String },
-    #[error("the step broke its own output schema with item {index}: {path}: {message}")]
-    BadOutput { index: u64, path: String, message: String },
+    /// Items are counted from 1.
+    #[error("input item {item} does not fit the step: {path}: {message}")]
+    BadInput { item: u64, path: String, message: String },
+    /// Items are counted from 1.
+    #[error("the step broke its own output schema with item {item}: {path}: {message}")]
+    BadOutput { item: u64, path: String, message: String },
     #[error("the step's description is not usable: {message}")]
     BadDescription { message: String },
     #[error("cannot read the step's input: {message}")]

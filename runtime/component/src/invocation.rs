@@ -24,6 +24,8 @@ pub struct Invocation {
     pub grants: Grants,
     /// What it may use up.
     pub limits: Limits,
+    /// Whether its description may lower the limits.
+    pub described_limits: bool,
     /// The root of all randomness it sees, unless `grants.random`.
     pub seed: [u8; 32],
     /// What the wall clock shows at the start, unless `grants.clock`.
@@ -51,6 +53,7 @@ impl Invocation {
             stderr: Box::new(io::sink()),
             grants: Grants::default(),
             limits: Limits::default(),
+            described_limits: true,
             seed: [0; 32],
             start_time: SystemTime::UNIX_EPOCH + DEFAULT_START_TIME,
             services: Arc::new(NoServices),

@@ -22,6 +22,7 @@ mod run;
 mod schema;
 mod state;
 mod ticker;
+mod wants;
 mod writes;
 
 #[cfg(test)]

@@ -66,9 +66,7 @@ const DESCRIBE_LIMITS: Limits = Limits {
 };
 
 pub(crate) fn run(component: &Inner, mut invocation: Invocation) -> Result<Outcome, RunError> {
-    if let Some((import, hint)) = names::ungranted(&component.imports, &invocation.grants) {
-        return Err(RunError::NotGranted { import, hint });
-    }
+    check_grants(component, &invocation.grants)?;
     if invocation.trace.is_some() {
         // What arrives on a socket is not a question with an answer.
         let raw = ["wasi:sockets/tcp@", "wasi:sockets/udp@"];
@@ -79,7 +77,9 @@ pub(crate) fn run(component: &Inner, mut invocation: Invocation) -> Result<Outco
     let described = component.described()?;
     if let Some(described) = described {
         check_args(described, &invocation.args)?;
-        invocation.limits = described.lower(invocation.limits);
+        if invocation.described_limits {
+            invocation.limits = described.lower(invocation.limits);
+        }
     }
     let args = std::mem::take(&mut invocation.args);
     let given = Given::new(component.opens_blobs, &args);
@@ -109,6 +109,43 @@ pub(crate) fn describe(component: &Inner) -> Result<wit::Description, RunError> 
     match run.call::<_, (wit::Description,)>(pre, *describe, ()) {
         Ok((description,)) => Ok(description),
         Err(error) => Err(run.explain(error)),
+    }
+}
+
+pub(crate) fn check_grants(component: &Inner, grants: &Grants) -> Result<(), RunError> {
+    match names::ungranted(&component.imports, grants) {
+        Some((import, hint)) => Err(RunError::NotGranted { import, hint }),
+        None => NetGrants::read(&grants.net).map(drop),
+    }
+}
+
+/// The words that arguments of a command program stand for.
+pub(crate) fn command_words(args: &str) -> Result<Vec<String>, RunError> {
+    let bad = |path: String, message: String| RunError::BadArgs { path, message };
+    let args: Value = serde_json::from_str(args)
+        .map_err(|error| bad("$".to_owned(), format!("they are not JSON: {error}")))?;
+    let Value::Object(args) = args else {
+        return Err(bad("$".to_owned(), "arguments are a JSON object".to_owned()));
+    };
+    if let Some(name) = args.keys().find(|name| *name != "argv") {
+        let message = "a command program takes words alone: write them as a list in `argv`".to_owned();
+        return Err(bad(format!("$.{name}"), message));
+    }
+    match args.get("argv") {
+        None => Ok(Vec::new()),
+        Some(Value::Array(words)) => words
+            .iter()
+            .enumerate()
+            .map(|(index, word)| match word {
+                Value::String(text) => Ok(text.clone()),
+                Value::Number(number) => Ok(number.to_string()),
+                Value::Bool(flag) => Ok(flag.to_string()),
+                Value::Null | Value::Array(_) | Value::Object(_) => {
+                    Err(bad(format!("$.argv[{index}]"), "a word is a text".to_owned()))
+                }
+            })
+            .collect(),
+        Some(_) => Err(bad("$.argv".to_owned(), "it is not a list of words".to_owned())),
     }
 }
 
@@ -389,7 +426,41 @@ fn instantiate(error: &wasmtime::Error) -> RunError {
 
 impl From<wit::StepError> for StepError {
     fn from(wit::StepError { code, message, retryable }: wit::StepError) -> Self {
-        Self { code, message, retryable }
+        Self { code: plain_code(&code), message, retryable }
+    }
+}
+
+/// The code of an error that has none that can be used.
+const NO_CODE: &str = "step-error";
+
+/// Longest code of a step's error.
+const MAX_CODE: usize = 64;
+
+/// A step's code as the contract wants it: lower-case words joined by dashes.
+fn plain_code(code: &str) -> String {
+    let code: String = code.chars().take(MAX_CODE).collect();
+    let words = code.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let plain = words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-");
+    if plain.is_empty() { NO_CODE.to_owned() } else { plain }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_of_errors_are_lower_case_words() {
+        for (given, plain) in [
+            ("bad-input", "bad-input"),
+            ("Bad Code!", "bad-code"),
+            ("not_found", "not-found"),
+            ("e\u{1b}[2J9", "e-2j9"),
+            ("", "step-error"),
+            ("¡!", "step-error"),
+        ] {
+            assert_eq!(plain_code(given), plain, "{given:?}");
+        }
+        assert_eq!(plain_code(&"x".repeat(1000)).len(), MAX_CODE);
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod action;
 mod grants;
+mod inline;
 mod lent;
 mod loading;
 mod recorded;
@@ -13,7 +14,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use lobster_component::{
-    Component, Grants, HostCallTrace, Input, Invocation, Limits, RunError, Written, WrittenKind,
+    Component, Grants, HostCallTrace, Input, Invocation, Kind, Limits, RunError, Written, WrittenKind,
 };
 use serde_json::{Map, Value, json};
 
@@ -21,7 +22,7 @@ use super::action::ActionRecord;
 use super::env::Env;
 use super::gate::Asker;
 use super::host_calls::{RecordedCalls, Recording};
-use super::overseer::RecordedOutside;
+use super::overseer::{Profile, RecordedOutside};
 use super::path::StepPath;
 use super::pipeline::{failed_outcome, outcome_error};
 use super::record::{Json, Record, Scope};
@@ -37,11 +38,13 @@ use crate::steps::stages::{Payload, StageError, Stop};
 use crate::store::{Blob, StepOutcome, StepStatus, Store, StoreError};
 
 pub(crate) use action::tree_digest;
+pub(crate) use grants::{denied, proposal, withhold};
+use inline::js_args;
 use lent::{RunServices, SharedWriter, Sink};
 #[cfg(test)]
 pub(crate) use loading::JS_EVALUATOR;
 pub(super) use loading::of_stage;
-pub(crate) use loading::{LOAD_FAILED, code_cache, keep};
+pub(crate) use loading::{LOAD_FAILED, code_cache, js_evaluator_digest, keep};
 use loading::{Program, js_evaluator, load};
 pub(crate) use recorded::compute as compute_recorded;
 
@@ -61,6 +64,17 @@ pub(crate) struct Job {
     pub(crate) asker: Asker,
     pub(crate) reuse: Reuse,
     pub(crate) idempotent: bool,
+}
+
+impl Job {
+    /// How it runs; a replay runs it as it ran.
+    fn profile(&self) -> Profile {
+        match (self.program.recorded, &self.name) {
+            (Some((_, profile)), _) => profile,
+            (None, Some(_)) => Profile::Component,
+            (None, None) => Profile::Js,
+        }
+    }
 }
 
 /// What a component reads.
@@ -164,69 +178,6 @@ fn naming(step: &Step, stop: Stop) -> Stop {
             ..error
         }),
         other => other,
-    }
-}
-
-/// What `js:` code sees: `input`, `args`, and the earlier steps it mentions.
-fn js_args(
-    frame: &Frame<'_>,
-    code: &str,
-    step: &Step,
-    scope: &Scope<'_>,
-    path: &StepPath,
-) -> Result<Map<String, Value>, Stop> {
-    let input = match frame.stdin(step, scope, path)? {
-        StepInput::Nothing => Value::Null,
-        StepInput::Text(text) => {
-            let text = text.load().map_err(stopped)?;
-            json::parse(text.trim()).unwrap_or_else(|_| Value::String(text.to_string()))
-        }
-        StepInput::Json(value) => Value::clone(&value),
-    };
-    let mut steps = Map::new();
-    // In a fixed order: what the code sees, and the fuel it takes, must not vary.
-    let pairs = Pairs::of(code);
-    let mut visible = scope.visible();
-    visible.retain(|record| pairs.may_hold(&record.id) && code.contains(&record.id));
-    visible.sort_by(|a, b| a.id.cmp(&b.id));
-    for record in visible {
-        let value = match (record.json()?, &record.response, &record.stdout) {
-            (Some(value), _, _) => Value::clone(value),
-            (None, Some(response), _) => response.clone(),
-            (None, None, Some(text)) => Value::String(text.load().map_err(stopped)?.to_string()),
-            (None, None, None) => Value::Null,
-        };
-        steps.insert(record.id.clone(), value);
-    }
-    let bound = json!({ "code": code, "input": input, "args": frame.args, "steps": steps, "as": "value" });
-    Ok(bound.as_object().cloned().unwrap_or_default())
-}
-
-/// The pairs of neighbouring bytes in a text: whether a word can be in it, without
-/// looking through the text for each of a thousand steps.
-struct Pairs(Vec<u64>);
-
-impl Pairs {
-    fn of(text: &str) -> Self {
-        let mut seen = vec![0; 1 << 10];
-        for pair in text.as_bytes().windows(2) {
-            let (word, bit) = Self::place(pair);
-            seen[word] |= bit;
-        }
-        Self(seen)
-    }
-
-    /// False only if the text does not contain the word.
-    fn may_hold(&self, word: &str) -> bool {
-        word.as_bytes().windows(2).all(|pair| {
-            let (word, bit) = Self::place(pair);
-            self.0[word] & bit != 0
-        })
-    }
-
-    fn place(pair: &[u8]) -> (usize, u64) {
-        let number = usize::from(pair[0]) << 8 | usize::from(pair[1]);
-        (number >> 6, 1 << (number & 63))
     }
 }
 
@@ -370,9 +321,19 @@ fn execute(
             return failed_outcome(&StageError::new(format!("cannot read the step's input: {error}")));
         }
     };
-    invocation.argv = command_arguments(&job.args);
+    if job.program.component.kind() != Kind::Step {
+        // What a run of then took stays as it was.
+        if job.program.recorded.is_none()
+            && let Err(error) = job.program.component.check_args(&invocation.args)
+        {
+            return failure(&error, cancel);
+        }
+        invocation.argv = command_arguments(&job.args);
+    }
     invocation.stderr = Box::new(SharedWriter(Arc::clone(&stderr)));
     let mut enforcement = grants::statement(&job);
+    let withheld = grants::told_withheld(&job);
+    let described_limits = job.profile() != Profile::Js;
     let secrets = match run.services.secret_variables(&job.secrets) {
         Ok(variables) => variables,
         Err(error) => {
@@ -382,6 +343,7 @@ fn execute(
     invocation.grants = job.grants;
     invocation.grants.env.retain(|(name, _)| !job.secrets.contains_key(name));
     invocation.grants.env.extend(secrets);
+    invocation.described_limits = described_limits;
     invocation.limits = job.limits;
     invocation.seed = *action.as_bytes();
     invocation.services = Arc::new(RunServices { store: run.store.clone(), run: run.id, scratch });
@@ -433,6 +395,9 @@ fn execute(
         }
         Err(error) => failure(&error, cancel),
     };
+    if let (Some(error), Some(withheld)) = (&mut outcome.error, withheld) {
+        error.push_str(&withheld);
+    }
     outcome.enforcement = enforcement;
     let kept = take(sink).and_then(|sink| {
         let blob = sink.writer.finish()?;

@@ -29,6 +29,7 @@ pub(crate) mod value;
 mod workflow;
 
 pub(crate) use component::keep as keep_component;
+pub(crate) use component::{denied, js_evaluator_digest, proposal, withhold};
 pub use gate::{PromptError, Prompter};
 pub use host_calls::RecordedCalls;
 pub use notify::{NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify};

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::action::Preimage;
@@ -37,6 +37,25 @@ pub(crate) enum RecordedOutside {
 pub(crate) struct RecordedProgram {
     pub(crate) component: Digest,
     pub(crate) limits: RecordedLimits,
+    /// How the engine ran it.
+    pub(crate) profile: Profile,
+}
+
+/// Version of how the engine runs components; part of every action, so that a
+/// change that could change outcomes never meets old cache entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Profile {
+    /// The description may lower the limits, also those of `js`; a grant is
+    /// withheld if the description asks for nothing of its kind.
+    #[serde(rename = "component@1")]
+    ByKind,
+    /// The description may lower the limits; a grant is withheld if the
+    /// description does not ask for it.
+    #[serde(rename = "component@2")]
+    Component,
+    /// The evaluator of `js`, whose description says nothing about limits.
+    #[serde(rename = "js@2")]
+    Js,
 }
 
 /// Limits as an action has them; what it does not have is as it would be now.

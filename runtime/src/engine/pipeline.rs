@@ -1,6 +1,7 @@
 //! Drives pipelines: items are pushed from stage to stage.
 
 use std::cell::{Cell, RefCell};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -14,8 +15,9 @@ use super::gate::{Asker, GateQuestion, Identity};
 use super::path::StepPath;
 use super::reuse::Reuse;
 use super::run::{Run, lock};
-use super::value::{ItemSpool, Items};
+use super::value::{ItemSpool, Items, Text};
 use crate::cancel::CancelToken;
+use crate::json;
 use crate::json::raw::RawItem;
 use crate::language::pipeline::{self, Pipeline};
 use crate::language::plan::Extras;
@@ -24,7 +26,7 @@ use crate::steps::mcp;
 use crate::steps::native::{self, ShellText};
 use crate::steps::stages::{
     Answer, Commit, ComponentCall, ComponentDir, ComponentProgram, EffectAction, EffectHost, Flow, Host,
-    Mode, NativeCommand, NativeOutcome, Program, Question, Registry, Sink, Spool, Stage, StageArgs,
+    Mode, NativeCommand, NativeOutcome, Payload, Program, Question, Registry, Sink, Spool, Stage, StageArgs,
     StageError, Stop, ToolCall, read_raw,
 };
 use crate::store::{StepOutcome, StepStatus};
@@ -361,6 +363,31 @@ impl Shared<'_, '_> {
     }
 }
 
+/// Text items as lines, for a component that reads bytes. The last one ends as it did.
+fn lines(run: &Run<'_>, items: &Items) -> Result<Payload, Stop> {
+    let mut writer = run.store.blob_writer();
+    let mut number = 0_u64;
+    items.for_each(|item| {
+        number += 1;
+        let Value::String(text) = item else {
+            let message = format!("component --text: item {number} is no text: {}", clipped(&item));
+            return Err(Stop::Failed(StageError::permanent(message).with_code("bad-input")));
+        };
+        let gap = if number > 1 { "\n" } else { "" };
+        writer.write_all(gap.as_bytes()).and_then(|()| writer.write_all(text.as_bytes()))?;
+        Ok(Flow::More)
+    })?;
+    Text::stored(&run.store, writer.finish().map_err(super::run::stopped)?)
+        .payload()
+        .map_err(super::run::stopped)
+}
+
+fn clipped(item: &Value) -> String {
+    const SHOWN: usize = 60;
+    let text = json::compact(item);
+    if text.chars().count() > SHOWN { text.chars().take(SHOWN).chain(['…']).collect() } else { text }
+}
+
 /// The error that an outcome carries.
 pub(crate) fn outcome_error(outcome: &StepOutcome) -> StageError {
     StageError {
@@ -469,6 +496,7 @@ impl Host for StageHost<'_, '_, '_> {
         let place = &self.shared.place;
         let run = self.shared.run;
         let input = match call.input {
+            Some(Spool(items)) if call.text => JobInput::Bytes(lines(run, &items.finish()?)?),
             Some(Spool(items)) => JobInput::Items(items.finish()?),
             None if self.starts && call.program != ComponentProgram::Js => JobInput::Empty,
             None => JobInput::Items(Vec::new().into()),
@@ -505,7 +533,7 @@ impl Host for StageHost<'_, '_, '_> {
             secrets,
             withheld: Vec::new(),
             asker: place.asker.clone(),
-            limits: Limits::default(),
+            limits: Limits::of_step(call.limits),
             reuse: match place.extras.as_ref().and_then(|extras| extras.cache) {
                 Some(false) => Reuse::Never,
                 Some(true) | None => Reuse::Pure,

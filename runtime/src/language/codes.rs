@@ -105,6 +105,11 @@ codes! {
     PIPELINE_SYNTAX = "E0602", "A pipeline cannot be read",
     "Stages are joined by `|`; words are separated by spaces; quotes must be closed.";
 
+    COMPONENT = "E0603", "A component cannot run as the step has it",
+    "The program was loaded and shown what the step gives it, before anything runs: it cannot be loaded, does not \
+     take the arguments, imports what the step does not grant, or the policy denies a grant. `lobster step inspect \
+     FILE` prints its arguments and what it asks for.";
+
     UNKNOWN_FIELD = "W0701", "A field is not known",
     "The field has no effect. Usually it is a misspelling (timeoutMs for timeout_ms) or belongs to another tool.";
     IGNORED_VALUE = "W0702", "A value has no effect",
@@ -145,6 +150,10 @@ codes! {
     "`inputs` makes files part of the step's action, so that `lobster why` names the one that changed and `lobster \
      fork` runs the step again. Whether a new run does the step is another matter: it does, unless `cache: true` \
      lets it reuse the outcome of an equal action. `cache: false` says that this is meant.";
+    UNASKED_GRANT = "W0812", "A component does not get a grant",
+    "A component gets the files, variables and hosts that its step grants and its description asks for. What the \
+     description does not ask for does not reach it, and it fails as if nothing had been granted. Remove the grant, \
+     or have the component's author ask for it in `wants`.";
 }
 
 #[cfg(test)]

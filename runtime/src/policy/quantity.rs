@@ -59,6 +59,16 @@ impl FromStr for Span {
     }
 }
 
+impl FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse_quantity(text, BYTE_UNITS)
+            .map(Self)
+            .ok_or_else(|| format!("{text:?} is not a size such as \"64KiB\" or \"2GiB\""))
+    }
+}
+
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_quantity(f, u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX), SPAN_UNITS)
@@ -81,9 +91,7 @@ impl<'de> Deserialize<'de> for Span {
 impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Cow::<str>::deserialize(deserializer)?;
-        parse_quantity(&text, BYTE_UNITS)
-            .map(Self)
-            .ok_or_else(|| de::Error::custom(format!("{text:?} is not a size such as \"64KiB\" or \"2GiB\"")))
+        text.parse().map_err(de::Error::custom)
     }
 }
 

@@ -9,7 +9,7 @@ use lobster_runtime::steps::stages::Mode;
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::render::units;
+use crate::render::{Quoting, one_line, units};
 
 /// Says what a program is, what it can do and what it cannot.
 #[derive(Debug, clap::Args)]
@@ -34,7 +34,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     if args.json {
         writeln!(out, "{}", json::pretty(&object(&component, description)))?;
     } else {
-        out.write_all(text(&component, description).as_bytes())?;
+        Quoting::new(out).write_all(text(&component, description).as_bytes())?;
     }
     Ok(Exit::OK)
 }
@@ -47,7 +47,7 @@ fn text(component: &Component, description: Option<&Description>) -> String {
         text.push('\n');
     };
     match description {
-        Some(step) => line(format!("{} {} — {}", step.name, step.version, step.summary)),
+        Some(step) => line(one_line(&format!("{} {} — {}", step.name, step.version, step.summary))),
         None => line("a command program: it has no description; it reads stdin and writes stdout".to_owned()),
     }
     line(String::new());
@@ -71,7 +71,7 @@ fn text(component: &Component, description: Option<&Description>) -> String {
             .iter()
             .map(|want| {
                 let need = if want.optional { "optional" } else { "needed" };
-                format!("{} ({need}): {}", capability(&want.capability), want.reason)
+                one_line(&format!("{} ({need}): {}", capability(&want.capability), want.reason))
             })
             .collect();
         list("It asks for these grants", &wants);
@@ -80,7 +80,7 @@ fn text(component: &Component, description: Option<&Description>) -> String {
             if let Some(text) = text {
                 let pretty =
                     json::parse(text).map_or_else(|_| text.to_owned(), |schema| json::pretty(&schema));
-                list(title, &pretty.lines().map(str::to_owned).collect::<Vec<_>>());
+                list(title, &pretty.lines().map(one_line).collect::<Vec<_>>());
             }
         };
         schema("Arguments (JSON Schema)", Some(&step.args_schema));
@@ -89,7 +89,7 @@ fn text(component: &Component, description: Option<&Description>) -> String {
         let examples: Vec<String> = step
             .examples
             .iter()
-            .map(|example| format!("{}: --args-json '{}'", example.summary, example.args))
+            .map(|example| one_line(&format!("{}: --args-json '{}'", example.summary, example.args)))
             .collect();
         list("Examples", &examples);
     }

@@ -1,13 +1,13 @@
 //! `lobster step run`
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use lobster_runtime::cancel::CancelToken;
-use lobster_runtime::component::{Input, Invocation, Outcome, OutputSink};
+use lobster_runtime::component::{Component, Input, Invocation, Kind, Outcome, OutputSink};
 use lobster_runtime::json;
 use lobster_runtime::steps::stages::Mode;
 use serde_json::{Map, Value};
@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use super::alone::Alone;
 use super::grants::{GrantArgs, LimitArgs};
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::render::{table, units};
+use crate::render::{Quoting, one_line, table, units};
 
 /// Runs one program by itself, outside any workflow; nothing is recorded.
 ///
@@ -59,12 +59,21 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let began = Instant::now();
     let component = super::load(&runtime, &args.file)?;
     let loaded = began.elapsed();
-    let out = Arc::new(Mutex::new(Out { to: BufWriter::new(io::stdout()), closed: false }));
-    let mut invocation = Invocation::new(json::compact(&arguments(args)?), Box::new(Arc::clone(&out)));
-    invocation.argv.clone_from(&args.words);
+    let out = Arc::new(Mutex::new(Out { to: BufWriter::new(screen(io::stdout())), closed: false }));
+    let given = json::compact(&arguments(args)?);
+    let mut invocation = Invocation::new(given.as_str(), Box::new(Arc::clone(&out)));
+    invocation.argv = words(args, &component, &given)?;
     invocation.input = input(args)?;
-    invocation.stderr = Box::new(io::stderr());
+    invocation.stderr = screen(io::stderr());
     invocation.grants = args.grants.grants()?;
+    if let Ok(Some(description)) = component.describe() {
+        for refused in description.withhold(&mut invocation.grants.clone()) {
+            anstream::eprintln!(
+                "warning: a workflow would withhold {}: the component's description does not ask for it",
+                one_line(&refused)
+            );
+        }
+    }
     invocation.limits = args.limits.limits();
     invocation.services = Arc::new(Alone::default());
     invocation.cancel = cancelled_by(runtime.cancel());
@@ -84,7 +93,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
         profile(&outcome, micros(loaded), micros(ran));
     }
     for denied in &outcome.denied {
-        anstream::eprintln!("denied: {denied} (grant it with --net)");
+        anstream::eprintln!("denied: {} (grant it with --net)", one_line(denied));
     }
     let exit = outcome.exit_code;
     if exit == 0 {
@@ -93,11 +102,32 @@ pub(super) fn run(args: &Args) -> CommandResult {
     Ok(Exit::Code(u8::try_from(exit).unwrap_or(1)))
 }
 
+/// A stream for what the program says: as it is, unless it goes to a terminal.
+fn screen(stream: impl Write + IsTerminal + Send + 'static) -> Box<dyn Write + Send> {
+    if stream.is_terminal() { Box::new(Quoting::new(stream)) } else { Box::new(stream) }
+}
+
 /// Cancels a run with the process.
 pub(super) fn cancelled_by(token: &CancelToken) -> lobster_runtime::component::Cancel {
     let token = token.clone();
     Arc::new(move || token.reason().map(|reason| reason.message()))
 }
+
+/// The command line: the words after `--`, or the arguments of a command program.
+fn words(args: &Args, component: &Component, given: &str) -> Result<Vec<String>, CommandError> {
+    let named = component
+        .words(given)
+        .map_err(|error| CommandError::failed(super::failure(&error)).with_hint(WORDS_HINT))?;
+    if component.kind() == Kind::Step && !args.words.is_empty() {
+        return Err(CommandError::usage("words after `--` are for command programs; a step has --arg"));
+    }
+    if !named.is_empty() && !args.words.is_empty() {
+        return Err(CommandError::usage("give the words once: after `--`, or as `argv`"));
+    }
+    Ok(if named.is_empty() { args.words.clone() } else { named })
+}
+
+const WORDS_HINT: &str = "words for a command program stand after `--`";
 
 fn arguments(args: &Args) -> Result<Map<String, Value>, CommandError> {
     let mut all = match &args.args_json {
@@ -154,7 +184,7 @@ fn profile(outcome: &Outcome, loaded: u64, ran: u64) {
 
 /// Standard output, and whether its reader has gone.
 struct Out {
-    to: BufWriter<io::Stdout>,
+    to: BufWriter<Box<dyn Write + Send>>,
     closed: bool,
 }
 

@@ -7,7 +7,7 @@ use lobster_runtime::steps::stages::Mode;
 
 use super::case::Case;
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::render::units;
+use crate::render::{harmless, one_line, units};
 
 /// Runs a step's cases (cases/*.json) against the built component.
 ///
@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
         let result = Case::read(path).and_then(|case| {
             let passed = case.run(&component, beside, super::run::cancelled_by(runtime.cancel()))?;
             let fuel = passed.fuel.map(|fuel| format!(" ({} fuel)", units::count(fuel))).unwrap_or_default();
-            Ok(format!("{name}: {}{fuel}", case.summary))
+            Ok(one_line(&format!("{name}: {}{fuel}", case.summary)))
         });
         match result {
             Ok(line) => writeln!(out, "{} {line}", mark("ok  ", "32", color))?,
@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
                     out,
                     "{} {name}: {}",
                     mark("FAIL", "31", color),
-                    why.trim_end().replace('\n', "\n       ")
+                    harmless(why.trim_end()).replace('\n', "\n       ")
                 )?;
             }
         }

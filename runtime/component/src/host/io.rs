@@ -167,8 +167,8 @@ impl InputPipe {
                     Err(message) => Some(("$".to_owned(), message)),
                 };
                 if let Some((path, message)) = misfit {
-                    let index = self.items;
-                    return Err(wasmtime::Error::new(RunError::BadInput { index, path, message }));
+                    let item = self.items + 1;
+                    return Err(wasmtime::Error::new(RunError::BadInput { item, path, message }));
                 }
             }
             self.items += 1;
@@ -306,9 +306,9 @@ impl OutputPipe {
         if let Err(refused) = self.admit(Form::Items, item.len() as u64 + 1)? {
             return Ok(Err(refused));
         }
-        let index = self.items;
+        let number = self.items + 1;
         let invalid = |message: String| {
-            Ok(Err(stream_error("invalid-json", format!("output item {index} is not usable: {message}"))))
+            Ok(Err(stream_error("invalid-json", format!("output item {number} is not usable: {message}"))))
         };
         if let Some(schema) = &self.schema {
             let value = match parse_to_check(item) {
@@ -317,7 +317,7 @@ impl OutputPipe {
             };
             if let Err(misfit) = schema.check(&value) {
                 let (path, message) = (misfit.path, misfit.message);
-                return Err(wasmtime::Error::new(RunError::BadOutput { index, path, message }));
+                return Err(wasmtime::Error::new(RunError::BadOutput { item: number, path, message }));
             }
         } else if let Err(error) = serde_json::from_str::<IgnoredAny>(item) {
             return invalid(format!("it is not JSON: {error}"));

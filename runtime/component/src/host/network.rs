@@ -132,6 +132,18 @@ impl NetGrants {
 }
 
 impl Host {
+    /// Whether this is that host, or with `below`, a domain around it.
+    fn covers(&self, name: &Name, below: bool) -> bool {
+        match (&self.name, name) {
+            (Name::Dns(own), Name::Dns(name)) if below => {
+                name.strip_suffix(own.as_str()).is_some_and(|rest| rest.ends_with('.'))
+            }
+            (Name::Dns(own), Name::Dns(name)) => own == name,
+            (Name::Address(own), Name::Address(address)) => !below && own == address,
+            (Name::Dns(_), Name::Address(_)) | (Name::Address(_), Name::Dns(_)) => false,
+        }
+    }
+
     fn is_name(&self, name: &str) -> bool {
         matches!(&self.name, Name::Dns(own) if own == name)
     }
@@ -139,6 +151,47 @@ impl Host {
     fn is_address(&self, address: IpAddr) -> bool {
         matches!(&self.name, Name::Address(own) if *own == address)
     }
+}
+
+/// What of a grant is asked for.
+pub(crate) enum Asked {
+    All,
+    /// These ports of its host.
+    Ports(Vec<String>),
+    Nothing,
+}
+
+/// What of a granted host some wants ask for. A want names a host as a grant
+/// does, may begin with `*.` for all names below one, and `*` or nothing is any
+/// host; without a port it asks for the usual ones.
+pub(crate) fn asked_of<'w>(grant: &str, wants: impl Iterator<Item = &'w str>) -> Asked {
+    let wants: Vec<_> = wants.collect();
+    if wants.iter().any(|want| matches!(*want, "" | "*")) {
+        return Asked::All;
+    }
+    // The run says what is wrong with it.
+    let Some(granted) = read_host(grant) else { return Asked::All };
+    let asked_port = |port: &u16| {
+        wants.iter().any(|want| {
+            let (below, host) = match want.strip_prefix("*.") {
+                Some(rest) => (true, read_host(rest)),
+                None => (false, read_host(want)),
+            };
+            host.is_some_and(|asked| asked.ports.contains(port) && asked.covers(&granted.name, below))
+        })
+    };
+    let asked: Vec<u16> = granted.ports.iter().copied().filter(asked_port).collect();
+    if asked.is_empty() {
+        return Asked::Nothing;
+    }
+    if asked == granted.ports {
+        return Asked::All;
+    }
+    let named = |port: u16| match &granted.name {
+        Name::Dns(name) => format!("{name}:{port}"),
+        Name::Address(address) => SocketAddr::new(*address, port).to_string(),
+    };
+    Asked::Ports(asked.into_iter().map(named).collect())
 }
 
 fn read_host(grant: &str) -> Option<Host> {

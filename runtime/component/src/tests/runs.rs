@@ -71,12 +71,57 @@ fn schemas_are_checked_on_every_side() {
     assert_eq!(run(&step, "{", |_| {}).name(), "bad-args");
     assert_eq!(
         says(run(&step, "{}", |i| i.input = items(&["1", "\"two\""]))),
-        "input item 1 does not fit the step: $: \"two\" is not of type \"integer\""
+        "input item 2 does not fit the step: $: \"two\" is not of type \"integer\""
     );
     assert_eq!(
         says(run(&step, "{}", |i| i.input = items(&["1", "10"]))),
-        "the step broke its own output schema with item 1: $: 10 is greater than the maximum of 9"
+        "the step broke its own output schema with item 2: $: 10 is greater than the maximum of 9"
     );
+}
+
+#[test]
+fn a_description_is_what_it_looks_like() {
+    let described = |was: &str, is: &str| {
+        assert_eq!(was.len(), is.len());
+        let mut bytes = fixture::step(COPY);
+        let at = bytes.windows(was.len()).position(|part| part == was.as_bytes()).unwrap();
+        bytes[at..at + is.len()].copy_from_slice(is.as_bytes());
+        let step = load(&bytes);
+        let said = step.describe().err().map(|error| (error.name(), error.to_string()));
+        assert_eq!(run(&step, "{}", |_| {}).name(), said.as_ref().map_or("ok", |(name, _)| name), "{is:?}");
+        said.map(|(_, message)| message).unwrap_or_default()
+    };
+    assert_eq!(described("fixture", "a-b_.9Z"), "");
+    for (was, is, part) in [
+        ("fixture", "fix\ntur", "its name \"fix\\ntur\" is not made of"),
+        ("fixture", "fix ure", "its name"),
+        ("0.1.0One", "0.\x1b.0One", "its version has control characters"),
+        ("One line.", "One\nline.", "its summary has control characters"),
+        ("One line.", "One\u{9b}ine.", "its summary has control characters"),
+    ] {
+        let message = described(was, is);
+        assert!(message.contains(part), "{is:?}: {message}");
+    }
+}
+
+#[test]
+fn a_command_program_takes_words_and_nothing_else() {
+    let command = load(&fixture::command("", ""));
+    let words = |args: &str| command.words(args).map_err(|error| error.to_string());
+    assert_eq!(words("{}"), Ok(Vec::new()));
+    assert_eq!(
+        words(r#"{"argv":["x",1,true]}"#),
+        Ok(vec!["x".to_owned(), "1".to_owned(), "true".to_owned()])
+    );
+    for (args, part) in [
+        (r#"{"argv":"notlist"}"#, "$.argv: it is not a list of words"),
+        (r#"{"argv":["a",[]]}"#, "$.argv[1]: a word is a text"),
+        (r#"{"a":1}"#, "$.a: a command program takes words alone"),
+        ("[]", "$: arguments are a JSON object"),
+    ] {
+        let message = words(args).unwrap_err();
+        assert!(message.contains(part) && command.check_args(args).is_err(), "{args}: {message}");
+    }
 }
 
 const LOOP: &str = "(loop $again (br $again)) unreachable";

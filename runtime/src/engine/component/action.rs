@@ -17,10 +17,6 @@ use crate::json;
 use crate::steps::stages::{Payload, Stop};
 use crate::store::INLINE_MAX;
 
-/// Version of how the engine runs components; part of every action, so that a
-/// change that could change outcomes never meets old cache entries.
-const PROFILE: &str = "component@1";
-
 /// Everything that decides what the component does.
 pub(super) fn preimage(run: &Run<'_>, job: &Job) -> Result<Preimage, Stop> {
     let input = match &job.input {
@@ -75,11 +71,12 @@ pub(super) fn preimage(run: &Run<'_>, job: &Job) -> Result<Preimage, Stop> {
     });
     // Thousands of steps may have no more to do than this: their names stand here in canonical order.
     let mut action = format!(
-        r#"{{"args":{},"component":"{}","grants":{grants},"input":{},"kind":"component","limits":{},"profile":"{PROFILE}""#,
+        r#"{{"args":{},"component":"{}","grants":{grants},"input":{},"kind":"component","limits":{},"profile":{}"#,
         canonical(&job.args)?,
         job.program.component.digest().to_hex(),
         canonical(&input)?,
         canonical(&limits)?,
+        canonical(&job.profile())?,
     );
     if !job.secrets.is_empty() {
         action.push_str(r#","secrets":"#);

@@ -1,6 +1,7 @@
 //! What a component gets: what its step grants, its description asks for and
 //! the policy lets a step grant. Each refusal says who refused.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,13 +10,14 @@ use serde_json::{Map, Value, json};
 
 use super::super::env::Env;
 use super::super::gate::{GateQuestion, Identity};
-use super::super::overseer::RecordedLimits;
+use super::super::overseer::{Profile, RecordedLimits};
 use super::super::path::StepPath;
 use super::super::record::Scope;
 use super::super::run::Run;
 use super::super::workflow::Frame;
 use super::Job;
 use crate::cancel::CancelToken;
+use crate::digest::Digest;
 use crate::language::plan::{self, Step};
 use crate::policy::{
     COMPONENT_SUBJECT, ComponentDecision, ComponentProposal, POLICY_DENIED, Verdict, denial,
@@ -76,12 +78,15 @@ pub(super) fn admit(
         None => None,
     };
     if let Some(description) = description {
-        withhold_unwanted(description, job);
+        job.withheld = match job.profile() {
+            Profile::ByKind => withhold_kinds(description, &mut job.grants, &mut job.secrets),
+            Profile::Component | Profile::Js => withhold(description, &mut job.grants, &mut job.secrets),
+        };
     }
-    let recorded = job.program.limits;
+    let recorded = job.program.recorded;
     match &recorded {
         // A replay runs under the limits of the recorded run; it decides nothing.
-        Some(limits) => recorded_limits(limits, &mut job.limits),
+        Some((limits, _)) => recorded_limits(limits, &mut job.limits),
         None => policy_limits(run, &mut job.limits),
     }
     // What was done needs no permission any more.
@@ -93,16 +98,33 @@ pub(super) fn admit(
 }
 
 /// Files, variables and hosts that a component's description does not ask for do not reach it.
-/// The clock and randomness do: they give nothing away, and what a language brings along may use them.
-fn withhold_unwanted(description: &Description, job: &mut Job) {
+/// Gives each of them with who refused.
+pub(crate) fn withhold(
+    description: &Description,
+    grants: &mut Grants,
+    secrets: &mut BTreeMap<String, String>,
+) -> Vec<String> {
+    let mut withheld = description.withhold(grants);
+    secrets.retain(|name, _| {
+        let wanted = description.wants_variable(name);
+        if !wanted {
+            withheld.push(format!("secret {name}"));
+        }
+        wanted
+    });
+    withheld.into_iter().map(unasked).collect()
+}
+
+/// As [`withhold`] when only kinds of grants were compared, for replays of the runs of then.
+fn withhold_kinds(
+    description: &Description,
+    grants: &mut Grants,
+    secrets: &mut BTreeMap<String, String>,
+) -> Vec<String> {
     let wants = |fits: fn(&Capability) -> bool| description.wants.iter().any(|want| fits(&want.capability));
     let mut withheld = Vec::new();
-    let mut refuse = |what: String| {
-        withheld.push(format!("{what}: the component's description does not ask for it"));
-    };
-    let dirs = wants(|want| matches!(want, Capability::Read(_) | Capability::Write(_)));
-    let grants = &mut job.grants;
-    if !dirs {
+    let mut refuse = |what: String| withheld.push(unasked(what));
+    if !wants(|want| matches!(want, Capability::Read(_) | Capability::Write(_))) {
         grants.read.drain(..).for_each(|dir| refuse(format!("read {}", dir.guest)));
     }
     if !wants(|want| matches!(want, Capability::Write(_))) {
@@ -110,12 +132,23 @@ fn withhold_unwanted(description: &Description, job: &mut Job) {
     }
     if !wants(|want| matches!(want, Capability::Env(_))) {
         grants.env.drain(..).for_each(|(name, _)| refuse(format!("env {name}")));
-        std::mem::take(&mut job.secrets).into_keys().for_each(|name| refuse(format!("secret {name}")));
+        std::mem::take(secrets).into_keys().for_each(|name| refuse(format!("secret {name}")));
     }
     if !wants(|want| matches!(want, Capability::Net(_))) {
         grants.net.drain(..).for_each(|host| refuse(format!("net {host}")));
     }
-    job.withheld = withheld;
+    withheld
+}
+
+fn unasked(what: String) -> String {
+    what + ": the component's description does not ask for it"
+}
+
+/// What a failure says about the grants that the component did not get. It said
+/// nothing when only kinds were compared, and replays must come to the same words.
+pub(super) fn told_withheld(job: &Job) -> Option<String> {
+    let told = !job.withheld.is_empty() && job.profile() != Profile::ByKind;
+    told.then(|| format!(" (withheld: {})", job.withheld.join("; ")))
 }
 
 fn policy_limits(run: &Run<'_>, limits: &mut Limits) {
@@ -145,19 +178,7 @@ pub(super) fn recorded_limits(recorded: &RecordedLimits, limits: &mut Limits) {
 }
 
 fn decide(run: &Run<'_>, path: &StepPath, job: &Job, cancel: &CancelToken) -> Result<Value, Stop> {
-    let real = |dir: &DirGrant| {
-        std::fs::canonicalize(&dir.host).unwrap_or_else(|_| dir.host.clone()).display().to_string()
-    };
-    let grants = &job.grants;
-    let proposal = ComponentProposal {
-        component: job.program.component.digest().into(),
-        read: grants.read.iter().map(real).collect(),
-        write: grants.write.iter().map(real).collect(),
-        env: grants.env.iter().map(|(name, _)| name.clone()).collect(),
-        net: grants.net.clone(),
-        clock: grants.clock,
-        random: grants.random,
-    };
+    let proposal = proposal(job.program.component.digest().into(), &job.grants);
     if proposal.is_empty() {
         return Ok(Value::Null);
     }
@@ -197,6 +218,22 @@ fn decide(run: &Run<'_>, path: &StepPath, job: &Job, cancel: &CancelToken) -> Re
     Ok(statement)
 }
 
+/// What the policy is asked about.
+pub(crate) fn proposal(component: Digest, grants: &Grants) -> ComponentProposal {
+    let real = |dir: &DirGrant| {
+        std::fs::canonicalize(&dir.host).unwrap_or_else(|_| dir.host.clone()).display().to_string()
+    };
+    ComponentProposal {
+        component,
+        read: grants.read.iter().map(real).collect(),
+        write: grants.write.iter().map(real).collect(),
+        env: grants.env.iter().map(|(name, _)| name.clone()).collect(),
+        net: grants.net.clone(),
+        clock: grants.clock,
+        random: grants.random,
+    }
+}
+
 fn component_name(job: &Job) -> String {
     let digest = job.program.component.digest().to_hex();
     match &job.name {
@@ -205,7 +242,7 @@ fn component_name(job: &Job) -> String {
     }
 }
 
-fn denied(decision: &ComponentDecision) -> StageError {
+pub(crate) fn denied(decision: &ComponentDecision) -> StageError {
     let message =
         denial(COMPONENT_SUBJECT, &decision.message, &decision.reason_code, decision.hint.as_deref());
     StageError::permanent(message).with_code(POLICY_DENIED)

@@ -6,7 +6,7 @@ use lobster_component::{Component, LoadError};
 use serde_json::Value;
 
 use crate::digest::Digest;
-use crate::engine::overseer::{RecordedLimits, RecordedProgram};
+use crate::engine::overseer::{Profile, RecordedLimits, RecordedProgram};
 use crate::engine::path::StepPath;
 use crate::engine::run::{Run, stopped};
 use crate::steps::stages::{ComponentProgram, StageError, Stop};
@@ -35,13 +35,13 @@ pub(crate) enum LoadProblem {
 /// A component that is about to run.
 pub(crate) struct Program {
     pub(crate) component: Component,
-    /// The limits that the record says, where there is one.
-    pub(crate) limits: Option<RecordedLimits>,
+    /// What the record says of how it ran, where there is one.
+    pub(crate) recorded: Option<(RecordedLimits, Profile)>,
 }
 
 impl From<Component> for Program {
     fn from(component: Component) -> Self {
-        Self { component, limits: None }
+        Self { component, recorded: None }
     }
 }
 
@@ -93,9 +93,9 @@ fn load_stored(run: &Run<'_>, digest: &Digest) -> Result<Component, LoadProblem>
 
 /// A component by its digest alone. It stays loaded while the services live.
 pub(super) fn recorded_program(run: &Run<'_>, recorded: RecordedProgram) -> Result<Program, LoadProblem> {
-    let RecordedProgram { component: digest, limits } = recorded;
+    let RecordedProgram { component: digest, limits, profile } = recorded;
     let component = run.loaded(&digest.to_string(), || load_stored(run, &digest))?;
-    Ok(Program { component, limits: Some(limits) })
+    Ok(Program { component, recorded: Some((limits, profile)) })
 }
 
 /// Keeps a component in the store, so that the run can be replayed without its file.
@@ -118,6 +118,11 @@ pub(super) fn js_evaluator(run: &Run<'_>, path: &StepPath) -> Result<Program, Lo
         Ok(run.services.components().load_bytes(JS_EVALUATOR)?)
     };
     Ok(run.loaded("js", load)?.into())
+}
+
+/// What the policy knows the evaluator by.
+pub(crate) fn js_evaluator_digest() -> Digest {
+    Digest::of(JS_EVALUATOR)
 }
 
 /// The component of a pipeline's stage.

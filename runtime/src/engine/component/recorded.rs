@@ -12,7 +12,7 @@ use super::{Job, JobInput, grants};
 use crate::cancel::CancelToken;
 use crate::digest::Digest;
 use crate::engine::gate::Asker;
-use crate::engine::overseer::{RecordedLimits, RecordedProgram};
+use crate::engine::overseer::{Profile, RecordedLimits, RecordedProgram};
 use crate::engine::reuse::Reuse;
 use crate::engine::run::{Run, lock};
 use crate::engine::value::{Items, StoreHandle, Text};
@@ -27,6 +27,7 @@ struct Recorded {
     grants: RecordedGrants,
     input: Option<RecordedInput>,
     limits: RecordedLimits,
+    profile: Profile,
     #[serde(default)]
     secrets: Value,
 }
@@ -73,7 +74,8 @@ pub(crate) fn compute(run: &Run<'_>, action: &Digest, cancel: &CancelToken) -> O
             JobInput::Items(Items::Stored { store, blob: blob(digest)?, count: 0 })
         }
     };
-    let program = RecordedProgram { component: recorded.component, limits: recorded.limits };
+    let program =
+        RecordedProgram { component: recorded.component, limits: recorded.limits, profile: recorded.profile };
     let mut job = Job {
         name: None,
         program: recorded_program(run, program).ok()?,

@@ -9,6 +9,7 @@ mod args;
 mod fields;
 mod lint;
 mod own;
+mod places;
 mod schema;
 mod secrets;
 mod step;
@@ -34,6 +35,7 @@ use step::Known;
 pub use args::{ArgsError, bind_args};
 use fields::nearest;
 pub use lint::check;
+pub(crate) use places::Places;
 pub use schema::json_schema;
 
 /// Gives the source of a sub-workflow by its path.

@@ -1,10 +1,10 @@
-//! What looks wrong in a stage but does not stop it: the incumbent ignores
-//! options it does not know, so they are said and not refused.
+//! What looks wrong in a stage. The incumbent ignores options it does not know,
+//! so for its commands they are said and not refused; our own refuse them.
 
 use serde_json::Value;
 
 use super::registry::nearest;
-use super::{StageArgs, StageSpec};
+use super::{Flag, StageArgs, StageError, StageSpec};
 
 /// Something in a stage that has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,12 +29,37 @@ const NO_WORDS: [&str; 10] = [
     "workflows.list",
 ];
 
+/// Commands that the incumbent does not have.
+const OURS: [&str; 3] = ["component", "js", "mcp.call"];
+
+/// Whether a command is ours alone, so that it may be strict.
+pub(crate) fn is_ours(name: &str) -> bool {
+    OURS.contains(&name)
+}
+
+/// Refuses options that a command of ours does not have, and values for switches.
+pub(super) fn refuse_unknown(name: &str, flags: &[Flag], args: &StageArgs) -> Result<(), StageError> {
+    for (option, value) in &args.options {
+        let Some(flag) = flags.iter().find(|flag| flag.name == option) else {
+            let near = nearest(option, flags.iter().map(|flag| flag.name));
+            let help = near.map(|known| format!("; did you mean --{known}?")).unwrap_or_default();
+            return Err(StageError::permanent(format!("{name}: unknown option --{option}{help}")));
+        };
+        if let (None, Value::String(text)) = (flag.value, value) {
+            return Err(StageError::permanent(format!(
+                "{name} --{option} takes no value; write {text:?} before it"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Options that nobody reads and words that have no effect.
 #[must_use]
 pub fn check(spec: &StageSpec, args: &StageArgs) -> Vec<Warning> {
     let mut warnings = Vec::new();
     for (name, value) in &args.options {
-        if spec.flags.iter().any(|flag| flag.name == name) {
+        if is_ours(spec.name) || spec.flags.iter().any(|flag| flag.name == name) {
             continue;
         }
         let shown = match value {

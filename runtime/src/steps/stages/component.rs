@@ -1,12 +1,16 @@
 //! `component`: a WebAssembly program as a stage.
 
+use lobster_component::Ceilings;
 use serde_json::{Map, Value};
 
+use super::check::refuse_unknown;
 use super::{
     ComponentCall, ComponentDir, ComponentGrants, ComponentProgram, Flag, Flow, Host, Sink, Spool, Stage,
     StageArgs, StageError, StageKind, StageSpec, Stop, args_schema, option_schema, words_schema,
 };
 use crate::json;
+use crate::language::pipeline::StageCall;
+use crate::policy::{Bytes, Span};
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "component",
@@ -20,16 +24,31 @@ The file is relative to the working directory; `blake3:DIGEST` names a component
 The component reads the items that come in and its output goes on: items as items, bytes as one
 text. With --input-json it reads those items (or that one) instead. A value of --arg that is JSON is taken as JSON, any other as text.
 
+With --text the items must be texts, and the component reads them as bytes, as lines: for steps that
+read a file, such as csv, mime and html-text. `exec` gives one text for each line that is not empty,
+with --all-lines for each line.
+  exec cat prices.csv | component ./csv.wasm --text | where 'price>10'
+  exec --all-lines -- cat message.eml | component ./mime.wasm --text
+  exec curl -s https://example.com | component ./html-text.wasm --text
+
 Without grants it sees nothing of the machine, so its outcome is cached and may be reused.
   --grant-read DIR[:GUEST]    a directory to read      --grant-env NAME    a variable
   --grant-write DIR[:GUEST]   a directory to write     --grant-net H:PORT  a host to connect to
   --grant-clock, --grant-random                        the real clock, real randomness
+Limits, which take the place of the default; the policy and the component's description can lower them:
+  --fuel N       most WebAssembly operations    --output SIZE    most output: 8MiB
+  --memory SIZE  most memory: 64MiB             --timeout TIME   longest time: 5s
 All options may be given several times. `lobster step inspect FILE` says what a component needs.
 ",
     flags: &[
         Flag { name: "arg", value: Some("NAME=VALUE"), help: "One argument" },
         Flag { name: "args-json", value: Some("JSON"), help: "All arguments as an object" },
         Flag { name: "input-json", value: Some("JSON"), help: "The items to read instead of those that come in" },
+        Flag { name: "text", value: None, help: "Read the items, which are texts, as lines of bytes" },
+        Flag { name: "fuel", value: Some("N"), help: "Most WebAssembly operations" },
+        Flag { name: "memory", value: Some("SIZE"), help: "Most memory" },
+        Flag { name: "output", value: Some("SIZE"), help: "Most output" },
+        Flag { name: "timeout", value: Some("TIME"), help: "Longest time" },
         Flag { name: "grant-read", value: Some("DIR[:GUEST]"), help: "A directory it may read" },
         Flag { name: "grant-write", value: Some("DIR[:GUEST]"), help: "A directory it may write" },
         Flag { name: "grant-env", value: Some("NAME"), help: "A variable it may see" },
@@ -44,6 +63,11 @@ All options may be given several times. `lobster step inspect FILE` says what a 
                 ("arg", option_schema("string", "One argument as NAME=VALUE", Value::Null)),
                 ("args-json", option_schema("string", "All arguments as a JSON object", Value::Null)),
                 ("input-json", option_schema("string", "The items to read, as JSON", Value::Null)),
+                ("text", option_schema("boolean", "Read text items as lines of bytes", Value::Null)),
+                ("fuel", option_schema("string", "Most WebAssembly operations, such as 2_000_000_000", Value::Null)),
+                ("memory", option_schema("string", "Most memory, such as 64MiB", Value::Null)),
+                ("output", option_schema("string", "Most output, such as 8MiB", Value::Null)),
+                ("timeout", option_schema("string", "Longest time, such as 5s", Value::Null)),
                 ("grant-read", option_schema("string", "DIR[:GUEST] it may read", Value::Null)),
                 ("grant-write", option_schema("string", "DIR[:GUEST] it may write", Value::Null)),
                 ("grant-env", option_schema("string", "Variable it may see", Value::Null)),
@@ -60,7 +84,13 @@ All options may be given several times. `lobster step inspect FILE` says what a 
     build: |args| Ok(Box::new(ComponentStage { call: Some(call(args)?), given: given_input(args)?, input: None })),
 };
 
+/// What a stage of this command will run.
+pub(crate) fn component_call(stage: &StageCall) -> Option<ComponentCall> {
+    if stage.name == SPEC.name { call(&stage.args).ok() } else { None }
+}
+
 fn call(args: &StageArgs) -> Result<ComponentCall, StageError> {
+    refuse_unknown(SPEC.name, SPEC.flags, args)?;
     let refuse = |message: String| Err(StageError::permanent(format!("component {message}")));
     let file = match args.positional.as_slice() {
         [file] => file.clone(),
@@ -107,6 +137,33 @@ fn call(args: &StageArgs) -> Result<ComponentCall, StageError> {
             random: args.switch("grant-random"),
         },
         input: None,
+        text: args.switch("text"),
+        limits: limits(SPEC.name, args)?,
+    })
+}
+
+/// What `--fuel`, `--memory`, `--output` and `--timeout` set.
+pub(super) fn limits(stage: &str, args: &StageArgs) -> Result<Ceilings, StageError> {
+    fn read<T>(
+        stage: &str,
+        args: &StageArgs,
+        name: &str,
+        example: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, StageError> {
+        let Some(value) = args.get(name) else { return Ok(None) };
+        match value.as_str().and_then(read) {
+            Some(limit) => Ok(Some(limit)),
+            None => Err(StageError::permanent(format!("{stage} --{name} takes a value such as {example}"))),
+        }
+    }
+    let count = |text: &str| text.replace('_', "").parse().ok();
+    let size = |text: &str| count(text).or_else(|| text.parse::<Bytes>().ok().map(|bytes| bytes.0));
+    Ok(Ceilings {
+        fuel: read(stage, args, "fuel", "2_000_000_000", count)?,
+        memory: read(stage, args, "memory", "64MiB", size)?,
+        output: read(stage, args, "output", "8MiB", size)?,
+        wall: read(stage, args, "timeout", "5s", |text| text.parse::<Span>().ok().map(|span| span.0))?,
     })
 }
 
@@ -195,6 +252,15 @@ mod tests {
     }
 
     #[test]
+    fn limits_have_units() {
+        let limits =
+            read("component a.wasm --fuel 2_000 --memory 5MiB --output 1000 --timeout 2s --text").unwrap();
+        let wall = Some(std::time::Duration::from_secs(2));
+        let wanted = Ceilings { fuel: Some(2000), memory: Some(5 << 20), output: Some(1000), wall };
+        assert_eq!((format!("{:?}", limits.limits), limits.text), (format!("{wanted:?}"), true));
+    }
+
+    #[test]
     fn mistakes_are_found_before_anything_runs() {
         for (text, part) in [
             ("component", "requires a file"),
@@ -203,6 +269,15 @@ mod tests {
             ("component a.wasm --arg", "--arg needs a value"),
             ("component a.wasm --args-json 1", "must be a JSON object"),
             ("component a.wasm --grant-read :x", "write DIR or DIR:GUEST"),
+            ("component a.wasm --memry 5MiB", "unknown option --memry; did you mean --memory?"),
+            ("component --text a.wasm", "--text takes no value; write \"a.wasm\" before it"),
+            ("component a.wasm --fuel lots", "--fuel takes a value such as 2_000_000_000"),
+            ("component a.wasm --memory", "--memory takes a value such as 64MiB"),
+            ("js input --fule 1", "js: unknown option --fule; did you mean --fuel?"),
+            (
+                "mcp.call --server s --tool t --arg a",
+                "mcp.call: unknown option --arg; did you mean --args-json?",
+            ),
         ] {
             let message = fails(text, json!([]));
             assert!(message.contains(part), "{text}: {message}");

@@ -21,7 +21,8 @@ pub(super) static SPEC: StageSpec = StageSpec {
     help: "Usage:\n  exec PROGRAM ARG...\n  exec -- PROGRAM --long-option ARG...\n  exec --json --shell \"LINE\"\n  exec --stdin raw|json|jsonl PROGRAM ARG...\n\n\
            Without --shell no shell is involved: variables, ~ and * are taken as they stand. A single word with\n\
            blanks in it is a shell line. Options of the program need `--` before the program.\n\
-           Output: one item for each line that is not empty, or with --json the JSON value, a list item by item.\n",
+           Output: one item for each line that is not empty, or with --json the JSON value, a list item by item.\n\
+           With --all-lines empty lines are items, too, so that the text can be put together again.\n",
     flags: &[
         Flag {
             name: "shell",
@@ -29,6 +30,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
             help: "Run a line with the shell (LOBSTER_SHELL, else /bin/sh)",
         },
         Flag { name: "json", value: None, help: "Read the output as JSON" },
+        Flag { name: "all-lines", value: None, help: "Empty lines are items, too" },
         Flag { name: "stdin", value: Some("raw|json|jsonl"), help: "Give the items to the program's stdin" },
     ],
     args_schema: || {
@@ -58,6 +60,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
 struct Exec {
     program: Program,
     json: bool,
+    all_lines: bool,
     stdin: Option<Stdin>,
 }
 
@@ -68,7 +71,7 @@ impl Exec {
             Some(mode) => Some(Stdin::new(mode)?),
         };
         let program = program(args).ok_or_else(|| StageError::permanent(nothing_to_run(args)))?;
-        Ok(Self { program, json: args.switch("json"), stdin })
+        Ok(Self { program, json: args.switch("json"), all_lines: args.switch("all-lines"), stdin })
     }
 
     /// Its name in messages.
@@ -152,7 +155,7 @@ impl Stage for Exec {
         if self.json {
             output::json(&outcome.stdout, outcome.plain_json, out)
         } else {
-            output::lines(&outcome.stdout, out)
+            output::lines(&outcome.stdout, self.all_lines, out)
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use serde_json::{Map, Value};
 
-use super::component::ComponentStage;
+use super::check::refuse_unknown;
+use super::component::{ComponentStage, limits};
 use super::{
-    ComponentCall, ComponentGrants, ComponentProgram, StageError, StageKind, StageSpec, args_schema,
-    words_schema,
+    ComponentCall, ComponentGrants, ComponentProgram, Flag, StageError, StageKind, StageSpec, args_schema,
+    option_schema, words_schema,
 };
 
 pub(super) static SPEC: StageSpec = StageSpec {
@@ -18,13 +19,43 @@ pub(super) static SPEC: StageSpec = StageSpec {
 `input` is the array of all items that come in. The code is an expression, or a function body that
 returns. An array is passed on item by item, undefined passes nothing. There is no clock, no file and
 no network; Math.random is seeded, so the same input always gives the same items.
+
+The whole input is held in memory. The limits are those of every component (50 000 000 000 of fuel,
+256 MiB), unless the stage sets its own; the policy can lower them:
+  --fuel N       most WebAssembly operations    --output SIZE    most output: 8MiB
+  --memory SIZE  most memory: 512MiB            --timeout TIME   longest time: 5s
+In a workflow a `js:` step has `limits:` and `timeout_ms:` for this.
 ",
-    flags: &[],
-    args_schema: || args_schema(&[("_", words_schema(Some("The code")))], &["_"]),
+    flags: &[
+        Flag { name: "fuel", value: Some("N"), help: "Most WebAssembly operations" },
+        Flag { name: "memory", value: Some("SIZE"), help: "Most memory" },
+        Flag { name: "output", value: Some("SIZE"), help: "Most output" },
+        Flag { name: "timeout", value: Some("TIME"), help: "Longest time" },
+    ],
+    args_schema: || {
+        args_schema(
+            &[
+                ("_", words_schema(Some("The code"))),
+                (
+                    "fuel",
+                    option_schema(
+                        "string",
+                        "Most WebAssembly operations, such as 2_000_000_000",
+                        Value::Null,
+                    ),
+                ),
+                ("memory", option_schema("string", "Most memory, such as 64MiB", Value::Null)),
+                ("output", option_schema("string", "Most output, such as 8MiB", Value::Null)),
+                ("timeout", option_schema("string", "Longest time, such as 5s", Value::Null)),
+            ],
+            &["_"],
+        )
+    },
     examples: || serde_json::json!([{"args": {"_": ["input.map(m => m.subject)"]}, "description": "Keep the subjects"}]),
     side_effects: Some(&[]),
     kind: StageKind::Pure,
     build: |args| {
+        refuse_unknown(SPEC.name, SPEC.flags, args)?;
         // Words that were written without quotes are one piece of code.
         let code = args.positional.join(" ");
         if code.trim().is_empty() {
@@ -37,6 +68,8 @@ no network; Math.random is seeded, so the same input always gives the same items
             args: given,
             grants: ComponentGrants::default(),
             input: None,
+            text: false,
+            limits: limits(SPEC.name, args)?,
         };
         Ok(Box::new(ComponentStage { call: Some(call), given: None, input: None }))
     },

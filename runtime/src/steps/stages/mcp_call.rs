@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::check::refuse_unknown;
 use super::describe::{Arg, examples, schema};
 use super::each::{self, Each};
 use super::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop, ToolCall};
@@ -64,6 +65,7 @@ struct McpCall {
 }
 
 fn build(args: &StageArgs) -> Result<McpCall, StageError> {
+    refuse_unknown(SPEC.name, SPEC.flags, args)?;
     let refuse = |text: String| StageError::permanent(format!("mcp.call {text}"));
     let word = |flag| args.value(flag).map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
     let server = match (word("server"), word("command-json"), word("url")) {

@@ -60,12 +60,15 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use lobster_component::Ceilings;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use args::{Flag, StageArgs, args_schema, option_schema, words_schema};
 pub use ask::read_answer;
+pub(crate) use check::is_ours;
 pub use check::{Warning, check};
+pub(crate) use component::component_call;
 pub use registry::{Registry, UnknownCommand, builtin};
 
 pub use crate::json::raw::RawItem;
@@ -331,6 +334,10 @@ pub struct ComponentCall {
     pub grants: ComponentGrants,
     /// The items it reads; `None` is no input at all.
     pub input: Option<Spool>,
+    /// The items are texts, and are read as bytes: as lines.
+    pub text: bool,
+    /// What the stage sets of its limits.
+    pub limits: Ceilings,
 }
 
 /// Which component.

@@ -168,11 +168,11 @@ fn verify_holds_rows_against_journals_and_reads_the_action_cache() {
     assert_eq!(said[3], format!("1 records of run {}, which is not in the list of runs", runs[2]));
     assert!(said[4].starts_with(&format!("the cached outcome of action {action}")), "{}", said[4]);
     // What cannot be read is unknown, and the next outcome takes its place.
-    assert_eq!(store.cached_outcome(&action).unwrap(), None);
-    assert_eq!(store.cached_outcome(&other).unwrap().as_ref(), Some(&outcome));
+    assert_eq!(store.cached_outcome(&action, None).unwrap(), None);
+    assert_eq!(store.cached_outcome(&other, None).unwrap().as_ref(), Some(&outcome));
     store.cache_outcome(action, &outcome, None).unwrap();
     store.flush().unwrap();
-    assert_eq!(store.cached_outcome(&action).unwrap(), Some(outcome));
+    assert_eq!(store.cached_outcome(&action, None).unwrap(), Some(outcome));
 }
 
 /// Played by a copy on a file system of 1 MiB.

@@ -21,8 +21,8 @@ fn unreadable(error: impl fmt::Display) -> StageError {
     StageError::new(format!("exec: the program's output could not be read back: {error}"))
 }
 
-/// One item for each line that is not empty. Invalid UTF-8 becomes U+FFFD.
-pub(super) fn lines(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
+/// One item for each line, but for empty ones unless `all` are wanted. Invalid UTF-8 becomes U+FFFD.
+pub(super) fn lines(payload: &Payload, all: bool, out: &mut dyn Sink) -> Result<(), Stop> {
     let mut reader = BufReader::with_capacity(64 << 10, payload.open().map_err(unreadable)?);
     let mut line = Vec::new();
     loop {
@@ -34,7 +34,9 @@ pub(super) fn lines(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
             [text @ .., b'\r', b'\n'] | [text @ .., b'\n'] => text,
             text => text,
         };
-        if !text.is_empty() && out.item(String::from_utf8_lossy(text).into_owned().into())? == Flow::Enough {
+        if (all || !text.is_empty())
+            && out.item(String::from_utf8_lossy(text).into_owned().into())? == Flow::Enough
+        {
             return Ok(());
         }
     }

@@ -1,0 +1,175 @@
+//! What of a step's grants its description asks for.
+
+use crate::host::network::{self, Asked};
+use crate::{Capability, Description, DirGrant, Grants};
+
+impl Description {
+    /// Takes away what the description does not ask for, and says what that was.
+    /// The clock and randomness stay: they give nothing away, and what a language
+    /// brings along may use them.
+    pub fn withhold(&self, grants: &mut Grants) -> Vec<String> {
+        let mut withheld = Vec::new();
+        grants.read.retain(|dir| {
+            let wanted = self.wants_dir(dir, false);
+            if !wanted {
+                withheld.push(format!("read {}", dir.guest));
+            }
+            wanted
+        });
+        grants.write.retain(|dir| {
+            let wanted = self.wants_dir(dir, true);
+            if !wanted {
+                withheld.push(format!("write {}", dir.guest));
+            }
+            wanted
+        });
+        grants.env.retain(|(name, _)| {
+            let wanted = self.wants_variable(name);
+            if !wanted {
+                withheld.push(format!("env {name}"));
+            }
+            wanted
+        });
+        let mut net = Vec::new();
+        for host in grants.net.drain(..) {
+            match self.asked_of(&host) {
+                Asked::All => net.push(host),
+                Asked::Ports(hosts) => {
+                    withheld.push(format!("net {host} but for {}", hosts.join(", ")));
+                    net.extend(hosts);
+                }
+                Asked::Nothing => withheld.push(format!("net {host}")),
+            }
+        }
+        grants.net = net;
+        withheld
+    }
+
+    /// Whether the description asks for a variable: by its name, by the beginning
+    /// of it (`LC_*`), or for variables without naming one.
+    #[must_use]
+    pub fn wants_variable(&self, name: &str) -> bool {
+        self.wants.iter().any(|want| match &want.capability {
+            Capability::Env(asked) if asked.is_empty() => true,
+            Capability::Env(asked) => match asked.strip_suffix('*') {
+                Some(start) => name.starts_with(start),
+                None => name == asked,
+            },
+            _ => false,
+        })
+    }
+
+    /// A directory is asked for if it will stand at the path of a want, or below it.
+    fn wants_dir(&self, dir: &DirGrant, to_write: bool) -> bool {
+        self.wants.iter().any(|want| match &want.capability {
+            Capability::Write(path) => is_at_or_below(&dir.guest, path),
+            Capability::Read(path) => !to_write && is_at_or_below(&dir.guest, path),
+            _ => false,
+        })
+    }
+
+    fn asked_of(&self, grant: &str) -> Asked {
+        let asked = self.wants.iter().filter_map(|want| match &want.capability {
+            Capability::Net(host) => Some(host.as_str()),
+            _ => None,
+        });
+        network::asked_of(grant, asked)
+    }
+}
+
+/// Whether a guest path is another one or lies below it; `*` and the empty path are all.
+fn is_at_or_below(guest: &str, wanted: &str) -> bool {
+    let names = |path: &str| -> Vec<String> {
+        path.split('/').filter(|name| !matches!(*name, "" | ".")).map(str::to_owned).collect()
+    };
+    let (guest, wanted) = (names(guest), names(wanted));
+    let climbs = guest.iter().any(|name| name == "..");
+    wanted == ["*"] || !climbs && guest.starts_with(&wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Want;
+
+    fn description(wants: Vec<Capability>) -> Description {
+        let want = |capability| Want { capability, reason: String::new(), optional: false };
+        Description {
+            name: "x".to_owned(),
+            version: "1".to_owned(),
+            summary: String::new(),
+            args_schema: "{}".to_owned(),
+            input_schema: None,
+            output_schema: None,
+            wants: wants.into_iter().map(want).collect(),
+            fuel: None,
+            memory: None,
+            output: None,
+            timeout_ms: None,
+            examples: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn only_what_is_asked_for_by_name_stays() {
+        let dir = |guest: &str| DirGrant { host: "/host".into(), guest: guest.to_owned() };
+        let text = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let variables = |names: &[&str]| names.iter().map(|n| ((*n).to_owned(), "1".to_owned())).collect();
+        let mut grants = Grants {
+            read: vec![dir("/in"), dir("/in/deep"), dir("/else"), dir("./out"), dir("/in/../etc")],
+            write: vec![dir("/in"), dir("out")],
+            env: variables(&["TZ", "HOME", "LC_ALL", "SECRET"]),
+            net: text(&["a.example:443", "a.example:8080", "b.example", "c.example:443", "x.d.example:1"]),
+            clock: true,
+            random: true,
+        };
+        let withheld = description(vec![
+            Capability::Read("/in".into()),
+            Capability::Write("/out".into()),
+            Capability::Env("TZ".into()),
+            Capability::Env("LC_*".into()),
+            Capability::Net("A.example".into()),
+            Capability::Net("b.example:443".into()),
+            Capability::Net("*.d.example:1".into()),
+        ])
+        .withhold(&mut grants);
+        let wanted = Grants {
+            read: vec![dir("/in"), dir("/in/deep"), dir("./out")],
+            write: vec![dir("out")],
+            env: variables(&["TZ", "LC_ALL"]),
+            net: text(&["a.example:443", "b.example:443", "x.d.example:1"]),
+            clock: true,
+            random: true,
+        };
+        assert_eq!(grants, wanted);
+        let refused = [
+            "read /else",
+            "read /in/../etc",
+            "write /in",
+            "env HOME",
+            "env SECRET",
+            "net a.example:8080",
+            "net b.example but for b.example:443",
+            "net c.example:443",
+        ];
+        assert_eq!(withheld, refused);
+    }
+
+    #[test]
+    fn a_kind_may_be_asked_for_without_a_name() {
+        for all in ["", "*"] {
+            let mut grants = Grants {
+                read: vec![DirGrant { host: "/host".into(), guest: "/anything".to_owned() }],
+                write: vec![DirGrant { host: "/host".into(), guest: "there".to_owned() }],
+                env: vec![("HOME".to_owned(), "/".to_owned())],
+                net: vec!["a.example:8080".to_owned(), "[2001:db8::1]:80".to_owned()],
+                ..Grants::default()
+            };
+            let given = grants.clone();
+            let wants =
+                [Capability::Write, Capability::Env, Capability::Net].map(|kind| kind(all.to_owned()));
+            assert_eq!(description(wants.into()).withhold(&mut grants), [""; 0]);
+            assert_eq!(grants, given);
+        }
+    }
+}
