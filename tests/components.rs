@@ -418,33 +418,51 @@ fn a_component_that_cannot_run_is_refused_before_the_first_effect() {
         .write("csv.wasm", ready("csv"))
         .write("p.toml", "version = 1\n[components]\nclock = false\n");
     let stage = "pipeline: \"exec --json --shell 'echo 1' | component csv.wasm";
+    let write = |work: &str| {
+        home.write(
+            "flow.lobster",
+            format!("steps:\n  - id: touch\n    run: echo hi > touched\n  - id: guest\n    {work}\n"),
+        );
+    };
+    let check = |place: &str| {
+        let policy = home.dir().join("p.toml");
+        let told = home.lobster(["check", "flow.lobster"]).env("LOBSTER_POLICY", policy).run();
+        assert_eq!(told.code(), 1, "{told:?}");
+        assert!(told.stdout.contains(&format!("flow.lobster:{place}")), "{told:?}");
+        told.stdout
+    };
     for (work, place, parts) in [
         ("component: net.wasm", "5:5", &["imports `wasi:sockets/network@0.2.0`", "no grant"][..]),
         ("component: csv.wasm\n    args: {nope: 1}", "6:5", &["'nope' was unexpected", "6 |"]),
         ("component: command.wasm\n    args: {argv: text}", "6:5", &["$.argv: it is not a list of words"]),
         ("component: command.wasm\n    args: {a: 1}", "6:5", &["$.a: a command program takes words alone"]),
         ("component: none.wasm", "5:5", &["cannot read"]),
-        ("component: command.wasm\n    grants: {clock: true}", "6:5", &["set components.clock = true"]),
-        ("js: '1'\n    grants: {clock: true}", "6:5", &["set components.clock = true"]),
         (&format!("{stage} --arg nope=1\""), "5:47", &["'nope' was unexpected"]),
         (&format!("{stage} --memry 1\""), "5:47", &["unknown option --memry; did you mean --memory?"]),
-        (&format!("{stage} --grant-clock\""), "5:47", &["set components.clock = true"]),
     ] {
-        home.write(
-            "flow.lobster",
-            format!("steps:\n  - id: touch\n    run: echo hi > touched\n  - id: guest\n    {work}\n"),
-        );
+        write(work);
         let answer = home.lobster(["run", "--mode", "tool", "--policy", "p.toml", "flow.lobster"]).run();
         let message = answer.error();
         has(&message, &["guest", &format!("(flow.lobster:{}", &place[..1])]);
         has(&message, parts);
         assert!(message.contains(&format!("(flow.lobster:{place})")), "{place}: {message}");
         assert_eq!(home.read("touched"), "", "{work}: a step ran before the mistake was found");
-        let told =
-            home.lobster(["check", "flow.lobster"]).env("LOBSTER_POLICY", home.dir().join("p.toml")).run();
-        assert_eq!(told.code(), 1, "{told:?}");
-        assert!(told.stdout.contains(&format!("flow.lobster:{place}")), "{told:?}");
+        check(place);
     }
+    // What the policy denies is known beforehand, too; the run comes to it, so that it is on record.
+    for (work, place) in [
+        ("component: command.wasm\n    grants: {clock: true}", "6:5"),
+        ("js: '1'\n    grants: {clock: true}", "6:5"),
+        (&format!("{stage} --grant-clock\""), "5:47"),
+    ] {
+        write(work);
+        has(&check(place), &["set components.clock = true"]);
+        let answer = home.lobster(["run", "--mode", "tool", "--policy", "p.toml", "flow.lobster"]).run();
+        has(&answer.error(), &["set components.clock = true"]);
+    }
+    let told = home.lobster(["audit", "--kind", "decision", "--jsonl"]).run();
+    assert_eq!(told.stdout.matches("\"verdict\":\"deny\"").count(), 3, "{told:?}");
+    home.write("touched", "");
     for (options, part) in [("--arg nope=1", "'nope' was unexpected"), ("--fule 1", "did you mean --fuel?")] {
         let line = format!("exec --shell 'echo 1 > touched' | component csv.wasm {options}");
         has(&home.tool([line.as_str()]).error(), &[part]);

@@ -352,9 +352,8 @@ fn a_policy_decides_about_the_grants_of_components() {
     let told = home.lobster(["audit", "--kind", "decision", "--jsonl"]).run();
     let entries: Vec<Value> = told.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let count = |verdict: &str| entries.iter().filter(|entry| entry["verdict"] == verdict).count();
-    // The approved one stands twice: when it was asked about, and with its start. What the
-    // plan alone decides is refused before there is a run; a file inside a directory is not.
-    assert_eq!((count("allow"), count("deny"), count("ask")), (2, 1, 2), "{told:?}");
+    // The approved one stands twice: when it was asked about, and with its start.
+    assert_eq!((count("allow"), count("deny"), count("ask")), (2, 8, 2), "{told:?}");
     // A replay decides nothing, and a refusal is part of the record.
     let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
     for run in runs.as_array().unwrap() {

@@ -226,7 +226,7 @@ impl Runtime {
     #[must_use]
     pub fn check_components(&self, path: &Path) -> Vec<Diagnostic> {
         let Ok((mut workflow, _)) = load_workflow(path) else { return Vec::new() };
-        components::check(&self.services, &mut workflow).diagnostics
+        components::check(&self.services, &mut workflow).all()
     }
 
     /// Finds unknown commands in fixed pipeline text before anything runs.

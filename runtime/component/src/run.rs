@@ -444,26 +444,6 @@ fn plain_code(code: &str) -> String {
     if plain.is_empty() { NO_CODE.to_owned() } else { plain }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn codes_of_errors_are_lower_case_words() {
-        for (given, plain) in [
-            ("bad-input", "bad-input"),
-            ("Bad Code!", "bad-code"),
-            ("not_found", "not-found"),
-            ("e\u{1b}[2J9", "e-2j9"),
-            ("", "step-error"),
-            ("¡!", "step-error"),
-        ] {
-            assert_eq!(plain_code(given), plain, "{given:?}");
-        }
-        assert_eq!(plain_code(&"x".repeat(1000)).len(), MAX_CODE);
-    }
-}
-
 fn wasi(
     grants: &Grants,
     argv: &[String],
@@ -554,5 +534,25 @@ impl Drop for EventLoop {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_of_errors_are_lower_case_words() {
+        for (given, plain) in [
+            ("bad-input", "bad-input"),
+            ("Bad Code!", "bad-code"),
+            ("not_found", "not-found"),
+            ("e\u{1b}[2J9", "e-2j9"),
+            ("", "step-error"),
+            ("¡!", "step-error"),
+        ] {
+            assert_eq!(plain_code(given), plain, "{given:?}");
+        }
+        assert_eq!(plain_code(&"x".repeat(1000)).len(), MAX_CODE);
     }
 }

@@ -376,7 +376,7 @@ impl Overseer for Fork {
     }
 
     fn wants_anew(&self, path: &StepPath) -> bool {
-        self.terms.from.iter().any(|place| is_within(path.as_str(), place))
+        self.terms.is_from(path.as_str())
     }
 
     /// An answer holds for the very question, items, plan, arguments and policy that it was given to.

@@ -21,7 +21,7 @@ use crate::language::plan::{self, OnError, Step, Work, Workflow};
 use crate::language::source::Source;
 use crate::language::template;
 use crate::language::workflow::Places;
-use crate::policy::{POLICY_DENIED, Verdict};
+use crate::policy::Verdict;
 use crate::steps::stages::{ComponentCall, ComponentProgram, component_call, is_ours};
 use crate::store::{Store, StoreError};
 
@@ -42,12 +42,17 @@ pub(super) fn check(services: &Services, workflow: &mut Workflow) -> Found {
 /// What was found out about the components of a workflow.
 #[derive(Default)]
 pub(super) struct Found {
-    pub(super) diagnostics: Vec<Diagnostic>,
-    /// Whether the first error is a decision of the policy.
-    is_denied: bool,
+    diagnostics: Vec<Diagnostic>,
+    /// What the policy would deny. A run comes to it, so that the denial is on record.
+    denials: Vec<Diagnostic>,
 }
 
 impl Found {
+    /// All of it, for whoever checks the file.
+    pub(super) fn all(self) -> Vec<Diagnostic> {
+        self.diagnostics.into_iter().chain(self.denials).collect()
+    }
+
     fn error(&self) -> Option<&Diagnostic> {
         self.diagnostics.iter().find(|diagnostic| diagnostic.severity == Severity::Error)
     }
@@ -55,12 +60,13 @@ impl Found {
     /// The first error as a failure of the run; otherwise what is odd.
     pub(super) fn into_warnings(self) -> Result<Vec<Diagnostic>, Failure> {
         match self.error() {
-            Some(error) => Err(Failure {
-                code: self.is_denied.then(|| POLICY_DENIED.to_owned()),
-                ..Failure::runtime(error.one_line_with_snippet())
-            }),
+            Some(error) => Err(Failure::runtime(error.one_line_with_snippet())),
             None => Ok(self.diagnostics),
         }
+    }
+
+    fn push(&mut self, problem: &Problem, at: Diagnostic) {
+        if problem.is_denial { self.denials.push(at) } else { self.diagnostics.push(at) }
     }
 }
 
@@ -166,9 +172,8 @@ fn look(services: &Services, workflow: &Workflow, cwd: Option<&Path>, found: &mu
             _ => Ok(()),
         };
         if let Err(problem) = refused {
-            found.is_denied |= problem.is_denial && found.error().is_none();
-            let at = places(workflow).error(codes::COMPONENT, step, problem.fields, problem.message);
-            found.diagnostics.push(at);
+            let at = places(workflow).error(codes::COMPONENT, step, problem.fields, problem.message.clone());
+            found.push(&problem, at);
         }
     }
     workflow.children.values().for_each(|child| look(services, child, cwd, found));
@@ -212,19 +217,18 @@ fn look_at_pipeline(
     // What is wrong with the text itself is said elsewhere.
     let Ok(pipeline) = pipeline::parse(text) else { return };
     let Err((stage, problem)) = look_at_stages(services, &pipeline, cwd, |_| {}) else { return };
-    found.is_denied |= problem.is_denial && found.error().is_none();
     let message = format!("Workflow step {} pipeline: {}", step.id, problem.message);
     let part = ("pipeline", pipeline.stages[stage].span.clone());
-    found.diagnostics.push(places(workflow).error_in(codes::COMPONENT, step, part, message));
+    found.push(&problem, places(workflow).error_in(codes::COMPONENT, step, part, message));
 }
 
 /// The components of a pipeline that runs in the working directory.
 pub(super) fn check_pipeline(services: &Services, pipeline: &Pipeline) -> Result<(), Failure> {
     let warn = |warning| services.note(&format!("warning: {warning}"));
-    look_at_stages(services, pipeline, Some(&services.cwd), warn).map_err(|(_, problem)| Failure {
-        code: problem.is_denial.then(|| POLICY_DENIED.to_owned()),
-        ..Failure::runtime(problem.message)
-    })
+    match look_at_stages(services, pipeline, Some(&services.cwd), warn) {
+        Err((_, problem)) if !problem.is_denial => Err(Failure::runtime(problem.message)),
+        _ => Ok(()),
+    }
 }
 
 /// The first stage whose component could not run, and why.
