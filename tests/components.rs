@@ -451,11 +451,11 @@ fn a_component_that_cannot_run_is_refused_before_the_first_effect() {
     }
     // What the policy denies is known beforehand, too; the run comes to it, so that it is on record.
     for (work, place) in [
-        ("component: command.wasm\n    grants: {clock: true}", "6:5"),
-        ("js: '1'\n    grants: {clock: true}", "6:5"),
-        (&format!("{stage} --grant-clock\""), "5:47"),
+        ("component: command.wasm\n    grants: {clock: true}", "4:5"),
+        ("js: '1'\n    grants: {clock: true}", "4:5"),
+        (&format!("{stage} --grant-clock\""), "3:47"),
     ] {
-        write(work);
+        home.write("flow.lobster", format!("steps:\n  - id: guest\n    {work}\n"));
         has(&check(place), &["set components.clock = true"]);
         let answer = home.lobster(["run", "--mode", "tool", "--policy", "p.toml", "flow.lobster"]).run();
         has(&answer.error(), &["set components.clock = true"]);
