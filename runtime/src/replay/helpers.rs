@@ -1,6 +1,6 @@
 //! The other processors during a replay. One thread executes the plan from its
-//! beginning; meanwhile the others compute recorded pure steps from the end on,
-//! each from its action alone, until they meet.
+//! beginning; meanwhile the others compute recorded pure steps without arguments
+//! from the end on, each from its action alone, until they meet.
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZero;

@@ -103,6 +103,32 @@ const ASKS: &str = r#"(module
     (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8)))))"#;
 
 #[test]
+fn what_other_processors_compute_is_what_the_plan_would() {
+    let place = Place::new();
+    std::fs::write(place.path("csv.wasm"), include_bytes!("../../../guest-steps/dist/csv.wasm")).unwrap();
+    let steps: String = (0..60)
+        .map(|n| match n % 3 {
+            0 => format!("  - id: s{n}\n    component: csv.wasm\n    stdin: \"a,b\\n{n},x\\n\"\n"),
+            1 => format!(
+                "  - id: s{n}\n    component: csv.wasm\n    args: {{header: true, delimiter: \";\"}}\n    stdin: $s{}.json\n",
+                n - 1
+            ),
+            _ => format!("  - id: s{n}\n    js: \"({{z: {n}, a: input}})\"\n    stdin: $s{}.json\n", n - 2),
+        })
+        .collect();
+    let run = place.run(&workflow(&format!("name: long\nsteps:\n{steps}")));
+    for _ in 0..3 {
+        let report = place.runtime.replay(&run, &ReplayOptions::default()).unwrap();
+        assert_eq!((report.divergences, report.unverified), (vec![], vec![]));
+        assert_eq!((report.computed, report.answered), (60, 0));
+    }
+    let other = falsified(&place, &run, "s57", |outcome| outcome.fuel = Some(1));
+    let report = place.runtime.replay(&other, &ReplayOptions::default()).unwrap();
+    assert_eq!(report.divergences.len(), 1, "{report:?}");
+    assert_eq!((report.divergences[0].step.as_str(), report.divergences[0].what.as_str()), ("s57", "fuel"));
+}
+
+#[test]
 fn an_effect_component_is_executed_again_on_its_recorded_calls() {
     let place = Place::new();
     std::fs::write(place.path("asks.wasm"), wat::parse_str(ASKS).unwrap()).unwrap();

@@ -57,10 +57,11 @@ enum RecordedInput {
 }
 
 /// What a recorded action gives, if that can be known from the action alone and
-/// it succeeds: nothing was granted, its input is at hand, and it keeps no values.
+/// it succeeds: it has no arguments and no grants, its input is at hand, and it keeps no values.
 pub(crate) fn compute(run: &Run<'_>, action: &Digest, cancel: &CancelToken) -> Option<StepOutcome> {
     let recorded: Recorded = recorded(&run.store, action).ok()?;
-    if !recorded.grants.are_none() || !recorded.secrets.is_null() {
+    // The action does not keep the order in which arguments were given, which a program can see.
+    if !recorded.args.is_empty() || !recorded.grants.are_none() || !recorded.secrets.is_null() {
         return None;
     }
     let blob = |digest: Digest| Some(Blob { digest, len: run.store.blob_len(&digest).ok()?? });
