@@ -204,7 +204,11 @@ impl Runtime {
         crate::engine::pipeline::build(&self.services.registry, &pipeline)
             .map_err(|error| Failure::runtime(error.message))?;
         components::check_pipeline(&self.services, &pipeline)?;
-        Ok(Planned { plan: Plan::Pipeline(pipeline), args: Map::new(), name: clipped(name) })
+        Ok(Planned {
+            plan: Plan::Pipeline(pipeline),
+            args: Map::new(),
+            name: clipped(name, MAX_PIPELINE_NAME),
+        })
     }
 
     fn load(&self, path: &Path) -> Result<Workflow, Failure> {
@@ -478,10 +482,13 @@ pub(crate) fn load_with_warnings(
     workflow::load(&source, &|path| read_source(path))
 }
 
-fn clipped(text: &str) -> String {
-    const MAX: usize = 120;
+/// Longest name of a run that is a pipeline's text, in characters.
+const MAX_PIPELINE_NAME: usize = 120;
+
+/// A text on one line of at most `max` characters.
+pub(crate) fn clipped(text: &str, max: usize) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if line.chars().count() <= MAX { line } else { line.chars().take(MAX - 1).chain(['…']).collect() }
+    if line.chars().count() <= max { line } else { line.chars().take(max - 1).chain(['…']).collect() }
 }
 
 /// The native commands that a run started, with the files that they name.

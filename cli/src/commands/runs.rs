@@ -98,7 +98,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     };
     let wanted = if args.interrupted { Some(Status::Interrupted) } else { args.status };
     let runs = found(&store, &filter, wanted)?;
-    let rows: Vec<_> = runs.iter().map(|run| (run, status(&store, run))).collect();
+    let rows: Vec<_> = runs.iter().map(|run| (run, wanted.unwrap_or_else(|| status(&store, run)))).collect();
     let mut out = std::io::stdout().lock();
     if args.json {
         let runs: Vec<Value> = rows.iter().map(|(run, status)| object(run, *status)).collect();
@@ -129,6 +129,9 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
+/// Runs that are looked at in one go.
+const PAGE: usize = 100;
+
 /// The runs that fit, the newest first; `wanted` is compared with what is shown.
 pub(crate) fn found(
     store: &Store,
@@ -139,8 +142,16 @@ pub(crate) fn found(
     let limit = if filter.limit == 0 { usize::MAX } else { filter.limit };
     let mut found = Vec::new();
     for recorded in wanted.recorded() {
-        let all = store.runs(&RunFilter { status: Some(*recorded), limit: 0, ..filter.clone() })?;
-        found.extend(all.into_iter().filter(|run| status(store, run) == wanted).take(limit));
+        let enough = limit.saturating_add(found.len());
+        let mut page = RunFilter { status: Some(*recorded), limit: PAGE, ..filter.clone() };
+        loop {
+            let runs = store.runs(&page)?;
+            page.before = runs.last().map(|run| run.id).filter(|_| runs.len() == PAGE);
+            found.extend(runs.into_iter().filter(|run| status(store, run) == wanted));
+            if page.before.is_none() || found.len() >= enough {
+                break;
+            }
+        }
     }
     found.sort_by_key(|run| std::cmp::Reverse((run.started_at, run.id)));
     found.truncate(limit);

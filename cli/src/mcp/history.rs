@@ -43,22 +43,10 @@ impl History {
         };
         let limit = args.limit.unwrap_or(20).clamp(1, 200);
         let all = found(&self.store, &filter, wanted).map_err(|error| error.to_string())?;
-        let runs: Vec<Value> =
-            all.iter().filter(|run| self.is_visible(run)).take(limit).map(|run| self.summary(run)).collect();
+        let stands = |run: &RunSummary| wanted.unwrap_or_else(|| status(&self.store, run));
+        let visible = all.iter().filter(|run| self.is_visible(run));
+        let runs: Vec<Value> = visible.take(limit).map(|run| summary(run, stands(run))).collect();
         Ok(json!({ "ok": true, "runs": runs }))
-    }
-
-    fn summary(&self, run: &RunSummary) -> Value {
-        json!({
-            "runId": run.id.to_string(),
-            "name": run.name,
-            "kind": run.kind,
-            "status": status(&self.store, run).as_str(),
-            "startedAt": iso(run.started_at),
-            "endedAt": run.ended_at.map(iso),
-            "actor": run.actor,
-            "error": run.error,
-        })
     }
 
     pub(super) fn show(&self, args: &ShowArgs) -> Result<Value, String> {
@@ -68,7 +56,7 @@ impl History {
         if !self.is_visible(&run) {
             return Err(unknown());
         }
-        let mut shown = self.summary(&run);
+        let mut shown = summary(&run, status(&self.store, &run));
         shown["ok"] = json!(true);
         shown["steps"] = self.steps(&run)?;
         let open = GateFilter { status: Some(GateStatus::Open), run: Some(id), limit: 0 };
@@ -112,4 +100,17 @@ impl History {
         let lines: Option<Vec<Value>> = text.lines().map(|line| json::parse(line).ok()).collect();
         Ok(lines.map_or_else(|| json!([text]), Value::Array))
     }
+}
+
+fn summary(run: &RunSummary, status: Status) -> Value {
+    json!({
+        "runId": run.id.to_string(),
+        "name": run.name,
+        "kind": run.kind,
+        "status": status.as_str(),
+        "startedAt": iso(run.started_at),
+        "endedAt": run.ended_at.map(iso),
+        "actor": run.actor,
+        "error": run.error,
+    })
 }

@@ -7,7 +7,6 @@ mod lent;
 mod loading;
 mod recorded;
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
@@ -230,30 +229,16 @@ pub(crate) fn run_component(
         let record =
             ActionRecord { kind: "component".to_owned(), preimage, decision, idempotent: job.idempotent };
         let reuse = if job.secrets.is_empty() { job.reuse } else { Reuse::Never };
-        if reuse.covers(false)
-            && let Some(outcome) = run.reused(path, &record, &action, reuse)?
-        {
-            return output(&store, &outcome).inspect_err(|_| run.fail_at(path));
-        }
         let recorded = run.overseer().and_then(|overseer| overseer.recorded_outside(path));
-        let performed = Cell::new(false);
-        return run.once(
-            path,
-            &record,
-            || {
-                performed.set(true);
-                match recorded {
-                    Some(outside) => again(run, job, action, outside, cancel),
-                    None => execute(run, job, action, None, run.scratch(), cancel),
-                }
-            },
-            |outcome| {
-                if performed.get() && reuse.covers(false) && run.is_lasting(outcome) {
-                    run.cache(action, outcome, reuse);
-                }
-                output(&store, outcome)
-            },
-        );
+        let perform = || match recorded {
+            Some(outside) => again(run, job, action, outside, cancel),
+            None => execute(run, job, action, None, run.scratch(), cancel),
+        };
+        let decode = |outcome: &StepOutcome| output(&store, outcome);
+        return match reuse.covers(false) {
+            true => run.once_in_all(path, &record, (action, reuse), perform, || true, decode),
+            false => run.once(path, &record, perform, decode),
+        };
     }
     let reuse = job.reuse;
     let cache = reuse.covers(true) && run.journals();

@@ -135,13 +135,19 @@ fn is_setting(name: &str) -> bool {
 /// string (`MAX_ARG_STRLEN`, 128 KiB on Linux, with the name and its `=`).
 const MAX_VARIABLE: usize = 120 * 1024;
 
+/// The variable that holds all arguments of a workflow.
+pub(crate) const ARGS_JSON: &str = "LOBSTER_ARGS_JSON";
+
+/// How the variables begin that hold one argument each.
+pub(crate) const ARG_PREFIX: &str = "LOBSTER_ARG_";
+
 /// `LOBSTER_ARGS_JSON` and `LOBSTER_ARG_<NAME>` for a workflow's arguments.
 /// A value too long for a variable is left out; steps get it by `stdin` or `${name}`.
 pub(crate) fn argument_vars(args: &Map<String, Value>) -> Vec<(String, String)> {
-    let all = ("LOBSTER_ARGS_JSON".to_owned(), json::compact(args));
+    let all = (ARGS_JSON.to_owned(), json::compact(args));
     let each = args.iter().filter_map(|(name, value)| {
         let name = variable_name(name);
-        (!name.is_empty()).then(|| (format!("LOBSTER_ARG_{name}"), json::js_string(value)))
+        (!name.is_empty()).then(|| (format!("{ARG_PREFIX}{name}"), json::js_string(value)))
     });
     std::iter::once(all)
         .chain(each)

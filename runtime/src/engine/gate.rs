@@ -270,26 +270,25 @@ impl Run<'_> {
     ) -> Result<Answer, Stop> {
         let path = at.gate(question.kind());
         let binding = self.binding(&question)?;
-        match self.answer(&path, &binding)? {
-            Some(known) if known.from.is_some() => {
-                if binding.is(known.binding) {
-                    return self.take_over(PendingGate { path, question, binding }, known);
+        if let Some(known) = self.answer(&path, &binding)? {
+            match (known.from, binding.is(known.binding)) {
+                (Some(_), true) => return self.take_over(PendingGate { path, question, binding }, known),
+                (None, true) => return Ok(known.answer),
+                // Another run's answer, to something else: the question is asked here.
+                (Some(_), false) => {}
+                (None, false) => {
+                    self.fail_at(&path);
+                    return Err(Stop::Failed(
+                        StageError::permanent(format!(
+                            "What was approved at '{path}' is not what would run now: the question, its items or the \
+                             plan changed (approved {}, now {}). Start the run again and approve what it shows.",
+                            known.binding.short(),
+                            binding.digest.short(),
+                        ))
+                        .with_code("approval_stale"),
+                    ));
                 }
             }
-            Some(known) if binding.is(known.binding) => return Ok(known.answer),
-            Some(known) => {
-                self.fail_at(&path);
-                return Err(Stop::Failed(
-                    StageError::permanent(format!(
-                        "What was approved at '{path}' is not what would run now: the question, its items or the plan \
-                         changed (approved {}, now {}). Start the run again and approve what it shows.",
-                        known.binding.short(),
-                        binding.digest.short(),
-                    ))
-                    .with_code("approval_stale"),
-                ));
-            }
-            None => {}
         }
         if let (Some(prompter), false) =
             (&self.services.prompter, question.emit() || self.services.mode == Mode::Tool)

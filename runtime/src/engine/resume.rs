@@ -207,7 +207,6 @@ pub(crate) fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) ->
     let store = runtime.store().map_err(failure)?;
     let id = store.find_run(text).map_err(|error| Failure::parse(error.to_string()))?;
     let summary = store.run(id).map_err(failure)?;
-    let journal = sound_journal(&store, id)?;
     match summary.status {
         RunStatus::Ok => {
             return Err(Failure::runtime(format!(
@@ -226,6 +225,7 @@ pub(crate) fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) ->
         }
         RunStatus::Running => {}
         RunStatus::Failed | RunStatus::Cancelled => {
+            let journal = sound_journal(&store, id)?;
             refuse_called_off(&journal)?;
             let failed_at = journal.iter().rev().find_map(|record| match &record.event {
                 Event::RunEnded { detail, .. } => {

@@ -1,5 +1,6 @@
 //! Outcomes that are taken from the action cache instead of being had again.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use super::action::ActionRecord;
@@ -97,11 +98,38 @@ impl Run<'_> {
         }
     }
 
+    /// An effect that is performed only if no equal one is known under `key`, and
+    /// known afterwards if it went well and `is_settled` says that it holds.
+    pub(crate) fn once_in_all<T>(
+        &self,
+        path: &StepPath,
+        action: &ActionRecord,
+        (key, reuse): (Digest, Reuse),
+        perform: impl FnOnce() -> StepOutcome,
+        is_settled: impl FnOnce() -> bool,
+        decode: impl FnOnce(&StepOutcome) -> Result<T, Stop>,
+    ) -> Result<T, Stop> {
+        if let Some(outcome) = self.reused(path, action, &key, reuse)? {
+            return decode(&outcome).inspect_err(|_| self.fail_at(path));
+        }
+        let performed = Cell::new(false);
+        let perform = || {
+            performed.set(true);
+            perform()
+        };
+        self.once(path, action, perform, |outcome| {
+            if performed.get() && self.is_lasting(outcome) && is_settled() {
+                self.cache(key, outcome, reuse);
+            }
+            decode(outcome)
+        })
+    }
+
     /// What an equal effect gave. Nothing is started then: the journal has one
     /// record, which says that it was taken from the cache.
     ///
     /// An attempt that had begun and whose end nobody saw is not passed over.
-    pub(crate) fn reused(
+    fn reused(
         &self,
         path: &StepPath,
         action: &ActionRecord,

@@ -29,7 +29,7 @@ use crate::json;
 use crate::language::plan::Plan;
 use crate::model::cost::{PaidCall, paid_calls};
 use crate::model::pricing::Pricing;
-use crate::runtime::{Planned, RunRequest, RunResult, Runtime, Target, keep_task};
+use crate::runtime::{Planned, RunRequest, RunResult, Runtime, Target, clipped, keep_task};
 use crate::steps::stages::Stop;
 use crate::store::{Blob, Event, Record, RunId, StepOutcome, StepStatus, Store, StoreError};
 
@@ -430,8 +430,7 @@ fn in_short(action: &Value) -> String {
         }
         words => words.join(" "),
     };
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if line.chars().count() <= MAX { line } else { line.chars().take(MAX - 1).chain(['…']).collect() }
+    clipped(&text, MAX)
 }
 
 /// A recorded outcome with another result, in the form that the step's results have.

@@ -9,7 +9,7 @@ use super::preimage::{Difference, Part, differences, input_digest, named};
 use super::recording::Recording;
 use super::{contents, json_path};
 use crate::digest::Digest;
-use crate::engine::env::argument_vars;
+use crate::engine::env::{ARG_PREFIX, ARGS_JSON, argument_vars};
 use crate::envelope::Failure;
 use crate::runtime::Runtime;
 use crate::store::{BrokenChain, RunFilter, RunId, Store, StoreError};
@@ -202,7 +202,7 @@ fn name_arguments(
 ) {
     let is_variable = |difference: &Difference| {
         let name = difference.name.as_deref().unwrap_or_default();
-        difference.part == Part::Environment && (name == ARGS_JSON || name.starts_with("LOBSTER_ARG_"))
+        difference.part == Part::Environment && (name == ARGS_JSON || name.starts_with(ARG_PREFIX))
     };
     let mut variables: Vec<_> = found.extract_if(.., |difference| is_variable(difference)).collect();
     if variables.is_empty() {
@@ -229,26 +229,9 @@ fn name_arguments(
         }
     }
     variables.sort_by_key(|difference| difference.name.as_deref() == Some(ARGS_JSON));
-    let is_specific = |difference: &Difference| {
-        matches!(
-            difference.part,
-            Part::Kind
-                | Part::Component
-                | Part::Command
-                | Part::Program
-                | Part::Argument
-                | Part::Environment
-                | Part::Input
-                | Part::InputFile
-                | Part::Request
-        )
-    };
-    let place = found.iter().position(|difference| !is_specific(difference)).unwrap_or(found.len());
+    let place = found.iter().position(|difference| difference.part >= Part::Directory).unwrap_or(found.len());
     found.splice(place..place, named_ones.into_iter().chain(variables));
 }
-
-/// The variable that holds all arguments.
-const ARGS_JSON: &str = "LOBSTER_ARGS_JSON";
 
 /// Where what a step gave differs.
 pub(super) fn outcome(store: &Store, was: &Recording, is: &Recording, step: &str) -> Option<Difference> {

@@ -160,7 +160,7 @@ fn look(services: &Services, workflow: &Workflow, cwd: Option<&Path>, found: &mu
             }
             Work::Js(_) if certain => {
                 let grants = literal(services, workflow, step);
-                allowed(services, crate::engine::js_evaluator_digest(), &grants).map_err(|problem| Problem {
+                allowed(services, crate::engine::js_evaluator_digest, &grants).map_err(|problem| Problem {
                     message: format!("Workflow step {} js: {}", step.id, problem.message),
                     ..problem
                 })
@@ -369,17 +369,17 @@ fn may_start(services: &Services, component: &Component, grants: &Grants, name: 
     component
         .check_grants(grants)
         .map_err(|error| Problem::new(format!("{name}: {error}"), &["grants", "component"]))?;
-    allowed(services, component.digest().into(), grants)
+    allowed(services, || component.digest().into(), grants)
         .map_err(|problem| Problem { message: format!("{name}: {}", problem.message), ..problem })
 }
 
 /// Whether the policy lets a step grant this. What lies inside a directory may
 /// still change, so only the directory itself is judged now.
-fn allowed(services: &Services, component: Digest, grants: &Grants) -> Result<(), Problem> {
-    let proposal = crate::engine::proposal(component, grants);
-    if proposal.is_empty() {
+fn allowed(services: &Services, component: impl FnOnce() -> Digest, grants: &Grants) -> Result<(), Problem> {
+    if *grants == Grants::default() {
         return Ok(());
     }
+    let proposal = crate::engine::proposal(component(), grants);
     let place = crate::steps::decision_env(services, &services.cwd, &services.env);
     let itself = |dir: &str, fits: &dyn Fn(&str) -> bool| fits(dir).then(|| dir.to_owned());
     let decision = services.policy.decide_component(&proposal, &place, &itself);

@@ -1,6 +1,5 @@
 //! Native processes as steps: the action, the policy's word on it, the process.
 
-use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -135,30 +134,15 @@ pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken
     }
     let decision = super::policy_gate::decide(run, path, &job, cancel)?;
     record.decision = decision.statement.clone();
-    let key = is_cached(&job).then(|| cache_key(run, &record, &decision)).transpose()?;
-    if let Some(key) = &key
-        && let Some(outcome) = run.reused(path, &record, key, job.reuse)?
-    {
-        return finished(store, &outcome).inspect_err(|_| run.fail_at(path));
-    }
     let mut plain_json = None;
-    let performed = Cell::new(false);
-    let done = run.once(
-        path,
-        &record,
-        || {
-            performed.set(true);
-            execute(run, &job, argv, &decision, cancel, &mut plain_json)
-        },
-        |outcome| {
-            if let Some(key) = key.filter(|_| performed.get() && run.is_lasting(outcome))
-                && inputs_stayed(run, &job, &record)
-            {
-                run.cache(key, outcome, job.reuse);
-            }
-            finished(store, outcome)
-        },
-    )?;
+    let perform = || execute(run, &job, argv, &decision, cancel, &mut plain_json);
+    let decode = |outcome: &StepOutcome| finished(store, outcome);
+    let done = if is_cached(&job) {
+        let known_as = (cache_key(run, &record, &decision)?, job.reuse);
+        run.once_in_all(path, &record, known_as, perform, || inputs_stayed(run, &job, &record), decode)?
+    } else {
+        run.once(path, &record, perform, decode)?
+    };
     Ok(Finished { plain_json, ..done })
 }
 

@@ -88,7 +88,7 @@ pub(super) fn preimage(run: &Run<'_>, job: &Job) -> Result<Preimage, Stop> {
 }
 
 /// The grants of a component that has none, in canonical form.
-const NO_GRANTS: &str = r#"{"clock":false,"env":{},"net":[],"random":false,"read":[],"write":[]}"#;
+pub(super) const NO_GRANTS: &str = r#"{"clock":false,"env":{},"net":[],"random":false,"read":[],"write":[]}"#;
 
 /// The canonical JSON of a part (RFC 8785).
 fn canonical(part: &impl Serialize) -> Result<String, Stop> {

@@ -5,14 +5,16 @@ use std::sync::{Arc, Mutex};
 
 use lobster_component::{Grants, Limits};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::action::NO_GRANTS;
 use super::loading::recorded_program;
 use super::{Job, JobInput, grants};
 use crate::cancel::CancelToken;
 use crate::digest::Digest;
 use crate::engine::gate::Asker;
-use crate::engine::overseer::{Profile, RecordedLimits, RecordedProgram};
+use crate::engine::overseer::RecordedProgram;
 use crate::engine::reuse::Reuse;
 use crate::engine::run::{Run, lock};
 use crate::engine::value::{Items, StoreHandle, Text};
@@ -23,30 +25,12 @@ use crate::store::{Blob, StepOutcome, StepStatus};
 #[derive(Deserialize)]
 struct Recorded {
     args: Map<String, Value>,
-    component: Digest,
-    grants: RecordedGrants,
+    grants: Box<RawValue>,
     input: Option<RecordedInput>,
-    limits: RecordedLimits,
-    profile: Profile,
     #[serde(default)]
     secrets: Value,
-}
-
-#[derive(Deserialize)]
-struct RecordedGrants {
-    clock: bool,
-    random: bool,
-    env: Map<String, Value>,
-    net: Vec<Value>,
-    read: Vec<Value>,
-    write: Vec<Value>,
-}
-
-impl RecordedGrants {
-    fn are_none(&self) -> bool {
-        let Self { clock, random, env, net, read, write } = self;
-        !clock && !random && env.is_empty() && net.is_empty() && read.is_empty() && write.is_empty()
-    }
+    #[serde(flatten)]
+    program: RecordedProgram,
 }
 
 #[derive(Deserialize)]
@@ -61,7 +45,7 @@ enum RecordedInput {
 pub(crate) fn compute(run: &Run<'_>, action: &Digest, cancel: &CancelToken) -> Option<StepOutcome> {
     let recorded: Recorded = recorded(&run.store, action).ok()?;
     // The action does not keep the order in which arguments were given, which a program can see.
-    if !recorded.args.is_empty() || !recorded.grants.are_none() || !recorded.secrets.is_null() {
+    if !recorded.args.is_empty() || recorded.grants.get() != NO_GRANTS || !recorded.secrets.is_null() {
         return None;
     }
     let blob = |digest: Digest| Some(Blob { digest, len: run.store.blob_len(&digest).ok()?? });
@@ -75,11 +59,9 @@ pub(crate) fn compute(run: &Run<'_>, action: &Digest, cancel: &CancelToken) -> O
             JobInput::Items(Items::Stored { store, blob: blob(digest)?, count: 0 })
         }
     };
-    let program =
-        RecordedProgram { component: recorded.component, limits: recorded.limits, profile: recorded.profile };
     let mut job = Job {
         name: None,
-        program: recorded_program(run, program).ok()?,
+        program: recorded_program(run, recorded.program).ok()?,
         args: recorded.args,
         input,
         grants: Grants::default(),
@@ -90,7 +72,7 @@ pub(crate) fn compute(run: &Run<'_>, action: &Digest, cancel: &CancelToken) -> O
         reuse: Reuse::Never,
         idempotent: true,
     };
-    grants::recorded_limits(&recorded.limits, &mut job.limits);
+    grants::recorded_limits(&recorded.program.limits, &mut job.limits);
     let values = Arc::new(Mutex::new(HashMap::new()));
     let outcome = super::execute(run, job, *action, None, Some(Arc::clone(&values)), cancel);
     let alone = outcome.detail.get("read_state").is_none() && lock(&values).is_empty();

@@ -85,9 +85,7 @@ impl Runtime {
         file: &Path,
         options: &ExportOptions,
     ) -> Result<BundleSummary, Failure> {
-        let store = self.store().map_err(super::verify::failure)?;
-        let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
-        store.verify_chain(id).map_err(super::verify::failure)?;
+        let (store, id) = self.sound_run(run)?;
         let refused = |refused: Refused| match refused {
             Refused::NotABundle(_) => Failure::parse(refused.to_string()),
             Refused::Io { .. } => Failure::runtime(refused.to_string()),
@@ -108,10 +106,16 @@ impl Runtime {
         out: &mut dyn Write,
         options: &ExportOptions,
     ) -> Result<BundleSummary, Failure> {
+        let (store, id) = self.sound_run(run)?;
+        write::write(&store, id, options, out)
+    }
+
+    /// A run whose journal is the chain that was written.
+    fn sound_run(&self, run: &str) -> Result<(Store, RunId), Failure> {
         let store = self.store().map_err(super::verify::failure)?;
         let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
         store.verify_chain(id).map_err(super::verify::failure)?;
-        write::write(&store, id, options, out)
+        Ok((store, id))
     }
 
     /// Checks every byte of a bundle and replays its run from nothing but the
