@@ -45,7 +45,12 @@
 //! What a step may rely on: it runs once per instance, with nothing but what was
 //! granted; the clock and randomness are the same in every run unless the real
 //! ones were granted; a panic ends the step with the panic's text in the log.
+//!
+//! The feature `arena` (on by default) makes small runs cheaper to start by an
+//! allocator of this crate's own; leave it out to choose another.
 
+#[cfg(any(target_family = "wasm", test))]
+mod arena;
 mod describe;
 mod error;
 pub mod files;
@@ -58,6 +63,10 @@ pub mod testing;
 #[cfg(target_family = "wasm")]
 #[doc(hidden)]
 pub mod wasm;
+
+#[cfg(all(target_family = "wasm", feature = "arena"))]
+#[global_allocator]
+static ALLOCATOR: arena::Arena = arena::Arena::new();
 
 pub use describe::{Capability, Description, Example, Want};
 pub use error::StepError;
