@@ -35,7 +35,7 @@ pub(super) fn question(
     let items = match (&approval.items, suggested, json) {
         (Some(items), _, _) => items.clone(),
         (None, Some(map), _) => map.get("items").and_then(Value::as_array).cloned().unwrap_or_default(),
-        (None, None, Some(value)) => super::record::spread(value),
+        (None, None, Some(value)) => super::record::spread(value.clone()),
         (None, None, None) => Vec::new(),
     };
     let preview = match (&approval.preview, suggested) {

@@ -149,7 +149,7 @@ pub(super) fn step(
     match done {
         Output { items: Some(items), .. } => {
             let text = match &items {
-                Items::Memory(items) => Text::inline(super::workflow::items_text(items)),
+                Items::Memory(items) => Text::of_items(Arc::clone(items)),
                 Items::Stored { .. } => {
                     let mut writer = run.store.blob_writer();
                     super::value::write_array(&mut writer, &items)?;
@@ -243,7 +243,10 @@ pub(crate) fn run_component(
     let reuse = job.reuse;
     let cache = reuse.covers(true) && run.journals();
     let compute = || {
-        if cache && let Some(outcome) = run.cached(&action, reuse)? {
+        if cache
+            && run.store.may_be_cached(&action)
+            && let Some(outcome) = run.cached(&action, reuse)?
+        {
             return Ok(outcome);
         }
         let begun = std::time::Instant::now();

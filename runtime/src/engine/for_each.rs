@@ -14,7 +14,6 @@ use super::run::lock;
 use super::value::Text;
 use super::workflow::{Enclosing, Frame, Input};
 use crate::cancel::{CancelReason, CancelToken};
-use crate::json;
 use crate::language::plan::{Step, Work};
 use crate::steps::stages::{StageError, Stop};
 
@@ -177,30 +176,35 @@ impl Frame<'_> {
             json: Json::value(json!(index)),
             ..Record::new(index_var)
         }));
+        let item = Arc::new(item.clone());
         // The item last: it is what a question at the beginning of the round is about.
         own.insert(Arc::new(Record {
-            stdout: Some(Text::inline(item.as_str().map_or_else(|| json::compact(item), str::to_owned))),
-            json: Json::value(item.clone()),
+            stdout: Some(Text::of_value(Arc::clone(&item))),
+            json: Json::Value(Arc::clone(&item)),
             ..Record::new(item_var)
         }));
         self.sequence(steps, &mut own, &path.round(index), inside, cancel)?;
-        let mut round = Map::new();
-        round.insert(item_var.clone(), item.clone());
-        round.insert(index_var.clone(), json!(index));
+        let mut results = Vec::with_capacity(steps.len());
         for sub in steps {
             let Some(record) = own.get_own(&sub.id).filter(|record| !record.skipped) else { continue };
             let value = match record.json()? {
-                Some(value) => Value::clone(value),
+                Some(value) => Arc::clone(value),
                 None => match (&record.response, &record.stdout) {
-                    (Some(response), _) => response.clone(),
+                    (Some(response), _) => Arc::new(response.clone()),
                     (None, Some(text)) => {
-                        Value::String(text.load().map_err(super::run::stopped)?.to_string())
+                        Arc::new(Value::String(text.load().map_err(super::run::stopped)?.to_string()))
                     }
                     (None, None) => continue,
                 },
             };
-            round.insert(sub.id.clone(), value);
+            results.push((&sub.id, value));
         }
+        // With the round's records gone, its values are taken and not copied.
+        drop(own);
+        let mut round = Map::new();
+        round.insert(item_var.clone(), Arc::unwrap_or_clone(item));
+        round.insert(index_var.clone(), json!(index));
+        round.extend(results.into_iter().map(|(id, value)| (id.clone(), Arc::unwrap_or_clone(value))));
         Ok(Value::Object(round))
     }
 
@@ -221,10 +225,10 @@ impl Frame<'_> {
 }
 
 fn rounds_record(step: &Step, rounds: Vec<Value>) -> Record {
-    let value = Value::Array(rounds);
+    let value = Arc::new(Value::Array(rounds));
     Record {
-        stdout: Some(Text::inline(json::compact(&value))),
-        json: Json::value(value),
+        stdout: Some(Text::of_value(Arc::clone(&value))),
+        json: Json::Value(value),
         ..Record::new(&step.id)
     }
 }

@@ -12,7 +12,6 @@ use super::record::{Json, Record, Scope};
 use super::value::Text;
 use super::workflow::{Enclosing, Frame};
 use crate::cancel::{CancelReason, CancelToken};
-use crate::json;
 use crate::language::plan::{Step, Wait, Work};
 use crate::steps::stages::{StageError, Stop};
 
@@ -180,9 +179,10 @@ fn merged(step: &Step, records: Vec<Arc<Record>>) -> Record {
     }
     let value = Value::Object(json);
     let any = matches!(step.work, Work::Parallel { wait: Wait::Any, .. });
+    let value = Arc::new(value);
     let stdout = match records.first().filter(|_| any) {
         Some(winner) => winner.stdout.clone(),
-        None => Some(Text::inline(json::compact(&value))),
+        None => Some(Text::of_value(Arc::clone(&value))),
     };
-    Record { stdout, json: Json::value(value), inner: records, ..Record::new(&step.id) }
+    Record { stdout, json: Json::Value(value), inner: records, ..Record::new(&step.id) }
 }

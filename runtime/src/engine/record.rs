@@ -90,18 +90,20 @@ impl Record {
         }
     }
 
-    /// The items of this record as a workflow's output.
-    pub(crate) fn output(&self) -> Result<Output, Unreadable> {
+    /// The items of this record as a workflow's output. They are copied only if
+    /// somebody else holds the record.
+    pub(crate) fn output(self: Arc<Self>) -> Result<Output, Unreadable> {
         if let Json::OfItems(items, _) = &self.json
             && items.len() > 1
         {
             return Ok(Output::items(items.clone()));
         }
-        if let Some(value) = self.json()? {
-            return Ok(spread(value).into());
+        if let Some(value) = self.json()?.cloned() {
+            drop(self);
+            return Ok(spread(Arc::unwrap_or_clone(value)).into());
         }
         if let Some(response) = &self.response {
-            return Ok(spread(response).into());
+            return Ok(spread(response.clone()).into());
         }
         Ok(self.stdout.clone().map_or_else(Output::empty, Output::text))
     }
@@ -129,10 +131,10 @@ impl Record {
 }
 
 /// An array's elements, or the value alone.
-pub(crate) fn spread(value: &Value) -> Vec<Value> {
+pub(crate) fn spread(value: Value) -> Vec<Value> {
     match value {
-        Value::Array(items) => items.clone(),
-        other => vec![other.clone()],
+        Value::Array(items) => items,
+        other => vec![other],
     }
 }
 

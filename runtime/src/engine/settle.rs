@@ -165,9 +165,8 @@ pub(crate) fn keep_output(run: &Run<'_>, output: &Output) -> Result<Option<Blob>
     if let Some(blob) = output.stored() {
         return Ok(Some(blob));
     }
-    let Ok(items) = output.to_vec() else { return Ok(None) };
-    let lines: String = items.iter().map(|item| json::compact(item) + "\n").collect();
-    if lines.len() > MAX_KEPT_OUTPUT { Ok(None) } else { run.store.put(lines.as_bytes()).map(Some) }
+    let Ok(Some(lines)) = output.lines(MAX_KEPT_OUTPUT) else { return Ok(None) };
+    run.store.put(lines.as_bytes()).map(Some)
 }
 
 /// Opens the gates that came up and shows the first of them.

@@ -1,6 +1,7 @@
 //! Results on their way between steps: text and items that may be too large
 //! for memory and are then read from the store only when somebody looks.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::{Arc, OnceLock};
@@ -24,6 +25,8 @@ struct TextInner {
 
 enum TextSource {
     Inline,
+    Value(Arc<Value>),
+    Items(Arc<Vec<Value>>),
     Stored(Store, Blob),
 }
 
@@ -33,13 +36,35 @@ impl Text {
     }
 
     pub(crate) fn stored(store: &Store, blob: Blob) -> Self {
-        Self(Arc::new(TextInner { source: TextSource::Stored(store.clone(), blob), loaded: OnceLock::new() }))
+        Self::of(TextSource::Stored(store.clone(), blob))
+    }
+
+    /// A string as it is, anything else as JSON; not written before somebody reads it.
+    pub(crate) fn of_value(value: Arc<Value>) -> Self {
+        Self::of(TextSource::Value(value))
+    }
+
+    /// One item a line if all are strings, else JSON: of the only one, or of all as
+    /// an array. Not written before somebody reads it.
+    pub(crate) fn of_items(items: Arc<Vec<Value>>) -> Self {
+        Self::of(TextSource::Items(items))
+    }
+
+    fn of(source: TextSource) -> Self {
+        Self(Arc::new(TextInner { source, loaded: OnceLock::new() }))
     }
 
     /// Whether it is the empty text, without loading it.
     pub(crate) fn is_empty(&self) -> bool {
+        let is_empty = |value: &Value| value.as_str().is_some_and(str::is_empty);
         match &self.0.source {
             TextSource::Stored(_, blob) => blob.len == 0,
+            TextSource::Value(value) => is_empty(value),
+            TextSource::Items(items) => match items.as_slice() {
+                [] => true,
+                [only] => is_empty(only),
+                _ => false,
+            },
             TextSource::Inline => self.0.loaded.get().is_none_or(|text| text.is_empty()),
         }
     }
@@ -49,11 +74,12 @@ impl Text {
         if let Some(text) = self.0.loaded.get() {
             return Ok(Arc::clone(text));
         }
-        let TextSource::Stored(store, blob) = &self.0.source else { return Ok(Arc::from("")) };
-        let bytes = store.load(&blob.digest, u64::MAX)?;
-        let text = match String::from_utf8(bytes) {
-            Ok(text) => text,
-            Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+        let text = match &self.0.source {
+            TextSource::Inline => String::new(),
+            TextSource::Value(value) => value_text(value),
+            TextSource::Items(items) => items_text(items),
+            TextSource::Stored(store, blob) => String::from_utf8(store.load(&blob.digest, u64::MAX)?)
+                .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
         };
         Ok(Arc::clone(self.0.loaded.get_or_init(|| text.into())))
     }
@@ -66,7 +92,9 @@ impl Text {
                 Some(file) => Payload::File(file),
                 None => Payload::Bytes(store.load(&blob.digest, u64::MAX)?.into()),
             }),
-            TextSource::Inline => Ok(Payload::Bytes(Arc::from(self.load()?.as_bytes()))),
+            TextSource::Inline | TextSource::Value(_) | TextSource::Items(_) => {
+                Ok(Payload::Bytes(self.load()?.into()))
+            }
         }
     }
 }
@@ -75,8 +103,25 @@ impl fmt::Debug for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.source {
             TextSource::Inline => write!(f, "{:?}", self.0.loaded.get()),
+            TextSource::Value(value) => write!(f, "Text({value:?})"),
+            TextSource::Items(items) => write!(f, "Text({items:?})"),
             TextSource::Stored(_, blob) => write!(f, "Text({:?}, {} bytes)", blob.digest, blob.len),
         }
+    }
+}
+
+fn value_text(value: &Value) -> String {
+    value.as_str().map_or_else(|| json::compact(value), str::to_owned)
+}
+
+fn items_text(items: &[Value]) -> String {
+    match items {
+        [] => String::new(),
+        [only] => value_text(only),
+        many if many.iter().all(Value::is_string) => {
+            many.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("\n")
+        }
+        many => json::compact(&many),
     }
 }
 
@@ -121,10 +166,18 @@ impl Items {
         &self,
         mut take: impl FnMut(Value) -> Result<Flow, E>,
     ) -> Result<(), E> {
+        self.visit(|item| take(item.into_owned()))
+    }
+
+    /// Shows each item until `take` wants no more.
+    pub(crate) fn visit<E: From<io::Error>>(
+        &self,
+        mut take: impl FnMut(Cow<'_, Value>) -> Result<Flow, E>,
+    ) -> Result<(), E> {
         match self {
             Self::Memory(items) => {
                 for item in items.iter() {
-                    if take(item.clone())? == Flow::Enough {
+                    if take(Cow::Borrowed(item))? == Flow::Enough {
                         break;
                     }
                 }
@@ -134,7 +187,7 @@ impl Items {
                     store.0.open_blob(&blob.digest).map_err(|error| E::from(io::Error::other(error)))?;
                 for line in BufReader::with_capacity(64 << 10, reader).lines() {
                     let item = json::parse(&line?).map_err(|error| E::from(io::Error::other(error)))?;
-                    if take(item)? == Flow::Enough {
+                    if take(Cow::Owned(item))? == Flow::Enough {
                         break;
                     }
                 }
@@ -206,10 +259,10 @@ fn write_line(writer: &mut impl Write, item: &Value) -> io::Result<()> {
 /// Writes items as one JSON array on one line.
 pub(crate) fn write_array(mut writer: &mut impl Write, items: &Items) -> io::Result<()> {
     let mut separator: &[u8] = b"[";
-    items.for_each(|item| {
+    items.visit(|item| {
         writer.write_all(separator)?;
         separator = b",";
-        json::write_compact(&mut writer, &item)?;
+        json::write_compact(&mut writer, &*item)?;
         Ok::<_, io::Error>(Flow::More)
     })?;
     writer.write_all(if items.len() == 0 { b"[]" } else { b"]" })
@@ -275,6 +328,21 @@ impl Output {
         }
     }
 
+    /// One item a line, as JSON, unless that is more than `max` bytes.
+    pub(crate) fn lines(&self, max: usize) -> io::Result<Option<String>> {
+        let items = match &self.0 {
+            Parts::Items(items) => items.clone(),
+            Parts::Text(_) | Parts::JsonOrText(_) => self.to_vec()?.into(),
+        };
+        let mut lines = String::new();
+        items.visit(|item| {
+            lines.push_str(&json::compact(&*item));
+            lines.push('\n');
+            Ok::<_, io::Error>(if lines.len() > max { Flow::Enough } else { Flow::More })
+        })?;
+        Ok((lines.len() <= max).then_some(lines))
+    }
+
     /// Everything in memory at once.
     ///
     /// # Errors
@@ -308,8 +376,8 @@ impl Serialize for Output {
         };
         let mut seq = serializer.serialize_seq(Some(items.len()))?;
         let mut failure = None;
-        let read = items.for_each(|item| {
-            if let Err(error) = seq.serialize_element(&item) {
+        let read = items.visit(|item| {
+            if let Err(error) = seq.serialize_element(&*item) {
                 failure = Some(error);
                 return Ok(Flow::Enough);
             }

@@ -57,6 +57,17 @@ pub(super) enum Input {
     Json(Arc<Value>),
 }
 
+impl Input {
+    /// Null is nothing, a string is text.
+    fn of(value: Arc<Value>) -> Self {
+        match &*value {
+            Value::Null => Self::Nothing,
+            Value::String(_) => Self::Text(Text::of_value(value)),
+            _ => Self::Json(value),
+        }
+    }
+}
+
 impl Frame<'_> {
     /// Runs all steps; gives the record of the last one that completed.
     pub(super) fn steps(&self, cancel: &CancelToken) -> Result<Option<Arc<Record>>, Stop> {
@@ -336,7 +347,7 @@ impl Frame<'_> {
         let rendered = (!done.rendered.is_empty()).then(|| Text::inline(done.rendered.as_str()));
         let stdout = match (rendered, &done.items) {
             (Some(text), _) => text,
-            (None, Items::Memory(items)) => Text::inline(items_text(items)),
+            (None, Items::Memory(items)) => Text::of_items(Arc::clone(items)),
             (None, items @ Items::Stored { .. }) => {
                 let mut writer = self.run.store.blob_writer();
                 super::value::write_array(&mut writer, items)?;
@@ -360,7 +371,7 @@ impl Frame<'_> {
                 record.json = Json::of_stdout();
             }
             Input::Json(value) => {
-                record.stdout = Some(Text::inline(json::compact(&*value)));
+                record.stdout = Some(Text::of_value(Arc::clone(&value)));
                 record.json = Json::Value(value);
             }
         }
@@ -435,18 +446,21 @@ impl Frame<'_> {
         // Whole outputs are handed on without being loaded.
         if let Some(reference) = template::strict_reference(&filled)
             && let ([only], Some(record)) = (reference.path.as_slice(), scope.get(&reference.id))
-            && only == "stdout"
         {
-            return Ok(record.stdout.clone().map_or(Input::Nothing, Input::Text));
+            match only.as_str() {
+                "stdout" => return Ok(record.stdout.clone().map_or(Input::Nothing, Input::Text)),
+                "json" => {
+                    if let Ok(Some(value)) = record.json() {
+                        return Ok(Input::of(Arc::clone(value)));
+                    }
+                }
+                _ => {}
+            }
         }
         Ok(match template::resolve(text, self.args, scope)? {
             Resolved::Missing => Input::Nothing,
             Resolved::Text(text) => Input::Text(Text::inline(text)),
-            Resolved::Value(value) => match &*value {
-                Value::Null => Input::Nothing,
-                Value::String(text) => Input::Text(Text::inline(text.as_str())),
-                _ => Input::Json(Arc::new(value.into_owned())),
-            },
+            Resolved::Value(value) => Input::of(Arc::new(value.into_owned())),
         })
     }
 
@@ -617,17 +631,6 @@ pub(super) struct Enclosing {
     pub(super) cwd: Option<String>,
     /// Loops put the argument variables between their own and the sub-step's.
     pub(super) reinject_args: bool,
-}
-
-pub(super) fn items_text(items: &[Value]) -> String {
-    match items {
-        [] => String::new(),
-        many if many.iter().all(Value::is_string) => {
-            many.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("\n")
-        }
-        [only] => json::compact(only),
-        many => json::compact(&many),
-    }
 }
 
 /// The variable that tells a step where its workflow file lies, so that a

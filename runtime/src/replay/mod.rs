@@ -14,6 +14,7 @@ mod fork_model;
 mod helpers;
 mod json_path;
 mod preimage;
+mod programs;
 mod recording;
 #[cfg(test)]
 mod testing;

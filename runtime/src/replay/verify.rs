@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::bundle::{CUT, Unpacked};
 use super::helpers::Helpers;
 use super::preimage::{Part, differences, input_digest};
+use super::programs::Programs;
 use super::recording::{Recording, Step, is_within};
 use super::{contents, json_path};
 use crate::digest::Digest;
@@ -159,6 +160,7 @@ pub(super) fn replay(
         left_out: carried.left_out,
         directories: carried.directories,
         helpers: Helpers::default(),
+        programs: Programs::default(),
         seen: Mutex::default(),
     });
     let recording = &replay.recording;
@@ -225,6 +227,7 @@ struct Replay {
     left_out: BTreeSet<Digest>,
     directories: Unpacked,
     helpers: Helpers,
+    programs: Programs,
     seen: Mutex<Seen>,
 }
 
@@ -409,8 +412,7 @@ impl Overseer for Replay {
     }
 
     fn program(&self, path: &StepPath) -> Option<RecordedProgram> {
-        let action = self.recording.steps.get(path.as_str())?.action?;
-        crate::runtime::recorded(&self.store, &action).ok()
+        self.programs.at(&self.store, &self.recording, path.as_str())
     }
 }
 
@@ -517,20 +519,16 @@ impl Replay {
     }
 
     fn compare_outcome(&self, path: &str, step: &Step, recorded: &StepOutcome, replayed: &StepOutcome) {
-        let differs = |what: &str, was: Value, is: Value| {
-            if was != is {
-                self.diverge(path, step.seq, what, None, was, is);
-            }
-        };
-        differs("status", value(recorded.status), value(replayed.status));
-        differs("error", value(&recorded.error), value(&replayed.error));
-        differs("exit", value(recorded.exit), value(replayed.exit));
+        let seq = step.seq;
+        self.compare(path, seq, "status", &recorded.status, &replayed.status);
+        self.compare(path, seq, "error", &recorded.error, &replayed.error);
+        self.compare(path, seq, "exit", &recorded.exit, &replayed.exit);
         // How often a program looks whether an answer has come depends on how long that took.
         if !step.effect {
-            differs("fuel", value(recorded.fuel), value(replayed.fuel));
+            self.compare(path, seq, "fuel", &recorded.fuel, &replayed.fuel);
         }
         if step.effect && !self.live.contains(path) {
-            differs("written files", written(recorded), written(replayed));
+            self.compare(path, seq, "written files", &written(recorded), &written(replayed));
         }
         let place = json_path::first(&recorded.value, &replayed.value);
         if let Some(place) = place.filter(|_| !self.is_cut(&recorded.value)) {
@@ -545,6 +543,12 @@ impl Replay {
         }
         self.compare_blobs(path, step.seq, "output", recorded.output, replayed.output);
         self.compare_blobs(path, step.seq, "stdout", recorded.stdout, replayed.stdout);
+    }
+
+    fn compare<T: PartialEq + Serialize>(&self, path: &str, seq: u64, what: &str, was: &T, is: &T) {
+        if was != is {
+            self.diverge(path, seq, what, None, value(was), value(is));
+        }
     }
 
     fn compare_blobs(

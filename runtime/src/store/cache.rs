@@ -1,5 +1,8 @@
 //! The action cache (what an action gave before) and the values a run keeps for itself.
 
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
 use rusqlite::{OptionalExtension, Transaction, params};
 use serde_json::Value;
 
@@ -14,7 +17,68 @@ use super::transfer::RESERVED;
 use crate::digest::Digest;
 use crate::json;
 
+/// How long it may take until an action is known that another process has cached.
+const KNOWN_FOR: Duration = Duration::from_secs(1);
+
+/// So many lookups in vain have to come before all known actions are read.
+const VAIN_MIN: usize = 64;
+
+/// Reading an action's digest beside many others costs this small part of a lookup.
+const READ_AT_ONCE: usize = 64;
+
+/// The actions that the database knows, or most of them: a loop over new items
+/// would look each of them up in vain.
+#[derive(Default)]
+pub(super) struct Known {
+    /// By the beginnings of their digests. What was collected since may be among them.
+    actions: HashSet<u64>,
+    /// Until when no others are worth a lookup.
+    all_until: Option<Instant>,
+    /// Lookups that found nothing since the actions were read.
+    in_vain: usize,
+}
+
+impl Known {
+    fn rules_out(&self, action: &Digest) -> bool {
+        self.all_until.is_some_and(|until| Instant::now() < until)
+            && !self.actions.contains(&beginning(action))
+    }
+
+    /// Notes a lookup that found nothing; says how many actions are worth reading now, if any.
+    fn missed(&mut self) -> Option<usize> {
+        self.in_vain += 1;
+        let often = self.in_vain >= VAIN_MIN && self.in_vain.is_power_of_two();
+        often.then(|| self.in_vain * READ_AT_ONCE)
+    }
+}
+
+fn beginning(digest: &Digest) -> u64 {
+    digest.as_bytes().iter().take(size_of::<u64>()).fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
 impl Store {
+    /// Whether it is worth asking what a pure `action` gave. What another process
+    /// cached within the last second may be overlooked, so never ask this of an effect.
+    pub(crate) fn may_be_cached(&self, action: &Digest) -> bool {
+        !lock(&self.inner.known).rules_out(action)
+    }
+
+    /// Reads which actions are known, unless they are more than `max`.
+    fn read_known(&self, known: &mut Known, max: usize) -> Result<(), StoreError> {
+        let found: Vec<u64> = self.inner.db.read(|db| {
+            let mut statement = db.prepare_cached("SELECT digest FROM actions LIMIT ?1")?;
+            let limit = i64::try_from(max).unwrap_or(i64::MAX).saturating_add(1);
+            let rows = statement.query_map([limit], |row| row.get::<_, [u8; 32]>(0))?;
+            Ok(rows.map(|row| row.map(|bytes| beginning(&Digest::from(bytes)))).collect::<Result<_, _>>()?)
+        })?;
+        if found.len() <= max {
+            known.actions.extend(found);
+            known.all_until = Some(Instant::now() + KNOWN_FOR);
+            known.in_vain = 0;
+        }
+        Ok(())
+    }
+
     /// What `action` gave, unless it is unknown, cannot be read (the next outcome then
     /// takes the place of such an entry) or too old: past the time that it was cached
     /// for, or `ttl_ms` milliseconds ago.
@@ -42,7 +106,13 @@ impl Store {
                 .query_row(params![action.as_bytes(), now, since], |row| Ok((row.get(0)?, row.get(1)?)))
                 .optional()?)
         })?;
-        let Some((text, used)) = row else { return Ok(None) };
+        let Some((text, used)) = row else {
+            let mut known = lock(&self.inner.known);
+            if let Some(max) = known.missed() {
+                self.read_known(&mut known, max)?;
+            }
+            return Ok(None);
+        };
         if (now - used).abs() > TOUCH_EVERY_MS {
             self.write(Durability::Lazy, |tx| {
                 tx.prepare_cached("UPDATE actions SET used = ?2 WHERE digest = ?1")?
@@ -76,6 +146,7 @@ impl Store {
         let created = self.now();
         let expires = ttl_ms.map(|ttl| created.saturating_add(ttl));
         let held = KnownOutcome { text: text.into(), created, expires };
+        lock(&self.inner.known).actions.insert(beginning(&action));
         let full = lock(&self.inner.pending).hold_outcome(action, held);
         if full { self.flush() } else { Ok(()) }
     }

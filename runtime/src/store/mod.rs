@@ -76,6 +76,7 @@ struct Inner {
     clock: Clock,
     redactions: RwLock<Arc<Redactions>>,
     pending: Mutex<pending::Pending>,
+    known: Mutex<cache::Known>,
     checked: Mutex<HashMap<Digest, blob::Fingerprint>>,
     /// Who is told of what was committed.
     witness: OnceLock<Box<dyn Witness>>,
@@ -132,6 +133,7 @@ impl Store {
             clock,
             redactions: RwLock::default(),
             pending: Mutex::default(),
+            known: Mutex::default(),
             checked: Mutex::default(),
             witness: OnceLock::new(),
             _scratch: scratch,

@@ -19,14 +19,15 @@ use crate::store::INLINE_MAX;
 
 /// Everything that decides what the component does.
 pub(super) fn preimage(run: &Run<'_>, job: &Job) -> Result<Preimage, Stop> {
+    let named = |form: &str, digest: Digest| format!(r#"{{"{form}":"{digest}"}}"#);
     let input = match &job.input {
-        JobInput::Empty => Value::Null,
+        JobInput::Empty => "null".to_owned(),
         // Small inputs are kept, so that `why` can tell what in them differs.
         JobInput::Bytes(Payload::Bytes(bytes)) if bytes.len() <= INLINE_MAX => {
-            json!({ "bytes": run.store.put(bytes).map_err(stopped)?.digest })
+            named("bytes", run.store.put(bytes).map_err(stopped)?.digest)
         }
-        JobInput::Bytes(payload) => json!({ "bytes": Digest::of_reader(payload.open()?)? }),
-        JobInput::Items(Items::Stored { blob, .. }) => json!({ "items": blob.digest }),
+        JobInput::Bytes(payload) => named("bytes", Digest::of_reader(payload.open()?)?),
+        JobInput::Items(Items::Stored { blob, .. }) => named("items", blob.digest),
         JobInput::Items(Items::Memory(items)) => {
             let lines: String = items.iter().map(|item| json::compact(item) + "\n").collect();
             let small = lines.len() <= INLINE_MAX;
@@ -35,7 +36,7 @@ pub(super) fn preimage(run: &Run<'_>, job: &Job) -> Result<Preimage, Stop> {
             } else {
                 Digest::of(lines.as_bytes())
             };
-            json!({ "items": digest })
+            named("items", digest)
         }
     };
     let tree = |dirs: &[DirGrant]| -> Result<Value, Stop> {
@@ -64,18 +65,20 @@ pub(super) fn preimage(run: &Run<'_>, job: &Job) -> Result<Preimage, Stop> {
             "random": job.grants.random,
         }))?
     };
+    let args = if job.args.is_empty() { "{}".to_owned() } else { canonical(&job.args)? };
     let limits = &job.limits;
-    let limits = json!({
-        "fuel": limits.fuel, "instances": limits.instances, "memory": limits.memory,
-        "output": limits.output, "tables": limits.tables,
-    });
+    let limits = format!(
+        r#"{{"fuel":{},"instances":{},"memory":{},"output":{},"tables":{}}}"#,
+        whole(limits.fuel)?,
+        limits.instances,
+        whole(limits.memory)?,
+        whole(limits.output)?,
+        whole(limits.tables)?,
+    );
     // Thousands of steps may have no more to do than this: their names stand here in canonical order.
     let mut action = format!(
-        r#"{{"args":{},"component":"{}","grants":{grants},"input":{},"kind":"component","limits":{},"profile":{}"#,
-        canonical(&job.args)?,
+        r#"{{"args":{args},"component":"{}","grants":{grants},"input":{input},"kind":"component","limits":{limits},"profile":{}"#,
         job.program.component.digest().to_hex(),
-        canonical(&input)?,
-        canonical(&limits)?,
         canonical(&job.profile())?,
     );
     if !job.secrets.is_empty() {
@@ -89,6 +92,11 @@ pub(super) fn preimage(run: &Run<'_>, job: &Job) -> Result<Preimage, Stop> {
 
 /// The grants of a component that has none, in canonical form.
 pub(super) const NO_GRANTS: &str = r#"{"clock":false,"env":{},"net":[],"random":false,"read":[],"write":[]}"#;
+
+/// A number in canonical form: digits, as long as every number up to it is a double.
+fn whole(number: u64) -> Result<String, Stop> {
+    if number <= 1 << f64::MANTISSA_DIGITS { Ok(number.to_string()) } else { canonical(&number) }
+}
 
 /// The canonical JSON of a part (RFC 8785).
 fn canonical(part: &impl Serialize) -> Result<String, Stop> {

@@ -49,8 +49,18 @@ pub(super) fn js_args(
         };
         steps.insert(record.id.clone(), value);
     }
-    let bound = json!({ "code": code, "input": input, "args": frame.args, "steps": steps, "as": "value" });
-    Ok(bound.as_object().cloned().unwrap_or_default())
+    let bound = [json!(code), input, json!(frame.args), Value::Object(steps), json!("value")];
+    Ok(BOUND.iter().map(|name| (*name).to_owned()).zip(bound).collect())
+}
+
+/// What the evaluator gets for a `js:` step, in this order.
+const BOUND: [&str; 5] = ["code", "input", "args", "steps", "as"];
+
+/// The arguments of a `js:` step, which were recorded without their order, as the evaluator got them.
+pub(super) fn in_order(mut recorded: Map<String, Value>) -> Option<Map<String, Value>> {
+    let ordered: Option<Map<_, _>> =
+        BOUND.iter().map(|name| Some(((*name).to_owned(), recorded.remove(*name)?))).collect();
+    ordered.filter(|_| recorded.is_empty())
 }
 
 /// The earlier steps that a piece of code can look at. What it cannot look at is
