@@ -290,3 +290,30 @@ fn a_promise_that_cannot_be_kept_is_refused_at_its_line() {
     let checked = home.lobster(["check", "flow.lobster"]).run();
     assert!(format!("{}{}", checked.stdout, checked.stderr).contains("inputs without cache"), "{checked:#?}");
 }
+
+#[test]
+fn a_program_that_is_told_the_same_in_another_order_is_another_action() {
+    let home = Home::new();
+    home.write(
+        "keys.lobster",
+        "steps:
+  - id: data
+    run: cat data.json
+  - id: keys
+    js: Object.keys(input).join()
+    stdin: $data.json
+",
+    );
+    for (data, keys) in
+        [(r#"{"a":1,"b":2}"#, "a,b"), (r#"{"b":2,"a":1}"#, "b,a"), (r#"{"a":1,"b":2}"#, "a,b")]
+    {
+        home.write("data.json", data);
+        assert_eq!(home.tool(["keys.lobster"]).output(), json!([keys]));
+        assert_eq!(home.lobster(["replay", &last_run(&home)]).run().code(), 0);
+    }
+    says(&home.lobster(["show", &last_run(&home)]).run(), "cached");
+    says(
+        &home.lobster(["why", &last_run(&home), "keys"]).run(),
+        "keys differs by the order or spelling of the arguments: ",
+    );
+}

@@ -52,7 +52,7 @@ pub(crate) struct Job {
     /// What people call it; none is the evaluator of `js`.
     pub(crate) name: Option<String>,
     pub(crate) program: Program,
-    pub(crate) args: Map<String, Value>,
+    pub(crate) args: Arguments,
     pub(crate) input: JobInput,
     pub(crate) grants: Grants,
     pub(crate) limits: Limits,
@@ -63,6 +63,19 @@ pub(crate) struct Job {
     pub(crate) asker: Asker,
     pub(crate) reuse: Reuse,
     pub(crate) idempotent: bool,
+}
+
+/// What a component is told.
+pub(crate) struct Arguments {
+    members: Map<String, Value>,
+    /// What it gets: its members in their order, and numbers as they were written.
+    text: String,
+}
+
+impl From<Map<String, Value>> for Arguments {
+    fn from(members: Map<String, Value>) -> Self {
+        Self { text: json::compact(&members), members }
+    }
 }
 
 impl Job {
@@ -141,7 +154,7 @@ pub(super) fn step(
         reuse: Reuse::of(&step.extras),
         idempotent: step.extras.idempotent,
         program,
-        args,
+        args: args.into(),
         input,
     };
     let done = run_component(run, path, job, cancel).map_err(|stop| naming(step, stop))?;
@@ -294,7 +307,7 @@ pub(crate) const DIVERGED: &str = "diverged";
 
 fn execute(
     run: &Run<'_>,
-    job: Job,
+    mut job: Job,
     action: Digest,
     recorded: Option<Arc<Mutex<RecordedCalls>>>,
     scratch: Option<Scratch>,
@@ -302,7 +315,7 @@ fn execute(
 ) -> StepOutcome {
     let sink = Arc::new(Mutex::new(Sink { writer: run.store.blob_writer(), items: None }));
     let stderr = Arc::new(Mutex::new(run.store.blob_writer().limit(job.limits.output)));
-    let mut invocation = Invocation::new(json::compact(&job.args), Box::new(Arc::clone(&sink)));
+    let mut invocation = Invocation::new(std::mem::take(&mut job.args.text), Box::new(Arc::clone(&sink)));
     invocation.input = match input(&job.input) {
         Ok(input) => input,
         Err(error) => {
@@ -316,12 +329,12 @@ fn execute(
         {
             return failure(&error, cancel);
         }
-        invocation.argv = command_arguments(&job.args);
+        invocation.argv = command_arguments(&job.args.members);
     }
     invocation.stderr = Box::new(SharedWriter(Arc::clone(&stderr)));
     let mut enforcement = grants::statement(&job);
     let withheld = grants::told_withheld(&job);
-    let described_limits = job.profile() != Profile::Js;
+    let described_limits = !job.profile().is_js();
     let secrets = match run.services.secret_variables(&job.secrets) {
         Ok(variables) => variables,
         Err(error) => {

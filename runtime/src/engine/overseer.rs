@@ -52,10 +52,28 @@ pub(crate) enum Profile {
     /// The description may lower the limits; a grant is withheld if the
     /// description does not ask for it.
     #[serde(rename = "component@2")]
-    Component,
+    ByName,
     /// The evaluator of `js`, whose description says nothing about limits.
     #[serde(rename = "js@2")]
+    JsByName,
+    /// As before, and the action tells the very text of the arguments.
+    #[serde(rename = "component@3")]
+    Component,
+    /// The same of the evaluator.
+    #[serde(rename = "js@3")]
     Js,
+}
+
+impl Profile {
+    /// Whether the program is the evaluator, and known to be.
+    pub(crate) fn is_js(self) -> bool {
+        matches!(self, Self::JsByName | Self::Js)
+    }
+
+    /// Whether actions tell arguments apart that only differ in their order or spelling.
+    pub(crate) fn tells_text(self) -> bool {
+        matches!(self, Self::Component | Self::Js)
+    }
 }
 
 /// Limits as an action has them; what it does not have is as it would be now.

@@ -516,7 +516,7 @@ impl Host for StageHost<'_, '_, '_> {
                 ComponentProgram::Js => None,
             },
             program,
-            args: call.args,
+            args: call.args.into(),
             input,
             grants: Grants {
                 read: dirs(grants.read),

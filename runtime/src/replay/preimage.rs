@@ -24,6 +24,8 @@ pub enum Part {
     Program,
     /// An argument.
     Argument,
+    /// The order of the arguments or how their numbers are written, of which only a digest is known.
+    Spelling,
     /// A variable of the environment, of which only the name and a digest are known.
     Environment,
     /// What it reads.
@@ -58,6 +60,7 @@ impl Part {
             Self::Command => "the command",
             Self::Program => "the program",
             Self::Argument => "the argument",
+            Self::Spelling => "the order or spelling of the arguments",
             Self::Environment => "the environment variable",
             Self::Input => "the input",
             Self::InputFile => "the input file",
@@ -98,12 +101,13 @@ impl Difference {
 }
 
 /// The order in which parts are looked at: what a person would change first.
-const ORDER: [(&str, Part); 15] = [
+const ORDER: [(&str, Part); 16] = [
     ("kind", Part::Kind),
     ("component", Part::Component),
     ("argv", Part::Command),
     ("programs", Part::Program),
     ("args", Part::Argument),
+    ("given", Part::Spelling),
     ("env", Part::Environment),
     ("input", Part::Input),
     ("stdin", Part::Input),
@@ -125,7 +129,9 @@ pub(super) fn differences(store: Option<&Store>, was: &Value, is: &Value) -> Vec
     let mut found = Vec::new();
     for (key, part) in ORDER {
         let (old, new) = (&was[key], &is[key]);
-        if old == new {
+        // Other arguments are another text, too, and earlier profiles had none.
+        let follows = part == Part::Spelling && ["args", "profile"].iter().any(|key| was[key] != is[key]);
+        if old == new || follows {
             continue;
         }
         match part {
@@ -136,6 +142,7 @@ pub(super) fn differences(store: Option<&Store>, was: &Value, is: &Value) -> Vec
             Part::Command | Part::Request => inside(part, old, new, &mut found),
             Part::Kind
             | Part::Component
+            | Part::Spelling
             | Part::Directory
             | Part::Files
             | Part::Policy
@@ -269,7 +276,7 @@ mod tests {
                     json!({ "kind": "native", "argv": words, "stdin": hex(n), "env": env, "cwd": format!("/{n}"),
                             "limits": { "stdout": n } })
                 } else {
-                    json!({ "kind": "component", "profile": "component@1", "component": hex(n), "args": args,
+                    json!({ "kind": "component", "profile": "component@1", "component": hex(n), "args": args, "given": hex(n),
                             "input": { "bytes": hex(n) },
                             "grants": { "read": [{ "to": "/in", "tree": hex(n) }], "write": [], "env": env, "net": [], "clock": false, "random": false },
                             "limits": { "fuel": n, "memory": n } })
@@ -311,7 +318,7 @@ mod tests {
                 }
             }
         } else {
-            match which % 9 {
+            match which % 10 {
                 0 => {
                     action["component"] = json!("0".repeat(64));
                     (Part::Component, None)
@@ -346,6 +353,10 @@ mod tests {
                     action["profile"] = json!("component@2");
                     (Part::Profile, None)
                 }
+                8 => {
+                    action["given"] = Value::Null;
+                    (Part::Spelling, None)
+                }
                 _ => {
                     action["kind"] = json!("other");
                     (Part::Kind, None)
@@ -356,7 +367,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn exactly_the_changed_part_is_named(was in action(), which in 0_usize..54) {
+        fn exactly_the_changed_part_is_named(was in action(), which in 0_usize..60) {
             let mut is = was.clone();
             let expected = change(&mut is, which);
             let found: Vec<_> = differences(None, &was, &is).into_iter().map(|d| (d.part, d.name)).collect();

@@ -65,7 +65,10 @@ pub(super) fn preimage(run: &Run<'_>, job: &Job) -> Result<Preimage, Stop> {
             "random": job.grants.random,
         }))?
     };
-    let args = if job.args.is_empty() { "{}".to_owned() } else { canonical(&job.args)? };
+    let profile = job.profile();
+    let (args, given) = arguments(&job.args.members, &job.args.text)?;
+    let given = given.filter(|_| profile.tells_text());
+    let given = given.map_or_else(String::new, |given| format!(r#""given":"{given}","#));
     let limits = &job.limits;
     let limits = format!(
         r#"{{"fuel":{},"instances":{},"memory":{},"output":{},"tables":{}}}"#,
@@ -77,9 +80,9 @@ pub(super) fn preimage(run: &Run<'_>, job: &Job) -> Result<Preimage, Stop> {
     );
     // Thousands of steps may have no more to do than this: their names stand here in canonical order.
     let mut action = format!(
-        r#"{{"args":{args},"component":"{}","grants":{grants},"input":{input},"kind":"component","limits":{limits},"profile":{}"#,
+        r#"{{"args":{args},"component":"{}",{given}"grants":{grants},"input":{input},"kind":"component","limits":{limits},"profile":{}"#,
         job.program.component.digest().to_hex(),
-        canonical(&job.profile())?,
+        canonical(&profile)?,
     );
     if !job.secrets.is_empty() {
         action.push_str(r#","secrets":"#);
@@ -92,6 +95,15 @@ pub(super) fn preimage(run: &Run<'_>, job: &Job) -> Result<Preimage, Stop> {
 
 /// The grants of a component that has none, in canonical form.
 pub(super) const NO_GRANTS: &str = r#"{"clock":false,"env":{},"net":[],"random":false,"read":[],"write":[]}"#;
+
+/// Arguments in canonical form, and the digest of the text that the program gets if
+/// that is another: canonical JSON sorts members and writes numbers as doubles, and a
+/// program can see both.
+pub(super) fn arguments(members: &Map<String, Value>, text: &str) -> Result<(String, Option<Digest>), Stop> {
+    let args = if members.is_empty() { "{}".to_owned() } else { canonical(members)? };
+    let given = (args != text).then(|| Digest::of(text.as_bytes()));
+    Ok((args, given))
+}
 
 /// A number in canonical form: digits, as long as every number up to it is a double.
 fn whole(number: u64) -> Result<String, Stop> {

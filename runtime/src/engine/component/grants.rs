@@ -80,7 +80,9 @@ pub(super) fn admit(
     if let Some(description) = description {
         job.withheld = match job.profile() {
             Profile::ByKind => withhold_kinds(description, &mut job.grants, &mut job.secrets),
-            Profile::Component | Profile::Js => withhold(description, &mut job.grants, &mut job.secrets),
+            Profile::ByName | Profile::JsByName | Profile::Component | Profile::Js => {
+                withhold(description, &mut job.grants, &mut job.secrets)
+            }
         };
     }
     let recorded = job.program.recorded;

@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::action::NO_GRANTS;
+use super::action::{NO_GRANTS, arguments};
 use super::loading::recorded_program;
-use super::{Job, JobInput, grants, inline};
+use super::{Arguments, Job, JobInput, grants, inline};
 use crate::cancel::CancelToken;
 use crate::digest::Digest;
 use crate::engine::gate::Asker;
@@ -25,6 +25,7 @@ use crate::store::{Blob, StepOutcome, StepStatus};
 #[derive(Deserialize)]
 struct Recorded {
     args: Map<String, Value>,
+    given: Option<Digest>,
     grants: Box<RawValue>,
     input: Option<RecordedInput>,
     #[serde(default)]
@@ -40,15 +41,16 @@ enum RecordedInput {
     Items(Digest),
 }
 
-/// Whether a value stands in an action as the program got it: there, members of
-/// objects have another order, and numbers may be written another way.
-fn is_as_given(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(_) | Value::String(_) => true,
-        Value::Number(_) => false,
-        Value::Array(items) => items.iter().all(is_as_given),
-        Value::Object(map) => map.len() <= 1 && map.values().all(is_as_given),
+/// The arguments as the program got them, if the action tells that: it has their
+/// members sorted, and the digest of what was given instead.
+fn as_given(args: Map<String, Value>, given: Option<Digest>, profile: Profile) -> Option<Arguments> {
+    if !profile.tells_text() {
+        return args.is_empty().then(|| args.into());
     }
+    let args = if profile.is_js() { inline::in_order(args)? } else { args };
+    let args = Arguments::from(args);
+    let (_, text) = arguments(&args.members, &args.text).ok()?;
+    (text == given).then_some(args)
 }
 
 /// What a recorded action gives, if that can be known from the action alone and it
@@ -58,14 +60,7 @@ pub(crate) fn compute(run: &Run<'_>, action: &Digest, cancel: &CancelToken) -> O
     if recorded.grants.get() != NO_GRANTS || !recorded.secrets.is_null() {
         return None;
     }
-    let args = if recorded.program.profile == Profile::Js {
-        inline::in_order(recorded.args)?
-    } else {
-        Some(recorded.args).filter(|args| args.len() <= 1)?
-    };
-    if !args.values().all(is_as_given) {
-        return None;
-    }
+    let args = as_given(recorded.args, recorded.given, recorded.program.profile)?;
     let blob = |digest: Digest| Some(Blob { digest, len: run.store.blob_len(&digest).ok()?? });
     let input = match recorded.input {
         None => JobInput::Empty,
@@ -104,13 +99,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_canonical_json_writes_as_it_was_is_told_by_an_action() {
-        for told in [json!(null), json!("1.0"), json!([true, []]), json!({ "a": { "b": ["c"] } })] {
-            assert!(is_as_given(&told), "{told}");
+    fn arguments_are_taken_only_if_the_action_tells_their_text() {
+        let told = |text: &str| {
+            let members: Map<String, Value> = crate::json::parse_as(text).unwrap();
+            let (canonical, given) = arguments(&members, text).unwrap();
+            let recorded = crate::json::parse_as(&canonical).unwrap();
+            as_given(recorded, given, Profile::Component).map(|args| args.text)
+        };
+        for same in ["{}", r#"{"a":1,"b":[1.5,"x"]}"#] {
+            assert_eq!(told(same).as_deref(), Some(same));
         }
-        for lost in [json!(1.0), json!([9_007_199_254_740_993_u64]), json!({ "a": [{ "c": "", "b": "" }] })] {
-            assert!(!is_as_given(&lost), "{lost}");
+        for lost in [r#"{"b":1,"a":1}"#, r#"{"a":1.0}"#, r#"{"a":9007199254740993}"#, r#"{"a":1e21}"#] {
+            assert_eq!(told(lost), None, "{lost}");
         }
+        let members: Map<String, Value> = crate::json::parse_as(r#"{"a":1}"#).unwrap();
+        assert!(as_given(members, None, Profile::ByName).is_none());
+        assert!(as_given(Map::new(), None, Profile::ByKind).is_some());
     }
 
     #[test]
