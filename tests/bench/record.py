@@ -22,6 +22,8 @@ import time
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 DIST = REPOSITORY / "guest-steps" / "dist"
+# What `lobster step new --lang rust` makes.
+GREET = REPOSITORY / "tests" / "guests" / "dist" / "greet.wasm"
 FIGURES = []
 
 
@@ -113,6 +115,17 @@ def replay(place):
         took = place.median("replay", run)
         figure(f"replay of 1000 pure 1-KB {name} steps, whole command", took * 1000, "ms", 150)
         figure(f"replay: pure 1-KB {name} steps a second", 1000 / max(took - floor, 1e-9), "/s", 10_000, at_most=False)
+    rounds = 10_000
+    place.write("items.json", [{"name": f"{n} " + "x" * 1000} for n in range(rounds)])
+    greet = {"id": "greet", "component": str(GREET), "stdin": "$item.json"}
+    place.write("flow.lobster", {"name": "pure", "steps": [
+        {"id": "items", "run": "cat items.json"}, {"id": "loop", "for_each": "$items.json", "steps": [greet]}]})
+    place.run("run", "--mode", "tool", "flow.lobster")
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    took = place.median("replay", place.latest())
+    os.sched_setaffinity(0, cores)
+    figure("replay on one core: pure 1-KB rounds a second", rounds / took, "/s", 10_000, at_most=False)
 
 
 def durability(place):

@@ -11,6 +11,7 @@ import subprocess
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 STEPS = 10
 DIST = REPOSITORY / "guest-steps" / "dist"
+GREET = REPOSITORY / "tests" / "guests" / "dist" / "greet.wasm"
 INBOX = REPOSITORY / "examples" / "inbox-triage" / "inbox"
 
 # Ten questions to the example's mail, by the tools that are everywhere.
@@ -152,6 +153,7 @@ def programs(ours, place):
         "lobster": {"component": str(letter), "cache": False, "stdin": "$item.json",
                     "args": {"template": "Dear {{ item.name }}, you have {{ item.mails }} mails.", "each": True}},
         "csv": {"component": str(table), "cache": False, "stdin": "$item.stdout"},
+        "greet": {"component": str(GREET), "cache": False, "stdin": "$item.json"},
     }
     one = {**steps["csv"], "stdin": "name,mails\nAda,3\n"}
     yield Work("cold", "process start to result of one step: a Rust component (lobster), a line of JavaScript (js)",
@@ -161,6 +163,7 @@ def programs(ours, place):
     items = {
         "lobster": [{"name": f"Ada {n}", "mails": n} for n in range(ROUNDS)],
         "csv": [f"name,mails\nAda {n},{n}\n" for n in range(ROUNDS)],
+        "greet": [{"name": f"Ada {n}"} for n in range(ROUNDS)],
     }
     ways = {}
     for who, step in steps.items():
@@ -174,7 +177,8 @@ def programs(ours, place):
         rates = (f"{ROUNDS / took:,.0f} a second ({who})" for who, took in seconds.items())
         return "rounds, from process start to envelope: " + "; ".join(rates)
 
-    yield Work("rounds", f"for_each over {ROUNDS:,} items: the render component writes a line (lobster), csv reads a table (csv)",
+    yield Work("rounds", f"for_each over {ROUNDS:,} items: the render component writes a line (lobster), csv reads a table (csv), "
+               "the step that `step new --lang rust` makes (greet)",
                ways, 3, verdict=verdict)
 
 
