@@ -22,6 +22,7 @@ mod forks;
 mod gates;
 mod guests;
 mod home;
+mod large_values;
 mod lesser_kernels;
 mod mcp_client;
 mod mcp_server;

@@ -133,6 +133,7 @@ pub(super) fn step(
     let input = match (&step.work, frame.stdin(step, scope, path)?) {
         (Work::Js(_), _) | (_, StepInput::Nothing) => JobInput::Empty,
         (_, StepInput::Text(text)) => JobInput::Bytes(text.payload().map_err(stopped)?),
+        (_, StepInput::List(items)) => JobInput::Items(items),
         (_, StepInput::Json(value)) => match &*value {
             Value::Array(items) => JobInput::Items(items.clone().into()),
             single => JobInput::Items(vec![single.clone()].into()),
@@ -202,11 +203,8 @@ pub(super) fn fill_all(
 ) -> Result<Value, Stop> {
     Ok(match value {
         Value::String(text) => {
-            match frame.resolve(text, scope).map_err(|error| frame.failed(path, &error))? {
-                StepInput::Nothing => Value::Null,
-                StepInput::Text(text) => Value::String(text.load().map_err(stopped)?.to_string()),
-                StepInput::Json(value) => Value::clone(&value),
-            }
+            let filled = frame.resolve(text, scope).map_err(|error| frame.failed(path, &error))?;
+            filled.load()?.map_or(Value::Null, Arc::unwrap_or_clone)
         }
         Value::Array(items) => Value::Array(
             items.iter().map(|item| fill_all(frame, item, scope, path)).collect::<Result<_, _>>()?,

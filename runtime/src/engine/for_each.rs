@@ -12,7 +12,7 @@ use super::path::StepPath;
 use super::record::{Json, Record, Scope};
 use super::run::lock;
 use super::value::Text;
-use super::workflow::{Enclosing, Frame, Input};
+use super::workflow::{Enclosing, Frame};
 use crate::cancel::{CancelReason, CancelToken};
 use crate::language::plan::{Step, Work};
 use crate::steps::stages::{StageError, Stop};
@@ -210,13 +210,14 @@ impl Frame<'_> {
 
     /// What the loop goes over; anything but an array is an error that names the kind.
     fn items(&self, step: &Step, over: &str, scope: &Scope<'_>, path: &StepPath) -> Result<Arc<Value>, Stop> {
-        let kind = match self.resolve(over, scope).map_err(|error| self.failed(path, &error))? {
-            Input::Json(value) if value.is_array() => return Ok(value),
-            Input::Json(value) if value.is_object() => "object",
-            Input::Json(value) if value.is_boolean() => "boolean",
-            Input::Json(_) => "number",
-            Input::Text(_) => "string",
-            Input::Nothing => "undefined",
+        let found = self.resolve(over, scope).map_err(|error| self.failed(path, &error))?.load()?;
+        let kind = match found.as_deref() {
+            Some(Value::Array(_)) => return Ok(found.unwrap_or_default()),
+            Some(Value::Object(_)) => "object",
+            Some(Value::Bool(_)) => "boolean",
+            Some(Value::Number(_)) => "number",
+            Some(Value::String(_)) => "string",
+            Some(Value::Null) | None => "undefined",
         };
         self.run.fail_at(path);
         Err(StageError::permanent(format!("Workflow step {} for_each: expected array, got {kind}", step.id))

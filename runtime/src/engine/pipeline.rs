@@ -60,6 +60,7 @@ pub(crate) enum PipelineInput {
     Nothing,
     /// An array's elements, or the one value.
     Value(Arc<Value>),
+    Items(Items),
 }
 
 /// What a pipeline gave.
@@ -169,11 +170,14 @@ fn feed(
     out: &mut ItemSpool,
     input: &PipelineInput,
 ) -> Result<(), Stop> {
-    let PipelineInput::Value(value) = input else { return Ok(()) };
-    let items = match &**value {
-        Value::Array(items) => items.as_slice(),
-        Value::Null => &[],
-        single => std::slice::from_ref(single),
+    let items = match input {
+        PipelineInput::Nothing => return Ok(()),
+        PipelineInput::Items(items) => return items.for_each(|item| push(slots, shared, out, item)),
+        PipelineInput::Value(value) => match &**value {
+            Value::Array(items) => items.as_slice(),
+            Value::Null => &[],
+            single => std::slice::from_ref(single),
+        },
     };
     for item in items {
         if push(slots, shared, out, item.clone())? == Flow::Enough {

@@ -7,11 +7,11 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value;
 
 use super::run::stopped;
-use super::value::{Items, Output, Text};
+use super::value::{ItemSpool, Items, Output, Text};
 use crate::json;
 use crate::language::template::{ExprError, Lookup, Reference, Scope as Lookups, descend};
 use crate::steps::stages::Stop;
-use crate::store::StoreError;
+use crate::store::{Store, StoreError};
 
 /// The result record of a step: what `$id.path` reads.
 #[derive(Clone, Debug, Default)]
@@ -37,10 +37,21 @@ pub(crate) enum Json {
     Absent,
     Value(Arc<Value>),
     /// Whatever stdout parses as; absent if it does not.
-    OfStdout(Arc<OnceLock<Option<Arc<Value>>>>),
+    OfStdout(Arc<Parsed>),
     /// One item is itself, several are an array.
     OfItems(Items, Arc<OnceLock<Arc<Value>>>),
 }
+
+/// What is known of the JSON in a step's stdout.
+#[derive(Debug, Default)]
+pub(crate) struct Parsed {
+    value: OnceLock<Option<Arc<Value>>>,
+    /// The items of a large list; none if it is something else.
+    items: OnceLock<Option<Items>>,
+}
+
+/// Lists in more text than this are handed on item by item, in bytes.
+const LARGE: u64 = 1 << 20;
 
 impl Json {
     pub(crate) fn of_stdout() -> Self {
@@ -66,7 +77,8 @@ impl Record {
         match &self.json {
             Json::Absent => Ok(None),
             Json::Value(value) => Ok(Some(value)),
-            Json::OfStdout(cell) => {
+            Json::OfStdout(parsed) => {
+                let cell = &parsed.value;
                 if let Some(known) = cell.get() {
                     return Ok(known.as_ref());
                 }
@@ -87,6 +99,33 @@ impl Record {
                 };
                 Ok(Some(cell.get_or_init(|| Arc::new(value))))
             }
+        }
+    }
+
+    /// The items of `json` if it is a large list that nobody has loaded yet. Of
+    /// text, they are put into `store`, and no more than one is held at a time.
+    pub(crate) fn large_list(&self, store: &Store) -> Result<Option<Items>, Stop> {
+        match &self.json {
+            Json::OfItems(items @ Items::Stored { .. }, cell) if items.len() > 1 && cell.get().is_none() => {
+                Ok(Some(items.clone()))
+            }
+            Json::OfStdout(parsed) if parsed.value.get().is_none() => {
+                let Some(text) = self.stdout.as_ref().filter(|text| text.stored_len() > LARGE) else {
+                    return Ok(None);
+                };
+                if let Some(known) = parsed.items.get() {
+                    return Ok(known.clone());
+                }
+                let mut spool = ItemSpool::new(store.clone());
+                let payload = text.payload().map_err(stopped)?;
+                let is_list = crate::steps::stages::exec::output::list(&payload, &mut spool)?;
+                let items = spool.finish()?;
+                Ok(parsed
+                    .items
+                    .get_or_init(|| Some(items).filter(|items| is_list && items.len() > 1))
+                    .clone())
+            }
+            _ => Ok(None),
         }
     }
 

@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::json;
-use crate::steps::stages::{Flow, Payload, Stop};
+use crate::steps::stages::{Flow, Payload, Sink, Stop};
 use crate::store::{Blob, BlobWriter, Store, StoreError};
 
 /// Text of a step, decoded as UTF-8 with replacement when it is read.
@@ -66,6 +66,14 @@ impl Text {
                 _ => false,
             },
             TextSource::Inline => self.0.loaded.get().is_none_or(|text| text.is_empty()),
+        }
+    }
+
+    /// Bytes of it in the store; none of text that is in memory.
+    pub(crate) fn stored_len(&self) -> u64 {
+        match &self.0.source {
+            TextSource::Stored(_, blob) => blob.len,
+            TextSource::Inline | TextSource::Value(_) | TextSource::Items(_) => 0,
         }
     }
 
@@ -248,6 +256,13 @@ impl ItemSpool {
                 Ok(Items::Stored { store: StoreHandle(self.store), blob, count })
             }
         }
+    }
+}
+
+impl Sink for ItemSpool {
+    fn item(&mut self, item: Value) -> Result<Flow, Stop> {
+        self.push(item)?;
+        Ok(Flow::More)
     }
 }
 

@@ -55,9 +55,23 @@ pub(super) enum Input {
     Nothing,
     Text(Text),
     Json(Arc<Value>),
+    /// A list of many items, which are not in memory.
+    List(Items),
 }
 
 impl Input {
+    /// All of it in memory; none if it is nothing.
+    pub(super) fn load(self) -> Result<Option<Arc<Value>>, Stop> {
+        Ok(Some(match self {
+            Self::Nothing => return Ok(None),
+            Self::Text(text) => {
+                Arc::new(Value::String(text.load().map_err(super::run::stopped)?.to_string()))
+            }
+            Self::Json(value) => value,
+            Self::List(items) => Arc::new(Value::Array(Arc::unwrap_or_clone(items.load()?))),
+        }))
+    }
+
     /// Null is nothing, a string is text.
     fn of(value: Arc<Value>) -> Self {
         match &*value {
@@ -246,6 +260,7 @@ impl Frame<'_> {
                         text.load().map_err(super::run::stopped)?.to_string(),
                     ))),
                     Input::Json(value) => PipelineInput::Value(value),
+                    Input::List(items) => PipelineInput::Items(items),
                 };
                 let place = pipeline::Place {
                     path: path.clone(),
@@ -348,11 +363,7 @@ impl Frame<'_> {
         let stdout = match (rendered, &done.items) {
             (Some(text), _) => text,
             (None, Items::Memory(items)) => Text::of_items(Arc::clone(items)),
-            (None, items @ Items::Stored { .. }) => {
-                let mut writer = self.run.store.blob_writer();
-                super::value::write_array(&mut writer, items)?;
-                Text::stored(&self.run.store, writer.finish().map_err(super::run::stopped)?)
-            }
+            (None, items @ Items::Stored { .. }) => self.list_text(items)?,
         };
         let json = match done.items.len() {
             0 => Json::of_stdout(),
@@ -374,6 +385,10 @@ impl Frame<'_> {
                 record.stdout = Some(Text::of_value(Arc::clone(&value)));
                 record.json = Json::Value(value);
             }
+            Input::List(items) => {
+                record.stdout = Some(self.list_text(&items)?);
+                record.json = Json::of_items(items);
+            }
         }
         Ok(record)
     }
@@ -390,11 +405,7 @@ impl Frame<'_> {
         let subject = if step.stdin.is_none() {
             self.previous_result(scope)?
         } else {
-            match self.stdin(step, scope, path)? {
-                Input::Nothing => Value::Null,
-                Input::Text(text) => Value::String(text.load().map_err(super::run::stopped)?.to_string()),
-                Input::Json(value) => Value::clone(&value),
-            }
+            self.stdin(step, scope, path)?.load()?.map_or(Value::Null, Arc::unwrap_or_clone)
         };
         let question = GateQuestion {
             question: Question::Input {
@@ -450,6 +461,10 @@ impl Frame<'_> {
             match only.as_str() {
                 "stdout" => return Ok(record.stdout.clone().map_or(Input::Nothing, Input::Text)),
                 "json" => {
+                    // What cannot be read is told below.
+                    if let Ok(Some(items)) = record.large_list(&self.run.store) {
+                        return Ok(Input::List(items));
+                    }
                     if let Ok(Some(value)) = record.json() {
                         return Ok(Input::of(Arc::clone(value)));
                     }
@@ -469,7 +484,15 @@ impl Frame<'_> {
             Input::Nothing => None,
             Input::Text(text) => Some(text.payload().map_err(super::run::stopped)?),
             Input::Json(value) => Some(Payload::Bytes(json::compact(&*value).into_bytes().into())),
+            Input::List(items) => Some(self.list_text(&items)?.payload().map_err(super::run::stopped)?),
         })
+    }
+
+    /// A list as one JSON text, in the store.
+    fn list_text(&self, items: &Items) -> Result<Text, Stop> {
+        let mut writer = self.run.store.blob_writer();
+        super::value::write_array(&mut writer, items)?;
+        Ok(Text::stored(&self.run.store, writer.finish().map_err(super::run::stopped)?))
     }
 
     /// Text with arguments and references filled in.

@@ -1,6 +1,7 @@
 //! What the code of a `js:` step sees of the workflow around it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
@@ -21,12 +22,11 @@ pub(super) fn js_args(
     path: &StepPath,
 ) -> Result<Map<String, Value>, Stop> {
     let input = match frame.stdin(step, scope, path)? {
-        StepInput::Nothing => Value::Null,
         StepInput::Text(text) => {
             let text = text.load().map_err(stopped)?;
             json::parse(text.trim()).unwrap_or_else(|_| Value::String(text.to_string()))
         }
-        StepInput::Json(value) => Value::clone(&value),
+        other => other.load()?.map_or(Value::Null, Arc::unwrap_or_clone),
     };
     let mut visible = match Seen::by(code) {
         Seen::Named(names) if names.is_empty() => Vec::new(),

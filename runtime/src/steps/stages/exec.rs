@@ -1,6 +1,6 @@
 //! `exec`: runs a program or a shell line; its output becomes the items.
 
-mod output;
+pub(crate) mod output;
 
 use std::io::Write as _;
 use std::sync::Arc;

@@ -23,7 +23,7 @@ mod diff_last;
 mod each;
 mod effects;
 mod email_triage;
-mod exec;
+pub(crate) mod exec;
 mod filters;
 mod gog_search;
 mod gog_send;
