@@ -130,14 +130,10 @@ pub(super) fn step(
         }
         _ => return Ok(Record::new(&step.id)),
     };
-    let input = match (&step.work, frame.stdin(step, scope, path)?) {
-        (Work::Js(_), _) | (_, StepInput::Nothing) => JobInput::Empty,
-        (_, StepInput::Text(text)) => JobInput::Bytes(text.payload().map_err(stopped)?),
-        (_, StepInput::List(items)) => JobInput::Items(items),
-        (_, StepInput::Json(value)) => match &*value {
-            Value::Array(items) => JobInput::Items(items.clone().into()),
-            single => JobInput::Items(vec![single.clone()].into()),
-        },
+    let input = match &step.work {
+        // The code has it among its arguments.
+        Work::Js(_) => JobInput::Empty,
+        _ => component_input(frame, step, scope, path)?,
     };
     let empty = plan::Grants::default();
     let wanted = step.extras.grants.as_ref().unwrap_or(&empty);
@@ -162,15 +158,7 @@ pub(super) fn step(
     let mut record = Record::new(&step.id);
     match done {
         Output { items: Some(items), .. } => {
-            let text = match &items {
-                Items::Memory(items) => Text::of_items(Arc::clone(items)),
-                Items::Stored { .. } => {
-                    let mut writer = run.store.blob_writer();
-                    super::value::write_array(&mut writer, &items)?;
-                    Text::stored(&run.store, writer.finish().map_err(stopped)?)
-                }
-            };
-            record.stdout = Some(text);
+            record.stdout = Some(frame.text_of(&items)?);
             record.json = if items.len() == 0 { Json::value(json!([])) } else { Json::of_items(items) };
         }
         Output { bytes: Some(text), .. } => {
@@ -180,6 +168,26 @@ pub(super) fn step(
         Output { .. } => record.stdout = Some(Text::inline("")),
     }
     Ok(record)
+}
+
+/// What a component step reads: a list item by item.
+fn component_input(
+    frame: &Frame<'_>,
+    step: &Step,
+    scope: &Scope<'_>,
+    path: &StepPath,
+) -> Result<JobInput, Stop> {
+    if let Some(items) = frame.large_stdin(step, scope) {
+        return Ok(JobInput::Items(items));
+    }
+    Ok(match frame.stdin(step, scope, path)? {
+        StepInput::Nothing => JobInput::Empty,
+        StepInput::Text(text) => JobInput::Bytes(text.payload().map_err(stopped)?),
+        StepInput::Json(value) => match &*value {
+            Value::Array(items) => JobInput::Items(items.clone().into()),
+            single => JobInput::Items(vec![single.clone()].into()),
+        },
+    })
 }
 
 /// The failure with the step that it belongs to: the program's own words name only its work.

@@ -177,9 +177,8 @@ fn merged(step: &Step, records: Vec<Arc<Record>>) -> Record {
         };
         json.insert(record.id.clone(), value);
     }
-    let value = Value::Object(json);
+    let value = Arc::new(Value::Object(json));
     let any = matches!(step.work, Work::Parallel { wait: Wait::Any, .. });
-    let value = Arc::new(value);
     let stdout = match records.first().filter(|_| any) {
         Some(winner) => winner.stdout.clone(),
         None => Some(Text::of_value(Arc::clone(&value))),

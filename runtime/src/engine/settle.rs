@@ -166,7 +166,7 @@ pub(crate) fn keep_output(run: &Run<'_>, output: &Output) -> Result<Option<Blob>
         return Ok(Some(blob));
     }
     let Ok(Some(lines)) = output.lines(MAX_KEPT_OUTPUT) else { return Ok(None) };
-    run.store.put(lines.as_bytes()).map(Some)
+    run.store.put(&lines).map(Some)
 }
 
 /// Opens the gates that came up and shows the first of them.

@@ -344,15 +344,14 @@ impl Output {
     }
 
     /// One item a line, as JSON, unless that is more than `max` bytes.
-    pub(crate) fn lines(&self, max: usize) -> io::Result<Option<String>> {
+    pub(crate) fn lines(&self, max: usize) -> io::Result<Option<Vec<u8>>> {
         let items = match &self.0 {
             Parts::Items(items) => items.clone(),
             Parts::Text(_) | Parts::JsonOrText(_) => self.to_vec()?.into(),
         };
-        let mut lines = String::new();
+        let mut lines = Vec::new();
         items.visit(|item| {
-            lines.push_str(&json::compact(&*item));
-            lines.push('\n');
+            write_line(&mut lines, &item)?;
             Ok::<_, io::Error>(if lines.len() > max { Flow::Enough } else { Flow::More })
         })?;
         Ok((lines.len() <= max).then_some(lines))

@@ -55,8 +55,6 @@ pub(super) enum Input {
     Nothing,
     Text(Text),
     Json(Arc<Value>),
-    /// A list of many items, which are not in memory.
-    List(Items),
 }
 
 impl Input {
@@ -68,7 +66,6 @@ impl Input {
                 Arc::new(Value::String(text.load().map_err(super::run::stopped)?.to_string()))
             }
             Self::Json(value) => value,
-            Self::List(items) => Arc::new(Value::Array(Arc::unwrap_or_clone(items.load()?))),
         }))
     }
 
@@ -254,13 +251,12 @@ impl Frame<'_> {
             }
             Work::Pipeline(text) => {
                 let text = self.fill(text, scope, path)?;
-                let input = match self.stdin(step, scope, path)? {
-                    Input::Nothing => PipelineInput::Nothing,
-                    Input::Text(text) => PipelineInput::Value(Arc::new(Value::String(
-                        text.load().map_err(super::run::stopped)?.to_string(),
-                    ))),
-                    Input::Json(value) => PipelineInput::Value(value),
-                    Input::List(items) => PipelineInput::Items(items),
+                let input = match self.large_stdin(step, scope) {
+                    Some(items) => PipelineInput::Items(items),
+                    None => {
+                        let value = self.stdin(step, scope, path)?.load()?;
+                        value.map_or(PipelineInput::Nothing, PipelineInput::Value)
+                    }
                 };
                 let place = pipeline::Place {
                     path: path.clone(),
@@ -360,10 +356,9 @@ impl Frame<'_> {
     /// A pipeline's result as a step's record.
     fn of_pipeline(&self, id: &str, done: pipeline::Done) -> Result<Record, Stop> {
         let rendered = (!done.rendered.is_empty()).then(|| Text::inline(done.rendered.as_str()));
-        let stdout = match (rendered, &done.items) {
-            (Some(text), _) => text,
-            (None, Items::Memory(items)) => Text::of_items(Arc::clone(items)),
-            (None, items @ Items::Stored { .. }) => self.list_text(items)?,
+        let stdout = match rendered {
+            Some(text) => text,
+            None => self.text_of(&done.items)?,
         };
         let json = match done.items.len() {
             0 => Json::of_stdout(),
@@ -375,6 +370,11 @@ impl Frame<'_> {
     /// A step without work hands on what it read.
     fn carry(&self, step: &Step, scope: &Scope<'_>, path: &StepPath) -> Result<Record, Stop> {
         let mut record = Record::new(&step.id);
+        if let Some(items) = self.large_stdin(step, scope) {
+            record.stdout = Some(self.list_text(&items)?);
+            record.json = Json::of_items(items);
+            return Ok(record);
+        }
         match self.stdin(step, scope, path)? {
             Input::Nothing => {}
             Input::Text(text) => {
@@ -384,10 +384,6 @@ impl Frame<'_> {
             Input::Json(value) => {
                 record.stdout = Some(Text::of_value(Arc::clone(&value)));
                 record.json = Json::Value(value);
-            }
-            Input::List(items) => {
-                record.stdout = Some(self.list_text(&items)?);
-                record.json = Json::of_items(items);
             }
         }
         Ok(record)
@@ -453,18 +449,12 @@ impl Frame<'_> {
 
     /// A reference's own value, or text with references filled in.
     pub(super) fn resolve(&self, text: &str, scope: &Scope<'_>) -> Result<Input, ExprError> {
-        let filled = template::fill_args(text, self.args);
-        // Whole outputs are handed on without being loaded.
-        if let Some(reference) = template::strict_reference(&filled)
-            && let ([only], Some(record)) = (reference.path.as_slice(), scope.get(&reference.id))
-        {
-            match only.as_str() {
+        // Whole results are handed on without being copied, and stdout without being loaded.
+        if let Some((field, record)) = self.whole_field(text, scope) {
+            match field.as_str() {
                 "stdout" => return Ok(record.stdout.clone().map_or(Input::Nothing, Input::Text)),
                 "json" => {
                     // What cannot be read is told below.
-                    if let Ok(Some(items)) = record.large_list(&self.run.store) {
-                        return Ok(Input::List(items));
-                    }
                     if let Ok(Some(value)) = record.json() {
                         return Ok(Input::of(Arc::clone(value)));
                     }
@@ -479,13 +469,38 @@ impl Frame<'_> {
         })
     }
 
+    /// What the text names, if it is one field of a record and nothing else.
+    fn whole_field<'s>(&self, text: &str, scope: &'s Scope<'_>) -> Option<(String, &'s Arc<Record>)> {
+        let reference = template::strict_reference(&template::fill_args(text, self.args))?;
+        let [field] = <[String; 1]>::try_from(reference.path).ok()?;
+        Some((field, scope.get(&reference.id)?))
+    }
+
+    /// The items of a large list that a step reads, for whoever takes them one by one.
+    pub(super) fn large_stdin(&self, step: &Step, scope: &Scope<'_>) -> Option<Items> {
+        let Stdin::Text(text) = &step.stdin else { return None };
+        let (field, record) = self.whole_field(text, scope)?;
+        // Whoever loads it is told what cannot be read.
+        if field == "json" { record.large_list(&self.run.store).ok().flatten() } else { None }
+    }
+
     fn payload(&self, step: &Step, scope: &Scope<'_>, path: &StepPath) -> Result<Option<Payload>, Stop> {
+        if let Some(items) = self.large_stdin(step, scope) {
+            return self.list_text(&items)?.payload().map(Some).map_err(super::run::stopped);
+        }
         Ok(match self.stdin(step, scope, path)? {
             Input::Nothing => None,
             Input::Text(text) => Some(text.payload().map_err(super::run::stopped)?),
             Input::Json(value) => Some(Payload::Bytes(json::compact(&*value).into_bytes().into())),
-            Input::List(items) => Some(self.list_text(&items)?.payload().map_err(super::run::stopped)?),
         })
+    }
+
+    /// Items as a step's stdout.
+    pub(super) fn text_of(&self, items: &Items) -> Result<Text, Stop> {
+        match items {
+            Items::Memory(items) => Ok(Text::of_items(Arc::clone(items))),
+            Items::Stored { .. } => self.list_text(items),
+        }
     }
 
     /// A list as one JSON text, in the store.
@@ -611,12 +626,12 @@ impl Frame<'_> {
             Ok([only]) => only,
             Err(many) => Value::Array(many),
         };
-        let stdout = match &value {
-            Value::Array(items) if items.is_empty() => String::new(),
-            Value::String(text) => text.clone(),
-            other => json::compact(other),
+        let value = Arc::new(value);
+        let stdout = match &*value {
+            Value::Array(items) if items.is_empty() => Text::inline(""),
+            _ => Text::of_value(Arc::clone(&value)),
         };
-        Ok(Record { stdout: Some(Text::inline(stdout)), json: Json::value(value), ..Record::new(&step.id) })
+        Ok(Record { stdout: Some(stdout), json: Json::Value(value), ..Record::new(&step.id) })
     }
 
     /// Reads a child whose path became known only now; the run remembers what it read.

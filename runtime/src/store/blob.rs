@@ -170,7 +170,6 @@ impl Store {
         Ok(Some(self.blob_path(digest)))
     }
 
-    /// The checked bytes of a blob that is held in memory or in the database.
     /// Those of these blobs that are small and sound, in one go. The others are
     /// for [`Store::load`], which says what is the matter with them.
     pub(crate) fn small_blobs(&self, digests: &[Digest]) -> Result<Vec<(Digest, Vec<u8>)>, StoreError> {
@@ -188,6 +187,7 @@ impl Store {
         })
     }
 
+    /// The checked bytes of a blob that is held in memory or in the database.
     fn small_blob(&self, digest: &Digest) -> Result<Option<Arc<[u8]>>, StoreError> {
         let held = lock(&self.inner.pending).find(digest);
         match held {

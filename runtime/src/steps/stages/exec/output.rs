@@ -55,28 +55,34 @@ pub(super) fn json(payload: &Payload, plain: Option<bool>, out: &mut dyn Sink) -
     if small || !plain.unwrap_or_else(|| is_plain_json(payload)) {
         return whole(payload, out);
     }
-    if list_items(payload, out)? { Ok(()) } else { single(payload, out) }
+    if begins_list(payload)? { items(payload, out) } else { single(payload, out) }
 }
 
 /// The items of text that is a JSON list, none of them before all of it is known to
 /// be one; says whether it is.
 pub(crate) fn list(payload: &Payload, out: &mut dyn Sink) -> Result<bool, Stop> {
-    Ok(is_plain_json(payload) && list_items(payload, out)?)
-}
-
-/// The items of text that is known to be JSON, if it is a list.
-fn list_items(payload: &Payload, out: &mut dyn Sink) -> Result<bool, Stop> {
-    let mut pieces = Pieces::open(payload).map_err(unreadable)?;
-    if pieces.first_byte().map_err(unreadable)? != Some(b'[') {
+    if !begins_list(payload)? || !is_plain_json(payload) {
         return Ok(false);
     }
+    items(payload, out)?;
+    Ok(true)
+}
+
+fn begins_list(payload: &Payload) -> Result<bool, StageError> {
+    let first = Pieces::open(payload).and_then(|mut pieces| pieces.first_byte());
+    Ok(first.map_err(unreadable)? == Some(b'['))
+}
+
+/// The items of text that is known to be a JSON list.
+fn items(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
+    let mut pieces = Pieces::open(payload).map_err(unreadable)?;
     let mut scanner = Scanner::by_item();
     while let Some(item) = pieces.next_item(&mut scanner).map_err(unreadable)? {
         if out.raw(RawItem::new(item))? == Flow::Enough {
             break;
         }
     }
-    Ok(true)
+    Ok(())
 }
 
 /// A large value that is no list.
