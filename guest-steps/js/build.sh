@@ -4,8 +4,9 @@
 #   build.sh           build
 #   build.sh --check   build elsewhere and compare with dist/ bit for bit
 #
-# Needs Linux on x86-64 with glibc and a C compiler: still.c keeps the clock and
-# the randomness of this machine out of the snapshot that the tool makes.
+# Needs Linux on x86-64 with glibc, a C compiler and cargo: still.c keeps the clock
+# and the randomness of this machine out of the snapshot that the tool makes, and
+# link/ makes one module of what it is made of.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 dist=$here/../dist
@@ -20,7 +21,9 @@ out=$scratch/js-eval.wasm
 # No clock, no randomness, no files, nothing of WASI: what the code cannot
 # import, no grant can give it.
 (cd "$here/eval" && LD_PRELOAD=$scratch/still.so "$tool" --wit "$here/../../wit" --world step --js eval.js \
-  --sync --stub-wasi --opt-size --minify --output "$out" >/dev/null)
+  --sync --stub-wasi --minify --output "$scratch/libraries.wasm" >/dev/null)
+cargo run --quiet --release --locked --manifest-path "$here/link/Cargo.toml" -- \
+  "$here/../../wit" "$scratch/libraries.wasm" "$out"
 line="js-eval $(b3sum --no-names "$out") $(stat -c %s "$out") component componentize-qjs-$version"
 
 if [[ ${1:-} == --check ]]; then

@@ -55,18 +55,15 @@ export function describe() {
 
 export function run(text, input, output) {
   const given = JSON.parse(text);
-  const bindings = {
-    input: "input" in given ? given.input : readInput(input),
-    args: given.args ?? {},
-    steps: given.steps ?? {},
-  };
+  const bound = "input" in given ? given.input : readInput(input);
   const evaluate = compile(given.code);
-  standStill(given.now, given.seed ?? 0);
+  still.now = given.now;
+  still.chance = (given.seed ?? 0) | 0;
   let result;
   try {
-    result = evaluate(bindings.input, bindings.args, bindings.steps);
+    result = evaluate(bound, given.args ?? {}, given.steps ?? {});
   } catch (error) {
-    throw failure("js-error", error, given.code, evaluate.firstLine);
+    throw failure("js-error", error, given.code);
   }
   const asItems = given.as !== "value";
   const items = asItems ? (Array.isArray(result) ? result : result === undefined ? [] : [result]) : [result ?? null];
@@ -85,11 +82,14 @@ function readInput(input) {
   return kind === "bytes" ? (all[0] ?? "") : all;
 }
 
-const MakeFunction = Function;
-const NAMES = ["input", "args", "steps"];
+const evaluateGlobally = eval;
 
-// QuickJS puts two lines of its own before the body of `new Function`.
-const HEADER = 2;
+// What stands before the author's text, on a line of its own. The engine keeps
+// the text of a function and looks ahead from each `(` that may begin an arrow
+// function: neither function nor text stands in parentheses that do.
+const AS_EXPRESSION = ['"use strict";0,function(input,args,steps){return null??(\n', "\n)}"];
+const AS_BODY = ['"use strict";0,function(input,args,steps){\n', "\n}"];
+const FIRST_LINE = 2;
 
 /**
  * The author's text as a function. It is read as an expression first; a text
@@ -98,29 +98,24 @@ const HEADER = 2;
  */
 function compile(code) {
   if (typeof code !== "string") throw stepError("bad-args", "`code` is not text");
-  const attempts = [
-    { source: `"use strict";return (\n${code}\n)`, firstLine: HEADER + 2 },
-    { source: `"use strict";\n${code}\n`, firstLine: HEADER + 2 },
-  ];
-  let furthest;
-  for (const { source, firstLine } of attempts) {
+  const errors = [];
+  for (const [before, after] of [AS_EXPRESSION, AS_BODY]) {
     try {
-      // The empty expression would become `return (\n\n)`; it is an error, as it should be.
-      return Object.assign(new MakeFunction(...NAMES, source), { firstLine });
+      return evaluateGlobally(before + code + after);
     } catch (error) {
-      const problem = failure("js-syntax", error, code, firstLine);
-      const isFurther = !furthest || problem.at.line > furthest.at.line
-        || (problem.at.line === furthest.at.line && problem.at.column > furthest.at.column);
-      if (isFurther) furthest = problem;
+      errors.push(error);
     }
   }
-  throw furthest;
+  const [first, second] = errors.map((error) => failure("js-syntax", error, code));
+  const isFurther = second.at.line > first.at.line
+    || (second.at.line === first.at.line && second.at.column > first.at.column);
+  throw isFurther ? second : first;
 }
 
 /** The error a step ends with: message, line and column of the author's text, and that line. */
-function failure(code, error, source, firstLine) {
+function failure(code, error, source) {
   const lines = source.split("\n");
-  const at = position(error, firstLine);
+  const at = position(error);
   const isObject = error !== null && typeof error === "object";
   let message = isObject && "message" in error ? `${error.name ?? "Error"}: ${error.message}` : `thrown: ${describeValue(error)}`;
   if (code === "js-syntax" && at && at.line > lines.length) {
@@ -134,10 +129,10 @@ function failure(code, error, source, firstLine) {
 }
 
 /** The topmost frame of a stack that lies in the author's text. */
-function position(error, firstLine) {
+function position(error) {
   const stack = typeof error?.stack === "string" ? error.stack : "";
   for (const frame of stack.matchAll(/<input>:(\d+):(\d+)/g)) {
-    const line = Number(frame[1]) - firstLine + 1;
+    const line = Number(frame[1]) - FIRST_LINE + 1;
     if (line >= 1) return { line, column: Number(frame[2]) };
   }
   return undefined;
@@ -172,35 +167,39 @@ function describeValue(value) {
   }
 }
 
-/** Makes time and chance functions of the arguments alone. */
-function standStill(now, seed) {
-  const RealDate = Date;
-  const time = () => {
-    if (now === undefined) throw new Error("there is no clock in a js step: take the time from args, or pass `now`");
-    return now;
-  };
-  function FixedDate(...parts) {
-    if (!new.target) return new RealDate(time()).toString();
-    return Reflect.construct(RealDate, parts.length === 0 ? [time()] : parts, new.target);
-  }
-  FixedDate.prototype = RealDate.prototype;
-  FixedDate.prototype.constructor = FixedDate;
-  FixedDate.now = time;
-  FixedDate.parse = RealDate.parse;
-  FixedDate.UTC = RealDate.UTC;
-  globalThis.Date = FixedDate;
+// From here on it is done once, when the evaluator is built: what the snapshot
+// holds, no run makes again.
 
-  // Mulberry32: small, and good enough for what a workflow may want chance for.
-  let state = seed | 0;
-  Math.random = () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let bits = Math.imul(state ^ (state >>> 15), 1 | state);
-    bits = (bits + Math.imul(bits ^ (bits >>> 7), 61 | bits)) ^ bits;
-    return ((bits ^ (bits >>> 14)) >>> 0) / 4294967296;
-  };
+/** What time and chance are functions of. */
+const still = { now: undefined, chance: 0 };
 
-  const level = (name) => (...words) => host.log(name, words.map((word) => (typeof word === "string" ? word : describeValue(word))).join(" "), "");
-  globalThis.console = { log: level("info"), info: level("info"), warn: level("warn"), error: level("error"), debug: level("debug") };
-  globalThis.structuredClone = (value) => JSON.parse(JSON.stringify(value));
-  for (const name of ["performance", "queueMicrotask", "wit", "__cqjs"]) delete globalThis[name];
+const RealDate = Date;
+
+function now() {
+  if (still.now === undefined) throw new Error("there is no clock in a js step: take the time from args, or pass `now`");
+  return still.now;
 }
+
+function FixedDate(...parts) {
+  if (!new.target) return new RealDate(now()).toString();
+  return Reflect.construct(RealDate, parts.length === 0 ? [now()] : parts, new.target);
+}
+FixedDate.prototype = RealDate.prototype;
+FixedDate.prototype.constructor = FixedDate;
+FixedDate.now = now;
+FixedDate.parse = RealDate.parse;
+FixedDate.UTC = RealDate.UTC;
+globalThis.Date = FixedDate;
+
+// Mulberry32: small, and good enough for what a workflow may want chance for.
+Math.random = () => {
+  still.chance = (still.chance + 0x6d2b79f5) | 0;
+  let bits = Math.imul(still.chance ^ (still.chance >>> 15), 1 | still.chance);
+  bits = (bits + Math.imul(bits ^ (bits >>> 7), 61 | bits)) ^ bits;
+  return ((bits ^ (bits >>> 14)) >>> 0) / 4294967296;
+};
+
+const level = (name) => (...words) => host.log(name, words.map((word) => (typeof word === "string" ? word : describeValue(word))).join(" "), "");
+globalThis.console = { log: level("info"), info: level("info"), warn: level("warn"), error: level("error"), debug: level("debug") };
+globalThis.structuredClone = (value) => JSON.parse(JSON.stringify(value));
+for (const name of ["performance", "queueMicrotask", "wit", "__cqjs"]) delete globalThis[name];
