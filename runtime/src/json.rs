@@ -10,6 +10,7 @@
 pub(crate) mod aside;
 pub(crate) mod raw;
 pub(crate) mod scanner;
+pub(crate) mod stream;
 
 use std::io::{self, Write};
 

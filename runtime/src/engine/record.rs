@@ -2,15 +2,18 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::io;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde_json::Value;
 
 use super::run::stopped;
 use super::value::{ItemSpool, Items, Output, Text};
 use crate::json;
+use crate::json::stream::{self, Compacted};
 use crate::language::template::{ExprError, Lookup, Reference, Scope as Lookups, descend};
 use crate::steps::stages::Stop;
+use crate::steps::stages::exec::output;
 use crate::store::{Store, StoreError};
 
 /// The result record of a step: what `$id.path` reads.
@@ -46,11 +49,24 @@ pub(crate) enum Json {
 #[derive(Debug, Default)]
 pub(crate) struct Parsed {
     value: OnceLock<Option<Arc<Value>>>,
+    large: OnceLock<Large>,
     /// The items of a large list; none if it is something else.
     items: OnceLock<Option<Items>>,
+    /// Large JSON without blanks; none if it has to be loaded for that.
+    compact: OnceLock<Option<Text>>,
+    /// What was asked for inside of large JSON, by its path.
+    parts: Mutex<HashMap<Vec<String>, Option<Arc<Value>>>>,
 }
 
-/// Lists in more text than this are handed on item by item, in bytes.
+/// Whether text is JSON that is handed on and looked into without being loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Large {
+    No,
+    List,
+    Object,
+}
+
+/// JSON of more bytes than this is not loaded, as long as nobody needs all of it.
 const LARGE: u64 = 1 << 20;
 
 impl Json {
@@ -105,28 +121,70 @@ impl Record {
     /// The items of `json` if it is a large list that nobody has loaded yet. Of
     /// text, they are put into `store`, and no more than one is held at a time.
     pub(crate) fn large_list(&self, store: &Store) -> Result<Option<Items>, Stop> {
-        match &self.json {
-            Json::OfItems(items @ Items::Stored { .. }, cell) if items.len() > 1 && cell.get().is_none() => {
-                Ok(Some(items.clone()))
-            }
-            Json::OfStdout(parsed) if parsed.value.get().is_none() => {
-                let Some(text) = self.stdout.as_ref().filter(|text| text.stored_len() > LARGE) else {
-                    return Ok(None);
-                };
-                if let Some(known) = parsed.items.get() {
-                    return Ok(known.clone());
-                }
-                let mut spool = ItemSpool::new(store.clone());
-                let payload = text.payload().map_err(stopped)?;
-                let is_list = crate::steps::stages::exec::output::list(&payload, &mut spool)?;
-                let items = spool.finish()?;
-                Ok(parsed
-                    .items
-                    .get_or_init(|| Some(items).filter(|items| is_list && items.len() > 1))
-                    .clone())
-            }
-            _ => Ok(None),
+        if let Json::OfItems(items @ Items::Stored { .. }, cell) = &self.json {
+            return Ok(Some(items).filter(|items| items.len() > 1 && cell.get().is_none()).cloned());
         }
+        let Some((parsed, text, Large::List)) = self.large().map_err(stopped)? else { return Ok(None) };
+        if let Some(known) = parsed.items.get() {
+            return Ok(known.clone());
+        }
+        let mut spool = ItemSpool::new(store.clone());
+        output::items(&text.payload().map_err(stopped)?, &mut spool)?;
+        let items = spool.finish()?;
+        Ok(parsed.items.get_or_init(|| Some(items).filter(|items| items.len() > 1)).clone())
+    }
+
+    /// The text of `json`, without blanks, if it is large text that nobody has parsed
+    /// yet. It is put into `store`; of what it says, little more than names is held.
+    pub(crate) fn large_text(&self, store: &Store) -> Result<Option<Text>, Stop> {
+        let Some((parsed, text, _)) = self.large().map_err(stopped)? else { return Ok(None) };
+        if let Some(known) = parsed.compact.get() {
+            return Ok(known.clone());
+        }
+        let mut writer = store.blob_writer();
+        let compacted = stream::compact(text.reader().map_err(stopped)?, &mut writer).map_err(stopped)?;
+        let compact = match compacted {
+            Compacted::Whole => Some(Text::stored(store, writer.finish().map_err(stopped)?)),
+            Compacted::RepeatsAName => None,
+        };
+        Ok(parsed.compact.get_or_init(|| compact).clone())
+    }
+
+    /// What `json` has at `path`, if it is large text that nobody has parsed yet: then
+    /// only this part of it is held.
+    fn large_part(&self, path: &[&str]) -> Result<Option<Option<Arc<Value>>>, Unreadable> {
+        let Some((parsed, text, _)) = self.large().map_err(Unreadable::new)? else { return Ok(None) };
+        let mut parts = parsed.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let key: Vec<_> = path.iter().map(|&segment| segment.to_owned()).collect();
+        if let Some(known) = parts.get(&key) {
+            return Ok(Some(known.clone()));
+        }
+        let found = stream::select(text.reader().map_err(Unreadable::new)?, path)
+            .map_err(Unreadable::new)?
+            .map(Arc::new);
+        parts.insert(key, found.clone());
+        Ok(Some(found))
+    }
+
+    /// Stdout and what is known of it, if it is large JSON that nobody has parsed yet.
+    fn large(&self) -> io::Result<Option<(&Parsed, &Text, Large)>> {
+        let (Json::OfStdout(parsed), Some(text)) = (&self.json, &self.stdout) else { return Ok(None) };
+        if text.stored_len() <= LARGE || parsed.value.get().is_some() {
+            return Ok(None);
+        }
+        let large = match parsed.large.get() {
+            Some(known) => *known,
+            None => {
+                let payload = text.payload().map_err(io::Error::other)?;
+                let large = match output::first_byte(&payload)? {
+                    Some(b'[') if output::is_plain_json(&payload) => Large::List,
+                    Some(b'{') if output::is_plain_json(&payload) => Large::Object,
+                    _ => Large::No,
+                };
+                *parsed.large.get_or_init(|| large)
+            }
+        };
+        Ok((large != Large::No).then_some((parsed, text, large)))
     }
 
     /// The items of this record as a workflow's output. They are copied only if
@@ -253,14 +311,21 @@ impl Lookups for Scope<'_> {
     fn lookup(&self, id: &str, path: &[&str]) -> Result<Lookup<'_>, ExprError> {
         let Some(record) = self.get(id) else { return Ok(Lookup::UnknownStep) };
         let Some((first, rest)) = path.split_first() else { return Ok(Lookup::Missing) };
-        let value = record.get(first).map_err(|error| ExprError::Unreadable {
+        let unreadable = |error: Unreadable| ExprError::Unreadable {
             reference: Reference {
                 id: id.to_owned(),
                 path: path.iter().map(|&segment| segment.to_owned()).collect(),
             },
             reason: error.to_string(),
-        })?;
-        Ok(match value {
+        };
+        if *first == "json"
+            && !rest.is_empty()
+            && let Some(part) = record.large_part(rest).map_err(unreadable)?
+        {
+            let part = part.map(|part| Cow::Owned(Arc::unwrap_or_clone(part)));
+            return Ok(part.map_or(Lookup::Missing, Lookup::Found));
+        }
+        Ok(match record.get(first).map_err(unreadable)? {
             None => Lookup::Missing,
             Some(value) if rest.is_empty() => Lookup::Found(value),
             Some(Cow::Borrowed(value)) => {

@@ -92,6 +92,12 @@ impl Text {
         Ok(Arc::clone(self.0.loaded.get_or_init(|| text.into())))
     }
 
+    /// Its bytes, as they are, to be read as they flow.
+    pub(crate) fn reader(&self) -> io::Result<impl BufRead + use<>> {
+        let reader = self.payload().map_err(io::Error::other)?.open()?;
+        Ok(BufReader::with_capacity(PIECE, reader))
+    }
+
     /// The bytes for another step's stdin: shared, not copied. Bytes that are
     /// no UTF-8 pass through as they are.
     pub(crate) fn payload(&self) -> Result<Payload, StoreError> {
@@ -132,6 +138,9 @@ fn items_text(items: &[Value]) -> String {
         many => json::compact(&many),
     }
 }
+
+/// Bytes of a text that are read at a time.
+const PIECE: usize = 256 << 10;
 
 /// Most items that are held in memory between two steps, and most bytes of them.
 /// Beyond either, items go to the store as JSON Lines.

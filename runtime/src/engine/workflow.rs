@@ -370,9 +370,9 @@ impl Frame<'_> {
     /// A step without work hands on what it read.
     fn carry(&self, step: &Step, scope: &Scope<'_>, path: &StepPath) -> Result<Record, Stop> {
         let mut record = Record::new(&step.id);
-        if let Some(items) = self.large_stdin(step, scope) {
-            record.stdout = Some(self.list_text(&items)?);
-            record.json = Json::of_items(items);
+        if let Some(text) = self.large_text(step, scope)? {
+            record.stdout = Some(text);
+            record.json = Json::of_stdout();
             return Ok(record);
         }
         match self.stdin(step, scope, path)? {
@@ -484,9 +484,24 @@ impl Frame<'_> {
         if field == "json" { record.large_list(&self.run.store).ok().flatten() } else { None }
     }
 
+    /// The text of large JSON that a step reads, for whoever takes bytes.
+    fn large_text(&self, step: &Step, scope: &Scope<'_>) -> Result<Option<Text>, Stop> {
+        let Stdin::Text(text) = &step.stdin else { return Ok(None) };
+        let Some((field, record)) = self.whole_field(text, scope) else { return Ok(None) };
+        if field != "json" {
+            return Ok(None);
+        }
+        // Whoever loads it is told what cannot be read.
+        if let Ok(Some(text)) = record.large_text(&self.run.store) {
+            return Ok(Some(text));
+        }
+        let items = record.large_list(&self.run.store).ok().flatten();
+        items.map(|items| self.list_text(&items)).transpose()
+    }
+
     fn payload(&self, step: &Step, scope: &Scope<'_>, path: &StepPath) -> Result<Option<Payload>, Stop> {
-        if let Some(items) = self.large_stdin(step, scope) {
-            return self.list_text(&items)?.payload().map(Some).map_err(super::run::stopped);
+        if let Some(text) = self.large_text(step, scope)? {
+            return text.payload().map(Some).map_err(super::run::stopped);
         }
         Ok(match self.stdin(step, scope, path)? {
             Input::Nothing => None,

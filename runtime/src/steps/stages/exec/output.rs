@@ -55,26 +55,19 @@ pub(super) fn json(payload: &Payload, plain: Option<bool>, out: &mut dyn Sink) -
     if small || !plain.unwrap_or_else(|| is_plain_json(payload)) {
         return whole(payload, out);
     }
-    if begins_list(payload)? { items(payload, out) } else { single(payload, out) }
-}
-
-/// The items of text that is a JSON list, none of them before all of it is known to
-/// be one; says whether it is.
-pub(crate) fn list(payload: &Payload, out: &mut dyn Sink) -> Result<bool, Stop> {
-    if !begins_list(payload)? || !is_plain_json(payload) {
-        return Ok(false);
+    match first_byte(payload).map_err(unreadable)? {
+        Some(b'[') => items(payload, out),
+        _ => single(payload, out),
     }
-    items(payload, out)?;
-    Ok(true)
 }
 
-fn begins_list(payload: &Payload) -> Result<bool, StageError> {
-    let first = Pieces::open(payload).and_then(|mut pieces| pieces.first_byte());
-    Ok(first.map_err(unreadable)? == Some(b'['))
+/// The first byte that is no blank: the bracket of a list or an object.
+pub(crate) fn first_byte(payload: &Payload) -> std::io::Result<Option<u8>> {
+    Pieces::open(payload)?.first_byte()
 }
 
 /// The items of text that is known to be a JSON list.
-fn items(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
+pub(crate) fn items(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
     let mut pieces = Pieces::open(payload).map_err(unreadable)?;
     let mut scanner = Scanner::by_item();
     while let Some(item) = pieces.next_item(&mut scanner).map_err(unreadable)? {
@@ -124,7 +117,7 @@ fn whole(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
 }
 
 /// Whether the output is one JSON value and needs none of the leniency of [`whole`].
-fn is_plain_json(payload: &Payload) -> bool {
+pub(crate) fn is_plain_json(payload: &Payload) -> bool {
     let scan = || -> std::io::Result<bool> {
         let mut reader = payload.open()?;
         let (mut piece, mut scanner) = (vec![0; PIECE], Scanner::new());
