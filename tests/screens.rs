@@ -173,3 +173,45 @@ fn gate(home: &Home) -> String {
     let gates: serde_json::Value = serde_json::from_str(&gates.stdout).unwrap();
     gates[0]["id"].as_str().unwrap().to_owned()
 }
+
+#[test]
+fn json_answers_name_their_fields_alike() {
+    fn names(value: &serde_json::Value, found: &mut Vec<String>) {
+        match value {
+            serde_json::Value::Object(fields) => {
+                for (name, value) in fields {
+                    found.push(name.clone());
+                    names(value, found);
+                }
+            }
+            serde_json::Value::Array(items) => items.iter().for_each(|item| names(item, found)),
+            _ => {}
+        }
+    }
+    let home = Home::new();
+    home.write("notes.lobster", "steps: [{ id: pick, js: '1 + 1' }]");
+    home.tool(["notes.lobster"]);
+    home.tool(["notes.lobster"]);
+    let runs: serde_json::Value =
+        serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    let [after, before] = [0, 1].map(|at| runs[at]["id"].as_str().unwrap());
+    for words in [
+        &["runs"][..],
+        &["diff", before, after],
+        &["why", after, "pick", "--vs", before],
+        &["replay", after],
+        &["logs", after],
+        &["store", "stats"],
+        &["store", "verify"],
+        &["store", "gc", "--dry-run"],
+        &["bundle", "export", after, "-o", "run.bundle"],
+        &["bundle", "verify", "run.bundle"],
+    ] {
+        let answer = home.lobster(words.iter().copied().chain(["--json"])).run();
+        let value = serde_json::from_str(&answer.stdout).unwrap_or_else(|_| panic!("{words:?}: {answer:#?}"));
+        let mut found = Vec::new();
+        names(&value, &mut found);
+        found.retain(|name| name.contains(['_', '-']));
+        assert_eq!(found, Vec::<String>::new(), "{words:?}");
+    }
+}

@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 fn with_code(report: &impl Serialize, code: CodeUse) -> Result<Value, CommandError> {
     let mut object = serde_json::to_value(report).map_err(CommandError::failed)?;
     object["code"] = code.programs.into();
-    object["code_bytes"] = code.bytes.into();
+    object["codeBytes"] = code.bytes.into();
     Ok(object)
 }
 

@@ -16,12 +16,14 @@ pub(crate) mod overseer;
 mod parallel;
 pub(crate) mod path;
 pub(crate) mod pipeline;
+pub(crate) mod recall;
 mod record;
 pub(crate) mod resume;
 pub(crate) mod reuse;
 pub(crate) mod run;
 pub(crate) mod services;
 pub(crate) mod settle;
+mod stdin;
 #[cfg(test)]
 mod tests;
 mod token;

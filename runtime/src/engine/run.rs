@@ -5,7 +5,7 @@
 //! plan again from the beginning: whatever the journal knows is answered from
 //! there, and the first thing it does not know is where the work continues.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,15 +19,16 @@ use super::gate::{Binding, KnownAnswer, PendingGate};
 use super::overseer::{Act, Overseer};
 use super::path::StepPath;
 use super::pipeline::outcome_error;
+use super::recall::{Recall, SUMMARY};
 use super::services::Services;
 use crate::digest::Digest;
 use crate::language::plan::McpServer;
 use crate::mcp::Session;
 use crate::policy::AuditSync;
-use crate::steps::stages::{Answer, StageError, Stop};
+use crate::steps::stages::{StageError, Stop};
 use crate::store::{
-    Begun, Durability, Event, GateAnswer, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus,
-    Store, StoreError,
+    Begun, Durability, Event, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
+    StoreError,
 };
 
 /// What to do with an effect that an earlier process started and did not end.
@@ -47,23 +48,6 @@ pub enum Interrupted {
 pub(crate) struct Task {
     pub(crate) plan: Digest,
     pub(crate) args: Option<Digest>,
-}
-
-/// What an earlier execution of the same run left in the journal.
-#[derive(Default)]
-struct Recall {
-    ended: HashMap<StepPath, Arc<StepOutcome>>,
-    started: HashSet<StepPath>,
-    answers: HashMap<StepPath, KnownAnswer>,
-    /// Composite steps whose summary is journaled already.
-    summarised: HashSet<StepPath>,
-    /// Effects that the run performed itself, as opposed to took over.
-    performed: HashSet<StepPath>,
-    /// What came after the first answer that was taken over, with its action if
-    /// it has one: a fork's own effects are not among it, since none was performed.
-    behind: Option<HashMap<StepPath, Option<Digest>>>,
-    /// Outcomes that hold for this action alone: the question before them was asked again.
-    only_for: HashMap<StepPath, Digest>,
 }
 
 /// Values that components keep where there is no run to keep them for.
@@ -105,10 +89,6 @@ pub(crate) struct Run<'s> {
     /// Nobody else executes this run meanwhile.
     _claim: Option<RunClaim>,
 }
-
-/// The attempt number under which a composite step's summary is journaled: it
-/// is for the history only, the parts are what is recalled.
-pub(crate) const SUMMARY: u32 = 0;
 
 /// Lazy events are written at the latest when there are this many: a transaction
 /// costs the store about the same whether it brings a hundred or some thousands.
@@ -630,144 +610,6 @@ impl<'s> Run<'s> {
     /// Forgets questions inside a place whose outcome no longer matters.
     pub(crate) fn drop_pending(&self, within: &StepPath) {
         lock(&self.pending).retain(|gate| !gate.path.is_within(within));
-    }
-}
-
-/// The answers that a journal holds, by their places.
-pub(crate) fn answers(journal: &[JournalRecord]) -> HashMap<StepPath, KnownAnswer> {
-    let mut recall = Recall::default();
-    recall.read(journal);
-    recall.answers
-}
-
-impl Recall {
-    fn read(&mut self, journal: &[JournalRecord]) {
-        for record in journal {
-            match &record.event {
-                Event::StepStarted { path, effect, idempotent, action, detail, .. } => {
-                    let path = StepPath::from(path.as_str());
-                    let reused = detail.get("reused") == Some(&Value::Bool(true));
-                    // An idempotent effect is repeated without asking.
-                    if *effect && !*idempotent {
-                        self.started.insert(path.clone());
-                    }
-                    self.only_for.remove(&path);
-                    if *effect && !reused {
-                        // Whatever stands there was not what is wanted now.
-                        self.ended.remove(&path);
-                        self.performed.insert(path);
-                    } else if let Some(behind) = &mut self.behind {
-                        behind.insert(path, *action);
-                    }
-                }
-                Event::StepEnded { path, attempt: SUMMARY, .. } => {
-                    self.summarised.insert(path.as_str().into());
-                }
-                Event::StepEnded { path, begun, outcome, .. } => {
-                    let path = StepPath::from(path.as_str());
-                    if let Some(behind) = &mut self.behind
-                        && !self.performed.contains(&path)
-                        && (begun.is_some() || !behind.contains_key(&path))
-                    {
-                        behind.insert(path.clone(), begun.as_ref().map(|begun| begun.action));
-                    }
-                    if begun.is_some() {
-                        self.only_for.remove(&path);
-                    }
-                    self.ended.insert(path, Arc::clone(outcome));
-                }
-                Event::GateAnswered { path, gate, binding, answer, by, from } => {
-                    let path = StepPath::from(path.as_str());
-                    let answer = match answer {
-                        GateAnswer::Approved => Answer::Approved { by: by.clone() },
-                        GateAnswer::Response(value) => Answer::Response(value.clone()),
-                        GateAnswer::Rejected => {
-                            self.answers.remove(&path);
-                            continue;
-                        }
-                    };
-                    if from.is_some() {
-                        self.behind.get_or_insert_default();
-                    }
-                    let (gate, by) = (gate.clone(), by.clone());
-                    self.answers
-                        .insert(path, KnownAnswer { answer, binding: *binding, gate, by, from: *from });
-                }
-                Event::GateOpened { path, .. } => {
-                    let path = StepPath::from(path.as_str());
-                    if self.answers.get(&path).is_some_and(|known| known.from.is_some()) {
-                        self.doubt_what_is_behind();
-                    }
-                }
-                Event::GateClosed { path, .. } => {
-                    self.answers.remove(&StepPath::from(path.as_str()));
-                }
-                // A failure at no place was not one of a step: all of them stay as they ended.
-                Event::RetryRequested { path: None, .. } => {}
-                Event::RetryRequested { path: Some(path), .. } => {
-                    self.forget_failures(&StepPath::from(path.as_str()));
-                }
-                Event::RunStarted { .. }
-                | Event::RunResumed { .. }
-                | Event::RunPaused { .. }
-                | Event::RunEnded { .. }
-                | Event::Decision { .. }
-                | Event::Note { .. }
-                | Event::Unknown(_) => {}
-            }
-        }
-        self.started.retain(|path| !self.ended.contains_key(path));
-    }
-
-    /// A question is asked again whose answer was taken over. Another answer may
-    /// lead elsewhere, so an outcome behind it holds for its own action alone,
-    /// and what has no action is found out anew.
-    fn doubt_what_is_behind(&mut self) {
-        for (path, action) in self.behind.take().unwrap_or_default() {
-            match action {
-                Some(action) => {
-                    self.only_for.insert(path, action);
-                }
-                None => {
-                    self.ended.remove(&path);
-                }
-            }
-        }
-        self.summarised.clear();
-    }
-
-    /// Forgets an outcome that holds for another action than this one.
-    fn forget_other(&mut self, path: &StepPath, action: Digest) {
-        if self.only_for.get(path).is_some_and(|only| *only != action) {
-            self.only_for.remove(path);
-            self.ended.remove(path);
-        }
-    }
-
-    /// A retry takes up the work at the failed place; what succeeded there stays
-    /// done, and so do failures that a later attempt has made up for.
-    fn forget_failures(&mut self, at: &StepPath) {
-        let made_up_for: HashSet<StepPath> = self
-            .ended
-            .iter()
-            .filter(|(_, outcome)| outcome.status == StepStatus::Ok)
-            .map(|(path, _)| path.any_attempt())
-            .collect();
-        let failed: Vec<_> = self
-            .ended
-            .iter()
-            .filter(|(path, outcome)| path.is_within(at) && outcome.status != StepStatus::Ok)
-            .map(|(path, _)| path.clone())
-            .filter(|path| !made_up_for.contains(&path.any_attempt()))
-            .collect();
-        for path in failed {
-            // Of an interrupted effect that was skipped nobody has seen the end since.
-            let seen = self.ended.remove(&path).is_none_or(|end| end.status != StepStatus::Interrupted);
-            if seen {
-                self.started.remove(&path);
-            }
-        }
-        self.summarised.retain(|path| !at.is_within(path) && !path.is_within(at));
     }
 }
 

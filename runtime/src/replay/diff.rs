@@ -11,6 +11,7 @@ use crate::store::{BrokenChain, RunId, RunStatus, Store};
 
 /// How two runs compare.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct RunDiff {
     pub before: RunId,
     pub after: RunId,

@@ -301,7 +301,7 @@ impl Fork {
             store: store.clone(),
             recording,
             by_action,
-            answers: crate::engine::run::answers(parent),
+            answers: crate::engine::recall::answers(parent),
             terms: terms.clone(),
             task,
             used: Mutex::default(),

@@ -78,6 +78,7 @@ impl Part {
 
 /// One thing that differs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Difference {
     pub part: Part,
     /// Which one, where there are several: an argument's or variable's name.

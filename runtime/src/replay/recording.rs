@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::digest::Digest;
-use crate::engine::run::{SUMMARY, Task};
+use crate::engine::recall::SUMMARY;
+use crate::engine::run::Task;
 use crate::envelope::Failure;
 use crate::language::plan::Plan;
 use crate::runtime::recorded;

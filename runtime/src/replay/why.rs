@@ -16,6 +16,7 @@ use crate::store::{BrokenChain, RunFilter, RunId, Store, StoreError};
 
 /// Why a step did not do the same.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Why {
     pub step: String,
     /// The earlier run, and the one that is asked about.

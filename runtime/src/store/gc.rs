@@ -68,6 +68,7 @@ impl Default for GcPolicy {
 
 /// What went, or would go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct GcReport {
     /// Runs removed, with their journals, gates and values.
     pub runs: u64,

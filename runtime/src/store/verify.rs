@@ -30,7 +30,7 @@ const NAMES: usize = 5;
 
 /// One thing that is not as it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case", tag = "problem")]
+#[serde(rename_all = "snake_case", rename_all_fields = "camelCase", tag = "problem")]
 pub enum Problem {
     /// The database file itself, in SQLite's words.
     Database { message: String },
@@ -77,6 +77,7 @@ impl fmt::Display for Problem {
 
 /// What was checked and what was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct VerifyReport {
     pub runs: u64,
     pub records: u64,
@@ -101,6 +102,7 @@ impl VerifyReport {
 
 /// How much the store holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct StoreStats {
     pub runs: u64,
     pub records: u64,

@@ -44,6 +44,7 @@ pub struct ExportOptions {
 
 /// What a bundle holds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct BundleSummary {
     pub run: RunId,
     pub name: String,
