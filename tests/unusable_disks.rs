@@ -94,12 +94,17 @@ fn a_disk_that_became_read_only_is_said_to_be_one() {
         "mount --bind \"$STATE\" \"$STATE\" && mount -o remount,bind,ro \"$STATE\" || exit 99
         \"$L\" resume --id {id} --approve yes; echo \"exit $?\"
         \"$L\" run --mode tool flow.lobster; echo \"exit $?\"
-        \"$L\" store verify; echo \"exit $?\""
+        \"$L\" store gc; echo \"exit $?\"
+        R=$(\"$L\" runs --json | grep -o '[0-9a-f-]\\{{36\\}}' | head -n 1)
+        for c in runs gates \"show $R\" \"logs $R\" \"replay $R\" \"diff $R $R\" \"store stats\" \"store verify\" \"audit\" \
+            \"bundle export $R -o run.bundle\" \"bundle verify run.bundle\"
+        do \"$L\" $c >/dev/null && echo read; done"
     );
     let Some(output) = in_a_namespace(&home, &script) else { return };
     let said = text(&output);
     assert!(said.contains("read-only") && said.contains("LOBSTER_STATE_DIR"), "{said}");
     assert_eq!(said.matches("exit 1").count(), 3, "{said}");
+    assert_eq!(said.matches("read\n").count(), 11, "what was recorded can be read: {said}");
     assert_eq!(home.read("log"), "");
     assert_eq!(home.lobster(["gates", "approve", &id]).run().envelope()["status"], "ok");
     assert_eq!(home.read("log"), "gone\n");

@@ -69,13 +69,17 @@ struct Writer {
 
 pub(super) struct Database {
     path: PathBuf,
+    /// What is there can be looked at; each write is refused.
+    read_only: bool,
     writer: Mutex<Writer>,
     readers: Mutex<Vec<Connection>>,
     pub(super) group: Group,
 }
 
 impl Database {
-    /// Opens the database in `dir`, making it (and `dir`) if nothing is there.
+    /// Opens the database in `dir`, making it (and `dir`) if nothing is there. One
+    /// that cannot be written is opened all the same: history is worth reading
+    /// wherever it lies.
     pub(super) fn open(dir: &Path, sync: bool) -> Result<Self, StoreError> {
         let path = dir.join("lobster.db");
         // Whether connecting will make the log, whose name then still has to become durable.
@@ -92,6 +96,7 @@ impl Database {
             other => other?,
         };
         Ok(Self {
+            read_only: connection.is_readonly("main")?,
             group: Group::new(path.clone(), sync, log_is_new),
             writer: Mutex::new(Writer { connection, log: sync.then(|| LogFile::new(&path)) }),
             path,
@@ -112,6 +117,9 @@ impl Database {
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
         ended: impl FnOnce(bool),
     ) -> Result<T, StoreError> {
+        if self.read_only {
+            return Err(StoreError::ReadOnly { path: self.path.clone() });
+        }
         let ticket = (durability == Durability::Synced).then(|| self.group.enter());
         let value = self.transact(work, ended).map_err(|e| e.located(&self.path))?;
         if let Some(ticket) = ticket {
@@ -188,6 +196,9 @@ impl Database {
 impl Drop for Database {
     fn drop(&mut self) {
         lock(&self.readers).clear();
+        if self.read_only {
+            return;
+        }
         let writer = lock(&self.writer);
         // What fails is left to the next process that closes the database.
         let _ = fold_long_log(&writer.connection);
@@ -234,9 +245,6 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
         }
         if version > VERSION {
             return Err(StoreError::Newer { path: path.to_owned(), found: version, supported: VERSION });
-        }
-        if connection.is_readonly("main")? {
-            return Err(StoreError::ReadOnly { path: path.to_owned() });
         }
         connection.execute_batch(&format!(
             "PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES};

@@ -86,6 +86,8 @@ struct Inner {
 
 impl Store {
     /// Opens the store under the state directory `dir`, making it if nothing is there.
+    /// A store on a read-only disk can be read; what would write to it fails with
+    /// [`StoreError::ReadOnly`].
     ///
     /// # Errors
     /// When the directory cannot be used, or what is there is not a store that this version can use.

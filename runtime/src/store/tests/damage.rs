@@ -228,7 +228,11 @@ fn a_full_disk_loses_nothing() {
 
 /// Played by a copy over a store that it cannot write.
 pub(super) fn on_a_read_only_disk(dir: &Path) {
-    println!("> {}", Store::open(dir).err().unwrap());
+    let store = Store::open(dir).unwrap();
+    let runs = store.runs(&RunFilter::default()).unwrap();
+    println!("> {} run", runs.len());
+    println!("> {:?}", store.verify().unwrap().problems);
+    println!("> {}", store.append(runs[0].id, vec![note("x")], Durability::Lazy).unwrap_err());
     println!("> {:?}", UserState::at(dir).get("k").unwrap());
     println!("> {}", UserState::at(dir).set("k", &json!(2)).unwrap_err());
     println!("> {}", Store::open(&dir.join("new")).err().unwrap());
@@ -252,6 +256,8 @@ fn a_read_only_disk_is_said_to_be_one() {
     assert_eq!(
         said,
         [
+            "1 run".to_owned(),
+            "[]".to_owned(),
             read_only(&store.join("lobster.db")),
             "Some(Number(1))".to_owned(),
             read_only(&dir.path().join("k.json")),
