@@ -229,6 +229,39 @@ fn the_announcement_goes_on_behind_a_question() {
 }
 
 #[test]
+fn what_an_edited_result_leads_to_is_told_beforehand() {
+    let home = Home::new();
+    home.write(
+        "flow.lobster",
+        "
+steps:
+  - {id: list, run: 'echo \"[1, 2]\"'}
+  - {id: norm, js: 'input.map(n => n * 2)', stdin: $list.json}
+  - {id: size, js: 'input.length', stdin: $list.json}
+  - {id: send, run: 'cat >> sent; echo >> sent', stdin: $norm.json}
+  - {id: count, run: 'cat >> counted', stdin: $size.stdout}
+",
+    );
+    home.tool(["flow.lobster"]).output();
+    let run = newest(&home);
+    home.write("other.json", "[3, 4]").write("odd.json", "{}");
+    let said = fork(&home, &run, &["--edit", "list=other.json", "--dry-run"]).stderr;
+    for line in [
+        "taken over  count",
+        "edited      list",
+        "done anew   norm, size, send",
+        "effect      send: cat >> sent",
+    ] {
+        assert!(said.lines().any(|told| told.starts_with(line)), "{said}");
+    }
+    fork(&home, &run, &["--edit", "list=other.json"]).output();
+    assert_eq!((home.read("sent").as_str(), home.read("counted").as_str()), ("[2,4]\n[6,8]\n", "2"));
+
+    let said = fork(&home, &run, &["--edit", "list=odd.json", "--dry-run"]).stderr;
+    assert!(said.contains("fails       ") && said.contains("input.map"), "{said}");
+}
+
+#[test]
 fn an_edited_result_is_shown_as_one() {
     let (home, run) = approved(PAY);
     home.write("e.txt", "PAID");

@@ -87,11 +87,14 @@ fn lines(plan: &ForkPlan) -> Vec<String> {
         lines.push(format!("asked       {}", list(&plan.asked)));
     }
     lines.push(format!("done anew   {}", list(&plan.done)));
-    if !plan.done.is_empty() {
-        lines.push("            and what reads their results, if those change".to_owned());
+    if !plan.effects.is_empty() {
+        lines.push("            and what reads the results of its effects, if those change".to_owned());
     }
     if plan.more {
         lines.push("            and what comes after, where the earlier run did not get to".to_owned());
+    }
+    if let Some(error) = &plan.fails {
+        lines.push(format!("fails       {}", harmless(error)));
     }
     for effect in &plan.effects {
         lines.push(format!("effect      {}: {}", effect.step, harmless(&effect.action)));

@@ -58,12 +58,16 @@ pub struct ForkPlan {
     pub edited: Vec<String>,
     /// Questions that are asked, though the earlier run may know an answer.
     pub asked: Vec<String>,
-    /// Steps that will be done; those after the first only if what they read changes.
+    /// Steps that will be done; behind an effect among them, those that read what it
+    /// gave are done as well if that changes.
     pub done: Vec<String>,
     /// Those of them that are effects.
     pub effects: Vec<DoneAnew>,
     /// Whether more may follow that the earlier run never did.
     pub more: bool,
+    /// Why it will fail, where that does not depend on what an effect gives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fails: Option<String>,
     #[serde(skip)]
     planned: Planned,
     #[serde(skip)]
@@ -112,6 +116,10 @@ impl Runtime {
         let run = run.overseen(Arc::<Fork>::clone(&fork));
         let result = output_of(&run, &planned.plan, &planned.args);
         let told = std::mem::take(&mut *lock(&fork.told));
+        let fails = match &result {
+            Err(Stop::Failed(error)) if told.effects.is_empty() => Some(error.message.clone()),
+            _ => None,
+        };
         Ok(ForkPlan {
             parent,
             reused: told.reused,
@@ -119,7 +127,8 @@ impl Runtime {
             asked: told.asked,
             done: told.done,
             effects: told.effects,
-            more: result.is_err(),
+            more: result.is_err() && fails.is_none(),
+            fails,
             planned,
             terms,
         })
@@ -342,10 +351,14 @@ impl Fork {
             return Ok(Some(outcome.into()));
         }
         let Stage::Preview(pricing) = &self.stage else { return Ok(None) };
-        let recorded = self.recording.steps.get(path).and_then(|step| step.outcome.clone());
         let mut told = lock(&self.told);
         tell(&mut told.done, path);
-        if effect && !told.effects.iter().any(|other| other.step == path) {
+        if !effect {
+            // It is computed: what it gives decides what else is done anew.
+            return Ok(None);
+        }
+        let recorded = self.recording.steps.get(path).and_then(|step| step.outcome.clone());
+        if !told.effects.iter().any(|other| other.step == path) {
             let calls =
                 recorded.as_ref().map_or_else(Vec::new, |outcome| paid_calls(&outcome.value, pricing));
             told.effects.push(DoneAnew {
