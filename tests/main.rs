@@ -15,6 +15,7 @@ mod components;
 mod conformance;
 mod crash;
 mod damaged_stores;
+mod differences;
 mod durability;
 mod faults;
 mod flows;

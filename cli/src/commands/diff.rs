@@ -7,7 +7,7 @@ use lobster_runtime::replay::{Difference, StepChange};
 use lobster_runtime::steps::stages::Mode;
 
 use crate::exit::{CommandResult, Exit};
-use crate::render::table;
+use crate::render::{harmless, table};
 
 /// Compares two runs step by step.
 ///
@@ -27,8 +27,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     let diff = super::runtime(Mode::Tool)?.diff(&args.before, &args.after)?;
-    let same = diff.steps.is_empty() && diff.status_before == diff.status_after;
-    let exit = if same { Exit::OK } else { Exit::FAILED };
+    let exit = if diff.is_same() { Exit::OK } else { Exit::FAILED };
     diff.broken.iter().for_each(super::warn_of_damage);
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -54,18 +53,18 @@ pub(crate) fn run(args: &Args) -> CommandResult {
                 StepChange::Removed => "gone",
                 StepChange::Added => "new",
                 StepChange::Action => "did something else",
-                StepChange::Outcome => "was given something else",
+                StepChange::NotReached => "not reached",
+                StepChange::Outcome => "gave something else",
             };
-            vec![step.step.clone(), change.to_owned(), step.first.as_ref().map(place).unwrap_or_default()]
+            let place = step.first.as_ref().map(Difference::sentence).unwrap_or_default();
+            vec![step.step.clone(), change.to_owned(), place]
         })
         .collect();
     for line in table::lines(&rows) {
         writeln!(out, "{line}")?;
     }
+    if let Some(output) = &diff.output {
+        writeln!(out, "the run gave something else: {}", harmless(&output.sentence()))?;
+    }
     Ok(exit)
-}
-
-fn place(difference: &Difference) -> String {
-    let words = [Some(difference.part.noun().to_owned()), difference.name.clone(), difference.path.clone()];
-    words.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }

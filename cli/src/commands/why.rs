@@ -36,7 +36,9 @@ impl From<WhyError> for CommandError {
         match error {
             WhyError::Run(failure) => failure.into(),
             WhyError::Store(error) => error.into(),
-            other @ (WhyError::NothingToCompare { .. } | WhyError::NoAction { .. }) => Self::usage(other),
+            other @ (WhyError::NothingToCompare { .. }
+            | WhyError::NotDone { .. }
+            | WhyError::NoAction { .. }) => Self::usage(other),
         }
     }
 }

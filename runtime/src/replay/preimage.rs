@@ -46,6 +46,10 @@ pub enum Part {
     Policy,
     /// How the engine ran it.
     Profile,
+    /// What a step without an action of its own is made of.
+    Definition,
+    /// No part of an action: what it gave.
+    Result,
     /// A part that this version does not know.
     Other,
 }
@@ -71,6 +75,8 @@ impl Part {
             Self::Limit => "the limit",
             Self::Policy => "the policy",
             Self::Profile => "the engine profile",
+            Self::Definition => "its definition",
+            Self::Result => "its",
             Self::Other => "the part",
         }
     }
@@ -96,9 +102,34 @@ pub struct Difference {
 }
 
 impl Difference {
+    /// What differs and how, in a line.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let mut text = self.part.noun().to_owned();
+        for word in [&self.name, &self.path].into_iter().flatten() {
+            text.push(' ');
+            text.push_str(word);
+        }
+        if let Some(step) = &self.made_by {
+            text.push_str(&format!(" (made by step {step})"));
+        }
+        format!("{text}: {} → {}", shown(&self.was), shown(&self.is))
+    }
+
     pub(super) fn new(part: Part, was: &Value, is: &Value) -> Self {
         Self { part, name: None, path: None, was: was.clone(), is: is.clone(), made_by: None }
     }
+}
+
+/// A value in a line: short, and digests as digests.
+fn shown(value: &Value) -> String {
+    const MAX: usize = 60;
+    let text = match value {
+        Value::Null => return "nothing".to_owned(),
+        Value::String(text) if text.parse::<Digest>().is_ok() => return format!("blake3:{}…", &text[..12]),
+        other => crate::json::compact(other),
+    };
+    if text.chars().count() <= MAX { text } else { text.chars().take(MAX - 1).chain(['…']).collect() }
 }
 
 /// The order in which parts are looked at: what a person would change first.
@@ -148,6 +179,8 @@ pub(super) fn differences(store: Option<&Store>, was: &Value, is: &Value) -> Vec
             | Part::Files
             | Part::Policy
             | Part::Profile
+            | Part::Definition
+            | Part::Result
             | Part::Other => {
                 found.push(Difference::new(part, old, new));
             }

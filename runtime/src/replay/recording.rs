@@ -11,7 +11,7 @@ use crate::engine::run::Task;
 use crate::envelope::Failure;
 use crate::language::plan::Plan;
 use crate::runtime::recorded;
-use crate::store::{Blob, BrokenChain, Event, Record, RunId, RunStatus, StepOutcome, Store};
+use crate::store::{Blob, BrokenChain, Event, GateAnswer, Record, RunId, RunStatus, StepOutcome, Store};
 
 /// One attempt of a step.
 #[derive(Clone, Debug)]
@@ -43,6 +43,8 @@ pub(super) struct Recording {
     pub(super) steps: HashMap<String, Step>,
     /// How composite steps ended.
     pub(super) summaries: HashMap<String, (u64, Arc<StepOutcome>)>,
+    /// What gates were answered, by their places.
+    pub(super) answers: HashMap<String, (u64, GateAnswer)>,
     /// What policy refused, in its words.
     pub(super) denied: HashMap<String, Value>,
     /// Parallel steps of which one branch won: the others' steps count for nothing.
@@ -80,6 +82,7 @@ impl Recording {
             settings: detail.get("settings").and_then(Value::as_object).cloned(),
             steps: HashMap::new(),
             summaries: HashMap::new(),
+            answers: HashMap::new(),
             denied: HashMap::new(),
             races: HashSet::new(),
             status: RunStatus::Running,
@@ -154,10 +157,12 @@ impl Recording {
                 self.policy = detail.get("policy").and_then(digest).or(self.policy);
                 self.moved |= detail.get("cwd").and_then(Value::as_str).is_some_and(|cwd| cwd != self.cwd);
             }
+            Event::GateAnswered { path, answer, .. } => {
+                self.answers.insert(path.clone(), (record.seq, answer.clone()));
+            }
             Event::RunStarted { .. }
             | Event::RunPaused { .. }
             | Event::GateOpened { .. }
-            | Event::GateAnswered { .. }
             | Event::GateClosed { .. }
             | Event::RetryRequested { .. }
             | Event::Note { .. }
@@ -197,6 +202,10 @@ impl Recording {
             self.in_order().into_iter().map(|(path, _)| path).filter(|path| is_within(path, text)).collect();
         match inside.as_slice() {
             [only] => Ok((*only).to_owned()),
+            [] if self.summaries.contains_key(text) => Err(Failure::parse(format!(
+                "step '{text}' of run {} has no action of its own; `lobster diff` tells whether it changed",
+                self.run.short()
+            ))),
             [] => {
                 let known: Vec<_> = self.in_order().into_iter().map(|(path, _)| path).take(30).collect();
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };

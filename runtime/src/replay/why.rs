@@ -5,14 +5,15 @@ use std::collections::HashMap;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::preimage::{Difference, Part, differences, input_digest, named};
-use super::recording::Recording;
-use super::{contents, json_path};
+use super::contents;
+use super::json_path::{self, Place};
+use super::preimage::{self, Difference, Part, differences, input_digest};
+use super::recording::{Recording, Step};
 use crate::digest::Digest;
 use crate::engine::env::{ARG_PREFIX, ARGS_JSON, argument_vars};
 use crate::envelope::Failure;
 use crate::runtime::Runtime;
-use crate::store::{BrokenChain, RunFilter, RunId, Store, StoreError};
+use crate::store::{Blob, BrokenChain, RunFilter, RunId, StepOutcome, StepStatus, Store, StoreError};
 
 /// Why a step did not do the same.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -45,11 +46,13 @@ pub enum WhyError {
     Store(#[from] StoreError),
     #[error("{}", .0.message)]
     Run(Failure),
-    #[error("no earlier run of {name:?} is recorded to compare with; name one with --vs")]
-    NothingToCompare { name: String },
     #[error(
-        "step '{step}' has no recorded action in run {run}; it is made of other steps: name one of those"
+        "no earlier run of {name:?} is recorded that did step '{step}'; name a run to compare with by --vs"
     )]
+    NothingToCompare { name: String, step: String },
+    #[error("run {} did not do step '{step}': its condition skipped it, or the run did not get there", .run.short())]
+    NotDone { step: String, run: RunId },
+    #[error("what step '{step}' of run {} was is no longer in the store", .run.short())]
     NoAction { step: String, run: RunId },
 }
 
@@ -63,22 +66,15 @@ impl Why {
     /// The answer in one line.
     #[must_use]
     pub fn sentence(&self) -> String {
-        let place = |difference: &Difference| {
-            let mut text = difference.part.noun().to_owned();
-            for word in [&difference.name, &difference.path].into_iter().flatten() {
-                text.push(' ');
-                text.push_str(word);
-            }
-            if let Some(step) = &difference.made_by {
-                text.push_str(&format!(" (made by step {step})"));
-            }
-            format!("{text}: {} → {}", shown(&difference.was), shown(&difference.is))
-        };
+        let did_the_same = self.action.is_some() && self.action == self.action_before;
         let mut sentence = match (self.differences.first(), &self.outcome) {
-            (Some(first), _) => format!("{} differs by {}", self.step, place(first)),
-            (None, Some(outcome)) => {
-                format!("{} did the same and was given something else: {}", self.step, place(outcome))
+            (_, Some(outcome)) => {
+                format!("{} did the same and gave something else: {}", self.step, outcome.sentence())
             }
+            (Some(first), None) if did_the_same => {
+                format!("{} did the same under {}", self.step, first.sentence())
+            }
+            (Some(first), None) => format!("{} differs by {}", self.step, first.sentence()),
             (None, None) => format!("{} is the same in both runs", self.step),
         };
         for run in &self.edited {
@@ -86,17 +82,6 @@ impl Why {
         }
         sentence
     }
-}
-
-/// A value in a line: short, and digests as digests.
-fn shown(value: &Value) -> String {
-    const MAX: usize = 60;
-    let text = match value {
-        Value::Null => return "nothing".to_owned(),
-        Value::String(text) if text.parse::<Digest>().is_ok() => return format!("blake3:{}…", &text[..12]),
-        other => crate::json::compact(other),
-    };
-    if text.chars().count() <= MAX { text } else { text.chars().take(MAX - 1).chain(['…']).collect() }
 }
 
 impl Runtime {
@@ -110,14 +95,11 @@ impl Runtime {
         let id = find(&store, run)?;
         let is = Recording::found(store.found_events(id)?)?;
         let step = is.meant(step)?;
-        let (before, was) = match versus {
-            Some(other) => {
-                let other = find(&store, other)?;
-                (other, Recording::found(store.found_events(other)?)?)
-            }
+        let was = match versus {
+            Some(other) => Recording::found(store.found_events(find(&store, other)?)?)?,
             None => earlier(&store, id, &is, &step)?,
         };
-        why(&store, (before, &was), (id, &is), &step)
+        why(&store, (&was, &step), (&is, &step))
     }
 }
 
@@ -126,7 +108,7 @@ fn find(store: &Store, text: &str) -> Result<RunId, Failure> {
 }
 
 /// The run to compare with when none is named.
-fn earlier(store: &Store, id: RunId, is: &Recording, step: &str) -> Result<(RunId, Recording), WhyError> {
+fn earlier(store: &Store, id: RunId, is: &Recording, step: &str) -> Result<Recording, WhyError> {
     let parent = store.run(id)?.parent;
     let filter =
         RunFilter { name: Some(is.name.clone()), before: Some(id), limit: 50, ..RunFilter::default() };
@@ -138,56 +120,62 @@ fn earlier(store: &Store, id: RunId, is: &Recording, step: &str) -> Result<(RunI
             Err(error) => return Err(error.into()),
         };
         if recording.steps.contains_key(step) {
-            return Ok((candidate, recording));
+            return Ok(recording);
         }
     }
-    Err(WhyError::NothingToCompare { name: is.name.clone() })
+    Err(WhyError::NothingToCompare { name: is.name.clone(), step: step.to_owned() })
 }
 
-/// Compares the same step of two runs.
+/// Compares a step of two runs.
 pub(super) fn why(
     store: &Store,
-    (before, was): (RunId, &Recording),
-    (run, is): (RunId, &Recording),
-    step: &str,
+    (was, old_step): (&Recording, &str),
+    (is, step): (&Recording, &str),
 ) -> Result<Why, WhyError> {
-    let preimage = |recording: &Recording, run| {
-        recording.preimage(store, step).ok_or_else(|| WhyError::NoAction { step: step.to_owned(), run })
+    let found = |recording: &Recording, step: &str| {
+        let (step, run) = (step.to_owned(), recording.run);
+        match (recording.steps.get(&step), recording.preimage(store, &step)) {
+            (Some(found), Some(preimage)) => Ok((found.clone(), preimage)),
+            (None, _) => Err(WhyError::NotDone { step, run }),
+            (Some(_), None) => Err(WhyError::NoAction { step, run }),
+        }
     };
-    let (old, new) = (preimage(was, before)?, preimage(is, run)?);
-    let mut found = differences(Some(store), &old, &new);
-    name_arguments(store, (was, &old), (is, &new), &mut found);
-    for difference in found.iter_mut().filter(|difference| difference.part == Part::Input) {
-        let input = ["input", "stdin"].iter().find_map(|key| input_digest(&new[*key]));
-        difference.made_by = input.and_then(|input| maker(store, is, step, &input));
+    let ((before, old), (now, new)) = (found(was, old_step)?, found(is, step)?);
+    let mut differences = differences(Some(store), &old, &new);
+    name_arguments(store, (was, &old), (is, &new), &mut differences);
+    for difference in &mut differences {
+        difference.made_by = match difference.part {
+            Part::Input => {
+                let input = ["input", "stdin"].iter().find_map(|key| input_digest(&new[*key]));
+                input.and_then(|input| maker(store, is, step, &input))
+            }
+            // What a js step reads is an argument of the evaluator.
+            Part::Argument if difference.name.as_deref() == Some("input") && now.kind == "component" => {
+                maker_of(store, is, step, &new["args"]["input"])
+            }
+            _ => None,
+        };
     }
-    let policy = |recording: &Recording| {
-        let decided =
-            recording.steps.get(step).and_then(|step| step.decision["policy"].as_str()?.parse().ok());
-        decided.or(recording.policy)
+    let policy = |step: &Step, recording: &Recording| {
+        step.decision["policy"].as_str().and_then(|policy| policy.parse().ok()).or(recording.policy)
     };
-    let (old_policy, new_policy) = (policy(was), policy(is));
-    if let (Some(old), Some(new)) = (old_policy, new_policy)
+    if let (Some(old), Some(new)) = (policy(&before, was), policy(&now, is))
         && old != new
     {
         let text = |digest: Digest| Value::from(digest.to_string());
-        found.push(Difference::new(Part::Policy, &text(old), &text(new)));
+        differences.push(Difference::new(Part::Policy, &text(old), &text(new)));
     }
-    let action = |recording: &Recording| recording.steps.get(step).and_then(|step| step.action);
-    let edited = |recording: &Recording| {
-        let outcome = recording.steps.get(step).and_then(|step| step.outcome.as_ref());
-        outcome.is_some_and(|outcome| outcome.is_edited())
-    };
-    let runs = [(before, was), (run, is)].into_iter().filter(|(_, recording)| edited(recording));
+    let edited = |step: &Step| step.outcome.as_ref().is_some_and(|outcome| outcome.is_edited());
+    let edited = [(&before, was), (&now, is)].into_iter().filter(|(step, _)| edited(step));
     Ok(Why {
         step: step.to_owned(),
-        before,
-        run,
-        action_before: action(was),
-        action: action(is),
-        outcome: if action(was) == action(is) { outcome(store, was, is, step) } else { None },
-        edited: runs.map(|(run, _)| run).collect(),
-        differences: found,
+        before: was.run,
+        run: is.run,
+        action_before: before.action,
+        action: now.action,
+        outcome: if before.action == now.action { result(store, &before, &now) } else { None },
+        edited: edited.map(|(_, recording)| recording.run).collect(),
+        differences,
         broken: was.broken.iter().chain(&is.broken).cloned().collect(),
     })
 }
@@ -226,7 +214,7 @@ fn name_arguments(
             !(holds(old, &of_old, name) && holds(new, &of_new, name))
         });
         if variables.len() < unnamed {
-            named(Part::Argument, &before.into(), &now.into(), &mut named_ones);
+            preimage::named(Part::Argument, &before.into(), &now.into(), &mut named_ones);
         }
     }
     variables.sort_by_key(|difference| difference.name.as_deref() == Some(ARGS_JSON));
@@ -235,32 +223,47 @@ fn name_arguments(
 }
 
 /// Where what a step gave differs.
-pub(super) fn outcome(store: &Store, was: &Recording, is: &Recording, step: &str) -> Option<Difference> {
-    let (old, new) = (was.steps.get(step)?.outcome.as_ref()?, is.steps.get(step)?.outcome.as_ref()?);
-    let status = |outcome: &crate::store::StepOutcome| Value::from(outcome.status.as_str());
-    let named = |name: &str, path: Option<String>, was: Value, is: Value| {
-        Some(Difference { name: Some(name.to_owned()), path, ..Difference::new(Part::Other, &was, &is) })
+pub(super) fn result(store: &Store, was: &Step, is: &Step) -> Option<Difference> {
+    let (old, new) = match (&was.outcome, &is.outcome) {
+        (None, None) => return None,
+        (Some(old), Some(new)) if old.status == new.status => (old, new),
+        (old, new) => return Some(status(old.as_deref(), new.as_deref())),
     };
-    if old.status != new.status {
-        return named("status", None, status(old), status(new));
+    blobs(store, "output", old.output, new.output)
+        .or_else(|| blobs(store, "stdout", old.stdout, new.stdout))
+        .or_else(|| json_path::first(&old.value, &new.value).map(|place| named("value", place)))
+        .or_else(|| (old.error != new.error).then(|| named_whole("error", &old.error, &new.error)))
+}
+
+/// How a step ended, where it did not end alike. One that never ended was cut off.
+pub(super) fn status(was: Option<&StepOutcome>, is: Option<&StepOutcome>) -> Difference {
+    let word = |outcome: Option<&StepOutcome>| {
+        outcome.map_or(StepStatus::Interrupted, |outcome| outcome.status).as_str()
+    };
+    named_whole("status", word(was), word(is))
+}
+
+/// Where two results differ: inside, if the store has both.
+pub(super) fn blobs(store: &Store, name: &str, was: Option<Blob>, is: Option<Blob>) -> Option<Difference> {
+    let digest = |blob: Option<Blob>| blob.map(|blob| blob.digest);
+    let (was, is) = (digest(was), digest(is));
+    if was == is {
+        return None;
     }
-    for (name, old, new) in [("output", old.output, new.output), ("stdout", old.stdout, new.stdout)] {
-        if old.map(|blob| blob.digest) == new.map(|blob| blob.digest) {
-            continue;
-        }
-        let inside = old.zip(new).and_then(|(old, new)| contents::first(store, &old.digest, &new.digest));
-        let digest = |blob: Option<crate::store::Blob>| {
-            blob.map_or(Value::Null, |blob| Value::from(blob.digest.to_string()))
-        };
-        return match inside {
-            Some(place) => {
-                named(name, Some(place.path), place.was.unwrap_or_default(), place.is.unwrap_or_default())
-            }
-            None => named(name, None, digest(old), digest(new)),
-        };
-    }
-    let place = json_path::first(&old.value, &new.value)?;
-    named("value", Some(place.path), place.was.unwrap_or_default(), place.is.unwrap_or_default())
+    let inside = was.zip(is).and_then(|(was, is)| contents::first(store, &was, &is));
+    Some(inside.map_or_else(|| named_whole(name, was, is), |place| named(name, place)))
+}
+
+/// A place inside one of the things that a step or a run gives.
+pub(super) fn named(name: &str, place: Place) -> Difference {
+    let path = Some(place.path);
+    let (was, is) = (place.was.unwrap_or_default(), place.is.unwrap_or_default());
+    Difference { name: Some(name.to_owned()), path, ..Difference::new(Part::Result, &was, &is) }
+}
+
+fn named_whole<T: Serialize>(name: &str, was: T, is: T) -> Difference {
+    let value = |value| serde_json::to_value(value).unwrap_or_default();
+    Difference { name: Some(name.to_owned()), ..Difference::new(Part::Result, &value(was), &value(is)) }
 }
 
 /// Inputs are looked for among outputs of at most this size by their value.
@@ -268,28 +271,31 @@ const MAX_SOUGHT: u64 = 4 << 20;
 
 /// The latest step before `reader` whose output is this input.
 fn maker(store: &Store, recording: &Recording, reader: &str, input: &Digest) -> Option<String> {
-    let outputs = |outcome: &crate::store::StepOutcome| [outcome.output, outcome.stdout];
-    let mut earlier: Vec<_> = recording.in_order();
-    earlier.retain(|(path, _)| *path != reader);
-    earlier.reverse();
-    let gave = |blob_is: &dyn Fn(crate::store::Blob) -> bool| {
-        let found = earlier.iter().find(|(_, step)| {
-            step.outcome.as_ref().is_some_and(|outcome| outputs(outcome).into_iter().flatten().any(blob_is))
-        });
-        found.map(|(path, _)| (*path).to_owned())
-    };
-    if let Some(path) = gave(&|blob| blob.digest == *input) {
-        return Some(path);
-    }
-    // `$step.json` is the same value in another spelling.
-    let sought = contents::value(store, input)?;
+    gave(recording, reader, |blob| blob.digest == *input)
+        .or_else(|| maker_of(store, recording, reader, &contents::value(store, input)?))
+}
+
+/// The latest step before `reader` whose output is this value: `$step.json` is the
+/// same value in another spelling.
+fn maker_of(store: &Store, recording: &Recording, reader: &str, input: &Value) -> Option<String> {
     let unwrapped = |value: Value| match value {
         Value::Array(mut items) if items.len() == 1 => items.remove(0),
         other => other,
     };
-    let sought = unwrapped(sought);
-    gave(&|blob| {
+    let sought = unwrapped(input.clone());
+    gave(recording, reader, |blob| {
         blob.len <= MAX_SOUGHT
             && contents::value(store, &blob.digest).is_some_and(|value| unwrapped(value) == sought)
     })
+}
+
+fn gave(recording: &Recording, reader: &str, is_it: impl Fn(Blob) -> bool) -> Option<String> {
+    let mut earlier: Vec<_> = recording.in_order();
+    earlier.retain(|(path, _)| *path != reader);
+    earlier.reverse();
+    let found = earlier.iter().find(|(_, step)| {
+        let outputs = step.outcome.as_ref().map(|outcome| [outcome.output, outcome.stdout]);
+        outputs.into_iter().flatten().flatten().any(&is_it)
+    });
+    found.map(|(path, _)| (*path).to_owned())
 }
