@@ -190,6 +190,11 @@ fn no_cache_does_everything_and_keeps_what_it_gave() {
     assert_eq!(times(&home), 5);
     home.lobster(["resume", "--token", &asked.token(), "--approve", "yes"]).run().output();
     assert_eq!(times(&home), 6);
+    // Or it begins with an answer.
+    let asked = home.tool(["flow.lobster"]);
+    assert_eq!(times(&home), 6);
+    home.lobster(["resume", "--token", &asked.token(), "--approve", "yes", "--no-cache"]).run().output();
+    assert_eq!(times(&home), 7);
 }
 
 /// A policy with this rule for `printenv`, for machines without a sandbox too.

@@ -14,7 +14,7 @@ use crate::render::{harmless, units};
 
 /// Starts a new run that takes over every result of an earlier one whose step would do the same.
 ///
-/// Says on stderr what will run, then answers as `lobster run` does. Before an effect
+/// Says on stderr what will run, then answers with an envelope, as `lobster resume` does. Before an effect
 /// that is done anew, the questions that led to it are asked again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -37,6 +37,9 @@ pub(crate) struct Args {
     /// Another version of the workflow.
     #[arg(long, value_name = "FILE")]
     workflow: Option<PathBuf>,
+    /// Does every step that is not taken over, whatever the action cache knows.
+    #[arg(long)]
+    no_cache: bool,
     /// Only says what would run.
     #[arg(long)]
     dry_run: bool,
@@ -60,7 +63,10 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         workflow: args.workflow.clone(),
     };
     let find = |runtime: &Runtime| runtime.store().ok()?.find_run(&request.run).ok();
-    let runtime = super::runtime_of_run(Mode::Tool, None, find)?;
+    let mut runtime = super::runtime_of_run(Mode::Tool, None, find)?;
+    if args.no_cache {
+        runtime = runtime.without_cache();
+    }
     let plan = runtime.plan_fork(&request)?;
     if args.json {
         anstream::println!("{}", json::pretty(&plan));

@@ -5,6 +5,7 @@ use lobster_runtime::envelope::Failure;
 use lobster_runtime::json;
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::store::RunId;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::logging;
@@ -42,6 +43,9 @@ pub(crate) struct Args {
     /// Takes such a step as failed without running it again.
     #[arg(long)]
     skip_interrupted: bool,
+    /// Does every step that is left, whatever the action cache knows (`LOBSTER_NO_CACHE`).
+    #[arg(long)]
+    no_cache: bool,
     /// Told of each new question, with JSON on stdin (`LOBSTER_NOTIFY`).
     #[arg(long, value_name = "COMMAND")]
     notify: Option<String>,
@@ -58,6 +62,7 @@ struct Words {
     cancel: bool,
     retry_interrupted: bool,
     skip_interrupted: bool,
+    no_cache: bool,
     run: Option<String>,
     /// What the incumbent does not read: an error only beside the id of a run.
     unread: Vec<String>,
@@ -95,6 +100,7 @@ fn scan(words: &[String]) -> Result<Words, Failure> {
             }
             "--retry-interrupted" if attached.is_none() => out.retry_interrupted = true,
             "--skip-interrupted" if attached.is_none() => out.skip_interrupted = true,
+            "--no-cache" if attached.is_none() => out.no_cache = true,
             other if !other.starts_with('-') && out.run.is_none() => out.run = Some(word.clone()),
             _ => out.unread.push(word.clone()),
         }
@@ -175,7 +181,11 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
         return reply.failure(&Failure::parse(error.message));
     }
     let notify = words.notify.clone();
-    let notify = notify.as_deref();
+    let no_cache = words.no_cache;
+    let runtime_of = |find: &dyn Fn(&Runtime) -> Option<RunId>| {
+        let runtime = super::runtime_of_run(Mode::Tool, notify.as_deref(), find)?;
+        Ok(if no_cache { runtime.without_cache() } else { runtime })
+    };
     let unusable = |error: CommandError| {
         let failure = if error.exit == Exit::USAGE { Failure::parse } else { Failure::runtime };
         reply.failure(&failure(error.message))
@@ -186,7 +196,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
             Err(failure) => return reply.failure(&failure),
         };
         let find = |runtime: &Runtime| runtime.store().ok()?.find_run(run).ok();
-        let runtime = match super::runtime_of_run(Mode::Tool, notify, find) {
+        let runtime = match runtime_of(&find) {
             Ok(runtime) => runtime,
             Err(error) => return unusable(error),
         };
@@ -199,7 +209,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     match request(words) {
         Ok(request) => {
             let find = |runtime: &Runtime| runtime.run_of_gate(&request.gate);
-            let runtime = match super::runtime_of_run(Mode::Tool, notify, find) {
+            let runtime = match runtime_of(&find) {
                 Ok(runtime) => runtime,
                 Err(error) => return unusable(error),
             };

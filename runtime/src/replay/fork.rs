@@ -434,7 +434,15 @@ fn in_short(action: &Value) -> String {
             let kind = action["kind"].as_str().unwrap_or_default();
             match (action["component"].as_str(), action.get("detail"), action.get("tool")) {
                 (Some(digest), _, _) => format!("{kind} blake3:{}…", digest.get(..12).unwrap_or(digest)),
-                (_, Some(detail), _) => format!("{kind} {}", json::compact(detail)),
+                (_, Some(detail), _) => match detail["url"].as_str() {
+                    Some(url) => {
+                        let model = ["/body/model", "/body/args/model"]
+                            .iter()
+                            .find_map(|at| detail.pointer(at)?.as_str());
+                        format!("{kind} {} at {url}", model.unwrap_or("default model"))
+                    }
+                    None => format!("{kind} {}", json::compact(detail)),
+                },
                 (_, _, Some(tool)) => {
                     format!("{kind} {} {}", json::js_string(tool), json::compact(&action["args"]))
                 }
