@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use anyhow::{Context, Result, bail};
 use wasmparser::{
-    ConstExpr, Data, Element, ElementItems, ElementKind, ExternalKind, FuncType, FunctionBody, Global, Import,
-    MemoryType, Operator, Parser, Payload, TableType, TypeRef,
+    ConstExpr, Data, Element, ElementItems, ElementKind, ExternalKind, FuncType, FunctionBody, Global,
+    Import, MemoryType, Operator, Parser, Payload, TableType, TypeRef,
 };
 
 #[derive(Default)]
@@ -47,23 +47,33 @@ impl<'a> Library<'a> {
                 Payload::ImportSection(section) => {
                     library.imports = section.into_imports().collect::<Result<_, _>>()?;
                 }
-                Payload::FunctionSection(section) => library.functions = section.into_iter().collect::<Result<_, _>>()?,
+                Payload::FunctionSection(section) => {
+                    library.functions = section.into_iter().collect::<Result<_, _>>()?
+                }
                 Payload::TableSection(section) => {
                     for table in section {
                         library.tables.push(table?.ty);
                     }
                 }
-                Payload::MemorySection(section) => library.memories = section.into_iter().collect::<Result<_, _>>()?,
-                Payload::GlobalSection(section) => library.globals = section.into_iter().collect::<Result<_, _>>()?,
+                Payload::MemorySection(section) => {
+                    library.memories = section.into_iter().collect::<Result<_, _>>()?
+                }
+                Payload::GlobalSection(section) => {
+                    library.globals = section.into_iter().collect::<Result<_, _>>()?
+                }
                 Payload::ExportSection(section) => {
                     for export in section {
                         let export = export?;
                         library.exports.insert(export.name, (export.kind, export.index));
                     }
                 }
-                Payload::ElementSection(section) => library.elements = section.into_iter().collect::<Result<_, _>>()?,
+                Payload::ElementSection(section) => {
+                    library.elements = section.into_iter().collect::<Result<_, _>>()?
+                }
                 Payload::CodeSectionEntry(body) => library.bodies.push(body),
-                Payload::DataSection(section) => library.data = section.into_iter().collect::<Result<_, _>>()?,
+                Payload::DataSection(section) => {
+                    library.data = section.into_iter().collect::<Result<_, _>>()?
+                }
                 Payload::StartSection { .. } => library.starts = true,
                 _ => {}
             }

@@ -20,8 +20,8 @@ use anyhow::{Context, Result, bail, ensure};
 use wasm_encoder::reencode::{Error, Reencode, RoundtripReencoder as AsItIs};
 use wasm_encoder::{
     CodeSection, ConstExpr, DataCountSection, DataSection, ElementSection, Elements, EntityType, ExportKind,
-    ExportSection, Function, FunctionSection, GlobalSection, GlobalType, ImportSection, MemorySection, Module,
-    TableSection, TypeSection, ValType,
+    ExportSection, Function, FunctionSection, GlobalSection, GlobalType, ImportSection, MemorySection,
+    Module, TableSection, TypeSection, ValType,
 };
 use wasmparser::{ExternalKind, FuncType};
 use wit_component::{ComponentEncoder, StringEncoding};
@@ -170,7 +170,10 @@ impl<'a> Parts<'a> {
             for element in library.table_elements() {
                 let (offset, items) = element?;
                 let offset = evaluate(&offset, |global| places.constants.get(&global).copied())?;
-                let items = items.into_iter().map(|item| Ok(place(&places.functions, item)?)).collect::<Result<Vec<_>>>()?;
+                let items = items
+                    .into_iter()
+                    .map(|item| Ok(place(&places.functions, item)?))
+                    .collect::<Result<Vec<_>>>()?;
                 elements.active(None, &ConstExpr::i32_const(offset), Elements::Functions(items.into()));
             }
         }
@@ -182,7 +185,8 @@ impl<'a> Parts<'a> {
         for element in self.fixup.table_elements() {
             let (offset, items) = element?;
             let offset = evaluate(&offset, |_| None)?;
-            let items = items.into_iter().map(|item| self.fixed_up(item, &places)).collect::<Result<Vec<_>>>()?;
+            let items =
+                items.into_iter().map(|item| self.fixed_up(item, &places)).collect::<Result<Vec<_>>>()?;
             elements.active(None, &ConstExpr::i32_const(offset), Elements::Functions(items.into()));
         }
 
@@ -219,7 +223,11 @@ impl<'a> Parts<'a> {
             for (import, kind) in library.function_imports() {
                 let name = (import.module, import.name);
                 if import.module.starts_with(OF_THE_WORLD) && !imported.contains_key(&name) {
-                    imports.import(import.module, import.name, EntityType::Function(place(&places.types, kind)?));
+                    imports.import(
+                        import.module,
+                        import.name,
+                        EntityType::Function(place(&places.types, kind)?),
+                    );
                     imported.insert(name, imports.len() - 1);
                 }
             }
@@ -282,7 +290,8 @@ impl<'a> Parts<'a> {
                     (_, global) => global.to_owned(),
                 };
                 let index = self.base.export(ExternalKind::Global, &exported)?;
-                let global = self.base.globals.get(index as usize).context("a global of the base is imported")?;
+                let global =
+                    self.base.globals.get(index as usize).context("a global of the base is imported")?;
                 if !global.ty.mutable {
                     let value = evaluate(&global.init_expr, |_| None)?;
                     places.constants.insert(u32::try_from(places.globals.len())?, value);
@@ -303,7 +312,8 @@ impl<'a> Parts<'a> {
 
     /// The function of a library that the last module of the linking knows as `index`.
     fn fixed_up(&self, index: u32, places: &[Places; 2]) -> Result<u32> {
-        let (import, _) = self.fixup.function_imports().nth(index as usize).context("a function of its own")?;
+        let (import, _) =
+            self.fixup.function_imports().nth(index as usize).context("a function of its own")?;
         let (at, _) = [ENGINE, GLUE]
             .into_iter()
             .find(|(_, name)| *name == import.module)
