@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::faults;
 use crate::home::{Answer, Home};
 
 /// A step that leaves a line each time it runs, and prints its input file.
@@ -321,4 +322,18 @@ fn a_program_that_is_told_the_same_in_another_order_is_another_action() {
         &home.lobster(["why", &last_run(&home), "keys"]).run(),
         "keys differs by the order or spelling of the arguments: ",
     );
+}
+
+#[test]
+fn what_a_clock_that_ran_ahead_dated_is_not_young() {
+    let Some(shim) = faults::shim() else { return };
+    let home = Home::new();
+    home.write("flow.lobster", "steps:\n  - {id: a, run: echo ran >> log, cache: {ttl: 2s}}\n");
+    let ahead = |days: i64| {
+        let call = home.lobster(["run", "--mode", "tool", "flow.lobster"]).env("LD_PRELOAD", shim);
+        call.env("LOBSTER_SHIM_CLOCK", (days * 86_400).to_string()).run().output();
+    };
+    ahead(10);
+    ahead(0);
+    assert_eq!(times(&home), 2);
 }

@@ -81,7 +81,8 @@ impl Store {
 
     /// What `action` gave, unless it is unknown, cannot be read (the next outcome then
     /// takes the place of such an entry) or too old: past the time that it was cached
-    /// for, or `ttl_ms` milliseconds ago.
+    /// for, or `ttl_ms` milliseconds ago. Where time counts, what comes from the future
+    /// is too old as well: nobody knows how long ago a clock that was wrong ran.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -94,17 +95,19 @@ impl Store {
         let since = ttl_ms.map_or(i64::MIN, |ttl| now.saturating_sub(ttl));
         let held = lock(&self.inner.pending).outcome(action);
         if let Some(held) = held {
-            let fresh = held.created > since && held.expires.is_none_or(|expires| expires > now);
+            let known_age = held.created <= now || (ttl_ms.is_none() && held.expires.is_none());
+            let fresh =
+                known_age && held.created > since && held.expires.is_none_or(|expires| expires > now);
             return Ok(if fresh { read_outcome(action, &held.text) } else { None });
         }
         let row: Option<(String, i64)> = self.inner.db.read(|db| {
             let mut statement = db.prepare_cached(
                 "SELECT outcome, used FROM actions
-                 WHERE digest = ?1 AND (expires IS NULL OR expires > ?2) AND created > ?3",
+                 WHERE digest = ?1 AND (expires IS NULL OR expires > ?2) AND created > ?3
+                   AND (created <= ?2 OR (?4 AND expires IS NULL))",
             )?;
-            Ok(statement
-                .query_row(params![action.as_bytes(), now, since], |row| Ok((row.get(0)?, row.get(1)?)))
-                .optional()?)
+            let found = params![action.as_bytes(), now, since, ttl_ms.is_none()];
+            Ok(statement.query_row(found, |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
         })?;
         let Some((text, used)) = row else {
             let mut known = lock(&self.inner.known);

@@ -357,6 +357,17 @@ fn cached_outcomes_and_run_values_are_kept_while_they_should_be() {
     store.cache_outcome(action, &outcome, None).unwrap();
     now.store(900_001_000, Ordering::Relaxed);
     assert_eq!(store.cached_outcome(&action, None).unwrap(), Some(outcome));
+    // A clock that runs ahead makes nothing young: what it dated counts only where age does not.
+    for flush in [false, true] {
+        now.store(2_000_000_000, Ordering::Relaxed);
+        store.cache_outcome(action, &StepOutcome::new(StepStatus::Ok), None).unwrap();
+        if flush {
+            store.flush().unwrap();
+        }
+        now.store(900_001_000, Ordering::Relaxed);
+        assert!(store.cached_outcome(&action, None).unwrap().is_some());
+        assert_eq!(store.cached_outcome(&action, Some(2000)).unwrap(), None);
+    }
 
     let run = new_run(&store, "w");
     assert_eq!(store.run_value(run, "k").unwrap(), None);
