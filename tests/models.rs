@@ -284,3 +284,28 @@ fn an_idempotent_step_is_asked_again_unasked() {
     assert_eq!(text(&openai(home.lobster(["resume", &run]), &server).run()), "second");
     assert_eq!(server.requests().len(), 2);
 }
+
+#[test]
+fn a_replay_asks_what_the_run_asked_whatever_is_set_here() {
+    let server = Server::start(|_, _| Reply::chat("well"));
+    let home = Home::new();
+    let line = "llm.invoke --prompt p --model m --max-output-tokens 50";
+    let asked = openai(tool(&home, line), &server).env("LOBSTER_RUN_STATE_KEY", "slot1").run();
+    assert_eq!(text(&asked), "well");
+    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    let run = runs[0]["id"].as_str().unwrap();
+    for (name, value) in [("X", ""), ("OPENAI_BASE_URL", "http://elsewhere"), ("LOBSTER_RUN_STATE_KEY", "two")] {
+        let replay = home.lobster(["replay", run]).env(name, value).run();
+        assert_eq!(replay.code(), 0, "{name}: {replay:?}");
+    }
+}
+
+#[test]
+fn what_an_address_lets_in_is_not_recorded() {
+    let home = Home::new();
+    let line = "llm.invoke --prompt p --provider openai --model m";
+    let address = format!("https://ann:{KEY}@127.0.0.1:1/v1?token={KEY}");
+    let answer = tool(&home, line).env("OPENAI_BASE_URL", &address).run();
+    assert!(answer.error().contains("user name or password") && !answer.stderr.contains(KEY), "{answer:?}");
+    holds_nowhere(&home.state(), KEY.as_bytes());
+}

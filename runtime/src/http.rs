@@ -214,6 +214,15 @@ pub(crate) fn shown(url: &Url) -> String {
     shown.into()
 }
 
+/// An address that somebody configured, as far as it may be journaled. What is
+/// no address is kept but for what would be its user and password.
+pub(crate) fn without_credentials(text: &str) -> String {
+    match parse_url(text) {
+        Some(url) if url.has_host() => shown(&url),
+        _ => text.rsplit('@').next().unwrap_or_default().to_owned(),
+    }
+}
+
 /// Sends `request` and reads the whole answer.
 ///
 /// # Errors

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use crate::http;
 use crate::json;
 use crate::language::plan::SecretGrant;
 
@@ -98,19 +99,21 @@ impl Env {
 
     /// The variables by which people steer lobster itself, without what may be a secret.
     pub(crate) fn settings(&self) -> Map<String, Value> {
-        let text =
-            |(name, value): (&OsStr, &OsStr)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned()));
-        self.all()
-            .filter_map(text)
-            .filter(|(name, _)| is_setting(name))
-            .map(|(name, value)| (name, value.into()))
-            .collect()
+        let unset = ADDED_SETTINGS.iter().map(|name| ((*name).to_owned(), Value::Null));
+        let set = self.all().filter_map(|(name, value)| {
+            let name = name.to_str().filter(|name| is_setting(name))?;
+            let value = value.to_str()?;
+            let value = if name.ends_with("_URL") { http::without_credentials(value) } else { value.into() };
+            Some((name.to_owned(), value.into()))
+        });
+        unset.chain(set).collect()
     }
 
     /// This environment with exactly these settings.
     pub(crate) fn with_settings(&self, settings: &Map<String, Value>) -> Self {
+        let recorded = |name: &str| !ADDED_SETTINGS.contains(&name) || settings.contains_key(name);
         let mut inherited = BTreeMap::clone(&self.inherited);
-        inherited.retain(|name, _| !name.to_str().is_some_and(is_setting));
+        inherited.retain(|name, _| !name.to_str().is_some_and(|name| is_setting(name) && recorded(name)));
         inherited
             .extend(settings.iter().filter_map(|(name, value)| Some((name.into(), value.as_str()?.into()))));
         Self { inherited: Arc::new(inherited), ..self.clone() }
@@ -122,11 +125,22 @@ impl Env {
     }
 }
 
+/// Settings that earlier versions did not record: where they are unset the record
+/// says null, and a record without them leaves them as they are.
+const ADDED_SETTINGS: [&str; 3] = ["ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", RUN_STATE_KEY];
+
+/// The name under which a run keeps its model answers; it opens nothing.
+const RUN_STATE_KEY: &str = "LOBSTER_RUN_STATE_KEY";
+
 fn is_setting(name: &str) -> bool {
-    let ours = name.starts_with("LOBSTER_") || matches!(name, "GOG_BIN" | "OPENCLAW_URL" | "CLAWD_URL");
+    let ours = name.starts_with("LOBSTER_")
+        || matches!(
+            name,
+            "ANTHROPIC_BASE_URL" | "CLAWD_URL" | "GOG_BIN" | "OPENAI_BASE_URL" | "OPENCLAW_URL"
+        );
     let private =
         ["TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL", "AUTH"].iter().any(|word| name.contains(word));
-    ours && !private
+    ours && (!private || name == RUN_STATE_KEY)
         && !name.starts_with("LOBSTER_ARG")
         && !matches!(name, "LOBSTER_STATE_DIR" | "LOBSTER_DIE_WITH_PARENT" | super::NOTIFY_VARIABLE)
 }
@@ -187,6 +201,35 @@ mod tests {
             (Some("1".into()), Some("2".into()), None)
         );
         assert_eq!(env.granted().keys().collect::<Vec<_>>(), ["B", "C"]);
+    }
+
+    #[test]
+    fn settings_are_recorded_without_credentials_and_put_back_as_they_were() {
+        let env = |vars: &[(&str, &str)]| {
+            Env::inherited(vars.iter().map(|(name, value)| (name.into(), value.into())))
+        };
+        let there = env(&[
+            ("OPENAI_BASE_URL", "https://ann:pw@h/v1?key=k"),
+            ("OPENCLAW_URL", "ann:pw@h"),
+            ("LOBSTER_RUN_STATE_KEY", "slot1"),
+            ("LOBSTER_LLM_ADAPTER_TOKEN", "t"),
+        ]);
+        let settings = there.settings();
+        assert_eq!(
+            Value::Object(settings.clone()),
+            json::json!({
+                "ANTHROPIC_BASE_URL": null,
+                "LOBSTER_RUN_STATE_KEY": "slot1",
+                "OPENAI_BASE_URL": "https://h/v1?key=%E2%80%A6",
+                "OPENCLAW_URL": "h",
+            })
+        );
+        let here = env(&[("ANTHROPIC_BASE_URL", "http://other"), ("LOBSTER_SHELL", "sh")]);
+        let again = here.with_settings(&settings);
+        assert_eq!(again.settings(), settings);
+        assert_eq!(again.get("LOBSTER_SHELL"), None);
+        // A record of an earlier version does not tell.
+        assert_eq!(here.with_settings(&Map::new()).get("ANTHROPIC_BASE_URL"), Some("http://other".into()));
     }
 
     #[test]
