@@ -196,6 +196,34 @@ fn components_receive_secrets_as_variables() {
 }
 
 #[test]
+fn a_replay_needs_no_secret() {
+    let home = home_with("env = \"THE_TOKEN\"");
+    home.write("good.wasm", wat::parse_str(PRINTS_ENVIRONMENT.replace("CODE", "0")).unwrap());
+    home.write(
+        "flow.lobster",
+        "name: granted\nsecrets: [api_token]\nsteps:\n  - { id: fetch, run: 'test -n \"$TOKEN\" && echo ok', secrets: { TOKEN: api_token } }\n  - { id: pipe, pipeline: 'exec sh -c \"echo ok\"', secrets: [api_token] }\n  - { id: guest, component: good.wasm, secrets: { TOKEN: api_token } }\n  - { id: sum, js: '1 + 1' }\n",
+    );
+    tool(&home, &["flow.lobster"]).output();
+    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    let run = runs[0]["id"].as_str().unwrap();
+    assert_eq!(home.lobster(["bundle", "export", run, "-o", "b"]).run().code(), 0);
+    let there = Home::new();
+    there.write("b", std::fs::read(home.dir().join("b")).unwrap());
+    // Neither where nothing names it nor where it comes from somewhere else.
+    let other = home_with("command = [\"touch\", \"asked\"]");
+    other.write("b", std::fs::read(home.dir().join("b")).unwrap());
+    for answer in [
+        there.lobster(["bundle", "verify", "b"]).run(),
+        other.lobster(["bundle", "verify", "b"]).run(),
+        home.lobster(["replay", run]).env("LOBSTER_SECRETS", "/dev/null").run(),
+    ] {
+        assert_eq!(answer.code(), 0, "{answer:?}");
+        assert!(answer.stdout.contains("not computed: guest, because it was granted a secret"), "{answer:?}");
+    }
+    assert!(!other.dir().join("asked").exists());
+}
+
+#[test]
 fn what_is_wrong_is_said_before_anything_runs() {
     let flow = |fields: &str| {
         format!(

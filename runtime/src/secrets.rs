@@ -172,12 +172,16 @@ impl Secrets {
             .collect()
     }
 
-    /// What an action holds instead of the values.
-    pub(crate) fn named(&self, grants: &BTreeMap<String, String>) -> Value {
+    /// What an action holds instead of the values. Where they come from is the
+    /// operator's: of a `recorded` action, whoever recorded it.
+    pub(crate) fn named(&self, grants: &BTreeMap<String, String>, recorded: Option<&Value>) -> Value {
         grants
             .iter()
             .map(|(variable, secret)| {
-                let from = self.references.get(secret).map(SecretReference::describe);
+                let from = match recorded {
+                    Some(recorded) => recorded[variable]["from"].clone(),
+                    None => json!(self.references.get(secret).map(SecretReference::describe)),
+                };
                 (variable.clone(), json!({ "secret": secret, "from": from }))
             })
             .collect::<serde_json::Map<_, _>>()

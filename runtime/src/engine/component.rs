@@ -242,7 +242,7 @@ pub(crate) fn run_component(
     }
     // What a secret decides cannot be told by the action, which only names it.
     let pure = job.grants.is_pure() && job.grants.write.is_empty() && job.secrets.is_empty();
-    let preimage = action::preimage(run, &job)?;
+    let preimage = action::preimage(run, path, &job)?;
     let action = preimage.digest;
     let store = run.store.clone();
     if !pure {

@@ -152,6 +152,11 @@ pub(crate) trait Overseer: Send + Sync {
         None
     }
 
+    /// The secrets of the action here when it was recorded, as it names them.
+    fn secrets(&self, _path: &StepPath) -> Option<Value> {
+        None
+    }
+
     /// The component that ran here and the limits that it ran under, whatever the
     /// plan's file has become and whatever they would be now.
     fn program(&self, _path: &StepPath) -> Option<RecordedProgram> {

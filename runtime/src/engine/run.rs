@@ -5,7 +5,7 @@
 //! plan again from the beginning: whatever the journal knows is answered from
 //! there, and the first thing it does not know is where the work continues.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -184,6 +184,12 @@ impl<'s> Run<'s> {
     /// Where components keep values instead of the store, if this execution is not recorded.
     pub(crate) fn scratch(&self) -> Option<Scratch> {
         (!self.journals()).then(|| Arc::clone(&self.scratch))
+    }
+
+    /// What an action holds instead of the values of granted secrets.
+    pub(crate) fn named_secrets(&self, path: &StepPath, grants: &BTreeMap<String, String>) -> Value {
+        let recorded = self.overseer().and_then(|overseer| overseer.secrets(path));
+        self.services.secrets.named(grants, recorded.as_ref())
     }
 
     /// Whether this execution is written into the run's journal.

@@ -277,7 +277,8 @@ impl Overseer for Replay {
             return Ok(Some(outcome));
         }
         if self.recorded_outside(act.path).is_some() {
-            let Some(why) = elsewhere.or_else(|| depends_on_time(&outcome)) else { return Ok(None) };
+            let unverified = elsewhere.or_else(|| depends_on_time(&outcome)).or_else(|| depends_on_secret(act));
+            let Some(why) = unverified else { return Ok(None) };
             self.not_computed(path, why);
         }
         self.visit(path, Visit::Answered);
@@ -411,6 +412,10 @@ impl Overseer for Replay {
         let action = self.recording.preimage(&self.store, path.as_str());
         let mut action = action.unwrap_or_default();
         Some(Declared { inputs: action["inputs"].take(), programs: action["programs"].take() })
+    }
+
+    fn secrets(&self, path: &StepPath) -> Option<Value> {
+        self.recording.preimage(&self.store, path.as_str()).map(|mut action| action["secrets"].take())
     }
 
     fn program(&self, path: &StepPath) -> Option<RecordedProgram> {
@@ -627,6 +632,11 @@ fn depends_on_time(outcome: &StepOutcome) -> Option<String> {
         | StepStatus::Waiting
         | StepStatus::Interrupted => None,
     }
+}
+
+/// Why a component cannot be executed again without a value that no record has.
+fn depends_on_secret(act: &Act<'_>) -> Option<String> {
+    act.preimage.value()["secrets"].is_object().then(|| "it was granted a secret".to_owned())
 }
 
 /// The error that a refusal of the policy was.

@@ -267,7 +267,7 @@ fn preimage(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String]) -> Resul
         .collect();
     let mut action = json!({ "kind": "native", "argv": argv, "stdin": stdin, "env": env, "cwd": job.cwd, "limits": { "stdout": job.max_output } });
     if !job.env.secrets().is_empty() {
-        action["secrets"] = run.services.secrets.named(job.env.secrets());
+        action["secrets"] = run.named_secrets(path, job.env.secrets());
     }
     let Declared { inputs, programs } = declared(run, path, job, argv)?;
     for (name, part) in [("inputs", inputs), ("programs", programs)] {

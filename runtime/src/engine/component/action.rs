@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::super::action::Preimage;
+use super::super::path::StepPath;
 use super::super::run::{Run, stopped};
 use super::super::value::Items;
 use super::{Job, JobInput};
@@ -18,7 +19,7 @@ use crate::steps::stages::{Payload, Stop};
 use crate::store::INLINE_MAX;
 
 /// Everything that decides what the component does.
-pub(super) fn preimage(run: &Run<'_>, job: &Job) -> Result<Preimage, Stop> {
+pub(super) fn preimage(run: &Run<'_>, path: &StepPath, job: &Job) -> Result<Preimage, Stop> {
     let named = |form: &str, digest: Digest| format!(r#"{{"{form}":"{digest}"}}"#);
     let input = match &job.input {
         JobInput::Empty => "null".to_owned(),
@@ -86,7 +87,7 @@ pub(super) fn preimage(run: &Run<'_>, job: &Job) -> Result<Preimage, Stop> {
     );
     if !job.secrets.is_empty() {
         action.push_str(r#","secrets":"#);
-        action.push_str(&canonical(&run.services.secrets.named(&job.secrets))?);
+        action.push_str(&canonical(&run.named_secrets(path, &job.secrets))?);
     }
     action.push('}');
     debug_assert_eq!(canonical(&json::parse(&action).unwrap_or_default()).ok().as_ref(), Some(&action));
