@@ -74,6 +74,24 @@ fn a_full_disk_is_said_to_be_full_and_the_run_goes_on_when_it_is_not() {
 }
 
 #[test]
+fn an_effect_whose_result_found_no_room_is_listed_as_interrupted() {
+    let home = Home::new();
+    home.write(
+        "fill.lobster",
+        "steps:\n  - id: fill\n    run: head -c 9000000 /dev/zero > \"$STATE/fill\"; head -c 100000 /dev/zero | tr '\\0' x\n",
+    );
+    let script = "mount -t tmpfs -o size=3m tmpfs \"$STATE\" || exit 99
+        \"$L\" run --mode tool 'exec true' >/dev/null
+        \"$L\" run --mode tool fill.lobster; echo \"exit $?\"
+        rm \"$STATE/fill\"
+        \"$L\" runs --interrupted --json";
+    let Some(output) = in_a_namespace(&home, script) else { return };
+    let said = text(&output);
+    assert!(said.contains("no space left") && said.contains("exit 1"), "{said}");
+    assert!(said.contains("\"status\": \"interrupted\""), "{said}");
+}
+
+#[test]
 fn a_disk_that_is_full_from_the_beginning_starts_nothing() {
     let home = Home::new();
     home.write("flow.lobster", "steps:\n  - id: go\n    run: echo gone >> log\n");

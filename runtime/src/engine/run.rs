@@ -410,6 +410,10 @@ impl<'s> Run<'s> {
     /// # Errors
     /// When the journal cannot be read.
     pub(crate) fn cut_off(&self) -> Result<Vec<String>, StoreError> {
+        let buffered = self.take_buffered();
+        if !buffered.is_empty() {
+            self.store.append(self.id, buffered, Durability::Lazy)?;
+        }
         let mut recall = Recall::default();
         recall.read(&self.store.events(self.id)?);
         let mut paths: Vec<_> = recall.started.iter().map(ToString::to_string).collect();

@@ -104,10 +104,17 @@ pub(super) fn cost_tracker(
 /// Journals how the execution ended and says so in an envelope.
 fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<Envelope, StoreError> {
     let failed_at = run.failed_at().map(|path| path.to_string());
-    let end = |status, output: Option<Blob>, error: Option<String>, code: Option<&str>| {
+    let end = |status, output: Option<Blob>, error: Option<String>, code: Option<&str>| -> Result<(), _> {
         // A retry forgets how the steps there ended, and no step's failure is why nothing could be recorded.
         let failed_at = failed_at.as_ref().filter(|_| code != Some(STORE_FAILED));
-        let detail = json!({ "failed_at": failed_at, "code": code });
+        let mut detail = json!({ "failed_at": failed_at, "code": code });
+        if status != RunStatus::Ok {
+            let cut_off = run.cut_off()?;
+            // Until somebody decides about them, the run is not over like one whose step failed.
+            if !cut_off.is_empty() {
+                detail["cut_off"] = json!(cut_off);
+            }
+        }
         // What only computed is computed again if a power cut takes its end away (E1).
         let durability =
             if status == RunStatus::Ok && !run.has_acted() { Durability::Lazy } else { Durability::Synced };
@@ -148,10 +155,7 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
                  `lobster resume {id} --skip-interrupted` goes on as if {they} had failed.",
                 id = run.id.short(),
             );
-            // Until somebody decides about them, the run is not over like one whose step failed.
-            let detail = json!({ "failed_at": failed_at, "code": "interrupted", "cut_off": steps });
-            let (status, error) = (RunStatus::Failed, Some(message.clone()));
-            run.end(vec![Event::RunEnded { status, output: None, error, detail }], Durability::Synced)?;
+            end(RunStatus::Failed, None, Some(message.clone()), Some("interrupted"))?;
             Envelope::Failed(Failure { code: Some("interrupted".to_owned()), ..Failure::runtime(message) })
         }
     })
