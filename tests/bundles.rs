@@ -140,6 +140,25 @@ fn a_bundle_needs_nothing_else() {
 }
 
 #[test]
+fn a_bundle_that_is_not_replayed_is_taken_in_on_request_alone() {
+    let home = exported(&[]);
+    let there = Home::new();
+    there.write("run.bundle", std::fs::read(home.dir().join("run.bundle")).unwrap());
+    // Whoever can write there could have others run their code.
+    let code = there.state().join("store/code");
+    std::fs::create_dir_all(&code).unwrap();
+    std::fs::set_permissions(&code, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let import =
+        |words: &[&str]| there.lobster(["bundle", "import", "run.bundle"].iter().chain(words)).run();
+    let refused = import(&[]);
+    says(&refused, 1, "cannot be replayed here");
+    says(&refused, 1, "--no-replay takes it in nevertheless");
+    assert_eq!(there.lobster(["runs", "--json"]).run().stdout.trim(), "[]");
+    says(&import(&["--no-replay"]), 0, "took in run");
+    says(&import(&["--no-replay"]), 1, "already in this store");
+}
+
+#[test]
 fn a_bundle_cut_short_is_refused_and_nothing_of_it_stays() {
     let home = exported(&[]);
     let bytes = std::fs::read(home.dir().join("run.bundle")).unwrap();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use lobster_runtime::json;
 use lobster_runtime::replay::bundle::{
-    BundleError, BundleSummary, ExportOptions, KeyError, PublicKey, SigningKey,
+    BundleError, BundleSummary, ExportOptions, ImportOptions, KeyError, PublicKey, SigningKey,
 };
 use lobster_runtime::steps::stages::Mode;
 
@@ -63,13 +63,16 @@ enum Task {
         #[arg(long)]
         json: bool,
     },
-    /// Takes the run of a bundle into this store.
+    /// Takes the run of a bundle into this store, after the same check.
     Import {
         /// The bundle.
         file: PathBuf,
         /// It must be signed by this ed25519 public key (PEM).
         #[arg(long, value_name = "PUBFILE")]
         key: Option<PathBuf>,
+        /// Checks every byte and the signature, but does not replay the run.
+        #[arg(long)]
+        no_replay: bool,
         /// A JSON object.
         #[arg(long)]
         json: bool,
@@ -90,7 +93,8 @@ impl From<BundleError> for CommandError {
             other @ (BundleError::NotABundle
             | BundleError::Damaged { .. }
             | BundleError::Unsigned { .. }
-            | BundleError::OtherSigner { .. }) => Self::failed(other),
+            | BundleError::OtherSigner { .. }
+            | BundleError::Unverified { .. }) => Self::failed(other),
         }
     }
 }
@@ -133,8 +137,9 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             }
             Ok(exit)
         }
-        Task::Import { file, key, json } => {
-            let summary = runtime.import_bundle(file, signer(key.as_deref())?.as_ref())?;
+        Task::Import { file, key, no_replay, json } => {
+            let options = ImportOptions { signer: signer(key.as_deref())?, unreplayed: *no_replay };
+            let summary = runtime.import_bundle(file, &options)?;
             tell(&mut std::io::stdout().lock(), &summary, "took in", *json)
         }
         Task::Keygen { file } => {

@@ -42,6 +42,15 @@ pub struct ExportOptions {
     pub force: bool,
 }
 
+/// How to take in a bundle.
+#[derive(Clone, Debug, Default)]
+pub struct ImportOptions {
+    /// Who must have signed it.
+    pub signer: Option<PublicKey>,
+    /// Takes the run in as it stands, without executing it again.
+    pub unreplayed: bool,
+}
+
 /// What a bundle holds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -142,18 +151,28 @@ impl Runtime {
         Ok(BundleReport { bundle: bundle.summary, replay })
     }
 
-    /// Takes the run of a bundle into this store, after checking every byte of it.
+    /// Takes the run of a bundle into this store, after checking every byte of it
+    /// and replaying it.
     ///
     /// # Errors
-    /// As [`Runtime::verify_bundle`]; when the run is here already; when parts of
-    /// its journal were redacted, because it would no longer be the chain that was written.
-    pub fn import_bundle(
-        &self,
-        file: &Path,
-        signer: Option<&PublicKey>,
-    ) -> Result<BundleSummary, BundleError> {
+    /// As [`Runtime::verify_bundle`]; [`BundleError::Unverified`]; when the run is here
+    /// already; when parts of its journal were redacted, because it would no longer be
+    /// the chain that was written.
+    pub fn import_bundle(&self, file: &Path, options: &ImportOptions) -> Result<BundleSummary, BundleError> {
         // Nothing of a damaged or foreign bundle reaches the store.
-        read::read(open(file)?, &Store::in_memory()?)?.check_signer(file, signer)?;
+        let signer = options.signer.as_ref();
+        if options.unreplayed {
+            read::read(open(file)?, &Store::in_memory()?)?.check_signer(file, signer)?;
+        } else {
+            let unverified = |why: String| BundleError::Unverified { file: file.to_owned(), why };
+            let report = self.verify_bundle(file, signer).map_err(|error| match error {
+                BundleError::Replay(failure) => unverified(failure.message),
+                other => other,
+            })?;
+            if !report.replay.is_faithful() {
+                return Err(unverified("it does not replay as it was recorded".to_owned()));
+            }
+        }
         let store = self.store()?;
         let bundle = read::read(open(file)?, &store)?;
         if bundle.edited {

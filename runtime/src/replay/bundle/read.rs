@@ -29,6 +29,10 @@ pub enum BundleError {
     Unsigned { file: PathBuf, wanted: PublicKey },
     #[error("{} is signed by {found}, and not by {wanted} as demanded", .file.display())]
     OtherSigner { file: PathBuf, found: PublicKey, wanted: PublicKey },
+    #[error(
+        "{}: {why}; `lobster bundle verify` says more, `lobster bundle import --no-replay` takes it in nevertheless", .file.display()
+    )]
+    Unverified { file: PathBuf, why: String },
     #[error("{0}")]
     Store(#[from] StoreError),
     #[error("{}", .0.message)]

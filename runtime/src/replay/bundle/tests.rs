@@ -13,9 +13,9 @@ fn a_bundle_verifies_and_imports_where_nothing_else_is() {
     let report = there.runtime.verify_bundle(&file, None).unwrap();
     assert_eq!(report.bundle, written);
     assert_eq!((report.replay.answered, report.replay.divergences.as_slice()), (1, &[][..]));
-    assert_eq!(there.runtime.import_bundle(&file, None).unwrap(), written);
+    assert_eq!(there.runtime.import_bundle(&file, &ImportOptions::default()).unwrap(), written);
     assert!(there.runtime.replay(&run, &ReplayOptions::default()).unwrap().is_faithful());
-    assert!(matches!(there.runtime.import_bundle(&file, None), Err(BundleError::Store(_))));
+    assert!(matches!(there.runtime.import_bundle(&file, &ImportOptions::default()), Err(BundleError::Store(_))));
 }
 
 #[test]
@@ -99,8 +99,12 @@ fn a_signature_says_who_and_any_flipped_byte_of_it_is_found() {
         Err(BundleError::OtherSigner { found, wanted, .. }) if (found, wanted) == (us, them)
     ));
     assert!(matches!(there.runtime.verify_bundle(&plain, Some(&us)), Err(BundleError::Unsigned { .. })));
-    assert!(matches!(there.runtime.import_bundle(&plain, Some(&us)), Err(BundleError::Unsigned { .. })));
-    assert_eq!(there.runtime.import_bundle(&signed, Some(&us)).unwrap(), written);
+    for unreplayed in [false, true] {
+        let there = Place::new();
+        let by_us = ImportOptions { signer: Some(us), unreplayed };
+        assert!(matches!(there.runtime.import_bundle(&plain, &by_us), Err(BundleError::Unsigned { .. })));
+        assert_eq!(there.runtime.import_bundle(&signed, &by_us).unwrap(), written);
+    }
 
     let bytes = std::fs::read(&signed).unwrap();
     let store = Store::in_memory().unwrap();
@@ -230,7 +234,7 @@ fn copies_of_what_is_redacted_are_not_in_the_file_either() {
     assert!(here.runtime.export_bundle(&run, &plain, &redacting(&["pick"])).is_err());
 
     // Where it is taken in, what is not there is known not to be missing.
-    there.runtime.import_bundle(&cut, None).unwrap();
+    there.runtime.import_bundle(&cut, &ImportOptions::default()).unwrap();
     let store = there.runtime.store().unwrap();
     assert_eq!(store.verify().unwrap().problems, []);
     let replay = there.runtime.replay(&run, &ReplayOptions::default()).unwrap();
