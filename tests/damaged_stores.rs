@@ -117,3 +117,47 @@ fn what_is_left_of_a_damaged_journal_is_shown_with_a_warning() {
     let answer = home.lobster(["show", &sound]).run();
     assert!(answer.code() == 0 && answer.stderr.is_empty(), "{answer:?}");
 }
+
+/// A step whose result is a file of its own, and steps that read it in every form.
+const LARGE: &str = "
+name: large
+steps:
+  - id: gen
+    run: awk 'BEGIN { printf \"[\"; for (n = 0; n < 20000; n++) printf \"%s{\\\"n\\\":%d}\", n ? \",\" : \"\", n; print \"]\" }'
+  - id: READER
+";
+
+#[test]
+fn a_result_that_cannot_be_read_is_no_difference_and_nobody_goes_on_without_it() {
+    let readers = [
+        "count\n    js: input.length\n    stdin: $gen.json",
+        "count\n    run: wc -c\n    stdin: $gen.stdout",
+        "count\n    run: echo ok\n    env: { N: $gen.json.7.n }",
+        "count\n    run: echo ok\n    when: $gen.json.7.n == 7",
+        "count\n    pipeline: head --n 1\n    stdin: $gen.json",
+        "count\n    for_each: $gen.json\n    steps: [{ id: one, js: '1' }]",
+    ];
+    for reader in readers {
+        let home = Home::new();
+        let ask = "\n    on_error: continue\n  - id: ask\n    approval: Go?\n  - id: last\n    run: echo last >> log\n";
+        home.write("flow.lobster", LARGE.replace("READER", reader));
+        home.tool(["flow.lobster"]).output();
+        home.write("asks.lobster", LARGE.replace("READER", &format!("ask0\n    approval: Begin?\n  - id: {reader}{ask}")));
+        let token = home.tool(["asks.lobster"]).token();
+        let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+        let run = runs[1]["id"].as_str().unwrap();
+        for entry in std::fs::read_dir(home.state().join("store/blobs")).unwrap() {
+            for file in std::fs::read_dir(entry.unwrap().path()).unwrap() {
+                std::fs::remove_file(file.unwrap().path()).unwrap();
+            }
+        }
+        let replay = home.lobster(["replay", run]).run();
+        assert_eq!(replay.code(), 1, "{reader}: {replay:?}");
+        assert!(replay.stderr.contains("cannot be replayed here"), "{reader}: {replay:?}");
+        assert!(replay.stderr.contains("is not in the store"), "{reader}: {replay:?}");
+        assert!(!replay.stdout.contains("the same"), "{reader}: {replay:?}");
+        let answer = home.lobster(["resume", "--token", &token, "--approve", "yes"]).run();
+        assert!(answer.error().contains("is not in the store"), "{reader}: {answer:?}");
+        assert_eq!(home.read("log"), "", "{reader}");
+    }
+}

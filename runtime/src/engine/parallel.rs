@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::attempts::{timeout_as_failure, with_timeout};
 use super::path::StepPath;
 use super::record::{Json, Record, Scope};
+use super::run::stopped;
 use super::value::Text;
 use super::workflow::{Enclosing, Frame};
 use crate::cancel::{CancelReason, CancelToken};
@@ -93,7 +94,7 @@ impl Frame<'_> {
         }
         match stop {
             Some(stop) => Err(stop),
-            None => Ok(merged(step, records)),
+            None => merged(step, records),
         }
     }
 
@@ -112,7 +113,7 @@ impl Frame<'_> {
             let index = outcome.value.as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
             let branch = branches.get(index).ok_or(Stop::Cancelled)?;
             let record = self.branch(branch, scope, path, enclosing, cancel)?;
-            return Ok(merged(step, record.into_iter().collect()));
+            return merged(step, record.into_iter().collect());
         }
         let tokens: Vec<_> = branches.iter().map(|_| cancel.child()).collect();
         let first = std::thread::scope(|threads| {
@@ -146,7 +147,7 @@ impl Frame<'_> {
         self.run.drop_pending(path);
         let record = result?;
         self.run.keep(&decided, || Ok(json!(index)))?;
-        Ok(merged(step, record.into_iter().collect()))
+        merged(step, record.into_iter().collect())
     }
 
     fn branch(
@@ -164,16 +165,16 @@ impl Frame<'_> {
 }
 
 /// The step's own record: what each branch gave, by its id.
-fn merged(step: &Step, records: Vec<Arc<Record>>) -> Record {
+fn merged(step: &Step, records: Vec<Arc<Record>>) -> Result<Record, Stop> {
     let mut json = Map::new();
     for record in &records {
-        let value = match (record.json(), &record.response, &record.stdout) {
-            (Ok(Some(value)), _, _) => Value::clone(value),
-            (_, Some(response), _) => response.clone(),
-            (_, None, Some(text)) if !text.is_empty() => {
-                text.load().map_or(Value::Null, |text| Value::String(text.to_string()))
+        let value = match (record.json()?, &record.response, &record.stdout) {
+            (Some(value), _, _) => Value::clone(value),
+            (None, Some(response), _) => response.clone(),
+            (None, None, Some(text)) if !text.is_empty() => {
+                Value::String(text.load().map_err(stopped)?.to_string())
             }
-            _ => continue,
+            (None, None, _) => continue,
         };
         json.insert(record.id.clone(), value);
     }
@@ -183,5 +184,5 @@ fn merged(step: &Step, records: Vec<Arc<Record>>) -> Record {
         Some(winner) => winner.stdout.clone(),
         None => Some(Text::of_value(Arc::clone(&value))),
     };
-    Record { stdout, json: Json::Value(value), inner: records, ..Record::new(&step.id) }
+    Ok(Record { stdout, json: Json::Value(value), inner: records, ..Record::new(&step.id) })
 }

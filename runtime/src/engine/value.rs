@@ -423,6 +423,9 @@ pub(crate) fn read_to_end(mut reader: impl Read, max: u64) -> io::Result<Vec<u8>
 
 impl From<io::Error> for Stop {
     fn from(error: io::Error) -> Self {
-        Self::Failed(crate::steps::stages::StageError::new(error.to_string()))
+        match error.get_ref() {
+            Some(inner) if inner.is::<StoreError>() => super::run::stopped(error),
+            _ => Self::Failed(crate::steps::stages::StageError::new(error.to_string())),
+        }
     }
 }

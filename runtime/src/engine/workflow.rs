@@ -414,7 +414,10 @@ impl Frame<'_> {
 
     pub(super) fn failed(&self, path: &StepPath, error: &ExprError) -> Stop {
         self.run.fail_at(path);
-        Stop::Failed(StageError::permanent(error.to_string()))
+        match error {
+            ExprError::Unreadable { .. } => super::run::stopped(error),
+            ExprError::UnknownStep(_) => Stop::Failed(StageError::permanent(error.to_string())),
+        }
     }
 
     /// The environment of a step; see `docs/language.md` for the order of layers.

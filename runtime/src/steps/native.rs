@@ -257,7 +257,7 @@ fn preimage(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String]) -> Resul
         Some(Payload::Bytes(bytes)) if bytes.len() <= INLINE_MAX => {
             json!(run.store.put(bytes).map_err(stopped)?.digest)
         }
-        Some(payload) => json!(Digest::of_reader(payload.open()?)?),
+        Some(payload) => json!(Digest::of_reader(payload.open().map_err(stopped)?).map_err(stopped)?),
     };
     let env: serde_json::Map<_, _> = job
         .env

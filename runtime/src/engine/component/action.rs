@@ -27,8 +27,12 @@ pub(super) fn preimage(run: &Run<'_>, path: &StepPath, job: &Job) -> Result<Prei
         JobInput::Bytes(Payload::Bytes(bytes)) if bytes.len() <= INLINE_MAX => {
             named("bytes", run.store.put(bytes).map_err(stopped)?.digest)
         }
-        JobInput::Bytes(payload) => named("bytes", Digest::of_reader(payload.open()?)?),
-        JobInput::Items(Items::Stored { blob, .. }) => named("items", blob.digest),
+        JobInput::Bytes(payload) => named("bytes", Digest::of_reader(payload.open().map_err(stopped)?).map_err(stopped)?),
+        JobInput::Items(Items::Stored { store, blob, .. }) => {
+            // What cannot be read is told before anything begins.
+            store.0.open_blob(&blob.digest).map_err(stopped)?;
+            named("items", blob.digest)
+        }
         JobInput::Items(Items::Memory(items)) => {
             let lines: String = items.iter().map(|item| json::compact(item) + "\n").collect();
             let small = lines.len() <= INLINE_MAX;
