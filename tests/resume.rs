@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::home::Home;
+use crate::home::{Home, wait};
 
 /// An effect that is under way when the test looks, and one after it.
 const SLOW: &str = "
@@ -162,6 +162,60 @@ fn a_run_whose_effect_was_cut_off_stays_listed_until_somebody_decides() {
     let wrong = home.lobster(["runs", "--status", "stuck"]).run();
     assert_eq!(wrong.code(), 2);
     assert!(wrong.stderr.contains("running, waiting, interrupted, ok, failed, cancelled"), "{wrong:?}");
+}
+
+/// Ends a run with a signal while its step is under way.
+fn signalled(home: &Home, signal: rustix::process::Signal) -> String {
+    let mut child = home.lobster(["run", "--mode", "tool", "flow.lobster"]).start();
+    wait_for(&home.dir().join("started"));
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+    wait(&mut child, &"lobster");
+    only_run(home).0
+}
+
+#[test]
+fn what_a_signal_stopped_half_way_is_never_repeated_unasked() {
+    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+        let home = Home::new();
+        home.write("flow.lobster", SLOW);
+        let run = signalled(&home, signal);
+        assert_eq!(runs(&home, &["--interrupted"]).len(), 1, "{:?}", runs(&home, &[]));
+        assert_eq!(home.lobster(["replay", &run]).run().code(), 0);
+        let resume = |words: &[&str]| home.lobster(["resume", &run].iter().chain(words)).run();
+        for _ in 0..2 {
+            assert!(resume(&[]).error().contains("--retry-interrupted"));
+            assert!(resume(&["--skip-interrupted"]).error().contains("skipped on request"));
+        }
+        assert_eq!(home.read("log"), "slow\n");
+        home.write("bin/sleep", "#!/bin/sh\n");
+        assert_eq!(resume(&["--retry-interrupted"]).envelope()["status"], "ok");
+        assert_eq!(home.read("log"), "slow\nslow\nafter\n");
+        assert_eq!(home.lobster(["replay", &run]).run().code(), 0);
+    }
+}
+
+#[test]
+fn what_may_be_repeated_or_lost_a_race_is_not_asked_about() {
+    let home = Home::new();
+    home.write("flow.lobster", SLOW.replace("  - id: after", "    idempotent: true\n  - id: after"));
+    let run = signalled(&home, rustix::process::Signal::INT);
+    assert_eq!(only_run(&home).1, "cancelled");
+    home.write("bin/sleep", "#!/bin/sh\n");
+    assert_eq!(home.lobster(["resume", &run]).run().envelope()["status"], "ok");
+    assert_eq!(home.read("log"), "slow\nslow\nafter\n");
+
+    let home = Home::new();
+    home.write(
+        "flow.lobster",
+        "steps:\n  - id: race\n    parallel:\n      wait: any\n      branches:\n        - { id: slow, run: sleep 30 }\n        \
+         - { id: fast, run: 'true' }\n  - { id: late, run: sleep 30, timeout_ms: 50, on_error: continue }\n  \
+         - { id: wait, run: 'touch started; sleep 30', idempotent: true }\n",
+    );
+    let run = signalled(&home, rustix::process::Signal::TERM);
+    assert_eq!(runs(&home, &["--interrupted"]).len(), 0);
+    home.write("bin/sleep", "#!/bin/sh\n");
+    assert_eq!(home.lobster(["resume", &run]).run().envelope()["status"], "ok");
 }
 
 #[test]

@@ -15,6 +15,10 @@ use crate::store::{Event, GateAnswer, Record, StepOutcome, StepStatus};
 /// is for the history only, the parts are what is recalled.
 pub(crate) const SUMMARY: u32 = 0;
 
+/// In the detail of an outcome: the end of the run stopped this effect half-way, so
+/// that for whoever goes on it has begun and not ended.
+pub(crate) const CUT_OFF: &str = "cut_off";
+
 /// What an earlier execution of the same run left in the journal.
 #[derive(Default)]
 pub(super) struct Recall {
@@ -59,6 +63,7 @@ impl Recall {
                         behind.insert(path, *action);
                     }
                 }
+                Event::StepEnded { outcome, .. } if outcome.detail[CUT_OFF] == true => {}
                 Event::StepEnded { path, attempt: SUMMARY, .. } => {
                     self.summarised.insert(path.as_str().into());
                 }

@@ -19,7 +19,7 @@ use super::gate::{Binding, KnownAnswer, PendingGate};
 use super::overseer::{Act, Overseer};
 use super::path::StepPath;
 use super::pipeline::outcome_error;
-use super::recall::{Recall, SUMMARY};
+use super::recall::{CUT_OFF, Recall, SUMMARY};
 use super::services::Services;
 use crate::digest::Digest;
 use crate::language::plan::McpServer;
@@ -303,6 +303,10 @@ impl<'s> Run<'s> {
         let outcome = perform();
         drop(away);
         let mut outcome = self.store.hide_outcome(outcome).map_err(stopped)?;
+        if outcome.status == StepStatus::Cancelled && self.services.cancel.is_cancelled() {
+            // What the end of the run stopped half-way is not over, unlike what lost a race.
+            outcome.detail[CUT_OFF] = Value::Bool(true);
+        }
         if outcome.duration_us == 0 {
             outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         }

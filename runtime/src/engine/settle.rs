@@ -11,6 +11,7 @@ use super::run::{Run, STORE_FAILED, lock};
 use super::token::{Token, TokenKind};
 use super::value::{Output, Text};
 use super::workflow::Frame;
+use crate::cancel::CancelReason;
 use crate::envelope::{Envelope, Failure};
 use crate::json;
 use crate::language::plan::{Plan, Workflow};
@@ -137,9 +138,13 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
             Envelope::Failed(Failure { code: error.code, ..Failure::runtime(error.message) })
         }
         Err(Stop::Cancelled) => {
-            let message =
-                run.services.cancel.reason().map_or_else(|| "cancelled".to_owned(), |r| r.message());
-            end(RunStatus::Cancelled, None, Some(message.clone()), Some("cancelled"))?;
+            let reason = run.services.cancel.reason();
+            // Nobody called it off: what a signal cut off waits for a decision.
+            let signalled = matches!(reason, Some(CancelReason::Signal(_)));
+            let unfinished = signalled && !run.cut_off()?.is_empty();
+            let status = if unfinished { RunStatus::Failed } else { RunStatus::Cancelled };
+            let message = reason.map_or_else(|| "cancelled".to_owned(), |reason| reason.message());
+            end(status, None, Some(message.clone()), Some("cancelled"))?;
             Envelope::Failed(Failure { code: Some("cancelled".to_owned()), ..Failure::runtime(message) })
         }
         Err(Stop::Interrupted) => {
