@@ -35,6 +35,7 @@ mod resume;
 mod screens;
 mod secrets;
 mod server;
+mod shown;
 mod state;
 mod telemetry;
 mod tokens;

@@ -70,7 +70,7 @@ fn words(line: &str) -> String {
 }
 
 fn column(column: &str) -> String {
-    if column.contains("tree-kill") {
+    if column.starts_with("unconfined") {
         return "ENFORCED".to_owned();
     }
     let mut shown: Vec<String> = Vec::new();

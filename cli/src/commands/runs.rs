@@ -117,7 +117,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         let started = iso(run.started_at).replace('T', " ");
         cells.push(vec![
             run.id.short(),
-            status.to_string(),
+            format!("{status}{}", if run.pinned { ", pinned" } else { "" }),
             started[..19].to_owned(),
             took,
             run.name.clone(),
@@ -199,5 +199,6 @@ fn object(run: &RunSummary, status: Status) -> Value {
         "plan": run.plan,
         "error": run.error,
         "records": run.records,
+        "pinned": run.pinned,
     })
 }

@@ -1,16 +1,18 @@
 //! `lobster show`
 
-use std::collections::BTreeMap;
+mod timeline;
+
 use std::io::Write;
 
-use lobster_runtime::digest::Digest;
 use lobster_runtime::json;
 use lobster_runtime::steps::stages::Mode;
-use lobster_runtime::store::{Event, StepOutcome, iso};
+use lobster_runtime::store::{Event, Record, RunSummary, Store, iso};
 use serde_json::{Value, json};
 
+use super::runs::Status;
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::render::{harmless, table, units};
+use crate::render::{clip, harmless, one_line, table, units};
+use timeline::Line;
 
 /// Tells what happened in a run, step by step.
 #[derive(Debug, clap::Args)]
@@ -29,28 +31,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// One line of the timeline.
-#[derive(Default)]
-struct Line {
-    order: usize,
-    kind: String,
-    state: String,
-    action: Option<String>,
-    decision: Value,
-    outcome: Option<StepOutcome>,
-    /// A composite step's summary, not an effect of its own.
-    summary: bool,
-}
-
-impl Line {
-    fn begin(&mut self, kind: &str, action: Option<Digest>, decision: &Value) {
-        kind.clone_into(&mut self.kind);
-        self.state = "started".to_owned();
-        self.action = action.map(|digest| digest.to_string());
-        self.decision = decision.clone();
-    }
-}
-
 pub(crate) fn run(args: &Args) -> CommandResult {
     let store = super::runtime(Mode::Human)?.store()?;
     let id = store.find_run(&args.run).map_err(CommandError::usage)?;
@@ -67,113 +47,105 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         return Ok(Exit::OK);
     }
     let status = super::runs::status(&store, &run);
-    writeln!(out, "{}  {}", harmless(&run.name), status)?;
-    writeln!(out, "  run      {id}")?;
-    writeln!(out, "  started  {} in {}", iso(run.started_at), run.cwd)?;
-    if let Some(end) = run.ended_at {
-        let took = u64::try_from((end - run.started_at).max(0)).unwrap_or(0) * 1000;
-        writeln!(out, "  ended    {} ({})", iso(end), units::duration(took))?;
-    }
-    writeln!(out, "  plan     blake3:{}", run.plan)?;
-    if let Some(error) = &run.error {
-        writeln!(out, "  error    {}", harmless(error).replace('\n', "\n           "))?;
+    let pinned = if run.pinned { ", pinned" } else { "" };
+    writeln!(out, "{}  {status}{pinned}", one_line(&run.name))?;
+    for (title, text) in facts(&store, &run, &journal, args.full) {
+        writeln!(out, "  {title:<8} {}", harmless(&text).replace('\n', "\n           "))?;
     }
     writeln!(out)?;
     let mut cells = vec![
         ["STEP", "KIND", "STATE", "TOOK", "FUEL", "MEMORY", "OUTPUT", "ENFORCED"].map(str::to_owned).to_vec(),
     ];
-    let lines = timeline(&journal);
-    for (path, line) in &lines {
-        cells.push(row(path, line));
-    }
+    let lines = timeline::lines(&journal, status == Status::Running);
+    cells.extend(lines.iter().map(row));
     for line in table::lines(&cells) {
         writeln!(out, "{line}")?;
     }
     if args.full {
-        for (path, line) in &lines {
-            details(&mut out, path, line)?;
+        for line in &lines {
+            details(&mut out, line)?;
         }
     }
     Ok(Exit::OK)
 }
 
-/// What the engine keeps for itself: no steps of anybody's.
-const KEPT: [&str; 3] = ["!identity", "!plan", "!winner"];
+/// Arguments are cut there, but for `--full`.
+const ARGUMENTS_SHOWN: usize = 160;
 
-fn timeline(journal: &[lobster_runtime::store::Record]) -> Vec<(String, Line)> {
-    let mut lines: BTreeMap<String, Line> = BTreeMap::new();
-    for (order, record) in journal.iter().enumerate() {
-        let Some(path) = record.event.path() else { continue };
-        if path.contains("!approved:") || KEPT.iter().any(|kept| path.ends_with(kept)) {
-            continue;
-        }
-        let line = lines.entry(path.to_owned()).or_insert_with(|| Line { order, ..Line::default() });
-        match &record.event {
-            Event::StepStarted { kind, action, decision, .. } => {
-                line.begin(kind, *action, decision);
-            }
-            Event::StepEnded { outcome, attempt: 0, .. } if line.outcome.is_some() => {
-                // The step's own effect stands here already; its summary adds why it failed.
-                if let Some(known) = &mut line.outcome {
-                    known.error = known.error.take().or_else(|| outcome.error.clone());
-                }
-            }
-            Event::StepEnded { outcome, attempt, begun, .. } => {
-                if let Some(begun) = begun {
-                    line.begin(&begun.kind, Some(begun.action), &begun.decision);
-                }
-                line.state = match outcome {
-                    outcome if outcome.is_edited() => "edited".to_owned(),
-                    outcome if outcome.cached => "cached".to_owned(),
-                    outcome => outcome.status.as_str().to_owned(),
-                };
-                line.summary = *attempt == 0;
-                if let Some(kind) =
-                    outcome.detail.get("kind").and_then(Value::as_str).filter(|_| line.kind.is_empty())
-                {
-                    line.kind = kind.to_owned();
-                }
-                line.outcome = Some(StepOutcome::clone(outcome));
-            }
-            Event::GateOpened { gate, kind, .. } => {
-                line.kind.clone_from(kind);
-                line.state = format!("waiting ({gate})");
-            }
-            Event::GateAnswered { answer, by, from, .. } => {
-                let by = by.as_ref().map(|by| format!(" by {by}"));
-                let run = from.map(|run| format!(" in run {}", run.short()));
-                let who: String = by.into_iter().chain(run).collect();
-                let what = match answer {
-                    lobster_runtime::store::GateAnswer::Approved => "approved",
-                    lobster_runtime::store::GateAnswer::Rejected => "rejected",
-                    lobster_runtime::store::GateAnswer::Response(_) => "answered",
-                };
-                if line.kind.is_empty() {
-                    line.kind = "gate".to_owned();
-                }
-                line.state = format!("{what}{who}");
-            }
-            Event::GateClosed { status, .. } => line.state = status.as_str().to_owned(),
-            Event::Decision { decision, .. } => {
-                line.kind = "policy".to_owned();
-                line.state = decision.get("verdict").and_then(Value::as_str).unwrap_or("decided").to_owned();
-                line.decision = decision.clone();
-            }
-            _ => {}
+/// Longer arguments are not read.
+const MAX_ARGUMENTS: u64 = 1 << 20;
+
+/// What there is to say about the run as a whole.
+fn facts(store: &Store, run: &RunSummary, journal: &[Record], full: bool) -> Vec<(&'static str, String)> {
+    let mut facts = vec![("run", run.id.to_string())];
+    if let Some(parent) = run.parent {
+        let terms = journal.iter().find_map(|record| match &record.event {
+            Event::Note { path: None, text, detail } if text == FORK_NOTE => Some(detail),
+            _ => None,
+        });
+        match terms {
+            Some(terms) => facts.push(("fork", format!("of run {parent}{}", changed(terms)))),
+            None => facts.push(("part", format!("of run {parent}"))),
         }
     }
-    let mut lines: Vec<_> = lines.into_iter().collect();
-    lines.sort_by_key(|(_, line)| line.order);
-    lines
+    facts.push(("started", format!("{} in {}", iso(run.started_at), one_line(&run.cwd))));
+    let resumed: Vec<_> = journal
+        .iter()
+        .filter_map(|record| match &record.event {
+            Event::RunResumed { by, .. } => Some((record.at, by)),
+            _ => None,
+        })
+        .collect();
+    if let Some((at, by)) = resumed.last() {
+        let times = if resumed.len() > 1 { format!("{} times, last ", resumed.len()) } else { String::new() };
+        let by = by.as_ref().map(|by| format!(" by {}", one_line(by))).unwrap_or_default();
+        facts.push(("resumed", format!("{times}{}{by}", iso(*at))));
+    }
+    if let Some(end) = run.ended_at {
+        let took = u64::try_from((end - run.started_at).max(0)).unwrap_or(0) * 1000;
+        facts.push(("ended", format!("{} ({})", iso(end), units::duration(took))));
+    }
+    facts.push(("plan", format!("blake3:{}", run.plan)));
+    if let Some(digest) = &run.args {
+        match store.load(digest, MAX_ARGUMENTS) {
+            Ok(empty) if empty == b"{}" => {}
+            Ok(text) => {
+                let text = one_line(&String::from_utf8_lossy(&text));
+                facts.push(("args", if full { text } else { clip(&text, ARGUMENTS_SHOWN).into_owned() }));
+            }
+            Err(error) => {
+                facts.push(("args", format!("cannot be shown: {}", store.explained(run.id, error))));
+            }
+        }
+    }
+    facts.extend(run.error.clone().map(|error| ("error", error)));
+    facts
 }
 
-fn row(path: &str, line: &Line) -> Vec<String> {
+/// The text of the note in which a fork says what was to be different.
+const FORK_NOTE: &str = "fork";
+
+/// `, anew from fetch, with another result of sum`
+fn changed(terms: &Value) -> String {
+    let from = terms["from"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let edited = terms["edit"].as_object().into_iter().flatten().map(|(step, _)| step.as_str());
+    let mut text = String::new();
+    for (how, steps) in
+        [("anew from", from.collect::<Vec<_>>()), ("with an edited result of", edited.collect())]
+    {
+        if !steps.is_empty() {
+            text.push_str(&format!(", {how} {}", one_line(&steps.join(", "))));
+        }
+    }
+    text
+}
+
+fn row(line: &Line) -> Vec<String> {
     let outcome = line.outcome.as_ref();
-    let depth = path.matches(['/', '|', '!']).count();
     let size =
         outcome.and_then(|outcome| outcome.output.or(outcome.stdout)).map(|blob| units::bytes(blob.len));
     vec![
-        format!("{}{path}", "  ".repeat(depth)),
+        format!("{}{}", "  ".repeat(line.depth), line.path),
         line.kind.clone(),
         line.state.clone(),
         outcome.map(|outcome| units::duration(outcome.duration_us)).unwrap_or_default(),
@@ -184,34 +156,33 @@ fn row(path: &str, line: &Line) -> Vec<String> {
     ]
 }
 
-/// What held, in one cell.
+/// What confined it and what is missing from that, in one cell; `--full` says what held what.
 fn enforced(statement: &Value) -> String {
     let Some(asked) = statement.get("asked").and_then(Value::as_str) else { return String::new() };
-    if asked == "component" {
-        let pure = statement.get("pure") == Some(&json!(true));
-        return if pure { "wasm (pure)" } else { "wasm" }.to_owned();
+    let mut cell = match asked {
+        "component" if statement["pure"] == json!(true) => "wasm (pure)".to_owned(),
+        "component" => "wasm".to_owned(),
+        "none" => "unconfined".to_owned(),
+        level => level.to_owned(),
+    };
+    for (key, what) in [("missing", "missing"), ("denied", "denied")] {
+        let count = statement[key].as_array().map_or(0, Vec::len);
+        if count > 0 {
+            cell.push_str(&format!(", {count} {what}"));
+        }
     }
-    let held: Vec<_> = statement
-        .get("held")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| entry.get(0).and_then(Value::as_str))
-        .collect();
-    let missing = statement.get("missing").and_then(Value::as_array).map_or(0, Vec::len);
-    let mut gaps = if missing == 0 { String::new() } else { format!(", {missing} missing") };
-    for lacking in statement.get("lacking").and_then(Value::as_array).into_iter().flatten() {
-        gaps.push_str(", no ");
-        gaps.push_str(lacking["mechanism"].as_str().unwrap_or_default());
+    for lacking in statement["lacking"].as_array().into_iter().flatten() {
+        cell.push_str(", no ");
+        cell.push_str(lacking["mechanism"].as_str().unwrap_or_default());
     }
-    if held.is_empty() { asked.to_owned() } else { format!("{}{gaps}", held.join(" ")) }
+    cell
 }
 
-fn details(out: &mut impl Write, path: &str, line: &Line) -> std::io::Result<()> {
+fn details(out: &mut impl Write, line: &Line) -> std::io::Result<()> {
     if line.summary && line.outcome.as_ref().is_none_or(|outcome| outcome.error.is_none()) {
         return Ok(());
     }
-    writeln!(out, "\n{path}")?;
+    writeln!(out, "\n{}", one_line(&line.path))?;
     if let Some(action) = &line.action {
         writeln!(out, "  action   blake3:{action}")?;
     }

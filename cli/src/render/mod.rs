@@ -1,5 +1,6 @@
 //! How things look to a person.
 
+pub(crate) mod path;
 pub(crate) mod progress;
 pub(crate) mod table;
 pub(crate) mod units;
@@ -23,6 +24,14 @@ pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
 /// The same on one line, where a second line would look like ours.
 pub(crate) fn one_line(text: &str) -> String {
     harmless(text).split(['\n', '\t']).collect::<Vec<_>>().join(" ")
+}
+
+/// The beginning of a long text.
+pub(crate) fn clip(text: &str, max: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(max) {
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+        None => text.into(),
+    }
 }
 
 /// Makes all that is written to it [`harmless`]: for screens that quote others and have no colours of their own.

@@ -47,6 +47,18 @@ pub enum StoreError {
         "blob {0} is not in the store; it was never recorded here, or was collected with the runs that used it"
     )]
     MissingBlob(Digest),
+    /// It is listed, and its file is not there.
+    #[error(
+        "blob {digest} is lost: its file {} is gone. \
+         Record the same content again to heal it, or restore it from a backup", .path.display()
+    )]
+    LostBlob { digest: Digest, path: PathBuf },
+    /// It never came here with its run.
+    #[error(
+        "blob {0} is not in the store; it was left out of the bundle that the run came in \
+         (`lobster bundle export --redact`)"
+    )]
+    RedactedBlob(Digest),
     /// Its bytes are not the ones it is named after.
     #[error(
         "blob {digest} is damaged: its bytes hash to {found} ({place}); \
@@ -170,7 +182,9 @@ impl From<StoreError> for io::Error {
             StoreError::Full { .. } => io::ErrorKind::StorageFull,
             StoreError::ReadOnly { .. } => io::ErrorKind::ReadOnlyFilesystem,
             StoreError::OverLimit { .. } | StoreError::BlobTooLarge { .. } => io::ErrorKind::FileTooLarge,
-            StoreError::MissingBlob(_) => io::ErrorKind::NotFound,
+            StoreError::MissingBlob(_) | StoreError::LostBlob { .. } | StoreError::RedactedBlob(_) => {
+                io::ErrorKind::NotFound
+            }
             StoreError::DamagedBlob { .. } | StoreError::Damaged { .. } => io::ErrorKind::InvalidData,
             _ => io::ErrorKind::Other,
         };

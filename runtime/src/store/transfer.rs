@@ -44,6 +44,19 @@ impl Store {
             .map_err(|e| StoreError::Json { what: "the note on what was redacted", source: e.into() })
     }
 
+    /// The same error, or the one that fits a blob which was left out of `run` before it came here.
+    #[must_use]
+    pub fn explained(&self, run: RunId, error: StoreError) -> StoreError {
+        match error {
+            StoreError::MissingBlob(digest)
+                if self.redacted(run).is_ok_and(|redacted| redacted.blobs.contains(&digest)) =>
+            {
+                StoreError::RedactedBlob(digest)
+            }
+            other => other,
+        }
+    }
+
     /// All blobs here that the journal of `run` names, and those that these
     /// name in turn, each once and in the order in which they are first named.
     ///

@@ -1,0 +1,200 @@
+//! A run's journal as lines: one for each place where something was done or
+//! asked, each below the place that it lies in.
+
+use std::collections::{HashMap, HashSet};
+
+use lobster_runtime::digest::Digest;
+use lobster_runtime::store::{Event, GateAnswer, Record, StepOutcome, StepStatus};
+use serde_json::Value;
+
+use crate::render::path::{is_later_attempt, places};
+
+/// One line of the timeline.
+#[derive(Default)]
+pub(super) struct Line {
+    pub(super) path: String,
+    /// How many of the places around it have lines.
+    pub(super) depth: usize,
+    pub(super) kind: String,
+    pub(super) state: String,
+    /// How it went wrong before it was done again.
+    earlier: Vec<StepStatus>,
+    pub(super) action: Option<Digest>,
+    pub(super) decision: Value,
+    pub(super) outcome: Option<StepOutcome>,
+    /// A composite step's summary, not an effect of its own.
+    pub(super) summary: bool,
+}
+
+/// What stands where something began and has no end on record.
+const STARTED: &str = "started";
+
+impl Line {
+    fn begin(&mut self, kind: &str, action: Option<Digest>, decision: &Value) {
+        self.turn_over();
+        kind.clone_into(&mut self.kind);
+        STARTED.clone_into(&mut self.state);
+        self.action = action;
+        self.decision = decision.clone();
+    }
+
+    fn turn_over(&mut self) {
+        let before = match self.outcome.take() {
+            Some(outcome) => Some(outcome.status),
+            None => (self.state == STARTED).then_some(StepStatus::Interrupted),
+        };
+        self.earlier.extend(before.filter(|status| match status {
+            StepStatus::Failed
+            | StepStatus::Interrupted
+            | StepStatus::Cancelled
+            | StepStatus::TimedOut
+            | StepStatus::Refused => true,
+            StepStatus::Ok | StepStatus::Skipped | StepStatus::Waiting => false,
+        }));
+    }
+
+    fn end(&mut self, outcome: &StepOutcome, summary: bool) {
+        if self.outcome.is_some() {
+            self.turn_over();
+        }
+        self.state = match outcome {
+            outcome if outcome.is_edited() => "edited".to_owned(),
+            outcome if outcome.cached => "cached".to_owned(),
+            outcome => outcome.status.to_string(),
+        };
+        self.summary = summary;
+        if let Some(kind) =
+            outcome.detail.get("kind").and_then(Value::as_str).filter(|_| self.kind.is_empty())
+        {
+            kind.clone_into(&mut self.kind);
+        }
+        self.outcome = Some(outcome.clone());
+    }
+
+    /// The state with what came before it, `ok (failed twice before)`.
+    fn tell_earlier(&mut self) {
+        let mut told: Vec<String> = Vec::new();
+        for how in StepStatus::ALL {
+            let times = self.earlier.iter().filter(|status| *status == how).count();
+            match times {
+                0 => {}
+                1 => told.push(how.to_string()),
+                2 => told.push(format!("{how} twice")),
+                _ => told.push(format!("{how} {times} times")),
+            }
+        }
+        if !told.is_empty() {
+            self.state = format!("{} ({} before)", self.state, told.join(", "));
+        }
+    }
+}
+
+/// What the engine keeps for itself: no steps of anybody's.
+const KEPT: [&str; 3] = ["!identity", "!plan", "!winner"];
+
+/// The lines of a journal; of a run that nobody executes, what has no end was cut off.
+pub(super) fn lines(journal: &[Record], is_running: bool) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let mut at = HashMap::new();
+    for record in journal {
+        let Some(path) = record.event.path() else { continue };
+        if path.contains("!approved:") || KEPT.iter().any(|kept| path.ends_with(kept)) {
+            continue;
+        }
+        take(&record.event, || {
+            let index = *at.entry(path).or_insert_with(|| {
+                lines.push(Line { path: path.to_owned(), ..Line::default() });
+                lines.len() - 1
+            });
+            &mut lines[index]
+        });
+    }
+    for line in &mut lines {
+        if line.state == STARTED && !is_running {
+            StepStatus::Interrupted.as_str().clone_into(&mut line.state);
+        }
+        line.tell_earlier();
+    }
+    nested(lines)
+}
+
+/// Takes in an event, if it belongs on a line.
+fn take<'l>(event: &Event, line: impl FnOnce() -> &'l mut Line) {
+    match event {
+        Event::StepStarted { kind, action, decision, .. } => line().begin(kind, *action, decision),
+        Event::StepEnded { outcome, attempt, begun, .. } => {
+            let line = line();
+            let summary = *attempt == 0;
+            match &mut line.outcome {
+                // The step's own effect stands here already; its summary adds why it failed.
+                Some(known) if summary && !line.summary => {
+                    known.error = known.error.take().or_else(|| outcome.error.clone());
+                    return;
+                }
+                _ => {}
+            }
+            if let Some(begun) = begun {
+                line.begin(&begun.kind, Some(begun.action), &begun.decision);
+            }
+            line.end(outcome, summary);
+        }
+        Event::GateOpened { gate, kind, .. } => {
+            let line = line();
+            line.kind.clone_from(kind);
+            line.state = format!("waiting ({gate})");
+        }
+        Event::GateAnswered { answer, by, from, .. } => {
+            let by = by.as_ref().map(|by| format!(" by {by}"));
+            let run = from.map(|run| format!(" in run {}", run.short()));
+            let who: String = by.into_iter().chain(run).collect();
+            let what = match answer {
+                GateAnswer::Approved => "approved",
+                GateAnswer::Rejected => "rejected",
+                GateAnswer::Response(_) => "answered",
+            };
+            let line = line();
+            if line.kind.is_empty() {
+                line.kind = "gate".to_owned();
+            }
+            line.state = format!("{what}{who}");
+        }
+        Event::GateClosed { status, .. } => line().state = status.to_string(),
+        Event::Decision { decision, .. } => {
+            let line = line();
+            line.kind = "policy".to_owned();
+            line.state = decision.get("verdict").and_then(Value::as_str).unwrap_or("decided").to_owned();
+            line.decision = decision.clone();
+        }
+        Event::RunStarted { .. }
+        | Event::RunResumed { .. }
+        | Event::RunPaused { .. }
+        | Event::RunEnded { .. }
+        | Event::RetryRequested { .. }
+        | Event::Note { .. }
+        | Event::Unknown(_) => {}
+    }
+}
+
+/// What lies in a place comes right below it, otherwise whatever began first.
+fn nested(mut lines: Vec<Line>) -> Vec<Line> {
+    let paths: Vec<String> = lines.iter().map(|line| line.path.clone()).collect();
+    let mut first: HashMap<&str, usize> = HashMap::new();
+    for (order, path) in paths.iter().enumerate() {
+        for place in places(path) {
+            first.entry(place).or_insert(order);
+        }
+    }
+    let own: HashSet<&str> = paths.iter().map(String::as_str).collect();
+    for line in &mut lines {
+        let around = places(&line.path).filter(|place| own.contains(place)).count() - 1;
+        let beside = is_later_attempt(&line.path)
+            && line.path.rsplit_once('#').is_some_and(|(first, _)| own.contains(first));
+        line.depth = around - usize::from(beside);
+    }
+    lines.sort_by_cached_key(|line| {
+        let key: Vec<(usize, String)> =
+            places(&line.path).map(|place| (first[place], place.to_owned())).collect();
+        key
+    });
+    lines
+}
