@@ -77,3 +77,20 @@ fn a_step_that_succeeded_in_the_end_is_shown_so() {
     let shown = home.lobster(["show", &run]).run().stdout;
     assert!(shown.contains("  resumed  2 times, last 20"), "{shown}");
 }
+
+#[test]
+fn a_run_is_found_by_any_beginning_of_what_the_list_shows() {
+    let home = Home::new();
+    home.tool(["exec true"]).output();
+    home.tool(["exec true"]).output();
+    let (run, listed) = (newest(&home), home.lobster(["runs"]).run().stdout);
+    let short = listed.lines().nth(1).unwrap().split(' ').next().unwrap();
+    for piece in [short, &short[..7], &short[..4], &short[4..], &run, &run.to_uppercase()] {
+        let shown = home.lobster(["show", piece]).run();
+        assert!(shown.stdout.contains(&run), "{piece}: {shown:?}");
+    }
+    let both = home.lobster(["show", &run[..4]]).run();
+    assert!(both.code() == 2 && both.stderr.contains("could be any of"), "{both:?}");
+    assert!(both.stderr.contains(&run), "{both:?}");
+    assert_eq!(home.lobster(["show", &short[..3]]).run().code(), 2);
+}

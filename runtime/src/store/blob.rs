@@ -215,7 +215,12 @@ impl Store {
         let path = self.blob_path(digest);
         let fail = |e| StoreError::io("read", &path, e);
         let mut file = match File::open(&path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(StoreError::MissingBlob(*digest)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(match self.blob_len(digest)? {
+                    Some(_) => StoreError::LostBlob { digest: *digest, path },
+                    None => StoreError::MissingBlob(*digest),
+                });
+            }
             other => other.map_err(fail)?,
         };
         let print = fingerprint(&file).map_err(fail)?;

@@ -30,8 +30,11 @@ const PAGE: i64 = 512;
 /// Digits of [`RunId::short`]; the index over them ends lookups at once.
 const SHORT: usize = 8;
 
-/// Least length of a beginning or end of an id that [`Store::find_run`] takes.
+/// Least length of a piece of an id that [`Store::find_run`] takes.
 const PREFIX_MIN: usize = 4;
+
+/// So many runs that a piece of an id may mean are named.
+const CANDIDATES: u8 = 5;
 
 /// What a run is made of, known before anything happens.
 #[derive(Clone, Debug, PartialEq)]
@@ -453,52 +456,45 @@ impl Store {
         found.ok_or_else(|| StoreError::UnknownRun(id.to_string()))
     }
 
-    /// The run whose id is, begins with, or ends with `text`; dashes and case do not matter.
+    /// The run whose id is, begins with or ends with `text`, or whose
+    /// [`RunId::short`] begins with it; dashes and case do not matter.
     ///
     /// # Errors
     /// When there is none, or more than one.
     pub fn find_run(&self, text: &str) -> Result<RunId, StoreError> {
-        let hex: String = text.chars().filter(|c| *c != '-').map(|c| c.to_ascii_lowercase()).collect();
+        let hex: String = text.chars().filter(|c| *c != '-').map(|c| c.to_ascii_uppercase()).collect();
         let unknown = || StoreError::UnknownRun(text.to_owned());
         if hex.len() < PREFIX_MIN || hex.len() > 32 || !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(unknown());
         }
         let bound = |fill: char| Uuid::parse_str(&format!("{hex:<32}").replace(' ', &fill.to_string()));
         let (Ok(low), Ok(high)) = (bound('0'), bound('f')) else { return Err(unknown()) };
-        let found = self.inner.db.read(|db| {
-            let ids = |sql: &str, values: &[&dyn rusqlite::ToSql]| -> Result<Vec<RunId>, StoreError> {
-                let mut statement = db.prepare_cached(sql)?;
-                let rows = statement.query_map(values, |row| run_id(row, 0))?;
-                Ok(rows.collect::<Result<_, _>>()?)
-            };
-            let starts = ids(
-                "SELECT id FROM runs WHERE id BETWEEN ?1 AND ?2 ORDER BY n DESC LIMIT 5",
-                &[low.as_bytes(), high.as_bytes()],
+        // The index is over the last digits: a longer text is looked up by its own last ones.
+        let (first, last) = match hex.len().checked_sub(SHORT) {
+            Some(at) => (hex[at..].to_owned(), hex[at..].to_owned()),
+            None => (hex.clone(), format!("{hex:F<SHORT$}")),
+        };
+        let mut found = self.inner.db.read(|db| {
+            let mut statement = db.prepare_cached(
+                "SELECT n, id FROM runs WHERE id BETWEEN ?1 AND ?2
+                 UNION SELECT n, id FROM runs
+                 WHERE substr(hex(id), 25) BETWEEN ?3 AND ?4 AND (length(?5) < 8 OR substr(hex(id), -length(?5)) = ?5)
+                 UNION SELECT n, id FROM runs WHERE length(?5) < 8 AND substr(hex(id), -length(?5)) = ?5
+                 ORDER BY n DESC LIMIT ?6",
             )?;
-            if !starts.is_empty() {
-                return Ok(starts);
-            }
-            let upper = hex.to_ascii_uppercase();
-            if let Some(short) = upper.len().checked_sub(SHORT).map(|at| &upper[at..]) {
-                // The index is over the last digits; the rest, if any, is compared.
-                return ids(
-                    "SELECT id FROM runs WHERE substr(hex(id), 25) = ?1 AND substr(hex(id), -length(?2)) = ?2
-                     ORDER BY n DESC LIMIT 5",
-                    &[&short, &upper],
-                );
-            }
-            ids(
-                "SELECT id FROM runs WHERE substr(hex(id), -length(?1)) = ?1 ORDER BY n DESC LIMIT 5",
-                &[&upper],
-            )
+            let values = params![low.as_bytes(), high.as_bytes(), first, last, hex, CANDIDATES + 1];
+            let rows = statement.query_map(values, |row| run_id(row, 1))?;
+            Ok(rows.collect::<Result<Vec<_>, _>>()?)
         })?;
         match found.as_slice() {
             [] => Err(unknown()),
             [one] => Ok(*one),
-            several => Err(StoreError::AmbiguousRun {
-                prefix: text.to_owned(),
-                candidates: several.iter().map(RunId::to_string).collect(),
-            }),
+            several => {
+                let more = several.len() > usize::from(CANDIDATES);
+                found.truncate(usize::from(CANDIDATES));
+                let candidates = found.iter().map(RunId::to_string).chain(more.then(|| "others".to_owned()));
+                Err(StoreError::AmbiguousRun { prefix: text.to_owned(), candidates: candidates.collect() })
+            }
         }
     }
 

@@ -388,12 +388,11 @@ impl Store {
             Err(StoreError::DamagedBlob { place, .. }) => {
                 found(Some(place));
             }
-            Err(StoreError::MissingBlob(_)) => {
-                // Unless it was collected while we were reading.
-                if self.blob_len(digest)?.is_some() {
-                    found(None);
-                }
+            Err(StoreError::LostBlob { .. }) => {
+                found(None);
             }
+            // Collected while we were reading.
+            Err(StoreError::MissingBlob(_)) => {}
             Err(StoreError::Io { source, .. }) => {
                 found(Some(source.to_string()));
             }
