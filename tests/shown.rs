@@ -94,3 +94,70 @@ fn a_run_is_found_by_any_beginning_of_what_the_list_shows() {
     assert!(both.stderr.contains(&run), "{both:?}");
     assert_eq!(home.lobster(["show", &short[..3]]).run().code(), 2);
 }
+
+/// The file of the largest blob in the store.
+fn large_blob(home: &Home) -> PathBuf {
+    let shelves = std::fs::read_dir(home.state().join("store/blobs")).unwrap();
+    let files = shelves.flatten().flat_map(|shelf| std::fs::read_dir(shelf.path()).unwrap().flatten());
+    files.map(|file| file.path()).max_by_key(|file| file.metadata().unwrap().len()).unwrap()
+}
+
+#[test]
+fn a_lost_stream_is_named_and_the_others_are_printed() {
+    for size in [100_000, 2_000_000] {
+        let home = Home::new();
+        home.write(
+            "flow.lobster",
+            format!(
+                "steps:\n  - {{ id: a, run: echo first }}\n  - {{ id: b, run: head -c {size} /dev/zero }}\n  - {{ id: c, run: echo last }}\n"
+            ),
+        );
+        home.tool(["flow.lobster"]).output();
+        let (run, file) = (newest(&home), large_blob(&home));
+        std::fs::remove_file(&file).unwrap();
+        let gone = format!("its file {} is gone", file.display());
+        let shown = home.lobster(["logs", &run, "--json"]).run();
+        let streams = json(&shown);
+        let texts: Vec<_> = streams.as_array().unwrap().iter().map(|stream| &stream["text"]).collect();
+        assert_eq!(texts, [&"first\n".into(), &Value::Null, &"last\n".into()], "{streams:#}");
+        assert!(streams[1]["error"].as_str().unwrap().contains(&gone), "{streams:#}");
+        assert_eq!((&streams[0]["error"], shown.code()), (&Value::Null, 1));
+        let shown = home.lobster(["logs", &run]).run();
+        assert_eq!(shown.stdout, "── a stdout\nfirst\n── b stdout\n── c stdout\nlast\n");
+        assert!(shown.code() == 1 && shown.stderr.contains("b stdout: blob "), "{shown:?}");
+        assert!(shown.stderr.contains(&gone) && shown.stderr.contains("backup"), "{shown:?}");
+        let verified = home.lobster(["store", "verify"]).run().stdout;
+        assert!(verified.ends_with(": 1 problem\n") && verified.contains("1 run, "), "{verified}");
+    }
+}
+
+#[test]
+fn a_stream_that_was_redacted_is_called_so() {
+    let (home, there) = (Home::new(), Home::new());
+    home.write("flow.lobster", "steps:\n  - { id: a, run: echo sensitive }\n");
+    home.tool(["flow.lobster"]).output();
+    let run = newest(&home);
+    let words = ["bundle", "export", &run, "-o", "b", "--redact", "a"];
+    assert_eq!(home.lobster(words).run().code(), 0);
+    there.write("b", std::fs::read(home.dir().join("b")).unwrap());
+    assert_eq!(there.lobster(["bundle", "import", "b"]).run().code(), 0);
+    let shown = there.lobster(["logs", &run, "--json"]).run();
+    let error = json(&shown)[0]["error"].as_str().unwrap().to_owned();
+    assert!(shown.code() == 1 && error.contains("left out of the bundle"), "{shown:?}");
+}
+
+#[test]
+fn logs_of_a_step_are_those_of_that_step() {
+    let home = Home::new();
+    home.write(
+        "flow.lobster",
+        "steps:\n  - { id: s, run: printf 'no newline' }\n  - { id: sum, run: printf 8 >&2 }\n  - { id: s.t, run: echo dot }\n  - { id: p, pipeline: \"exec --shell 'echo 3' | json\" }\n",
+    );
+    home.tool(["flow.lobster"]).output();
+    let run = newest(&home);
+    let logs = |words: &[&str]| home.lobster(["logs", &run].iter().chain(words)).run().stdout;
+    assert_eq!(logs(&["s", "--stdout"]), "no newline");
+    assert_eq!(logs(&["s", "--stderr"]), "");
+    assert!(logs(&["p"]).starts_with("── p|0.0 stdout\n3\n"), "{}", logs(&["p"]));
+    assert!(logs(&[]).starts_with("── s stdout\nno newline\n── sum stderr\n8\n── s.t stdout\ndot\n"));
+}

@@ -1,13 +1,16 @@
 //! `lobster logs`
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
+use lobster_runtime::digest::Digest;
 use lobster_runtime::json;
 use lobster_runtime::steps::stages::Mode;
-use lobster_runtime::store::{Blob, BrokenChain, Event, Store, StoreError};
+use lobster_runtime::store::{Blob, BlobReader, BrokenChain, Event, RunId, Store, StoreError};
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::render::one_line;
+use crate::render::path::is_within;
 
 /// Prints what the steps of a run wrote to stdout and stderr, or the run's own result.
 #[derive(Debug, clap::Args)]
@@ -19,7 +22,7 @@ use crate::exit::{CommandError, CommandResult, Exit};
 pub(crate) struct Args {
     /// The run.
     run: String,
-    /// Only steps whose path begins so, as `lobster show` prints it.
+    /// Only this step and what is inside it: its path, as `lobster show` prints it.
     step: Option<String>,
     /// Only stdout, without headings.
     #[arg(long, conflicts_with = "stderr")]
@@ -30,7 +33,8 @@ pub(crate) struct Args {
     /// The result of the run itself.
     #[arg(long, conflicts_with_all = ["step", "stdout", "stderr"])]
     output: bool,
-    /// A JSON array: of each stream its step, size, digest, and text if it is not too large.
+    /// A JSON array: of each stream its step, size, digest, and text if it is not too large,
+    /// or the error for which it cannot be had.
     #[arg(long)]
     json: bool,
 }
@@ -41,46 +45,61 @@ const MAX_TEXT: u64 = 1 << 20;
 pub(crate) fn run(args: &Args) -> CommandResult {
     let store = super::runtime(Mode::Human)?.store()?;
     let id = store.find_run(&args.run).map_err(CommandError::usage)?;
+    let streams = Streams { store: &store, run: id };
     let mut out = io::stdout().lock();
+    let mut exit = Exit::OK;
     if args.output {
         let run = store.run(id)?;
         let status = super::runs::status(&store, &run);
         let output = run.output.ok_or_else(|| {
             CommandError::failed(format!("run {} is {status} and has no result on record", id.short()))
         })?;
-        if args.json {
-            let len = store.blob_len(&output)?.unwrap_or_default();
-            let stream = object(&store, None, "output", Blob { digest: output, len })?;
-            writeln!(out, "{}", json::pretty(&[stream]))?;
-            return Ok(Exit::OK);
+        if !args.json {
+            io::copy(&mut streams.open(&output)?, &mut out)?;
+            out.flush()?;
+            return Ok(exit);
         }
-        io::copy(&mut store.open_blob(&output)?, &mut out)?;
-        out.flush()?;
-        return Ok(Exit::OK);
+        let len = store.blob_len(&output)?.unwrap_or_default();
+        let stream = streams.object(None, "output", Blob { digest: output, len }, &mut exit);
+        writeln!(out, "{}", json::pretty(&[stream]))?;
+        return Ok(exit);
     }
     let mut seen = false;
-    let mut streams_seen = Vec::new();
+    let mut objects = Vec::new();
+    let mut at_line_start = true;
     let (journal, broken) = super::found_journal(&store, id)?;
     for record in journal {
         let Event::StepEnded { path, outcome, .. } = &record.event else { continue };
-        if args.step.as_ref().is_some_and(|step| !path.starts_with(step.as_str())) {
+        if args.step.as_ref().is_some_and(|step| !is_within(path, step)) {
             continue;
         }
-        let streams = [
+        let both = [
             ("stdout", outcome.stdout.or(outcome.output), !args.stderr),
             ("stderr", outcome.stderr, !args.stdout),
         ];
-        for (name, blob, wanted) in streams {
+        for (name, blob, wanted) in both {
             let Some(blob) = blob.filter(|blob| wanted && blob.len > 0) else { continue };
             seen = true;
             if args.json {
-                streams_seen.push(object(&store, Some(path), name, blob)?);
+                objects.push(streams.object(Some(path), name, blob, &mut exit));
                 continue;
             }
+            let mut out = LastByte { to: &mut out, at_line_start: &mut at_line_start };
             if !args.stdout && !args.stderr {
-                writeln!(out, "── {path} {name}")?;
+                if !*out.at_line_start {
+                    writeln!(out)?;
+                }
+                writeln!(out, "── {} {name}", one_line(path))?;
             }
-            io::copy(&mut store.open_blob(&blob.digest)?, &mut out)?;
+            match streams.open(&blob.digest) {
+                Ok(mut stream) => {
+                    io::copy(&mut stream, &mut out)?;
+                }
+                Err(error) => {
+                    out.flush()?;
+                    exit = CommandError::failed(format!("{} {name}: {error}", one_line(path))).report();
+                }
+            }
         }
     }
     if !seen && args.step.is_some() {
@@ -89,18 +108,70 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         );
     }
     if args.json {
-        streams_seen.extend(broken.map(|broken: BrokenChain| json!({ "broken": broken })));
-        writeln!(out, "{}", json::pretty(&streams_seen))?;
+        objects.extend(broken.map(|broken: BrokenChain| json!({ "broken": broken })));
+        writeln!(out, "{}", json::pretty(&objects))?;
     }
     out.flush()?;
-    Ok(Exit::OK)
+    Ok(exit)
 }
 
-/// One stream. Bytes that are no text are replaced, which the digest tells.
-fn object(store: &Store, step: Option<&str>, stream: &str, blob: Blob) -> Result<Value, StoreError> {
-    let text = match blob.len <= MAX_TEXT {
-        true => Some(String::from_utf8_lossy(&store.load(&blob.digest, MAX_TEXT)?).into_owned()),
-        false => None,
-    };
-    Ok(json!({ "step": step, "stream": stream, "size": blob.len, "digest": blob.digest, "text": text }))
+/// What the steps of a run wrote.
+struct Streams<'a> {
+    store: &'a Store,
+    run: RunId,
+}
+
+impl Streams<'_> {
+    fn open(&self, digest: &Digest) -> Result<BlobReader, StoreError> {
+        self.store.open_blob(digest).map_err(|error| self.store.explained(self.run, error))
+    }
+
+    /// One stream. Bytes that are no text are replaced, which the digest tells; of one
+    /// that cannot be had it says why, and `exit` is a failure.
+    fn object(&self, step: Option<&str>, stream: &str, blob: Blob, exit: &mut Exit) -> Value {
+        let read = || -> Result<Option<String>, CommandError> {
+            let mut reader = self.open(&blob.digest)?;
+            if reader.len() > MAX_TEXT {
+                return Ok(None);
+            }
+            let mut bytes = Vec::new();
+            reader.read_to_end(&mut bytes)?;
+            Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+        };
+        let (text, error) = match read() {
+            Ok(text) => (text, None),
+            Err(error) => {
+                *exit = Exit::FAILED;
+                (None, Some(error.message))
+            }
+        };
+        json!({
+            "step": step,
+            "stream": stream,
+            "size": blob.len,
+            "digest": blob.digest,
+            "text": text,
+            "error": error,
+        })
+    }
+}
+
+/// Remembers whether what was written ends with a line.
+struct LastByte<'a, W> {
+    to: W,
+    at_line_start: &'a mut bool,
+}
+
+impl<W: Write> Write for LastByte<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.to.write(bytes)?;
+        if let Some(last) = bytes[..written].last() {
+            *self.at_line_start = *last == b'\n';
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
 }
