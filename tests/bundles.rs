@@ -148,8 +148,7 @@ fn a_bundle_that_is_not_replayed_is_taken_in_on_request_alone() {
     let code = there.state().join("store/code");
     std::fs::create_dir_all(&code).unwrap();
     std::fs::set_permissions(&code, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-    let import =
-        |words: &[&str]| there.lobster(["bundle", "import", "run.bundle"].iter().chain(words)).run();
+    let import = |words: &[&str]| there.lobster(["bundle", "import", "run.bundle"].iter().chain(words)).run();
     let refused = import(&[]);
     says(&refused, 1, "cannot be replayed here");
     says(&refused, 1, "--no-replay takes it in nevertheless");

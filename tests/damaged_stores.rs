@@ -142,7 +142,10 @@ fn a_result_that_cannot_be_read_is_no_difference_and_nobody_goes_on_without_it()
         let ask = "\n    on_error: continue\n  - id: ask\n    approval: Go?\n  - id: last\n    run: echo last >> log\n";
         home.write("flow.lobster", LARGE.replace("READER", reader));
         home.tool(["flow.lobster"]).output();
-        home.write("asks.lobster", LARGE.replace("READER", &format!("ask0\n    approval: Begin?\n  - id: {reader}{ask}")));
+        home.write(
+            "asks.lobster",
+            LARGE.replace("READER", &format!("ask0\n    approval: Begin?\n  - id: {reader}{ask}")),
+        );
         let token = home.tool(["asks.lobster"]).token();
         let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
         let run = runs[1]["id"].as_str().unwrap();

@@ -294,7 +294,9 @@ fn a_replay_asks_what_the_run_asked_whatever_is_set_here() {
     assert_eq!(text(&asked), "well");
     let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
     let run = runs[0]["id"].as_str().unwrap();
-    for (name, value) in [("X", ""), ("OPENAI_BASE_URL", "http://elsewhere"), ("LOBSTER_RUN_STATE_KEY", "two")] {
+    for (name, value) in
+        [("X", ""), ("OPENAI_BASE_URL", "http://elsewhere"), ("LOBSTER_RUN_STATE_KEY", "two")]
+    {
         let replay = home.lobster(["replay", run]).env(name, value).run();
         assert_eq!(replay.code(), 0, "{name}: {replay:?}");
     }

@@ -277,7 +277,8 @@ impl Overseer for Replay {
             return Ok(Some(outcome));
         }
         if self.recorded_outside(act.path).is_some() {
-            let unverified = elsewhere.or_else(|| depends_on_time(&outcome)).or_else(|| depends_on_secret(act));
+            let unverified =
+                elsewhere.or_else(|| depends_on_time(&outcome)).or_else(|| depends_on_secret(act));
             let Some(why) = unverified else { return Ok(None) };
             self.not_computed(path, why);
         }

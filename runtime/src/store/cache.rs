@@ -96,8 +96,7 @@ impl Store {
         let held = lock(&self.inner.pending).outcome(action);
         if let Some(held) = held {
             let known_age = held.created <= now || (ttl_ms.is_none() && held.expires.is_none());
-            let fresh =
-                known_age && held.created > since && held.expires.is_none_or(|expires| expires > now);
+            let fresh = known_age && held.created > since && held.expires.is_none_or(|expires| expires > now);
             return Ok(if fresh { read_outcome(action, &held.text) } else { None });
         }
         let row: Option<(String, i64)> = self.inner.db.read(|db| {

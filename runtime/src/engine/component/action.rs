@@ -27,7 +27,9 @@ pub(super) fn preimage(run: &Run<'_>, path: &StepPath, job: &Job) -> Result<Prei
         JobInput::Bytes(Payload::Bytes(bytes)) if bytes.len() <= INLINE_MAX => {
             named("bytes", run.store.put(bytes).map_err(stopped)?.digest)
         }
-        JobInput::Bytes(payload) => named("bytes", Digest::of_reader(payload.open().map_err(stopped)?).map_err(stopped)?),
+        JobInput::Bytes(payload) => {
+            named("bytes", Digest::of_reader(payload.open().map_err(stopped)?).map_err(stopped)?)
+        }
         JobInput::Items(Items::Stored { store, blob, .. }) => {
             // What cannot be read is told before anything begins.
             store.0.open_blob(&blob.digest).map_err(stopped)?;

@@ -15,7 +15,10 @@ fn a_bundle_verifies_and_imports_where_nothing_else_is() {
     assert_eq!((report.replay.answered, report.replay.divergences.as_slice()), (1, &[][..]));
     assert_eq!(there.runtime.import_bundle(&file, &ImportOptions::default()).unwrap(), written);
     assert!(there.runtime.replay(&run, &ReplayOptions::default()).unwrap().is_faithful());
-    assert!(matches!(there.runtime.import_bundle(&file, &ImportOptions::default()), Err(BundleError::Store(_))));
+    assert!(matches!(
+        there.runtime.import_bundle(&file, &ImportOptions::default()),
+        Err(BundleError::Store(_))
+    ));
 }
 
 #[test]
