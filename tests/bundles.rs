@@ -151,7 +151,7 @@ fn a_bundle_that_is_not_replayed_is_taken_in_on_request_alone() {
     let import = |words: &[&str]| there.lobster(["bundle", "import", "run.bundle"].iter().chain(words)).run();
     let refused = import(&[]);
     says(&refused, 1, "cannot be replayed here");
-    says(&refused, 1, "--no-replay takes it in nevertheless");
+    says(&refused, 1, "--no-replay` takes it in nevertheless");
     assert_eq!(there.lobster(["runs", "--json"]).run().stdout.trim(), "[]");
     says(&import(&["--no-replay"]), 0, "took in run");
     says(&import(&["--no-replay"]), 1, "already in this store");
@@ -262,4 +262,95 @@ fn what_was_redacted_is_not_missing_where_it_is_taken_in() {
     assert_eq!(there.lobster(["bundle", "import", "b"]).run().code(), 0);
     says(&there.lobster(["store", "verify"]).run(), 0, "all is well");
     says(&there.lobster(["replay", &run]).run(), 0, "not computed: sum, because it needs what was redacted");
+}
+
+/// Steps that read what is redacted, in every way, and steps that do not.
+const REDACTED: &str = r#"
+name: red
+steps:
+  - { id: fetch, run: 'echo "payload-$(date +%N%s)-SEC"' }
+  - { id: js, js: input.length, stdin: $fetch.stdout }
+  - { id: native, run: wc -c, stdin: $fetch.stdout }
+  - { id: word, exec: [printf, '%.3s', $fetch.stdout] }
+  - { id: done, run: echo done, when: $fetch.stdout != "x" }
+  - { id: never, run: echo no, when: $fetch.stdout == "x" }
+  - { id: fails, run: 'cat > /dev/null; exit 3', stdin: $fetch.stdout, on_error: continue }
+  - { id: pipe, pipeline: head --n 1, stdin: $fetch.stdout }
+  - id: both
+    parallel:
+      branches:
+        - { id: left, run: cat, stdin: $fetch.stdout }
+        - { id: right, js: 20 + 1 }
+  - { id: twice, js: input * 2, stdin: $right.json }
+  - { id: list, run: 'printf "[1,2]"' }
+  - id: rounds
+    for_each: $list.json
+    steps:
+      - { id: count, run: wc -c, stdin: $fetch.stdout }
+      - { id: passed, run: cat, stdin: $fetch.stdout }
+      - { id: inner, js: 1 + 1 }
+  - { id: of_rounds, js: input.length, stdin: $rounds.json }
+  - { id: of_native, js: input + 1, stdin: $native.json }
+  - { id: sum, js: 3 + 4 }
+"#;
+
+#[test]
+fn what_needs_what_was_redacted_ends_as_recorded_and_the_rest_is_compared() {
+    let home = Home::new();
+    home.write("flow.lobster", REDACTED).tool(["flow.lobster"]).output();
+    let run = run_of(&home);
+    assert_eq!(home.lobster(["bundle", "export", &run, "-o", "b", "--redact", "fetch"]).run().code(), 0);
+    let there = Home::new();
+    there.write("b", std::fs::read(home.dir().join("b")).unwrap());
+    let said = there.lobster(["bundle", "verify", "b"]).run();
+    says(&said, 0, "nothing differs: red, but ");
+    assert!(!said.stdout.contains("the same"), "{said:?}");
+    let report = there.lobster(["bundle", "verify", "b", "--json"]).run();
+    let report: Value = serde_json::from_str(&report.stdout).unwrap();
+    let replay = &report["replay"];
+    let mut steps: Vec<_> =
+        replay["unverified"].as_array().unwrap().iter().map(|step| step["step"].as_str().unwrap()).collect();
+    steps.sort_unstable();
+    assert_eq!(
+        steps,
+        [
+            "both",
+            "both/left",
+            "done",
+            "fails",
+            "js",
+            "native",
+            "never",
+            "of_rounds",
+            "pipe",
+            "rounds",
+            "rounds[0]/count",
+            "rounds[0]/passed",
+            "rounds[1]/count",
+            "rounds[1]/passed",
+            "word",
+        ],
+        "{replay:#}"
+    );
+    // right, twice, inner of both rounds, of_native, sum
+    assert_eq!(replay["computed"], 6, "{replay:#}");
+    assert_eq!(there.lobster(["bundle", "import", "b"]).run().code(), 0);
+    says(&there.lobster(["replay", &run]).run(), 0, "nothing differs: red, but 15 steps were not computed");
+}
+
+#[test]
+fn an_answer_to_a_question_that_was_redacted_is_taken_as_it_was_given() {
+    let home = Home::new();
+    home.write(
+        "flow.lobster",
+        "name: asks\nsteps:\n  - { id: fetch, run: 'echo \"payload-$(date +%N%s)-SEC\"' }\n  - { id: ask, approval: { prompt: 'Go?' }, stdin: $fetch.stdout }\n  \
+         - { id: go, run: echo gone, when: $ask.approved }\n  - { id: sum, js: 3 + 4 }\n",
+    );
+    let token = home.tool(["flow.lobster"]).token();
+    home.lobster(["resume", "--token", &token, "--approve", "yes"]).run().output();
+    let run = run_of(&home);
+    assert_eq!(home.lobster(["bundle", "export", &run, "-o", "b", "--redact", "fetch"]).run().code(), 0);
+    let said = home.lobster(["bundle", "verify", "b"]).run();
+    says(&said, 0, "not computed: ask, because it needs what was redacted");
+    says(&said, 0, "1 computed again, 2 answered");
 }

@@ -46,7 +46,14 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 pub(crate) fn print(out: &mut impl Write, report: &ReplayReport) -> std::io::Result<()> {
     let out = &mut Quoting::new(out);
     match report.divergences.as_slice() {
-        [] => writeln!(out, "the same: {}", report.name)?,
+        [] if report.unverified.is_empty() => writeln!(out, "the same: {}", report.name)?,
+        [] => {
+            let (n, were) = match report.unverified.len() {
+                1 => (1, "step was"),
+                n => (n, "steps were"),
+            };
+            writeln!(out, "nothing differs: {}, but {n} {were} not computed", report.name)?;
+        }
         [first, rest @ ..] => {
             writeln!(out, "not the same: {}", report.name)?;
             difference(out, first)?;

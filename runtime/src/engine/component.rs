@@ -156,8 +156,13 @@ pub(super) fn step(
         input,
     };
     let done = run_component(run, path, job, cancel).map_err(|stop| naming(step, stop))?;
+    record(frame, step, done)
+}
+
+/// What later steps see of what a component gave.
+pub(super) fn record(frame: &Frame<'_>, step: &Step, output: Output) -> Result<Record, Stop> {
     let mut record = Record::new(&step.id);
-    match done {
+    match output {
         Output { items: Some(items), .. } => {
             record.stdout = Some(frame.text_of(&items)?);
             record.json = if items.len() == 0 { Json::value(json!([])) } else { Json::of_items(items) };
@@ -518,7 +523,7 @@ fn input(input: &JobInput) -> io::Result<Input> {
 }
 
 /// An outcome as items or text.
-fn output(store: &Store, outcome: &StepOutcome) -> Result<Output, Stop> {
+pub(super) fn output(store: &Store, outcome: &StepOutcome) -> Result<Output, Stop> {
     match outcome.status {
         StepStatus::Ok => {}
         StepStatus::Cancelled => return Err(Stop::Cancelled),

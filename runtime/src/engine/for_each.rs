@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use super::left_out::unknown;
 use super::path::StepPath;
 use super::record::{Json, Record, Scope};
-use super::run::lock;
+use super::run::{lock, stopped};
 use super::value::Text;
 use super::workflow::{Enclosing, Frame};
 use crate::cancel::{CancelReason, CancelToken};
@@ -83,7 +84,7 @@ impl Frame<'_> {
             let rounds = self.rounds_at_once(items, path, cancel, |index, item, cancel| {
                 self.round(step, scope, path, &inside, index, item, cancel)
             })?;
-            return Ok(rounds_record(step, rounds));
+            return Ok(rounds_record(step, path, rounds));
         }
         let mut rounds = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
@@ -97,7 +98,7 @@ impl Frame<'_> {
             }
             rounds.push(self.round(step, scope, path, &inside, index, item, cancel)?);
         }
-        Ok(rounds_record(step, rounds))
+        Ok(rounds_record(step, path, rounds))
     }
 
     /// Whether no round can be told from outside: all its steps are pure, and
@@ -117,8 +118,8 @@ impl Frame<'_> {
         items: &[Value],
         path: &StepPath,
         cancel: &CancelToken,
-        round: impl Fn(usize, &Value, &CancelToken) -> Result<Value, Stop> + Sync,
-    ) -> Result<Vec<Value>, Stop> {
+        round: impl Fn(usize, &Value, &CancelToken) -> Result<Option<Value>, Stop> + Sync,
+    ) -> Result<Vec<Option<Value>>, Stop> {
         let rounds = Rounds {
             next: AtomicUsize::new(0),
             failed: AtomicUsize::new(usize::MAX),
@@ -158,6 +159,7 @@ impl Frame<'_> {
         results.inspect_err(|_| self.run.fail_at(path))
     }
 
+    /// One round; none if what it gave was left out of the record.
     #[expect(clippy::too_many_arguments, reason = "one round of a loop is described by all of these")]
     fn round(
         &self,
@@ -168,8 +170,8 @@ impl Frame<'_> {
         index: usize,
         item: &Value,
         cancel: &CancelToken,
-    ) -> Result<Value, Stop> {
-        let Work::ForEach { item_var, index_var, steps, .. } = &step.work else { return Ok(Value::Null) };
+    ) -> Result<Option<Value>, Stop> {
+        let Work::ForEach { item_var, index_var, steps, .. } = &step.work else { return Ok(None) };
         let mut own = Scope::within(scope);
         own.insert(Arc::new(Record {
             stdout: Some(Text::inline(index.to_string())),
@@ -184,28 +186,20 @@ impl Frame<'_> {
             ..Record::new(item_var)
         }));
         self.sequence(steps, &mut own, &path.round(index), inside, cancel)?;
-        let mut results = Vec::with_capacity(steps.len());
-        for sub in steps {
-            let Some(record) = own.get_own(&sub.id).filter(|record| !record.skipped) else { continue };
-            let value = match record.json()? {
-                Some(value) => Arc::clone(value),
-                None => match (&record.response, &record.stdout) {
-                    (Some(response), _) => Arc::new(response.clone()),
-                    (None, Some(text)) => {
-                        Arc::new(Value::String(text.load().map_err(super::run::stopped)?.to_string()))
-                    }
-                    (None, None) => continue,
-                },
-            };
-            results.push((&sub.id, value));
-        }
+        let results = match results(steps, &own) {
+            Ok(results) => results,
+            Err(stop) => {
+                self.run.recorded_end(path, stop)?;
+                return Ok(None);
+            }
+        };
         // With the round's records gone, its values are taken and not copied.
         drop(own);
         let mut round = Map::new();
         round.insert(item_var.clone(), Arc::unwrap_or_clone(item));
         round.insert(index_var.clone(), json!(index));
         round.extend(results.into_iter().map(|(id, value)| (id.clone(), Arc::unwrap_or_clone(value))));
-        Ok(Value::Object(round))
+        Ok(Some(Value::Object(round)))
     }
 
     /// What the loop goes over; anything but an array is an error that names the kind.
@@ -225,7 +219,26 @@ impl Frame<'_> {
     }
 }
 
-fn rounds_record(step: &Step, rounds: Vec<Value>) -> Record {
+/// What the steps of one round gave.
+fn results<'s>(steps: &'s [Step], scope: &Scope<'_>) -> Result<Vec<(&'s String, Arc<Value>)>, Stop> {
+    let mut results = Vec::with_capacity(steps.len());
+    for sub in steps {
+        let Some(record) = scope.get_own(&sub.id).filter(|record| !record.skipped) else { continue };
+        let value = match record.json()? {
+            Some(value) => Arc::clone(value),
+            None => match (&record.response, &record.stdout) {
+                (Some(response), _) => Arc::new(response.clone()),
+                (None, Some(text)) => Arc::new(Value::String(text.load().map_err(stopped)?.to_string())),
+                (None, None) => continue,
+            },
+        };
+        results.push((&sub.id, value));
+    }
+    Ok(results)
+}
+
+fn rounds_record(step: &Step, path: &StepPath, rounds: Vec<Option<Value>>) -> Record {
+    let Some(rounds) = rounds.into_iter().collect() else { return unknown(step, path) };
     let value = Arc::new(Value::Array(rounds));
     Record {
         stdout: Some(Text::of_value(Arc::clone(&value))),

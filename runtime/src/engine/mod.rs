@@ -11,6 +11,7 @@ pub(crate) mod env;
 mod for_each;
 pub(crate) mod gate;
 mod host_calls;
+mod left_out;
 mod notify;
 pub(crate) mod overseer;
 mod parallel;

@@ -11,7 +11,7 @@ use super::action::Preimage;
 use super::gate::{Binding, KnownAnswer};
 use super::path::StepPath;
 use crate::digest::Digest;
-use crate::steps::stages::Stop;
+use crate::steps::stages::{StageError, Stop};
 use crate::store::StepOutcome;
 
 /// Something that is about to be done.
@@ -99,6 +99,14 @@ pub(crate) struct Declared {
 /// An outcome, if there is one.
 pub(crate) type Known = Option<Arc<StepOutcome>>;
 
+/// How a step ended that cannot be executed again for want of what was left out.
+pub(crate) enum RecordedEnd {
+    Skipped,
+    Failed(StageError),
+    /// With the outcome of its own action, if it is one.
+    Done(Known),
+}
+
 /// Asked before anything is done. `known` is always what the run's own journal says.
 pub(crate) trait Overseer: Send + Sync {
     /// Whether this execution is written into the run's journal.
@@ -149,6 +157,12 @@ pub(crate) trait Overseer: Send + Sync {
 
     /// The files that belonged to the action here when it was recorded, whatever has become of them.
     fn declared(&self, _path: &StepPath) -> Option<Declared> {
+        None
+    }
+
+    /// How the step here ended, if `error` comes from what was left out of the record;
+    /// an error where the record ends before.
+    fn recorded_end(&self, _path: &StepPath, _error: &StageError) -> Option<Result<RecordedEnd, Stop>> {
         None
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::attempts::{timeout_as_failure, with_timeout};
+use super::left_out::unknown;
 use super::path::StepPath;
 use super::record::{Json, Record, Scope};
 use super::run::stopped;
@@ -94,7 +95,7 @@ impl Frame<'_> {
         }
         match stop {
             Some(stop) => Err(stop),
-            None => merged(step, records),
+            None => self.merged(step, path, records),
         }
     }
 
@@ -113,7 +114,7 @@ impl Frame<'_> {
             let index = outcome.value.as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
             let branch = branches.get(index).ok_or(Stop::Cancelled)?;
             let record = self.branch(branch, scope, path, enclosing, cancel)?;
-            return merged(step, record.into_iter().collect());
+            return self.merged(step, path, record.into_iter().collect());
         }
         let tokens: Vec<_> = branches.iter().map(|_| cancel.child()).collect();
         let first = std::thread::scope(|threads| {
@@ -147,7 +148,24 @@ impl Frame<'_> {
         self.run.drop_pending(path);
         let record = result?;
         self.run.keep(&decided, || Ok(json!(index)))?;
-        merged(step, record.into_iter().collect())
+        self.merged(step, path, record.into_iter().collect())
+    }
+
+    /// The step's own record, through which those of its branches become visible.
+    fn merged(&self, step: &Step, path: &StepPath, records: Vec<Arc<Record>>) -> Result<Record, Stop> {
+        let value = match joined(&records) {
+            Ok(json) => Arc::new(Value::Object(json)),
+            Err(stop) => {
+                self.run.recorded_end(path, stop)?;
+                return Ok(Record { inner: records, ..unknown(step, path) });
+            }
+        };
+        let any = matches!(step.work, Work::Parallel { wait: Wait::Any, .. });
+        let stdout = match records.first().filter(|_| any) {
+            Some(winner) => winner.stdout.clone(),
+            None => Some(Text::of_value(Arc::clone(&value))),
+        };
+        Ok(Record { stdout, json: Json::Value(value), inner: records, ..Record::new(&step.id) })
     }
 
     fn branch(
@@ -164,10 +182,10 @@ impl Frame<'_> {
     }
 }
 
-/// The step's own record: what each branch gave, by its id.
-fn merged(step: &Step, records: Vec<Arc<Record>>) -> Result<Record, Stop> {
+/// What each branch gave, by its id.
+fn joined(records: &[Arc<Record>]) -> Result<Map<String, Value>, Stop> {
     let mut json = Map::new();
-    for record in &records {
+    for record in records {
         let value = match (record.json()?, &record.response, &record.stdout) {
             (Some(value), _, _) => Value::clone(value),
             (None, Some(response), _) => response.clone(),
@@ -178,11 +196,5 @@ fn merged(step: &Step, records: Vec<Arc<Record>>) -> Result<Record, Stop> {
         };
         json.insert(record.id.clone(), value);
     }
-    let value = Arc::new(Value::Object(json));
-    let any = matches!(step.work, Work::Parallel { wait: Wait::Any, .. });
-    let stdout = match records.first().filter(|_| any) {
-        Some(winner) => winner.stdout.clone(),
-        None => Some(Text::of_value(Arc::clone(&value))),
-    };
-    Ok(Record { stdout, json: Json::Value(value), inner: records, ..Record::new(&step.id) })
+    Ok(json)
 }

@@ -65,7 +65,7 @@ pub(crate) struct Run<'s> {
     pub(crate) policy: Digest,
     overseer: Option<Arc<dyn Overseer>>,
     interrupted: Interrupted,
-    recall: Mutex<Recall>,
+    pub(super) recall: Mutex<Recall>,
     /// Events whose loss would only cost recomputation; written with the next durable one.
     buffered: Mutex<Buffered>,
     pending: Mutex<Vec<PendingGate>>,

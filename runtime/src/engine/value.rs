@@ -28,6 +28,8 @@ enum TextSource {
     Value(Arc<Value>),
     Items(Arc<Vec<Value>>),
     Stored(Store, Blob),
+    /// What a step at this path gave, and the record does not have.
+    LeftOut(Arc<str>),
 }
 
 impl Text {
@@ -50,6 +52,11 @@ impl Text {
         Self::of(TextSource::Items(items))
     }
 
+    /// Text that nobody can read.
+    pub(crate) fn left_out(path: Arc<str>) -> Self {
+        Self::of(TextSource::LeftOut(path))
+    }
+
     fn of(source: TextSource) -> Self {
         Self(Arc::new(TextInner { source, loaded: OnceLock::new() }))
     }
@@ -66,6 +73,7 @@ impl Text {
                 _ => false,
             },
             TextSource::Inline => self.0.loaded.get().is_none_or(|text| text.is_empty()),
+            TextSource::LeftOut(_) => false,
         }
     }
 
@@ -73,7 +81,7 @@ impl Text {
     pub(crate) fn stored_len(&self) -> u64 {
         match &self.0.source {
             TextSource::Stored(_, blob) => blob.len,
-            TextSource::Inline | TextSource::Value(_) | TextSource::Items(_) => 0,
+            TextSource::Inline | TextSource::Value(_) | TextSource::Items(_) | TextSource::LeftOut(_) => 0,
         }
     }
 
@@ -86,6 +94,7 @@ impl Text {
             TextSource::Inline => String::new(),
             TextSource::Value(value) => value_text(value),
             TextSource::Items(items) => items_text(items),
+            TextSource::LeftOut(path) => return Err(StoreError::LeftOut(path.to_string())),
             TextSource::Stored(store, blob) => String::from_utf8(store.load(&blob.digest, u64::MAX)?)
                 .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
         };
@@ -106,7 +115,7 @@ impl Text {
                 Some(file) => Payload::File(file),
                 None => Payload::Bytes(store.load(&blob.digest, u64::MAX)?.into()),
             }),
-            TextSource::Inline | TextSource::Value(_) | TextSource::Items(_) => {
+            TextSource::Inline | TextSource::Value(_) | TextSource::Items(_) | TextSource::LeftOut(_) => {
                 Ok(Payload::Bytes(self.load()?.into()))
             }
         }
@@ -120,6 +129,7 @@ impl fmt::Debug for Text {
             TextSource::Value(value) => write!(f, "Text({value:?})"),
             TextSource::Items(items) => write!(f, "Text({items:?})"),
             TextSource::Stored(_, blob) => write!(f, "Text({:?}, {} bytes)", blob.digest, blob.len),
+            TextSource::LeftOut(path) => write!(f, "Text(left out at {path})"),
         }
     }
 }

@@ -16,7 +16,7 @@ use super::stdin::Input;
 use super::value::Text;
 use crate::cancel::CancelToken;
 use crate::json;
-use crate::language::plan::{OnError, Step, Work, Workflow};
+use crate::language::plan::{Approval, OnError, Step, Work, Workflow};
 use crate::language::template::{self, ExprError};
 use crate::language::{self};
 use crate::model::cost::{CostTracker, Verdict};
@@ -93,7 +93,8 @@ impl Frame<'_> {
     ) -> Result<Ended, Stop> {
         let path = at.step(&step.id);
         let _span = tracing::info_span!("step", %path, kind = kind_name(&step.work)).entered();
-        if !step.when.evaluate(&*scope).map_err(|error| self.failed(&path, &error))? {
+        let wanted = step.when.evaluate(&*scope);
+        if !wanted.or_else(|error| self.recorded_condition(&path, &error))? {
             scope.insert(Arc::new(Record { skipped: true, ..Record::new(&step.id) }));
             self.run.summarise(&path, StepOutcome::new(StepStatus::Skipped), kind_name(&step.work))?;
             return Ok(Ended::Passed);
@@ -103,7 +104,7 @@ impl Frame<'_> {
             Work::Input(_) => self.input(step, scope, &path, cancel),
             _ => self.attempts(step, scope, &path, enclosing, cancel),
         };
-        let mut record = match result {
+        let mut record = match self.or_recorded(step, &path, result) {
             Ok(record) => record,
             Err(Stop::Failed(error)) if step.on_error != OnError::Stop && !ends_the_run(&error) => {
                 self.run.forgive(&path);
@@ -127,28 +128,46 @@ impl Frame<'_> {
         let result = match &step.work {
             // Parts are counted under their own ids.
             Work::Parallel { .. } | Work::ForEach { .. } | Work::Workflow { .. } => None,
-            _ if self.workflow.cost_limit.is_some() => record.json()?.map(|value| &**value),
+            _ if self.workflow.cost_limit.is_some() => match record.json() {
+                Ok(value) => value.map(|value| &**value),
+                // It was counted when it was recorded.
+                Err(_) if !self.run.journals() => None,
+                Err(unreadable) => return Err(unreadable.into()),
+            },
             _ => None,
         };
         self.count_cost(&step.id, result)?;
         if let Some(approval) = &step.approval {
-            let mut question = super::approval::question(step, approval, &record, &self.run.services.env)?;
-            // Who may answer is settled when the question first comes up, not by whoever resumes.
-            let identity = self.run.keep(&path.gate("identity"), || {
-                serde_json::to_value(&question.identity)
-                    .map_err(|error| StageError::permanent(error.to_string()))
-            })?;
-            question.identity = serde_json::from_value(identity).map_err(super::run::stopped)?;
-            record.initiated_by.clone_from(&question.identity.initiated_by);
-            if let Answer::Approved { by } = self.run.gate(&path, question, cancel)? {
-                record.approved = true;
-                record.approved_by = by;
-            }
+            self.approve(step, approval, &mut record, &path, cancel)
+                .or_else(|stop| self.recorded_approval(&path, &mut record, stop))?;
         }
         self.summarise(step, &path, StepStatus::Ok, None, begun)?;
         let record = Arc::new(record);
         scope.insert(Arc::clone(&record));
         Ok(Ended::Completed(record))
+    }
+
+    /// Asks a person about what the step gave.
+    fn approve(
+        &self,
+        step: &Step,
+        approval: &Approval,
+        record: &mut Record,
+        path: &StepPath,
+        cancel: &CancelToken,
+    ) -> Result<(), Stop> {
+        let mut question = super::approval::question(step, approval, record, &self.run.services.env)?;
+        // Who may answer is settled when the question first comes up, not by whoever resumes.
+        let identity = self.run.keep(&path.gate("identity"), || {
+            serde_json::to_value(&question.identity).map_err(|error| StageError::permanent(error.to_string()))
+        })?;
+        question.identity = serde_json::from_value(identity).map_err(super::run::stopped)?;
+        record.initiated_by.clone_from(&question.identity.initiated_by);
+        if let Answer::Approved { by } = self.run.gate(path, question, cancel)? {
+            record.approved = true;
+            record.approved_by = by;
+        }
+        Ok(())
     }
 
     fn summarise(

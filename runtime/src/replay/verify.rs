@@ -18,12 +18,15 @@ use super::bundle::{CUT, Unpacked};
 use super::helpers::Helpers;
 use super::preimage::input_digest;
 use super::programs::Programs;
-use super::recording::{Recording, is_within};
+use super::recording::{Recording, Step, is_within};
 use crate::digest::Digest;
 use crate::engine::component::{DIVERGED, LOAD_FAILED, NO_CALLS};
 use crate::engine::gate::{Binding, KnownAnswer};
-use crate::engine::overseer::{Act, Declared, Known, Overseer, RecordedOutside, RecordedProgram};
+use crate::engine::overseer::{
+    Act, Declared, Known, Overseer, RecordedEnd, RecordedOutside, RecordedProgram,
+};
 use crate::engine::path::StepPath;
+use crate::engine::pipeline::outcome_error;
 use crate::engine::run::{Interrupted, Run, STORE_FAILED, lock, stopped};
 use crate::engine::services::{Caller, Screen, Services};
 use crate::engine::settle::{keep_output, output_of};
@@ -32,7 +35,7 @@ use crate::policy::{POLICY_DENIED, denial};
 use crate::runtime::Runtime;
 use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::steps::stages::{Mode, StageError, Stop};
-use crate::store::{Blob, Record, RunId, RunStatus, StepOutcome, StepStatus, Store};
+use crate::store::{Blob, Record, RunId, RunStatus, StepOutcome, StepStatus, Store, StoreError};
 
 /// How to replay.
 #[derive(Clone, Debug, Default)]
@@ -241,8 +244,6 @@ struct Seen {
     ends_at: Option<String>,
     /// What this machine failed at, which says nothing about the run.
     hindered: Option<String>,
-    /// What follows depends on something that was redacted.
-    blind: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -284,7 +285,7 @@ impl Overseer for Replay {
         }
         self.visit(path, Visit::Answered);
         if self.is_cut(&outcome.value) {
-            return Err(Stop::Failed(StageError::permanent(redacted(path))));
+            return Err(stopped(StoreError::LeftOut(path.to_owned())));
         }
         Ok(Some(outcome))
     }
@@ -343,11 +344,6 @@ impl Overseer for Replay {
 
     fn summary(&self, path: &StepPath, outcome: &StepOutcome) {
         let path = path.as_str();
-        if outcome.status == StepStatus::Failed
-            && self.is_blinded_by(outcome.error.as_deref().unwrap_or_default())
-        {
-            return self.go_blind(path);
-        }
         if self.is_hindered(outcome.code.as_deref(), outcome.error.as_deref().unwrap_or_default()) {
             return;
         }
@@ -415,6 +411,43 @@ impl Overseer for Replay {
         Some(Declared { inputs: action["inputs"].take(), programs: action["programs"].take() })
     }
 
+    fn recorded_end(&self, path: &StepPath, error: &StageError) -> Option<Result<RecordedEnd, Stop>> {
+        let path = path.as_str();
+        if !self.is_blinded(path, error) {
+            return None;
+        }
+        let inside = self.recorded_inside(path);
+        let own = inside.iter().any(|(inside, _)| self.redacted.contains(*inside));
+        self.not_computed(
+            path,
+            if own { format!("what it {WAS_REDACTED}") } else { NEEDS_REDACTED.to_owned() },
+        );
+        for (inside, _) in &inside {
+            lock(&self.seen).visited.entry((*inside).to_owned()).or_insert(Visit::Skipped);
+        }
+        if let Some((_, summary)) = self.recording.summaries.get(path) {
+            return Some(Ok(match summary.status {
+                StepStatus::Skipped => RecordedEnd::Skipped,
+                StepStatus::Ok => RecordedEnd::Done(None),
+                StepStatus::Failed
+                | StepStatus::TimedOut
+                | StepStatus::Cancelled
+                | StepStatus::Refused
+                | StepStatus::Waiting
+                | StepStatus::Interrupted => RecordedEnd::Failed(outcome_error(summary)),
+            }));
+        }
+        let place = StepPath::from(path);
+        let outcomes = inside.iter().filter_map(|(inside, step)| {
+            let own = StepPath::from(*inside).any_attempt() == place.any_attempt();
+            step.outcome.as_ref().filter(|outcome| own && outcome.status == StepStatus::Ok)
+        });
+        match outcomes.last() {
+            None if self.recording.status != RunStatus::Ok => Some(Err(self.record_ends(path))),
+            outcome => Some(Ok(RecordedEnd::Done(outcome.cloned()))),
+        }
+    }
+
     fn secrets(&self, path: &StepPath) -> Option<Value> {
         self.recording.preimage(&self.store, path.as_str()).map(|mut action| action["secrets"].take())
     }
@@ -424,19 +457,31 @@ impl Overseer for Replay {
     }
 }
 
-/// The message of the failure to go on without what was redacted.
-fn redacted(path: &str) -> String {
-    format!("what step '{path}' {WAS_REDACTED}")
-}
-
+/// How errors and reports speak of what was left out, and of a step that reads it.
 const WAS_REDACTED: &str = "gave was redacted";
+const NEEDS_REDACTED: &str = "it needs what was redacted";
 
 impl Replay {
-    /// Whether a failure comes from what was left out of the record.
-    fn is_blinded_by(&self, message: &str) -> bool {
-        !self.redacted.is_empty()
-            && (message.contains(WAS_REDACTED)
-                || self.left_out.iter().any(|digest| message.contains(&digest.to_string())))
+    /// Whether a failure at this place comes from what was left out of the record.
+    fn is_blinded(&self, path: &str, error: &StageError) -> bool {
+        if self.redacted.is_empty() || !matches!(error.code.as_deref(), Some(STORE_FAILED | LOAD_FAILED)) {
+            return false;
+        }
+        let message = &error.message;
+        let names = |digest: &Digest| message.contains(&digest.to_string());
+        // Without its action, a step's program may not be had.
+        message.contains(WAS_REDACTED)
+            || self.left_out.iter().any(names)
+            || self.recorded_inside(path).iter().any(|(inside, _)| self.action_left_out(inside).is_some())
+    }
+
+    /// What the record has at a place and inside it, in the order of the journal.
+    fn recorded_inside(&self, place: &str) -> Vec<(&str, &Step)> {
+        let steps = self.recording.steps.iter().map(|(path, step)| (path.as_str(), step));
+        let inside = steps.filter(|(path, _)| path.starts_with(place) && is_within(path, place));
+        let mut inside: Vec<_> = inside.collect();
+        inside.sort_by_key(|(_, step)| step.seq);
+        inside
     }
 
     /// Whether something stands in the record only as its digest.
@@ -462,10 +507,7 @@ impl Replay {
         let recorded = self.recording.summaries.values().map(|(_, outcome)| outcome.error.as_deref());
         let known = recorded.chain([self.recording.error.as_deref()]).any(|error| error == Some(message));
         let hindered = hosts && !known;
-        if hindered && !self.left_out.is_empty() {
-            // Without its action, a step's program may not be had.
-            self.go_blind("");
-        } else if hindered {
+        if hindered {
             lock(&self.seen).hindered.get_or_insert_with(|| message.to_owned());
         }
         hindered
@@ -474,15 +516,6 @@ impl Replay {
     fn not_computed(&self, path: &str, why: String) {
         let mut seen = lock(&self.seen);
         if !seen.unverified.iter().any(|other| other.step == path) {
-            seen.unverified.push(Unverified { step: path.to_owned(), why });
-        }
-    }
-
-    /// From here on nothing can be compared any more.
-    fn go_blind(&self, path: &str) {
-        let mut seen = lock(&self.seen);
-        if !std::mem::replace(&mut seen.blind, true) {
-            let why = "it needs what was redacted; nothing after it was compared".to_owned();
             seen.unverified.push(Unverified { step: path.to_owned(), why });
         }
     }
@@ -507,7 +540,7 @@ impl Replay {
             Divergence { step: step.to_owned(), seq, what: what.to_owned(), path, recorded, replayed, input };
         let mut seen = lock(&self.seen);
         // A native effect is looked at before and after the policy's decision.
-        if !seen.blind && !seen.divergences.contains(&divergence) {
+        if !seen.divergences.contains(&divergence) {
             seen.divergences.push(divergence);
         }
     }
@@ -537,10 +570,15 @@ impl Replay {
         let recording = &self.recording;
         let seq = recording.last_seq;
         if let Err(Stop::Failed(error)) = &result
-            && self.is_blinded_by(&error.message)
+            && self.is_blinded("", error)
         {
-            let step = run.failed_at().map(|path| path.to_string()).unwrap_or_default();
-            return self.go_blind(&step);
+            // The stages of a pipeline go together; the steps of a file have all been looked at.
+            match run.failed_at().filter(|path| path.as_str().starts_with('|')) {
+                Some(stage) => self
+                    .not_computed(stage.as_str(), format!("{NEEDS_REDACTED}; nothing after it was compared")),
+                None => self.nothing_left_out(),
+            }
+            return;
         }
         if let Err(Stop::Failed(error)) = &result
             && self.is_hindered(error.code.as_deref(), &error.message)
@@ -548,9 +586,11 @@ impl Replay {
             return;
         }
         match (recording.status, result) {
-            (RunStatus::Ok, Ok(None)) if !self.redacted.is_empty() => self.go_blind(""),
             (RunStatus::Ok, Ok(output)) => {
-                self.compare_blobs("", seq, "output", recording.output, output);
+                let is_left_out = |blob: Blob| self.left_out.contains(&blob.digest);
+                if !recording.output.is_some_and(is_left_out) {
+                    self.compare_blobs("", seq, "output", recording.output, output);
+                }
                 self.nothing_left_out();
             }
             (RunStatus::Failed, Err(Stop::Failed(error))) => {

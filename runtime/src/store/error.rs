@@ -59,6 +59,9 @@ pub enum StoreError {
          (`lobster bundle export --redact`)"
     )]
     RedactedBlob(Digest),
+    /// It was left out on purpose.
+    #[error("what step '{0}' gave was redacted")]
+    LeftOut(String),
     /// Its bytes are not the ones it is named after.
     #[error(
         "blob {digest} is damaged: its bytes hash to {found} ({place}); \
