@@ -61,7 +61,7 @@ steps:
     differ(
         &diff(&home, &first, &second),
         &[
-            "plan different, arguments the same, 1 steps the same",
+            "plan different, arguments the same, 1 step the same",
             "s did something else its definition $.work.pipeline: \"sort | head --n 2\" → \"sort | head --n 1\"",
             "the run gave something else: its output $: [1,2] → 1",
         ],

@@ -107,7 +107,7 @@ fn who_may_answer_holds_for_gates_as_for_resume() {
     assert_eq!(home.read("log"), "");
     assert_eq!(approve(Some("ann")).envelope()["status"], "ok");
     let again = approve(Some("ann"));
-    let message = refused(&again, 1);
+    let message = again.error();
     assert!(message.contains("already answered by ann"), "{message}");
 }
 
@@ -142,7 +142,7 @@ fn an_expired_gate_is_asked_again_under_a_new_id() {
     let message = home.lobster(["resume", "--token", &token, "--approve", "yes"]).run().error();
     assert!(message.contains("it has expired") && message.contains("lobster resume "), "{message}");
     let late = home.lobster(["gates", "approve", id(&gate)]).run();
-    let message = refused(&late, 1);
+    let message = late.error();
     assert!(message.contains("has expired"), "{message}");
     home.lobster(["resume", gate["run"].as_str().unwrap()]).run().token();
     let anew = gates(&home)[0].clone();
@@ -160,9 +160,9 @@ fn an_input_gate_takes_a_value_that_fits() {
     let shown = home.lobster(["gates"]).run().stdout;
     assert!(shown.contains(&format!("lobster gates answer {} JSON", id(&gate))), "{shown}");
     let wrong_kind = home.lobster(["gates", "approve", id(&gate)]).run();
-    assert!(refused(&wrong_kind, 2).contains("asks for a value"));
+    assert!(wrong_kind.error().contains("asks for a value"));
     let no_json = home.lobster(["gates", "answer", id(&gate), "{"]).run();
-    assert!(refused(&no_json, 2).contains("must be JSON"));
+    assert!(no_json.error().contains("must be JSON"));
     assert!(home.lobster(["gates", "answer", id(&gate), "\"x\""]).run().error().contains("schema"));
     let said = home.lobster(["gates", "answer", id(&gate), "-"]).stdin("3").run();
     assert_eq!(said.output(), serde_json::json!([3]));
@@ -178,7 +178,10 @@ fn ids_that_name_no_gate_are_refused() {
     for text in ["zzzz", "00000000000000", "' OR 1=1 --", "%%%%", &format!("{}0", id(&gate))] {
         for task in ["show", "approve", "reject", "expire"] {
             let answer = home.lobster(["gates", task, text]).run();
-            let message = refused(&answer, 2);
+            let message = match task {
+                "approve" | "reject" => answer.error(),
+                _ => refused(&answer, 2).to_owned(),
+            };
             assert!(message.contains("not found") && message.contains("lobster gates"), "{message}");
         }
     }

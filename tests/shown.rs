@@ -161,3 +161,51 @@ fn logs_of_a_step_are_those_of_that_step() {
     assert!(logs(&["p"]).starts_with("── p|0.0 stdout\n3\n"), "{}", logs(&["p"]));
     assert!(logs(&[]).starts_with("── s stdout\nno newline\n── sum stderr\n8\n── s.t stdout\ndot\n"));
 }
+
+#[test]
+fn texts_of_others_command_no_terminal_and_forge_no_row() {
+    let home = Home::new();
+    home.write(
+        "flow.lobster",
+        r#"{"name": "good\ndeadbeef  ok  bad", "steps": [
+            {"id": "a\u001b[2J", "run": "echo \u001b[2J; exit 0"},
+            {"id": "ask", "approval": {"prompt": "Go?\n00000000  approval  Forged?", "preview": "p\u001b[8m"}}]}"#,
+    );
+    home.tool(["flow.lobster"]).token();
+    let run = newest(&home);
+    for words in
+        [&["runs"][..], &["show", &run], &["show", &run, "--full"], &["audit", "--run", &run], &["gates"]]
+    {
+        let shown = home.lobster(words).run();
+        assert!(shown.code() == 0 && !shown.stdout.contains('\u{1b}'), "{shown:?}");
+        let forged = |line: &&str| line.starts_with("deadbeef") || line.starts_with("00000000");
+        assert_eq!(shown.stdout.lines().find(forged), None, "{words:?}");
+    }
+    let logged = home.lobster(["logs", &run]).run().stdout;
+    assert!(logged.starts_with("── a\u{fffd}%5B2J stdout\n"), "{logged:?}");
+    let failed = home.lobster(["exec --shell 'exit 3 # \u{1b}[2J'"]).run();
+    assert!(failed.code() == 1 && !failed.stderr.contains('\u{1b}'), "{failed:?}");
+}
+
+#[test]
+fn what_programs_ask_for_they_get_in_one_form() {
+    let home = Home::new();
+    home.write("flow.lobster", "steps:\n  - { id: ask, approval: Go? }\n");
+    home.tool(["flow.lobster"]).token();
+    let gate = json(&home.lobster(["gates", "--json"]).run())[0].clone();
+    for task in [&["approve", "ffffffff"][..], &["reject", "ffffffff"], &["answer", "ffffffff", "1"]] {
+        let answer = home.lobster(["gates"].iter().chain(task)).run();
+        assert!(answer.error().contains("lobster gates"), "{answer:?}");
+    }
+    let closed = json(&home.lobster(["gates", "expire", gate["id"].as_str().unwrap(), "--json"]).run());
+    assert_eq!((&closed["id"], &closed["status"]), (&gate["id"], &"expired".into()));
+    let keys = json(&home.lobster(["bundle", "keygen", "k.pem", "--json"]).run());
+    assert_eq!((&keys["privateFile"], &keys["publicFile"]), (&"k.pem".into(), &"k.pem.pub".into()));
+
+    let waiting = newest(&home);
+    home.tool(["flow.lobster"]).token();
+    let diff = ["diff", &waiting, &newest(&home)];
+    let compared = json(&home.lobster(diff.iter().chain(&["--json"])).run());
+    assert_eq!([&compared["statusBefore"], &compared["statusAfter"]], ["interrupted", "waiting"]);
+    assert!(home.lobster(diff).run().stdout.contains("status interrupted → waiting"));
+}

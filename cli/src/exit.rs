@@ -84,6 +84,17 @@ impl From<Failure> for CommandError {
     }
 }
 
+/// For the commands that answer with an envelope whatever happens.
+impl From<CommandError> for Failure {
+    fn from(error: CommandError) -> Self {
+        let failure = if error.exit == Exit::USAGE { Self::parse } else { Self::runtime };
+        failure(match error.hint {
+            Some(hint) => format!("{}; {hint}", error.message),
+            None => error.message,
+        })
+    }
+}
+
 impl From<lobster_runtime::store::StoreError> for CommandError {
     fn from(error: lobster_runtime::store::StoreError) -> Self {
         Self::failed(error)

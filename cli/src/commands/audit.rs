@@ -9,6 +9,7 @@ use lobster_runtime::steps::stages::Mode;
 use lobster_runtime::store::{StoreError, system_clock};
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::render::{clip, one_line, units};
 
 /// Tells who proposed, decided, approved and ran what, from the journals.
 #[derive(Debug, clap::Args)]
@@ -106,7 +107,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         } else if args.jsonl {
             writeln!(out, "{}", json::compact(&entry))?;
         } else {
-            writeln!(out, "{}", line(&entry))?;
+            writeln!(out, "{}", one_line(&line(&entry)))?;
         }
         Ok(())
     })?;
@@ -159,7 +160,7 @@ fn line(entry: &AuditEntry) -> String {
         let Some(text) = text else { continue };
         let shown: Vec<&str> = text.split_whitespace().collect();
         line.push_str(open);
-        line.push_str(&clip(&shown.join(" ")));
+        line.push_str(&clip(&shown.join(" "), SHOWN));
         line.push_str(close);
     }
     if let Some(message) = &entry.message {
@@ -169,13 +170,7 @@ fn line(entry: &AuditEntry) -> String {
 }
 
 /// A timeline's lines are read, not parsed; `--jsonl` has everything.
-fn clip(text: &str) -> String {
-    const MAX: usize = 160;
-    match text.char_indices().nth(MAX) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
+const SHOWN: usize = 160;
 
 fn verify(
     report: &audit::ChainReport,
@@ -187,16 +182,19 @@ fn verify(
         writeln!(out, "{}", json::pretty(report))?;
     } else {
         for broken in &report.broken {
-            writeln!(out, "run {}, record {}: {}", broken.run, broken.seq, broken.why)?;
+            writeln!(out, "run {}, record {}: {}", broken.run, broken.seq, one_line(&broken.why))?;
         }
         let verdict = match report.broken.len() {
             0 => "every chain holds".to_owned(),
             1 => "1 chain is broken".to_owned(),
             many => format!("{many} chains are broken"),
         };
-        writeln!(out, "{} runs, {} records: {verdict}", report.runs, report.records)?;
+        let (runs, records) = (units::counted(report.runs, "run"), units::counted(report.records, "record"));
+        writeln!(out, "{runs}, {records}: {verdict}")?;
         if let Some(anchor) = anchor {
-            writeln!(out, "{} runs are anchored in {}", report.anchored, anchor.display())?;
+            let are = if report.anchored == 1 { "is" } else { "are" };
+            let anchored = units::counted(report.anchored, "run");
+            writeln!(out, "{anchored} {are} anchored in {}", anchor.display())?;
         }
     }
     out.flush()?;

@@ -9,9 +9,10 @@ use lobster_runtime::replay::bundle::{
     BundleError, BundleSummary, ExportOptions, ImportOptions, KeyError, PublicKey, SigningKey,
 };
 use lobster_runtime::steps::stages::Mode;
+use serde_json::json;
 
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::render::units;
+use crate::render::{one_line, units};
 
 /// Puts a run into one file, and checks or takes in such a file.
 #[derive(Debug, clap::Args)]
@@ -81,6 +82,9 @@ enum Task {
     Keygen {
         /// Where the private key goes.
         file: PathBuf,
+        /// A JSON object.
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -92,6 +96,7 @@ impl From<BundleError> for CommandError {
             other @ (BundleError::Edited(_) | BundleError::Unreadable { .. }) => Self::usage(other),
             other @ (BundleError::NotABundle
             | BundleError::Damaged { .. }
+            | BundleError::Useless { .. }
             | BundleError::Unsigned { .. }
             | BundleError::OtherSigner { .. }
             | BundleError::Unverified { .. }) => Self::failed(other),
@@ -142,8 +147,13 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             let summary = runtime.import_bundle(file, &options)?;
             tell(&mut std::io::stdout().lock(), &summary, "took in", *json)
         }
-        Task::Keygen { file } => {
+        Task::Keygen { file, json } => {
             let (public, beside) = SigningKey::generate(file)?;
+            if *json {
+                let made = json!({ "privateFile": file, "publicFile": beside, "publicKey": public });
+                anstream::println!("{}", json::pretty(&made));
+                return Ok(Exit::OK);
+            }
             anstream::println!("{} signs, {} checks: {public}", file.display(), beside.display());
             Ok(Exit::OK)
         }
@@ -181,11 +191,11 @@ fn line(summary: &BundleSummary) -> String {
     };
     let signed = if summary.signed_by.is_some() { ", signed" } else { "" };
     format!(
-        "run {} of {}: {} records, {} blobs, {}{signed}{redacted}",
+        "run {} of {}: {}, {}, {}{signed}{redacted}",
         summary.run.short(),
-        summary.name,
-        units::count(summary.records),
-        units::count(summary.blobs),
+        one_line(&summary.name),
+        units::counted(summary.records, "record"),
+        units::counted(summary.blobs, "blob"),
         units::bytes(summary.bytes),
     )
 }

@@ -5,9 +5,11 @@ use std::io::Write;
 use lobster_runtime::json;
 use lobster_runtime::replay::{Difference, StepChange};
 use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::store::StoreError;
 
-use crate::exit::{CommandResult, Exit};
-use crate::render::{harmless, table};
+use super::runs::Status;
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::render::{one_line, table, units};
 
 /// Compares two runs step by step.
 ///
@@ -26,24 +28,32 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let diff = super::runtime(Mode::Tool)?.diff(&args.before, &args.after)?;
-    let exit = if diff.is_same() { Exit::OK } else { Exit::FAILED };
+    let runtime = super::runtime(Mode::Tool)?;
+    let store = runtime.store()?;
+    let diff = runtime.diff(&args.before, &args.after)?;
+    let status = |run| -> Result<Status, StoreError> { Ok(super::runs::status(&store, &store.run(run)?)) };
+    let (before, after) = (status(diff.before)?, status(diff.after)?);
+    let same = diff.is_same() && before == after;
+    let exit = if same { Exit::OK } else { Exit::FAILED };
     diff.broken.iter().for_each(super::warn_of_damage);
     let mut out = std::io::stdout().lock();
     if args.json {
-        writeln!(out, "{}", json::pretty(&diff))?;
+        let mut object = serde_json::to_value(&diff).map_err(CommandError::failed)?;
+        object["statusBefore"] = before.as_str().into();
+        object["statusAfter"] = after.as_str().into();
+        writeln!(out, "{}", json::pretty(&object))?;
         return Ok(exit);
     }
     let word = |same: bool| if same { "the same" } else { "different" };
     writeln!(
         out,
-        "plan {}, arguments {}, {} steps the same",
+        "plan {}, arguments {}, {} the same",
         word(diff.same_plan),
         word(diff.same_args),
-        diff.same
+        units::counted(diff.same, "step")
     )?;
-    if diff.status_before != diff.status_after {
-        writeln!(out, "status {} → {}", diff.status_before.as_str(), diff.status_after.as_str())?;
+    if before != after {
+        writeln!(out, "status {before} → {after}")?;
     }
     let rows: Vec<_> = diff
         .steps
@@ -64,7 +74,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         writeln!(out, "{line}")?;
     }
     if let Some(output) = &diff.output {
-        writeln!(out, "the run gave something else: {}", harmless(&output.sentence()))?;
+        writeln!(out, "the run gave something else: {}", one_line(&output.sentence()))?;
     }
     Ok(exit)
 }

@@ -10,7 +10,7 @@ use lobster_runtime::steps::stages::Mode;
 use serde_json::{Map, Value};
 
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::render::{harmless, units};
+use crate::render::{one_line, units};
 
 /// Starts a new run that takes over every result of an earlier one whose step would do the same.
 ///
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         return Ok(Exit::OK);
     }
     for line in lines(&plan) {
-        anstream::eprintln!("{line}");
+        anstream::eprintln!("{}", one_line(&line));
     }
     if args.dry_run {
         return Ok(Exit::OK);
@@ -100,10 +100,10 @@ fn lines(plan: &ForkPlan) -> Vec<String> {
         lines.push("            and what comes after, where the earlier run did not get to".to_owned());
     }
     if let Some(error) = &plan.fails {
-        lines.push(format!("fails       {}", harmless(error)));
+        lines.push(format!("fails       {}", one_line(error)));
     }
     for effect in &plan.effects {
-        lines.push(format!("effect      {}: {}", effect.step, harmless(&effect.action)));
+        lines.push(format!("effect      {}: {}", effect.step, effect.action));
     }
     let calls: Vec<_> = plan.effects.iter().flat_map(|effect| &effect.calls).collect();
     if !calls.is_empty() {
@@ -112,8 +112,8 @@ fn lines(plan: &ForkPlan) -> Vec<String> {
         let unpriced = calls.iter().filter(|call| call.cost_usd.is_none()).count();
         let unpriced = if unpriced == 0 { String::new() } else { format!(", {unpriced} of unknown price") };
         lines.push(format!(
-            "may cost    ${usd:.4}, as before: {} calls of models, {} tokens in, {} out{unpriced}",
-            calls.len(),
+            "may cost    ${usd:.4}, as before: {} of models, {} tokens in, {} out{unpriced}",
+            units::counted(calls.len() as u64, "call"),
             tokens(|call| call.input_tokens),
             tokens(|call| call.output_tokens),
         ));

@@ -12,13 +12,14 @@ use lobster_runtime::store::{Gate, GateFilter, GateKind, GateStatus, Store, Stor
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::render::harmless;
+use crate::render::{Quoting, one_line};
 
 /// Lists the questions that wait for a person, and answers them.
 ///
 /// Whoever answers gives a name with `LOBSTER_APPROVAL_APPROVED_BY`; a gate that
 /// wants a certain approver takes a yes from no other, and a no from anybody. A
-/// gate's id may be cut short.
+/// gate's id may be cut short. What answers a gate prints the envelope of `lobster resume`,
+/// also when it fails.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -37,7 +38,7 @@ pub(crate) struct Args {
     /// Also the gates that are closed: answered, called off, expired.
     #[arg(long)]
     all: bool,
-    /// An array of objects.
+    /// An array of objects; of one gate, its object.
     #[arg(long)]
     json: bool,
 }
@@ -52,7 +53,7 @@ enum Task {
         #[arg(long)]
         json: bool,
     },
-    /// Says yes and goes on with the run. Answers with the envelope of `lobster resume`.
+    /// Says yes and goes on with the run.
     Approve {
         /// The gate.
         id: String,
@@ -75,10 +76,37 @@ enum Task {
     Expire {
         /// The gate.
         id: String,
+        /// A JSON object.
+        #[arg(long)]
+        json: bool,
     },
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
+    match &args.task {
+        Some(Task::Approve { id }) => answer(id, || Ok(Reply::Approve)),
+        Some(Task::Reject { id }) => answer(id, || Ok(Reply::Reject)),
+        Some(Task::Answer { id, json }) => answer(id, || response(json)),
+        Some(Task::Show { id, json }) => {
+            let (runtime, store) = ready()?;
+            show(&runtime, &find(&store, id)?, *json)
+        }
+        Some(Task::Expire { id, json }) => {
+            let (_, store) = ready()?;
+            expire(&store, &find(&store, id)?, *json)
+        }
+        None => {
+            let (runtime, store) = ready()?;
+            match &args.id {
+                Some(id) => show(&runtime, &find(&store, id)?, args.json),
+                None => list(&store, args.all, args.json),
+            }
+        }
+    }
+}
+
+/// The store, with what is overdue closed.
+fn ready() -> Result<(Runtime, Store), CommandError> {
     let runtime = super::runtime(Mode::Tool)?;
     let store = runtime.store()?;
     match store.expire_gates() {
@@ -86,20 +114,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         Ok(_) | Err(StoreError::ReadOnly { .. }) => {}
         Err(other) => return Err(other.into()),
     }
-    match (&args.task, &args.id) {
-        (Some(Task::Show { id, json }), _) => show(&runtime, &find(&store, id)?, *json),
-        (None, Some(id)) => show(&runtime, &find(&store, id)?, args.json),
-        (Some(Task::Approve { id }), _) => answer(&runtime, &find(&store, id)?, Reply::Approve),
-        (Some(Task::Reject { id }), _) => answer(&runtime, &find(&store, id)?, Reply::Reject),
-        (Some(Task::Answer { id, json }), _) => {
-            let text = super::run::or_stdin(json, "gates answer")?;
-            let value = json::parse(&text)
-                .map_err(|error| CommandError::usage(format!("the answer must be JSON ({error})")))?;
-            answer(&runtime, &find(&store, id)?, Reply::Response(value))
-        }
-        (Some(Task::Expire { id }), _) => expire(&store, &find(&store, id)?),
-        (None, None) => list(&store, args.all, args.json),
-    }
+    Ok((runtime, store))
 }
 
 fn find(store: &Store, id: &str) -> Result<Gate, CommandError> {
@@ -122,6 +137,7 @@ fn list(store: &Store, all: bool, as_json: bool) -> CommandResult {
     if gates.is_empty() {
         writeln!(out, "nothing waits for a person")?;
     }
+    let mut out = Quoting::new(out);
     for gate in &gates {
         head(&mut out, gate)?;
         if let Some(preview) = gate.question.get("preview").and_then(Value::as_str) {
@@ -146,8 +162,9 @@ fn show(runtime: &Runtime, gate: &Gate, as_json: bool) -> CommandResult {
         writeln!(out, "{}", json::pretty(&shown))?;
         return Ok(Exit::OK);
     }
+    let mut out = Quoting::new(out);
     head(&mut out, gate)?;
-    for line in harmless(&json::pretty(&gate.question)).lines() {
+    for line in json::pretty(&gate.question).lines() {
         writeln!(out, "  {line}")?;
     }
     if let Some(ahead) = ahead {
@@ -157,7 +174,30 @@ fn show(runtime: &Runtime, gate: &Gate, as_json: bool) -> CommandResult {
     Ok(Exit::OK)
 }
 
-fn answer(runtime: &Runtime, gate: &Gate, reply: Reply) -> CommandResult {
+/// Answers with an envelope, whatever becomes of it.
+fn answer(id: &str, reply: impl FnOnce() -> Result<Reply, CommandError>) -> CommandResult {
+    let envelope = super::run::Reply { mode: Mode::Tool };
+    let asked = ready().and_then(|(runtime, store)| {
+        let reply = reply()?;
+        let gate = find(&store, id)?;
+        check_answer(&gate, &reply)?;
+        Ok((runtime, ResumeRequest { gate: GateRef::Id(gate.id), reply }))
+    });
+    match asked {
+        Ok((runtime, request)) => envelope.result(&runtime, runtime.resume(&request), false),
+        Err(error) => envelope.failure(&error.into()),
+    }
+}
+
+fn response(json: &str) -> Result<Reply, CommandError> {
+    let text = super::run::or_stdin(json, "gates answer")?;
+    let value = json::parse(&text)
+        .map_err(|error| CommandError::usage(format!("the answer must be JSON ({error})")))?;
+    Ok(Reply::Response(value))
+}
+
+/// Whether the gate still takes an answer, and one of that kind.
+fn check_answer(gate: &Gate, reply: &Reply) -> Result<(), CommandError> {
     // The errors of `resume` do not say who was first.
     match gate.status {
         GateStatus::Open => {}
@@ -177,26 +217,28 @@ fn answer(runtime: &Runtime, gate: &Gate, reply: Reply) -> CommandResult {
             )));
         }
     }
-    match (gate.kind, &reply) {
+    match (gate.kind, reply) {
         (GateKind::Input, Reply::Approve | Reply::Reject) => {
             let hint = format!("lobster gates answer {} JSON", gate.id);
-            return Err(CommandError::usage("this gate asks for a value, not for yes or no").with_hint(hint));
+            Err(CommandError::usage("this gate asks for a value, not for yes or no").with_hint(hint))
         }
         (GateKind::Approval, Reply::Response(_)) => {
             let hint = format!("lobster gates approve {0}, or: lobster gates reject {0}", gate.id);
-            return Err(CommandError::usage("this gate asks for yes or no, not for a value").with_hint(hint));
+            Err(CommandError::usage("this gate asks for yes or no, not for a value").with_hint(hint))
         }
-        _ => {}
+        _ => Ok(()),
     }
-    let request = ResumeRequest { gate: GateRef::Id(gate.id.clone()), reply };
-    super::run::Reply { mode: Mode::Tool }.result(runtime, runtime.resume(&request), false)
 }
 
-fn expire(store: &Store, gate: &Gate) -> CommandResult {
+fn expire(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
     let by = std::env::var("LOBSTER_APPROVAL_APPROVED_BY").ok();
     store.expire_gate(gate.key, by.as_deref().map(str::trim).filter(|by| !by.is_empty()))?;
     let mut out = std::io::stdout().lock();
-    writeln!(out, "gate {} is closed; `lobster resume {}` asks again", gate.id, gate.run.short())?;
+    if as_json {
+        writeln!(out, "{}", json::pretty(&object(&store.gate(gate.key)?)))?;
+    } else {
+        writeln!(out, "gate {} is closed; `lobster resume {}` asks again", gate.id, gate.run.short())?;
+    }
     Ok(Exit::OK)
 }
 
@@ -221,16 +263,17 @@ fn object(gate: &Gate) -> Value {
 fn head(out: &mut impl Write, gate: &Gate) -> std::io::Result<()> {
     let prompt = gate.question.get("prompt").map(json::js_string).unwrap_or_default();
     let kind = if gate.status == GateStatus::Open { gate.kind.as_str() } else { gate.status.as_str() };
-    writeln!(out, "{}  {kind}  {}", gate.id, harmless(&prompt))?;
+    writeln!(out, "{}  {kind}  {}", gate.id, one_line(&prompt))?;
     let until = gate.expires_at.map(|at| format!(", until {}", iso(at))).unwrap_or_default();
-    writeln!(out, "  run {} at {}, since {}{until}", gate.run.short(), gate.path, iso(gate.created_at))?;
+    let (run, path) = (gate.run.short(), one_line(&gate.path));
+    writeln!(out, "  run {run} at {path}, since {}{until}", iso(gate.created_at))?;
     let text = |key: &str| gate.question.get(key).and_then(Value::as_str);
     if let Some(approver) = &gate.required_approver {
-        writeln!(out, "  only {approver} may approve")?;
+        writeln!(out, "  only {} may approve", one_line(approver))?;
     }
     if gate.question.get("requireDifferentApprover") == Some(&Value::Bool(true)) {
         let initiator = text("initiatedBy").unwrap_or("whoever started it");
-        writeln!(out, "  {initiator} may not approve")?;
+        writeln!(out, "  {} may not approve", one_line(initiator))?;
     }
     Ok(())
 }
@@ -250,7 +293,7 @@ fn commands(gate: &Gate) -> Vec<String> {
 
 fn answers(out: &mut impl Write, gate: &Gate) -> std::io::Result<()> {
     if let Some(at) = gate.answered_at {
-        let by = gate.answered_by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+        let by = gate.answered_by.as_ref().map(|by| format!(" by {}", one_line(by))).unwrap_or_default();
         let said =
             gate.answer.as_ref().map(|answer| format!(": {}", json::compact(answer))).unwrap_or_default();
         writeln!(out, "  {}{by} at {}{said}", gate.status, iso(at))?;
@@ -267,7 +310,7 @@ fn what_comes(out: &mut impl Write, gate: &Gate, ahead: &Ahead) -> std::io::Resu
         )?;
     }
     if let Some(message) = &ahead.fails {
-        writeln!(out, "  after a yes the run would fail before it does anything: {}", harmless(message))?;
+        writeln!(out, "  after a yes the run would fail before it does anything: {}", one_line(message))?;
     }
     match (gate.kind, ahead.next.as_slice()) {
         (GateKind::Input, []) => writeln!(out, "  what runs at once depends on the answer")?,
@@ -279,11 +322,11 @@ fn what_comes(out: &mut impl Write, gate: &Gate, ahead: &Ahead) -> std::io::Resu
     }
     let others: Vec<_> = ahead.asks.iter().filter(|path| **path != gate.path).cloned().collect();
     if !others.is_empty() {
-        writeln!(out, "  it is also asked at {}", others.join(", "))?;
+        writeln!(out, "  it is also asked at {}", one_line(&others.join(", ")))?;
     }
     if !ahead.then.is_empty() {
         writeln!(out, "  the plan from there:")?;
-        harmless(&ahead.then).lines().try_for_each(|line| writeln!(out, "  {line}"))?;
+        ahead.then.lines().try_for_each(|line| writeln!(out, "  {line}"))?;
     }
     Ok(())
 }
@@ -295,15 +338,15 @@ fn effect_lines(out: &mut impl Write, effect: &NextEffect) -> std::io::Result<()
         action["argv"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     match words.as_slice() {
         [] => {
-            writeln!(out, "    {}", effect.step)?;
-            for line in harmless(&json::pretty(action)).lines() {
+            writeln!(out, "    {}", one_line(&effect.step))?;
+            for line in json::pretty(action).lines() {
                 writeln!(out, "      {line}")?;
             }
         }
         words => {
-            writeln!(out, "    {}  {}", effect.step, harmless(&json::compact(&words)))?;
+            writeln!(out, "    {}  {}", one_line(&effect.step), json::compact(&words))?;
             if let Some(cwd) = action["cwd"].as_str() {
-                writeln!(out, "      in {cwd}")?;
+                writeln!(out, "      in {}", one_line(cwd))?;
             }
             if let Some(stdin) = action["stdin"].as_str() {
                 writeln!(out, "      reads blake3:{stdin}")?;

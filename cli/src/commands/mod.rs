@@ -41,6 +41,7 @@ use lobster_runtime::steps::stages::Mode;
 use lobster_runtime::store::{BrokenChain, Record, RunId, Store, StoreError};
 
 use crate::exit::{CommandError, Exit};
+use crate::render::harmless;
 use crate::{logging, signals, terminal};
 
 /// Runs workflows of steps as one deterministic, recorded operation.
@@ -240,12 +241,12 @@ pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result
         .map_err(|error| CommandError::failed(format!("the working directory cannot be used: {error}")))?;
     settings.mode = mode;
     for warning in settings.use_policies(policies)? {
-        anstream::eprintln!("{warning}");
+        anstream::eprintln!("{}", harmless(&warning));
     }
     settings.use_secrets()?;
     settings.notify = operators_command(None, false)?;
     settings.cancel = cancel;
-    settings.notes = Box::new(|line| anstream::eprintln!("{line}"));
+    settings.notes = Box::new(|line| anstream::eprintln!("{}", harmless(line)));
     if mode == Mode::Human {
         settings.screen = Some(Box::new(|text| {
             use std::io::Write;

@@ -13,6 +13,7 @@ use lobster_runtime::steps::stages::Mode;
 use lobster_runtime::store::{RunFilter, RunId};
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::render::one_line;
 
 /// Writes, checks and explains the rules for native commands.
 #[derive(Debug, clap::Args)]
@@ -106,7 +107,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             let suggestion = Policy::suggest(&observations(&runtime, from)?, &runtime.decision_env());
             write!(out, "{}", suggestion.toml)?;
             for refused in suggestion.refused {
-                anstream::eprintln!("left out, no rule can allow it: {refused}");
+                anstream::eprintln!("left out, no rule can allow it: {}", one_line(&refused));
             }
         }
         Action::Schema => writeln!(out, "{}", json::pretty(&PolicyFile::json_schema()))?,
@@ -197,17 +198,17 @@ fn check(file: &Path, against: &[String], out: &mut impl Write) -> CommandResult
     if !against.is_empty() {
         let difference = policy.check_against(&observations(&runtime, against)?, &env);
         for stopped in &difference.stopped {
-            let command = stopped.argv.join(" ");
+            let command = one_line(&stopped.argv.join(" "));
             writeln!(
                 out,
                 "{}: {command} (run {}): {}",
                 stopped.verdict.as_str(),
                 stopped.run,
-                stopped.reason
+                one_line(&stopped.reason)
             )?;
         }
         for unused in difference.unused_rules.iter().chain(&difference.unused_rights) {
-            writeln!(out, "unused: {unused}")?;
+            writeln!(out, "unused: {}", one_line(unused))?;
         }
     }
     writeln!(out, "{}: a policy, blake3:{}", file.display(), policy.digest())?;

@@ -7,7 +7,7 @@ use lobster_runtime::runtime::Runtime;
 use lobster_runtime::steps::stages::Mode;
 use lobster_runtime::store::RunId;
 
-use crate::exit::{CommandError, CommandResult, Exit};
+use crate::exit::{CommandError, CommandResult};
 use crate::logging;
 
 /// Answers a question, or goes on with a run that failed or was interrupted.
@@ -182,13 +182,9 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     }
     let notify = words.notify.clone();
     let no_cache = words.no_cache;
-    let runtime_of = |find: &dyn Fn(&Runtime) -> Option<RunId>| {
+    let runtime_of = |find: &dyn Fn(&Runtime) -> Option<RunId>| -> Result<Runtime, CommandError> {
         let runtime = super::runtime_of_run(Mode::Tool, notify.as_deref(), find)?;
         Ok(if no_cache { runtime.without_cache() } else { runtime })
-    };
-    let unusable = |error: CommandError| {
-        let failure = if error.exit == Exit::USAGE { Failure::parse } else { Failure::runtime };
-        reply.failure(&failure(error.message))
     };
     if let (Some(run), None, None) = (&words.run, &words.token, &words.id) {
         let task = match with_run(&words) {
@@ -198,7 +194,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
         let find = |runtime: &Runtime| runtime.store().ok()?.find_run(run).ok();
         let runtime = match runtime_of(&find) {
             Ok(runtime) => runtime,
-            Err(error) => return unusable(error),
+            Err(error) => return reply.failure(&error.into()),
         };
         let result = match task {
             WithRun::GoOn(interrupted) => runtime.resume_run(run, interrupted),
@@ -211,7 +207,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
             let find = |runtime: &Runtime| runtime.run_of_gate(&request.gate);
             let runtime = match runtime_of(&find) {
                 Ok(runtime) => runtime,
-                Err(error) => return unusable(error),
+                Err(error) => return reply.failure(&error.into()),
             };
             reply.result(&runtime, runtime.resume(&request), false)
         }

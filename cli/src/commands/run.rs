@@ -5,14 +5,16 @@ use std::path::{Path, PathBuf};
 
 use lobster_runtime::envelope::{Envelope, Failure, FailureKind};
 use lobster_runtime::json;
+use lobster_runtime::language::source::has_workflow_extension;
 use lobster_runtime::runtime::{
-    Planned, PolicySources, RunRequest, RunResult, Runtime, Target, workflow_file,
+    Planned, PolicySources, RunRequest, RunResult, Runtime, Target, WorkflowFileError, workflow_file,
 };
 use lobster_runtime::steps::stages::Mode;
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::logging;
+use crate::render::harmless;
 
 /// Runs a workflow file or a pipeline.
 ///
@@ -146,10 +148,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     let runtime = match ready {
         Ok(runtime) if words.no_cache => runtime.without_cache(),
         Ok(runtime) => runtime,
-        Err(error) if mode == Mode::Tool => {
-            let failure = if error.exit == Exit::USAGE { Failure::parse } else { Failure::runtime };
-            return reply.failure(&failure(error.message));
-        }
+        Err(error) if mode == Mode::Tool => return reply.failure(&error.into()),
         Err(error) => return Err(error),
     };
     let request = match request {
@@ -175,7 +174,16 @@ fn request(words: &Words) -> Result<RunRequest, Failure> {
         return Ok(RunRequest { target: Target::Pipeline(or_stdin(text, "run --pipeline")?), args: None });
     }
     let positional = match words.rest.as_slice() {
-        [only] if !only.contains('|') && workflow_file(Path::new(only)).is_ok() => Some(only),
+        [only] if words.file.is_none() && !only.contains('|') => match workflow_file(Path::new(only)) {
+            Ok(()) => Some(only),
+            // More words are a pipeline that ends in the name of a file.
+            Err(WorkflowFileError::Missing(path))
+                if has_workflow_extension(&path) && !only.contains(char::is_whitespace) =>
+            {
+                return Err(Failure::runtime(format!("Unknown command: {only} (and there is no such file)")));
+            }
+            Err(_) => None,
+        },
         _ => None,
     };
     let target = match words.file.as_ref().or(positional) {
@@ -214,7 +222,7 @@ pub(super) fn or_stdin(value: &str, option: &str) -> Result<String, Failure> {
 fn dry_run(runtime: &Runtime, planned: &Planned, reply: &Reply) -> CommandResult {
     match runtime.describe(planned) {
         Ok(plan) => {
-            anstream::eprint!("{plan}");
+            anstream::eprint!("{}", harmless(&plan));
             match reply.mode {
                 Mode::Tool => reply.envelope(&Envelope::Done(lobster_runtime::engine::Output::empty())),
                 Mode::Human => Ok(Exit::OK),
@@ -255,7 +263,7 @@ impl Reply {
             Mode::Tool => self.envelope(&Envelope::Failed(failure.clone())),
             Mode::Human => {
                 let label = if failure.kind == FailureKind::Parse { "Parse error" } else { "Error" };
-                anstream::eprintln!("{label}: {}", failure.message);
+                anstream::eprintln!("{label}: {}", harmless(&failure.message));
                 Ok(Exit::Code(failure.kind.exit_code()))
             }
         }

@@ -9,10 +9,10 @@ use lobster_runtime::json;
 use lobster_runtime::steps::stages::Mode;
 use lobster_runtime::store::{GcPolicy, GcReport, Store};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::render::units;
+use crate::render::{one_line, units};
 
 /// Looks after what lobster has recorded.
 #[derive(Debug, clap::Args)]
@@ -70,11 +70,17 @@ enum Task {
     Pin {
         /// The run.
         run: String,
+        /// A JSON object.
+        #[arg(long)]
+        json: bool,
     },
     /// Lets a pinned run go with the others.
     Unpin {
         /// The run.
         run: String,
+        /// A JSON object.
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -101,8 +107,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         }
         Task::Verify { json } => verify(&store, *json),
         Task::Stats { json } => stats(&store, runtime.components().code_use(), *json),
-        Task::Pin { run } => pin(&store, run, true),
-        Task::Unpin { run } => pin(&store, run, false),
+        Task::Pin { run, json } => pin(&store, run, true, *json),
+        Task::Unpin { run, json } => pin(&store, run, false, *json),
     }
 }
 
@@ -123,13 +129,13 @@ fn gc(report: &GcReport, code: CodeUse, dry_run: bool, as_json: bool) -> Command
     let verb = if dry_run { "would remove" } else { "removed" };
     writeln!(
         out,
-        "{verb} {} of {} runs, {} cached outcomes, {} blobs ({}) and {} compiled components ({})",
+        "{verb} {} of {}, {}, {} ({}) and {} ({})",
         units::count(report.runs),
-        units::count(report.runs + report.kept_runs),
-        units::count(report.actions),
-        units::count(report.blobs),
+        units::counted(report.runs + report.kept_runs, "run"),
+        units::counted(report.actions, "cached outcome"),
+        units::counted(report.blobs, "blob"),
         units::bytes(report.bytes),
-        units::count(code.programs),
+        units::counted(code.programs, "compiled component"),
         units::bytes(code.bytes),
     )?;
     Ok(Exit::OK)
@@ -145,16 +151,16 @@ fn verify(store: &Store, as_json: bool) -> CommandResult {
         return Ok(exit);
     }
     for problem in &report.problems {
-        writeln!(out, "{problem}")?;
+        writeln!(out, "{}", one_line(&problem.to_string()))?;
     }
     writeln!(
         out,
-        "{} runs, {} records, {} blobs ({}): {}",
-        units::count(report.runs),
-        units::count(report.records),
-        units::count(report.blobs),
+        "{}, {}, {} ({}): {}",
+        units::counted(report.runs, "run"),
+        units::counted(report.records, "record"),
+        units::counted(report.blobs, "blob"),
         units::bytes(report.bytes),
-        if problems == 0 { "all is well".to_owned() } else { format!("{} problems", units::count(problems)) },
+        if problems == 0 { "all is well".to_owned() } else { units::counted(problems, "problem") },
     )?;
     Ok(exit)
 }
@@ -167,18 +173,26 @@ fn stats(store: &Store, code: CodeUse, as_json: bool) -> CommandResult {
         return Ok(Exit::OK);
     }
     writeln!(out, "{}", store.dir().display())?;
-    writeln!(out, "  runs      {} ({} records)", units::count(stats.runs), units::count(stats.records))?;
-    writeln!(out, "  waiting   {} questions", units::count(stats.open_gates))?;
-    writeln!(out, "  cache     {} outcomes", units::count(stats.cached_outcomes))?;
+    let (runs, records) = (units::count(stats.runs), units::counted(stats.records, "record"));
+    writeln!(out, "  runs      {runs} ({records})")?;
+    writeln!(out, "  waiting   {}", units::counted(stats.open_gates, "question"))?;
+    writeln!(out, "  cache     {}", units::counted(stats.cached_outcomes, "outcome"))?;
     writeln!(out, "  blobs     {} ({})", units::count(stats.blobs), units::bytes(stats.blob_bytes))?;
-    writeln!(out, "  compiled  {} components ({})", units::count(code.programs), units::bytes(code.bytes))?;
+    let compiled = units::counted(code.programs, "component");
+    writeln!(out, "  compiled  {compiled} ({})", units::bytes(code.bytes))?;
     writeln!(out, "  on disk   {}", units::bytes(stats.database_bytes + stats.blob_file_bytes + code.bytes))?;
     Ok(Exit::OK)
 }
 
-fn pin(store: &Store, run: &str, pinned: bool) -> CommandResult {
+fn pin(store: &Store, run: &str, pinned: bool, as_json: bool) -> CommandResult {
     let id = store.find_run(run).map_err(CommandError::usage)?;
     store.pin_run(id, pinned)?;
+    let mut out = std::io::stdout().lock();
+    if as_json {
+        writeln!(out, "{}", json::pretty(&json!({ "run": id, "pinned": pinned })))?;
+    } else {
+        writeln!(out, "run {} is {}", id.short(), if pinned { "pinned" } else { "not pinned" })?;
+    }
     Ok(Exit::OK)
 }
 

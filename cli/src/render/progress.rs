@@ -6,6 +6,8 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lobster_runtime::engine::Progress;
 
+use super::one_line;
+
 /// Steps shorter than this are over before anyone wonders.
 const PATIENCE: Duration = Duration::from_millis(400);
 
@@ -38,7 +40,7 @@ impl Spinner {
                 } else {
                     String::new()
                 };
-                self.bar.set_message(format!("{place} ({kind}){more}"));
+                self.bar.set_message(one_line(&format!("{place} ({kind}){more}")));
                 if self.bar.is_hidden() {
                     self.bar.reset();
                     self.bar.set_draw_target(ProgressDrawTarget::stderr());

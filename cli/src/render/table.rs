@@ -1,6 +1,6 @@
 //! Columns, aligned, without a trailing blank.
 
-use super::harmless;
+use super::one_line;
 
 /// Rows of cells as lines; the last column is as wide as it likes.
 pub(crate) fn lines(rows: &[Vec<String>]) -> Vec<String> {
@@ -13,7 +13,7 @@ pub(crate) fn lines(rows: &[Vec<String>]) -> Vec<String> {
         .map(|row| {
             let mut line = String::new();
             for (cell, width) in row.iter().zip(&widths) {
-                line.push_str(&harmless(cell));
+                line.push_str(&one_line(cell));
                 line.extend(std::iter::repeat_n(' ', width - cell.chars().count() + 2));
             }
             line.trim_end().to_owned()
@@ -32,5 +32,9 @@ mod tests {
             vec!["böse".to_owned(), "x".to_owned(), "y".to_owned()],
         ];
         assert_eq!(lines(&rows), ["a     long", "böse  x     y"]);
+    }
+    #[test]
+    fn a_cell_makes_no_row_of_its_own() {
+        assert_eq!(lines(&[vec!["a\nb".to_owned(), "\x1b[2J".to_owned()]]), ["a b  \u{fffd}[2J"]);
     }
 }

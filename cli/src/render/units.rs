@@ -41,6 +41,11 @@ pub(crate) fn count(number: u64) -> String {
     out
 }
 
+/// `1 run`, `1,200 runs`.
+pub(crate) fn counted(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,5 +63,6 @@ mod tests {
         );
         assert_eq!([0, 1023, 1024, 5 << 20].map(bytes), ["0 B", "1023 B", "1.0 KiB", "5.0 MiB"]);
         assert_eq!([0, 999, 1000, 12_345_678].map(count), ["0", "999", "1,000", "12,345,678"]);
+        assert_eq!([0, 1, 1000].map(|n| counted(n, "run")), ["0 runs", "1 run", "1,000 runs"]);
     }
 }

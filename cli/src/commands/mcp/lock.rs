@@ -7,6 +7,7 @@ use lobster_runtime::mcp::Lock;
 use lobster_runtime::steps::stages::Mode;
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::render::{one_line, units};
 
 /// Pins what the servers of lobster.mcp.toml say about their tools.
 ///
@@ -50,12 +51,12 @@ pub(super) fn run(args: &Args) -> CommandResult {
             };
             if let Some(change) = change {
                 differs = true;
-                writeln!(out, "{name}  {tool}  {change}")?;
+                writeln!(out, "{}", one_line(&format!("{name}  {tool}  {change}")))?;
             }
         }
         for tool in pinned.keys().filter(|tool| !tools.contains_key(*tool)) {
             differs = true;
-            writeln!(out, "{name}  {tool}  gone")?;
+            writeln!(out, "{}", one_line(&format!("{name}  {tool}  gone")))?;
         }
         *pinned = tools;
     }
@@ -63,6 +64,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
         return Ok(if differs { Exit::FAILED } else { Exit::OK });
     }
     lock.write(&path).map_err(CommandError::failed)?;
-    writeln!(out, "{} pins {} servers", path.display(), lock.servers.len())?;
+    let servers = units::counted(lock.servers.len() as u64, "server");
+    writeln!(out, "{} pins {servers}", path.display())?;
     Ok(Exit::OK)
 }

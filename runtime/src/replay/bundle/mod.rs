@@ -10,13 +10,14 @@ mod trees;
 mod write;
 
 use std::fs::File;
-use std::io::{BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::io::{BufReader, ErrorKind, Write};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use destination::{Destination, Refused};
+use read::Bundle;
 pub use read::BundleError;
 pub(super) use redaction::CUT;
 pub use signature::{KeyError, PublicKey, SigningKey};
@@ -132,7 +133,7 @@ impl Runtime {
     /// bundle, which `signer` must have signed if there is one.
     ///
     /// # Errors
-    /// [`BundleError::Damaged`] with the object that is not as it was written,
+    /// [`BundleError::Useless`] with the object that is not as it was written,
     /// [`BundleError::Unsigned`], [`BundleError::OtherSigner`].
     pub fn verify_bundle(
         &self,
@@ -140,7 +141,7 @@ impl Runtime {
         signer: Option<&PublicKey>,
     ) -> Result<BundleReport, BundleError> {
         let store = Store::in_memory()?;
-        let bundle = read::read(open(file)?, &store)?;
+        let bundle = read_file(file, &store)?;
         bundle.check_signer(file, signer)?;
         let carried = Carried {
             redacted: bundle.redacted.steps.into_iter().collect(),
@@ -162,7 +163,7 @@ impl Runtime {
         // Nothing of a damaged or foreign bundle reaches the store.
         let signer = options.signer.as_ref();
         if options.unreplayed {
-            read::read(open(file)?, &Store::in_memory()?)?.check_signer(file, signer)?;
+            read_file(file, &Store::in_memory()?)?.check_signer(file, signer)?;
         } else {
             let unverified = |why: String| BundleError::Unverified { file: file.to_owned(), why };
             let report = self.verify_bundle(file, signer).map_err(|error| match error {
@@ -174,7 +175,7 @@ impl Runtime {
             }
         }
         let store = self.store()?;
-        let bundle = read::read(open(file)?, &store)?;
+        let bundle = read_file(file, &store)?;
         if bundle.edited {
             return Err(BundleError::Edited(file.to_owned()));
         }
@@ -184,9 +185,13 @@ impl Runtime {
     }
 }
 
-fn open(file: &Path) -> Result<BufReader<File>, BundleError> {
-    let unreadable = |source| BundleError::Unreadable { path: PathBuf::from(file), source };
-    File::open(file).map(BufReader::new).map_err(unreadable)
+fn read_file(file: &Path, store: &Store) -> Result<Bundle, BundleError> {
+    let unreadable = |source| BundleError::Unreadable { path: file.to_owned(), source };
+    let from = File::open(file).map_err(unreadable)?;
+    if from.metadata().map_err(unreadable)?.is_dir() {
+        return Err(unreadable(ErrorKind::IsADirectory.into()));
+    }
+    read::read(BufReader::new(from), store).map_err(|error| error.of(file))
 }
 
 #[cfg(test)]

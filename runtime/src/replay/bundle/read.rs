@@ -15,12 +15,17 @@ use crate::store::{Record, Redacted, Store, StoreError, parse_record};
 /// Why a bundle cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
-    #[error("cannot read {}: {source}", .path.display())]
+    #[error("cannot read {}: {source}; name a file that `lobster bundle export` wrote", .path.display())]
     Unreadable { path: PathBuf, source: io::Error },
-    #[error("it is not a lobster bundle: the file does not begin like one")]
+    #[error(
+        "it is not a lobster bundle, as it does not begin like one; name a file that `lobster bundle export` wrote"
+    )]
     NotABundle,
-    #[error("the bundle is damaged: {object} {why}")]
+    #[error("the bundle is damaged, because {object} {why}; get another copy, or export the run again")]
     Damaged { object: String, why: String },
+    /// What is wrong with which file.
+    #[error("{}: {why}", .file.display())]
+    Useless { file: PathBuf, why: Box<BundleError> },
     #[error(
         "{}: parts of its journal were redacted, so it can be verified but not imported; ask for a bundle without --redact", .0.display()
     )]
@@ -42,6 +47,18 @@ pub enum BundleError {
 impl From<Failure> for BundleError {
     fn from(failure: Failure) -> Self {
         Self::Replay(failure)
+    }
+}
+
+impl BundleError {
+    /// The same, naming the file.
+    pub(super) fn of(self, file: &Path) -> Self {
+        match self {
+            Self::NotABundle | Self::Damaged { .. } => {
+                Self::Useless { file: file.to_owned(), why: Box::new(self) }
+            }
+            other => other,
+        }
     }
 }
 
@@ -72,7 +89,10 @@ impl Bundle {
 /// Reads a bundle to its end, its blobs into `store`.
 pub(super) fn read(mut from: impl Read, store: &Store) -> Result<Bundle, BundleError> {
     let mut magic = [0; MAGIC.len()];
-    from.read_exact(&mut magic).map_err(|_| BundleError::NotABundle)?;
+    from.read_exact(&mut magic).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => BundleError::NotABundle,
+        _ => damaged("the header", &error),
+    })?;
     if magic != *MAGIC {
         return Err(BundleError::NotABundle);
     }
