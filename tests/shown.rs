@@ -79,6 +79,31 @@ fn a_step_that_succeeded_in_the_end_is_shown_so() {
 }
 
 #[test]
+fn what_a_run_is_beside_its_steps_is_shown() {
+    let home = Home::new();
+    home.write(
+        "flow.lobster",
+        "name: n\nargs: { who: { default: bob } }\nsteps:\n  - { id: a, run: echo $who }\n  - { id: b, js: '1' }\n",
+    );
+    home.tool(["flow.lobster", "--arg", "who=ann"]).output();
+    let first = newest(&home);
+    let pinned = json(&home.lobster(["store", "pin", &first, "--json"]).run());
+    assert_eq!(pinned, serde_json::json!({ "run": first, "pinned": true }));
+    home.lobster(["fork", &first, "--from", "a"]).run().output();
+
+    let runs = json(&home.lobster(["runs", "--json"]).run());
+    assert_eq!([&runs[0]["pinned"], &runs[1]["pinned"]], [&Value::Bool(false), &Value::Bool(true)]);
+    assert!(home.lobster(["runs"]).run().stdout.contains("  ok, pinned  "));
+    let shown = home.lobster(["show", &first]).run().stdout;
+    assert!(shown.starts_with("n  ok, pinned\n"), "{shown}");
+    assert!(shown.contains("\n  args     {\"who\":\"ann\"}\n") && !shown.contains("fork"), "{shown}");
+    let shown = home.lobster(["show", &newest(&home)]).run().stdout;
+    assert!(shown.contains(&format!("\n  fork     of run {first}, anew from a\n")), "{shown}");
+    let said = home.lobster(["store", "unpin", &first]).run().stdout;
+    assert_eq!(said, format!("run {} is not pinned\n", &first[28..]));
+}
+
+#[test]
 fn a_run_is_found_by_any_beginning_of_what_the_list_shows() {
     let home = Home::new();
     home.tool(["exec true"]).output();
@@ -208,4 +233,28 @@ fn what_programs_ask_for_they_get_in_one_form() {
     let compared = json(&home.lobster(diff.iter().chain(&["--json"])).run());
     assert_eq!([&compared["statusBefore"], &compared["statusAfter"]], ["interrupted", "waiting"]);
     assert!(home.lobster(diff).run().stdout.contains("status interrupted → waiting"));
+}
+
+#[test]
+fn a_file_that_is_not_what_it_should_be_is_named() {
+    let home = Home::new();
+    home.write("binary.lobster", b"\x7fELF\x02\x01\0\0\0\xff\xfe").write("text", "x".repeat(99));
+    let missing = home.tool(["nosuch.lobster"]).error();
+    assert_eq!(missing, "Unknown command: nosuch.lobster (and there is no such file)");
+    assert_eq!(home.tool(["exec echo nosuch.lobster"]).output()[0], "nosuch.lobster");
+    let binary = home.tool(["binary.lobster"]).error();
+    assert!(binary.contains("is not text") && !binary.contains("Tabs"), "{binary}");
+    for (file, why) in [("text", "is not a lobster bundle"), ("gone", "No such file"), (".", "directory")] {
+        for task in ["verify", "import"] {
+            let said = home.lobster(["bundle", task, file]).run();
+            let names = said.stderr.contains(&format!("{file}:")) && said.stderr.contains("bundle export");
+            assert!(names && said.stderr.contains(why), "{said:?}");
+        }
+    }
+    home.tool(["exec true"]).output();
+    assert_eq!(home.lobster(["bundle", "export", &newest(&home), "-o", "b"]).run().code(), 0);
+    let whole = std::fs::read(home.dir().join("b")).unwrap();
+    home.write("b", &whole[..whole.len() - 1]);
+    let cut = home.lobster(["bundle", "verify", "b"]).run().stderr;
+    assert!(cut.starts_with("Error: b: ") && cut.contains("is cut off; get another copy"), "{cut}");
 }

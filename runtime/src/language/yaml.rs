@@ -168,6 +168,12 @@ impl Builder<'_> {
         if info.contains("unknown anchor") {
             return self.unresolved_alias(span);
         }
+        if info.contains("unprintable") || self.source.text.contains('\0') {
+            return self
+                .error(codes::YAML_SYNTAX, span, format!("The file is not text: {info}"))
+                .with_help("a workflow is YAML or JSON in UTF-8")
+                .into();
+        }
         let line_start = self.source.line_at(at).0;
         let indented_by_tab = self.source.text[line_start..].trim_start_matches(' ').starts_with('\t');
         if indented_by_tab || info.contains("tab") {

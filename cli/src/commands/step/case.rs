@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::alone::Alone;
+use crate::render::units;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -212,7 +213,11 @@ impl Case {
 fn items_differ(wanted: &[Value], given: &[Value]) -> String {
     if wanted.len() != given.len() {
         let lines: String = given.iter().map(|item| json::compact(item) + "\n").collect();
-        return format!("{} items were expected, {} came:\n{lines}", wanted.len(), given.len());
+        return format!(
+            "expected {}, {} came:\n{lines}",
+            units::counted(wanted.len() as u64, "item"),
+            given.len()
+        );
     }
     let at = wanted.iter().zip(given).position(|(wanted, given)| wanted != given).unwrap_or(0);
     format!(

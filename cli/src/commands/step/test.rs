@@ -74,12 +74,15 @@ pub(super) fn run(args: &Args) -> CommandResult {
             }
         }
     }
-    let count = cases.len();
+    let count = cases.len() as u64;
     if failed > 0 {
-        writeln!(out, "\n{failed} of {count} cases fail")?;
+        writeln!(out, "\n{failed} of {} fail", units::counted(count, "case"))?;
         return Ok(Exit::FAILED);
     }
-    writeln!(out, "\nall {count} cases pass")?;
+    match count {
+        1 => writeln!(out, "\nthe only case passes")?,
+        _ => writeln!(out, "\nall {count} cases pass")?,
+    }
     Ok(Exit::OK)
 }
 
