@@ -6,6 +6,7 @@
 //! step is judged by itself and not by what came before it.
 
 mod compare;
+mod left_out;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -14,11 +15,12 @@ use std::sync::{Arc, Mutex, OnceLock};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::bundle::{CUT, Unpacked};
+use self::left_out::NEEDS_REDACTED;
+use super::bundle::Unpacked;
 use super::helpers::Helpers;
 use super::preimage::input_digest;
 use super::programs::Programs;
-use super::recording::{Recording, Step, is_within};
+use super::recording::{Recording, is_within};
 use crate::digest::Digest;
 use crate::engine::component::{DIVERGED, LOAD_FAILED, NO_CALLS};
 use crate::engine::gate::{Binding, KnownAnswer};
@@ -26,7 +28,6 @@ use crate::engine::overseer::{
     Act, Declared, Known, Overseer, RecordedEnd, RecordedOutside, RecordedProgram,
 };
 use crate::engine::path::StepPath;
-use crate::engine::pipeline::outcome_error;
 use crate::engine::run::{Interrupted, Run, STORE_FAILED, lock, stopped};
 use crate::engine::services::{Caller, Screen, Services};
 use crate::engine::settle::{keep_output, output_of};
@@ -412,40 +413,7 @@ impl Overseer for Replay {
     }
 
     fn recorded_end(&self, path: &StepPath, error: &StageError) -> Option<Result<RecordedEnd, Stop>> {
-        let path = path.as_str();
-        if !self.is_blinded(path, error) {
-            return None;
-        }
-        let inside = self.recorded_inside(path);
-        let own = inside.iter().any(|(inside, _)| self.redacted.contains(*inside));
-        self.not_computed(
-            path,
-            if own { format!("what it {WAS_REDACTED}") } else { NEEDS_REDACTED.to_owned() },
-        );
-        for (inside, _) in &inside {
-            lock(&self.seen).visited.entry((*inside).to_owned()).or_insert(Visit::Skipped);
-        }
-        if let Some((_, summary)) = self.recording.summaries.get(path) {
-            return Some(Ok(match summary.status {
-                StepStatus::Skipped => RecordedEnd::Skipped,
-                StepStatus::Ok => RecordedEnd::Done(None),
-                StepStatus::Failed
-                | StepStatus::TimedOut
-                | StepStatus::Cancelled
-                | StepStatus::Refused
-                | StepStatus::Waiting
-                | StepStatus::Interrupted => RecordedEnd::Failed(outcome_error(summary)),
-            }));
-        }
-        let place = StepPath::from(path);
-        let outcomes = inside.iter().filter_map(|(inside, step)| {
-            let own = StepPath::from(*inside).any_attempt() == place.any_attempt();
-            step.outcome.as_ref().filter(|outcome| own && outcome.status == StepStatus::Ok)
-        });
-        match outcomes.last() {
-            None if self.recording.status != RunStatus::Ok => Some(Err(self.record_ends(path))),
-            outcome => Some(Ok(RecordedEnd::Done(outcome.cloned()))),
-        }
+        self.is_blinded(path.as_str(), error).then(|| self.end_on_record(path.as_str()))
     }
 
     fn secrets(&self, path: &StepPath) -> Option<Value> {
@@ -457,49 +425,7 @@ impl Overseer for Replay {
     }
 }
 
-/// How errors and reports speak of what was left out, and of a step that reads it.
-const WAS_REDACTED: &str = "gave was redacted";
-const NEEDS_REDACTED: &str = "it needs what was redacted";
-
 impl Replay {
-    /// Whether a failure at this place comes from what was left out of the record.
-    fn is_blinded(&self, path: &str, error: &StageError) -> bool {
-        if self.redacted.is_empty() || !matches!(error.code.as_deref(), Some(STORE_FAILED | LOAD_FAILED)) {
-            return false;
-        }
-        let message = &error.message;
-        let names = |digest: &Digest| message.contains(&digest.to_string());
-        // Without its action, a step's program may not be had.
-        message.contains(WAS_REDACTED)
-            || self.left_out.iter().any(names)
-            || self.recorded_inside(path).iter().any(|(inside, _)| self.action_left_out(inside).is_some())
-    }
-
-    /// What the record has at a place and inside it, in the order of the journal.
-    fn recorded_inside(&self, place: &str) -> Vec<(&str, &Step)> {
-        let steps = self.recording.steps.iter().map(|(path, step)| (path.as_str(), step));
-        let inside = steps.filter(|(path, _)| path.starts_with(place) && is_within(path, place));
-        let mut inside: Vec<_> = inside.collect();
-        inside.sort_by_key(|(_, step)| step.seq);
-        inside
-    }
-
-    /// Whether something stands in the record only as its digest.
-    fn is_cut(&self, recorded: &Value) -> bool {
-        let cut = match recorded {
-            Value::String(text) => text.starts_with(CUT),
-            Value::Object(map) => map.len() == 1 && map.contains_key("redacted"),
-            _ => false,
-        };
-        cut && !self.redacted.is_empty()
-    }
-
-    /// Why a step cannot be computed whose action was left out.
-    fn action_left_out(&self, path: &str) -> Option<String> {
-        let action = self.recording.steps.get(path)?.action?;
-        self.left_out.contains(&action).then(|| "what it reads was redacted".to_owned())
-    }
-
     /// Whether a failure is this machine's and not the run's: a program that loaded
     /// when the run was recorded, or a record that cannot be read or written here.
     fn is_hindered(&self, code: Option<&str>, message: &str) -> bool {
@@ -570,7 +496,7 @@ impl Replay {
         let recording = &self.recording;
         let seq = recording.last_seq;
         if let Err(Stop::Failed(error)) = &result
-            && self.is_blinded("", error)
+            && self.names_left_out(error)
         {
             // The stages of a pipeline go together; the steps of a file have all been looked at.
             match run.failed_at().filter(|path| path.as_str().starts_with('|')) {
