@@ -206,3 +206,21 @@ fn a_gate_says_when_an_answer_would_be_refused() {
     assert_eq!(home.read("log"), "");
     assert_eq!(home.lobster(["gates", "approve", id(&gate)]).run().envelope()["status"], "ok");
 }
+
+#[test]
+fn an_answer_counts_under_the_policy_that_the_run_began_with_and_says_where_it_acts() {
+    let home = Home::new();
+    home.write("flow.lobster", "steps:\n  - id: ask\n    approval: Go?\n  - id: go\n    run: pwd\n");
+    home.write("p.toml", "version = 1\n[sandbox]\nmode = \"degrade\"\nminimum = []\n");
+    home.lobster(["run", "--mode", "tool", "--policy", "p.toml", "flow.lobster"]).run().token();
+    let gate = gates(&home).as_array().unwrap()[0].clone();
+    let shown = home.lobster(["gates", "show", id(&gate)]).run();
+    assert!(!shown.stdout.contains("would be refused"), "{shown:?}");
+    home.write("elsewhere/file", "");
+    let elsewhere = home.dir().join("elsewhere");
+    let answer = home.lobster(["gates", "approve", id(&gate)]).dir(&elsewhere).run();
+    let printed = answer.output()[0].as_str().unwrap().trim().to_owned();
+    assert!(printed.ends_with("/elsewhere"), "{printed}");
+    let told = format!("what follows the answer runs in {printed}");
+    assert!(answer.stderr.contains(&told), "{answer:?}");
+}

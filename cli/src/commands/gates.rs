@@ -1,6 +1,7 @@
 //! `lobster gates`
 
 use std::io::Write;
+use std::path::Path;
 
 use clap::Subcommand;
 use lobster_runtime::engine::{GateRef, Reply, ResumeRequest};
@@ -88,17 +89,17 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         Some(Task::Reject { id }) => answer(id, || Ok(Reply::Reject)),
         Some(Task::Answer { id, json }) => answer(id, || response(json)),
         Some(Task::Show { id, json }) => {
-            let (runtime, store) = ready()?;
-            show(&runtime, &find(&store, id)?, *json)
+            let (_, store) = ready()?;
+            show(&find(&store, id)?, *json)
         }
         Some(Task::Expire { id, json }) => {
             let (_, store) = ready()?;
             expire(&store, &find(&store, id)?, *json)
         }
         None => {
-            let (runtime, store) = ready()?;
+            let (_, store) = ready()?;
             match &args.id {
-                Some(id) => show(&runtime, &find(&store, id)?, args.json),
+                Some(id) => show(&find(&store, id)?, args.json),
                 None => list(&store, args.all, args.json),
             }
         }
@@ -150,9 +151,14 @@ fn list(store: &Store, all: bool, as_json: bool) -> CommandResult {
     Ok(Exit::OK)
 }
 
-fn show(runtime: &Runtime, gate: &Gate, as_json: bool) -> CommandResult {
+/// What goes on with the run of a gate, under the policies that are its own.
+fn runtime_of(gate: &Gate) -> Result<Runtime, CommandError> {
+    super::runtime_of_run(Mode::Tool, None, |_| Some(gate.run))
+}
+
+fn show(gate: &Gate, as_json: bool) -> CommandResult {
     let ahead = match gate.status {
-        GateStatus::Open => Some(runtime.ahead(gate)?),
+        GateStatus::Open => Some(runtime_of(gate)?.ahead(gate)?),
         GateStatus::Answered | GateStatus::Cancelled | GateStatus::Expired => None,
     };
     let mut out = std::io::stdout().lock();
@@ -177,15 +183,25 @@ fn show(runtime: &Runtime, gate: &Gate, as_json: bool) -> CommandResult {
 /// Answers with an envelope, whatever becomes of it.
 fn answer(id: &str, reply: impl FnOnce() -> Result<Reply, CommandError>) -> CommandResult {
     let envelope = super::run::Reply { mode: Mode::Tool };
-    let asked = ready().and_then(|(runtime, store)| {
+    let asked = ready().and_then(|(_, store)| {
         let reply = reply()?;
         let gate = find(&store, id)?;
         check_answer(&gate, &reply)?;
-        Ok((runtime, ResumeRequest { gate: GateRef::Id(gate.id), reply }))
+        warn_of_another_directory(&store, &gate);
+        Ok((runtime_of(&gate)?, ResumeRequest { gate: GateRef::Id(gate.id), reply }))
     });
     match asked {
         Ok((runtime, request)) => envelope.result(&runtime, runtime.resume(&request), false),
         Err(error) => envelope.failure(&error.into()),
+    }
+}
+
+/// What an answer sets going runs where the answer is given.
+fn warn_of_another_directory(store: &Store, gate: &Gate) {
+    let (Ok(run), Ok(here)) = (store.run(gate.run), std::env::current_dir()) else { return };
+    if here != Path::new(&run.cwd) {
+        let (there, here) = (one_line(&run.cwd), one_line(&here.display().to_string()));
+        anstream::eprintln!("the run began in {there}; what follows the answer runs in {here}");
     }
 }
 

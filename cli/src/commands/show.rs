@@ -5,6 +5,7 @@ mod timeline;
 use std::io::Write;
 
 use lobster_runtime::json;
+use lobster_runtime::replay::FORK_NOTE;
 use lobster_runtime::steps::stages::Mode;
 use lobster_runtime::store::{Event, Record, RunSummary, Store, iso};
 use serde_json::{Value, json};
@@ -121,9 +122,6 @@ fn facts(store: &Store, run: &RunSummary, journal: &[Record], full: bool) -> Vec
     facts.extend(run.error.clone().map(|error| ("error", error)));
     facts
 }
-
-/// The text of the note in which a fork says what was to be different.
-const FORK_NOTE: &str = "fork";
 
 /// `, anew from fetch, with another result of sum`
 fn changed(terms: &Value) -> String {

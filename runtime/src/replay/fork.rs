@@ -213,7 +213,7 @@ fn known_place(recording: &Recording, step: &str) -> Result<String, Failure> {
 }
 
 /// The text of the note by which a fork remembers its terms.
-const FORK_NOTE: &str = "fork";
+pub const FORK_NOTE: &str = "fork";
 
 /// The overseer of a forked run that goes on after a pause or a crash.
 pub(crate) fn overseer_of_fork(

@@ -26,7 +26,7 @@ mod why;
 pub use ahead::{Ahead, NextEffect};
 pub use diff::{RunDiff, StepChange, StepDifference};
 pub(crate) use fork::overseer_of_fork;
-pub use fork::{DoneAnew, ForkPlan, ForkRequest};
+pub use fork::{DoneAnew, FORK_NOTE, ForkPlan, ForkRequest};
 pub use preimage::{Difference, Part};
 pub use verify::{Divergence, ReplayOptions, ReplayReport, Unverified};
 pub use why::{Why, WhyError};
