@@ -97,8 +97,13 @@ impl StepPath {
     /// Whether `self` is `other` or lies inside it.
     #[must_use]
     pub(crate) fn is_within(&self, other: &Self) -> bool {
+        // Ids have dots, too; only those of a stage number its effects.
+        let is_stage = || other.0.rsplit(['/', '[', '#', '!']).next().is_some_and(|last| last.contains('|'));
         self.0.strip_prefix(&other.0).is_some_and(|rest| {
-            other.0.is_empty() || rest.is_empty() || rest.starts_with(['/', '[', '#', '|', '!', '.'])
+            other.0.is_empty()
+                || rest.is_empty()
+                || rest.starts_with(['/', '[', '#', '|', '!'])
+                || (rest.starts_with('.') && is_stage())
         })
     }
 }
@@ -128,6 +133,9 @@ mod tests {
         assert!(path.is_within(&StepPath::from("loop")));
         assert!(!path.is_within(&StepPath::from("loop[3]/su")));
         assert!(!path.is_within(&StepPath::from("loop[31]")));
+        assert!(!StepPath::from("a.b").is_within(&StepPath::from("a")));
+        assert!(StepPath::from("a|1.0").is_within(&StepPath::from("a|1")));
+        assert!(StepPath::from("|1.0").is_within(&StepPath::from("|1")));
     }
 
     #[test]

@@ -175,7 +175,13 @@ fn take<'l>(event: &Event, line: impl FnOnce() -> &'l mut Line) {
     }
 }
 
-/// What lies in a place comes right below it, otherwise whatever began first.
+/// The number of a loop's round.
+fn round(place: &str) -> Option<usize> {
+    place.strip_suffix(']')?.rsplit_once('[')?.1.parse().ok()
+}
+
+/// What lies in a place comes right below it, rounds by their numbers, otherwise
+/// whatever began first.
 fn nested(mut lines: Vec<Line>) -> Vec<Line> {
     let paths: Vec<String> = lines.iter().map(|line| line.path.clone()).collect();
     let mut first: HashMap<&str, usize> = HashMap::new();
@@ -192,8 +198,9 @@ fn nested(mut lines: Vec<Line>) -> Vec<Line> {
         line.depth = around - usize::from(beside);
     }
     lines.sort_by_cached_key(|line| {
-        let key: Vec<(usize, String)> =
-            places(&line.path).map(|place| (first[place], place.to_owned())).collect();
+        let key: Vec<(usize, String)> = places(&line.path)
+            .map(|place| (round(place).unwrap_or(first[place]), place.to_owned()))
+            .collect();
         key
     });
     lines
