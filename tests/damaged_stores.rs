@@ -123,7 +123,8 @@ const LARGE: &str = "
 name: large
 steps:
   - id: gen
-    run: awk 'BEGIN { printf \"[\"; for (n = 0; n < 20000; n++) printf \"%s{\\\"n\\\":%d}\", n ? \",\" : \"\", n; print \"]\" }'
+    run: |
+      awk 'BEGIN { printf \"[\"; for (n = 0; n < 20000; n++) printf \"%s{\\\"n\\\":%d}\", n ? \",\" : \"\", n; print \"]\" }'
   - id: READER
 ";
 
@@ -157,10 +158,10 @@ fn a_result_that_cannot_be_read_is_no_difference_and_nobody_goes_on_without_it()
         let replay = home.lobster(["replay", run]).run();
         assert_eq!(replay.code(), 1, "{reader}: {replay:?}");
         assert!(replay.stderr.contains("cannot be replayed here"), "{reader}: {replay:?}");
-        assert!(replay.stderr.contains("is not in the store"), "{reader}: {replay:?}");
+        assert!(replay.stderr.contains("is lost: its file"), "{reader}: {replay:?}");
         assert!(!replay.stdout.contains("the same"), "{reader}: {replay:?}");
         let answer = home.lobster(["resume", "--token", &token, "--approve", "yes"]).run();
-        assert!(answer.error().contains("is not in the store"), "{reader}: {answer:?}");
+        assert!(answer.error().contains("is lost: its file"), "{reader}: {answer:?}");
         assert_eq!(home.read("log"), "", "{reader}");
     }
 }
