@@ -31,6 +31,7 @@ mod models;
 mod mutated;
 mod policy;
 mod random_workflows;
+mod replaced_stores;
 mod resume;
 mod screens;
 mod secrets;

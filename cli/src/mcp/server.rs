@@ -356,6 +356,10 @@ impl ServerHandler for Server {
     ) -> Result<CallToolResponse, ErrorData> {
         let caller = self.caller(&context, &request.name);
         let place = Place { cwd: self.shared.guard.root.clone(), caller };
+        // Of a store that others no longer see, nothing is read and nothing is done.
+        if let Err(error) = self.shared.runtime.store().and_then(|store| store.check_identity()) {
+            return Ok(refusal("runtime_error", error.to_string()).into());
+        }
         let pin = context.meta.get(DIGEST).and_then(Value::as_str).map(str::to_owned);
         let entry = match self.pinned(&request.name, pin.as_deref()) {
             Ok(entry) => entry,

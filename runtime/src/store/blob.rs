@@ -28,6 +28,10 @@ use crate::digest::Digest;
 /// Blobs up to this size live in the database.
 pub const INLINE_MAX: usize = 64 * 1024;
 
+/// How much of a large blob is gathered before it goes to its file and its hash:
+/// writers of JSON come with a few bytes at a time.
+const FILE_BUFFER: usize = 64 * 1024;
+
 /// The disk begins to write larger blobs as soon as they are whole.
 const SYNC_AT_ONCE: u64 = 4 * 1024 * 1024;
 
@@ -325,7 +329,56 @@ pub(super) fn insert(tx: &Transaction<'_>, batch: &Batch, now: i64) -> Result<()
 
 enum Sink {
     Memory(Vec<u8>),
-    File { file: NamedTempFile, hasher: Box<blake3::Hasher> },
+    File(SpilledBlob),
+}
+
+/// A large blob on its way to its file: bytes wait in `buffer` until there are
+/// enough for one write and one step of the hash.
+struct SpilledBlob {
+    file: NamedTempFile,
+    hasher: Box<blake3::Hasher>,
+    buffer: Vec<u8>,
+}
+
+impl SpilledBlob {
+    fn new(file: NamedTempFile) -> Self {
+        Self { file, hasher: Box::new(blake3::Hasher::new()), buffer: Vec::with_capacity(FILE_BUFFER) }
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.buffer.len() + bytes.len() > FILE_BUFFER {
+            self.write_buffer()?;
+        }
+        if bytes.len() >= FILE_BUFFER {
+            return self.write_through(bytes);
+        }
+        self.buffer.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn write_buffer(&mut self) -> io::Result<()> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let result = self.write_through(&buffer);
+        buffer.clear();
+        self.buffer = buffer;
+        result
+    }
+
+    fn write_through(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        fault::point("blob write")?;
+        self.file.write_all(bytes)?;
+        self.hasher.update(bytes);
+        Ok(())
+    }
+
+    /// The file with every byte in it, and their digest.
+    fn finish(mut self) -> io::Result<(NamedTempFile, Digest)> {
+        self.write_buffer()?;
+        Ok((self.file, self.hasher.finalize().into()))
+    }
 }
 
 /// Takes the bytes of one blob. Dropped without [`BlobWriter::finish`], it leaves nothing.
@@ -385,9 +438,11 @@ impl BlobWriter {
         }
         match self.sink {
             Sink::Memory(bytes) => self.store.put_small(&bytes),
-            Sink::File { file, hasher } => {
-                let blob = Blob { digest: hasher.finalize().into(), len: self.len };
-                self.store.adopt(file, blob)
+            Sink::File(spilled) => {
+                let (file, digest) = spilled
+                    .finish()
+                    .map_err(|e| StoreError::io("write in", &self.store.inner.dir.join("tmp"), e))?;
+                self.store.adopt(file, Blob { digest, len: self.len })
             }
         }
     }
@@ -410,16 +465,12 @@ impl BlobWriter {
                 self.len += bytes.len() as u64;
                 return Ok(());
             }
-            let mut file = self.store.temp_file()?;
-            file.write_all(held)?;
-            let mut hasher = Box::new(blake3::Hasher::new());
-            hasher.update(held);
-            self.sink = Sink::File { file, hasher };
+            let mut spilled = SpilledBlob::new(self.store.temp_file()?);
+            spilled.push(held)?;
+            self.sink = Sink::File(spilled);
         }
-        if let Sink::File { file, hasher } = &mut self.sink {
-            fault::point("blob write")?;
-            file.write_all(bytes)?;
-            hasher.update(bytes);
+        if let Sink::File(spilled) = &mut self.sink {
+            spilled.push(bytes)?;
             self.len += bytes.len() as u64;
         }
         Ok(())

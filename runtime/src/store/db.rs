@@ -19,6 +19,7 @@ use super::error::StoreError;
 use super::fault;
 use super::file_lock::{FileLock, Sharing};
 use super::group::Group;
+use super::identity::Identity;
 use super::log::{LogFile, log_path};
 
 /// How long a writer waits for other processes. A write takes well under a
@@ -69,6 +70,7 @@ struct Writer {
 
 pub(super) struct Database {
     path: PathBuf,
+    identity: Identity,
     /// What is there can be looked at; each write is refused.
     read_only: bool,
     writer: Mutex<Writer>,
@@ -84,18 +86,19 @@ impl Database {
         let path = dir.join("lobster.db");
         // Whether connecting will make the log, whose name then still has to become durable.
         let mut log_is_new = !log_path(&path).exists();
-        let connection = match connect(&path) {
+        let (connection, identity) = match Identity::around(&path, || connect(&path)) {
             // Another process may have made it since.
             Err(StoreError::Unusable { .. }) => {
                 if !path.exists() {
                     create(dir, &path)?;
                 }
                 log_is_new = !log_path(&path).exists();
-                connect(&path)?
+                Identity::around(&path, || connect(&path))?
             }
             other => other?,
         };
         Ok(Self {
+            identity,
             read_only: connection.is_readonly("main")?,
             group: Group::new(path.clone(), sync, log_is_new),
             writer: Mutex::new(Writer { connection, log: sync.then(|| LogFile::new(&path)) }),
@@ -122,10 +125,19 @@ impl Database {
         }
         let ticket = (durability == Durability::Synced).then(|| self.group.enter());
         let value = self.transact(work, ended).map_err(|e| e.located(&self.path))?;
+        self.identity.note_log();
         if let Some(ticket) = ticket {
             self.group.wait(ticket)?;
         }
+        // Last, so that as little time as possible lies between this and the
+        // effect that waits for the write.
+        self.identity.check()?;
         Ok(value)
+    }
+
+    /// An error if the files of this store were removed or replaced since it was opened.
+    pub(super) fn check_identity(&self) -> Result<(), StoreError> {
+        self.identity.check()
     }
 
     fn transact<T>(

@@ -36,6 +36,23 @@ pub enum StoreError {
          or move the directory away to start with an empty store", .path.display()
     )]
     Damaged { path: PathBuf, what: String },
+    /// It was removed or replaced after it was opened.
+    #[error(
+        "{} is no longer the file that this lobster opened: the state directory was removed, moved or replaced \
+         meanwhile; nothing more is done, because nobody could find the record of it. \
+         Put the directory back if it was moved, then restart lobster; `lobster runs` shows what was recorded",
+        .path.display()
+    )]
+    Replaced { path: PathBuf },
+    /// The working directory cannot be written down exactly.
+    #[error(
+        "the working directory {path:?} is not UTF-8 text, so the record cannot name it; \
+         start lobster in another directory, or rename this one"
+    )]
+    NotUnicode { path: PathBuf },
+    /// The clock of the machine stands before 1970.
+    #[error("the clock of this machine stands before 1970, which no record can hold; set it and try again")]
+    ClockBeforeEpoch,
     /// Another process held the database for too long.
     #[error("{} was kept busy by another process for {seconds} s; try again", .path.display())]
     Busy { path: PathBuf, seconds: u64 },

@@ -7,12 +7,14 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
 use super::blob::Blob;
+use super::error::StoreError;
 use crate::digest::Digest;
 use crate::json::{self, JsonError};
 
@@ -22,6 +24,18 @@ use crate::json::{self, JsonError};
 pub struct RunId(pub(super) Uuid);
 
 impl RunId {
+    /// A name that no run has.
+    ///
+    /// # Errors
+    /// [`StoreError::ClockBeforeEpoch`]: a UUIDv7 (RFC 9562) begins with the
+    /// milliseconds since 1970.
+    pub(super) fn new() -> Result<Self, StoreError> {
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(_) => Ok(Self(Uuid::now_v7())),
+            Err(_) => Err(StoreError::ClockBeforeEpoch),
+        }
+    }
+
     /// The end of the name, which tells runs of one minute apart. [`super::Store::find_run`] takes it.
     #[must_use]
     pub fn short(&self) -> String {

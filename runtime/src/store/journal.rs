@@ -219,7 +219,7 @@ impl Store {
     /// # Errors
     /// When it cannot be written.
     pub fn create_run(&self, new: NewRun) -> Result<RunId, StoreError> {
-        let id = RunId(Uuid::now_v7());
+        let id = RunId::new()?;
         let now = self.now();
         let clean = self.redactions();
         let event = Event::RunStarted {

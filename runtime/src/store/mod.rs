@@ -26,6 +26,7 @@ mod file_lock;
 mod gate;
 mod gc;
 mod group;
+mod identity;
 mod journal;
 mod log;
 mod mark;
@@ -141,6 +142,16 @@ impl Store {
             _scratch: scratch,
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// An error if the store's files were removed, moved or replaced since it was
+    /// opened: then what this process reads and writes is not what others see.
+    /// Every write checks it by itself.
+    ///
+    /// # Errors
+    /// [`StoreError::Replaced`].
+    pub fn check_identity(&self) -> Result<(), StoreError> {
+        self.inner.db.check_identity()
     }
 
     /// The directory that holds the database and the blobs: `<state directory>/store`.

@@ -75,6 +75,31 @@ fn a_store_is_private_and_survives_reopening() {
     assert_eq!(store.load(&Digest::of(b"plan"), 10).unwrap(), b"plan");
 }
 
+/// Writes that this thread has asked the kernel for.
+fn writes_so_far() -> u64 {
+    let io = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+    io.lines().find_map(|line| line.strip_prefix("syscw: ")).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_blob_that_comes_in_small_pieces_is_written_in_large_ones() {
+    let store = Store::in_memory().unwrap();
+    let piece = b"{\"n\":1}";
+    let pieces = 400_000;
+    let mut writer = store.blob_writer();
+    let before = writes_so_far();
+    for _ in 0..pieces {
+        writer.write_all(piece).unwrap();
+    }
+    let blob = writer.finish().unwrap();
+    let writes = writes_so_far() - before;
+    let whole = piece.repeat(pieces);
+    assert_eq!(blob, Blob { digest: Digest::of(&whole), len: whole.len() as u64 });
+    assert_eq!(store.load(&blob.digest, u64::MAX).unwrap(), whole);
+    // 2.8 MB in writes of 64 KiB, and a few of the transaction.
+    assert!(writes < 100, "{writes} writes");
+}
+
 #[test]
 fn blobs_small_and_large_come_back_and_are_checked() {
     let store = Store::in_memory().unwrap();
