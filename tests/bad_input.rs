@@ -232,3 +232,78 @@ fn programs_that_are_not_there() {
     let (_, answer) = flow("steps:\n  - id: a\n    exec: [/etc]\n");
     refused(&answer, &["/etc"]);
 }
+
+#[test]
+fn a_working_directory_that_is_no_text_is_refused_before_anything_runs() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    let home = Home::new();
+    let odd = home.dir().join(OsStr::from_bytes(b"bad\xffdir"));
+    std::fs::create_dir(&odd).unwrap();
+    home.write("flow.lobster", "steps: [{id: a, run: touch ran}]");
+    let file = home.dir().join("flow.lobster");
+    for words in [
+        vec!["run", "--mode", "tool", "exec touch ran"],
+        vec!["run", "--mode", "tool", file.to_str().unwrap()],
+    ] {
+        let answer = home.lobster(words).dir(&odd).run();
+        refused(&answer, &["working directory", "bad", "not UTF-8"]);
+    }
+    assert!(!odd.join("ran").exists());
+    assert_eq!(home.lobster(["runs", "--json"]).run().stdout.trim(), "[]");
+}
+
+#[test]
+fn arguments_that_are_no_text_are_refused() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    let home = Home::new();
+    let answer = home.lobster([OsStr::new("run"), OsStr::from_bytes(b"bad\xff.lobster")]).run();
+    assert_eq!(answer.code(), 2, "{answer:?}");
+    assert!(answer.stderr.contains("argument 2") && answer.stderr.contains("not UTF-8"), "{answer:?}");
+    let words =
+        [OsStr::new("run"), OsStr::new("--mode"), OsStr::new("tool"), OsStr::from_bytes(b"exec echo \xff")];
+    refused(&home.lobster(words).run(), &["argument 4", "not UTF-8"]);
+}
+
+#[test]
+fn json_that_is_nested_too_deeply_is_no_empty_input() {
+    let home = Home::new();
+    let deep = "python3 -c 'print(\"[\" * 5000 + \"]\" * 5000)'";
+    home.write(
+        "flow.lobster",
+        format!(
+            "steps:\n  - id: deep\n    run: {deep}\n  - id: reads\n    run: wc -c\n    stdin: $deep.json\n"
+        ),
+    );
+    refused(&home.tool(["flow.lobster"]), &["deep.json", "4096 levels", "$deep.stdout"]);
+    // Nobody reads it as JSON: it is text.
+    home.write("text.lobster", format!("steps:\n  - id: deep\n    run: {deep}\n"));
+    home.tool(["text.lobster"]).output();
+}
+
+#[test]
+fn a_directory_for_temporary_files_that_is_missing_is_named() {
+    let home = Home::new();
+    home.write("flow.lobster", "steps:\n  - id: a\n    run: cat\n    stdin: hello\n");
+    let answer =
+        home.lobster(["run", "--mode", "tool", "flow.lobster"]).env("TMPDIR", "/no/such/place").run();
+    refused(&answer, &["/no/such/place", "TMPDIR"]);
+}
+
+#[test]
+fn check_finds_a_workflow_that_calls_itself() {
+    let home = Home::new();
+    home.write("rec.lobster", "steps:\n  - id: a\n    run: echo x\n  - id: b\n    workflow: ./rec.lobster\n    when: $a.json.more\n");
+    home.write("one.lobster", "steps: [{id: a, workflow: two.lobster}]");
+    home.write("two.lobster", "steps: [{id: a, workflow: one.lobster}]");
+    for (file, place) in [("rec.lobster", "rec.lobster:4"), ("one.lobster", "two.lobster:1")] {
+        let answer = home.lobster(["check", file]).run();
+        assert_eq!(answer.code(), 1, "{answer:?}");
+        for part in ["E0503", "creates a cycle", place] {
+            assert!(answer.stdout.contains(part), "{part}: {answer:?}");
+        }
+    }
+}

@@ -279,3 +279,26 @@ fn an_edited_result_is_shown_as_one() {
     assert!(verified.stdout.contains("taken as they are: pay"), "{verified:?}");
     assert_eq!(home.read("log"), "paid 10 to bob\n");
 }
+
+/// The record tells given arguments from defaults, so another version of the file brings its own defaults.
+#[test]
+fn a_changed_default_counts_and_a_given_argument_stays() {
+    let file = |default: u32| {
+        format!(
+            "name: defaults\nargs:\n  given: {{ default: 1 }}\n  left: {{ default: {default} }}\n  same: {{ default: 5 }}\n\
+             steps:\n  - id: say\n    run: echo given=${{given}} left=${{left}} same=${{same}}\n"
+        )
+    };
+    let home = Home::new();
+    home.write("flow.lobster", file(1));
+    // `same` is given, and happens to be the default.
+    home.tool(["flow.lobster", "--args-json", r#"{"given": 7, "same": 5}"#]).output();
+    let run = newest(&home);
+    home.write("next.lobster", file(2).replace("same: { default: 5 }", "same: { default: 6 }"));
+    let forked = fork(&home, &run, &["--workflow", "next.lobster"]);
+    assert!(forked.stdout.contains("given=7 left=2 same=5"), "{forked:?}");
+    // A fork of the fork knows it as well.
+    home.write("last.lobster", file(3));
+    let forked = fork(&home, &newest(&home), &["--workflow", "last.lobster", "--set", "args.same=8"]);
+    assert!(forked.stdout.contains("given=7 left=3 same=8"), "{forked:?}");
+}

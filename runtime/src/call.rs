@@ -1,6 +1,7 @@
 //! Calls on a runtime that serves many: each has its own directory, caller and
 //! end, and shares the store, the policy, the sandbox and loaded components.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
@@ -89,7 +90,10 @@ impl Runtime {
     /// When it cannot be written.
     pub fn record_refusal(&self, name: &str, reason: &str, request: &Value) -> Result<RunId, StoreError> {
         let plan = Plan::Pipeline(Pipeline { stages: Vec::new() });
-        let run = self.begin(&Planned { plan, args: Map::new(), name: name.to_owned() }, None)?;
+        let run = self.begin(
+            &Planned { plan, args: Map::new(), given: BTreeSet::new(), name: name.to_owned() },
+            None,
+        )?;
         let detail = json!({ "code": "refused", "request": request });
         let ended = Event::RunEnded {
             status: RunStatus::Failed,

@@ -45,7 +45,10 @@ pub fn parse(text: &str) -> Result<Value, JsonError> {
 /// # Errors
 /// As [`parse`], and when the value does not fit the type.
 pub fn parse_as<T: DeserializeOwned>(text: &str) -> Result<T, JsonError> {
-    check_depth(text.as_bytes())?;
+    // Only what begins like a list or an object can be nested; other text with many brackets is just no JSON.
+    if text.trim_start().starts_with(['[', '{']) {
+        check_depth(text.as_bytes())?;
+    }
     match read(text) {
         Err(error) if error.to_string().starts_with("number out of range") => {
             Ok(read(&without_overflow(text))?)

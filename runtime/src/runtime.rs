@@ -2,7 +2,7 @@
 
 mod components;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -180,7 +180,8 @@ impl Runtime {
                     path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
                 let name = workflow.name.clone().unwrap_or(stem);
                 self.check_pipelines(&workflow)?;
-                Ok(Planned { plan: Plan::Workflow(workflow), args, name })
+                let given = workflow::argument_names(&given);
+                Ok(Planned { plan: Plan::Workflow(workflow), args, given, name })
             }
         }
     }
@@ -207,6 +208,7 @@ impl Runtime {
         Ok(Planned {
             plan: Plan::Pipeline(pipeline),
             args: Map::new(),
+            given: BTreeSet::new(),
             name: clipped(name, MAX_PIPELINE_NAME),
         })
     }
@@ -296,8 +298,18 @@ impl Runtime {
         })
     }
 
+    /// The working directory as the record holds it.
+    ///
+    /// # Errors
+    /// When it has no UTF-8 form: the record could not name it exactly.
+    pub(crate) fn recorded_cwd(&self) -> Result<String, StoreError> {
+        let cwd = &self.services.cwd;
+        cwd.to_str().map(str::to_owned).ok_or_else(|| StoreError::NotUnicode { path: cwd.clone() })
+    }
+
     /// Records that a run begins.
     pub(crate) fn begin(&self, planned: &Planned, parent: Option<RunId>) -> Result<Run<'_>, StoreError> {
+        let cwd = self.recorded_cwd()?;
         if planned.starts_processes() {
             // Without a policy file nothing is confined.
             self.services.sandbox.warm(!self.services.policy_files.is_empty());
@@ -307,6 +319,10 @@ impl Runtime {
             components::keep(&store, workflow)?;
         }
         let task = keep_task(&store, planned)?;
+        let mut detail = self.recorded_surroundings(&store)?;
+        if !planned.args.is_empty() {
+            detail[GIVEN_ARGS] = serde_json::json!(planned.given);
+        }
         let id = store.create_run(NewRun {
             name: planned.name.clone(),
             kind: match planned.plan {
@@ -320,9 +336,9 @@ impl Runtime {
                 Mode::Tool => "tool".to_owned(),
             },
             actor: self.services.actor(),
-            cwd: self.services.cwd.display().to_string(),
+            cwd,
             parent,
-            detail: self.recorded_surroundings(&store)?,
+            detail,
         })?;
         let claim = store.claim_run(id)?;
         Ok(Run::fresh(&self.services, store, Some(claim), id, task))
@@ -383,6 +399,10 @@ impl Runtime {
     }
 }
 
+/// The field of a run's first event with the names of the arguments that were
+/// given; the others have the defaults of the recorded plan.
+pub(crate) const GIVEN_ARGS: &str = "givenArgs";
+
 /// Keeps what will run, and gives its names.
 pub(crate) fn keep_task(store: &Store, planned: &Planned) -> Result<Task, StoreError> {
     let plan = store.put(json::compact(&planned.plan).as_bytes())?.digest;
@@ -397,7 +417,10 @@ pub(crate) fn keep_task(store: &Store, planned: &Planned) -> Result<Task, StoreE
 #[derive(Clone, Debug)]
 pub struct Planned {
     pub plan: Plan,
+    /// The arguments that were given, and the defaults of the others.
     pub args: Map<String, Value>,
+    /// The names of the arguments that were given.
+    pub given: BTreeSet<String>,
     /// What people call it.
     pub name: String,
 }

@@ -89,15 +89,38 @@ pub(crate) enum Command {
 
 /// Runs the command that the words name.
 pub(crate) fn dispatch(name: &std::ffi::OsStr, words: Vec<OsString>) -> Exit {
-    let words: Vec<String> = words.into_iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let result = match Path::new(name).file_name().and_then(|name| name.to_str()) {
-        Some(shim @ ("openclaw.invoke" | "clawd.invoke")) => {
-            logging::start(&logging::Options::default()).and_then(|()| shim::run(shim, &words))
+    let result = match texts(&words) {
+        Ok(words) => named(name, &words),
+        Err(error) => {
+            let shown: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+            run::refuse(&shown, error)
         }
-        _ => command(&words),
     };
     let exit = result.unwrap_or_else(CommandError::report);
     signals::received().map_or(exit, Exit::Signal)
+}
+
+/// Runs what a program of this name does with these words.
+fn named(name: &std::ffi::OsStr, words: &[String]) -> crate::exit::CommandResult {
+    match Path::new(name).file_name().and_then(|name| name.to_str()) {
+        Some(shim @ ("openclaw.invoke" | "clawd.invoke")) => {
+            logging::start(&logging::Options::default()).and_then(|()| shim::run(shim, words))
+        }
+        _ => command(words),
+    }
+}
+
+/// The words as text. A word that is none would be run as another one.
+fn texts(words: &[OsString]) -> Result<Vec<String>, CommandError> {
+    let text = |(at, word): (usize, &OsString)| {
+        word.to_str().map(str::to_owned).ok_or_else(|| {
+            CommandError::usage(format!(
+                "argument {} is not UTF-8: {word:?}; if it names a file, rename the file",
+                at + 1
+            ))
+        })
+    };
+    words.iter().enumerate().map(text).collect()
 }
 
 fn command(words: &[String]) -> crate::exit::CommandResult {

@@ -126,6 +126,13 @@ fn scan(words: &[String], is_stage: impl Fn(&str) -> bool) -> Words {
     out
 }
 
+/// Refuses words that never became a request, in the form that fits them.
+pub(crate) fn refuse(words: &[String], error: CommandError) -> CommandResult {
+    let in_tool_mode = words.windows(2).any(|pair| pair[0] == "--mode" && pair[1] == "tool")
+        || words.iter().any(|word| word == "--mode=tool");
+    if in_tool_mode { Reply { mode: Mode::Tool }.failure(&error.into()) } else { Err(error) }
+}
+
 pub(crate) fn run(words: &[String]) -> CommandResult {
     let registry = lobster_runtime::steps::stages::builtin();
     let words = scan(words, |name| registry.get(name).is_some());

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::run::stopped;
 use super::value::{ItemSpool, Items, Output, Text};
-use crate::json;
 use crate::json::stream::{self, Compacted};
+use crate::json::{self, JsonError};
 use crate::language::template::{ExprError, Lookup, Reference, Scope as Lookups, descend};
 use crate::steps::stages::Stop;
 use crate::steps::stages::exec::output;
@@ -49,6 +49,8 @@ pub(crate) enum Json {
 #[derive(Debug, Default)]
 pub(crate) struct Parsed {
     value: OnceLock<Option<Arc<Value>>>,
+    /// Set if it is JSON in more levels than are read.
+    too_deep: OnceLock<()>,
     large: OnceLock<Large>,
     /// The items of a large list; none if it is something else.
     items: OnceLock<Option<Items>>,
@@ -98,11 +100,18 @@ impl Record {
                 if let Some(known) = cell.get() {
                     return Ok(known.as_ref());
                 }
-                let parsed = match &self.stdout {
-                    Some(text) if !text.is_empty() => json::parse(text.load()?.trim()).ok().map(Arc::new),
+                let value = match &self.stdout {
+                    Some(text) if !text.is_empty() => match json::parse(text.load()?.trim()) {
+                        Ok(value) => Some(Arc::new(value)),
+                        Err(JsonError::TooDeep) => {
+                            let _ = parsed.too_deep.set(());
+                            None
+                        }
+                        Err(JsonError::Syntax(_)) => None,
+                    },
                     _ => None,
                 };
-                Ok(cell.get_or_init(|| parsed).as_ref())
+                Ok(cell.get_or_init(|| value).as_ref())
             }
             Json::OfItems(items, cell) => {
                 if let Some(known) = cell.get() {
@@ -115,6 +124,18 @@ impl Record {
                 };
                 Ok(Some(cell.get_or_init(|| Arc::new(value))))
             }
+        }
+    }
+
+    /// [`Record::json`] for `$id.json`. What is nested too deeply to be read is an
+    /// error here: an empty input in its place would go unnoticed.
+    fn referenced_json(&self) -> Result<Option<&Arc<Value>>, Unreadable> {
+        let value = self.json()?;
+        match &self.json {
+            Json::OfStdout(parsed) if parsed.too_deep.get().is_some() => {
+                Err(Unreadable::new(format!("{}; read `${}.stdout` instead", JsonError::TooDeep, self.id)))
+            }
+            _ => Ok(value),
         }
     }
 
@@ -213,7 +234,7 @@ impl Record {
                 Some(text) => Some(Cow::Owned(Value::String(text.load()?.to_string()))),
                 None => None,
             },
-            "json" => self.json()?.map(|value| Cow::Borrowed(&**value)),
+            "json" => self.referenced_json()?.map(|value| Cow::Borrowed(&**value)),
             "approved" => self.approved.then_some(Cow::Owned(Value::Bool(true))),
             "approvedBy" => text(&self.approved_by),
             "initiatedBy" => text(&self.initiated_by),

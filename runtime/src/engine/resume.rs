@@ -325,7 +325,7 @@ fn go_on(
     }
     let mut detail = runtime.recorded_surroundings(&store).map_err(failure)?;
     if gate.is_some() {
-        detail["cwd"] = runtime.services.cwd.display().to_string().into();
+        detail["cwd"] = runtime.recorded_cwd().map_err(failure)?.into();
     }
     let event = Event::RunResumed { by: runtime.services.actor(), detail };
     store.append(id, vec![event], Durability::Lazy).map_err(failure)?;

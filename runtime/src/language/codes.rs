@@ -99,6 +99,11 @@ codes! {
     CHILD_DEPTH = "E0502", "Sub-workflows are nested too deeply",
     "Workflows call each other more than 32 levels deep, or a file has more than 1000 sub-workflows in all.";
 
+    CHILD_CYCLE = "E0503", "A workflow calls itself",
+    "A step's `workflow:` names a file that is already being executed when the step runs: the workflow itself, or \
+     one that called it. The run fails when it reaches the step, after the effects before it. To repeat steps, use \
+     for_each.";
+
     UNKNOWN_COMMAND = "E0601", "A pipeline uses an unknown command",
     "`pipeline:` takes lobster commands, joined by `|`. To run a program, use `run:`, or the command `exec` \
      inside a pipeline. `lobster commands.list` prints all commands.";

@@ -161,18 +161,26 @@ impl Runtime {
     ) -> Result<Planned, Failure> {
         let mut args = recording.arguments(store)?;
         let recorded = recording.plan(store)?;
+        let mut given = given_args(recording, &recorded, &args);
         let file = match (&request.workflow, recorded) {
             (Some(file), _) => file.clone(),
             (None, Plan::Workflow(workflow)) if request.set.is_empty() => {
-                return Ok(Planned { plan: Plan::Workflow(workflow), args, name: recording.name.clone() });
+                return Ok(Planned {
+                    plan: Plan::Workflow(workflow),
+                    args,
+                    given,
+                    name: recording.name.clone(),
+                });
             }
             (None, Plan::Workflow(workflow)) => {
+                given.extend(request.set.keys().cloned());
                 args.extend(request.set.clone());
                 let bound =
                     crate::language::workflow::bind_args(&workflow, &Value::Object(args)).map_err(failure)?;
                 return Ok(Planned {
                     plan: Plan::Workflow(workflow),
                     args: bound,
+                    given,
                     name: recording.name.clone(),
                 });
             }
@@ -180,12 +188,27 @@ impl Runtime {
                 return Err(Failure::parse("a pipeline has no arguments to set"));
             }
             (None, plan @ Plan::Pipeline(_)) => {
-                return Ok(Planned { plan, args, name: recording.name.clone() });
+                return Ok(Planned { plan, args, given, name: recording.name.clone() });
             }
         };
+        // The other version of the file may have other defaults.
+        args.retain(|name, _| given.contains(name));
         args.extend(request.set.clone());
         self.plan(&RunRequest { target: Target::File(file), args: Some(Value::Object(args)) })
     }
+}
+
+/// The arguments that the recorded run was given. Records of earlier versions do
+/// not say it: there, what equals its default counts as not given.
+fn given_args(recording: &Recording, plan: &Plan, args: &Map<String, Value>) -> BTreeSet<String> {
+    if let Some(given) = &recording.given_args {
+        return given.clone();
+    }
+    let Plan::Workflow(workflow) = plan else { return BTreeSet::new() };
+    let is_default = |name: &str, value: &Value| {
+        workflow.args.iter().any(|spec| spec.name == name && spec.default.as_ref() == Some(value))
+    };
+    args.iter().filter(|(name, value)| !is_default(name, value)).map(|(name, _)| name.clone()).collect()
 }
 
 fn terms(store: &Store, recording: &Recording, request: &ForkRequest) -> Result<Terms, Failure> {

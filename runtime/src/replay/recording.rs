@@ -1,6 +1,6 @@
 //! A journal, read as what its run was and did.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -10,7 +10,7 @@ use crate::engine::recall::SUMMARY;
 use crate::engine::run::Task;
 use crate::envelope::Failure;
 use crate::language::plan::Plan;
-use crate::runtime::recorded;
+use crate::runtime::{GIVEN_ARGS, recorded};
 use crate::store::{Blob, BrokenChain, Event, GateAnswer, Record, RunId, RunStatus, StepOutcome, Store};
 
 /// One attempt of a step.
@@ -40,6 +40,8 @@ pub(super) struct Recording {
     pub(super) policy: Option<Digest>,
     /// lobster's own settings in the environment of the first.
     pub(super) settings: Option<Map<String, Value>>,
+    /// The names of the arguments that it was given, if the record says so.
+    pub(super) given_args: Option<BTreeSet<String>>,
     pub(super) steps: HashMap<String, Step>,
     /// How composite steps ended.
     pub(super) summaries: HashMap<String, (u64, Arc<StepOutcome>)>,
@@ -80,6 +82,7 @@ impl Recording {
             moved: false,
             policy: detail.get("policy").and_then(digest),
             settings: detail.get("settings").and_then(Value::as_object).cloned(),
+            given_args: detail.get(GIVEN_ARGS).and_then(|names| serde_json::from_value(names.clone()).ok()),
             steps: HashMap::new(),
             summaries: HashMap::new(),
             answers: HashMap::new(),

@@ -238,6 +238,22 @@ fn why_names_the_input_and_who_made_it() {
 }
 
 #[test]
+fn why_names_the_step_that_the_file_takes_the_input_from() {
+    let place = Place::new();
+    // Both steps give the same bytes; the plan says whose are read.
+    let text = workflow(
+        "name: twins\nsteps:\n  - id: a\n    run: cat source.txt\n  - id: b\n    run: cat source.txt\n  - id: c\n    run: cat\n    stdin: $a.stdout\n",
+    );
+    std::fs::write(place.path("source.txt"), "1").unwrap();
+    place.run(&text);
+    std::fs::write(place.path("source.txt"), "2").unwrap();
+    let second = place.run(&text);
+    let why = place.runtime.why(&second, "c", None).unwrap();
+    let found: Vec<_> = why.differences.iter().map(|d| (d.part, d.made_by.as_deref())).collect();
+    assert_eq!(found, [(Part::Input, Some("a"))]);
+}
+
+#[test]
 fn changed_arguments_are_named_after_what_they_change() {
     let place = Place::new();
     std::fs::write(place.path("child.lobster"), "args: { m: {} }\nsteps:\n  - id: c\n    run: echo child\n")

@@ -1,6 +1,6 @@
 //! `lobster why`: the first thing that differs between two executions of a step.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -12,6 +12,8 @@ use super::recording::{Recording, Step};
 use crate::digest::Digest;
 use crate::engine::env::{ARG_PREFIX, ARGS_JSON, argument_vars};
 use crate::envelope::Failure;
+use crate::language::plan::{Plan, Stdin};
+use crate::language::template;
 use crate::runtime::Runtime;
 use crate::store::{Blob, BrokenChain, RunFilter, RunId, StepOutcome, StepStatus, Store, StoreError};
 
@@ -269,9 +271,10 @@ fn named_whole<T: Serialize>(name: &str, was: T, is: T) -> Difference {
 /// Inputs are looked for among outputs of at most this size by their value.
 const MAX_SOUGHT: u64 = 4 << 20;
 
-/// The latest step before `reader` whose output is this input.
+/// The step before `reader` whose output is this input: one that the plan names
+/// as its source if there is one, else the latest.
 fn maker(store: &Store, recording: &Recording, reader: &str, input: &Digest) -> Option<String> {
-    gave(recording, reader, |blob| blob.digest == *input)
+    gave(store, recording, reader, |blob| blob.digest == *input)
         .or_else(|| maker_of(store, recording, reader, &contents::value(store, input)?))
 }
 
@@ -283,19 +286,38 @@ fn maker_of(store: &Store, recording: &Recording, reader: &str, input: &Value) -
         other => other,
     };
     let sought = unwrapped(input.clone());
-    gave(recording, reader, |blob| {
+    gave(store, recording, reader, |blob| {
         blob.len <= MAX_SOUGHT
             && contents::value(store, &blob.digest).is_some_and(|value| unwrapped(value) == sought)
     })
 }
 
-fn gave(recording: &Recording, reader: &str, is_it: impl Fn(Blob) -> bool) -> Option<String> {
+fn gave(store: &Store, recording: &Recording, reader: &str, is_it: impl Fn(Blob) -> bool) -> Option<String> {
     let mut earlier: Vec<_> = recording.in_order();
     earlier.retain(|(path, _)| *path != reader);
     earlier.reverse();
+    // Several steps may have given the same bytes.
+    let sources = sources(store, recording, reader);
+    earlier.sort_by_key(|(path, _)| !sources.contains(step_id(path)));
     let found = earlier.iter().find(|(_, step)| {
         let outputs = step.outcome.as_ref().map(|outcome| [outcome.output, outcome.stdout]);
         outputs.into_iter().flatten().flatten().any(&is_it)
     });
     found.map(|(path, _)| (*path).to_owned())
+}
+
+/// The ids of the steps that the recorded plan names in the stdin of `reader`.
+/// None for a stage of a pipeline, whose input comes from the stage before it.
+fn sources(store: &Store, recording: &Recording, reader: &str) -> HashSet<String> {
+    let Ok(Plan::Workflow(workflow)) = recording.plan(store) else { return HashSet::new() };
+    let steps = workflow.all_steps();
+    let step = steps.iter().find(|step| step.id == step_id(reader));
+    let Some(Stdin::Text(text)) = step.map(|step| &step.stdin) else { return HashSet::new() };
+    template::references_in(text).map(|(_, reference)| reference.id).collect()
+}
+
+/// The id of the step at this path: `loop[3]/sub#2` is step `sub`.
+fn step_id(path: &str) -> &str {
+    let last = path.rsplit('/').next().unwrap_or(path);
+    last.split(['[', '#', '|', '!']).next().unwrap_or(last)
 }

@@ -441,7 +441,14 @@ fn stdin(job: &Job) -> io::Result<Stdin> {
         Some(Payload::File(path)) => Stdin::File(std::fs::File::open(path)?),
         Some(Payload::Bytes(bytes)) if bytes.is_empty() => Stdin::Empty,
         Some(Payload::Bytes(bytes)) => {
-            let mut file = tempfile::tempfile()?;
+            let place = std::env::temp_dir();
+            let mut file = tempfile::tempfile_in(&place).map_err(|error| {
+                let place = place.display();
+                io::Error::new(
+                    error.kind(),
+                    format!("no temporary file can be made in {place} (TMPDIR): {error}"),
+                )
+            })?;
             file.write_all(bytes)?;
             io::Seek::rewind(&mut file)?;
             Stdin::File(file)

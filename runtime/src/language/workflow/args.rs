@@ -1,5 +1,7 @@
 //! Declared arguments, and the values given for them.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use super::super::codes;
@@ -58,6 +60,12 @@ pub fn bind_args(workflow: &Workflow, given: &Value) -> Result<Map<String, Value
         }
         None => Ok(args),
     }
+}
+
+/// The names of the arguments that `given` holds.
+#[must_use]
+pub fn argument_names(given: &Value) -> BTreeSet<String> {
+    entries(given).into_iter().map(|(name, _)| name).collect()
 }
 
 /// ECMA-262 `Object.entries`.

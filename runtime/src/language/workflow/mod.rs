@@ -32,7 +32,7 @@ use super::template;
 use crate::steps::stages::Registry;
 use step::Known;
 
-pub use args::{ArgsError, bind_args};
+pub use args::{ArgsError, argument_names, bind_args};
 use fields::nearest;
 pub use lint::check;
 pub(crate) use places::Places;
@@ -116,7 +116,21 @@ impl<'a> Loading<'a> {
         let directory = source.path.parent().unwrap_or(Path::new("")).to_owned();
         for Call { step, path: written, fatal } in calls {
             let path = directory.join(written);
-            if children.contains_key(written) || self.active.contains(&path) {
+            if self.active.contains(&path) {
+                // A run finds it when it gets there: a condition may keep it from that.
+                if self.lint.is_some() && step.when != Condition::Never {
+                    let message = format!(
+                        "Workflow step {} creates a cycle: {written} is being executed when the step runs",
+                        step.id
+                    );
+                    let error = Diagnostic::error(source, codes::CHILD_CYCLE, step.span, message);
+                    self.warnings.push(error.with_help(
+                        "a workflow cannot call itself, directly or through others; use for_each to repeat steps",
+                    ));
+                }
+                continue;
+            }
+            if children.contains_key(written) {
                 continue;
             }
             self.loaded += 1;
