@@ -354,3 +354,32 @@ fn an_answer_to_a_question_that_was_redacted_is_taken_as_it_was_given() {
     says(&said, 0, "not computed: ask, because it needs what was redacted");
     says(&said, 0, "1 computed again, 2 answered");
 }
+
+/// An unfinished run that was imported may still go on where it came from.
+#[test]
+fn an_imported_run_that_waits_goes_on_in_one_store() {
+    let home = Home::new();
+    home.write(
+        "flow.lobster",
+        "steps:\n  - id: ask\n    approval: Go on?\n  - id: go\n    run: echo gone >> effects\n",
+    );
+    home.tool(["flow.lobster"]);
+    let runs: serde_json::Value =
+        serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    let run = runs[0]["id"].as_str().unwrap().to_owned();
+    home.lobster(["bundle", "export", &run, "-o", "flow.bundle"]).run();
+    let other = home.dir().join("other");
+    let elsewhere = |words: &[&str]| home.lobster(words).env("LOBSTER_STATE_DIR", &other).run();
+    let imported = elsewhere(&["bundle", "import", "flow.bundle"]);
+    assert_eq!(imported.code(), 0, "{imported:?}");
+    let refused = elsewhere(&["resume", &run]);
+    assert!(refused.error().contains("--take-over"), "{refused:?}");
+    // Whoever takes it over is asked there.
+    let asked = elsewhere(&["resume", &run, "--take-over"]);
+    assert!(asked.stdout.contains("needs_approval"), "{asked:?}");
+    let token = asked.token();
+    elsewhere(&["resume", "--token", &token, "--approve", "yes"]).output();
+    assert_eq!(home.read("effects"), "gone\n");
+    let again = elsewhere(&["bundle", "import", "flow.bundle"]);
+    assert!(again.code() == 1 && again.stderr.contains("already in this store"), "{again:?}");
+}

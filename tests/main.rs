@@ -38,6 +38,7 @@ mod secrets;
 mod server;
 mod shown;
 mod state;
+mod store_copies;
 mod telemetry;
 mod tokens;
 mod triage;

@@ -393,6 +393,16 @@ impl Runtime {
         crate::engine::resume::by_run(self, run, interrupted).unwrap_or_else(RunResult::from)
     }
 
+    /// Makes an imported run one of this store's own, so that it can be resumed.
+    ///
+    /// # Errors
+    /// When there is no such run, or the store cannot be written.
+    pub fn take_over(&self, run: &str) -> Result<(), Failure> {
+        let store = self.store().map_err(|error| Failure::runtime(error.to_string()))?;
+        let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
+        store.take_over(id).map_err(|error| Failure::runtime(error.to_string()))
+    }
+
     /// Calls a run off that nobody executes now: its open questions close with it.
     pub fn cancel_run(&self, run: &str) -> RunResult {
         crate::engine::resume::call_off(self, run).unwrap_or_else(RunResult::from)

@@ -96,7 +96,17 @@ pub(crate) fn dispatch(name: &std::ffi::OsStr, words: Vec<OsString>) -> Exit {
             run::refuse(&shown, error)
         }
     };
-    let exit = result.unwrap_or_else(CommandError::report);
+    let mut exit = result.unwrap_or_else(CommandError::report);
+    if let Some(database) = lobster_runtime::store::damage_met() {
+        anstream::eprintln!(
+            "Warning: {} is damaged, so this may not be all. `lobster store verify` names the damage, `lobster store \
+             salvage DIR` writes a new store with all that is whole.",
+            harmless(&database.display().to_string())
+        );
+        if exit == Exit::OK {
+            exit = Exit::FAILED;
+        }
+    }
     signals::received().map_or(exit, Exit::Signal)
 }
 

@@ -43,6 +43,9 @@ pub(crate) struct Args {
     /// Takes such a step as failed without running it again.
     #[arg(long)]
     skip_interrupted: bool,
+    /// Goes on with a run that was imported unfinished. Only when it goes on nowhere else.
+    #[arg(long)]
+    take_over: bool,
     /// Does every step that is left, whatever the action cache knows (`LOBSTER_NO_CACHE`).
     #[arg(long)]
     no_cache: bool,
@@ -63,6 +66,7 @@ struct Words {
     retry_interrupted: bool,
     skip_interrupted: bool,
     no_cache: bool,
+    take_over: bool,
     run: Option<String>,
     /// What the incumbent does not read: an error only beside the id of a run.
     unread: Vec<String>,
@@ -100,6 +104,7 @@ fn scan(words: &[String]) -> Result<Words, Failure> {
             }
             "--retry-interrupted" if attached.is_none() => out.retry_interrupted = true,
             "--skip-interrupted" if attached.is_none() => out.skip_interrupted = true,
+            "--take-over" if attached.is_none() => out.take_over = true,
             "--no-cache" if attached.is_none() => out.no_cache = true,
             other if !other.starts_with('-') && out.run.is_none() => out.run = Some(word.clone()),
             _ => out.unread.push(word.clone()),
@@ -196,6 +201,11 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
             Ok(runtime) => runtime,
             Err(error) => return reply.failure(&error.into()),
         };
+        if words.take_over
+            && let Err(failure) = runtime.take_over(run)
+        {
+            return reply.failure(&failure);
+        }
         let result = match task {
             WithRun::GoOn(interrupted) => runtime.resume_run(run, interrupted),
             WithRun::Cancel => runtime.cancel_run(run),

@@ -1,13 +1,14 @@
 //! `lobster store`
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Subcommand;
 use lobster_runtime::component::{CodeLimits, CodeUse, MAX_CODE};
 use lobster_runtime::json;
 use lobster_runtime::steps::stages::Mode;
-use lobster_runtime::store::{GcPolicy, GcReport, Store};
+use lobster_runtime::store::{CopyReport, GcPolicy, GcReport, Store};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -20,6 +21,7 @@ use crate::render::{one_line, units};
   lobster store stats
   lobster store gc --older-than 30d --dry-run
   lobster store gc --keep 500 --max-size 2G
+  lobster store backup /backup/lobster-today
   lobster store pin 3f9a1c2b               no collection removes it")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -56,6 +58,27 @@ enum Task {
     },
     /// Reads everything and names whatever is damaged or missing. Changes nothing.
     Verify {
+        /// Goes on with a database that was rolled back: what is missing stays missing, and gates can be answered again.
+        #[arg(long)]
+        accept_rollback: bool,
+        /// A JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Copies the whole store, as it is now, while others go on using it.
+    ///
+    /// The copy is a state directory: use it with LOBSTER_STATE_DIR, or put it in the place of a lost one.
+    Backup {
+        /// The copy; must not be there yet.
+        dir: PathBuf,
+        /// A JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Writes a new store with all that is whole in this damaged one, and lists what is not.
+    Salvage {
+        /// The new state directory; must not be there yet.
+        dir: PathBuf,
         /// A JSON object.
         #[arg(long)]
         json: bool,
@@ -105,7 +128,14 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             let report = store.gc(&policy)?;
             gc(&report, runtime.components().prune_code(&code), *dry_run, *json)
         }
-        Task::Verify { json } => verify(&store, *json),
+        Task::Verify { accept_rollback, json } => {
+            if *accept_rollback {
+                store.accept_rollback()?;
+            }
+            verify(&store, *json)
+        }
+        Task::Backup { dir, json } => copied(&store.backup(dir)?, "copied", dir, *json),
+        Task::Salvage { dir, json } => copied(&store.salvage(dir)?, "salvaged", dir, *json),
         Task::Stats { json } => stats(&store, runtime.components().code_use(), *json),
         Task::Pin { run, json } => pin(&store, run, true, *json),
         Task::Unpin { run, json } => pin(&store, run, false, *json),
@@ -161,6 +191,33 @@ fn verify(store: &Store, as_json: bool) -> CommandResult {
         units::counted(report.blobs, "blob"),
         units::bytes(report.bytes),
         if problems == 0 { "all is well".to_owned() } else { units::counted(problems, "problem") },
+    )?;
+    Ok(exit)
+}
+
+/// What a copy of the store holds, and what it does not.
+fn copied(report: &CopyReport, verb: &str, dir: &Path, as_json: bool) -> CommandResult {
+    let exit = if report.problems.is_empty() { Exit::OK } else { Exit::FAILED };
+    let mut out = std::io::stdout().lock();
+    if as_json {
+        writeln!(out, "{}", json::pretty(report))?;
+        return Ok(exit);
+    }
+    for problem in &report.problems {
+        writeln!(out, "{}", one_line(&problem.to_string()))?;
+    }
+    writeln!(
+        out,
+        "{verb} {}, {}, {} ({}) to {}{}",
+        units::counted(report.runs, "run"),
+        units::counted(report.records, "record"),
+        units::counted(report.blobs, "blob"),
+        units::bytes(report.bytes),
+        dir.display(),
+        match report.problems.len() as u64 {
+            0 => String::new(),
+            problems => format!("; {}", units::counted(problems, "problem")),
+        },
     )?;
     Ok(exit)
 }

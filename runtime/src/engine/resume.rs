@@ -207,6 +207,12 @@ pub(crate) fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) ->
     let store = runtime.store().map_err(failure)?;
     let id = store.find_run(text).map_err(|error| Failure::parse(error.to_string()))?;
     let summary = store.run(id).map_err(failure)?;
+    if store.is_copy(id).map_err(failure)? {
+        return Err(Failure::runtime(format!(
+            "run {id} is a copy of a run in another store (`lobster bundle import`), which may go on there: an effect \
+             would be done twice. If it goes on nowhere else: `lobster resume {id} --take-over`"
+        )));
+    }
     match summary.status {
         RunStatus::Ok => {
             return Err(Failure::runtime(format!(
@@ -225,6 +231,7 @@ pub(crate) fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) ->
         }
         RunStatus::Running => {}
         RunStatus::Failed | RunStatus::Cancelled => {
+            store.check_rollback().map_err(failure)?;
             let journal = sound_journal(&store, id)?;
             refuse_called_off(&journal)?;
             let failed_at = journal.iter().rev().find_map(|record| match &record.event {
@@ -310,6 +317,7 @@ fn go_on(
     gate: Option<&Gate>,
 ) -> Result<RunResult, Failure> {
     let store = runtime.store().map_err(failure)?;
+    store.check_rollback().map_err(failure)?;
     let claim = store.claim_run(id).map_err(failure)?;
     let journal = sound_journal(&store, id)?;
     let task = started(&journal)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use lobster_component::{Component, Engine, EngineConfig};
@@ -95,13 +95,19 @@ pub(crate) struct Services {
     pub(crate) files: Arc<FileDigests>,
 }
 
+/// Below the home directory: what stores promised, for when a whole state
+/// directory is put back to an earlier state.
+const MARKS_OUTSIDE: &str = ".lobster/high-water";
+
 impl Services {
     /// The store, opened at the first use.
     pub(crate) fn store(&self) -> Result<Store, StoreError> {
         if let Some(store) = self.store.get() {
             return Ok(store.clone());
         }
-        let store = Store::open(&self.state_dir)?;
+        let outside = self.env.get("HOME").filter(|home| home.starts_with('/'));
+        let outside = outside.map(|home| Path::new(&home).join(MARKS_OUTSIDE));
+        let store = Store::open_noted(&self.state_dir, outside.as_deref())?;
         if !self.secrets.is_empty() {
             store.redact(self.secrets.redactions());
         }

@@ -9,11 +9,12 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use tempfile::TempDir;
 
 use super::error::StoreError;
 use super::fault;
@@ -21,6 +22,7 @@ use super::file_lock::{FileLock, Sharing};
 use super::group::Group;
 use super::identity::Identity;
 use super::log::{LogFile, log_path};
+use super::rescue::{Rescued, rescue};
 
 /// How long a writer waits for other processes. A write takes well under a
 /// millisecond, so this much means that a process is stuck or stopped.
@@ -75,7 +77,16 @@ pub(super) struct Database {
     read_only: bool,
     writer: Mutex<Writer>,
     readers: Mutex<Vec<Connection>>,
+    /// Set once the database was found to be damaged.
+    rescue: OnceLock<Mutex<Rescue>>,
     pub(super) group: Group,
+}
+
+/// The readable part of a damaged database.
+struct Rescue {
+    connection: Connection,
+    found: Rescued,
+    _dir: TempDir,
 }
 
 impl Database {
@@ -95,6 +106,7 @@ impl Database {
                 log_is_new = !log_path(&path).exists();
                 Identity::around(&path, || connect(&path))?
             }
+            Err(damaged @ StoreError::Damaged { .. }) => return Self::open_rescued(&path, sync, damaged),
             other => other?,
         };
         Ok(Self {
@@ -104,6 +116,28 @@ impl Database {
             writer: Mutex::new(Writer { connection, log: sync.then(|| LogFile::new(&path)) }),
             path,
             readers: Mutex::default(),
+            rescue: OnceLock::new(),
+        })
+    }
+
+    /// A database that SQLite cannot even open, for reading what is left of it;
+    /// the error itself if that is nothing.
+    fn open_rescued(path: &Path, sync: bool, damaged: StoreError) -> Result<Self, StoreError> {
+        let Ok(rescue) = Rescue::of(path) else { return Err(damaged) };
+        let runs =
+            rescue.connection.query_row("SELECT count(*) FROM runs", [], |row| row.get::<_, i64>(0))?;
+        if runs == 0 {
+            return Err(damaged);
+        }
+        let ((), identity) = Identity::around(path, || Ok(()))?;
+        Ok(Self {
+            identity,
+            read_only: false,
+            group: Group::new(path.to_owned(), sync, false),
+            writer: Mutex::new(Writer { connection: Connection::open_in_memory()?, log: None }),
+            path: path.to_owned(),
+            readers: Mutex::default(),
+            rescue: OnceLock::from(Mutex::new(rescue)),
         })
     }
 
@@ -122,6 +156,11 @@ impl Database {
     ) -> Result<T, StoreError> {
         if self.read_only {
             return Err(StoreError::ReadOnly { path: self.path.clone() });
+        }
+        // What was read of a damaged database is not all there was: nothing is built on it.
+        if self.rescue.get().is_some() {
+            let what = "parts of it cannot be read".to_owned();
+            return Err(StoreError::Damaged { path: self.path.clone(), what });
         }
         let ticket = (durability == Durability::Synced).then(|| self.group.enter());
         let value = self.transact(work, ended).map_err(|e| e.located(&self.path))?;
@@ -172,43 +211,110 @@ impl Database {
 
     /// Runs `work` over one snapshot. The writer's connection serves when it is
     /// idle, so a program that does one thing at a time opens only one.
+    ///
+    /// Where the database is damaged, what can be read of it answers ([`rescue`]).
     pub(super) fn read<T>(
+        &self,
+        work: impl Fn(&Connection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        if self.rescue.get().is_some() {
+            return self.read_rescued(&work);
+        }
+        let value = match self.writer.try_lock() {
+            Ok(writer) => work(&writer.connection),
+            Err(TryLockError::Poisoned(poisoned)) => work(&poisoned.into_inner().connection),
+            Err(TryLockError::WouldBlock) => return self.read_aside(work),
+        };
+        self.or_rescued(value, &work)
+    }
+
+    /// Runs `work` on the database as it is: what is damaged is an error.
+    pub(super) fn read_raw<T>(
         &self,
         work: impl FnOnce(&Connection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        match self.writer.try_lock() {
-            Ok(writer) => return work(&writer.connection).map_err(|e| e.located(&self.path)),
-            Err(TryLockError::Poisoned(poisoned)) => {
-                return work(&poisoned.into_inner().connection).map_err(|e| e.located(&self.path));
-            }
-            Err(TryLockError::WouldBlock) => {}
-        }
-        self.read_aside(work)
+        let connection = connect(&self.path)?;
+        work(&connection).map_err(|e| e.located(&self.path))
     }
 
     /// Like [`Database::read`], for work that may take long: writers do not wait for it.
     pub(super) fn read_aside<T>(
         &self,
-        work: impl FnOnce(&Connection) -> Result<T, StoreError>,
+        work: impl Fn(&Connection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        if self.rescue.get().is_some() {
+            return self.read_rescued(&work);
+        }
         let idle = lock(&self.readers).pop();
         let connection = match idle {
             Some(connection) => connection,
             None => connect(&self.path)?,
         };
-        let value = work(&connection).map_err(|e| e.located(&self.path));
+        let value = work(&connection);
         let mut idle = lock(&self.readers);
         if idle.len() < IDLE_READERS {
             idle.push(connection);
         }
-        value
+        drop(idle);
+        self.or_rescued(value, &work)
+    }
+
+    /// The value, or what the readable part of a damaged database says.
+    fn or_rescued<T>(
+        &self,
+        value: Result<T, StoreError>,
+        work: &impl Fn(&Connection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        match value.map_err(|e| e.located(&self.path)) {
+            Err(StoreError::Damaged { .. }) => self.read_rescued(work),
+            other => other,
+        }
+    }
+
+    fn read_rescued<T>(&self, work: &impl Fn(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let rescue = lock(self.rescued()?);
+        work(&rescue.connection).map_err(|e| e.located(&self.path))
+    }
+
+    /// What can be read of the database, read once.
+    fn rescued(&self) -> Result<&Mutex<Rescue>, StoreError> {
+        if let Some(rescue) = self.rescue.get() {
+            return Ok(rescue);
+        }
+        let rescue = Rescue::of(&self.path)?;
+        Ok(self.rescue.get_or_init(|| Mutex::new(rescue)))
+    }
+
+    /// Reads the database as a damaged one, and says what could not be read.
+    pub(super) fn read_as_damaged(&self) -> Result<Rescued, StoreError> {
+        Ok(lock(self.rescued()?).found.clone())
+    }
+}
+
+/// The first damaged database that this process has read.
+static DAMAGE_MET: OnceLock<PathBuf> = OnceLock::new();
+
+/// The database that this process found damaged: what it read is what could be
+/// read, and may not be all.
+#[must_use]
+pub fn damage_met() -> Option<&'static Path> {
+    DAMAGE_MET.get().map(PathBuf::as_path)
+}
+
+impl Rescue {
+    fn of(path: &Path) -> Result<Self, StoreError> {
+        let dir = tempfile::Builder::new().prefix("lobster-rescue-").tempdir();
+        let dir = dir.map_err(|source| StoreError::Unusable { path: std::env::temp_dir(), source })?;
+        let (connection, found) = rescue(path, dir.path())?;
+        let _ = DAMAGE_MET.set(path.to_owned());
+        Ok(Self { connection, found, _dir: dir })
     }
 }
 
 impl Drop for Database {
     fn drop(&mut self) {
         lock(&self.readers).clear();
-        if self.read_only {
+        if self.read_only || self.rescue.get().is_some() {
             return;
         }
         let writer = lock(&self.writer);
@@ -238,7 +344,7 @@ fn fold_long_log(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn connect(path: &Path) -> Result<Connection, StoreError> {
+pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
     // No URI: a directory may be called anything. No CREATE: `create` makes it whole.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let attempt = || -> Result<Connection, StoreError> {
@@ -264,7 +370,44 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
         ))?;
         Ok(connection)
     };
-    attempt().map_err(|e| e.located(path))
+    match attempt().map_err(|e| e.located(path)) {
+        Err(StoreError::Unusable { .. } | StoreError::ReadOnly { .. }) if is_without_log(path) => {
+            connect_immutable(path).map_err(|e| e.located(path))
+        }
+        other => other,
+    }
+}
+
+/// Whether all of the database is in its one file.
+fn is_without_log(path: &Path) -> bool {
+    path.is_file() && log_path(path).metadata().map_or(true, |log| log.len() == 0)
+}
+
+/// Opens a database on a disk where SQLite cannot make the files that it shares
+/// with other processes: nobody can write there, so nothing needs to be shared.
+fn connect_immutable(path: &Path) -> Result<Connection, StoreError> {
+    use std::fmt::Write as _;
+    let mut uri = "file:".to_owned();
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'/' | b'-' | b'_' | b'.' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => {
+                uri.push(char::from(*byte))
+            }
+            // Writing to a String cannot fail.
+            other => drop(write!(uri, "%{other:02X}")),
+        }
+    }
+    uri.push_str("?immutable=1");
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(uri, flags)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    let application: i64 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+    if application != APPLICATION {
+        let what = "it is not a lobster store, or its beginning is gone".to_owned();
+        return Err(StoreError::Damaged { path: path.to_owned(), what });
+    }
+    Ok(connection)
 }
 
 /// Waits for another process in short, growing steps: a writer is gone in a
@@ -283,7 +426,7 @@ fn wait_patiently(connection: &mut Connection) -> rusqlite::Result<()> {
 
 /// Makes the database under another name and moves it into place when it is
 /// whole, so that nobody ever opens half of one.
-fn create(dir: &Path, path: &Path) -> Result<(), StoreError> {
+pub(super) fn create(dir: &Path, path: &Path) -> Result<(), StoreError> {
     let unusable = |source: io::Error| match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             StoreError::Full { path: dir.to_owned() }

@@ -32,10 +32,21 @@ pub enum StoreError {
     Newer { path: PathBuf, found: i64, supported: i64 },
     /// The database or something beside it is not what was written.
     #[error(
-        "{} is damaged: {what}; it was left as it is: restore it from a backup, \
-         or move the directory away to start with an empty store", .path.display()
+        "{} is damaged: {what}; it was left as it is. `lobster store salvage DIR` writes a new store with all that \
+         is whole; or restore a backup, or move the directory away to start with an empty store", .path.display()
     )]
     Damaged { path: PathBuf, what: String },
+    /// A copy would have to replace it.
+    #[error("{} is there already; name a directory that is not, or remove that one", .path.display())]
+    Exists { path: PathBuf },
+    /// It knows less than was promised.
+    #[error(
+        "{} is older than what was recorded: its end was lost, or an older copy was put in its place, so what was \
+         answered and done since would be asked and done again; nothing is answered and no run goes on. \
+         `lobster store verify` says what is missing. Put the newer files back, or go on with what is there: \
+         `lobster store verify --accept-rollback`", .path.display()
+    )]
+    RolledBack { path: PathBuf },
     /// It was removed or replaced after it was opened.
     #[error(
         "{} is no longer the file that this lobster opened: the state directory was removed, moved or replaced \

@@ -419,6 +419,26 @@ impl Event {
         }
     }
 
+    /// The name of its kind, as in its JSON.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        match self {
+            Self::RunStarted { .. } => "run_started",
+            Self::RunResumed { .. } => "run_resumed",
+            Self::RunPaused { .. } => "run_paused",
+            Self::RunEnded { .. } => "run_ended",
+            Self::StepStarted { .. } => "step_started",
+            Self::StepEnded { .. } => "step_ended",
+            Self::GateOpened { .. } => "gate_opened",
+            Self::GateAnswered { .. } => "gate_answered",
+            Self::GateClosed { .. } => "gate_closed",
+            Self::Decision { .. } => "decision",
+            Self::RetryRequested { .. } => "retry_requested",
+            Self::Note { .. } => "note",
+            Self::Unknown(value) => value.get("type").and_then(Value::as_str).unwrap_or("unknown"),
+        }
+    }
+
     /// The status that the run has from here on, if this changes it.
     #[must_use]
     pub fn run_status(&self) -> Option<RunStatus> {

@@ -407,6 +407,11 @@ impl Store {
         end: Option<Event>,
     ) -> Result<Gate, StoreError> {
         let (found, late) = self.write(Durability::Synced, |tx| {
+            // A no to what was answered before does no harm.
+            let no = answer.as_ref().is_none_or(|answer| *answer == GateAnswer::Rejected);
+            if !no {
+                self.inner.high_water.guard(self.inner.db.path())?;
+            }
             let mut found = by_key(tx, key)?;
             let gate = &mut found.gate;
             match gate.status {

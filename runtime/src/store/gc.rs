@@ -6,8 +6,9 @@
 //! or not; names written while it works are read before each batch of blobs
 //! goes; and a blob's file is removed only while no process is placing one.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -19,7 +20,7 @@ use super::db::{self, Durability};
 use super::error::StoreError;
 use super::fault;
 use super::file_lock::{FileLock, Sharing};
-use super::journal::run_id;
+use super::journal::{record_text_of, run_id};
 use super::mark::{Marks, digests_in};
 use crate::digest::Digest;
 
@@ -122,12 +123,7 @@ impl Store {
     /// the store is whole.
     pub fn gc(&self, policy: &GcPolicy) -> Result<GcReport, StoreError> {
         self.flush()?;
-        let path = self.inner.dir.join("gc.lock");
-        let lock =
-            File::create(&path).and_then(|file| FileLock::take(file, Sharing::Exclusive, Duration::ZERO));
-        let Some(_lock) = lock.map_err(|e| StoreError::io("lock", &path, e))? else {
-            return Err(StoreError::GcBusy);
-        };
+        let _lock = self.lock_collection(Duration::ZERO)?.ok_or(StoreError::GcBusy)?;
         let mut collector = Collector {
             store: self,
             policy,
@@ -165,7 +161,7 @@ impl Collector<'_> {
         Ok(())
     }
 
-    fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    fn read<T>(&self, work: impl Fn(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
         self.store.inner.db.read_aside(work)
     }
 
@@ -249,7 +245,7 @@ impl Collector<'_> {
         let text: Option<String> = self.read(|db| {
             let mut statement =
                 db.prepare_cached("SELECT record FROM journal WHERE run = ?1 AND seq = ?2")?;
-            Ok(statement.query_row([run.n, run.head_seq], |row| row.get(0)).optional()?)
+            Ok(statement.query_row([run.n, run.head_seq], |row| record_text_of(row, 0)).optional()?)
         })?;
         let at = text
             .and_then(|text| crate::json::parse(&text).ok())
@@ -335,7 +331,7 @@ impl Collector<'_> {
             let mut rows = statement.query([*after])?;
             while let Some(row) = rows.next()? {
                 *after = row.get(0)?;
-                let text: String = row.get(1)?;
+                let text = record_text_of(row, 1)?;
                 self.mark_text(text.as_bytes())?;
             }
         }
@@ -521,7 +517,7 @@ fn texts_of_run(db: &Connection, n: i64) -> Result<Vec<String>, StoreError> {
         "SELECT lower(hex(question)) || ' ' || detail || ' ' || coalesce(answer, '') FROM gates WHERE run = ?1",
     ] {
         let mut statement = db.prepare_cached(sql)?;
-        let rows = statement.query_map(params![n], |row| row.get::<_, String>(0))?;
+        let rows = statement.query_map(params![n], |row| record_text_of(row, 0))?;
         for text in rows {
             texts.push(text?);
         }
@@ -588,6 +584,15 @@ fn named(path: &Path, prefix: &str, suffix: &str) -> bool {
 }
 
 impl Store {
+    /// While it is held, nothing is collected; `None` if a collection is at work
+    /// for longer than `patience`.
+    pub(super) fn lock_collection(&self, patience: Duration) -> Result<Option<FileLock>, StoreError> {
+        let path = self.inner.dir.join("gc.lock");
+        let open = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+        open.and_then(|file| FileLock::take(file, Sharing::Exclusive, patience))
+            .map_err(|e| StoreError::io("lock", &path, e))
+    }
+
     /// Locks the place of blob files: shared to put one there, exclusive to take one away.
     pub(super) fn lock_shelf(&self, sharing: Sharing) -> Result<FileLock, StoreError> {
         let shelf = self.inner.dir.join("blobs");

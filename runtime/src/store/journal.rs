@@ -6,6 +6,7 @@
 //! printed again. The run's row keeps the number and hash of the last record,
 //! so that a cut journal shows.
 
+use std::cell::{Cell, RefCell};
 use std::fmt;
 
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params, params_from_iter, types};
@@ -18,6 +19,7 @@ use super::Store;
 use super::db::Durability;
 use super::error::StoreError;
 use super::event::{Event, RunId, RunStatus};
+use super::high_water::Mark;
 use crate::digest::Digest;
 use crate::json::{self, JsonError};
 
@@ -180,6 +182,13 @@ impl Head {
             self.seq.cast_signed(),
             text
         ])?;
+        super::NEWEST.set(Some(Mark {
+            number: tx.last_insert_rowid(),
+            record: self.hash,
+            run: self.id,
+            seq: self.seq,
+            what: event.kind().to_owned(),
+        }));
         let Some(status) = event.run_status() else { return Ok(()) };
         let (output, error) = match event {
             Event::RunEnded { output, error, .. } => (output.map(|blob| blob.digest), error.as_deref()),
@@ -324,7 +333,11 @@ impl Store {
             let mut rows = statement.query(params![n, seq.cast_signed(), limit])?;
             let mut records = Vec::new();
             while let Some(row) = rows.next()? {
-                records.push(parse_record(run, row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?)?);
+                records.push(parse_record(
+                    run,
+                    row.get::<_, i64>(0)?.cast_unsigned(),
+                    record_text_of(row, 1)?,
+                )?);
             }
             Ok(records)
         })
@@ -362,16 +375,18 @@ impl Store {
             let n = run_number(db, run)?;
             let mut statement =
                 db.prepare_cached("SELECT seq, record FROM journal WHERE run = ?1 ORDER BY seq")?;
-            let rows = statement.query_map([n], |row| {
-                Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get::<_, String>(1)?))
-            })?;
+            let rows = statement
+                .query_map([n], |row| Ok((row.get::<_, i64>(0)?.cast_unsigned(), record_text_of(row, 1)?)))?;
             Ok(rows.collect::<Result<Vec<_>, _>>()?)
         })?;
         let records = left.into_iter().filter_map(|(seq, text)| parse_record(run, seq, text).ok()).collect();
         Ok((records, Some(BrokenChain { run: run.to_string(), seq, why })))
     }
 
-    pub(super) fn follow_chain(&self, run: RunId, mut each: impl FnMut(Record)) -> Result<(), StoreError> {
+    pub(super) fn follow_chain(&self, run: RunId, each: impl FnMut(Record)) -> Result<(), StoreError> {
+        // Of a damaged database, records that were read before the damage was met are read again.
+        let told = Cell::new(0);
+        let each = RefCell::new(each);
         let broken =
             |seq, why: &str| StoreError::BrokenChain { run: run.to_string(), seq, why: why.to_owned() };
         self.inner.db.read_aside(|db| {
@@ -390,12 +405,15 @@ impl Store {
                     if found != seq + 1 {
                         return Err(broken(seq + 1, "it is missing"));
                     }
-                    let record = parse_record(run, found, row.get(1)?)?;
+                    let record = parse_record(run, found, record_text_of(row, 1)?)?;
                     if record.prev != hash {
                         return Err(broken(found, "it does not carry the hash of the record before"));
                     }
                     (seq, hash) = (found, record.hash());
-                    each(record);
+                    if seq > told.get() {
+                        told.set(seq);
+                        (each.borrow_mut())(record);
+                    }
                 }
                 if seq == before {
                     break;
@@ -595,6 +613,17 @@ pub(super) fn run_number(db: &Connection, run: RunId) -> Result<i64, StoreError>
     let mut statement = db.prepare_cached("SELECT n FROM runs WHERE id = ?")?;
     let n = statement.query_row([run.as_bytes()], |row| row.get(0)).optional()?;
     n.ok_or_else(|| StoreError::UnknownRun(run.to_string()))
+}
+
+/// The text of a record. What is not UTF-8 any more is damaged: it becomes a text
+/// that does not hash to what it should, and so a broken chain of its run alone.
+pub(super) fn record_text_of(row: &Row<'_>, column: usize) -> rusqlite::Result<String> {
+    Ok(match row.get_ref(column)? {
+        types::ValueRef::Text(bytes) | types::ValueRef::Blob(bytes) => {
+            String::from_utf8_lossy(bytes).into_owned()
+        }
+        types::ValueRef::Null | types::ValueRef::Integer(_) | types::ValueRef::Real(_) => String::new(),
+    })
 }
 
 fn record_text(record: &impl Serialize) -> Result<String, StoreError> {

@@ -13,6 +13,7 @@
 //!
 //! A [`Store`] may be shared by threads, and its directory by processes.
 
+mod backup;
 mod blob;
 mod cache;
 mod claim;
@@ -26,12 +27,15 @@ mod file_lock;
 mod gate;
 mod gc;
 mod group;
+mod high_water;
 mod identity;
 mod journal;
+mod leaves;
 mod log;
 mod mark;
 mod pending;
 mod redact;
+mod rescue;
 mod transfer;
 mod user_state;
 mod verify;
@@ -44,20 +48,23 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use rusqlite::Transaction;
 use tempfile::TempDir;
 
+pub use backup::CopyReport;
 pub use blob::{Blob, BlobReader, BlobWriter, INLINE_MAX};
 pub use claim::RunClaim;
 pub use clock::{Clock, iso, system_clock};
-pub use db::Durability;
+pub use db::{Durability, damage_met};
 pub use error::StoreError;
 pub use event::{Begun, Event, RunId, RunStatus, StepOutcome, StepStatus, UnknownWord};
 #[cfg(any(test, feature = "faults"))]
 pub use fault::points_passed;
 pub use gate::{Gate, GateAnswer, GateFilter, GateKey, GateKind, GateRecord, GateStatus};
 pub use gc::{GcPolicy, GcReport};
+pub use high_water::{Mark, Rollback};
 pub(crate) use journal::parse_record;
 pub use journal::{BrokenChain, NewRun, Record, RunFilter, RunSummary};
 pub use redact::Redactions;
 pub(crate) use redact::Redactor;
+pub use rescue::{LostRows, Rescued};
 pub use transfer::Redacted;
 pub use user_state::{LockedState, UserState, state_dir};
 pub use verify::{Problem, StoreStats, VerifyReport};
@@ -79,6 +86,7 @@ struct Inner {
     pending: Mutex<pending::Pending>,
     known: Mutex<cache::Known>,
     checked: Mutex<HashMap<Digest, blob::Fingerprint>>,
+    high_water: high_water::HighWater,
     /// Who is told of what was committed.
     witness: OnceLock<Box<dyn Witness>>,
     /// Of a store that nobody means to keep; removed last.
@@ -96,12 +104,21 @@ impl Store {
         Self::open_with(dir, system_clock())
     }
 
+    /// Like [`Store::open`]; what was promised is noted under `outside` as well,
+    /// so that it is noticed when all of `dir` is put back to an earlier state.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_noted(dir: &Path, outside: Option<&Path>) -> Result<Self, StoreError> {
+        Self::build(dir, outside, system_clock(), true, None)
+    }
+
     /// Like [`Store::open`], by another clock.
     ///
     /// # Errors
     /// As [`Store::open`].
     pub fn open_with(dir: &Path, clock: Clock) -> Result<Self, StoreError> {
-        Self::build(dir, clock, true, None)
+        Self::build(dir, None, clock, true, None)
     }
 
     /// A store that is gone when it is dropped and never syncs; for tests, benchmarks and dry runs.
@@ -122,16 +139,23 @@ impl Store {
         let make = tempfile::Builder::new().prefix("lobster-").tempdir_in(memory).or_else(|_| TempDir::new());
         let scratch = make.map_err(|source| StoreError::Unusable { path: std::env::temp_dir(), source })?;
         let dir = scratch.path().to_owned();
-        Self::build(&dir, clock, false, Some(scratch))
+        Self::build(&dir, None, clock, false, Some(scratch))
     }
 
-    fn build(dir: &Path, clock: Clock, sync: bool, scratch: Option<TempDir>) -> Result<Self, StoreError> {
+    fn build(
+        dir: &Path,
+        outside: Option<&Path>,
+        clock: Clock,
+        sync: bool,
+        scratch: Option<TempDir>,
+    ) -> Result<Self, StoreError> {
         // The working directory may change under an open store.
         let dir = std::path::absolute(dir)
             .map_err(|source| StoreError::Unusable { path: dir.to_owned(), source })?
             .join("store");
         let inner = Inner {
             db: db::Database::open(&dir, sync)?,
+            high_water: high_water::HighWater::new(&dir, outside, sync),
             dir,
             clock,
             redactions: RwLock::default(),
@@ -152,6 +176,32 @@ impl Store {
     /// [`StoreError::Replaced`].
     pub fn check_identity(&self) -> Result<(), StoreError> {
         self.inner.db.check_identity()
+    }
+
+    /// An error if the database knows less than was promised (see
+    /// [`Store::rollback`]): then nothing may be built on it.
+    ///
+    /// # Errors
+    /// [`StoreError::RolledBack`], or when it cannot be read.
+    pub fn check_rollback(&self) -> Result<(), StoreError> {
+        self.inner.db.read(|db| self.inner.high_water.check_once(db))?;
+        self.inner.high_water.guard(self.inner.db.path())
+    }
+
+    /// What was promised and is not in the database any more.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn rollback(&self) -> Result<Option<Rollback>, StoreError> {
+        self.inner.db.read(|db| self.inner.high_water.rollback(db))
+    }
+
+    /// Goes on with what the database has: gates can be answered again.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn accept_rollback(&self) -> Result<(), StoreError> {
+        self.inner.db.read(|db| self.inner.high_water.accept(db))
     }
 
     /// The directory that holds the database and the blobs: `<state directory>/store`.
@@ -248,6 +298,8 @@ pub(crate) trait Witness: Send + Sync {
 }
 
 thread_local! {
+    /// The newest record that the transaction of this thread has appended.
+    static NEWEST: Cell<Option<Mark>> = const { Cell::new(None) };
     /// What the transaction of this thread has appended, where somebody is to be told.
     static WITNESSED: Cell<Vec<Record>> = const { Cell::new(Vec::new()) };
 }
@@ -263,13 +315,19 @@ impl Inner {
         durability: Durability,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        NEWEST.take();
         let work = |tx: &Transaction<'_>| {
+            self.high_water.check_once(tx)?;
             let batch = db::lock(&self.pending).begin();
             blob::insert(tx, &batch, self.now())?;
             cache::insert(tx, &batch)?;
             work(tx)
         };
-        self.db.write(durability, work, |committed| db::lock(&self.pending).end(committed))
+        let value = self.db.write(durability, work, |committed| db::lock(&self.pending).end(committed))?;
+        if let (Durability::Synced, Some(mark)) = (durability, NEWEST.take()) {
+            self.high_water.note(mark);
+        }
+        Ok(value)
     }
 }
 

@@ -9,8 +9,8 @@ use super::Store;
 use super::blob::Blob;
 use super::db::Durability;
 use super::error::StoreError;
-use super::event::RunId;
-use super::journal::{Record, insert_run, parse_record};
+use super::event::{RunId, RunStatus};
+use super::journal::{Record, insert_run, parse_record, run_number};
 use super::mark::digests_in;
 use crate::digest::Digest;
 use crate::json;
@@ -30,6 +30,10 @@ pub struct Redacted {
 /// The key of the value that a run has of it.
 const REDACTED: &str = "\0redacted";
 
+/// The key of the value that a run has that came from elsewhere and can be
+/// resumed: it may go on there as well.
+const COPY: &str = "\0copy";
+
 /// How the keys begin that no component can set.
 pub(super) const RESERVED: char = '\0';
 
@@ -42,6 +46,27 @@ impl Store {
         let Some(value) = self.run_value(run, REDACTED)? else { return Ok(Redacted::default()) };
         serde_json::from_value(value)
             .map_err(|e| StoreError::Json { what: "the note on what was redacted", source: e.into() })
+    }
+
+    /// Whether the run came from elsewhere unfinished, and nobody has taken it
+    /// over: it may still go on where it came from.
+    ///
+    /// # Errors
+    /// When there is no such run, or the database cannot be read.
+    pub fn is_copy(&self, run: RunId) -> Result<bool, StoreError> {
+        Ok(self.run_value(run, COPY)?.is_some())
+    }
+
+    /// Makes a run that came from elsewhere one of this store's own.
+    ///
+    /// # Errors
+    /// When there is no such run, or it cannot be written.
+    pub fn take_over(&self, run: RunId) -> Result<(), StoreError> {
+        self.write(Durability::Synced, |tx| {
+            let n = run_number(tx, run)?;
+            tx.execute("DELETE FROM run_values WHERE run = ?1 AND key = ?2", params![n, COPY])?;
+            Ok(())
+        })
     }
 
     /// The same error, or the one that fits a blob which was left out of `run` before it came here.
@@ -145,6 +170,14 @@ impl Store {
                 tx.execute(
                     "INSERT INTO run_values (run, key, value) VALUES (?1, ?2, ?3)",
                     params![head.n, REDACTED, json::compact(redacted)],
+                )?;
+            }
+            let status = records.iter().rev().find_map(|record| record.event.run_status());
+            // A failed run can be resumed as well.
+            if !matches!(status, Some(RunStatus::Ok | RunStatus::Cancelled)) {
+                tx.execute(
+                    "INSERT INTO run_values (run, key, value) VALUES (?1, ?2, 'true')",
+                    params![head.n, COPY],
                 )?;
             }
             head.save(tx)

@@ -13,9 +13,11 @@ use super::Store;
 use super::error::StoreError;
 use super::event::{Event, RunId, RunStatus, StepOutcome};
 use super::gc::entries;
-use super::journal::{Record, RunSummary};
+use super::high_water::{Mark, Rollback};
+use super::journal::{Record, RunSummary, record_text_of};
 use super::log::log_path;
 use super::mark::digests_in;
+use super::rescue::{LostRows, Rescued};
 use crate::digest::Digest;
 use crate::json;
 
@@ -34,6 +36,14 @@ const NAMES: usize = 5;
 pub enum Problem {
     /// The database file itself, in SQLite's words.
     Database { message: String },
+    /// Rows that cannot be read, and what they belonged to cannot be said.
+    LostRows {
+        #[serde(flatten)]
+        rows: LostRows,
+    },
+    /// The database is older than what was promised; these records were durable
+    /// and are not there any more.
+    RolledBack { missing: Vec<Mark> },
     /// A journal; the run cannot be trusted from this record on.
     Journal { run: RunId, seq: u64, why: String },
     /// The list's row of a run, which does not say what its journal says.
@@ -58,6 +68,19 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Database { message } => write!(f, "database: {message}"),
+            Self::LostRows { rows } => write!(f, "database: {rows}"),
+            Self::RolledBack { missing } => {
+                let newest = missing.last().map(|mark| {
+                    format!(": the newest is record {} of run {} ({})", mark.seq, mark.run, mark.what)
+                });
+                write!(
+                    f,
+                    "the database was rolled back; {} durable records are missing{}. Gates stay closed until the newer \
+                     files are put back, or `lobster store verify --accept-rollback`",
+                    missing.len(),
+                    newest.unwrap_or_default()
+                )
+            }
             Self::Journal { run, seq, why } => write!(f, "journal of run {run}, record {seq}: {why}"),
             Self::Run { run, why } => write!(f, "run {run}: {why}"),
             Self::NoRun { what, run } => write!(f, "{what} of run {run}, which is not in the list of runs"),
@@ -128,6 +151,9 @@ impl Store {
         self.flush()?;
         let mut report = VerifyReport::default();
         self.verify_database(&mut report)?;
+        if let Some(Rollback { missing, .. }) = self.rollback()? {
+            report.found(Problem::RolledBack { missing });
+        }
         let mut spoilt = self.verify_blobs(&mut report)?;
         let mut after = 0;
         loop {
@@ -168,13 +194,30 @@ impl Store {
     }
 
     fn verify_database(&self, report: &mut VerifyReport) -> Result<(), StoreError> {
-        let said = self.inner.db.read_aside(|db| {
+        let said = self.inner.db.read_raw(|db| {
             let mut statement = db.prepare("PRAGMA integrity_check(100)")?;
             let rows = statement.query_map([], |row| row.get::<_, String>(0))?;
             Ok(rows.collect::<Result<Vec<_>, _>>()?)
-        })?;
-        for message in said.into_iter().filter(|message| message != "ok") {
+        });
+        let said = match said {
+            Ok(said) => said,
+            Err(StoreError::Damaged { what, .. }) => vec![what],
+            Err(other) => return Err(other),
+        };
+        let messages: Vec<String> = said.into_iter().filter(|message| message != "ok").collect();
+        if messages.is_empty() {
+            return Ok(());
+        }
+        for message in messages {
             report.found(Problem::Database { message });
+        }
+        let Rescued { lost, rebuilt } = self.inner.db.read_as_damaged()?;
+        for rows in lost {
+            report.found(Problem::LostRows { rows });
+        }
+        for run in rebuilt {
+            let why = "its row is lost; it is listed by what its journal says".to_owned();
+            report.found(Problem::Run { run: run.to_string(), why });
         }
         Ok(())
     }
@@ -281,7 +324,7 @@ impl Store {
             for (n, rows) in stray {
                 let first = self.inner.db.read_aside(|db| {
                     let mut statement = db.prepare("SELECT record FROM journal WHERE run = ?1 LIMIT 1")?;
-                    Ok(statement.query_row([n], |row| row.get::<_, String>(0)).optional()?)
+                    Ok(statement.query_row([n], |row| record_text_of(row, 0)).optional()?)
                 })?;
                 let id = first.and_then(|text| Some(json::parse(&text).ok()?["run"].as_str()?.to_owned()));
                 let run = id.unwrap_or_else(|| format!("number {n}"));
@@ -300,7 +343,7 @@ impl Store {
                     "SELECT n, digest, outcome FROM actions WHERE n > ?1 ORDER BY n LIMIT ?2",
                 )?;
                 let rows = statement.query_map(params![after, ROWS_AT_ONCE], |row| {
-                    Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?, row.get::<_, String>(2)?))
+                    Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?, record_text_of(row, 2)?))
                 })?;
                 Ok(rows.collect::<Result<Vec<_>, _>>()?)
             })?;
@@ -434,7 +477,7 @@ struct Spoilt {
 }
 
 /// What a journal says of its run, one record after the other.
-fn tell(told: &mut Option<RunSummary>, record: &Record) {
+pub(super) fn tell(told: &mut Option<RunSummary>, record: &Record) {
     if let Event::RunStarted { name, kind, plan, args, mode, actor, cwd, parent, .. } = &record.event
         && record.seq == 1
     {
