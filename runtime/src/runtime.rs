@@ -15,6 +15,7 @@ use crate::engine::background::Background;
 use crate::engine::env::Env;
 use crate::engine::run::{Run, Task};
 use crate::engine::services::Services;
+use crate::engine::surroundings::Surroundings;
 use crate::engine::{Caller, Interrupted};
 use crate::envelope::{Envelope, Failure};
 use crate::json;
@@ -151,7 +152,8 @@ impl Runtime {
     /// The facts about this place that a decision may use.
     #[must_use]
     pub fn decision_env(&self) -> DecisionEnv {
-        crate::steps::decision_env(&self.services, &self.services.cwd, &self.services.env)
+        let surroundings = Surroundings::of(&self.services);
+        crate::steps::decision_env(&self.services, &surroundings, &self.services.cwd, &self.services.env)
     }
 
     /// The commands that pipelines may use.
@@ -320,6 +322,7 @@ impl Runtime {
         }
         let task = keep_task(&store, planned)?;
         let mut detail = self.recorded_surroundings(&store)?;
+        Surroundings::of(&self.services).record(&mut detail);
         if !planned.args.is_empty() {
             detail[GIVEN_ARGS] = serde_json::json!(planned.given);
         }
@@ -373,6 +376,19 @@ impl Runtime {
         }
         detail["settings"] = Value::Object(self.services.env.settings());
         Ok(detail)
+    }
+
+    /// Whether every policy file that this runtime was made under was part of the
+    /// policy that the run began under, with the same content: then nothing was
+    /// added to it or changed since.
+    #[must_use]
+    pub fn began_under_policies(&self, run: RunId) -> bool {
+        let first = self.services.store().ok().and_then(|store| store.events_after(run, 0, 1).ok());
+        match first.as_deref().and_then(<[_]>::first).map(|record| &record.event) {
+            Some(Event::RunStarted { detail, .. }) => Surroundings::recorded(detail)
+                .is_some_and(|recorded| recorded.cover(&self.services.policy_files)),
+            _ => false,
+        }
     }
 
     /// Where the project's policy of a recorded run was looked for; going on

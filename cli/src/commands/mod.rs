@@ -212,8 +212,8 @@ pub(crate) fn runtime(mode: Mode) -> Result<Runtime, CommandError> {
     runtime_under(mode, &PolicySources::default())
 }
 
-/// The same, going on with a recorded run: under the policy of its project too,
-/// and under the policy that it began with if there is none now.
+/// The same, going on with a recorded run: under the policy that it began with,
+/// unless another one was put in force since.
 pub(crate) fn runtime_of_run(
     mode: Mode,
     notify: Option<&str>,
@@ -224,7 +224,9 @@ pub(crate) fn runtime_of_run(
     if let Some(place) = runtime.recorded_place(run) {
         runtime = runtime_telling(mode, &PolicySources { place: Some(&place), run: None }, notify)?;
     }
-    if runtime.policy().is_open()
+    // A run goes on under the policy that it began with. What was put in force since, or changed, is
+    // not passed over: then what was approved is not what would run, and the run says so.
+    if (runtime.policy().is_open() || runtime.began_under_policies(run))
         && let Some(policy) = runtime.policy_of(run)?
     {
         runtime = runtime.with_policy(policy);

@@ -280,8 +280,9 @@ impl Run<'_> {
                     self.fail_at(&path);
                     return Err(Stop::Failed(
                         StageError::permanent(format!(
-                            "What was approved at '{path}' is not what would run now: the question, its items or the \
-                             plan changed (approved {}, now {}). Start the run again and approve what it shows.",
+                            "What was approved at '{path}' is not what would run now: {} (approved {}, now {}). \
+                             Start the run again and approve what it shows.",
+                            super::stale::difference(self, &known, &question),
                             known.binding.short(),
                             binding.digest.short(),
                         ))

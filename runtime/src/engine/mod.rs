@@ -24,7 +24,9 @@ pub(crate) mod reuse;
 pub(crate) mod run;
 pub(crate) mod services;
 pub(crate) mod settle;
+mod stale;
 mod stdin;
+pub(crate) mod surroundings;
 #[cfg(test)]
 mod tests;
 mod token;

@@ -332,15 +332,15 @@ fn go_on(
         return Err(missing);
     }
     let mut detail = runtime.recorded_surroundings(&store).map_err(failure)?;
-    if gate.is_some() {
+    if gate.is_some() && runtime.services.policy.is_open() {
         detail["cwd"] = runtime.recorded_cwd().map_err(failure)?.into();
     }
     let event = Event::RunResumed { by: runtime.services.actor(), detail };
     store.append(id, vec![event], Durability::Lazy).map_err(failure)?;
     let mut run =
         Run::recalled(&runtime.services, store.clone(), Some(claim), id, task, &journal, interrupted);
-    if gate.is_none() {
-        // Whoever picks up what a crash left need not stand where it was started.
+    if gate.is_none() || !runtime.services.policy.is_open() {
+        // Under a policy, the directory is part of what was decided. Whoever picks up what a crash left need not stand where it was started.
         run.cwd = last_cwd(&journal).unwrap_or(run.cwd);
     }
     if let Some(fork) = overseer_of_fork(&store, &journal)? {

@@ -21,6 +21,7 @@ use super::path::StepPath;
 use super::pipeline::outcome_error;
 use super::recall::{CUT_OFF, Recall, SUMMARY};
 use super::services::Services;
+use super::surroundings::Surroundings;
 use crate::digest::Digest;
 use crate::language::plan::McpServer;
 use crate::mcp::Session;
@@ -63,6 +64,8 @@ pub(crate) struct Run<'s> {
     pub(crate) cwd: PathBuf,
     /// The policy that answers are bound to.
     pub(crate) policy: Digest,
+    /// What decisions about it depend on, as it was when the run began.
+    pub(crate) surroundings: Surroundings,
     overseer: Option<Arc<dyn Overseer>>,
     interrupted: Interrupted,
     pub(super) recall: Mutex<Recall>,
@@ -131,6 +134,7 @@ impl<'s> Run<'s> {
             task,
             cwd: services.cwd.clone(),
             policy: services.policy_digest(),
+            surroundings: Surroundings::of(services),
             overseer: None,
             interrupted: Interrupted::Ask,
             recall: Mutex::default(),
@@ -166,6 +170,12 @@ impl<'s> Run<'s> {
             Event::RunStarted { detail, .. } => super::reuse::was_off(&detail["settings"]),
             _ => false,
         });
+        if let Some(recorded) = journal.first().and_then(|record| match &record.event {
+            Event::RunStarted { detail, .. } => Surroundings::recorded(detail),
+            _ => None,
+        }) {
+            run.surroundings = recorded;
+        }
         lock(&run.recall).read(journal);
         run
     }

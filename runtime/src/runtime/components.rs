@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use crate::digest::Digest;
 use crate::engine::run::lock;
 use crate::engine::services::Services;
+use crate::engine::surroundings::Surroundings;
 use crate::envelope::Failure;
 use crate::json;
 use crate::language::codes;
@@ -380,7 +381,8 @@ fn allowed(services: &Services, component: impl FnOnce() -> Digest, grants: &Gra
         return Ok(());
     }
     let proposal = crate::engine::proposal(component(), grants);
-    let place = crate::steps::decision_env(services, &services.cwd, &services.env);
+    let place =
+        crate::steps::decision_env(services, &Surroundings::of(services), &services.cwd, &services.env);
     let itself = |dir: &str, fits: &dyn Fn(&str) -> bool| fits(dir).then(|| dir.to_owned());
     let decision = services.policy.decide_component(&proposal, &place, &itself);
     match decision.verdict {

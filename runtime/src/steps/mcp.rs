@@ -19,6 +19,7 @@ use crate::engine::pipeline::{failed_outcome as failed, outcome_error};
 use crate::engine::reuse::Reuse;
 use crate::engine::run::{Run, lock};
 use crate::engine::services::Services;
+use crate::engine::surroundings::Surroundings;
 use crate::json;
 use crate::language::plan::McpServer;
 use crate::mcp::{CallProblem, Launch, Lock, PinnedTool, Reach, Session, Target, text_of, value_of};
@@ -259,7 +260,8 @@ impl Runtime {
                 let env = services.env.with(env.clone());
                 let cwd = Some(services.cwd.display().to_string());
                 let proposal = Proposal { command: Command::Argv(argv.clone()), cwd };
-                let place = policy_gate::decision_env(services, &services.cwd, &env);
+                let place =
+                    policy_gate::decision_env(services, &Surroundings::of(services), &services.cwd, &env);
                 let decision = services.policy.decide(&proposal, &place);
                 if decision.verdict == Verdict::Deny {
                     let hint = decision.hint.as_deref();

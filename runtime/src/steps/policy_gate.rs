@@ -17,6 +17,7 @@ use crate::engine::gate::{GateQuestion, Identity};
 use crate::engine::path::StepPath;
 use crate::engine::run::{Run, stopped};
 use crate::engine::services::Services;
+use crate::engine::surroundings::{Surroundings, protected};
 use crate::policy::{
     AuditSync, Binding, Command, Control, Decision, DecisionEnv, Grant, HostPrograms, Limits, NetGrant,
     Overflow, POLICY_DENIED, PROPOSED_RULE, Policy, Proposal, Remember, SYSTEM_READ_ONLY, SandboxMode,
@@ -126,7 +127,7 @@ fn judge(run: &Run<'_>, job: &Job) -> (Proposal, DecisionEnv, Decision) {
         ShellText::Argv(argv) => Command::Argv(argv.clone()),
     };
     let proposal = Proposal { command, cwd: Some(job.cwd.display().to_string()) };
-    let place = decision_env(run.services, &run.cwd, &job.env);
+    let place = decision_env(run.services, &run.surroundings, &run.cwd, &job.env);
     let decision = run.services.policy.decide(&proposal, &place);
     (proposal, place, decision)
 }
@@ -179,6 +180,8 @@ pub(crate) fn decided(
     let home = private_home().map_err(stopped)?;
     let limits = &policy.file().limits;
     let mut jail = jail(policy, &decision.grant, home.path());
+    // What the decision protects was known when the run began; what is known now is protected as well.
+    jail.protect.extend(protected(services).iter().map(|path| real(path)));
     hide_store(&mut jail, &services.state_dir);
     Ok(Decided {
         statement,
@@ -210,7 +213,12 @@ pub(crate) fn journal_decision(
 
 /// The facts that a decision may use. The workspace is the directory of the run,
 /// not of whoever takes it up again.
-pub(crate) fn decision_env(services: &Services, workspace: &Path, env: &Env) -> DecisionEnv {
+pub(crate) fn decision_env(
+    services: &Services,
+    surroundings: &Surroundings,
+    workspace: &Path,
+    env: &Env,
+) -> DecisionEnv {
     let vars: BTreeMap<String, String> = if services.policy.is_open() {
         env.vars()
             .filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned())))
@@ -222,20 +230,13 @@ pub(crate) fn decision_env(services: &Services, workspace: &Path, env: &Env) -> 
     };
     DecisionEnv {
         workspace: workspace.display().to_string(),
-        home: services.env.get("HOME").unwrap_or_else(|| "/".to_owned()),
+        home: surroundings.home.clone(),
         tmp: "/tmp".to_owned(),
-        state: services.state_dir.display().to_string(),
-        protected: protected(services),
+        state: surroundings.state.clone(),
+        protected: surroundings.protected.clone(),
         vars,
         programs: Box::new(HostPrograms),
     }
-}
-
-/// What no step may change: the policies themselves, and where the audit is kept.
-fn protected(services: &Services) -> Vec<String> {
-    let audit = services.audit_places();
-    let places = services.policy_files.iter().cloned().chain(audit.copy).chain(audit.anchor);
-    places.map(|path| path.display().to_string()).collect()
 }
 
 /// What the history keeps of a decision: under the open policy an ordinary

@@ -184,7 +184,7 @@ fn decide(run: &Run<'_>, path: &StepPath, job: &Job, cancel: &CancelToken) -> Re
     if proposal.is_empty() {
         return Ok(Value::Null);
     }
-    let place = decision_env(run.services, &run.cwd, &run.services.env);
+    let place = decision_env(run.services, &run.surroundings, &run.cwd, &run.services.env);
     let decision = run.services.policy.decide_component(&proposal, &place, &holds);
     let statement = serde_json::to_value(&decision).unwrap_or(Value::Null);
     let proposed = json!({ "command": component_name(job), "grants": proposal });

@@ -1,0 +1,76 @@
+//! What decisions about a run depend on besides its plan: recorded when it
+//! begins, so that an answer can be given from any process (another directory,
+//! another shell, another environment) and still be an answer to the same thing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::services::Services;
+use crate::digest::Digest;
+
+/// The field of a run's first event that holds them.
+const FIELD: &str = "surroundings";
+
+/// The places that a decision names, as they were when the run began.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Surroundings {
+    /// `~` in a policy.
+    pub(crate) home: String,
+    /// `@state` in a policy.
+    pub(crate) state: String,
+    /// What no step may change: the policies themselves, and where the audit is kept.
+    pub(crate) protected: Vec<String>,
+    /// The files that the policy came from, by content where they are files.
+    #[serde(default)]
+    pub(crate) policies: Vec<PolicyFileUsed>,
+}
+
+/// One file of a policy, as it was used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PolicyFileUsed {
+    pub(crate) path: PathBuf,
+    /// None for a directory.
+    pub(crate) digest: Option<Digest>,
+}
+
+impl Surroundings {
+    /// Those of this process.
+    pub(crate) fn of(services: &Services) -> Self {
+        Self {
+            home: services.env.get("HOME").unwrap_or_else(|| "/".to_owned()),
+            state: services.state_dir.display().to_string(),
+            protected: protected(services),
+            policies: services.policy_files.iter().map(|path| used(path)).collect(),
+        }
+    }
+
+    /// Those that a run began with; none if its record is older than they are.
+    pub(crate) fn recorded(detail: &Value) -> Option<Self> {
+        serde_json::from_value(detail.get(FIELD)?.clone()).ok()
+    }
+
+    /// Adds them to the first event of a run.
+    pub(crate) fn record(&self, detail: &mut Value) {
+        detail[FIELD] = serde_json::to_value(self).unwrap_or_default();
+    }
+
+    /// Whether each of these files was part of the policy, and is what it was.
+    pub(crate) fn cover(&self, files: &[PathBuf]) -> bool {
+        files.iter().all(|file| self.policies.contains(&used(file)))
+    }
+}
+
+fn used(path: &Path) -> PolicyFileUsed {
+    let digest = fs::read(path).ok().map(|text| Digest::of(&text));
+    PolicyFileUsed { path: fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()), digest }
+}
+
+/// What no step may change, as far as this process knows.
+pub(crate) fn protected(services: &Services) -> Vec<String> {
+    let audit = services.audit_places();
+    let places = services.policy_files.iter().cloned().chain(audit.copy).chain(audit.anchor);
+    places.map(|path| path.display().to_string()).collect()
+}
