@@ -30,6 +30,8 @@ mod mcp_server;
 mod models;
 mod mutated;
 mod policy;
+mod pty;
+mod questions;
 mod random_workflows;
 mod resume;
 mod screens;

@@ -160,7 +160,7 @@ fn list(store: &Store, all: bool, as_json: bool) -> CommandResult {
 /// As wide as the terminal, or as `COLUMNS` says.
 fn paper(more: &str) -> Paper<'_> {
     let columns = terminal::columns_of_stdout().unwrap_or(100);
-    Paper::sized(Some((columns, usize::MAX)), terminal::is_stdout_styled(), more)
+    Paper::sized(Some((columns, question::SUMMARY)), terminal::is_stdout_styled(), more)
 }
 
 /// What goes on with the run of a gate, under the policies that are its own.

@@ -261,6 +261,8 @@ impl Reply {
                 match left {
                     Some(Left::Unanswered(_)) => Ok(Exit::FAILED),
                     Some(_) if std::io::stdout().is_terminal() => Ok(Exit::OK),
+                    // Where the terminal went, nobody reads the request; the question is kept.
+                    Some(Left::Gone) => print_request(gate, approval, pipeline).or(Ok(Exit::OK)),
                     Some(_) => print_request(gate, approval, pipeline),
                     None => waiting(gate, approval, pipeline),
                 }

@@ -16,6 +16,10 @@ use super::{harmless, one_line};
 /// Before everything but the prompt.
 const INDENT: usize = 2;
 
+/// Before each line that quotes somebody: data, a preview, a plan. No text can
+/// leave it and look like a fact of ours.
+const BAR: &str = "│ ";
+
 /// What a screen of unknown size is taken for.
 const USUAL: (usize, usize) = (80, 24);
 
@@ -23,7 +27,7 @@ const USUAL: (usize, usize) = (80, 24);
 const LEAST_COLUMNS: usize = 20;
 
 /// Longest summary of one question among others, in lines of its body.
-const SUMMARY: usize = 12;
+pub(crate) const SUMMARY: usize = 12;
 
 /// Where a question is shown.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +63,15 @@ impl<'a> Paper<'a> {
     fn room(&self) -> usize {
         self.columns.saturating_sub(INDENT)
     }
+
+    /// For what is quoted.
+    fn quoted_room(&self) -> usize {
+        self.room().saturating_sub(width(BAR))
+    }
+
+    fn quoted(&self, line: &str) -> String {
+        format!("{}{}{line}", " ".repeat(INDENT), self.paint(DIM, BAR)).trim_end().to_owned()
+    }
 }
 
 pub(crate) const BOLD: Style = Style::new().bold();
@@ -66,22 +79,24 @@ pub(crate) const DIM: Style = Style::new().dimmed();
 const LABEL: Style = AnsiColor::Cyan.on_default();
 const WARN: Style = AnsiColor::Yellow.on_default();
 
+/// What is in the plan gets lines last.
+const PLAN: u8 = 6;
+
 /// Lines that belong together.
 struct Block {
     lines: Vec<String>,
     /// The fewest lines that tell something.
     least: usize,
-    /// What is missing below so many of the lines, in words.
+    /// What is missing if so many of the lines are shown, in words.
     missing: Box<dyn Fn(usize) -> String>,
     /// Who gets lines first.
     rank: u8,
-    style: Option<Style>,
 }
 
 impl Block {
     fn fixed(lines: Vec<String>) -> Self {
         let least = lines.len();
-        Self { lines, least, missing: Box::new(|_| String::new()), rank: 0, style: None }
+        Self { lines, least, missing: Box::new(|_| String::new()), rank: 0 }
     }
 }
 
@@ -135,25 +150,30 @@ pub(crate) fn text(view: &QuestionView, max: usize, more: &str) -> String {
 }
 
 fn title(view: &QuestionView, paper: &Paper<'_>) -> Block {
-    let lines = wrap(&harmless(&view.prompt), paper.columns);
-    let more = paper.more.to_owned();
+    let prompt = harmless(&view.prompt);
+    let (first, rest) = prompt.split_once('\n').unwrap_or((&prompt, ""));
+    let mut lines: Vec<String> = wrap(first, paper.columns);
+    let last = lines.last().map_or(0, |line| width(line));
+    lines = lines.iter().map(|line| paper.paint(BOLD, line)).collect();
+    if let (Some(items), Some(line)) = (item_count(view), lines.last_mut())
+        && view.count() > 1
+    {
+        let items = format!("  {items}");
+        if last + width(&items) <= paper.columns {
+            line.push_str(&paper.paint(DIM, &items));
+        }
+    }
+    if !rest.is_empty() {
+        lines.extend(
+            wrap(rest, paper.quoted_room()).iter().map(|line| paper.quoted(&paper.paint(BOLD, line))),
+        );
+    }
+    let (more, all) = (paper.more.to_owned(), lines.len());
     Block {
         least: lines.len().min(3),
         lines,
-        missing: Box::new(move |hidden| format!("… {} more: {more}", counted_lines(hidden))),
+        missing: Box::new(move |kept| format!("… {} more: {more}", counted_lines(all - kept))),
         rank: 1,
-        style: Some(BOLD),
-    }
-    .painted(paper)
-}
-
-impl Block {
-    /// With its style on every line; a line's width is known before.
-    fn painted(mut self, paper: &Paper<'_>) -> Self {
-        if let Some(style) = self.style {
-            self.lines = self.lines.iter().map(|line| paper.paint(style, line)).collect();
-        }
-        self
     }
 }
 
@@ -185,14 +205,14 @@ fn body(view: &QuestionView, paper: &Paper<'_>) -> Vec<Block> {
 }
 
 fn prose(text: &str, what: &str, paper: &Paper<'_>) -> Block {
-    let lines: Vec<String> = wrap(text.trim_end(), paper.room()).iter().map(|line| indented(line)).collect();
-    let (more, what) = (paper.more.to_owned(), what.to_owned());
+    let lines: Vec<String> =
+        wrap(text.trim_end(), paper.quoted_room()).iter().map(|line| paper.quoted(line)).collect();
+    let (more, what, all) = (paper.more.to_owned(), what.to_owned(), lines.len());
     Block {
         least: lines.len().min(4),
         lines,
-        missing: Box::new(move |hidden| format!("… {} more of the {what}: {more}", counted_lines(hidden))),
+        missing: Box::new(move |kept| format!("… {} more of the {what}: {more}", counted_lines(all - kept))),
         rank: 4,
-        style: None,
     }
 }
 
@@ -202,55 +222,43 @@ fn items_block(items: &[Value], what: &str, paper: &Paper<'_>) -> Option<Block> 
     }
     let total = items.len();
     let Layout { head, items: shown, left_out } = match paper.rows {
-        Some(rows) => items::brief(items, rows, paper.room()),
-        None => items::whole(items, paper.room()),
+        Some(rows) => items::brief(items, rows, paper.quoted_room()),
+        None => items::whole(items, paper.quoted_room()),
     };
     let mut lines = Vec::new();
     if let Some(head) = &head {
-        lines.push(paper.paint(DIM, &indented(head)));
+        lines.push(paper.quoted(&paper.paint(DIM, head)));
     }
     // How many items are over after so many lines.
     let mut over = vec![0; lines.len()];
     for (index, item) in shown.iter().enumerate() {
         over.extend(std::iter::repeat_n(index, item.len().saturating_sub(1)));
         over.push(index + 1);
-        lines.extend(item.iter().map(|line| indented(line)));
+        lines.extend(item.iter().map(|line| paper.quoted(line)));
     }
-    let laid_out = shown.len();
     let record = total == 1 && head.is_none();
-    let more = paper.more.to_owned();
-    let what = what.to_owned();
-    let missing = move |hidden: usize| {
+    if left_out > 0 {
+        let note = format!("… {} more: {}", super::units::counted(left_out as u64, "field"), paper.more);
+        let at = usize::from(head.is_some());
+        lines.insert(at, paper.paint(DIM, &indented(&cut(&note, paper.room()))));
+        over.insert(at, 0);
+    }
+    let above = lines.len() - shown.iter().map(Vec::len).sum::<usize>();
+    let (more, what, all) = (paper.more.to_owned(), what.to_owned(), lines.len());
+    let laid_out = shown.len();
+    let missing = move |kept: usize| {
         if record {
-            return format!("… {} more: {more}", counted_lines(hidden));
+            return format!("… {} more: {more}", counted_lines(all - kept));
         }
-        let seen = over.len().saturating_sub(hidden);
-        let seen = if seen == 0 { 0 } else { over[seen - 1] };
+        let seen = if kept == 0 { 0 } else { over.get(kept - 1).copied().unwrap_or(laid_out) };
         format!("… {} more {what}: {more}", count((total - seen) as u64))
     };
-    if left_out > 0 {
-        let note = format!("… {} more fields: {}", left_out, paper.more);
-        lines.insert(usize::from(head.is_some()), paper.paint(DIM, &indented(&cut(&note, paper.room()))));
-        return Some(with_rest(lines, laid_out, total, missing, 2, paper));
-    }
-    Some(with_rest(lines, laid_out, total, missing, 1, paper))
-}
-
-/// A block of items of which only the beginning was laid out.
-fn with_rest(
-    mut lines: Vec<String>,
-    laid_out: usize,
-    total: usize,
-    missing: impl Fn(usize) -> String + 'static,
-    above: usize,
-    paper: &Paper<'_>,
-) -> Block {
     if laid_out < total {
         // Stands for all that was not laid out; the screen has no room for it anyway.
-        lines.push(paper.paint(DIM, &indented(&cut(&missing(0), paper.room()))));
+        lines.push(paper.paint(DIM, &indented(&cut(&missing(all), paper.room()))));
     }
     let least = lines.len().min(above + 3);
-    Block { lines, least, missing: Box::new(missing), rank: 4, style: None }
+    Some(Block { lines, least, missing: Box::new(missing), rank: 4 })
 }
 
 fn indented(line: &str) -> String {
@@ -266,7 +274,9 @@ fn fact_lines(fact: &Fact, label: usize, paper: &Paper<'_>) -> Block {
     // The characters up to the end of each line.
     let mut over = Vec::new();
     let mut characters = 0;
-    for value in &fact.values {
+    // Lists that are long and seldom read take one paragraph.
+    let joined = (fact.weight == Weight::Minor).then(|| vec![fact.values.join(", ")]);
+    for value in joined.as_ref().unwrap_or(&fact.values) {
         let value = if is_exact { exact(value) } else { harmless(value) };
         for line in wrap(&value, room) {
             characters += line.chars().count();
@@ -294,13 +304,17 @@ fn fact_lines(fact: &Fact, label: usize, paper: &Paper<'_>) -> Block {
     let (more, label_text) = (paper.more.to_owned(), one_line(&fact.label));
     let total = characters;
     let all = over.len();
-    let missing = move |hidden: usize| {
-        let seen = all.saturating_sub(hidden);
-        let rest = total - if seen == 0 { 0 } else { over[seen - 1] };
-        let blanks = " ".repeat(label + 2);
-        match is_exact {
-            true => format!("{blanks}… {} more characters: {more}", count(rest as u64)),
-            false => format!("{blanks}… {} more of {label_text}: {more}", counted_lines(hidden)),
+    let whole_room = paper.room();
+    let missing = move |kept: usize| {
+        let rest = total - if kept == 0 { 0 } else { over[kept - 1] };
+        let note = match is_exact {
+            true => format!("… {} more characters: {more}", count(rest as u64)),
+            false => format!("… {} more of {label_text}: {more}", counted_lines(all - kept)),
+        };
+        // Below the values, where it fits there.
+        match label + 2 + width(&note) <= whole_room {
+            true => format!("{}{note}", " ".repeat(label + 2)),
+            false => note,
         }
     };
     let (least, rank) = match fact.weight {
@@ -308,7 +322,7 @@ fn fact_lines(fact: &Fact, label: usize, paper: &Paper<'_>) -> Block {
         Weight::Main => (lines.len().min(2), 3),
         Weight::Minor => (lines.len().min(2), 5),
     };
-    Block { least, lines, missing: Box::new(missing), rank, style: None }
+    Block { least, lines, missing: Box::new(missing), rank }
 }
 
 /// What the plan does next.
@@ -319,20 +333,23 @@ fn then(view: &QuestionView, paper: &Paper<'_>) -> Vec<Block> {
     let head = paper.paint(DIM, &indented(&cut("then, as the plan stands:", paper.room())));
     let mut lines = vec![head];
     for line in &view.then {
+        // The dry run indents what it says of a step.
+        let line = line.strip_prefix("  ").unwrap_or(line);
         let own = line.len() - line.trim_start().len();
-        let room = paper.room().saturating_sub(own).max(LEAST_COLUMNS / 2);
+        let room = paper.quoted_room().saturating_sub(own).max(LEAST_COLUMNS / 2);
         let shown = wrap(&exact(line.trim_start()), room);
-        lines.extend(shown.iter().map(|line| format!("{}{line}", " ".repeat(INDENT + own))));
+        lines.extend(shown.iter().map(|line| paper.quoted(&format!("{}{line}", " ".repeat(own)))));
     }
-    let more = paper.more.to_owned();
+    let (more, all) = (paper.more.to_owned(), lines.len());
     vec![
-        Block::fixed(vec![String::new()]).ranked(6, 0),
+        Block::fixed(vec![String::new()]).ranked(PLAN, 1),
         Block {
-            least: 0,
+            least: lines.len().min(5),
             lines,
-            missing: Box::new(move |hidden| format!("… {} more of the plan: {more}", counted_lines(hidden))),
-            rank: 6,
-            style: None,
+            missing: Box::new(move |kept| {
+                format!("… {} more of the plan: {more}", counted_lines(all - kept))
+            }),
+            rank: PLAN,
         },
     ]
 }
@@ -363,6 +380,10 @@ fn fit(blocks: &mut Vec<Block>, first_fact: usize, view: &QuestionView, rows: us
             blocks.insert(first_fact + view.facts.len(), Block::fixed(note));
         }
     }
+    if need(blocks) > rows {
+        // Then the plan, which `lobster gates show` and the full view have.
+        blocks.retain(|block| block.rank != PLAN);
+    }
     let mut lines: Vec<usize> = blocks.iter().map(|block| block.least).collect();
     let mut left = rows.saturating_sub(lines.iter().sum());
     let mut order: Vec<usize> = (0..blocks.len()).collect();
@@ -377,13 +398,12 @@ fn fit(blocks: &mut Vec<Block>, first_fact: usize, view: &QuestionView, rows: us
         if lines >= all {
             continue;
         }
-        if block.rank == 6 && lines <= 2 {
-            // A heading alone says nothing.
+        if lines == 0 {
             block.lines.clear();
             continue;
         }
         let kept = lines.saturating_sub(1);
-        let note = (block.missing)(all - kept);
+        let note = (block.missing)(kept);
         block.lines.truncate(kept);
         block.lines.push(paper.paint(DIM, &indented(&cut(&note, paper.room()))));
     }

@@ -228,7 +228,8 @@ impl<'a> Conversation<'a> {
                 format!("answered {}", answered(value, paper.columns.saturating_sub(34).max(8)))
             }
         };
-        let line = format!("{} {}", paper.paint(GOOD, &what), paper.paint(DIM, &format!("digest {digest}")));
+        let line =
+            format!("{} · {}", paper.paint(GOOD, &what), paper.paint(DIM, &format!("digest {digest}")));
         self.say_lines(&[line])
     }
 

@@ -18,7 +18,7 @@ use crate::policy::Policy;
 use crate::replay::plan_after;
 use crate::runtime::recorded;
 use crate::steps::stages::{self, Question};
-use crate::store::{Event, Gate, RunId, Store, StoreError, iso};
+use crate::store::{Event, Gate, RunId, RunSummary, Store, StoreError, iso};
 
 /// What sort of answer is asked for, and by whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -151,7 +151,7 @@ impl QuestionView {
             },
         };
         view.then = then.unwrap_or_default().lines().map(str::to_owned).collect();
-        view.facts.extend(who_asks(question, occasion, &summary.name, plan.as_ref()));
+        view.facts.extend(who_asks(question, occasion, &summary, plan.as_ref()));
         Ok(view)
     }
 
@@ -187,16 +187,24 @@ fn is_confined(store: &Store, run: RunId) -> bool {
 }
 
 /// Where the question comes from, who may answer it, until when, and what the answer is bound to.
-fn who_asks(question: &GateQuestion, occasion: &Occasion<'_>, name: &str, plan: Option<&Plan>) -> Vec<Fact> {
+fn who_asks(
+    question: &GateQuestion,
+    occasion: &Occasion<'_>,
+    run: &RunSummary,
+    plan: Option<&Plan>,
+) -> Vec<Fact> {
     let mut facts = Vec::new();
     let file = match plan {
-        Some(Plan::Workflow(workflow)) => Some(workflow.file.display().to_string()),
+        Some(Plan::Workflow(workflow)) => {
+            let file = workflow.file.strip_prefix(&run.cwd).unwrap_or(&workflow.file);
+            Some(file.display().to_string())
+        }
         Some(Plan::Pipeline(_)) | None => None,
     };
     let place = match (&question.asker, file) {
         (Asker::Step(step), Some(file)) => format!("step {step} of {file}"),
-        (Asker::Step(step), None) => format!("step {step} of {name}"),
-        (Asker::Pipeline, _) => format!("the pipeline {name}"),
+        (Asker::Step(step), None) => format!("step {step} of {}", run.name),
+        (Asker::Pipeline, _) => format!("the pipeline {}", run.name),
     };
     facts.push(Fact::main("asked by", place));
     facts.push(Fact::minor("run", format!("{} at {}", occasion.run.short(), occasion.path)));
@@ -405,7 +413,10 @@ fn values_of(value: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().map_or_else(|| json::compact(value), str::to_owned);
     match value {
         Value::Null => Vec::new(),
-        Value::Array(values) => values.iter().map(text).collect(),
+        Value::Array(values) => {
+            let mut seen = BTreeSet::new();
+            values.iter().map(text).filter(|value| seen.insert(value.clone())).collect()
+        }
         one => vec![text(one)],
     }
 }

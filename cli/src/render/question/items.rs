@@ -11,7 +11,7 @@ use crate::render::text::{cut, pad, width, wrap};
 const GAP: usize = 2;
 
 /// Columns narrower than this tell nothing, unless what they hold is narrower still.
-const LEAST: usize = 6;
+const LEAST: usize = 8;
 
 /// Items laid out: lines above the first item, and the lines of each.
 pub(crate) struct Layout {
@@ -159,7 +159,8 @@ fn records(items: &[Value], columns: usize) -> Layout {
     let record = |(index, item): (usize, &Value)| {
         let mut lines = Vec::new();
         if items.len() > 1 {
-            lines.push(cut(&format!("{}.", index + 1), columns).into_owned());
+            lines.extend((index > 0).then(String::new));
+            lines.push(format!("{}.", index + 1));
         }
         for (name, value) in item.as_object().into_iter().flatten() {
             let text = wrap(&cell_lines(value), columns.saturating_sub(label + GAP));
