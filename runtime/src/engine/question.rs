@@ -167,7 +167,7 @@ impl QuestionView {
         }
     }
 
-    /// Whether what is approved is a list.
+    /// How many items are approved.
     #[must_use]
     pub fn count(&self) -> usize {
         self.items.len()
@@ -214,13 +214,14 @@ fn who_asks(
     }
     let mut may = Vec::new();
     if let Some(required) = &identity.required_approver {
-        may.push(format!("only {required}"));
+        may.push(format!("only {required} may approve"));
     }
     if !identity.approvers.is_empty() {
-        may.push(format!("only {}", identity.approvers.join(" or ")));
+        may.push(format!("only {} may approve", identity.approvers.join(" or ")));
     }
     if identity.require_different_approver {
-        may.push(format!("not {}", identity.initiated_by.as_deref().unwrap_or("whoever started it")));
+        let starter = identity.initiated_by.as_deref().unwrap_or("whoever started it");
+        may.push(format!("{starter} may not approve"));
     }
     if !may.is_empty() {
         facts.push(Fact::new("approver", may, Weight::Main));

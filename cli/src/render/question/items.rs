@@ -225,9 +225,9 @@ mod tests {
         assert_eq!(
             text(&brief(&items, 9, 60)),
             [
-                "FILE           SCORE  FROM                      NEW",
-                "a.eml           0.97  Ravi Menon <ravi@northw…",
-                "long-name.eml      1                            {\"a\":[1]}",
+                "FILE           SCORE  FROM                         NEW",
+                "a.eml           0.97  Ravi Menon <ravi@northwind…",
+                "long-name.eml      1                               {\"a\":[1]}",
             ]
         );
         let narrow = brief(&items, 9, 26);
