@@ -247,7 +247,7 @@ pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result
     settings.use_secrets()?;
     settings.notify = operators_command(None, false)?;
     settings.cancel = cancel;
-    settings.notes = Box::new(|line| say(line));
+    settings.notes = Box::new(say);
     if mode == Mode::Human {
         settings.screen = Some(Box::new(|text| {
             use std::io::Write;
