@@ -62,7 +62,16 @@ impl Home {
 
     /// The binary with these words, to be run by [`Call::run`].
     pub(crate) fn lobster<I: IntoIterator<Item: AsRef<OsStr>>>(&self, words: I) -> Call {
-        let mut command = Command::new(binary::lobster());
+        self.program(binary::lobster(), words)
+    }
+
+    /// Another program, in the surroundings that the binary has.
+    pub(crate) fn program<I: IntoIterator<Item: AsRef<OsStr>>>(
+        &self,
+        program: impl AsRef<OsStr>,
+        words: I,
+    ) -> Call {
+        let mut command = Command::new(program);
         command
             .args(words)
             .current_dir(self.dir())
@@ -116,6 +125,11 @@ impl Call {
     /// A closed stdout instead of a pipe.
     pub(crate) fn start_with_stdout(mut self, stdout: Stdio) -> Child {
         self.command.stdout(stdout).stderr(Stdio::piped()).process_group(0).spawn().unwrap()
+    }
+
+    /// On a terminal, or whatever else.
+    pub(crate) fn start_on(mut self, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> Child {
+        self.command.stdin(stdin).stdout(stdout).stderr(stderr).process_group(0).spawn().unwrap()
     }
 
     pub(crate) fn start(self) -> Child {

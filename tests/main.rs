@@ -31,6 +31,8 @@ mod mcp_server;
 mod models;
 mod mutated;
 mod policy;
+mod pty;
+mod questions;
 mod random_workflows;
 mod replaced_stores;
 mod resume;

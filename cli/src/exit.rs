@@ -6,8 +6,6 @@ use std::process::ExitCode;
 
 use lobster_runtime::envelope::Failure;
 
-use crate::render::harmless;
-
 /// The exit codes people and programs rely on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -61,9 +59,9 @@ impl CommandError {
         if self.message.is_empty() {
             return self.exit;
         }
-        anstream::eprintln!("Error: {}", harmless(&self.message));
+        crate::commands::say(&format!("Error: {}", self.message));
         if let Some(hint) = self.hint {
-            anstream::eprintln!("  {}", harmless(&hint));
+            crate::commands::say(&format!("  {hint}"));
         }
         self.exit
     }

@@ -1,100 +1,142 @@
 //! Asking a person at the terminal.
+//!
+//! A conversation is held where the person sees it: on stderr if that is a
+//! terminal, else on stdout if that is one. If neither is, nobody sees a second
+//! question, so the first line decides, as the incumbent has it; what is no
+//! answer leaves the question waiting.
+
+mod conversation;
+mod lines;
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use anstream::ColorChoice;
 use lobster_runtime::cancel::CancelToken;
-use lobster_runtime::engine::{PromptError, Prompter};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use lobster_runtime::engine::{Asked, PromptError, Prompter, Said};
 
-use crate::render::harmless;
+use self::conversation::Conversation;
+use self::lines::Lines;
+use crate::render::progress::Spinner;
 
 /// Whether somebody can be asked: standard input is a terminal.
 pub(crate) fn is_interactive() -> bool {
     io::stdin().is_terminal()
 }
 
-/// Reads answers line by line from standard input, without a buffer that
-/// would swallow what belongs to the next prompt.
+/// Why the latest question of this process was left waiting.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Left {
+    /// The person wants to answer later.
+    Later,
+    /// The terminal was closed, or its input ended.
+    Gone,
+    /// What was typed is no answer, and nobody could be asked again.
+    Unanswered(String),
+}
+
+/// The runtime knows only that the question waits; how to say so is for the one who asked.
+static LEFT: Mutex<Option<Left>> = Mutex::new(None);
+
+/// How a question was left that this process asked, if one was.
+pub(crate) fn left() -> Option<Left> {
+    lock(&LEFT).clone()
+}
+
+/// A person at the terminal.
 #[derive(Default)]
 pub(crate) struct Terminal {
-    /// Bytes that came after the line that was asked for.
-    ahead: Mutex<Vec<u8>>,
-}
-
-impl Prompter for Terminal {
-    fn approve(
-        &self,
-        prompt: &str,
-        timeout: Option<Duration>,
-        cancel: &CancelToken,
-    ) -> Result<bool, PromptError> {
-        show(&format!("{prompt} [y/N] "))?;
-        let line = self.read_line(timeout, cancel)?.unwrap_or_default();
-        Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
-    }
-
-    fn line(&self, intro: &str, cancel: &CancelToken) -> Result<Option<String>, PromptError> {
-        show(intro)?;
-        self.read_line(None, cancel)
-    }
-}
-
-fn show(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(harmless(text).as_bytes())?;
-    out.flush()
+    /// One question at a time; the branches of a run may have several.
+    lines: Mutex<Lines>,
+    spinner: Option<Arc<Spinner>>,
 }
 
 impl Terminal {
-    fn read_line(
-        &self,
-        timeout: Option<Duration>,
-        cancel: &CancelToken,
-    ) -> Result<Option<String>, PromptError> {
-        let deadline = timeout.map(|timeout| (Instant::now() + timeout, timeout));
-        let mut ahead = self.ahead.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        loop {
-            if let Some(end) = ahead.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = ahead.drain(..=end).collect();
-                return Ok(Some(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']).to_owned()));
-            }
-            if cancel.is_cancelled() {
-                return Err(PromptError::Cancelled);
-            }
-            let wait = match deadline {
-                None => None,
-                Some((at, timeout)) => {
-                    let left = at.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return Err(PromptError::TimedOut(timeout));
-                    }
-                    Some(Timespec::try_from(left).map_err(io::Error::other)?)
-                }
-            };
-            let stdin = io::stdin();
-            let event = cancel.pollable()?;
-            let mut fds = [PollFd::new(&stdin, PollFlags::IN), PollFd::new(&event, PollFlags::IN)];
-            match poll(&mut fds, wait.as_ref()) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(io::Error::from(error).into()),
-            }
-            if fds[0].revents().is_empty() {
-                continue;
-            }
-            let mut buffer = [0; 4096];
-            match rustix::io::read(&stdin, &mut buffer) {
-                // A terminal that is closed reads as an error; both mean that nobody answers.
-                Ok(0) | Err(rustix::io::Errno::IO) => {
-                    let rest = std::mem::take(&mut *ahead);
-                    let text = String::from_utf8_lossy(&rest).into_owned();
-                    return Ok(Some(text).filter(|text| !text.is_empty()));
-                }
-                Ok(count) => ahead.extend_from_slice(&buffer[..count]),
-                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
-                Err(error) => return Err(io::Error::from(error).into()),
-            }
+    /// One that shares the terminal with a spinner.
+    pub(crate) fn beside(spinner: Option<Arc<Spinner>>) -> Self {
+        Self { spinner, ..Self::default() }
+    }
+}
+
+impl Prompter for Terminal {
+    fn ask(&self, question: &Asked<'_>, cancel: &CancelToken) -> Result<Said, PromptError> {
+        let mut lines = lock(&self.lines);
+        if cancel.is_cancelled() {
+            return Err(PromptError::Cancelled);
+        }
+        let _quiet = self.spinner.as_deref().map(Spinner::pause);
+        let (said, left) = Conversation::new(question, &mut lines, cancel, Voice::find()).hold()?;
+        if let Some(left) = left {
+            *lock(&LEFT) = Some(left);
+        }
+        Ok(said)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where a person is talked to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Voice {
+    Stderr,
+    Stdout,
+    /// Stdout, which goes to a file or a pipe, as stderr does.
+    Unseen,
+}
+
+impl Voice {
+    fn find() -> Self {
+        if io::stderr().is_terminal() {
+            Self::Stderr
+        } else if io::stdout().is_terminal() {
+            Self::Stdout
+        } else {
+            Self::Unseen
         }
     }
+
+    fn say(self, text: &str) -> io::Result<()> {
+        let mut out: Box<dyn Write> = match self {
+            Self::Stderr => Box::new(io::stderr().lock()),
+            Self::Stdout | Self::Unseen => Box::new(io::stdout().lock()),
+        };
+        out.write_all(text.as_bytes())?;
+        out.flush()
+    }
+
+    /// Whether colours and the like are understood, and wanted.
+    fn is_styled(self) -> bool {
+        match self {
+            Self::Stderr => anstream::AutoStream::choice(&io::stderr()) != ColorChoice::Never,
+            Self::Stdout => anstream::AutoStream::choice(&io::stdout()) != ColorChoice::Never,
+            Self::Unseen => false,
+        }
+    }
+
+    fn size(self) -> Option<(usize, usize)> {
+        match self {
+            Self::Stderr => size(io::stderr()),
+            Self::Stdout => size(io::stdout()),
+            Self::Unseen => None,
+        }
+    }
+}
+
+/// The columns and rows of a terminal.
+fn size(terminal: impl std::os::fd::AsFd) -> Option<(usize, usize)> {
+    let size = rustix::termios::tcgetwinsize(terminal).ok()?;
+    (size.ws_col > 0 && size.ws_row > 0).then(|| (size.ws_col.into(), size.ws_row.into()))
+}
+
+/// The columns of what stdout goes to: of a terminal its own, else what `COLUMNS` says.
+pub(crate) fn columns_of_stdout() -> Option<usize> {
+    let told = || std::env::var("COLUMNS").ok()?.trim().parse().ok().filter(|columns| *columns > 0);
+    size(io::stdout()).map(|(columns, _)| columns).or_else(told)
+}
+
+/// Whether stdout understands styles.
+pub(crate) fn is_stdout_styled() -> bool {
+    Voice::Stdout.is_styled()
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use clap::Subcommand;
-use lobster_runtime::engine::{GateRef, Reply, ResumeRequest};
+use lobster_runtime::engine::{GateRef, QuestionView, Reply, ResumeRequest};
 use lobster_runtime::json;
 use lobster_runtime::replay::{Ahead, NextEffect};
 use lobster_runtime::runtime::Runtime;
@@ -13,7 +13,10 @@ use lobster_runtime::store::{Gate, GateFilter, GateKind, GateStatus, Store, Stor
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::render::question::{self, Paper};
+use crate::render::text::{cut, wrap};
 use crate::render::{Quoting, one_line};
+use crate::terminal;
 
 /// Lists the questions that wait for a person, and answers them.
 ///
@@ -90,7 +93,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         Some(Task::Answer { id, json }) => answer(id, || response(json)),
         Some(Task::Show { id, json }) => {
             let (_, store) = ready()?;
-            show(&find(&store, id)?, *json)
+            show(&store, &find(&store, id)?, *json)
         }
         Some(Task::Expire { id, json }) => {
             let (_, store) = ready()?;
@@ -99,7 +102,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         None => {
             let (_, store) = ready()?;
             match &args.id {
-                Some(id) => show(&find(&store, id)?, args.json),
+                Some(id) => show(&store, &find(&store, id)?, args.json),
                 None => list(&store, args.all, args.json),
             }
         }
@@ -138,17 +141,26 @@ fn list(store: &Store, all: bool, as_json: bool) -> CommandResult {
     if gates.is_empty() {
         writeln!(out, "nothing waits for a person")?;
     }
-    let mut out = Quoting::new(out);
-    for gate in &gates {
-        head(&mut out, gate)?;
-        if let Some(preview) = gate.question.get("preview").and_then(Value::as_str) {
-            for line in preview.lines().take(5) {
-                writeln!(out, "  | {line}")?;
-            }
+    for (index, gate) in gates.iter().enumerate() {
+        let view = QuestionView::of_gate(store, gate)?;
+        let more = format!("lobster gates show {}", gate.id);
+        let paper = paper(&more);
+        if index > 0 {
+            writeln!(out)?;
+        }
+        head(&mut out, gate, &view, &paper)?;
+        for line in question::summary(&view, &paper) {
+            writeln!(out, "{line}")?;
         }
         answers(&mut out, gate)?;
     }
     Ok(Exit::OK)
+}
+
+/// As wide as the terminal, or as `COLUMNS` says.
+fn paper(more: &str) -> Paper<'_> {
+    let columns = terminal::columns_of_stdout().unwrap_or(100);
+    Paper::sized(Some((columns, question::SUMMARY)), terminal::is_stdout_styled(), more)
 }
 
 /// What goes on with the run of a gate, under the policies that are its own.
@@ -156,7 +168,8 @@ fn runtime_of(gate: &Gate) -> Result<Runtime, CommandError> {
     super::runtime_of_run(Mode::Tool, None, |_| Some(gate.run))
 }
 
-fn show(gate: &Gate, as_json: bool) -> CommandResult {
+fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
+    let view = QuestionView::of_gate(store, gate)?;
     let ahead = match gate.status {
         GateStatus::Open => Some(runtime_of(gate)?.ahead(gate)?),
         GateStatus::Answered | GateStatus::Cancelled | GateStatus::Expired => None,
@@ -164,17 +177,22 @@ fn show(gate: &Gate, as_json: bool) -> CommandResult {
     let mut out = std::io::stdout().lock();
     if as_json {
         let mut shown = object(gate);
+        shown["facts"] = json!(view.facts);
         shown["ahead"] = ahead.map_or(Value::Null, |ahead| json!(ahead));
         writeln!(out, "{}", json::pretty(&shown))?;
         return Ok(Exit::OK);
     }
-    let mut out = Quoting::new(out);
-    head(&mut out, gate)?;
-    for line in json::pretty(&gate.question).lines() {
-        writeln!(out, "  {line}")?;
+    let paper = paper("").endless();
+    // What comes next is said below, as exactly as can be known.
+    let plan = if ahead.is_some() { Vec::new() } else { view.then.clone() };
+    for line in question::screen(&QuestionView { then: plan, ..view.clone() }, &paper) {
+        writeln!(out, "{line}")?;
     }
+    let state = if gate.status == GateStatus::Open { "open" } else { gate.status.as_str() };
+    let status = format!("gate {}, {state}, asked {}", gate.id, iso(gate.created_at));
+    writeln!(out, "  {}", paper.paint(question::DIM, &status))?;
     if let Some(ahead) = ahead {
-        what_comes(&mut out, gate, &ahead)?;
+        what_comes(&mut Quoting::new(&mut out), gate, &ahead)?;
     }
     answers(&mut out, gate)?;
     Ok(Exit::OK)
@@ -276,20 +294,18 @@ fn object(gate: &Gate) -> Value {
     })
 }
 
-fn head(out: &mut impl Write, gate: &Gate) -> std::io::Result<()> {
-    let prompt = gate.question.get("prompt").map(json::js_string).unwrap_or_default();
-    let kind = if gate.status == GateStatus::Open { gate.kind.as_str() } else { gate.status.as_str() };
-    writeln!(out, "{}  {kind}  {}", gate.id, one_line(&prompt))?;
+/// The gate in a list: its id, what it asks in one line, and since when.
+fn head(out: &mut impl Write, gate: &Gate, view: &QuestionView, paper: &Paper<'_>) -> std::io::Result<()> {
+    let kind = if gate.status == GateStatus::Open { question::kind(view) } else { gate.status.as_str() };
+    let room = paper.columns.saturating_sub(gate.id.len() + kind.len() + 4);
+    let prompt = paper.paint(question::BOLD, &cut(&one_line(&view.prompt), room));
+    writeln!(out, "{}  {kind}  {prompt}", paper.paint(question::DIM, &gate.id))?;
     let until = gate.expires_at.map(|at| format!(", until {}", iso(at))).unwrap_or_default();
+    let items = question::item_count(view).map(|items| format!(", {items}")).unwrap_or_default();
     let (run, path) = (gate.run.short(), one_line(&gate.path));
-    writeln!(out, "  run {run} at {path}, since {}{until}", iso(gate.created_at))?;
-    let text = |key: &str| gate.question.get(key).and_then(Value::as_str);
-    if let Some(approver) = &gate.required_approver {
-        writeln!(out, "  only {} may approve", one_line(approver))?;
-    }
-    if gate.question.get("requireDifferentApprover") == Some(&Value::Bool(true)) {
-        let initiator = text("initiatedBy").unwrap_or("whoever started it");
-        writeln!(out, "  {} may not approve", one_line(initiator))?;
+    let line = format!("run {run} at {path}, since {}{until}{items}", iso(gate.created_at));
+    for line in wrap(&line, paper.columns.saturating_sub(2)) {
+        writeln!(out, "  {}", paper.paint(question::DIM, &line))?;
     }
     Ok(())
 }

@@ -42,6 +42,7 @@ use lobster_runtime::store::{BrokenChain, Record, RunId, Store, StoreError};
 
 use crate::exit::{CommandError, Exit};
 use crate::render::harmless;
+use crate::render::progress::{self, Spinner};
 use crate::{logging, signals, terminal};
 
 /// Runs workflows of steps as one deterministic, recorded operation.
@@ -281,7 +282,7 @@ pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result
     settings.use_secrets()?;
     settings.notify = operators_command(None, false)?;
     settings.cancel = cancel;
-    settings.notes = Box::new(|line| anstream::eprintln!("{}", harmless(line)));
+    settings.notes = Box::new(say);
     if mode == Mode::Human {
         settings.screen = Some(Box::new(|text| {
             use std::io::Write;
@@ -289,14 +290,22 @@ pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result
             out.write_all(text.as_bytes())?;
             out.flush()
         }));
-        if std::io::IsTerminal::is_terminal(&std::io::stderr()) {
-            settings.progress = Some(Box::new(crate::render::progress::Spinner::new()));
+        let seen = std::io::IsTerminal::is_terminal(&std::io::stderr());
+        let spinner = seen.then(|| std::sync::Arc::new(Spinner::new()));
+        if let Some(spinner) = &spinner {
+            settings.progress = Some(Box::new(progress::Shared(spinner.clone())));
         }
         if terminal::is_interactive() {
-            settings.prompter = Some(Box::new(terminal::Terminal::default()));
+            settings.prompter = Some(Box::new(terminal::Terminal::beside(spinner)));
         }
     }
     Ok(settings)
+}
+
+/// Says a line on stderr. A terminal that was closed meanwhile is nobody's fault.
+pub(crate) fn say(line: &str) {
+    use std::io::Write;
+    let _ = writeln!(anstream::stderr().lock(), "{}", harmless(line));
 }
 
 /// The command that is told of new questions. It runs outside the policy, so

@@ -1,6 +1,6 @@
 //! `lobster run`, and everything that is no other command.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use lobster_runtime::envelope::{Envelope, Failure, FailureKind};
@@ -10,11 +10,13 @@ use lobster_runtime::runtime::{
     Planned, PolicySources, RunRequest, RunResult, Runtime, Target, WorkflowFileError, workflow_file,
 };
 use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::store::{Gate, GateFilter, GateKind, GateStatus, RunId};
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::logging;
 use crate::render::harmless;
+use crate::terminal::{self, Left};
 
 /// Runs a workflow file or a pipeline.
 ///
@@ -258,9 +260,27 @@ impl Reply {
                 print_pretty(output)
             }
             (Envelope::NeedsApproval(gate) | Envelope::NeedsInput(gate), Mode::Human) => {
-                waiting(runtime, gate, matches!(result.envelope, Envelope::NeedsApproval(_)), pipeline)
+                let left = terminal::left();
+                if let Some(left) = &left {
+                    say_left(runtime, result.run, left);
+                }
+                let approval = matches!(result.envelope, Envelope::NeedsApproval(_));
+                match left {
+                    Some(Left::Unanswered(_)) => Ok(Exit::FAILED),
+                    Some(_) if std::io::stdout().is_terminal() => Ok(Exit::OK),
+                    // Where the terminal went, nobody reads the request; the question is kept.
+                    Some(Left::Gone) => print_request(gate, approval, pipeline).or(Ok(Exit::OK)),
+                    Some(_) => print_request(gate, approval, pipeline),
+                    None => waiting(gate, approval, pipeline),
+                }
             }
-            (Envelope::Cancelled, Mode::Human) => Ok(Exit::OK),
+            // Only a no at the terminal ends a run of a person in this way; the incumbent fails then.
+            (Envelope::Cancelled, Mode::Human) => {
+                let run =
+                    result.run.map(|run| format!(": run {} is cancelled", run.short())).unwrap_or_default();
+                super::say(&format!("Not approved{run}"));
+                Ok(Exit::FAILED)
+            }
         }
     }
 
@@ -270,7 +290,7 @@ impl Reply {
             Mode::Tool => self.envelope(&Envelope::Failed(failure.clone())),
             Mode::Human => {
                 let label = if failure.kind == FailureKind::Parse { "Parse error" } else { "Error" };
-                anstream::eprintln!("{label}: {}", harmless(&failure.message));
+                super::say(&format!("{label}: {}", failure.message));
                 Ok(Exit::Code(failure.kind.exit_code()))
             }
         }
@@ -289,16 +309,40 @@ impl Reply {
     }
 }
 
+/// A question was left waiting: why, and how to answer it from anywhere.
+fn say_left(runtime: &Runtime, run: Option<RunId>, left: &Left) {
+    match left {
+        Left::Later => super::say("Left waiting."),
+        Left::Gone => super::say("Left waiting: the terminal gave no answer."),
+        Left::Unanswered(why) => super::say(&format!("Error: {why}. The question is left waiting.")),
+    }
+    let open = GateFilter { status: Some(GateStatus::Open), run, limit: 0 };
+    let gates = run.and_then(|_| runtime.store().ok()?.gates(&open).ok()).unwrap_or_default();
+    for Gate { id, kind, .. } in gates {
+        super::say(&match kind {
+            GateKind::Approval => format!(
+                "  lobster gates show {id}     what is asked\n  lobster gates approve {id}  or: lobster gates reject {id}"
+            ),
+            GateKind::Input => {
+                format!("  lobster gates show {id}     what is asked\n  lobster gates answer {id} JSON")
+            }
+        });
+    }
+}
+
 /// A person ran something that waits for a person, with nobody to ask now.
-fn waiting(runtime: &Runtime, gate: &Value, approval: bool, pipeline: bool) -> CommandResult {
+fn waiting(gate: &Value, approval: bool, pipeline: bool) -> CommandResult {
     let token = gate.get("resumeToken").and_then(Value::as_str).unwrap_or_default();
     let how = if approval { "--approve yes|no" } else { "--response-json JSON" };
-    anstream::eprintln!("Waiting for {}.", if approval { "approval" } else { "input" });
-    match gate.get("approvalId").and_then(Value::as_str) {
-        Some(id) => anstream::eprintln!("  lobster resume --id {id} {how}"),
-        None => anstream::eprintln!("  lobster resume --token {token} {how}"),
-    }
-    let _ = runtime;
+    super::say(&format!("Waiting for {}.", if approval { "approval" } else { "input" }));
+    super::say(&match gate.get("approvalId").and_then(Value::as_str) {
+        Some(id) => format!("  lobster resume --id {id} {how}"),
+        None => format!("  lobster resume --token {token} {how}"),
+    });
+    print_request(gate, approval, pipeline)
+}
+
+fn print_request(gate: &Value, approval: bool, pipeline: bool) -> CommandResult {
     if pipeline {
         // Without the token: this is the shape that the incumbent prints.
         let mut shown = gate.clone();

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lobster_runtime::engine::{GateRef, Reply, ResumeRequest};
+use lobster_runtime::engine::{GateRef, QuestionView, Reply, ResumeRequest};
+use lobster_runtime::store::Gate;
 use rmcp::RoleServer;
 use rmcp::model::{CallToolResponse, CallToolResult};
 use rmcp::service::RequestContext;
@@ -12,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::call::{self, Answer, Limits, Place, Work, refusal};
 use super::catalogue::Entry;
-use super::gates::{self, Approvals, Asked};
+use super::gates::{self, Approvals, Asked, Shown};
 use super::server::{Prepared, Server};
 use super::standing::ResumeArgs;
 
@@ -41,7 +42,21 @@ impl Server {
         }
         let run = answer.run.map(|run| run.short()).unwrap_or_default();
         let state = question.get("resumeToken").and_then(Value::as_str).unwrap_or_default();
-        gates::ask(question, &run, context, state).await
+        match self.view(&GateRef::Token(state.to_owned())) {
+            Ok((gate, view)) => {
+                let shown = Shown { view: &view, run: &run, gate: &gate.id };
+                gates::ask(question, &shown, context, state).await
+            }
+            Err(problem) => Asked::Open(format!("{problem}; `lobster gates` tells how to answer")),
+        }
+    }
+
+    /// An open gate with all that a person is shown of it.
+    fn view(&self, gate: &GateRef) -> Result<(Gate, QuestionView), String> {
+        let gate = self.shared.runtime.open_gate(gate).map_err(|failure| failure.message)?;
+        let store = self.shared.runtime.store().map_err(|error| error.to_string())?;
+        let view = QuestionView::of_gate(&store, &gate).map_err(|error| error.to_string())?;
+        Ok((gate, view))
     }
 
     /// A run that waits, as its caller sees it.
@@ -101,7 +116,10 @@ impl Server {
                 // The question itself goes to the person; what the agent says is no answer.
                 let asked = match gates::who_else(&open.question, approver().as_deref()) {
                     Some(who) => Asked::Open(who),
-                    None => gates::ask(&open.question, &open.run, context, &open.token).await,
+                    None => {
+                        let shown = Shown { view: &open.view, run: &open.run, gate: &open.id };
+                        gates::ask(&open.question, &shown, context, &open.token).await
+                    }
                 };
                 match asked {
                     Asked::Answered(reply) => reply,
@@ -127,7 +145,7 @@ impl Server {
     /// The gate that is meant, if it is one of this caller's runs.
     fn open_gate(&self, gate: &GateRef, place: &Place) -> Result<OpenGate, String> {
         let runtime = &self.shared.runtime;
-        let gate = runtime.open_gate(gate).map_err(|failure| failure.message)?;
+        let (gate, view) = self.view(gate)?;
         let store = runtime.store().map_err(|error| error.to_string())?;
         let run = store.run(gate.run).map_err(|error| error.to_string())?;
         if !self.shared.all_runs && run.actor != place.caller.actor {
@@ -135,7 +153,7 @@ impl Server {
         }
         let token = lobster_runtime::engine::gate_token(&store, &gate).map_err(|error| error.to_string())?;
         let question = gate.question.as_object().cloned().unwrap_or_default();
-        Ok(OpenGate { id: gate.id, run: gate.run.short(), token, question })
+        Ok(OpenGate { id: gate.id, run: gate.run.short(), token, question, view })
     }
 
     /// A client of protocol 2026-07-28 brings its user's answer with the call itself.
@@ -176,6 +194,7 @@ struct OpenGate {
     run: String,
     token: String,
     question: Map<String, Value>,
+    view: QuestionView,
 }
 
 /// Who the operator says the person behind the client is.

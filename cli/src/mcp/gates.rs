@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lobster_runtime::engine::Reply;
-use lobster_runtime::json;
+use lobster_runtime::engine::{QuestionView, Reply};
 use rmcp::RoleServer;
 use rmcp::model::{
     ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, InputRequest,
@@ -12,6 +11,8 @@ use rmcp::model::{
 };
 use rmcp::service::RequestContext;
 use serde_json::{Map, Value, json};
+
+use crate::render::question;
 
 /// Who answers a run's questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -33,8 +34,12 @@ const PATIENCE: Duration = Duration::from_secs(30 * 60);
 /// Longest text that a client is asked to show, in bytes.
 const MAX_MESSAGE: usize = 8 << 10;
 
-/// Items of an approval that are shown one by one.
-const SHOWN_ITEMS: usize = 20;
+/// A question as the client's user is to see it.
+pub(super) struct Shown<'a> {
+    pub(super) view: &'a QuestionView,
+    pub(super) run: &'a str,
+    pub(super) gate: &'a str,
+}
 
 /// What became of a question.
 pub(super) enum Asked {
@@ -69,7 +74,7 @@ pub(super) fn who_else(question: &Map<String, Value>, approver: Option<&str>) ->
 /// Puts a question to the client's user.
 pub(super) async fn ask(
     question: &Map<String, Value>,
-    run: &str,
+    view: &Shown<'_>,
     context: &RequestContext<RoleServer>,
     state: &str,
 ) -> Asked {
@@ -78,7 +83,7 @@ pub(super) async fn ask(
     };
     let params = ElicitRequestParams::FormElicitationParams {
         meta: None,
-        message: message(question, run),
+        message: message(view.view, view.run, view.gate),
         requested_schema: form.schema,
     };
     if context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28) {
@@ -151,39 +156,10 @@ fn form(question: &Map<String, Value>) -> Option<Form> {
     Some(Form { schema: serde_json::from_value(schema).ok()?, wrapped: true })
 }
 
-/// All that belongs to the question, short enough to be read.
-fn message(question: &Map<String, Value>, run: &str) -> String {
-    let text = |key: &str| question.get(key).and_then(Value::as_str).unwrap_or_default();
-    let mut message = text("prompt").to_owned();
-    if !text("preview").is_empty() {
-        message.push_str("\n\n");
-        message.push_str(text("preview"));
-    }
-    if let Some(subject) = question.get("subject").filter(|subject| !subject.is_null()) {
-        message.push_str("\n\n");
-        message.push_str(&json::compact(subject));
-    }
-    let items = question.get("items").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    if !items.is_empty() {
-        message.push_str(&format!("\n\n{} item(s):", items.len()));
-        for item in items.iter().take(SHOWN_ITEMS) {
-            message.push_str("\n- ");
-            let shown = item.as_str().map_or_else(|| json::compact(item), str::to_owned);
-            message.push_str(&clipped(&shown, 400));
-        }
-        if items.len() > SHOWN_ITEMS {
-            message.push_str(&format!("\n- and {} more", items.len() - SHOWN_ITEMS));
-        }
-    }
-    let message = clipped(&message, MAX_MESSAGE);
-    format!("{message}\n\n(lobster run {run}; `lobster gates` shows all of it)")
-}
-
-fn clipped(text: &str, max: usize) -> String {
-    if text.len() <= max {
-        return text.to_owned();
-    }
-    format!("{}…", &text[..text.floor_char_boundary(max)])
+/// All that belongs to the question, as at a terminal, short enough to be read.
+fn message(view: &QuestionView, run: &str, gate: &str) -> String {
+    let all = format!("`lobster gates show {gate}` shows all");
+    format!("{}\n\n(lobster run {run}; {all})", question::text(view, MAX_MESSAGE, &all))
 }
 
 #[cfg(test)]

@@ -2,23 +2,18 @@
 
 pub(crate) mod path;
 pub(crate) mod progress;
+pub(crate) mod question;
 pub(crate) mod table;
+pub(crate) mod text;
 pub(crate) mod units;
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// The text without what commands a terminal or turns the direction of writing:
+/// The text without what commands a terminal, turns the direction of writing or cannot be seen:
 /// steps, models and files say it, and a person decides by what they see.
 pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
-    let commands = |c: char| {
-        c.is_control() && !matches!(c, '\n' | '\t')
-            || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    if !text.contains(commands) {
-        return text.into();
-    }
-    text.chars().map(|c| if commands(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    text::visible(text, |out, _| out.push(char::REPLACEMENT_CHARACTER))
 }
 
 /// The same on one line, where a second line would look like ours.
@@ -77,7 +72,7 @@ mod tests {
     fn what_commands_a_terminal_is_replaced_and_nothing_else() {
         assert_eq!(harmless("Grüße,\n\t你好 👩‍🚀"), "Grüße,\n\t你好 👩‍🚀");
         assert_eq!(harmless("delete\x1b[2K\rkeep\u{9b}1m\x07"), "delete�[2K�keep�1m�");
-        assert_eq!(harmless("a\u{202e}b\u{2066}c"), "a�b�c");
+        assert_eq!(harmless("a\u{202e}b\u{2066}c\u{200b}d\u{feff}"), "a�b�c�d�");
         assert_eq!(one_line("a\nIt cannot\n\x1b[2J"), "a It cannot �[2J");
         let mut out = Quoting::new(Vec::new());
         let pieces: [&[u8]; 6] = [b"a\xc2", b"\x9bb \xc3", b"\xa9", b"\xf0\x9f", b"\xff\x1b", b"\xe2"];

@@ -1,17 +1,15 @@
 //! Questions to people: asked on the terminal, or kept until somebody answers.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::ask::Outcome;
 use super::path::StepPath;
 use super::run::{Run, stopped};
 use crate::cancel::CancelToken;
 use crate::digest::Digest;
-use crate::json;
 use crate::schema::Schema;
-use crate::steps::stages::{Answer, Mode, Question, StageError, Stop, read_answer};
+use crate::steps::stages::{Answer, Mode, Question, StageError, Stop};
 use crate::store::{Durability, Event, GateAnswer, RunId};
 
 /// Who may answer.
@@ -102,46 +100,6 @@ impl KnownAnswer {
             },
             by: self.by.clone(),
             from: self.from,
-        }
-    }
-}
-
-/// Somebody at a terminal.
-pub trait Prompter: Send + Sync {
-    /// Asks for yes or no.
-    ///
-    /// # Errors
-    /// When nobody answers in time, or the terminal is gone.
-    fn approve(
-        &self,
-        prompt: &str,
-        timeout: Option<Duration>,
-        cancel: &CancelToken,
-    ) -> Result<bool, PromptError>;
-
-    /// Asks for one line; `intro` is shown before it. `None` at the end of input.
-    ///
-    /// # Errors
-    /// As [`Prompter::approve`].
-    fn line(&self, intro: &str, cancel: &CancelToken) -> Result<Option<String>, PromptError>;
-}
-
-/// Why a prompt came to nothing.
-#[derive(Debug, thiserror::Error)]
-pub enum PromptError {
-    #[error("Timed out waiting for input ({}ms)", .0.as_millis())]
-    TimedOut(Duration),
-    #[error("cancelled")]
-    Cancelled,
-    #[error("{0}")]
-    Io(#[from] std::io::Error),
-}
-
-impl From<PromptError> for Stop {
-    fn from(error: PromptError) -> Self {
-        match error {
-            PromptError::Cancelled => Self::Cancelled,
-            other => Self::Failed(StageError::permanent(other.to_string())),
         }
     }
 }
@@ -294,21 +252,22 @@ impl Run<'_> {
         if let (Some(prompter), false) =
             (&self.services.prompter, question.emit() || self.services.mode == Mode::Tool)
         {
-            let answer = self.ask_now(prompter.as_ref(), &question, cancel)?;
-            let by = match &answer {
-                Answer::Approved { by } => by.clone(),
-                Answer::Response(_) => None,
-            };
-            let known = KnownAnswer {
-                answer: answer.clone(),
-                binding: binding.digest,
-                gate: AT_TERMINAL.to_owned(),
-                by,
-                from: None,
-            };
-            self.append(vec![known.event(&path)], Durability::Synced)?;
-            self.remember_answer(&path, known);
-            return Ok(answer);
+            match self.ask_now(prompter.as_ref(), &path, &question, &binding, cancel)? {
+                Outcome::Answered(answer) => {
+                    let by = match &answer {
+                        Answer::Approved { by } => by.clone(),
+                        Answer::Response(_) => None,
+                    };
+                    let gate = AT_TERMINAL.to_owned();
+                    let known =
+                        KnownAnswer { answer: answer.clone(), binding: binding.digest, gate, by, from: None };
+                    self.append(vec![known.event(&path)], Durability::Synced)?;
+                    self.remember_answer(&path, known);
+                    return Ok(answer);
+                }
+                Outcome::Rejected(by) => return Err(self.reject(&path, &binding, by)),
+                Outcome::Later => {}
+            }
         }
         self.pend(PendingGate { path, question, binding });
         Err(Stop::Paused)
@@ -327,6 +286,26 @@ impl Run<'_> {
         Ok(answer)
     }
 
+    /// Ends the run with a no, as one that comes from another process does: whatever
+    /// else is under way stops, and nothing takes it up again.
+    fn reject(&self, path: &StepPath, binding: &Binding, by: Option<String>) -> Stop {
+        let event = Event::GateAnswered {
+            path: path.to_string(),
+            gate: AT_TERMINAL.to_owned(),
+            binding: binding.digest,
+            answer: GateAnswer::Rejected,
+            by,
+            from: None,
+        };
+        match self.append(vec![event], Durability::Synced) {
+            Ok(()) => {
+                self.refuse();
+                Stop::Cancelled
+            }
+            Err(stop) => stop,
+        }
+    }
+
     fn binding(&self, question: &GateQuestion) -> Result<Binding, Stop> {
         let mut bound = json!({
             "question": question.question,
@@ -338,49 +317,4 @@ impl Run<'_> {
         bound["args"] = json!(self.task.args);
         Ok(Binding { digest: Digest::of_json(&bound).map_err(stopped)?, without_args })
     }
-
-    fn ask_now(
-        &self,
-        prompter: &dyn Prompter,
-        gate: &GateQuestion,
-        cancel: &CancelToken,
-    ) -> Result<Answer, Stop> {
-        match &gate.question {
-            Question::Approval { prompt, .. } => {
-                let env = &self.services.env;
-                if !prompter.approve(
-                    prompt,
-                    prompt_timeout(env.get("LOBSTER_APPROVAL_INPUT_TIMEOUT_MS")),
-                    cancel,
-                )? {
-                    return Err(Stop::Failed(
-                        StageError::permanent("Not approved").with_code("not_approved"),
-                    ));
-                }
-                let by = env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
-                gate.check_approver(by.as_deref()).map_err(StageError::permanent)?;
-                Ok(Answer::Approved { by })
-            }
-            Question::Input { prompt, schema, .. } => {
-                let schema = Schema::compile(schema).map_err(StageError::permanent)?;
-                let strict = gate.asker != Asker::Pipeline;
-                let intro =
-                    if strict { format!("{prompt}\nEnter JSON response: ") } else { format!("{prompt}\n> ") };
-                let line = prompter.line(&intro, cancel)?.unwrap_or_default();
-                let response = if strict {
-                    json::parse(line.trim())
-                        .map_err(|_| StageError::permanent("Input response must be valid JSON"))
-                        .and_then(|value| gate.fitting(value, &schema).map_err(StageError::permanent))?
-                } else {
-                    read_answer(&line, &schema)?
-                };
-                Ok(Answer::Response(response))
-            }
-        }
-    }
-}
-
-fn prompt_timeout(setting: Option<String>) -> Option<Duration> {
-    let ms = json::js_number(&setting?).floor();
-    (ms.is_finite() && ms > 0.0).then(|| Duration::from_secs_f64(ms / 1000.0))
 }

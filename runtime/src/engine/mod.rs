@@ -4,6 +4,7 @@
 
 pub(crate) mod action;
 mod approval;
+mod ask;
 mod attempts;
 pub(crate) mod background;
 pub(crate) mod component;
@@ -17,6 +18,7 @@ pub(crate) mod overseer;
 mod parallel;
 pub(crate) mod path;
 pub(crate) mod pipeline;
+mod question;
 pub(crate) mod recall;
 mod record;
 pub(crate) mod resume;
@@ -33,11 +35,12 @@ mod token;
 pub(crate) mod value;
 mod workflow;
 
+pub use ask::{Asked, PromptError, Prompter, Said};
 pub(crate) use component::keep as keep_component;
 pub(crate) use component::{denied, js_evaluator_digest, proposal, withhold};
-pub use gate::{PromptError, Prompter};
 pub use host_calls::RecordedCalls;
 pub use notify::{NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify};
+pub use question::{Fact, QuestionKind, QuestionView, Weight};
 pub use resume::{GateRef, Reply, ResumeRequest};
 pub use run::Interrupted;
 pub use services::{Caller, Notes, Progress, Screen};

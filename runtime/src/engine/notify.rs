@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::question::{Fact, QuestionView};
 use super::run::Run;
 use crate::cancel::CancelToken;
 use crate::json;
@@ -72,7 +73,8 @@ pub(super) fn tell(run: &Run<'_>, gates: Vec<Gate>) {
         env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         // Not the caller's directory: an agent can write there what a relative name would find.
         dir: services.state_dir.clone(),
-        cancel: services.cancel.clone(),
+        // A closed terminal ends the process, and is the very moment to tell somebody else.
+        cancel: if run.has_lost_its_terminal() { CancelToken::new() } else { services.cancel.clone() },
         run: run.id,
     };
     services.background.start("notify", move || {
@@ -166,6 +168,11 @@ impl Teller {
                 "cancel": format!("lobster resume --id {id} --cancel"),
             }),
         };
+        let view = QuestionView::of_gate(&self.store, gate).ok();
+        let (asks, facts) = match &view {
+            Some(view) => (json!(view.kind), bounded(&view.facts)),
+            None => (Value::Null, Value::Null),
+        };
         let question = &gate.question;
         let (items, count) = preview(question.get("items"));
         let text = |name: &str| question.get(name).cloned().unwrap_or_default();
@@ -185,10 +192,30 @@ impl Teller {
             "items": items,
             "itemCount": count,
             "responseSchema": text("responseSchema"),
+            "asks": asks,
+            "facts": facts,
             "stateDir": self.dir,
             "commands": commands,
         })
     }
+}
+
+/// The facts of a question, each as much of it as there is room for; what is left out is said.
+fn bounded(facts: &[Fact]) -> Value {
+    let mut room = MAX_PREVIEW;
+    let mut fit = |value: &String| {
+        let kept = &value[..value.floor_char_boundary(room)];
+        room -= kept.len();
+        match value.len() - kept.len() {
+            0 => value.clone(),
+            more => format!("{kept}… ({more} more bytes)"),
+        }
+    };
+    let fact = |fact: &Fact| {
+        let shown: Vec<_> = fact.values.iter().take(MAX_ITEMS).map(&mut fit).collect();
+        json!({ "label": fact.label, "values": shown, "more": fact.values.len() - shown.len() })
+    };
+    facts.iter().map(fact).collect()
 }
 
 /// The first items that are not too large, and how many there are.

@@ -22,6 +22,7 @@ use super::pipeline::outcome_error;
 use super::recall::{CUT_OFF, Recall, SUMMARY};
 use super::services::Services;
 use super::surroundings::Surroundings;
+use crate::cancel::CancelReason;
 use crate::digest::Digest;
 use crate::language::plan::McpServer;
 use crate::mcp::Session;
@@ -77,6 +78,8 @@ pub(crate) struct Run<'s> {
     failed_at: Mutex<Option<StepPath>>,
     acted: AtomicBool,
     rendered: AtomicBool,
+    /// A person at the terminal said no.
+    refused: AtomicBool,
     /// Values that components keep during an execution that is not recorded.
     scratch: Scratch,
     /// Places where something was done that must not be done twice.
@@ -144,6 +147,7 @@ impl<'s> Run<'s> {
             failed_at: Mutex::default(),
             acted: AtomicBool::new(false),
             rendered: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
             scratch: Arc::default(),
             once_only: Mutex::default(),
             components: Mutex::default(),
@@ -458,6 +462,22 @@ impl<'s> Run<'s> {
     /// Whether a person was shown something.
     pub(crate) fn has_rendered(&self) -> bool {
         self.rendered.load(Ordering::Relaxed)
+    }
+
+    /// Stops all that is under way, because a person said no.
+    pub(super) fn refuse(&self) {
+        self.refused.store(true, Ordering::Relaxed);
+        self.services.cancel.cancel(CancelReason::Requested("Not approved".to_owned()));
+    }
+
+    /// Whether a person at the terminal said no.
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Whether a question waits that came up in this execution.
+    pub(super) fn has_pending(&self) -> bool {
+        !lock(&self.pending).is_empty()
     }
 
     /// Whether the journal knows how this attempt ended.

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use lobster_component::{Component, Engine, EngineConfig};
 use serde_json::{Map, Value};
 
+use super::ask::Prompter;
 use super::background::Background;
 use super::env::Env;
-use super::gate::Prompter;
 use super::notify::Notify;
 use super::path::StepPath;
 use crate::audit::Trail;

@@ -121,7 +121,31 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
             if status == RunStatus::Ok && !run.has_acted() { Durability::Lazy } else { Durability::Synced };
         run.end(vec![Event::RunEnded { status, output, error, detail }], durability)
     };
+    // Whose terminal was closed can answer elsewhere, if nothing was cut off half-way.
+    let result = match result {
+        Err(Stop::Cancelled)
+            if run.has_lost_its_terminal() && run.has_pending() && run.cut_off()?.is_empty() =>
+        {
+            Err(Stop::Paused)
+        }
+        other => other,
+    };
     Ok(match result {
+        Err(_) if run.is_refused() => {
+            // As with an answer from another process.
+            let cut_off = run.cut_off()?;
+            let mut detail = json!({
+                "answer": "rejected",
+                "actor": run.services.actor(),
+                "message": run.services.env.non_blank("LOBSTER_MESSAGE_ID"),
+            });
+            if !cut_off.is_empty() {
+                detail["cut_off"] = json!(cut_off);
+            }
+            let ended = Event::RunEnded { status: RunStatus::Cancelled, output: None, error: None, detail };
+            run.end(vec![ended], Durability::Synced)?;
+            Envelope::Cancelled
+        }
         Ok(output) => {
             end(RunStatus::Ok, keep_output(run, &output)?, None, None)?;
             Envelope::Done(output)

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex};
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::recording::Recording;
 use super::verify::failure;
@@ -20,7 +20,7 @@ use crate::envelope::Failure;
 use crate::language::dry_run;
 use crate::language::plan::Plan;
 use crate::runtime::Runtime;
-use crate::steps::stages::{Answer, Stop};
+use crate::steps::stages::{Answer, Registry, Stop};
 use crate::store::{Gate, GateKind, StoreError};
 
 /// What an approval sets going.
@@ -64,18 +64,7 @@ impl Runtime {
         };
         let recording = Recording::read(&journal)?;
         let (plan, args) = (recording.plan(&store)?, recording.arguments(&store)?);
-        let then = match &plan {
-            Plan::Workflow(workflow) => {
-                let known = |name: &str| self.services.registry.get(name).is_some();
-                dry_run::after(workflow, &args, &known, &top_step(&gate.path)).unwrap_or_default()
-            }
-            Plan::Pipeline(pipeline) => {
-                let done = gate.path.trim_start_matches('|').split(['.', '!']).next();
-                let done = done.and_then(|number| number.parse::<usize>().ok()).unwrap_or(0);
-                let rest = pipeline.stages.iter().enumerate().skip(done + 1);
-                rest.map(|(index, stage)| format!("  {}. {}\n", index + 1, stage.raw)).collect()
-            }
-        };
+        let then = plan_after(&self.services.registry, &plan, &args, &gate.path);
         let look = Arc::new(Look { gate: gate.clone(), seen: Mutex::default() });
         let run =
             Run::recalled(&self.services, store, None, gate.run, recording.task, &journal, Interrupted::Ask)
@@ -88,6 +77,22 @@ impl Runtime {
             ahead.fails = Some(error.message);
         }
         Ok(ahead)
+    }
+}
+
+/// The steps of a plan after the one that asks, as a dry run shows them.
+pub(crate) fn plan_after(registry: &Registry, plan: &Plan, args: &Map<String, Value>, path: &str) -> String {
+    match plan {
+        Plan::Workflow(workflow) => {
+            let known = |name: &str| registry.get(name).is_some();
+            dry_run::after(workflow, args, &known, &top_step(path)).unwrap_or_default()
+        }
+        Plan::Pipeline(pipeline) => {
+            let done = path.trim_start_matches('|').split(['.', '!']).next();
+            let done = done.and_then(|number| number.parse::<usize>().ok()).unwrap_or(0);
+            let rest = pipeline.stages.iter().enumerate().skip(done + 1);
+            rest.map(|(index, stage)| format!("  {}. {}\n", index + 1, stage.raw)).collect()
+        }
     }
 }
 

@@ -23,6 +23,7 @@ mod tests;
 mod verify;
 mod why;
 
+pub(crate) use ahead::plan_after;
 pub use ahead::{Ahead, NextEffect};
 pub use diff::{RunDiff, StepChange, StepDifference};
 pub(crate) use fork::overseer_of_fork;

@@ -1,0 +1,283 @@
+//! One question at the terminal, from the first screen to the answer.
+
+use std::io;
+
+use anstyle::{AnsiColor, Style};
+use lobster_runtime::cancel::CancelToken;
+use lobster_runtime::engine::{Asked, PromptError, QuestionKind, Said};
+use lobster_runtime::steps::stages::Answer;
+
+use super::lines::{Deadline, Lines, Typed};
+use super::{Left, Voice};
+use crate::render::question::{BOLD, DIM, Paper, answered, screen};
+use crate::render::text::wrap;
+use crate::render::units::count;
+use crate::render::{harmless, one_line};
+
+const GOOD: Style = AnsiColor::Green.on_default();
+const BAD: Style = AnsiColor::Yellow.on_default();
+
+const ALL: &str = "s shows all";
+const ALL_OF_INPUT: &str = ":s shows all";
+
+/// Lines below the view: the line that asks, and one that stays free.
+const BELOW: usize = 2;
+
+/// Why there is no answer: nothing more can be read, or what was said cannot be shown.
+enum Broken {
+    Gone,
+    Prompt(PromptError),
+}
+
+impl From<io::Error> for Broken {
+    fn from(_: io::Error) -> Self {
+        Self::Gone
+    }
+}
+
+impl From<PromptError> for Broken {
+    fn from(error: PromptError) -> Self {
+        Self::Prompt(error)
+    }
+}
+
+/// What a line asks for.
+#[derive(Debug, PartialEq)]
+enum Wish<'a> {
+    Answer(&'a str),
+    No,
+    ShowAll,
+    Later,
+    Help,
+    Unclear,
+}
+
+pub(super) struct Conversation<'a> {
+    question: &'a Asked<'a>,
+    lines: &'a mut Lines,
+    cancel: &'a CancelToken,
+    voice: Voice,
+    deadline: Option<Deadline>,
+}
+
+impl<'a> Conversation<'a> {
+    pub(super) fn new(
+        question: &'a Asked<'a>,
+        lines: &'a mut Lines,
+        cancel: &'a CancelToken,
+        voice: Voice,
+    ) -> Self {
+        Self { question, lines, cancel, voice, deadline: question.timeout.map(Deadline::after) }
+    }
+
+    /// Asks until there is an answer; of a question that is left waiting, also why.
+    pub(super) fn hold(mut self) -> Result<(Said, Option<Left>), PromptError> {
+        let said = match self.voice {
+            Voice::Unseen => self.ask_once(),
+            Voice::Stderr | Voice::Stdout => self.converse(),
+        };
+        match said {
+            Ok((said, left)) => Ok((said, left)),
+            Err(Broken::Gone) => Ok((Said::Later, Some(Left::Gone))),
+            Err(Broken::Prompt(error)) => {
+                // Whatever is said next begins on a line of its own.
+                let _ = self.voice.say("\n");
+                Err(error)
+            }
+        }
+    }
+
+    fn converse(&mut self) -> Result<(Said, Option<Left>), Broken> {
+        self.show_screen()?;
+        loop {
+            self.show_choices()?;
+            let line = match self.lines.next(self.deadline, self.cancel)? {
+                Typed::Line(line) => line,
+                // Half a line is no answer.
+                Typed::End(_) => {
+                    let _ = self.voice.say("\n");
+                    return Ok((Said::Later, Some(Left::Gone)));
+                }
+            };
+            match self.wish(&line) {
+                Wish::Answer(text) => match (self.question.accept)(text) {
+                    Ok(answer) => {
+                        self.confirm(&answer)?;
+                        return Ok((Said::Answer(answer), None));
+                    }
+                    Err(why) => self.complain(&why)?,
+                },
+                Wish::No => return Ok((Said::No, None)),
+                Wish::Later => return Ok((Said::Later, Some(Left::Later))),
+                Wish::ShowAll => self.show_all()?,
+                Wish::Help => self.help()?,
+                Wish::Unclear => {
+                    let typed = one_line(line.trim());
+                    let typed = crate::render::clip(&typed, 20);
+                    let what = if typed.is_empty() { "That".to_owned() } else { format!("'{typed}'") };
+                    self.complain(&format!(
+                        "{what} is no answer: y is yes, n is no, s shows all, l leaves it for later"
+                    ))?;
+                }
+            }
+        }
+    }
+
+    /// One question and one line, where nobody would see a second one.
+    fn ask_once(&mut self) -> Result<(Said, Option<Left>), Broken> {
+        let paper = Paper::sized(None, false, "").endless();
+        self.say_lines(&screen(self.question.view, &paper))?;
+        let prompt = one_line(&self.question.view.prompt);
+        self.voice.say(&match self.is_input() {
+            true => format!("{prompt}\n> "),
+            false => format!("{prompt} [y/N] "),
+        })?;
+        let line = match self.lines.next(self.deadline, self.cancel)? {
+            Typed::Line(line) => line,
+            Typed::End(line) => line,
+        };
+        let refused = |why: String| Ok((Said::Later, Some(Left::Unanswered(why))));
+        match self.wish(&line) {
+            Wish::Answer(text) => match (self.question.accept)(text) {
+                Ok(answer) => Ok((Said::Answer(answer), None)),
+                Err(why) => refused(why),
+            },
+            Wish::No => Ok((Said::No, None)),
+            Wish::Later => Ok((Said::Later, Some(Left::Later))),
+            Wish::ShowAll | Wish::Help | Wish::Unclear => refused(match line.trim() {
+                "" => "nothing was answered".to_owned(),
+                typed => format!("'{}' is neither yes nor no", crate::render::clip(&one_line(typed), 20)),
+            }),
+        }
+    }
+
+    fn is_input(&self) -> bool {
+        self.question.view.kind == QuestionKind::Input
+    }
+
+    /// An input takes any line, so its commands begin with a colon.
+    fn wish<'l>(&self, line: &'l str) -> Wish<'l> {
+        let word = line.trim().to_ascii_lowercase();
+        match (self.is_input(), word.as_str()) {
+            (true, ":s") | (false, "s" | "show") => Wish::ShowAll,
+            (true, ":l") | (false, "l" | "later") => Wish::Later,
+            (true, ":?") | (false, "?" | "h" | "help") => Wish::Help,
+            (true, _) => Wish::Answer(line),
+            (false, "y" | "yes") => Wish::Answer("yes"),
+            (false, "n" | "no") => Wish::No,
+            (false, _) => Wish::Unclear,
+        }
+    }
+
+    fn paper(&self) -> Paper<'static> {
+        let more = if self.is_input() { ALL_OF_INPUT } else { ALL };
+        Paper::sized(self.voice.size(), self.voice.is_styled(), more)
+    }
+
+    fn show_screen(&self) -> io::Result<()> {
+        let paper = self.paper();
+        let rows = paper.rows.map(|rows| rows.saturating_sub(BELOW));
+        self.say_lines(&screen(self.question.view, &Paper { rows, ..paper }))
+    }
+
+    fn show_choices(&self) -> io::Result<()> {
+        let paper = self.paper();
+        let (question, choices) = match self.is_input() {
+            true if paper.columns < 60 => ("Answer", "[JSON, :?]"),
+            true => ("Answer", "[JSON; :s all, :l later, :? help]"),
+            false => ("Approve?", "[y/n/s/l/?]"),
+        };
+        self.voice.say(&format!("{} {} ", paper.paint(BOLD, question), paper.paint(DIM, choices)))
+    }
+
+    fn help(&self) -> io::Result<()> {
+        let lines: &[&str] = match self.is_input() {
+            true => &[
+                "A line of JSON is the answer.",
+                ":s  show everything, a screen at a time",
+                ":l  later: leave it waiting",
+                ":?  this help",
+            ],
+            false => &[
+                "y  yes: go on, with exactly this",
+                "n  no: the run is cancelled",
+                "s  show everything, a screen at a time",
+                "l  later: leave it waiting",
+                "?  this help",
+            ],
+        };
+        self.say_lines(&lines.iter().map(|line| format!("  {line}")).collect::<Vec<_>>())
+    }
+
+    fn complain(&self, why: &str) -> io::Result<()> {
+        let paper = self.paper();
+        let lines: Vec<_> =
+            wrap(&harmless(why), paper.columns).iter().map(|line| paper.paint(BAD, line)).collect();
+        self.say_lines(&lines)
+    }
+
+    /// What was agreed to, for the record on the screen.
+    fn confirm(&self, answer: &Answer) -> io::Result<()> {
+        let paper = self.paper();
+        let digest = self.question.view.facts.iter().find(|fact| fact.label == "digest");
+        let digest = digest.and_then(|fact| fact.values.first()).map(String::as_str).unwrap_or_default();
+        let what = match answer {
+            Answer::Approved { by: Some(by) } => format!("approved by {}", one_line(by)),
+            Answer::Approved { by: None } => "approved".to_owned(),
+            Answer::Response(value) => {
+                format!("answered {}", answered(value, paper.columns.saturating_sub(34).max(8)))
+            }
+        };
+        let line =
+            format!("{} · {}", paper.paint(GOOD, &what), paper.paint(DIM, &format!("digest {digest}")));
+        self.say_lines(&[line])
+    }
+
+    /// Everything, a screen at a time.
+    fn show_all(&mut self) -> Result<(), Broken> {
+        let paper = self.paper();
+        let lines = screen(self.question.view, &paper.endless());
+        let page = paper.rows.unwrap_or(usize::MAX).saturating_sub(1).max(1);
+        let mut shown = 0;
+        while shown < lines.len() {
+            let next = (shown + page).min(lines.len());
+            self.say_lines(&lines[shown..next])?;
+            shown = next;
+            if shown == lines.len() {
+                break;
+            }
+            let (seen, all) = (count(shown as u64), count(lines.len() as u64));
+            let ask = match paper.columns {
+                0..60 => format!("{seen}/{all} [Enter, a, q] "),
+                _ => format!("{seen} of {all} lines [Enter: more, a: all, q: back] "),
+            };
+            self.voice.say(&paper.paint(DIM, &ask))?;
+            let line = match self.lines.next(self.deadline, self.cancel)? {
+                Typed::Line(line) => line,
+                Typed::End(_) => return Err(Broken::Gone),
+            };
+            if paper.styled {
+                // The line that asked makes room for the next page.
+                self.voice.say("\u{1b}[1A\u{1b}[2K")?;
+            }
+            match line.trim() {
+                "q" | "Q" => break,
+                "a" | "A" => {
+                    self.say_lines(&lines[shown..])?;
+                    break;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn say_lines(&self, lines: &[String]) -> io::Result<()> {
+        let mut text = String::with_capacity(lines.iter().map(|line| line.len() + 1).sum());
+        for line in lines {
+            text.push_str(line);
+            text.push('\n');
+        }
+        self.voice.say(&text)
+    }
+}

@@ -1,0 +1,97 @@
+//! Lines of standard input, without a buffer that would swallow what belongs
+//! to the next question.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use lobster_runtime::cancel::CancelToken;
+use lobster_runtime::engine::PromptError;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Longest line that is taken.
+const MAX_LINE: usize = 1 << 20;
+
+/// What came from the terminal.
+#[derive(Debug, PartialEq)]
+pub(super) enum Typed {
+    Line(String),
+    /// No more input: its end was typed, or the terminal is gone. With what was typed before on that line.
+    End(String),
+}
+
+/// The input, line by line.
+#[derive(Default)]
+pub(super) struct Lines {
+    /// Bytes that came after the line that was asked for.
+    ahead: Vec<u8>,
+}
+
+/// How long there is for an answer.
+#[derive(Clone, Copy)]
+pub(super) struct Deadline {
+    until: Instant,
+    whole: Duration,
+}
+
+impl Deadline {
+    pub(super) fn after(whole: Duration) -> Self {
+        Self { until: Instant::now() + whole, whole }
+    }
+}
+
+impl Lines {
+    /// The next line. A terminal that cannot be read any more has ended.
+    pub(super) fn next(
+        &mut self,
+        deadline: Option<Deadline>,
+        cancel: &CancelToken,
+    ) -> Result<Typed, PromptError> {
+        loop {
+            if let Some(end) = self.ahead.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.ahead.drain(..=end).collect();
+                return Ok(Typed::Line(text(&line)));
+            }
+            if cancel.is_cancelled() {
+                return Err(PromptError::Cancelled);
+            }
+            let wait = match deadline {
+                None => None,
+                Some(Deadline { until, whole }) => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Err(PromptError::TimedOut(whole));
+                    }
+                    Timespec::try_from(left).ok()
+                }
+            };
+            let stdin = io::stdin();
+            let Ok(event) = cancel.pollable() else { return Ok(self.end()) };
+            let mut fds = [PollFd::new(&stdin, PollFlags::IN), PollFd::new(&event, PollFlags::IN)];
+            match poll(&mut fds, wait.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return Ok(self.end()),
+            }
+            if fds[0].revents().is_empty() {
+                continue;
+            }
+            let mut buffer = [0; 4096];
+            match rustix::io::read(&stdin, &mut buffer) {
+                Ok(0) => return Ok(self.end()),
+                Ok(count) if self.ahead.len() + count <= MAX_LINE => {
+                    self.ahead.extend_from_slice(&buffer[..count]);
+                }
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+                // A line without an end, or a terminal that was closed.
+                Ok(_) | Err(_) => return Ok(self.end()),
+            }
+        }
+    }
+
+    fn end(&mut self) -> Typed {
+        Typed::End(text(&std::mem::take(&mut self.ahead)))
+    }
+}
+
+fn text(line: &[u8]) -> String {
+    String::from_utf8_lossy(line).trim_end_matches(['\r', '\n']).to_owned()
+}
