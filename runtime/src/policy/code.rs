@@ -258,6 +258,9 @@ impl Analysis<'_> {
             return Flow { shell: true, ..Flow::default() };
         }
         self.facts.opaque = true;
+        if matches!(input, Input::Pipe(_)) {
+            self.mention_input_as_code(name);
+        }
         if taint.decoded {
             self.deny("obfuscated", format!("{name} runs decoded data"));
         } else if matches!(input, Input::Text(None, _)) {

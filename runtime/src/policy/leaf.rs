@@ -309,6 +309,10 @@ impl<'a> Analysis<'a> {
 
     /// Notes one command for the decision's report.
     pub(crate) fn record(&mut self, args: &[Arg], program: Option<String>, covered: Vec<String>) {
+        if self.mentions.is_some() {
+            let facts = self.facts.clone();
+            self.mention_command(args, &covered, &facts);
+        }
         let program =
             program.or_else(|| args.first().filter(|a| !a.unknown).and_then(|a| self.resolve(&a.text)));
         let fact = CommandFact {
@@ -336,6 +340,7 @@ impl<'a> Analysis<'a> {
             return;
         }
         self.facts.reads.push(path.clone());
+        self.mention_read(arg);
         if arg.unknown && path.starts_with("/proc") {
             self.ask("dynamic", format!("{} is some file of the kernel's", arg.shown()));
         }
@@ -391,6 +396,7 @@ impl<'a> Analysis<'a> {
             return;
         }
         self.facts.writes.push(path.clone());
+        self.mention_written(arg);
         if is_raw_device(&path) {
             self.hard("raw-device", format!("{path} is a raw device"), None);
         } else if is_kernel_trigger(&path) {
