@@ -222,7 +222,10 @@ mod tests {
         let env = DecisionEnv::fixture();
         let with = |files: Vec<BoundFile>| binding("touch a", &env, b"v1").with_files(files);
         let before = with(vec![file("/w/b", b"1"), file("/w/a", b"1")]);
-        assert_eq!(before.digest().unwrap(), with(vec![file("/w/a", b"1"), file("/w/b", b"1")]).digest().unwrap());
+        assert_eq!(
+            before.digest().unwrap(),
+            with(vec![file("/w/a", b"1"), file("/w/b", b"1")]).digest().unwrap()
+        );
         let now = with(vec![file("/w/a", b"2"), file("/w/c", b"1")]);
         assert_ne!(before.digest().unwrap(), now.digest().unwrap());
         let (was, is) = (Digest::of(b"1").short(), Digest::of(b"2").short());

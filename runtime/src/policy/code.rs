@@ -258,9 +258,7 @@ impl Analysis<'_> {
             return Flow { shell: true, ..Flow::default() };
         }
         self.facts.opaque = true;
-        if matches!(input, Input::Pipe(_)) {
-            self.mention_input_as_code(name);
-        }
+        self.mention_input_as_code(name, input);
         if taint.decoded {
             self.deny("obfuscated", format!("{name} runs decoded data"));
         } else if matches!(input, Input::Text(None, _)) {

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use self::programs::{attached_values, is_file_option, script_operands, tool};
-use super::analysis::{Analysis, Arg, Facts};
+use super::analysis::{Analysis, Arg, Input};
 use super::code::is_interpreter;
 use super::command::Invocation;
 use super::decide::Command;
@@ -103,6 +103,8 @@ pub(crate) struct Mentions {
     pub(crate) listings: Vec<Listing>,
     /// Something is executed whose name only the run will show.
     pub(crate) dynamic: bool,
+    /// A shell runs what it reads, which may be what any command read before.
+    pub(crate) shell_reads: bool,
     /// Something runs that is not known to do no more than read and write.
     pub(crate) runs_code: bool,
     /// What is executed or sourced and cannot be covered, in words.
@@ -119,7 +121,8 @@ impl Mentions {
     }
 
     fn add_directory(&mut self, directory: &str) {
-        if self.directories.len() < MAX_DIRECTORIES && !self.directories.iter().any(|known| known == directory)
+        if self.directories.len() < MAX_DIRECTORIES
+            && !self.directories.iter().any(|known| known == directory)
         {
             self.directories.push(directory.to_owned());
         }
@@ -206,7 +209,10 @@ impl Analysis<'_> {
             return;
         }
         let vars = if role == FileRole::Read { BTreeMap::new() } else { vars.clone().into_iter().collect() };
-        let lookup = if arg.glob { Lookup::Glob } else { Lookup::File };
+        // A wildcard that a variable carries is one where the value is made, and
+        // the value stands here for all files that match.
+        let is_pattern = arg.glob || name.contains(['*', '?', '[']);
+        let lookup = if is_pattern { Lookup::Glob } else { Lookup::File };
         mentions.add(Mention { name, lookup, role, language, may_write, vars });
     }
 
@@ -238,28 +244,33 @@ impl Analysis<'_> {
 
     /// A file that is written, created or removed.
     pub(crate) fn mention_written(&mut self, file: &Arg) {
+        if self.mentions.is_none() || file.unknown_start {
+            return;
+        }
         let path = normalise(&self.scope.cwd, &file.text);
-        if let Some(mentions) = &mut self.mentions
-            && !file.unknown_start
-        {
+        if let Some(mentions) = &mut self.mentions {
             mentions.written.insert(path);
         }
     }
 
-    /// What a shell reads its code from, if that is neither text nor a file.
-    pub(crate) fn mention_input_as_code(&mut self, name: &str) {
+    /// What a shell reads its code from, if that is not known.
+    pub(crate) fn mention_input_as_code(&mut self, name: &str, input: &Input) {
         if let Some(mentions) = &mut self.mentions {
             mentions.runs_code = true;
-            mentions.dynamic = true;
-            mentions.not_covered.insert(format!("what {name} reads from the commands before it"));
+            mentions.shell_reads = true;
+            if matches!(input, Input::Pipe(_)) {
+                let note =
+                    format!("what {name} reads from the commands before it, unless they only read files");
+                mentions.not_covered.insert(note);
+            }
         }
     }
 
     /// The files below some directories, as `find` and `ls` name them.
     pub(crate) fn mention_listing(&mut self, starts: &[Arg], args: &[Arg], recursive: bool) {
-        let cwd = self.scope.cwd.clone();
         let Some(mentions) = &mut self.mentions else { return };
-        let starts = starts.iter().filter(|start| !start.unknown).map(|start| normalise(&cwd, &start.text));
+        let cwd = &self.scope.cwd;
+        let starts = starts.iter().filter(|start| !start.unknown).map(|start| normalise(cwd, &start.text));
         let names = args.windows(2).filter(|pair| matches!(pair[0].text.as_str(), "-name" | "-iname"));
         let mut names: Vec<String> = names.map(|pair| pair[1].text.clone()).collect();
         // Patterns under a negation say what is left out.
@@ -269,6 +280,15 @@ impl Analysis<'_> {
         let listing = Listing { starts: starts.collect(), names, recursive };
         if !mentions.listings.contains(&listing) {
             mentions.listings.push(listing);
+        }
+    }
+
+    /// Words that stand for the files which match them, wherever they go from there.
+    pub(crate) fn mention_wildcards(&mut self, words: &[Arg]) {
+        if self.mentions.is_some() {
+            for word in words.iter().filter(|word| word.glob && !word.unknown) {
+                self.mention_listing(std::slice::from_ref(word), &[], false);
+            }
         }
     }
 
@@ -282,7 +302,7 @@ impl Analysis<'_> {
 
     /// Collects what one command of the text names. `covered` tells that the
     /// catalogue knows it to do no more than read.
-    pub(crate) fn mention_command(&mut self, args: &[Arg], covered: &[String], facts: &Facts) {
+    pub(crate) fn mention_command(&mut self, args: &[Arg], covered: &[String]) {
         if self.mentions.is_none() {
             return;
         }
@@ -299,7 +319,7 @@ impl Analysis<'_> {
         let name = full.rsplit('/').next().unwrap_or(&full).to_owned();
         self.mention_program(&full, rest);
         let reads_only = covered.iter().any(|by| by == "catalogue") && !is_shell(&name);
-        let writes = !facts.writes.is_empty() && !is_shell(&name) && !is_interpreter(&name);
+        let writes = super::effects::is_writer(&name) && self.resolve(&full).is_some();
         if !(reads_only || writes)
             && let Some(mentions) = &mut self.mentions
         {
@@ -307,7 +327,8 @@ impl Analysis<'_> {
         }
         match name.as_str() {
             "ls" | "dir" | "vdir" | "fd" | "fdfind" | "rg" | "tree" => {
-                let starts: Vec<Arg> = rest.iter().filter(|arg| !arg.text.starts_with('-')).cloned().collect();
+                let starts: Vec<Arg> =
+                    rest.iter().filter(|arg| !arg.text.starts_with('-')).cloned().collect();
                 let starts = if starts.is_empty() { vec![Arg::literal(".")] } else { starts };
                 let recursive = name != "ls" || rest.iter().any(|arg| arg.text == "-R");
                 self.mention_listing(&starts, &[], recursive);
@@ -362,6 +383,11 @@ impl Analysis<'_> {
         let found = script_operands(name, args);
         for script in &found.scripts {
             self.mention(script, FileRole::Executed, language.clone(), false);
+            // A directory stands for a file in it.
+            for inside in ["__main__.py", "index.js"].into_iter().filter(|_| !is_shell(name)) {
+                let inside = Arg { text: format!("{}/{inside}", script.text), ..script.clone() };
+                self.mention(&inside, FileRole::Executed, language.clone(), false);
+            }
             if script.unknown {
                 let note = format!("{name} {}: a name that is only known when it runs", script.shown());
                 self.note_not_covered(note);
@@ -369,10 +395,14 @@ impl Analysis<'_> {
         }
         for module in found.modules {
             let path = module.replace('.', "/");
-            for candidate in [format!("{path}.py"), format!("{path}/__main__.py"), format!("{path}/__init__.py")] {
+            for candidate in
+                [format!("{path}.py"), format!("{path}/__main__.py"), format!("{path}/__init__.py")]
+            {
                 self.mention(&Arg::literal(candidate), FileRole::Executed, language.clone(), false);
             }
-            self.note_not_covered(format!("what the module {module} is, where it is not a file in the directory"));
+            self.note_not_covered(format!(
+                "what the module {module} is, where it is not a file in the directory"
+            ));
         }
     }
 
@@ -393,7 +423,7 @@ impl Analysis<'_> {
                     lookup,
                     role: FileRole::Sourced,
                     language,
-                    may_write: false,
+                    may_write: tool.may_write,
                     vars: BTreeMap::new(),
                 });
             }
@@ -410,7 +440,12 @@ impl Analysis<'_> {
             if is_option {
                 for (value, named_by) in attached_values(&arg.text) {
                     let value = Arg { text: value.to_owned(), ..arg.clone() };
-                    self.mention(&value, FileRole::Read, Language::Data, may_write && !is_file_option(named_by));
+                    self.mention(
+                        &value,
+                        FileRole::Read,
+                        Language::Data,
+                        may_write && !is_file_option(named_by),
+                    );
                 }
                 after_option = is_file_option(&arg.text);
                 continue;

@@ -309,10 +309,7 @@ impl<'a> Analysis<'a> {
 
     /// Notes one command for the decision's report.
     pub(crate) fn record(&mut self, args: &[Arg], program: Option<String>, covered: Vec<String>) {
-        if self.mentions.is_some() {
-            let facts = self.facts.clone();
-            self.mention_command(args, &covered, &facts);
-        }
+        self.mention_command(args, &covered);
         let program =
             program.or_else(|| args.first().filter(|a| !a.unknown).and_then(|a| self.resolve(&a.text)));
         let fact = CommandFact {

@@ -22,8 +22,8 @@ pub(crate) use held::Held;
 use self::inside::Inside;
 use crate::digest::Digest;
 use crate::policy::{
-    BoundFile, Command, DecisionEnv, FileRole, Language, Listing, Lookup, Mention, Mentions, Policy, Proposal,
-    Roots, Surroundings, glob_match,
+    BoundFile, Command, DecisionEnv, FileRole, Language, Listing, Lookup, Mention, Mentions, Policy,
+    Proposal, Roots, Surroundings, glob_match,
 };
 
 /// Files that one approval covers: more cannot be shown to anybody.
@@ -133,7 +133,13 @@ impl<'a> Search<'a> {
 
     /// Takes over what one text names.
     fn take(&mut self, mentions: Mentions, depth: usize) {
-        let Mentions { files, directories, written, listings, dynamic, not_covered, .. } = mentions;
+        let Mentions { mut files, directories, written, listings, dynamic, shell_reads, not_covered, .. } =
+            mentions;
+        for file in files.iter_mut().filter(|file| shell_reads && !file.may_write) {
+            if file.role == FileRole::Read && file.language == Language::Data {
+                (file.role, file.language) = (FileRole::Sourced, Language::Shell);
+            }
+        }
         self.written.extend(written.into_iter().filter_map(|path| fs::canonicalize(path).ok()));
         self.not_covered.extend(not_covered);
         for mention in &files {
@@ -165,7 +171,8 @@ impl<'a> Search<'a> {
         let lists = files.iter().filter(|file| file.role == FileRole::Read && file.lookup == Lookup::File);
         for list in lists {
             for path in self.paths(list, directories) {
-                let Some(text) = fs::canonicalize(path).ok().and_then(|real| read_script(&real).ok().flatten())
+                let Some(text) =
+                    fs::canonicalize(path).ok().and_then(|real| read_script(&real).ok().flatten())
                 else {
                     continue;
                 };
@@ -188,14 +195,17 @@ impl<'a> Search<'a> {
             Lookup::Program => self.program(name, directories).into_iter().collect(),
             _ if name.starts_with('/') && mention.lookup != Lookup::Glob => vec![PathBuf::from(name)],
             Lookup::File => directories.iter().map(from).collect(),
-            Lookup::Glob if name.starts_with('/') => self.matching(Path::new("/"), name.trim_start_matches('/')),
+            Lookup::Glob if name.starts_with('/') => {
+                self.matching(Path::new("/"), name.trim_start_matches('/'))
+            }
             Lookup::Glob => {
                 directories.iter().flat_map(|directory| self.matching(Path::new(directory), name)).collect()
             }
             Lookup::Upward => {
                 let workspace = Path::new(&self.place.env.workspace);
                 let upward = |directory: &String| {
-                    let above = Path::new(directory).ancestors().take_while(|above| above.starts_with(workspace));
+                    let above =
+                        Path::new(directory).ancestors().take_while(|above| above.starts_with(workspace));
                     above.map(|above| above.join(name)).find(|path| path.is_file())
                 };
                 directories.iter().filter_map(upward).collect()
@@ -237,7 +247,14 @@ impl<'a> Search<'a> {
 
     fn listed(&mut self, listing: &Listing) -> Vec<PathBuf> {
         let mut found = Vec::new();
-        let mut directories: VecDeque<PathBuf> = listing.starts.iter().map(PathBuf::from).collect();
+        let mut directories: VecDeque<PathBuf> = VecDeque::new();
+        for start in &listing.starts {
+            if start.contains(['*', '?', '[']) {
+                directories.extend(self.matching(Path::new("/"), start));
+            } else {
+                directories.push_back(PathBuf::from(start));
+            }
+        }
         let wanted = |name: &str| {
             listing.names.is_empty() || listing.names.iter().any(|pattern| glob_match(pattern, name))
         };
@@ -285,7 +302,7 @@ impl<'a> Search<'a> {
         // Neither opened nor waited for: it may be anything.
         let Ok(real) = fs::canonicalize(&path) else { return };
         let Ok(meta) = fs::metadata(&real) else { return };
-        if meta.is_dir() && mention.role != FileRole::Read && mention.lookup == Lookup::File {
+        if meta.is_dir() && matches!(mention.language, Language::Script(_)) {
             self.not_covered.insert(format!("the directory {}", path.display()));
         }
         if !meta.is_file() || is_kernels(&real) {
@@ -389,7 +406,7 @@ impl<'a> Search<'a> {
     /// Reads the content of all that was found.
     fn finish(mut self) -> Result<Covered, Uncovered> {
         let mut files = Vec::new();
-        let mut left = MAX_BYTES;
+        let (mut left, mut copies_left) = (MAX_BYTES, held::MAX_COPY);
         for (path, entry) in &self.files {
             let shown = path.display().to_string();
             let content = open_regular(&entry.real).and_then(|file| {
@@ -418,10 +435,14 @@ impl<'a> Search<'a> {
             }
             let written = self.written.contains(&entry.real);
             if written && entry.role != FileRole::Read {
-                self.not_covered.insert(format!("{shown}: what the command itself writes into it before it runs"));
+                self.not_covered
+                    .insert(format!("{shown}: what the command itself writes into it before it runs"));
             }
             let target = (entry.real != *path).then(|| entry.real.display().to_string());
-            let compared = written || (entry.may_write && entry.role == FileRole::Read) || bytes > held::MAX_COPY;
+            let compared = written || entry.may_write || bytes > copies_left;
+            if !compared {
+                copies_left -= bytes;
+            }
             files.push(BoundFile { path: shown, target, digest, bytes, role: entry.role, compared });
         }
         files.sort();

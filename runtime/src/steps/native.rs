@@ -19,7 +19,8 @@ use crate::engine::run::{Run, STORE_FAILED, stopped};
 use crate::engine::value::Text;
 use crate::json::aside::ScanAside;
 use crate::sandbox::{
-    Confinement, Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, SpawnError, SpawnRequest, Stdin,
+    Confinement, Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, Promise, SpawnError, SpawnRequest,
+    Stdin,
 };
 use crate::steps::blocked::{self, SANDBOX_BLOCKED};
 use crate::steps::inputs;
@@ -320,6 +321,12 @@ fn execute(
         Some(held) => held.guard(cancel, start),
         None => (start(cancel), None),
     };
+    let uncopied =
+        |exit: &Exit| exit.enforcement.missing.iter().any(|it| it.promise == Promise::ApprovedFiles);
+    let changed = changed.or_else(|| {
+        let exit = result.as_ref().ok().filter(|exit| uncopied(exit))?;
+        decision.approved.as_ref().filter(|_| exit.ended == Ended::ByItself)?.uncopied()
+    });
     // Whatever it did or printed, it was not what was approved.
     if let Some(changed) = changed {
         return failed(&StageError::permanent(changed.to_string()).with_code(APPROVAL_STALE));

@@ -19,9 +19,9 @@ use crate::engine::path::StepPath;
 use crate::engine::run::{Run, stopped};
 use crate::engine::services::Services;
 use crate::policy::{
-    AuditSync, Binding, BoundFile, Command, Control, Decision, DecisionEnv, Grant, HostPrograms, Limits, NetGrant,
-    Overflow, POLICY_DENIED, PROPOSED_RULE, Policy, Proposal, Remember, SYSTEM_READ_ONLY, SandboxMode,
-    Verdict, changed_files, denial,
+    AuditSync, Binding, BoundFile, Command, Control, Decision, DecisionEnv, Grant, HostPrograms, Limits,
+    NetGrant, Overflow, POLICY_DENIED, PROPOSED_RULE, Policy, Proposal, Remember, SYSTEM_READ_ONLY,
+    SandboxMode, Verdict, changed_files, denial,
 };
 use crate::sandbox::{Confinement, HostPort, JailSpec, Mode, Net, ProcessLimits, Promise};
 use crate::steps::stages::{Question, StageError, Stop};
@@ -55,9 +55,8 @@ impl Decided {
         if files.is_empty() {
             return Ok(());
         }
-        let held = Held::take(files, &run.services.state_dir, spec).map_err(|error| {
-            StageError::permanent(error.to_string()).with_code(APPROVAL_STALE)
-        })?;
+        let held = Held::take(files, &run.services.state_dir, spec)
+            .map_err(|error| StageError::permanent(error.to_string()).with_code(APPROVAL_STALE))?;
         held.confine(spec);
         self.approved = Some(held);
         Ok(())
@@ -94,7 +93,8 @@ pub(crate) fn decide(
             let binding = Binding::new(&proposal, &decision, &place, stdin, |path| {
                 fs::File::open(path).and_then(Digest::of_reader)
             })?;
-            let covered = covered_files(run, job, &proposal, &place, &decision).inspect_err(|_| run.fail_at(path))?;
+            let covered =
+                covered_files(run, job, &proposal, &place, &decision).inspect_err(|_| run.fail_at(path))?;
             let not_covered = covered.not_covered;
             let binding = binding.with_files(covered.files);
             let terms = decision.ask.clone().unwrap_or_default();
@@ -193,9 +193,10 @@ fn naming_changes(run: &Run<'_>, gate: &StepPath, stop: Stop, now: &[BoundFile])
         return Stop::Failed(error);
     }
     let asked = run.store.gates(&GateFilter { run: Some(run.id), ..GateFilter::default() });
-    let asked = asked.into_iter().flatten().filter(|asked| asked.path == gate.as_str()).next_back();
+    let asked = asked.into_iter().flatten().rfind(|asked| asked.path == gate.as_str());
     let before = asked.and_then(|asked| {
-        let item = ["/question/items/0", "/items/0"].iter().find_map(|place| asked.question.pointer(place))?;
+        let item =
+            ["/question/items/0", "/items/0"].iter().find_map(|place| asked.question.pointer(place))?;
         serde_json::from_value::<Vec<BoundFile>>(item.get(FILES).cloned().unwrap_or_else(|| json!([]))).ok()
     });
     let changes = before.map(|before| changed_files(&before, now)).unwrap_or_default();
@@ -433,6 +434,7 @@ fn promise(control: Control) -> Promise {
         Control::FdClose => Promise::FdClose,
         Control::Seccomp => Promise::KernelSurface,
         Control::TreeLimits => Promise::TreeLimits,
+        Control::ApprovedFiles => Promise::ApprovedFiles,
     }
 }
 

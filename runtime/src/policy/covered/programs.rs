@@ -15,7 +15,16 @@ static VALUE_OPTIONS: &[(&str, &[&str])] = &[
     ("perl", &["-I"]),
     (
         "node",
-        &["-r", "--require", "--import", "--loader", "--experimental-loader", "-C", "--conditions", "--env-file"],
+        &[
+            "-r",
+            "--require",
+            "--import",
+            "--loader",
+            "--experimental-loader",
+            "-C",
+            "--conditions",
+            "--env-file",
+        ],
     ),
     ("ruby", &["-I", "-r", "-C", "-E"]),
     ("php", &["-d", "-c", "-f", "-z", "-t"]),
@@ -38,8 +47,8 @@ static CODE_OPTIONS: &[(&str, &[&str])] = &[
 
 /// Interpreters of what stands on a terminal: their operands are texts to edit.
 const EDITORS: &[&str] = &[
-    "vim", "vi", "nvim", "view", "ex", "ed", "rvim", "pico", "nano", "joe", "mc", "less", "more", "most", "pg",
-    "emacs",
+    "vim", "vi", "nvim", "view", "ex", "ed", "rvim", "pico", "nano", "joe", "mc", "less", "more", "most",
+    "pg", "emacs",
 ];
 
 /// Options whose value is a file to be read, whatever the program.
@@ -222,7 +231,48 @@ pub(super) struct Tool {
     /// The directory that it enters first.
     pub(super) directory: Option<String>,
     pub(super) not_covered: Vec<String>,
+    /// Its task is one that changes those files: `npm install x`, `cargo add x`.
+    pub(super) may_write: bool,
 }
+
+/// Words by which package managers are told to change their own files.
+const CHANGING: &[&str] = &[
+    "add",
+    "install",
+    "i",
+    "remove",
+    "rm",
+    "uninstall",
+    "un",
+    "update",
+    "up",
+    "upgrade",
+    "version",
+    "init",
+    "new",
+    "require",
+    "get",
+    "set",
+    "unset",
+    "tidy",
+    "mod",
+    "edit",
+    "pkg",
+    "config",
+    "dedupe",
+    "audit",
+    "fix",
+    "lock",
+    "sync",
+    "work",
+    "use",
+    "bump",
+    "release",
+    "publish",
+    "migrate",
+    "fmt",
+    "format",
+];
 
 /// Tools with fixed names of files: those, and what else they run or load.
 static TOOLS: &[(&[&str], &[&str], &str)] = &[
@@ -237,7 +287,11 @@ static TOOLS: &[(&[&str], &[&str], &str)] = &[
         &["build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts", "gradle.properties"],
         "the sources and plugins that gradle builds and runs",
     ),
-    (&["mvn", "mvnw"], &["pom.xml", ".mvn/maven.config", ".mvn/jvm.config"], "the sources and plugins that mvn runs"),
+    (
+        &["mvn", "mvnw"],
+        &["pom.xml", ".mvn/maven.config", ".mvn/jvm.config"],
+        "the sources and plugins that mvn runs",
+    ),
     (&["ant"], &["build.xml"], "what build.xml includes and runs"),
     (&["rake"], &["Rakefile", "rakefile", "Rakefile.rb"], "what the Rakefile loads"),
     (&["bundle", "bundler"], &["Gemfile", "Gemfile.lock", ".bundle/config"], "the gems that bundle loads"),
@@ -245,7 +299,11 @@ static TOOLS: &[(&[&str], &[&str], &str)] = &[
     (&["cmake"], &["CMakeLists.txt", "CMakePresets.json"], "what CMakeLists.txt includes and runs"),
     (&["ninja"], &["build.ninja"], "what build.ninja includes and runs"),
     (&["meson"], &["meson.build"], "the meson.build files of other directories"),
-    (&["bazel", "bazelisk"], &["WORKSPACE", "MODULE.bazel", "BUILD", "BUILD.bazel", ".bazelrc"], "what bazel builds"),
+    (
+        &["bazel", "bazelisk"],
+        &["WORKSPACE", "MODULE.bazel", "BUILD", "BUILD.bazel", ".bazelrc"],
+        "what bazel builds",
+    ),
     (
         &["pytest", "py.test"],
         &["conftest.py", "pytest.ini", "pyproject.toml", "setup.cfg", "tox.ini"],
@@ -283,17 +341,41 @@ static TOOLS: &[(&[&str], &[&str], &str)] = &[
     (&["terraform", "tofu"], &["main.tf", "terraform.tfvars"], "the other *.tf files, modules and providers"),
     (&["ansible-playbook", "ansible"], &["ansible.cfg"], "the roles and files that a playbook includes"),
     (&["vagrant"], &["Vagrantfile"], "what the Vagrantfile loads"),
-    (&["jest"], &["jest.config.js", "jest.config.ts", "package.json"], "the tests and modules that jest loads"),
-    (&["vitest", "vite"], &["vite.config.js", "vite.config.ts", "vitest.config.ts"], "the modules that are loaded"),
+    (
+        &["jest"],
+        &["jest.config.js", "jest.config.ts", "package.json"],
+        "the tests and modules that jest loads",
+    ),
+    (
+        &["vitest", "vite"],
+        &["vite.config.js", "vite.config.ts", "vitest.config.ts"],
+        "the modules that are loaded",
+    ),
     (&["tsc"], &["tsconfig.json"], "the sources that tsc reads"),
-    (&["eslint"], &["eslint.config.js", "eslint.config.mjs", ".eslintrc.js", ".eslintrc.json"], "plugins of eslint"),
+    (
+        &["eslint"],
+        &["eslint.config.js", "eslint.config.mjs", ".eslintrc.js", ".eslintrc.json"],
+        "plugins of eslint",
+    ),
     (&["prettier"], &[".prettierrc", "prettier.config.js", ".prettierrc.json"], "plugins of prettier"),
     (&["direnv"], &[".envrc"], "what .envrc sources"),
 ];
 
 /// Hooks that git runs, by subcommand.
-const HOOKING: &[&str] =
-    &["commit", "push", "merge", "checkout", "switch", "rebase", "am", "pull", "cherry-pick", "revert", "gc", "worktree"];
+const HOOKING: &[&str] = &[
+    "commit",
+    "push",
+    "merge",
+    "checkout",
+    "switch",
+    "rebase",
+    "am",
+    "pull",
+    "cherry-pick",
+    "revert",
+    "gc",
+    "worktree",
+];
 const HOOKS: &[&str] = &[
     "applypatch-msg",
     "pre-applypatch",
@@ -314,7 +396,11 @@ const HOOKS: &[&str] = &[
 ];
 
 fn option_value(args: &[Arg], options: &[&str]) -> Vec<String> {
-    super::super::effects::flag_values(args, options).into_iter().filter(|v| !v.unknown).map(|v| v.text).collect()
+    super::super::effects::flag_values(args, options)
+        .into_iter()
+        .filter(|v| !v.unknown)
+        .map(|v| v.text)
+        .collect()
 }
 
 /// What `name` takes its instructions from, if it is a tool that is known to.
@@ -374,12 +460,15 @@ pub(super) fn tool(name: &str, args: &[Arg]) -> Option<Tool> {
             here(&hooks, &Language::Unknown, Lookup::Upward)
         }
         _ => {
-            let (_, files, more) = TOOLS.iter().find(|(names, ..)| names.contains(&name) || names.contains(&base))?;
+            let (_, files, more) =
+                TOOLS.iter().find(|(names, ..)| names.contains(&name) || names.contains(&base))?;
             not_covered.push((*more).to_owned());
             here(files, &Language::Data, Lookup::File)
         }
     };
-    Some(Tool { files, directory, not_covered })
+    let may_write = !matches!(base, "make" | "gmake" | "bmake" | "just" | "git")
+        && args.iter().any(|arg| CHANGING.contains(&arg.text.as_str()));
+    Some(Tool { files, directory, not_covered, may_write })
 }
 
 /// The scripts of `package.json` that the words would run.
@@ -393,7 +482,9 @@ fn package_scripts(tool: &str, args: &[Arg]) -> BTreeSet<String> {
             None => BTreeSet::new(),
         },
         "t" | "tst" => with_hooks("test").into(),
-        "test" | "start" | "stop" | "restart" | "publish" | "pack" | "version" => with_hooks(&first.text).into(),
+        "test" | "start" | "stop" | "restart" | "publish" | "pack" | "version" => {
+            with_hooks(&first.text).into()
+        }
         "ci" | "install" | "i" | "add" | "install-ci-test" | "it" | "cit" | "update" | "up" => {
             ["install", "prepare", "publish", "test"].into_iter().flat_map(with_hooks).collect()
         }

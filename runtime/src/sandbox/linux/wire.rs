@@ -99,8 +99,10 @@ impl Confined {
         out.number(u64::from(self.landlock));
         out.number(u64::from(self.seccomp));
         let replaced = [&self.replaced, &self.copies];
-        for paths in
-            [&self.read, &self.write, &self.deny, &self.protect].into_iter().chain(replaced).chain([&self.private])
+        for paths in [&self.read, &self.write, &self.deny, &self.protect]
+            .into_iter()
+            .chain(replaced)
+            .chain([&self.private])
         {
             out.number(paths.len() as u64);
             for path in paths {

@@ -93,6 +93,12 @@ impl Held {
         }
     }
 
+    /// What has become of the files where no copies stand in their places.
+    pub(crate) fn uncopied(&self) -> Option<NotHeld> {
+        let when = " while the command ran";
+        self.watch.written().map(|path| NotHeld::Changed { path, when })
+    }
+
     /// Runs `work`, and stops it when a name of an approved file is given to
     /// another one meanwhile. Whatever it did then is not what was approved.
     pub(crate) fn guard<T>(

@@ -89,7 +89,8 @@ fn first_line(text: &str) -> Option<FirstLine<'_>> {
 fn with_own_path(text: &str, path: &Path) -> String {
     let own = path.display().to_string();
     let directory = path.parent().unwrap_or(Path::new("/")).display().to_string();
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+' | ',' | '@');
+    let is_plain =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+' | ',' | '@');
     if !own.chars().all(is_plain) {
         return text.to_owned();
     }
@@ -169,7 +170,9 @@ fn make(text: &str, path: &Path, inside: &mut Inside) {
         }
         if let Some((name, value)) = line.split_once('=') {
             let name = name.trim_end_matches([':', '?', '+', '!']).trim();
-            if !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-')) {
+            if !name.is_empty()
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
+            {
                 let value = expanded(value.split(" #").next().unwrap_or(value).trim(), &values);
                 values.insert(name.to_owned(), value);
             }
@@ -317,7 +320,8 @@ fn script(language: &str, text: &str, inside: &mut Inside) {
                 }
             }
             "ruby" | "perl" | "php" => {
-                let loads = ["require", "load", "include", "do ", "use "].iter().any(|word| line.starts_with(word));
+                let loads =
+                    ["require", "load", "include", "do ", "use "].iter().any(|word| line.starts_with(word));
                 for name in quoted(line).filter(|_| loads) {
                     let name = name.trim_start_matches('/');
                     found.extend(["", ".rb", ".pl", ".pm", ".php"].map(|end| format!("{name}{end}")));

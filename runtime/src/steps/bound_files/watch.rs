@@ -35,7 +35,10 @@ pub(super) struct Watch {
     directories: BTreeMap<i32, (PathBuf, BTreeMap<OsString, String>)>,
     /// The files themselves, with what tells them from any other.
     files: Vec<(String, PathBuf, Identity)>,
+    /// By the kernel's number of each file: its name, for writes into it.
+    contents: BTreeMap<i32, String>,
     changed: Mutex<Option<String>>,
+    written: Mutex<Option<String>>,
 }
 
 /// What a file is known by: renaming it changes the last part.
@@ -62,8 +65,14 @@ impl Watch {
         };
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
             .map_err(|error| wrong("(inotify)")(error.into()))?;
-        let mut watch =
-            Self { inotify, directories: BTreeMap::new(), files: Vec::new(), changed: Mutex::new(None) };
+        let mut watch = Self {
+            inotify,
+            directories: BTreeMap::new(),
+            files: Vec::new(),
+            contents: BTreeMap::new(),
+            changed: Mutex::default(),
+            written: Mutex::default(),
+        };
         let mask = WatchFlags::MOVED_FROM
             | WatchFlags::MOVED_TO
             | WatchFlags::CREATE
@@ -90,6 +99,9 @@ impl Watch {
             if way(Path::new(&file.path)).map_err(wrong(&file.path))? != before {
                 *watch.lock() = Some(file.path.clone());
             }
+            let id = inotify::add_watch(&watch.inotify, &real, WatchFlags::MODIFY)
+                .map_err(|error| wrong(&file.path)(error.into()))?;
+            watch.contents.insert(id, file.path.clone());
             watch.files.push((file.path.clone(), real, identity));
         }
         Ok(watch)
@@ -103,6 +115,14 @@ impl Watch {
         }
         self.drain();
         self.lock().clone()
+    }
+
+    /// The file that something was written into, if one was. That matters only
+    /// where no copy stands in its place; what is written into mapped memory is
+    /// not seen.
+    pub(super) fn written(&self) -> Option<String> {
+        self.drain();
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Runs `work` with a token that is cancelled as soon as something changes.
@@ -158,6 +178,12 @@ impl Watch {
                     });
                     if let Some((path, ..)) = other {
                         changed.get_or_insert_with(|| path.clone());
+                    }
+                }
+                Ok(event) if self.contents.contains_key(&event.wd()) => {
+                    if event.events().contains(ReadFlags::MODIFY) {
+                        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+                        *written = self.contents.get(&event.wd()).cloned();
                     }
                 }
                 Ok(event) => {
