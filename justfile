@@ -46,6 +46,10 @@ bench-record:
     cargo build --release -p lobster-runtime --example fill_store
     python3 tests/bench/record.py
 
+# approved files swapped between question and answer, and while the command runs; nightly
+swaps SHAPES="5000":
+    LOBSTER_SWAP_SHAPES={{SHAPES}} LOBSTER_SWAP_ROUNDS=500 LOBSTER_SWAP_SEED=$(date +%j) cargo test --release --workspace --test lobster -- approved_files --nocapture
+
 # ratios against the shell and the incumbent
 bench:
     cargo build --release

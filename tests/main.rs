@@ -6,6 +6,7 @@
 
 mod agents;
 mod answers;
+mod approved_files;
 mod bad_input;
 mod binary;
 mod bundles;

@@ -207,7 +207,7 @@ impl<'s> Run<'s> {
     }
 
     /// Whether this execution is written into the run's journal.
-    pub(super) fn journals(&self) -> bool {
+    pub(crate) fn journals(&self) -> bool {
         self.overseer.as_ref().is_none_or(|overseer| overseer.journals())
     }
 

@@ -258,8 +258,16 @@ impl Connection {
         let (token, cause) = (kill.clone(), Arc::clone(&self.cause));
         let program = std::thread::Builder::new().name("mcp program".to_owned()).spawn(move || {
             let mut sinks = Sinks { stdout, stderr: Vec::new() };
-            let ran = launch.sandbox.run(&request, &mut sinks, &token);
-            note(&cause, how_it_ended(ran.as_ref().map_err(ToString::to_string), &sinks.stderr));
+            let mut start = |token: &CancelToken| launch.sandbox.run(&request, &mut sinks, token);
+            let (ran, changed) = match &launch.decided.approved {
+                Some(held) => held.guard(&token, start),
+                None => (start(&token), None),
+            };
+            let ran = match changed {
+                Some(changed) => Err(changed.to_string()),
+                None => ran.map_err(|error| error.to_string()),
+            };
+            note(&cause, how_it_ended(ran.as_ref().map_err(Clone::clone), &sinks.stderr));
             drop((sinks, request));
             let _ = over.send(());
         });

@@ -284,6 +284,8 @@ pub(crate) struct Analysis<'a> {
     /// What the code read next finds on its standard input.
     pub(crate) child_input: Input,
     pub(crate) span: Option<TextSpan>,
+    /// The names that an approval has to cover, where they are wanted.
+    pub(crate) mentions: Option<Box<super::covered::Mentions>>,
 }
 
 /// Which of its possible values each variable has in one reading of a command.
@@ -337,6 +339,7 @@ impl<'a> Analysis<'a> {
             arithmetic_read: Vec::new(),
             child_input: Input::Empty,
             span: None,
+            mentions: None,
         }
     }
 

@@ -23,6 +23,35 @@ pub struct BoundProgram {
     pub digest: Digest,
 }
 
+/// A file that the command would execute, source or read, as it was when the
+/// question was put.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct BoundFile {
+    /// As the command names it, made absolute.
+    pub path: String,
+    /// The real path, where symbolic links lead elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// The file's content.
+    pub digest: Digest,
+    /// Its size.
+    pub bytes: u64,
+    /// What it is to the command.
+    pub role: super::FileRole,
+    /// The command may write it, or it is very large: it is compared when the
+    /// command starts, but no copy of it takes its place.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub compared: bool,
+}
+
+impl BoundFile {
+    /// Where the content lies.
+    #[must_use]
+    pub fn real(&self) -> &str {
+        self.target.as_deref().unwrap_or(&self.path)
+    }
+}
+
 /// Everything one approval is bound to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Binding {
@@ -36,6 +65,9 @@ pub struct Binding {
     pub stdin: Option<Digest>,
     /// The programs that would start.
     pub programs: Vec<BoundProgram>,
+    /// The files that would be executed, sourced or read, in the order of their paths.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<BoundFile>,
     /// The rights.
     pub grant: super::Grant,
     /// The policy.
@@ -71,9 +103,18 @@ impl Binding {
             env: env.vars.iter().map(|(name, value)| (name.clone(), Digest::of(value.as_bytes()))).collect(),
             stdin,
             programs,
+            files: Vec::new(),
             grant: decision.grant.clone(),
             policy: decision.policy,
         })
+    }
+
+    /// Binds the approval to these files as well.
+    #[must_use]
+    pub fn with_files(mut self, mut files: Vec<BoundFile>) -> Self {
+        files.sort();
+        self.files = files;
+        self
     }
 
     /// The name of the binding: BLAKE3 of its RFC 8785 JSON.
@@ -110,14 +151,38 @@ impl Binding {
             let known = self.programs.iter().any(|before| before.path == program.path);
             part(known, &format!("the program {}", program.path));
         }
+        out.extend(changed_files(&self.files, &now.files));
         out
     }
+}
+
+/// The files that are not what they were, each with what happened to it.
+pub(crate) fn changed_files(before: &[BoundFile], now: &[BoundFile]) -> Vec<String> {
+    let of = |files: &[BoundFile], path: &str| files.iter().find(|file| file.path == path).cloned();
+    let mut out = Vec::new();
+    for file in before {
+        match of(now, &file.path) {
+            None => out.push(format!("the file {} (it is gone, or no longer run)", file.path)),
+            Some(other) if other.digest != file.digest => {
+                let (was, is) = (file.digest.short(), other.digest.short());
+                out.push(format!("the file {} (content {was}, now {is})", file.path));
+            }
+            Some(other) if other.target != file.target => {
+                out.push(format!("the file {} (it leads to another file)", file.path));
+            }
+            Some(other) if other != *file => out.push(format!("what the file {} is for", file.path)),
+            Some(_) => {}
+        }
+    }
+    let new = now.iter().filter(|file| of(before, &file.path).is_none());
+    out.extend(new.map(|file| format!("the file {} (it is new, or newly run)", file.path)));
+    out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Policy;
+    use crate::policy::{FileRole, Policy};
 
     fn binding(text: &str, env: &DecisionEnv, content: &[u8]) -> Binding {
         let policy = Policy::load("version = 1\n", "p.toml").unwrap();
@@ -142,6 +207,38 @@ mod tests {
             before.differences(&binding("touch a", &env, b"v1")),
             ["the variable LANG", "the variable NEW"]
         );
+    }
+
+    #[test]
+    fn a_changed_file_is_named() {
+        let file = |path: &str, content: &[u8]| BoundFile {
+            path: path.to_owned(),
+            target: None,
+            digest: Digest::of(content),
+            bytes: content.len() as u64,
+            role: FileRole::Executed,
+            compared: false,
+        };
+        let env = DecisionEnv::fixture();
+        let with = |files: Vec<BoundFile>| binding("touch a", &env, b"v1").with_files(files);
+        let before = with(vec![file("/w/b", b"1"), file("/w/a", b"1")]);
+        assert_eq!(
+            before.digest().unwrap(),
+            with(vec![file("/w/a", b"1"), file("/w/b", b"1")]).digest().unwrap()
+        );
+        let now = with(vec![file("/w/a", b"2"), file("/w/c", b"1")]);
+        assert_ne!(before.digest().unwrap(), now.digest().unwrap());
+        let (was, is) = (Digest::of(b"1").short(), Digest::of(b"2").short());
+        assert_eq!(
+            before.differences(&now),
+            [
+                format!("the file /w/a (content {was}, now {is})"),
+                "the file /w/b (it is gone, or no longer run)".to_owned(),
+                "the file /w/c (it is new, or newly run)".to_owned(),
+            ]
+        );
+        // Without files the digest is the one that earlier versions made.
+        assert!(!serde_json::to_string(&with(Vec::new())).unwrap().contains("files"));
     }
 
     #[test]

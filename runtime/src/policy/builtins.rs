@@ -228,6 +228,7 @@ impl Analysis<'_> {
         }
         self.ask("script", "source runs a file whose content is not shown");
         if let Some(file) = args.first() {
+            self.mention_sourced(file);
             self.read_path(file);
         }
     }

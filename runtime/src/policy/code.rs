@@ -258,6 +258,7 @@ impl Analysis<'_> {
             return Flow { shell: true, ..Flow::default() };
         }
         self.facts.opaque = true;
+        self.mention_input_as_code(name, input);
         if taint.decoded {
             self.deny("obfuscated", format!("{name} runs decoded data"));
         } else if matches!(input, Input::Text(None, _)) {

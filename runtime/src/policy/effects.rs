@@ -109,6 +109,12 @@ static WRITE_FLAGS: &[(&[&str], &[&str])] = &[
     (&["tcpdump"], &["-w"]),
 ];
 
+/// Whether `name` does nothing with its operands but write or remove them.
+pub(crate) fn is_writer(name: &str) -> bool {
+    const RUN_OTHERS: &[&str] = &["rsync", "scp", "install", "gcc", "cc", "clang", "g++", "ld", "as"];
+    WRITERS.iter().any(|(names, ..)| names.contains(&name)) && !RUN_OTHERS.contains(&name)
+}
+
 impl Analysis<'_> {
     /// Judges everything `name` is known to touch. With `allowed`, a rule
     /// covers the command and its grant carries the promise; secrets stay

@@ -167,7 +167,9 @@ impl Analysis<'_> {
                 return words.iter().flat_map(|word| self.expand_pieces(word, true)).collect();
             }
         }
-        self.expand_pieces(raw, true)
+        let words = self.expand_pieces(raw, true);
+        self.mention_wildcards(&words);
+        words
     }
 
     /// Expands a word that never splits: an assignment, a here-string, a

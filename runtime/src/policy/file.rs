@@ -294,6 +294,8 @@ pub enum Control {
     Seccomp,
     /// Memory and process limits hold for the whole tree.
     TreeLimits,
+    /// A step finds the files that an approval covers as they were approved.
+    ApprovedFiles,
 }
 
 /// The user a step runs as. There is one answer; a file that asks for another

@@ -17,6 +17,7 @@ mod code;
 mod command;
 mod component;
 mod corpus;
+mod covered;
 mod decide;
 mod effects;
 mod env;
@@ -45,12 +46,15 @@ mod wrappers;
 
 pub use analysis::{CommandFact, Facts, TextSpan};
 pub(crate) use approved::PROPOSED_RULE;
-pub use binding::{Binding, BoundProgram};
+pub(crate) use binding::changed_files;
+pub use binding::{Binding, BoundFile, BoundProgram};
 pub(crate) use component::COMPONENT_SUBJECT;
 pub use component::{
     ComponentDecision, ComponentLimits, ComponentPolicy, ComponentProposal, GrantKind, Holds,
 };
 pub use corpus::{CaseResult, CorpusError, CorpusReport};
+pub use covered::FileRole;
+pub(crate) use covered::{Language, Listing, Lookup, Mention, Mentions, Surroundings, interpreter_language};
 pub use decide::{Command, Decision, Grant, NetGrant, Proposal, Reason, Verdict};
 pub(crate) use decide::{POLICY_DENIED, denial};
 pub use env::{DecisionEnv, EveryProgram, HostPrograms, Resolve};
@@ -62,7 +66,7 @@ pub use file::{
 };
 pub use layers::{Layer, LayerText};
 pub use lint::{Lint, LintKind};
-pub(crate) use paths::{SYSTEM_READ_ONLY, glob_match};
+pub(crate) use paths::{Roots, SYSTEM_READ_ONLY, glob_match};
 pub use quantity::{Bytes, Span};
 pub use reference::{SecretReference, parse_references};
 pub use suggest::{Difference, Observed, ObservedCommand, Stopped, Suggestion};

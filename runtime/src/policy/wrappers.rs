@@ -260,6 +260,7 @@ pub(crate) fn is_shell(name: &str) -> bool {
 impl Analysis<'_> {
     /// Follows `name` when it is a wrapper.
     pub(crate) fn wrapper(&mut self, name: &str, inv: &Invocation) -> Option<Flow> {
+        self.mention_wrapper(name, &inv.args[1..]);
         match name {
             "env" => return Some(self.env_wrapper(inv)),
             "xargs" => return Some(self.xargs(inv)),

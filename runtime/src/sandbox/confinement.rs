@@ -65,6 +65,9 @@ impl Confinement {
         if !spec.protect.is_empty() {
             promises.push(Promise::FsProtect);
         }
+        if !spec.replaced.is_empty() {
+            promises.push(Promise::ApprovedFiles);
+        }
         if matches!(self, Self::Jail(_)) {
             promises.extend([Promise::FsMetadata, Promise::UnixDeny, Promise::ProcessIsolation]);
         }
@@ -86,6 +89,10 @@ pub struct JailSpec {
     /// Read-only, also inside a write root, and also when they do not exist
     /// yet: an empty placeholder then stands there during the run.
     pub protect: Vec<PathBuf>,
+    /// Files that it sees with the content they had when they were approved,
+    /// read-only. They must lie inside the roots above and be named by their
+    /// real paths.
+    pub replaced: Vec<Replaced>,
     /// Directories that are its own: empty, writable, in memory, gone with it.
     /// Where they cannot be (without namespaces), one temporary directory
     /// stands in for all, named in `TMPDIR`.
@@ -102,9 +109,22 @@ pub struct JailSpec {
     pub mode: Mode,
 }
 
+/// A file of the host's that a confined process finds another one in place of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replaced {
+    /// Where the process finds it.
+    pub path: PathBuf,
+    /// What it finds there, with the mode that this has.
+    pub copy: PathBuf,
+}
+
 impl JailSpec {
     pub(super) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
-        [&self.read, &self.write, &self.deny, &self.protect, &self.private].into_iter().flatten()
+        let replaced = self.replaced.iter().flat_map(|file| [&file.path, &file.copy]);
+        [&self.read, &self.write, &self.deny, &self.protect, &self.private]
+            .into_iter()
+            .flatten()
+            .chain(replaced)
     }
 }
 
@@ -116,6 +136,7 @@ impl Default for JailSpec {
             write: Vec::new(),
             deny: Vec::new(),
             protect: Vec::new(),
+            replaced: Vec::new(),
             private: ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from).to_vec(),
             private_size: 512 << 20,
             tree_limits: false,

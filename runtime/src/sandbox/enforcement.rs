@@ -19,6 +19,9 @@ pub enum Promise {
     FsDeny,
     /// Paths inside its write roots that it cannot change.
     FsProtect,
+    /// The files that an approval covers have, for the step, the content that
+    /// was approved, whatever becomes of them outside.
+    ApprovedFiles,
     /// It talks to nobody.
     NetDeny,
     /// It talks to the listed hosts only.
@@ -47,12 +50,13 @@ pub enum Promise {
 
 impl Promise {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::FsRead,
         Self::FsWrite,
         Self::FsMetadata,
         Self::FsDeny,
         Self::FsProtect,
+        Self::ApprovedFiles,
         Self::NetDeny,
         Self::NetHosts,
         Self::UnixDeny,
@@ -76,6 +80,7 @@ impl Promise {
             Self::FsMetadata => "fs-metadata",
             Self::FsDeny => "fs-deny",
             Self::FsProtect => "fs-protect",
+            Self::ApprovedFiles => "approved-files",
             Self::NetDeny => "net-deny",
             Self::NetHosts => "net-hosts",
             Self::UnixDeny => "unix-deny",

@@ -137,6 +137,12 @@ pub enum SpawnError {
         /// The token's own words.
         reason: String,
     },
+    /// A file that was approved is another one by now, or gone.
+    #[error("{path:?} was replaced after it was approved; nothing was run")]
+    Replaced {
+        /// The file.
+        path: PathBuf,
+    },
     /// The host cannot hold what was promised, and the mode is strict.
     #[error("refused to run: this host cannot enforce {}", missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Sandbox {

@@ -1,6 +1,7 @@
 //! One module per kind of step; `stages/` has one file per pipeline command.
 
 pub(crate) mod blocked;
+mod bound_files;
 mod inputs;
 pub(crate) mod mcp;
 pub(crate) mod native;

@@ -19,10 +19,12 @@ use crate::engine::run::{Run, STORE_FAILED, stopped};
 use crate::engine::value::Text;
 use crate::json::aside::ScanAside;
 use crate::sandbox::{
-    Confinement, Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, SpawnError, SpawnRequest, Stdin,
+    Confinement, Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, Promise, SpawnError, SpawnRequest,
+    Stdin,
 };
 use crate::steps::blocked::{self, SANDBOX_BLOCKED};
 use crate::steps::inputs;
+use crate::steps::policy_gate::APPROVAL_STALE;
 use crate::steps::stages::{OUTPUT_LIMIT, PROGRAM_NOT_FOUND, Payload, StageError, Stop};
 use crate::store::{Blob, BlobWriter, INLINE_MAX, Redactor, StepOutcome, StepStatus, Store, StoreError};
 
@@ -227,7 +229,7 @@ fn finished(store: &Store, outcome: &StepOutcome) -> Result<Finished, Stop> {
 /// Shell text goes to `LOBSTER_SHELL`, called as the incumbent calls it, else to
 /// `/bin/sh`. That is no login shell (unless `LOBSTER_LOGIN_SHELL` is set):
 /// profiles would undo the step's `PATH` and print into its output.
-fn argv(job: &Job) -> Vec<String> {
+pub(super) fn argv(job: &Job) -> Vec<String> {
     let text = match &job.program {
         ShellText::Argv(argv) => return argv.clone(),
         ShellText::Shell(text) => text.clone(),
@@ -303,7 +305,8 @@ fn execute(
     let stdout = run.store.blob_writer();
     let scan = (job.json && stdout.is_verbatim()).then(ScanAside::default);
     let mut sinks = Sinks { stdout, stderr: HeadAndTail::default(), redactor: run.store.redactor(), scan };
-    let result = stdin(job).map_err(SpawnFailure::Stdin).and_then(|stdin| {
+    let start = |cancel: &CancelToken| {
+        let stdin = stdin(job).map_err(SpawnFailure::Stdin)?;
         let request = SpawnRequest {
             argv: argv.iter().map(OsString::from).collect(),
             env,
@@ -313,7 +316,21 @@ fn execute(
             confinement: decision.confinement.clone(),
         };
         run.services.sandbox.run(&request, &mut sinks, cancel).map_err(SpawnFailure::Spawn)
+    };
+    let (result, changed) = match &decision.approved {
+        Some(held) => held.guard(cancel, start),
+        None => (start(cancel), None),
+    };
+    let uncopied =
+        |exit: &Exit| exit.enforcement.missing.iter().any(|it| it.promise == Promise::ApprovedFiles);
+    let changed = changed.or_else(|| {
+        let exit = result.as_ref().ok().filter(|exit| uncopied(exit))?;
+        decision.approved.as_ref().filter(|_| exit.ended == Ended::ByItself)?.uncopied()
     });
+    // Whatever it did or printed, it was not what was approved.
+    if let Some(changed) = changed {
+        return failed(&StageError::permanent(changed.to_string()).with_code(APPROVAL_STALE));
+    }
     match result {
         Ok(exit) => {
             *plain_json = sinks.scan.take().and_then(ScanAside::finish);
@@ -429,6 +446,9 @@ impl SpawnFailure {
             Self::Spawn(SpawnError::NotFound { .. }) => {
                 let program = argv.first().map(String::as_str).unwrap_or_default();
                 StageError::new(format!("exec command not found: {program}")).with_code(PROGRAM_NOT_FOUND)
+            }
+            Self::Spawn(error @ SpawnError::Replaced { .. }) => {
+                StageError::permanent(error.to_string()).with_code(APPROVAL_STALE)
             }
             Self::Spawn(error) => StageError::new(error.to_string()),
         }

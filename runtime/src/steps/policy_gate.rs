@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::bound_files::{self, Covered, Held};
 use super::native::{Job, ShellText};
 use crate::cancel::CancelToken;
 use crate::digest::Digest;
@@ -19,13 +20,18 @@ use crate::engine::run::{Run, stopped};
 use crate::engine::services::Services;
 use crate::engine::surroundings::{Surroundings, protected};
 use crate::policy::{
-    AuditSync, Binding, Command, Control, Decision, DecisionEnv, Grant, HostPrograms, Limits, NetGrant,
-    Overflow, POLICY_DENIED, PROPOSED_RULE, Policy, Proposal, Remember, SYSTEM_READ_ONLY, SandboxMode,
-    Verdict, denial,
+    AuditSync, Binding, BoundFile, Command, Control, Decision, DecisionEnv, Grant, HostPrograms, Limits,
+    NetGrant, Overflow, POLICY_DENIED, PROPOSED_RULE, Policy, Proposal, Remember, SYSTEM_READ_ONLY,
+    SandboxMode, Verdict, changed_files, denial,
 };
 use crate::sandbox::{Confinement, HostPort, JailSpec, Mode, Net, ProcessLimits, Promise};
 use crate::steps::stages::{Question, StageError, Stop};
-use crate::store::{Durability, Event};
+use crate::store::{Durability, Event, GateFilter};
+
+/// The code of an approval that was given to something else.
+pub(super) const APPROVAL_STALE: &str = "approval_stale";
+/// The code of a command whose files nobody can be shown.
+const NOT_COVERED: &str = "approval_files";
 
 /// What the policy allows a process, in the sandbox's terms.
 pub(crate) struct Decided {
@@ -37,8 +43,25 @@ pub(crate) struct Decided {
     pub(crate) env: Vec<(OsString, OsString)>,
     /// Most bytes of stdout, if the policy says so.
     pub(crate) stdout_cap: Option<u64>,
+    /// The files that an approval covers, as they were approved.
+    pub(crate) approved: Option<Held>,
     /// A home of its own, gone with this value.
     _home: Option<tempfile::TempDir>,
+}
+
+impl Decided {
+    /// Sees to it that the step finds `files` as they were approved, and nothing else.
+    fn hold(&mut self, run: &Run<'_>, files: &[BoundFile]) -> Result<(), Stop> {
+        let Confinement::Jail(spec) = &mut self.confinement else { return Ok(()) };
+        if files.is_empty() {
+            return Ok(());
+        }
+        let held = Held::take(files, &run.services.state_dir, spec)
+            .map_err(|error| StageError::permanent(error.to_string()).with_code(APPROVAL_STALE))?;
+        held.confine(spec);
+        self.approved = Some(held);
+        Ok(())
+    }
 }
 
 /// Decides, and asks a person where the policy wants one.
@@ -51,6 +74,7 @@ pub(crate) fn decide(
     let policy = &run.services.policy;
     let (proposal, place, decision) = judge(run, job);
     let statement = statement(policy, &decision);
+    let mut approved_files = None;
     match decision.verdict {
         Verdict::Allow => {}
         Verdict::Deny => {
@@ -70,18 +94,29 @@ pub(crate) fn decide(
             let binding = Binding::new(&proposal, &decision, &place, stdin, |path| {
                 fs::File::open(path).and_then(Digest::of_reader)
             })?;
+            let covered =
+                covered_files(run, job, &proposal, &place, &decision).inspect_err(|_| run.fail_at(path))?;
+            let not_covered = covered.not_covered;
+            let binding = binding.with_files(covered.files);
             let terms = decision.ask.clone().unwrap_or_default();
+            let mut item = json!({
+                "command": proposal.command,
+                "cwd": proposal.cwd,
+                "commands": decision.commands,
+                "grant": decision.grant,
+                "programs": binding.programs,
+                "binding": binding.digest().map_err(stopped)?,
+            });
+            if !binding.files.is_empty() {
+                item[FILES] = json!(binding.files);
+            }
+            if !not_covered.is_empty() {
+                item["not_covered"] = json!(not_covered);
+            }
             let question = GateQuestion {
                 question: Question::Approval {
                     prompt: format!("Policy asks before this runs: {}", decision.message),
-                    items: vec![json!({
-                        "command": proposal.command,
-                        "cwd": proposal.cwd,
-                        "commands": decision.commands,
-                        "grant": decision.grant,
-                        "programs": binding.programs,
-                        "binding": binding.digest().map_err(stopped)?,
-                    })],
+                    items: vec![item],
                     preview: Some(match &proposal.command {
                         Command::Shell(text) => text.clone(),
                         Command::Argv(words) => words.join(" "),
@@ -102,7 +137,8 @@ pub(crate) fn decide(
             // The same command, bound to the same files and rights, was approved for the run.
             let approved = StepPath::root().gate(&format!("approved:{}", binding.digest().map_err(stopped)?));
             if terms.remember == Remember::Never || run.kept(&approved).is_none() {
-                run.gate(&gate, question, cancel)?;
+                let asked = run.gate(&gate, question, cancel);
+                asked.map_err(|stop| naming_changes(run, &gate.gate("approval"), stop, &binding.files))?;
                 // An answer that a fork took over approves nothing that it does itself.
                 let given = run.is_answered(&gate.gate("approval"));
                 if given && terms.remember != Remember::Never {
@@ -115,9 +151,61 @@ pub(crate) fn decide(
                     propose(run, path, &rule)?;
                 }
             }
+            approved_files = Some(binding.files);
         }
     }
-    decided(run.services, &decision, statement, &job.env)
+    let mut decided = decided(run.services, &decision, statement, &job.env)?;
+    // Who only looks ahead starts nothing.
+    if let Some(files) = approved_files.filter(|_| run.journals()) {
+        decided.hold(run, &files).inspect_err(|_| run.fail_at(path))?;
+    }
+    Ok(decided)
+}
+
+/// The field of a question's item that lists the files which the answer covers.
+const FILES: &str = "files";
+
+/// The files that an approval of the command covers, as they are now.
+fn covered_files(
+    run: &Run<'_>,
+    job: &Job,
+    proposal: &Proposal,
+    place: &DecisionEnv,
+    decision: &Decision,
+) -> Result<Covered, Stop> {
+    let policy = &run.services.policy;
+    let env = granted_env(policy, &decision.grant, &job.env, Path::new("/"));
+    let path = env.iter().find(|(name, _)| name == "PATH");
+    let argv = super::native::argv(job);
+    let place = bound_files::Place {
+        policy,
+        env: place,
+        starts: argv.first().map(String::as_str),
+        path: path.and_then(|(_, value)| value.to_str().map(str::to_owned)),
+    };
+    bound_files::covered(&place, proposal)
+        .map_err(|error| Stop::Failed(StageError::permanent(error.to_string()).with_code(NOT_COVERED)))
+}
+
+/// An answer that went stale, with the files that made it so.
+fn naming_changes(run: &Run<'_>, gate: &StepPath, stop: Stop, now: &[BoundFile]) -> Stop {
+    let Stop::Failed(error) = stop else { return stop };
+    if error.code.as_deref() != Some(APPROVAL_STALE) {
+        return Stop::Failed(error);
+    }
+    let asked = run.store.gates(&GateFilter { run: Some(run.id), ..GateFilter::default() });
+    let asked = asked.into_iter().flatten().rfind(|asked| asked.path == gate.as_str());
+    let before = asked.and_then(|asked| {
+        let item =
+            ["/question/items/0", "/items/0"].iter().find_map(|place| asked.question.pointer(place))?;
+        serde_json::from_value::<Vec<BoundFile>>(item.get(FILES).cloned().unwrap_or_else(|| json!([]))).ok()
+    });
+    let changes = before.map(|before| changed_files(&before, now)).unwrap_or_default();
+    if changes.is_empty() {
+        return Stop::Failed(error);
+    }
+    let message = format!("{} Changed since: {}.", error.message, changes.join("; "));
+    Stop::Failed(StageError { message, ..error })
 }
 
 /// What the policy says, before any person is asked.
@@ -174,6 +262,7 @@ pub(crate) fn decided(
             confinement: Confinement::None,
             env: env.vars().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             stdout_cap: None,
+            approved: None,
             _home: None,
         });
     }
@@ -192,6 +281,7 @@ pub(crate) fn decided(
             Overflow::Kill => limits.stdout.cap.0,
             Overflow::Truncate => limits.stdout.spill.0,
         }),
+        approved: None,
         _home: Some(home),
     })
 }
@@ -345,6 +435,7 @@ fn promise(control: Control) -> Promise {
         Control::FdClose => Promise::FdClose,
         Control::Seccomp => Promise::KernelSurface,
         Control::TreeLimits => Promise::TreeLimits,
+        Control::ApprovedFiles => Promise::ApprovedFiles,
     }
 }
 

@@ -87,6 +87,7 @@ impl Analysis<'_> {
         if starts.is_empty() {
             starts.push(Arg::literal("."));
         }
+        self.mention_listing(&starts, &args, true);
         let mut acts = false;
         let mut secret_hunt = false;
         while let Some(arg) = args.get(at) {

@@ -91,6 +91,12 @@ pub(super) fn furnish(spec: &Confined, identity: Identity) -> Result<(), Obstacl
     for piece in plan {
         root.place(&piece)?;
     }
+    // Had somebody put a link or another file there meanwhile, the copy would
+    // lie elsewhere.
+    for (path, copy) in spec.replaced.iter().zip(&spec.copies) {
+        let copy = open_exactly(copy).map_err(at(Stage::Root, copy.display().to_string()))?;
+        root.check_same(&copy, path)?;
+    }
     root.devices()?;
     root.attach(&proc, Path::new("/proc"), Kind::Directory)?;
     root.enter()
@@ -183,6 +189,10 @@ fn plan(spec: &Confined) -> Result<Vec<Piece>, Obstacle> {
                 pieces.push(Piece { path: above.to_owned(), what: what.exactly() });
             }
         }
+        pieces.push(Piece { path: path.clone(), what });
+    }
+    for (path, copy) in spec.replaced.iter().zip(&spec.copies) {
+        let what = tree(copy, true)?.ok_or_else(|| missing(copy))?;
         pieces.push(Piece { path: path.clone(), what });
     }
     for path in &spec.deny {

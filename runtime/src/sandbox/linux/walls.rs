@@ -93,7 +93,7 @@ impl Walls {
             Promise::FsRead | Promise::FsWrite => {
                 &[(namespaces, Mechanism::MountNamespace), (self.has(Wall::Landlock), Mechanism::Landlock)]
             }
-            Promise::FsMetadata | Promise::FsDeny | Promise::FsProtect => {
+            Promise::FsMetadata | Promise::FsDeny | Promise::FsProtect | Promise::ApprovedFiles => {
                 &[(namespaces, Mechanism::MountNamespace)]
             }
             Promise::UnixDeny => &[
@@ -149,6 +149,8 @@ impl Walls {
                     run lobster as another user"
                 .into();
         }
+        let compared = "the files were compared when the step started, and watched, but no copy of what was \
+                        approved stands in their place";
         // One does not stand in for the other.
         let reasons: Vec<String> = self
             .fallen
@@ -156,7 +158,9 @@ impl Walls {
             .filter(|(wall, _)| (*wall == Wall::ControlGroup) == (promise == Promise::TreeLimits))
             .map(|(wall, why)| format!("{}: {why}", wall.name()))
             .collect();
-        if reasons.is_empty() {
+        if promise == Promise::ApprovedFiles {
+            format!("{compared}: {}", reasons.join(", "))
+        } else if reasons.is_empty() {
             "no mechanism of the chosen confinement holds it on this kernel".into()
         } else {
             reasons.join(", ")

@@ -336,6 +336,12 @@ impl<'a> Watch<'a> {
         }
     }
 
+    /// Whether a copy was to stand at this path.
+    fn is_replaced(&self, path: &str) -> bool {
+        let spec = self.request.confinement.spec();
+        spec.is_some_and(|spec| spec.replaced.iter().any(|file| file.path.display().to_string() == path))
+    }
+
     fn refusal(&self, stage: Stage, errno: i32, detail: &str) -> Trouble {
         let program = PathBuf::from(self.request.argv.first().cloned().unwrap_or_default());
         let cwd = self.request.cwd.clone();
@@ -347,6 +353,7 @@ impl<'a> Watch<'a> {
             (Stage::Seccomp, _) => return Trouble::wall(Wall::Seccomp, errno, detail),
             (Stage::ProcessNumbers, _) => return Trouble::wall(Wall::ProcessNumbers, errno, detail),
             (Stage::ControlGroup, _) => return Trouble::wall(Wall::ControlGroup, errno, detail),
+            (Stage::Root, _) if self.is_replaced(detail) => SpawnError::Replaced { path: detail.into() },
             (Stage::Root, libc::ELOOP) => SpawnError::Io {
                 doing: format!("grant {detail:?} to the step"),
                 source: io::Error::other("a symbolic link leads to it; name its real path"),

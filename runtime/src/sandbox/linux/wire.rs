@@ -48,6 +48,10 @@ pub(super) struct Confined {
     pub(super) write: Vec<PathBuf>,
     pub(super) deny: Vec<PathBuf>,
     pub(super) protect: Vec<PathBuf>,
+    /// See [`super::super::Replaced`].
+    pub(super) replaced: Vec<PathBuf>,
+    /// What is found at the paths of `replaced`, in their order.
+    pub(super) copies: Vec<PathBuf>,
     pub(super) private: Vec<PathBuf>,
     pub(super) private_size: u64,
     pub(super) network: Network,
@@ -74,6 +78,8 @@ impl Confined {
             write: spec.write.clone(),
             deny: spec.deny.clone(),
             protect: spec.protect.clone(),
+            replaced: spec.replaced.iter().map(|file| file.path.clone()).collect(),
+            copies: spec.replaced.iter().map(|file| file.copy.clone()).collect(),
             private: spec.private.clone(),
             private_size: spec.private_size,
             network: match spec.net {
@@ -92,7 +98,12 @@ impl Confined {
     fn encode(&self, out: &mut Writer) {
         out.number(u64::from(self.landlock));
         out.number(u64::from(self.seccomp));
-        for paths in [&self.read, &self.write, &self.deny, &self.protect, &self.private] {
+        let replaced = [&self.replaced, &self.copies];
+        for paths in [&self.read, &self.write, &self.deny, &self.protect]
+            .into_iter()
+            .chain(replaced)
+            .chain([&self.private])
+        {
             out.number(paths.len() as u64);
             for path in paths {
                 out.bytes(path.as_os_str().as_bytes());
@@ -114,6 +125,8 @@ impl Confined {
             write: paths(from)?,
             deny: paths(from)?,
             protect: paths(from)?,
+            replaced: paths(from)?,
+            copies: paths(from)?,
             private: paths(from)?,
             private_size: from.number()?,
             network: *NETWORKS.get(usize::from(from.byte()?)).ok_or_else(malformed)?,
@@ -410,6 +423,8 @@ mod tests {
                 write: vec!["/w".into()],
                 deny: Vec::new(),
                 protect: vec!["/w/.git/hooks".into()],
+                replaced: vec!["/w/run.sh".into()],
+                copies: vec!["/state/0".into()],
                 private: vec!["/tmp".into()],
                 private_size: 1 << 33,
                 network: Network::Proxy,

@@ -1,6 +1,7 @@
 //! Confinement: what holds, what is missing, who runs it.
 
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use seccompiler::{
@@ -99,7 +100,7 @@ fn take_away(lacking: &str) {
 fn as_lobster(kind: &str, lacking: &str, script: &str) -> Vec<String> {
     let root = rustix::process::geteuid().is_root();
     let outside = tempfile::tempdir_in("/var/tmp").unwrap();
-    fs::set_permissions(outside.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    fs::set_permissions(outside.path(), PermissionsExt::from_mode(0o777)).unwrap();
     fs::write(outside.path().join("secret"), "secret\n").unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let script = &script
@@ -201,6 +202,56 @@ fn a_jailed_swarm_dies_at_once() {
     let (exit, ..) = run_with(&Sandbox::new(SandboxConfig::default()), &request, &token).unwrap();
     println!("jailed swarm of 300 ended in {:?}", watcher.join().unwrap().elapsed());
     assert_eq!((alive(&mark), exit.ended), (0, Ended::Cancelled));
+}
+
+#[test]
+fn a_replaced_file_is_the_copy_whatever_becomes_of_the_original() {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let (work, copies) = (dir.path().join("work"), dir.path().join("copies"));
+    for path in [&work, &copies] {
+        fs::create_dir(path).unwrap();
+    }
+    let (script, copy) = (work.join("run.sh"), copies.join("0"));
+    fs::write(&copy, "#!/bin/sh\necho approved\n").unwrap();
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    let spec =
+        || JailSpec { replaced: vec![Replaced { path: script.clone(), copy: copy.clone() }], ..jail(&work) };
+    fs::write(&script, "#!/bin/sh\necho other\n").unwrap();
+    let attempts = format!(
+        "cd {} && ./run.sh && sh run.sh; (echo echo mine > run.sh) 2>/dev/null || echo cannot change; \
+         rm -f run.sh 2>/dev/null || echo cannot remove; mv run.sh x 2>/dev/null || echo cannot move; \
+         echo fine > beside && cat beside",
+        work.display()
+    );
+    let (exit, out, err) = run(&jailed(&attempts, spec())).unwrap();
+    let expected = "approved\napproved\ncannot change\ncannot remove\ncannot move\nfine\n";
+    assert_eq!((out.as_str(), exit.status), (expected, ExitStatus::Code(0)), "{err}");
+    let held = exit.enforcement.held.iter().find(|(promise, _)| *promise == Promise::ApprovedFiles);
+    assert_eq!(held, Some(&(Promise::ApprovedFiles, vec![Mechanism::MountNamespace])));
+    assert_eq!(fs::read_to_string(&script).unwrap(), "#!/bin/sh\necho other\n");
+
+    // A link in its place would put the copy elsewhere.
+    fs::rename(&script, work.join("real.sh")).unwrap();
+    std::os::unix::fs::symlink("real.sh", &script).unwrap();
+    match run(&jailed("true", spec())) {
+        Err(SpawnError::Replaced { path }) => assert_eq!(path, script),
+        other => panic!("{other:?}"),
+    }
+    fs::remove_file(&script).unwrap();
+    match run(&jailed("true", spec())) {
+        Err(SpawnError::Replaced { path }) => assert_eq!(path, script),
+        other => panic!("{other:?}"),
+    }
+    // Without mounts it is not promised.
+    fs::write(&script, "echo other\n").unwrap();
+    let request = SpawnRequest { confinement: Confinement::LandlockSeccomp(spec()), ..sh("true") };
+    match run(&request) {
+        Err(SpawnError::Sandbox { missing }) => {
+            let missing = missing.iter().find(|missing| missing.promise == Promise::ApprovedFiles).unwrap();
+            assert!(missing.why.contains("no copy of what was approved"), "{missing}");
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 /// A jail in which an ordinary program finds what it needs.
