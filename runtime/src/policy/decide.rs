@@ -293,10 +293,19 @@ impl Policy {
         rule_ids.sort();
         rule_ids.dedup();
         let asks_itself = findings.iter().any(|f| f.level == Level::Ask && f.rule.is_none());
-        let grant = match verdict {
+        let mut grant = match verdict {
             Verdict::Deny => Grant::default(),
             Verdict::Allow | Verdict::Ask => self.grant(&rules, asks_itself, env, roots),
         };
+        // Git cannot commit without it, and a person sees that it is granted.
+        let repository = format!("{}/.git", env.workspace);
+        if verdict == Verdict::Ask
+            && grant.fs_write.contains(&env.workspace)
+            && !grant.fs_write.contains(&repository)
+            && commands.iter().any(|command| command.program.as_deref().is_some_and(is_git))
+        {
+            grant.fs_write.push(repository);
+        }
         let ask = (verdict == Verdict::Ask).then(|| ask_terms(&rules));
         Decision {
             verdict,
@@ -329,6 +338,9 @@ impl Policy {
     fn grant(&self, rules: &[&Rule], whole_roots: bool, env: &DecisionEnv, roots: &Roots) -> Grant {
         let sandbox = &self.file().sandbox;
         let resolve = |path: &String| {
+            if let Some(path) = path.strip_prefix('!') {
+                return format!("!{}", expand_root(path, env));
+            }
             if path.starts_with("@system-ro") || path.starts_with("@tmp") || path.starts_with("@step-home") {
                 path.clone()
             } else {
@@ -386,6 +398,10 @@ impl Policy {
         }
         grant
     }
+}
+
+fn is_git(program: &str) -> bool {
+    program.rsplit('/').next() == Some("git")
 }
 
 /// The code of the failure that a denial is.

@@ -210,6 +210,7 @@ fn tighten(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
     limits.memory = limits.memory.min(lower.memory);
     limits.processes = limits.processes.min(lower.processes);
     limits.file_size = limits.file_size.min(lower.file_size);
+    limits.disk = limits.disk.min(lower.disk);
     limits.open_files = limits.open_files.min(lower.open_files);
     limits.source = limits.source.min(lower.source);
     limits.nesting = limits.nesting.min(lower.nesting);

@@ -62,7 +62,7 @@ pub use file::{
 };
 pub use layers::{Layer, LayerText};
 pub use lint::{Lint, LintKind};
-pub(crate) use paths::{SYSTEM_READ_ONLY, glob_match};
+pub(crate) use paths::{SYSTEM_READ_ONLY, builtin_protected, glob_match, secret_patterns};
 pub use quantity::{Bytes, Span};
 pub use reference::{SecretReference, parse_references};
 pub use suggest::{Difference, Observed, ObservedCommand, Stopped, Suggestion};

@@ -19,11 +19,13 @@ pub enum Promise {
     FsDeny,
     /// Paths inside its write roots that it cannot change.
     FsProtect,
+    /// Paths that match patterns, inside its roots, that it cannot see.
+    FsDenyPatterns,
     /// It talks to nobody.
     NetDeny,
     /// It talks to the listed hosts only.
     NetHosts,
-    /// It reaches no service over a unix socket outside its roots.
+    /// It reaches no service over a unix socket, but for those granted.
     UnixDeny,
     /// It sees, signals and inspects no process but its own.
     ProcessIsolation,
@@ -43,16 +45,19 @@ pub enum Promise {
     ProcessLimit,
     /// Memory and processes are bounded for all that the step starts together.
     TreeLimits,
+    /// What it adds to its write roots is bounded in all.
+    DiskLimit,
 }
 
 impl Promise {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::FsRead,
         Self::FsWrite,
         Self::FsMetadata,
         Self::FsDeny,
         Self::FsProtect,
+        Self::FsDenyPatterns,
         Self::NetDeny,
         Self::NetHosts,
         Self::UnixDeny,
@@ -65,6 +70,7 @@ impl Promise {
         Self::Limits,
         Self::ProcessLimit,
         Self::TreeLimits,
+        Self::DiskLimit,
     ];
 
     /// The name in policy files and statements.
@@ -76,6 +82,7 @@ impl Promise {
             Self::FsMetadata => "fs-metadata",
             Self::FsDeny => "fs-deny",
             Self::FsProtect => "fs-protect",
+            Self::FsDenyPatterns => "fs-deny-patterns",
             Self::NetDeny => "net-deny",
             Self::NetHosts => "net-hosts",
             Self::UnixDeny => "unix-deny",
@@ -88,6 +95,7 @@ impl Promise {
             Self::Limits => "limits",
             Self::ProcessLimit => "process-limit",
             Self::TreeLimits => "tree-limits",
+            Self::DiskLimit => "disk-limit",
         }
     }
 
@@ -134,6 +142,9 @@ pub enum Mechanism {
     Rlimit,
     /// A control group of the step's own.
     ControlGroup,
+    /// The supervisor measures now and then, and ends the step: between two
+    /// measurements the kernel holds nothing.
+    Watch,
 }
 
 /// A mechanism that this host could not give.

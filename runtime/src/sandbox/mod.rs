@@ -12,6 +12,7 @@ mod confinement;
 mod doctor;
 mod enforcement;
 mod outcome;
+mod patterns;
 #[cfg(target_os = "linux")]
 mod proxy;
 mod request;

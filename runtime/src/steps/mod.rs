@@ -2,6 +2,7 @@
 
 pub(crate) mod blocked;
 mod inputs;
+mod jail_spec;
 pub(crate) mod mcp;
 pub(crate) mod native;
 mod policy_gate;

@@ -49,7 +49,7 @@ impl Bonds {
             (Network::None | Network::Proxy, true) => Sockets::Internet,
             (Network::None | Network::Proxy, false) => Sockets::Unix,
         };
-        let filters = || Filters::new(sockets).map_err(at(Stage::Seccomp, "prepare the filter"));
+        let filters = || Filters::new(sockets, spec.unix).map_err(at(Stage::Seccomp, "prepare the filter"));
         Ok(Self {
             confined: true,
             rules: spec.landlock.then(rules).transpose()?,

@@ -13,6 +13,7 @@ mod attack;
 mod cgroup;
 mod channel;
 mod checkup;
+mod disk;
 mod helper;
 mod jail;
 mod landlock;
@@ -20,6 +21,7 @@ mod launch;
 mod placeholder;
 mod seccomp;
 mod supervisor;
+mod sweep;
 mod sys;
 mod tree;
 mod walls;
@@ -49,6 +51,7 @@ use crate::cancel::CancelToken;
 
 use cgroup::{Entrance, Hierarchy, Lack, Leaf};
 use placeholder::Placeholders;
+use sweep::Found;
 use walls::{Wall, Walls};
 use watch::Trouble;
 
@@ -169,7 +172,7 @@ impl Sandbox {
             if let Err(refusal) = walls.check(&request.confinement, &request.limits) {
                 return Err(if is_news { self.whole_refusal(request, walls, refusal) } else { refusal });
             }
-            match self.attempt(request, &walls, started, sinks, cancel) {
+            match self.attempt(request, &mut walls, started, sinks, cancel) {
                 Ok(exit) => return Ok(exit),
                 Err(Trouble::Error(error)) => return Err(error),
                 Err(Trouble::Wall { wall, errno, why }) => {
@@ -206,7 +209,7 @@ impl Sandbox {
             confinement: request.confinement.clone(),
         };
         while let Err(Trouble::Wall { wall, errno, why }) =
-            self.attempt(&trial, &walls, Instant::now(), &mut Nowhere, &CancelToken::new())
+            self.attempt(&trial, &mut walls, Instant::now(), &mut Nowhere, &CancelToken::new())
         {
             if !walls.fall(wall, &why) {
                 break;
@@ -227,7 +230,7 @@ impl Sandbox {
     fn attempt(
         &self,
         request: &SpawnRequest,
-        walls: &Walls,
+        walls: &mut Walls,
         started: Instant,
         sinks: &mut dyn OutputSinks,
         cancel: &CancelToken,
@@ -235,14 +238,20 @@ impl Sandbox {
         // Namespaces take the helper a while; the rest is made ready meanwhile.
         let confined =
             request.confinement.spec().map(|spec| self.supervisor(kind_of(spec, walls))).transpose()?;
+        let mut found = Found::default();
         let _placeholders = match request.confinement.spec() {
             Some(spec) if walls.has(Wall::Namespaces) => {
-                Some(Placeholders::stand_in(spec, &self.placeholders)?)
+                found = sweep::sweep(spec);
+                if !found.missing.is_empty() {
+                    walls.open = std::mem::take(&mut found.missing);
+                    walls.check(&request.confinement, &request.limits)?;
+                }
+                Some(Placeholders::stand_in(spec, &found.stand_ins, &self.placeholders)?)
             }
             _ => None,
         };
         let leaf = walls.has(Wall::ControlGroup).then(|| self.leaf(request)).transpose()?;
-        let mut job = wire::Job::from_request(request, walls);
+        let mut job = wire::Job::from_request(request, &found, walls);
         let entrance = match leaf.as_ref().map(Leaf::entrance).transpose()? {
             None => Vec::new(),
             Some(Entrance::Directory(directory)) => {

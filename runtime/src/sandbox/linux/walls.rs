@@ -35,6 +35,8 @@ impl Wall {
 pub(super) struct Walls {
     pub(super) standing: Vec<Wall>,
     pub(super) fallen: Vec<(Wall, String)>,
+    /// What this one run cannot promise though the mechanisms stand.
+    pub(super) open: Vec<Missing>,
 }
 
 /// The version of Landlock that first kept a process from abstract sockets and signals outside.
@@ -62,7 +64,7 @@ impl Walls {
         if confinement.spec().is_some() && limits.tree() {
             standing.push(Wall::ControlGroup);
         }
-        let mut walls = Self { standing, fallen: Vec::new() };
+        let mut walls = Self { standing, fallen: Vec::new(), open: Vec::new() };
         for (wall, why) in lacking {
             walls.fall(*wall, why);
         }
@@ -93,8 +95,12 @@ impl Walls {
             Promise::FsRead | Promise::FsWrite => {
                 &[(namespaces, Mechanism::MountNamespace), (self.has(Wall::Landlock), Mechanism::Landlock)]
             }
-            Promise::FsMetadata | Promise::FsDeny | Promise::FsProtect => {
+            Promise::FsMetadata | Promise::FsDeny | Promise::FsProtect | Promise::FsDenyPatterns => {
                 &[(namespaces, Mechanism::MountNamespace)]
+            }
+            // Whoever cannot make one reaches none.
+            Promise::UnixDeny if spec.is_some_and(|spec| spec.unix.is_empty()) => {
+                &[(self.has(Wall::Seccomp), Mechanism::Seccomp)]
             }
             Promise::UnixDeny => &[
                 (namespaces && (own_network || scoped), Mechanism::MountNamespace),
@@ -116,6 +122,7 @@ impl Walls {
             Promise::Limits => &[(true, Mechanism::Rlimit)],
             // Only a control group counts a whole tree.
             Promise::TreeLimits => &[(self.has(Wall::ControlGroup), Mechanism::ControlGroup)],
+            Promise::DiskLimit => &[(true, Mechanism::Watch)],
             Promise::ProcessLimit => &[
                 (self.has(Wall::ControlGroup), Mechanism::ControlGroup),
                 (!is_root(), Mechanism::Rlimit),
@@ -134,7 +141,15 @@ impl Walls {
         let (mut held, mut missing) = (Vec::new(), Vec::new());
         for promise in confinement.promises(limits) {
             let mechanisms = self.mechanisms(promise, confinement.spec());
-            if mechanisms.is_empty() {
+            let open: Vec<&str> = self
+                .open
+                .iter()
+                .filter(|open| open.promise == promise)
+                .map(|open| open.why.as_str())
+                .collect();
+            if !mechanisms.is_empty() && !open.is_empty() {
+                missing.push(Missing { promise, why: open.join("; ") });
+            } else if mechanisms.is_empty() {
                 missing.push(Missing { promise, why: self.why_not(promise) });
             } else {
                 held.push((promise, mechanisms));

@@ -322,6 +322,12 @@ impl<'a> Watch<'a> {
                 self.main_exited = true;
                 Ok(None)
             }
+            News::DiskFull => {
+                if self.ended == Ended::ByItself {
+                    self.ended = Ended::DiskLimit { limit: self.request.limits.disk.unwrap_or_default() };
+                }
+                Ok(None)
+            }
             News::Listening => {
                 if let (Some(listener), Some(Net::Hosts(hosts))) =
                     (fds.into_iter().next(), self.request.confinement.spec().map(|spec| &spec.net))

@@ -27,9 +27,23 @@ pub(super) fn run_as_lobster(args: &[&str]) -> ! {
         "limited" => Confinement::Jail(spec(Mode::Strict)),
         "limited-by-demand" => Confinement::Jail(JailSpec { tree_limits: true, ..spec(Mode::Strict) }),
         "host-network" => Confinement::Jail(JailSpec { net: Net::Host, ..spec(Mode::Strict) }),
+        "host-network-and-socket" => {
+            let unix = vec![PathBuf::from("/nonexistent")];
+            Confinement::Jail(JailSpec { net: Net::Host, unix, ..spec(Mode::Strict) })
+        }
+        // The script makes what is to be hidden; then a jail looks for it.
+        "patterns" => {
+            let made = run(&sh(&script.replace("WORK", rest[0]))).unwrap().1;
+            print!("{made}");
+            let deny_patterns = vec!["**/.env".to_owned()];
+            Confinement::Jail(JailSpec { deny_patterns, ..spec(Mode::Strict) })
+        }
         "walls" => Confinement::LandlockSeccomp(spec(Mode::Strict)),
         _ => Confinement::None,
     };
+    let look =
+        format!("chmod 700 {0}/shut 2>/dev/null; cat {0}/shut/.env 2>/dev/null || echo hidden", rest[0]);
+    let script = if *kind == "patterns" { &look } else { *script };
     let mut request = SpawnRequest { confinement, ..sh(script) };
     if kind.starts_with("limited") {
         request.limits.memory = Some(256 << 20);
@@ -96,7 +110,7 @@ fn take_away(lacking: &str) {
 }
 
 /// Runs the script as this user and, where that is possible, as nobody.
-fn as_lobster(kind: &str, lacking: &str, script: &str) -> Vec<String> {
+pub(super) fn as_lobster(kind: &str, lacking: &str, script: &str) -> Vec<String> {
     let root = rustix::process::geteuid().is_root();
     let outside = tempfile::tempdir_in("/var/tmp").unwrap();
     fs::set_permissions(outside.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
@@ -154,26 +168,29 @@ fn what_holds_is_the_same_for_root_and_nobody() {
 
 #[test]
 fn strict_refuses_what_the_host_cannot_hold() {
-    let without_namespaces = "refused [\"fs-metadata\", \"unix-deny\", \"process-isolation\"]";
+    let without_namespaces = "refused [\"fs-metadata\", \"process-isolation\"]";
     for lacking in ["user-namespaces", "mounts"] {
         for_all_users("strict", lacking, "echo ran", without_namespaces);
     }
-    for_all_users("strict", "seccomp", "echo ran", "refused [\"kernel-surface\"]");
+    for_all_users("strict", "seccomp", "echo ran", "refused [\"unix-deny\", \"kernel-surface\"]");
     // A second wall only: everything promised is held by the namespaces.
     for_all_users("strict", "landlock", &bash(TRY), "ended Code(0), missing []");
-    // Abstract sockets are shared with the host then, and only Landlock scopes them.
     for_all_users("host-network", "", &bash(TRY), "connected\nended Code(0), missing []");
-    for_all_users("host-network", "landlock", "echo ran", "refused [\"unix-deny\"]");
+    for_all_users("host-network", "landlock", &bash(TRY), "connected\nended Code(0), missing []");
+    // Abstract sockets are shared with the host then, and only Landlock scopes them.
+    for_all_users("host-network-and-socket", "", "echo ran", "ran\nended Code(0), missing []");
+    for_all_users("host-network-and-socket", "landlock", "echo ran", "refused [\"unix-deny\"]");
     for_all_users("walls", "landlock", "echo ran", "refused [\"fs-read\", \"fs-write\"]");
 }
 
 #[test]
 fn degraded_says_what_is_missing_and_keeps_the_minimum() {
-    let rest = "ended Code(0), missing [\"fs-metadata\", \"unix-deny\", \"process-isolation\"]";
+    let rest = "ended Code(0), missing [\"fs-metadata\", \"process-isolation\"]";
     for lacking in ["user-namespaces", "mounts"] {
         for_all_users("degrade", lacking, &bash(TRY), rest);
     }
-    for_all_users("degrade", "seccomp", "echo ran", "ran\nended Code(0), missing [\"kernel-surface\"]");
+    let rest = "ran\nended Code(0), missing [\"unix-deny\", \"kernel-surface\"]";
+    for_all_users("degrade", "seccomp", "echo ran", rest);
     for_all_users("degrade", "user-namespaces,landlock", "echo ran", "refused [\"fs-write\"]");
     for_all_users("degrade", "user-namespaces,seccomp", "echo ran", "refused [\"net-deny\"]");
 }
@@ -204,7 +221,7 @@ fn a_jailed_swarm_dies_at_once() {
 }
 
 /// A jail in which an ordinary program finds what it needs.
-fn jail(root: &Path) -> JailSpec {
+pub(super) fn jail(root: &Path) -> JailSpec {
     JailSpec {
         read: ["/usr", "/bin", "/lib", "/lib64", "/etc/passwd", "/etc/ld.so.cache"]
             .map(PathBuf::from)
@@ -214,7 +231,7 @@ fn jail(root: &Path) -> JailSpec {
     }
 }
 
-fn jailed(script: &str, spec: JailSpec) -> SpawnRequest {
+pub(super) fn jailed(script: &str, spec: JailSpec) -> SpawnRequest {
     SpawnRequest { confinement: Confinement::Jail(spec), ..sh(script) }
 }
 
@@ -531,7 +548,13 @@ fn the_doctor_tells_what_a_lesser_host_leaves_open() {
     for outcome in as_lobster("doctor", "user-namespaces", "") {
         assert!(outcome.starts_with("broken [], open ["), "{outcome}");
         assert!(outcome.contains("change the mode of a file"), "{outcome}");
-        assert!(outcome.contains("connect to a unix socket by its path"), "{outcome}");
+        assert!(outcome.contains("read a file that a pattern denies"), "{outcome}");
+        assert!(outcome.contains("have git use the settings of another directory"), "{outcome}");
+    }
+    for outcome in as_lobster("doctor", "seccomp", "") {
+        for attack in ["make a unix socket", "leave a set-user-id program behind"] {
+            assert!(outcome.contains(attack), "{outcome}");
+        }
     }
 }
 
