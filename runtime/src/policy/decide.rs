@@ -150,6 +150,12 @@ pub struct Grant {
     pub env: Vec<String>,
     /// Unix sockets.
     pub unix: Vec<String>,
+    /// Ports of the run's own network where it may listen.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub listen: Vec<u16>,
+    /// Ports of the run's own network that it may connect to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub connect: Vec<u16>,
     /// What the kernel cannot hold, in the words of the rules.
     pub unenforceable: Vec<String>,
 }
@@ -372,6 +378,8 @@ impl Policy {
             }
             grant.env.extend(rule.grant.env.iter().cloned());
             grant.unix.extend(rule.grant.unix.iter().cloned());
+            grant.listen.extend(&rule.grant.listen);
+            grant.connect.extend(&rule.grant.connect);
             grant.unenforceable.extend(rule.grant.unenforceable.iter().cloned());
             match (&mut grant.net, &rule.grant.net) {
                 (_, None | Some(NetGrantSpec::Word(NetWord::None))) | (NetGrant::HostNetwork, Some(_)) => {}

@@ -509,8 +509,14 @@ pub struct RuleGrant {
     pub net: Option<NetGrantSpec>,
     /// Further variables to pass.
     pub env: Vec<String>,
-    /// Unix sockets to reach.
+    /// Unix sockets to reach, each by its own path.
     pub unix: Vec<String>,
+    /// TCP ports to listen on, in a network that only steps of the same run see.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub listen: Vec<u16>,
+    /// TCP ports of that network to connect to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub connect: Vec<u16>,
     /// Why the kernel cannot hold this grant, where it cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unenforceable: Option<String>,

@@ -52,6 +52,7 @@ impl Confinement {
         let Some(spec) = self.spec() else { return promises };
         promises.extend([Promise::FsRead, Promise::FsWrite, Promise::KernelSurface, Promise::NoNewPrivs]);
         match &spec.net {
+            Net::None if spec.ports.is_some() => promises.push(Promise::NetPorts),
             Net::None => promises.push(Promise::NetDeny),
             Net::Hosts(_) => promises.push(Promise::NetHosts),
             Net::Host => {}
@@ -118,6 +119,9 @@ pub struct JailSpec {
     pub tree_limits: bool,
     /// What it may talk to.
     pub net: Net,
+    /// With [`Net::None`]: a network that it shares with other processes, and
+    /// with nobody else.
+    pub ports: Option<Ports>,
     /// What to do when the host cannot hold a promise.
     pub mode: Mode,
 }
@@ -152,9 +156,23 @@ impl Default for JailSpec {
             private_size: 512 << 20,
             tree_limits: false,
             net: Net::None,
+            ports: None,
             mode: Mode::Strict,
         }
     }
+}
+
+/// A network without a way out, for those that name the same one at the same
+/// time: it is there as long as one of them is. TCP on the loopback interface
+/// is all there is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// Its name.
+    pub network: String,
+    /// Where this process may listen.
+    pub listen: Vec<u16>,
+    /// Where it may connect to; to where it listens it may too.
+    pub connect: Vec<u16>,
 }
 
 /// What a confined process may talk to.

@@ -25,6 +25,8 @@ pub enum Promise {
     NetDeny,
     /// It talks to the listed hosts only.
     NetHosts,
+    /// It talks to nobody but its run, where ports are granted.
+    NetPorts,
     /// It reaches no service over a unix socket, but for those granted.
     UnixDeny,
     /// It sees, signals and inspects no process but its own.
@@ -51,7 +53,7 @@ pub enum Promise {
 
 impl Promise {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::FsRead,
         Self::FsWrite,
         Self::FsMetadata,
@@ -60,6 +62,7 @@ impl Promise {
         Self::FsDenyPatterns,
         Self::NetDeny,
         Self::NetHosts,
+        Self::NetPorts,
         Self::UnixDeny,
         Self::ProcessIsolation,
         Self::KernelSurface,
@@ -85,6 +88,7 @@ impl Promise {
             Self::FsDenyPatterns => "fs-deny-patterns",
             Self::NetDeny => "net-deny",
             Self::NetHosts => "net-hosts",
+            Self::NetPorts => "net-ports",
             Self::UnixDeny => "unix-deny",
             Self::ProcessIsolation => "process-isolation",
             Self::KernelSurface => "kernel-surface",

@@ -32,7 +32,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-pub use confinement::{Confinement, HostPort, JailSpec, Mode, Net};
+pub use confinement::{Confinement, HostPort, JailSpec, Mode, Net, Ports};
 pub use doctor::{Checkup, Finding, Probe, Verdict};
 pub use enforcement::{Denial, Enforcement, Lacking, Mechanism, Missing, Promise};
 pub use outcome::{Ended, Exit, ExitStatus, OutputSinks, SpawnError, Stream};

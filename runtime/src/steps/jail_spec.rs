@@ -8,15 +8,17 @@ use crate::policy::{
     Control, DecisionEnv, Grant, NetGrant, Policy, SYSTEM_READ_ONLY, SandboxMode, builtin_protected,
     secret_patterns,
 };
-use crate::sandbox::{HostPort, JailSpec, Mode, Net, Promise};
+use crate::sandbox::{HostPort, JailSpec, Mode, Net, Ports, Promise};
 use crate::steps::stages::StageError;
 
-/// The jail for a command with this grant; `home` is the step's own.
+/// The jail for a command with this grant; `home` is the step's own, `network`
+/// names what the steps of its run share.
 pub(super) fn jail(
     policy: &Policy,
     grant: &Grant,
     home: &Path,
     place: &DecisionEnv,
+    network: &str,
 ) -> Result<JailSpec, StageError> {
     let defaults = JailSpec::default();
     let mut spec = JailSpec { read: Vec::new(), write: vec![home.to_owned()], ..defaults };
@@ -58,12 +60,27 @@ pub(super) fn jail(
         NetGrant::HostNetwork => Net::Host,
         NetGrant::Hosts(hosts) => Net::Hosts(hosts.iter().filter_map(|host| HostPort::parse(host)).collect()),
     };
+    if !grant.listen.is_empty() || !grant.connect.is_empty() {
+        if spec.net != Net::None {
+            return Err(StageError::permanent(
+                "the policy grants the command ports of the run's own network (listen, connect) and another \
+                 network as well; it can have one of them: split the step, or set net = \"none\" in the rule",
+            ));
+        }
+        let (listen, connect) = (grant.listen.clone(), grant.connect.clone());
+        spec.ports = Some(Ports { network: network.to_owned(), listen, connect });
+    }
     let sandbox = &policy.file().sandbox;
     spec.tree_limits = sandbox.minimum.contains(&Control::TreeLimits);
     spec.mode = match sandbox.mode {
         SandboxMode::Strict => Mode::Strict,
         SandboxMode::Degrade => {
-            Mode::Degrade { minimum: sandbox.minimum.iter().map(|control| promise(*control)).collect() }
+            let mut minimum: Vec<Promise> = sandbox.minimum.iter().map(|control| promise(*control)).collect();
+            // What stands for it where ports are granted.
+            if minimum.contains(&Promise::NetDeny) {
+                minimum.push(Promise::NetPorts);
+            }
+            Mode::Degrade { minimum }
         }
     };
     Ok(spec)

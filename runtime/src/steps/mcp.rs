@@ -253,30 +253,31 @@ impl Runtime {
     pub fn mcp_tools(&self, server: &McpServer) -> Result<BTreeMap<String, PinnedTool>, StageError> {
         let services = &self.services;
         let target = Target::find(services, &services.env, &services.cwd, server)?;
-        let launch =
-            match &target.reach {
-                Reach::Address { .. } => None,
-                Reach::Program { argv, env } => {
-                    let env = services.env.with(env.clone());
-                    let cwd = Some(services.cwd.display().to_string());
-                    let proposal = Proposal { command: Command::Argv(argv.clone()), cwd };
-                    let place = policy_gate::decision_env(services, &services.cwd, &env);
-                    let decision = services.policy.decide(&proposal, &place);
-                    if decision.verdict == Verdict::Deny {
-                        let hint = decision.hint.as_deref();
-                        let message = denial("the command", &decision.message, &decision.reason_code, hint);
-                        return Err(StageError::permanent(message).with_code(POLICY_DENIED));
-                    }
-                    let statement = policy_gate::statement(&services.policy, &decision);
-                    let decided = policy_gate::decided(services, &decision, statement, &env, &place)
-                        .map_err(|stop| match stop {
-                            Stop::Failed(error) => error,
-                            _ => StageError::permanent("it cannot be confined"),
-                        })?;
-                    let sandbox = Arc::clone(&services.sandbox);
-                    Some(Launch { sandbox, decided, cwd: services.cwd.clone() })
+        let launch = match &target.reach {
+            Reach::Address { .. } => None,
+            Reach::Program { argv, env } => {
+                let env = services.env.with(env.clone());
+                let cwd = Some(services.cwd.display().to_string());
+                let proposal = Proposal { command: Command::Argv(argv.clone()), cwd };
+                let place = policy_gate::decision_env(services, &services.cwd, &env);
+                let decision = services.policy.decide(&proposal, &place);
+                if decision.verdict == Verdict::Deny {
+                    let hint = decision.hint.as_deref();
+                    let message = denial("the command", &decision.message, &decision.reason_code, hint);
+                    return Err(StageError::permanent(message).with_code(POLICY_DENIED));
                 }
-            };
+                let statement = policy_gate::statement(&services.policy, &decision);
+                // It belongs to no run, so it shares its network with nobody.
+                let network = format!("mcp server {}", target.name);
+                let decided = policy_gate::decided(services, &decision, statement, &env, &place, &network)
+                    .map_err(|stop| match stop {
+                        Stop::Failed(error) => error,
+                        _ => StageError::permanent("it cannot be confined"),
+                    })?;
+                let sandbox = Arc::clone(&services.sandbox);
+                Some(Launch { sandbox, decided, cwd: services.cwd.clone() })
+            }
+        };
         let session = Session::open(&target, launch, &services.cancel)
             .map_err(|problem| StageError::new(format!("mcp server {}: {problem}", target.name)))?;
         Ok(session.tools().iter().map(|tool| (tool.name.to_string(), PinnedTool::of(tool))).collect())

@@ -116,7 +116,7 @@ pub(crate) fn decide(
             }
         }
     }
-    decided(run.services, &decision, statement, &job.env, &place)
+    decided(run.services, &decision, statement, &job.env, &place, &run.id.to_string())
 }
 
 /// What the policy says, before any person is asked.
@@ -158,13 +158,15 @@ fn propose(run: &Run<'_>, path: &StepPath, rule: &str) -> Result<(), Stop> {
     run.append(vec![note], Durability::Lazy)
 }
 
-/// What a process may do that has been decided on.
+/// What a process may do that has been decided on. `network` names the one that
+/// it shares with others of its run, where it is granted ports.
 pub(crate) fn decided(
     services: &Services,
     decision: &Decision,
     statement: Value,
     env: &Env,
     place: &DecisionEnv,
+    network: &str,
 ) -> Result<Decided, Stop> {
     let policy = &services.policy;
     if policy.is_open() {
@@ -179,7 +181,7 @@ pub(crate) fn decided(
     }
     let home = private_home().map_err(stopped)?;
     let limits = &policy.file().limits;
-    let mut jail = jail(policy, &decision.grant, home.path(), place).map_err(Stop::Failed)?;
+    let mut jail = jail(policy, &decision.grant, home.path(), place, network).map_err(Stop::Failed)?;
     hide_store(&mut jail, &services.state_dir);
     Ok(Decided {
         statement,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::os::unix::net::{SocketAddr, UnixStream};
@@ -40,6 +40,21 @@ const DAEMON: &str = "daemon";
 pub(super) const CROWD: &str = "crowd";
 pub(super) const SWELL: &str = "swell";
 pub(super) const FILL: &str = "fill";
+
+/// Attacks on what is granted of a shared network, by an attacker of its own.
+pub(super) const PORTS: &str = "ports";
+
+/// The port that it may listen on.
+pub(super) const GRANTED_PORT: u16 = 3000;
+
+/// What it tries; see [`ports`].
+pub(super) const PORT_ACTIONS: [&str; 5] = [
+    "listen on a port that is not granted",
+    "connect to a port that is not granted",
+    "connect to it by TCP Fast Open",
+    "connect to it by MPTCP",
+    "send a datagram within the run's network",
+];
 
 /// The limits that they run against.
 pub(super) const MOST_PROCESSES: u64 = 32;
@@ -117,6 +132,7 @@ pub(super) fn main(args: &[std::ffi::OsString]) -> Option<ExitCode> {
         CROWD => Some(report(CROWD, assemble(2 * MOST_PROCESSES, 0))),
         SWELL => Some(report(SWELL, assemble(2 * MOST_MEMORY / PIECE as u64, PIECE))),
         FILL => Some(report(FILL, fill(rest.first()?))),
+        PORTS => Some(print_results(&ports())),
         DAEMON => {
             beat(rest.first()?);
             Some(ExitCode::SUCCESS)
@@ -167,6 +183,35 @@ fn assemble(count: u64, bytes: usize) -> io::Result<()> {
         let _ = rustix::process::kill_process(child, rustix::process::Signal::KILL);
     }
     result
+}
+
+/// Tries what [`PORT_ACTIONS`] name. The port that is not granted is one that
+/// the kernel gives to a socket which listens without asking for one.
+fn ports() -> Results {
+    let stream = || socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+    let open = || -> io::Result<(OwnedFd, u16)> {
+        let socket = stream()?;
+        rustix::net::listen(&socket, 8)?;
+        let address = std::net::SocketAddr::try_from(rustix::net::getsockname(&socket)?)?;
+        Ok((socket, address.port()))
+    };
+    let port = open();
+    let to = || port.as_ref().map(|(_, port)| *port).map_err(|error| io::Error::other(error.to_string()));
+    let attempts: [io::Result<()>; 5] = [
+        std::net::TcpListener::bind(("127.0.0.1", GRANTED_PORT + 1)).map(drop),
+        to().and_then(|port| TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), PATIENCE).map(drop)),
+        to().and_then(|port| sys::send_fast_open(&stream()?, port)),
+        to().and_then(connect_by_mptcp),
+        UdpSocket::bind("127.0.0.1:0").map(drop),
+    ];
+    let told = attempts.map(|result| result.err().map(|error| error.to_string()).unwrap_or_default());
+    PORT_ACTIONS.map(str::to_owned).into_iter().zip(told).collect()
+}
+
+fn connect_by_mptcp(port: u16) -> io::Result<()> {
+    let mptcp = rustix::net::Protocol::from_raw(std::num::NonZero::new(262).ok_or(io::ErrorKind::Other)?);
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, Some(mptcp))?;
+    Ok(rustix::net::connect(&socket, &std::net::SocketAddrV4::new([127, 0, 0, 1].into(), port))?)
 }
 
 /// Succeeds when twice of what may be added is there for a second. Every
@@ -304,11 +349,7 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
         let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         sys::send_fast_open(&socket, t.tcp)
     }),
-    (Promise::NetDeny, "connect by MPTCP", |t| {
-        let mptcp = rustix::net::Protocol::from_raw(std::num::NonZero::new(262).ok_or(io::ErrorKind::Other)?);
-        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, Some(mptcp))?;
-        Ok(rustix::net::connect(&socket, &std::net::SocketAddrV4::new([127, 0, 0, 1].into(), t.tcp))?)
-    }),
+    (Promise::NetDeny, "connect by MPTCP", |t| connect_by_mptcp(t.tcp)),
     (Promise::NetDeny, DATAGRAM, |t| {
         UdpSocket::bind("127.0.0.1:0")?.send_to(b"datagram", ("127.0.0.1", t.udp)).map(drop)
     }),

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::super::doctor::{Checkup, Finding, Probe, Verdict};
 use super::super::{
-    Confinement, Enforcement, ExitStatus, HELPER_ARGUMENT, JailSpec, Mode, OutputSinks, ProcessLimits,
+    Confinement, Enforcement, ExitStatus, HELPER_ARGUMENT, JailSpec, Mode, OutputSinks, Ports, ProcessLimits,
     Promise, SandboxConfig, SpawnError, SpawnRequest, Stdin,
 };
 use super::attack::{self, ACTIONS, ATTACK, HEARTBEAT, MARK, Results, SECRET, TREE_ACTIONS, Targets, VICTIM};
@@ -98,6 +98,10 @@ pub(super) fn doctor(config: &SandboxConfig) -> Result<Checkup, SpawnError> {
         let sides = Sides { control, unconfined, confined, enforcement };
         findings.push(finding(promise, action, &sides));
     }
+    let (control, unconfined) = exceed_once(config, attack::PORTS, "", false)?;
+    let (confined, enforcement) = exceed_once(config, attack::PORTS, "", true)?;
+    let sides = Sides { control, unconfined, confined, enforcement };
+    findings.extend(attack::PORT_ACTIONS.iter().map(|action| finding(Promise::NetPorts, action, &sides)));
     Ok(Checkup { probe, findings })
 }
 
@@ -109,7 +113,7 @@ struct Sides {
     enforcement: Enforcement,
 }
 
-/// One run of an attacker on the limits of the tree. Unconfined there are none.
+/// One run of an attacker that has a jail of its own kind. Unconfined there are no limits.
 fn exceed_once(
     config: &SandboxConfig,
     role: &str,
@@ -122,7 +126,12 @@ fn exceed_once(
     let confinement = if jailed {
         let mode = Mode::Degrade { minimum: Vec::new() };
         let write = vec![path.clone()];
-        Confinement::Jail(JailSpec { read: readable(&program), write, mode, ..JailSpec::default() })
+        let ports = (role == attack::PORTS).then(|| Ports {
+            network: role.to_owned(),
+            listen: vec![attack::GRANTED_PORT],
+            connect: Vec::new(),
+        });
+        Confinement::Jail(JailSpec { read: readable(&program), write, ports, mode, ..JailSpec::default() })
     } else {
         Confinement::None
     };
@@ -130,7 +139,7 @@ fn exceed_once(
     let mut request = request(argv, confinement);
     if jailed && role == attack::FILL {
         request.limits.disk = Some(attack::MOST_DISK);
-    } else if jailed {
+    } else if jailed && role != attack::PORTS {
         request.limits.processes = Some(attack::MOST_PROCESSES);
         request.limits.memory = Some(attack::MOST_MEMORY);
     }

@@ -24,7 +24,7 @@ use rustix::mount::{
 use rustix::process::{chdir, fchdir, pivot_root};
 
 use super::sys;
-use super::wire::{Confined, Stage};
+use super::wire::{Confined, Network, Stage};
 
 /// `TMPFS_MAGIC`.
 const TMPFS: i64 = 0x0102_1994;
@@ -63,6 +63,15 @@ impl Identity {
         Self { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
     }
 
+    /// Makes the network of these namespaces usable, and gives the namespaces.
+    pub(super) fn settle(self) -> Result<[OwnedFd; 2], Obstacle> {
+        self.keep().map_err(setup("map the user"))?;
+        sys::loopback_up().map_err(setup("start the loopback interface"))?;
+        let open = |kind: &str| fs::File::open(format!("/proc/self/ns/{kind}")).map(OwnedFd::from);
+        let both = || Ok([open("user")?, open("net")?]);
+        both().map_err(|error: io::Error| setup("hold the network")(error))
+    }
+
     /// Stays the same inside: one user, one group, nobody else exists.
     fn keep(self) -> io::Result<()> {
         fs::write("/proc/self/setgroups", "deny")?;
@@ -75,7 +84,7 @@ impl Identity {
 pub(super) fn furnish(spec: &Confined, identity: Identity) -> Result<(), Obstacle> {
     identity.keep().map_err(setup("map the user"))?;
     rustix::system::sethostname(b"lobster").map_err(setup("name the host"))?;
-    if !spec.net_is_host() {
+    if matches!(spec.network, Network::None | Network::Proxy) {
         sys::loopback_up().map_err(setup("start the loopback interface"))?;
     }
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)

@@ -18,6 +18,7 @@ mod helper;
 mod jail;
 mod landlock;
 mod launch;
+mod network;
 mod placeholder;
 mod seccomp;
 mod supervisor;
@@ -50,6 +51,7 @@ use super::{
 use crate::cancel::CancelToken;
 
 use cgroup::{Entrance, Hierarchy, Lack, Leaf};
+use network::Network;
 use placeholder::Placeholders;
 use sweep::Found;
 use walls::{Wall, Walls};
@@ -131,6 +133,7 @@ pub(super) struct Sandbox {
     /// What this host was found to lack.
     lacking: Mutex<Vec<(Wall, String)>>,
     placeholders: placeholder::Register,
+    networks: network::Register,
     /// Where control groups can be made, once one was wanted.
     groups: OnceLock<Result<Hierarchy, Lack>>,
 }
@@ -143,6 +146,7 @@ impl Sandbox {
             idle: Mutex::default(),
             lacking: Mutex::new(Vec::new()),
             placeholders: placeholder::Register::default(),
+            networks: network::Register::default(),
             groups: OnceLock::new(),
         }
     }
@@ -236,8 +240,15 @@ impl Sandbox {
         cancel: &CancelToken,
     ) -> Result<Exit, Trouble> {
         // Namespaces take the helper a while; the rest is made ready meanwhile.
-        let confined =
-            request.confinement.spec().map(|spec| self.supervisor(kind_of(spec, walls))).transpose()?;
+        let network = match request.confinement.spec().and_then(|spec| spec.ports.as_ref()) {
+            Some(ports) if walls.has(Wall::Namespaces) => Some(self.network(&ports.network)?),
+            _ => None,
+        };
+        let confined = request
+            .confinement
+            .spec()
+            .map(|spec| self.supervisor_in(kind_of(spec, walls), network.as_deref()))
+            .transpose()?;
         let mut found = Found::default();
         let _placeholders = match request.confinement.spec() {
             Some(spec) if walls.has(Wall::Namespaces) => {
@@ -316,14 +327,25 @@ impl Sandbox {
         give(self.supervisor(channel::SUPERVISOR)?, fds)
     }
 
-    /// The control socket of a new supervisor. A helper that died since the last time is replaced.
+    /// The network of this name, which whoever holds it shares.
+    fn network(&self, name: &str) -> Result<Arc<Network>, Trouble> {
+        self.networks.get(name, || Network::receive(self.supervisor(channel::NETWORK)?))
+    }
+
     fn supervisor(&self, kind: &[u8]) -> Result<OwnedFd, SpawnError> {
+        self.supervisor_in(kind, None)
+    }
+
+    /// The control socket of a new supervisor. A helper that died since the last time is replaced.
+    fn supervisor_in(&self, kind: &[u8], network: Option<&Network>) -> Result<OwnedFd, SpawnError> {
         let (control, control_end) = socket_pair().map_err(SpawnError::io("open a control socket"))?;
         let first = self.helper(kind, None)?;
-        match first.send(kind, &[&control_end]) {
+        let fds: Vec<&OwnedFd> =
+            [&control_end].into_iter().chain(network.into_iter().flat_map(Network::namespaces)).collect();
+        match first.send(kind, &fds) {
             Err(error) if is_gone(&error) => {
                 let second = self.helper(kind, Some(&first))?;
-                second.send(kind, &[&control_end]).map_err(SpawnError::io(
+                second.send(kind, &fds).map_err(SpawnError::io(
                     "reach the sandbox helper (it ended as soon as it was started)",
                 ))?;
             }
@@ -371,6 +393,7 @@ impl OutputSinks for Nowhere {
 fn kind_of(spec: &JailSpec, walls: &Walls) -> &'static [u8] {
     match (walls.has(Wall::Namespaces), &spec.net) {
         (true, Net::Host) => channel::JAIL_ON_HOST_NETWORK,
+        (true, Net::None) if spec.ports.is_some() => channel::JAIL_IN_NETWORK,
         (true, Net::None | Net::Hosts(_)) => channel::JAIL,
         (false, _) => channel::SUPERVISOR,
     }

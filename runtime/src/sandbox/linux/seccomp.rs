@@ -15,6 +15,9 @@ pub(super) enum Sockets {
     Unix,
     /// Internet sockets too: the network namespace is empty, or has only our proxy.
     Internet,
+    /// TCP too, and no other protocol of the internet's: the network is shared,
+    /// and Landlock, which keeps its ports apart, knows no other.
+    Shared,
     /// Netlink too: the network is the host's, and granted.
     Host,
 }
@@ -84,6 +87,16 @@ const NAMESPACES: [libc::c_int; 8] = [
     0x80, // CLONE_NEWTIME; shares its bit with part of clone's exit signal, so only `unshare` checks it
 ];
 
+/// All kinds of sockets but streams.
+const OTHER_SOCKETS: [libc::c_int; 6] = [
+    libc::SOCK_DGRAM,
+    libc::SOCK_RAW,
+    libc::SOCK_RDM,
+    libc::SOCK_SEQPACKET,
+    libc::SOCK_DCCP,
+    10, // SOCK_PACKET, which the C library's list calls out of date
+];
+
 /// Calls that set a mode, and the argument that is the mode.
 const MODES: &[(libc::c_long, u8)] = &[
     #[cfg(target_arch = "x86_64")]
@@ -149,14 +162,32 @@ fn refused(sockets: Sockets) -> Result<BpfProgram, seccompiler::BackendError> {
 
     let families: &[libc::c_int] = match sockets {
         Sockets::Unix => &[libc::AF_UNIX],
-        Sockets::Internet => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6],
+        Sockets::Internet | Sockets::Shared => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6],
         Sockets::Host => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
     };
     let others = families
         .iter()
         .map(|family| condition(0, Ne, u64::from(family.unsigned_abs())))
         .collect::<Result<_, _>>()?;
-    rules.insert(libc::SYS_socket, vec![SeccompRule::new(others)?]);
+    let mut refused_sockets = vec![SeccompRule::new(others)?];
+    if sockets == Sockets::Shared {
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            let family = || condition(0, Eq, u64::from(family.unsigned_abs()));
+            for kind in OTHER_SOCKETS {
+                let kind = condition(1, MaskedEq(0xf), u64::from(kind.unsigned_abs()))?;
+                refused_sockets.push(SeccompRule::new(vec![family()?, kind])?);
+            }
+            let tcp = u64::from(libc::IPPROTO_TCP.unsigned_abs());
+            let other = vec![family()?, condition(2, Ne, 0)?, condition(2, Ne, tcp)?];
+            refused_sockets.push(SeccompRule::new(other)?);
+        }
+        // A connection by its first data, which Landlock does not see.
+        let fast = u64::from(libc::MSG_FASTOPEN.unsigned_abs());
+        for (call, flags) in [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)] {
+            rules.insert(call, vec![SeccompRule::new(vec![condition(flags, MaskedEq(fast), fast)?])?]);
+        }
+    }
+    rules.insert(libc::SYS_socket, refused_sockets);
 
     // Pushing input into a terminal that a person will use later.
     let requests = [libc::TIOCSTI, libc::TIOCLINUX];

@@ -39,6 +39,9 @@ pub(super) struct Walls {
     pub(super) open: Vec<Missing>,
 }
 
+/// The version of Landlock that first knew of ports.
+const PORTS: u32 = 4;
+
 /// The version of Landlock that first kept a process from abstract sockets and signals outside.
 const SCOPES: u32 = 6;
 
@@ -89,7 +92,7 @@ impl Walls {
     fn mechanisms(&self, promise: Promise, spec: Option<&JailSpec>) -> Vec<Mechanism> {
         let namespaces = self.has(Wall::Namespaces);
         // Abstract sockets belong to the network namespace, not to a directory.
-        let own_network = spec.is_some_and(|spec| spec.net != Net::Host);
+        let own_network = spec.is_some_and(|spec| spec.net != Net::Host && spec.ports.is_none());
         let scoped = self.has(Wall::Landlock) && landlock::version() >= Some(SCOPES);
         let candidates: &[(bool, Mechanism)] = match promise {
             Promise::FsRead | Promise::FsWrite => {
@@ -109,6 +112,19 @@ impl Walls {
             ],
             Promise::NetDeny => {
                 &[(namespaces, Mechanism::NetNamespace), (self.has(Wall::Seccomp), Mechanism::Seccomp)]
+            }
+            // Each stops what the others let through.
+            Promise::NetPorts => {
+                let known = landlock::version() >= Some(PORTS);
+                if namespaces && known && self.has(Wall::Landlock) && self.has(Wall::Seccomp) {
+                    &[
+                        (true, Mechanism::NetNamespace),
+                        (true, Mechanism::Landlock),
+                        (true, Mechanism::Seccomp),
+                    ]
+                } else {
+                    &[]
+                }
             }
             Promise::NetHosts => &[(namespaces, Mechanism::NetNamespace), (namespaces, Mechanism::Proxy)],
             Promise::ProcessIsolation => &[(namespaces, Mechanism::PidNamespace)],

@@ -56,6 +56,9 @@ pub(super) struct Confined {
     pub(super) private: Vec<PathBuf>,
     pub(super) private_size: u64,
     pub(super) network: Network,
+    /// Of a shared network.
+    pub(super) listen: Vec<u16>,
+    pub(super) connect: Vec<u16>,
     /// Processes in the namespace, where its numbers shall bound them.
     pub(super) processes: Option<u64>,
 }
@@ -66,9 +69,11 @@ pub(super) enum Network {
     None,
     Proxy,
     Host,
+    /// Made by another one, and shared.
+    Shared,
 }
 
-const NETWORKS: [Network; 3] = [Network::None, Network::Proxy, Network::Host];
+const NETWORKS: [Network; 4] = [Network::None, Network::Proxy, Network::Host, Network::Shared];
 
 impl Confined {
     fn new(spec: &JailSpec, found: &Found, limits: &ProcessLimits, walls: &Walls) -> Self {
@@ -83,7 +88,10 @@ impl Confined {
             protect: spec.protect.iter().chain(&found.protect).chain(stand_ins).cloned().collect(),
             private: spec.private.clone(),
             private_size: limits.disk.map_or(spec.private_size, |disk| disk.min(spec.private_size)),
+            listen: spec.ports.iter().flat_map(|ports| ports.listen.clone()).collect(),
+            connect: spec.ports.iter().flat_map(|ports| ports.connect.clone()).collect(),
             network: match spec.net {
+                Net::None if spec.ports.is_some() => Network::Shared,
                 Net::None => Network::None,
                 Net::Hosts(_) => Network::Proxy,
                 Net::Host => Network::Host,
@@ -108,6 +116,12 @@ impl Confined {
         }
         out.number(self.private_size);
         out.number(self.network as u64);
+        for ports in [&self.listen, &self.connect] {
+            out.number(ports.len() as u64);
+            for port in ports {
+                out.number(u64::from(*port));
+            }
+        }
         out.number(self.processes.unwrap_or(u64::MAX));
     }
 
@@ -126,6 +140,8 @@ impl Confined {
             private: paths(from)?,
             private_size: from.number()?,
             network: *NETWORKS.get(usize::from(from.byte()?)).ok_or_else(malformed)?,
+            listen: from.ports()?,
+            connect: from.ports()?,
             processes: Some(from.number()?).filter(|processes| *processes < u64::MAX),
         })
     }
@@ -281,6 +297,8 @@ pub(super) enum News {
     Failed { stage: Stage, errno: i32, detail: String },
     /// The jail's listening socket comes along, for the proxy to accept on.
     Listening,
+    /// The user and the network namespace of a shared network come along.
+    Network,
     /// The main process ended; others are still there.
     MainExited,
     /// The step is being killed, for it has added more than its limit to its write roots.
@@ -302,6 +320,7 @@ impl News {
             Self::MainExited => out.number(1),
             Self::Listening => out.number(3),
             Self::DiskFull => out.number(4),
+            Self::Network => out.number(5),
             Self::Over(report) => {
                 out.number(2);
                 let (kind, value) = match report.status {
@@ -330,6 +349,7 @@ impl News {
             1 => Self::MainExited,
             3 => Self::Listening,
             4 => Self::DiskFull,
+            5 => Self::Network,
             2 => Self::Over(Report {
                 status: match (from.number()?, from.int()?) {
                     (0, code) => ExitStatus::Code(code),
@@ -402,6 +422,10 @@ impl Reader<'_> {
         Ok(head.to_vec())
     }
 
+    fn ports(&mut self) -> io::Result<Vec<u16>> {
+        (0..self.number()?).map(|_| u16::try_from(self.number()?).map_err(|_| malformed())).collect()
+    }
+
     fn list(&mut self) -> io::Result<Vec<Vec<u8>>> {
         (0..self.number()?).map(|_| self.bytes()).collect()
     }
@@ -430,6 +454,8 @@ mod tests {
                 private: vec!["/tmp".into()],
                 private_size: 1 << 33,
                 network: Network::Proxy,
+                listen: vec![1, 65535],
+                connect: vec![3000],
                 processes: Some(12),
             }),
             groups: Groups::Tasks,
@@ -448,6 +474,7 @@ mod tests {
             News::MainExited,
             News::Listening,
             News::DiskFull,
+            News::Network,
             News::Over(over),
             News::Over(Report { status: ExitStatus::Code(255), ..over }),
         ] {

@@ -27,6 +27,10 @@ pub(super) fn run_as_lobster(args: &[&str]) -> ! {
         "limited" => Confinement::Jail(spec(Mode::Strict)),
         "limited-by-demand" => Confinement::Jail(JailSpec { tree_limits: true, ..spec(Mode::Strict) }),
         "host-network" => Confinement::Jail(JailSpec { net: Net::Host, ..spec(Mode::Strict) }),
+        "ports" => {
+            let ports = Some(Ports { network: "run".into(), listen: vec![3000], connect: vec![] });
+            Confinement::Jail(JailSpec { ports, ..spec(Mode::Strict) })
+        }
         "host-network-and-socket" => {
             let unix = vec![PathBuf::from("/nonexistent")];
             Confinement::Jail(JailSpec { net: Net::Host, unix, ..spec(Mode::Strict) })
