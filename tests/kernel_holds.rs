@@ -203,3 +203,47 @@ fn the_disk_is_not_filled() {
         "{message}"
     );
 }
+
+#[test]
+fn a_server_in_one_branch_is_reached_from_another_and_from_nowhere_else() {
+    let home = Home::new();
+    home.write(
+        "server.pl",
+        "use IO::Socket::INET; my $s = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => 3000, \
+         Listen => 5, ReuseAddr => 1) or die \"cannot listen: $!\"; my $c = $s->accept; print $c 'hello'; print 'served';",
+    )
+    .write(
+        "client.pl",
+        "use IO::Socket::INET; for (1 .. 200) { if (my $c = IO::Socket::INET->new(PeerAddr => '127.0.0.1', \
+         PeerPort => 3000)) { print <$c>; exit } select(undef, undef, undef, 0.05) } print \"never: $!\";",
+    )
+    .write("flow.lobster", "steps:\n  - id: both\n    parallel:\n      wait: all\n      branches:\n        - { id: server, exec: [perl, server.pl] }\n        - { id: client, exec: [perl, client.pl] }\n");
+    let policy = |listen: &str, connect: &str| {
+        format!(
+            "version = 1\n[[rule]]\nid = \"server\"\neffect = \"allow\"\nargv = [\"perl\", \"server.pl\"]\n\
+             grant = {{ {listen} }}\n[[rule]]\nid = \"client\"\neffect = \"allow\"\n\
+             argv = [\"perl\", \"client.pl\"]\ngrant = {{ {connect} }}\n"
+        )
+    };
+    home.write("p.toml", policy("listen = [3000]", "connect = [3000]"));
+    let ran = home.tool(["--policy", "p.toml", "flow.lobster"]);
+    if !has_jail(&ran) {
+        return;
+    }
+    assert!(ran.stdout.contains("hello") && ran.stdout.contains("served"), "{ran:?}");
+    // Both networks in one rule make no sense, and that is said when it is read.
+    home.write("q.toml", policy("listen = [3000], net = \"host-network\"", ""));
+    let checked = home.lobster(["policy", "check", "q.toml"]).run();
+    assert!(checked.code() != 0 && checked.stderr.contains("grant them without net"), "{checked:?}");
+    // Without its grant the server has a network to itself.
+    home.write("client.pl", home.read("client.pl").replace("200", "3"))
+        .write(
+            "server.pl",
+            home.read("server.pl")
+                .replace("my $c = $s->accept;", "sleep 2; my $c;")
+                .replace("print $c 'hello'; ", ""),
+        )
+        .write("r.toml", policy("", "connect = [3000]"));
+    let apart = home.tool(["--policy", "r.toml", "flow.lobster"]);
+    assert!(apart.stdout.contains("never: ") && apart.stdout.contains("served"), "{apart:?}");
+}

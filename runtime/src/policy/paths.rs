@@ -478,4 +478,36 @@ mod tests {
             assert!(!roots.is_vital(fine), "{fine}");
         }
     }
+
+    #[test]
+    fn the_sandbox_reads_patterns_as_the_policy_does() {
+        use crate::sandbox::JailSpec;
+        // Small alphabets, so that names meet often.
+        const PARTS: [&str; 9] = ["**", "*", "a", "b", "a*", "*b", "?", "[ab]c", "ac"];
+        const NAMES: [&str; 6] = ["a", "b", "ac", "bc", "ab", "x"];
+        let env = DecisionEnv::fixture();
+        let mut state = 1u64;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(state >> 33).unwrap() % below
+        };
+        let (mut secret, total) = (0, 20_000);
+        for _ in 0..total {
+            let deny: Vec<String> = (0..1 + random(4))
+                .map(|_| {
+                    let not = if random(3) == 0 { "!" } else { "" };
+                    let start = if random(2) == 0 { "**" } else { "" };
+                    let rest: String = (0..1 + random(3)).map(|_| format!("/{}", PARTS[random(9)])).collect();
+                    format!("{not}{start}{rest}")
+                })
+                .collect();
+            let path: String = (0..1 + random(5)).map(|_| format!("/{}", NAMES[random(6)])).collect();
+            let roots = Roots::new(&[], &[], &deny, &[], &env);
+            let spec = JailSpec { deny_patterns: deny.clone(), ..JailSpec::default() };
+            let by_policy = roots.is_secret(&path);
+            assert_eq!(spec.hides(Path::new(&path)), by_policy, "{path} by {deny:?}");
+            secret += usize::from(by_policy);
+        }
+        assert!(secret > total / 10 && secret < total * 9 / 10, "{secret} of {total}");
+    }
 }
