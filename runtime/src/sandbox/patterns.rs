@@ -126,8 +126,9 @@ impl Patterns {
 
     /// Whether the path is covered by the patterns as a whole.
     pub(super) fn is_hit(&self, progress: &[u64]) -> bool {
-        let covering = self.0.iter().zip(progress).filter(|(pattern, bits)| *bits & pattern.end() != 0);
-        covering.last().is_some_and(|(pattern, _)| !pattern.negated)
+        let mut covering =
+            self.0.iter().zip(progress).rev().filter(|(pattern, bits)| *bits & pattern.end() != 0);
+        covering.next().is_some_and(|(pattern, _)| !pattern.negated)
     }
 
     /// Whether something below could be covered that is not covered here.
@@ -218,6 +219,6 @@ mod tests {
     #[test]
     fn a_pattern_of_too_many_parts_is_named() {
         let long = "/a".repeat(64);
-        assert_eq!(Patterns::new(&[long.clone()]).unwrap_err(), long);
+        assert_eq!(Patterns::new(std::slice::from_ref(&long)).unwrap_err(), long);
     }
 }

@@ -100,7 +100,9 @@ pub(super) fn hide_store(spec: &mut JailSpec, state_dir: &Path) {
 /// has none, the step must not make one, with hooks and settings of its own.
 fn protect_repository(spec: &mut JailSpec, repository: &Path) {
     spec.protect_repositories = true;
-    if repository.symlink_metadata().is_err() {
+    // An empty one may be the placeholder of another lobster, which would take it away.
+    let is_empty = || fs::read_dir(repository).is_ok_and(|mut entries| entries.next().is_none());
+    if repository.symlink_metadata().is_err() || is_empty() {
         // One placeholder is enough.
         spec.protect.retain(|path| !path.starts_with(repository));
         spec.protect.push(repository.to_owned());

@@ -88,8 +88,9 @@ impl<'a> Placeholders<'a> {
                 }
                 other => other?,
             };
-            // What exists is locked only if it is ours: nobody ever removes anything else.
-            if self.register.lock().contains_key(&so_far) {
+            // What exists is locked only if it is ours, or may be another lobster's:
+            // nobody ever removes anything else.
+            if self.register.lock().contains_key(&so_far) || stand.looks_like(&so_far) {
                 let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
                 let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
                 let lock = openat2(&parent, name, flags, Mode::empty(), resolve)?;
@@ -110,6 +111,14 @@ impl Stand {
                 let file = openat(parent, name, flags, Mode::from_raw_mode(0o644))?;
                 rustix::io::write(&file, content).map(drop)
             }
+        }
+    }
+
+    /// Whether what is at this path may be such a placeholder.
+    fn looks_like(self, path: &Path) -> bool {
+        match self {
+            Self::Directory => fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none()),
+            Self::File(content) => fs::read(path).is_ok_and(|now| now == content),
         }
     }
 

@@ -313,25 +313,49 @@ fn one_run_does_not_lift_the_protection_of_another() {
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let path = dir.path().join("shut");
     let spec = JailSpec { protect: vec![path.clone()], ..jail(dir.path()) };
-    let sandbox = Sandbox::new(SandboxConfig::default());
-    let go = |script: &str| {
-        let script = format!("cd {}; {script}", dir.path().display());
-        run_with(&sandbox, &jailed(&script, spec.clone()), &CancelToken::new()).unwrap().1
-    };
-    let out = std::thread::scope(|scope| {
-        let long = scope.spawn(|| {
-            go("touch started; until [ -e other-ended ]; do sleep 0.01; done; \
-                (echo x > shut/x) 2>/dev/null || echo still shut")
+    // The second as of another process, which does not know the placeholders of the first.
+    let sandboxes = [(); 2].map(|()| Sandbox::new(SandboxConfig::default()));
+    for other in &sandboxes {
+        let sandbox = &sandboxes[0];
+        let go = |sandbox: &Sandbox, script: &str| {
+            let script = format!("cd {}; {script}", dir.path().display());
+            run_with(sandbox, &jailed(&script, spec.clone()), &CancelToken::new()).unwrap().1
+        };
+        let out = std::thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                go(
+                    sandbox,
+                    "touch first; until [ -e second ]; do sleep 0.01; done; (echo x > shut/x) 2>/dev/null || echo shut",
+                )
+            });
+            until_there(&dir.path().join("first"));
+            let long = scope.spawn(|| {
+                go(
+                    other,
+                    "touch second; until [ -e first-ended ]; do sleep 0.01; done; \
+                     (echo x > shut/x) 2>/dev/null || echo still shut; rmdir shut 2>/dev/null",
+                )
+            });
+            // The one that made the placeholder ends first.
+            assert_eq!(first.join().unwrap(), "shut\n");
+            fs::write(dir.path().join("first-ended"), "").unwrap();
+            long.join().unwrap()
         });
-        while !dir.path().join("started").exists() {
-            std::thread::sleep(Duration::from_millis(5));
+        assert_eq!(out, "still shut\n");
+        for name in ["first", "second", "first-ended"] {
+            fs::remove_file(dir.path().join(name)).unwrap();
         }
-        assert_eq!(go("(echo x > shut/x) 2>/dev/null || echo shut; rmdir shut 2>/dev/null"), "shut\n");
-        fs::write(dir.path().join("other-ended"), "").unwrap();
-        long.join().unwrap()
-    });
-    assert_eq!(out, "still shut\n");
-    assert!(!path.exists());
+        // Whoever made it could not take it away from the other.
+        let _ = fs::remove_dir(&path);
+    }
+}
+
+pub(super) fn until_there(path: &Path) {
+    let begin = Instant::now();
+    while !path.exists() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "nobody made {path:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Answers every connection with a line.

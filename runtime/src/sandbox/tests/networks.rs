@@ -1,6 +1,6 @@
 //! Networks that jails share.
 
-use super::confined::{jail, jailed};
+use super::confined::{jail, jailed, until_there};
 use super::*;
 
 /// Serves a line on this port to two clients.
@@ -25,14 +25,6 @@ fn python(dir: &Path, ports: Option<Ports>, code: &str, args: &[&str]) -> SpawnR
 
 fn of(network: &str, listen: &[u16], connect: &[u16]) -> Option<Ports> {
     Some(Ports { network: network.to_owned(), listen: listen.to_vec(), connect: connect.to_vec() })
-}
-
-fn until_there(path: &Path) {
-    let begin = Instant::now();
-    while !path.exists() {
-        assert!(begin.elapsed() < Duration::from_secs(30), "nobody made {path:?}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 #[test]
