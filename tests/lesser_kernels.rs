@@ -15,7 +15,8 @@ const NOBODY: u32 = 65534;
 
 /// What is missing without namespaces: no mount namespace, no process namespace. What is
 /// denied is lobster's own store, which lies in the directory that the step may read.
-const UNCONTAINED: &[&str] = &["fs-metadata", "fs-deny", "fs-protect", "unix-deny", "process-isolation"];
+const UNCONTAINED: &[&str] =
+    &["fs-metadata", "fs-deny", "fs-protect", "fs-deny-patterns", "process-isolation"];
 
 /// A kernel, and what may be promised on it.
 struct Case {
@@ -34,7 +35,7 @@ const CASES: &[Case] = &[
     Case { without: "mounts", missing: UNCONTAINED, lacking: &["namespaces"] },
     Case { without: "mount-attributes", missing: UNCONTAINED, lacking: &["namespaces"] },
     Case { without: "pivot-root", missing: UNCONTAINED, lacking: &["namespaces"] },
-    Case { without: "seccomp", missing: &["kernel-surface"], lacking: &["seccomp"] },
+    Case { without: "seccomp", missing: &["unix-deny", "kernel-surface"], lacking: &["seccomp"] },
     // The second wall: the mount namespace holds the same promises alone.
     Case { without: "landlock", missing: &[], lacking: &["Landlock"] },
     Case { without: "landlock-disabled", missing: &[], lacking: &["Landlock"] },
@@ -51,7 +52,7 @@ const CASES: &[Case] = &[
             "fs-metadata",
             "fs-deny",
             "fs-protect",
-            "unix-deny",
+            "fs-deny-patterns",
             "process-isolation",
         ],
         lacking: &["namespaces", "Landlock"],
@@ -62,6 +63,7 @@ const CASES: &[Case] = &[
             "fs-metadata",
             "fs-deny",
             "fs-protect",
+            "fs-deny-patterns",
             "net-deny",
             "unix-deny",
             "process-isolation",

@@ -25,6 +25,7 @@ mod forks;
 mod gates;
 mod guests;
 mod home;
+mod kernel_holds;
 mod large_values;
 mod lesser_kernels;
 mod mcp_client;

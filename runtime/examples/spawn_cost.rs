@@ -128,6 +128,33 @@ fn measure(rounds: usize, title: &str, ways: &[Way<'_>]) -> Result<(), String> {
     Ok(())
 }
 
+/// A workspace with this many files, 10 in a directory.
+fn workspace(files: usize) -> io::Result<tempfile::TempDir> {
+    let dir = tempfile::tempdir_in("/var/tmp")?;
+    for directory in 0..files / 10 {
+        let path = dir.path().join(format!("package-{}/part-{directory}", directory % 100));
+        std::fs::create_dir_all(&path)?;
+        for file in 0..10 {
+            std::fs::write(path.join(format!("source-{file}.js")), "")?;
+        }
+    }
+    std::fs::write(dir.path().join(".env"), "")?;
+    Ok(dir)
+}
+
+/// The jail of a step that may write its workspace, as a policy makes it.
+fn project(files: &tempfile::TempDir, spec: &JailSpec) -> Confinement {
+    let patterns =
+        ["**/.env", "**/.env.*", "!**/.env.example", "**/.ssh", "**/.aws", "**/.netrc", "**/id_rsa"];
+    Confinement::Jail(JailSpec {
+        write: vec![files.path().to_owned()],
+        deny_patterns: patterns.map(str::to_owned).to_vec(),
+        protect_repositories: true,
+        system: spec.read.clone(),
+        ..spec.clone()
+    })
+}
+
 fn bench() -> Result<(), String> {
     let rounds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(300);
     let sandbox = Sandbox::new(SandboxConfig::default());
@@ -139,6 +166,9 @@ fn bench() -> Result<(), String> {
         private: paths(&["/tmp", "/dev/shm"]),
         ..JailSpec::default()
     };
+    let sizes = [10, 1_000, 10_000, 100_000].map(workspace);
+    let workspaces = sizes.into_iter().collect::<io::Result<Vec<_>>>().map_err(|error| error.to_string())?;
+    let projects: Vec<Confinement> = workspaces.iter().map(|files| project(files, &spec)).collect();
     let walls = Confinement::LandlockSeccomp(spec.clone());
     let jail = Confinement::Jail(spec);
     let free = ProcessLimits::default();
@@ -151,6 +181,12 @@ fn bench() -> Result<(), String> {
         ("jail, tree limits", Box::new(|| sandboxed(&sandbox, &jail, &limited))),
     ];
     measure(rounds, "small process", &ways)?;
+    let names = ["10 files", "1,000 files", "10,000 files", "100,000 files"];
+    let mut searched: Vec<Way<'_>> = vec![("plain posix_spawn", Box::new(plain))];
+    for (name, confinement) in names.iter().zip(&projects) {
+        searched.push((name, Box::new(|| sandboxed(&sandbox, confinement, &free))));
+    }
+    measure(rounds.min(100), "a jail with patterns, in a workspace of", &searched)?;
     let ballast = vec![1u8; 512 << 20];
     measure(rounds, "with 512 MiB resident", &ways)?;
     drop(ballast);

@@ -10,6 +10,7 @@ pub mod digest;
 pub mod engine;
 pub mod envelope;
 mod file_digests;
+mod glob;
 pub mod graph;
 mod http;
 pub mod json;

@@ -306,7 +306,7 @@ impl Reader<'_> {
                 Err(failed(format!("took longer than {} seconds", COMMAND_TIME.as_secs())))
             }
             (Ended::Cancelled, _) => Err(failed("was cancelled".to_owned())),
-            (Ended::OutputCap { .. }, _) => {
+            (Ended::OutputCap { .. } | Ended::DiskLimit { .. }, _) => {
                 Err(SecretError::TooLarge(name.to_owned(), format!("the output of {}", words.join(" "))))
             }
         }

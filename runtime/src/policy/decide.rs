@@ -150,6 +150,12 @@ pub struct Grant {
     pub env: Vec<String>,
     /// Unix sockets.
     pub unix: Vec<String>,
+    /// Ports of the run's own network where it may listen.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub listen: Vec<u16>,
+    /// Ports of the run's own network that it may connect to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub connect: Vec<u16>,
     /// What the kernel cannot hold, in the words of the rules.
     pub unenforceable: Vec<String>,
 }
@@ -293,10 +299,19 @@ impl Policy {
         rule_ids.sort();
         rule_ids.dedup();
         let asks_itself = findings.iter().any(|f| f.level == Level::Ask && f.rule.is_none());
-        let grant = match verdict {
+        let mut grant = match verdict {
             Verdict::Deny => Grant::default(),
             Verdict::Allow | Verdict::Ask => self.grant(&rules, asks_itself, env, roots),
         };
+        // Git cannot commit without it, and a person sees that it is granted.
+        let repository = format!("{}/.git", env.workspace);
+        if verdict == Verdict::Ask
+            && grant.fs_write.contains(&env.workspace)
+            && !grant.fs_write.contains(&repository)
+            && commands.iter().any(|command| command.program.as_deref().is_some_and(is_git))
+        {
+            grant.fs_write.push(repository);
+        }
         let ask = (verdict == Verdict::Ask).then(|| ask_terms(&rules));
         Decision {
             verdict,
@@ -329,6 +344,9 @@ impl Policy {
     fn grant(&self, rules: &[&Rule], whole_roots: bool, env: &DecisionEnv, roots: &Roots) -> Grant {
         let sandbox = &self.file().sandbox;
         let resolve = |path: &String| {
+            if let Some(path) = path.strip_prefix('!') {
+                return format!("!{}", expand_root(path, env));
+            }
             if path.starts_with("@system-ro") || path.starts_with("@tmp") || path.starts_with("@step-home") {
                 path.clone()
             } else {
@@ -360,6 +378,8 @@ impl Policy {
             }
             grant.env.extend(rule.grant.env.iter().cloned());
             grant.unix.extend(rule.grant.unix.iter().cloned());
+            grant.listen.extend(&rule.grant.listen);
+            grant.connect.extend(&rule.grant.connect);
             grant.unenforceable.extend(rule.grant.unenforceable.iter().cloned());
             match (&mut grant.net, &rule.grant.net) {
                 (_, None | Some(NetGrantSpec::Word(NetWord::None))) | (NetGrant::HostNetwork, Some(_)) => {}
@@ -386,6 +406,10 @@ impl Policy {
         }
         grant
     }
+}
+
+fn is_git(program: &str) -> bool {
+    program.rsplit('/').next() == Some("git")
 }
 
 /// The code of the failure that a denial is.

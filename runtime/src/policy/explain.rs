@@ -86,6 +86,12 @@ impl Decision {
                 NetGrant::Hosts(hosts) => writeln!(out, "  network: {}", hosts.join(" "))?,
                 NetGrant::HostNetwork => writeln!(out, "  network: the host's own")?,
             }
+            for (name, ports) in [("listens on", &grant.listen), ("connects to", &grant.connect)] {
+                if !ports.is_empty() {
+                    let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+                    writeln!(out, "  {name}: {} (of the run's own network)", ports.join(" "))?;
+                }
+            }
             for reason in &grant.unenforceable {
                 writeln!(out, "  not enforceable: {reason}")?;
             }

@@ -186,6 +186,9 @@ pub struct Limits {
     pub processes: u64,
     /// Size of any file a step writes.
     pub file_size: Bytes,
+    /// What a step adds to the directories it may write, in all.
+    #[serde(skip_serializing_if = "is_default_disk")]
+    pub disk: Bytes,
     /// Open files of one process.
     pub open_files: u64,
     /// Standard output.
@@ -198,6 +201,14 @@ pub struct Limits {
     pub nesting: usize,
 }
 
+/// Enough for the build of a large project; a disk that is in use has more free.
+const DEFAULT_DISK: Bytes = Bytes(8 << 30);
+
+/// Left out of documents that do not name it, so that older policies keep their digests.
+fn is_default_disk(disk: &Bytes) -> bool {
+    *disk == DEFAULT_DISK
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -206,6 +217,7 @@ impl Default for Limits {
             memory: Bytes(2 << 30),
             processes: 256,
             file_size: Bytes(1 << 30),
+            disk: DEFAULT_DISK,
             open_files: 256,
             stdout: OutputLimit::default(),
             stderr: OutputLimit { cap: Bytes(256 << 10), spill: Bytes(16 << 20), ..Default::default() },
@@ -280,8 +292,16 @@ pub enum Control {
     FsWrite,
     /// Reads stay inside the read roots.
     FsRead,
+    /// What is denied by its path stays hidden.
+    FsDeny,
+    /// What patterns deny stays hidden.
+    FsDenyPatterns,
+    /// What is protected stays as it is.
+    FsProtect,
     /// No network.
     NetDeny,
+    /// No unix socket but those granted.
+    UnixDeny,
     /// Privileges never grow.
     NoNewPrivs,
     /// Everything a step started ends with it.
@@ -491,8 +511,14 @@ pub struct RuleGrant {
     pub net: Option<NetGrantSpec>,
     /// Further variables to pass.
     pub env: Vec<String>,
-    /// Unix sockets to reach.
+    /// Unix sockets to reach, each by its own path.
     pub unix: Vec<String>,
+    /// TCP ports to listen on, in a network that only steps of the same run see.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub listen: Vec<u16>,
+    /// TCP ports of that network to connect to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub connect: Vec<u16>,
     /// Why the kernel cannot hold this grant, where it cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unenforceable: Option<String>,

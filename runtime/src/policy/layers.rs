@@ -106,6 +106,16 @@ impl Policy {
             if rule.effect == Effect::Deny && rule.grant.is_some() {
                 return Err(wrong("a deny rule grants nothing; remove grant"));
             }
+            let other_network = |net: &NetGrantSpec| *net != NetGrantSpec::Word(NetWord::None);
+            if rule.grant.uses_ports() && rule.grant.net.as_ref().is_some_and(other_network) {
+                return Err(wrong(
+                    "listen and connect are about a network of the run's own, which has no way out; \
+                     grant them without net, and the network in a rule of its own",
+                ));
+            }
+            if rule.grant.listen.iter().chain(&rule.grant.connect).any(|port| *port == 0) {
+                return Err(wrong("listen and connect name ports from 1 to 65535"));
+            }
             if rule.effect != Effect::Ask && rule.ask.is_some() {
                 return Err(wrong("ask terms belong to effect = \"ask\""));
             }
@@ -153,6 +163,11 @@ impl Policy {
 }
 
 impl super::RuleGrant {
+    /// Whether ports of the run's own network are granted.
+    fn uses_ports(&self) -> bool {
+        !self.listen.is_empty() || !self.connect.is_empty()
+    }
+
     /// Whether anything beyond reading is granted.
     pub(crate) fn is_some(&self) -> bool {
         !self.fs_read.is_empty()
@@ -160,6 +175,7 @@ impl super::RuleGrant {
             || self.net.is_some()
             || !self.env.is_empty()
             || !self.unix.is_empty()
+            || self.uses_ports()
     }
 }
 
@@ -210,6 +226,7 @@ fn tighten(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
     limits.memory = limits.memory.min(lower.memory);
     limits.processes = limits.processes.min(lower.processes);
     limits.file_size = limits.file_size.min(lower.file_size);
+    limits.disk = limits.disk.min(lower.disk);
     limits.open_files = limits.open_files.min(lower.open_files);
     limits.source = limits.source.min(lower.source);
     limits.nesting = limits.nesting.min(lower.nesting);
@@ -331,6 +348,8 @@ fn cut_grant(rule: &mut Rule, read: &[String], write: &[String]) {
     rule.grant.fs_read.retain(|path| within(path, read));
     rule.grant.fs_write.retain(|path| within(path, write));
     rule.grant.unix.clear();
+    rule.grant.listen.clear();
+    rule.grant.connect.clear();
     rule.grant.env.clear();
     rule.grant.net = Some(NetGrantSpec::Word(NetWord::None));
 }

@@ -66,7 +66,7 @@ pub use file::{
 };
 pub use layers::{Layer, LayerText};
 pub use lint::{Lint, LintKind};
-pub(crate) use paths::{Roots, SYSTEM_READ_ONLY, glob_match};
+pub(crate) use paths::{Roots, SYSTEM_READ_ONLY, builtin_protected, glob_match, secret_patterns};
 pub use quantity::{Bytes, Span};
 pub use reference::{SecretReference, parse_references};
 pub use suggest::{Difference, Observed, ObservedCommand, Stopped, Suggestion};

@@ -4,7 +4,10 @@
 //! is not asked: the decision must be the same on every host, and links are
 //! the sandbox's business.
 
+use std::path::{Path, PathBuf};
+
 use super::env::DecisionEnv;
+pub(crate) use crate::glob::glob_match;
 
 /// Files nobody needs to name in a policy for them to be secret.
 const BUILTIN_SECRETS: &[&str] = &[
@@ -55,13 +58,43 @@ const BUILTIN_SECRETS: &[&str] = &[
     "~/.zsh_history",
 ];
 
-/// Places a step never changes, whatever the policy file says.
+/// Places a step never changes, whatever the policy file says. The rest of
+/// `@workspace/.git` it changes only by a grant that names it: the sandbox
+/// holds that, here and in repositories below the workspace.
 const BUILTIN_PROTECTED: &[&str] = &[
     "@workspace/.git/hooks",
     "@workspace/.git/config",
+    "@workspace/.git/config.worktree",
+    "@workspace/.git/commondir",
+    "@workspace/.git/modules",
+    "@workspace/.git/worktrees",
+    "@workspace/.git/info/attributes",
+    "@workspace/.git/objects/info/alternates",
     "@workspace/.lobster",
     "@workspace/lobster.policy.toml",
 ];
+
+/// The built-in secrets as patterns for the sandbox, which looks for them on
+/// disk. What is granted by its own name is not hidden by the patterns that
+/// cover it.
+pub(crate) fn secret_patterns(env: &DecisionEnv, granted: &[PathBuf]) -> Vec<String> {
+    let covers =
+        |text: &str, path: &Path| PathPattern::new(text, env).covers(&components(&path.to_string_lossy()));
+    // The jail's own /proc shows no process but the step's.
+    let all = BUILTIN_SECRETS.iter().filter(|text| !text.trim_start_matches('!').starts_with("/proc/"));
+    let (covering, others): (Vec<&str>, Vec<&str>) =
+        all.partition(|text| granted.iter().any(|path| covers(text, path)));
+    let meant = granted.iter().filter(|path| covering.iter().any(|text| covers(text, path)));
+    let expanded =
+        |texts: Vec<&str>| texts.into_iter().map(|text| expand_root(text, env)).collect::<Vec<_>>();
+    let meant: Vec<String> = meant.map(|path| format!("!{}", path.display())).collect();
+    [expanded(covering), meant, expanded(others)].concat()
+}
+
+/// The built-in protected places of a workspace.
+pub(crate) fn builtin_protected(env: &DecisionEnv) -> impl Iterator<Item = String> {
+    BUILTIN_PROTECTED.iter().map(|text| expand_root(text, env))
+}
 
 /// What `@system-ro` stands for: the operating system's own read-only trees
 /// and the kernel's views of itself.
@@ -156,76 +189,6 @@ fn covers(pattern: &[String], path: &[&str]) -> bool {
         Some((component, deeper)) => glob_match(first, component) && covers(rest, deeper),
         None => false,
     }
-}
-
-/// Whether `text` matches a shell pattern of `*`, `?` and `[...]`.
-pub(crate) fn glob_match(pattern: &str, text: &str) -> bool {
-    let pattern: Vec<char> = pattern.chars().collect();
-    let text: Vec<char> = text.chars().collect();
-    glob_match_chars(&pattern, &text)
-}
-
-fn glob_match_chars(pattern: &[char], text: &[char]) -> bool {
-    // Iterative matching with one remembered star: linear in practice, and
-    // never exponential, since the text is under somebody else's control.
-    let (mut p, mut t) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        let step = match pattern.get(p) {
-            Some('*') => {
-                star = Some((p, t));
-                p += 1;
-                continue;
-            }
-            Some('?') => Some(1),
-            Some('[') => match_class(&pattern[p..], text[t]),
-            Some('\\') if p + 1 < pattern.len() => (pattern[p + 1] == text[t]).then_some(2),
-            Some(c) => (*c == text[t]).then_some(1),
-            None => None,
-        };
-        match (step, star) {
-            (Some(width), _) => {
-                p += width;
-                t += 1;
-            }
-            (None, Some((star_p, star_t))) => {
-                p = star_p + 1;
-                t = star_t + 1;
-                star = Some((star_p, star_t + 1));
-            }
-            (None, None) => return false,
-        }
-    }
-    pattern[p..].iter().all(|c| *c == '*')
-}
-
-/// The width of the bracket expression at the start of `pattern` when it
-/// accepts `c`; a lone `[` stands for itself.
-fn match_class(pattern: &[char], c: char) -> Option<usize> {
-    let mut i = 1;
-    let negated = matches!(pattern.get(i), Some('!' | '^'));
-    if negated {
-        i += 1;
-    }
-    let mut hit = false;
-    let mut first = true;
-    loop {
-        match pattern.get(i) {
-            None => return (c == '[').then_some(1),
-            Some(']') if !first => break,
-            Some(&low) => {
-                if pattern.get(i + 1) == Some(&'-') && pattern.get(i + 2).is_some_and(|high| *high != ']') {
-                    hit |= low <= c && c <= pattern[i + 2];
-                    i += 3;
-                } else {
-                    hit |= low == c;
-                    i += 1;
-                }
-            }
-        }
-        first = false;
-    }
-    (hit != negated).then_some(i + 1)
 }
 
 /// Replaces `@workspace`, `@tmp`, `@state`, `@step-home` and a leading `~`.
@@ -517,12 +480,34 @@ mod tests {
     }
 
     #[test]
-    fn wildcards_match_like_the_shell() {
-        assert!(glob_match("*.rs", "main.rs"));
-        assert!(glob_match("id_[re]*", "id_rsa"));
-        assert!(glob_match("[!a]b", "cb"));
-        assert!(!glob_match("?", ""));
-        assert!(glob_match("a*b*c", "axxbyyc"));
-        assert!(!glob_match("a*b*c", "axxbyy"));
+    fn the_sandbox_reads_patterns_as_the_policy_does() {
+        use crate::sandbox::JailSpec;
+        // Small alphabets, so that names meet often.
+        const PARTS: [&str; 9] = ["**", "*", "a", "b", "a*", "*b", "?", "[ab]c", "ac"];
+        const NAMES: [&str; 6] = ["a", "b", "ac", "bc", "ab", "x"];
+        let env = DecisionEnv::fixture();
+        let mut state = 1u64;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(state >> 33).unwrap() % below
+        };
+        let (mut secret, total) = (0, 20_000);
+        for _ in 0..total {
+            let deny: Vec<String> = (0..1 + random(4))
+                .map(|_| {
+                    let not = if random(3) == 0 { "!" } else { "" };
+                    let start = if random(2) == 0 { "**" } else { "" };
+                    let rest: String = (0..1 + random(3)).map(|_| format!("/{}", PARTS[random(9)])).collect();
+                    format!("{not}{start}{rest}")
+                })
+                .collect();
+            let path: String = (0..1 + random(5)).map(|_| format!("/{}", NAMES[random(6)])).collect();
+            let roots = Roots::new(&[], &[], &deny, &[], &env);
+            let spec = JailSpec { deny_patterns: deny.clone(), ..JailSpec::default() };
+            let by_policy = roots.is_secret(&path);
+            assert_eq!(spec.hides(Path::new(&path)), by_policy, "{path} by {deny:?}");
+            secret += usize::from(by_policy);
+        }
+        assert!(secret > total / 10 && secret < total * 9 / 10, "{secret} of {total}");
     }
 }

@@ -52,6 +52,7 @@ impl Confinement {
         let Some(spec) = self.spec() else { return promises };
         promises.extend([Promise::FsRead, Promise::FsWrite, Promise::KernelSurface, Promise::NoNewPrivs]);
         match &spec.net {
+            Net::None if spec.ports.is_some() => promises.push(Promise::NetPorts),
             Net::None => promises.push(Promise::NetDeny),
             Net::Hosts(_) => promises.push(Promise::NetHosts),
             Net::Host => {}
@@ -59,10 +60,16 @@ impl Confinement {
         if limits.tree() {
             promises.push(Promise::TreeLimits);
         }
+        if limits.disk.is_some() {
+            promises.push(Promise::DiskLimit);
+        }
         if !spec.deny.is_empty() {
             promises.push(Promise::FsDeny);
         }
-        if !spec.protect.is_empty() {
+        if !spec.deny_patterns.is_empty() {
+            promises.push(Promise::FsDenyPatterns);
+        }
+        if !spec.protect.is_empty() || spec.protect_repositories {
             promises.push(Promise::FsProtect);
         }
         if !spec.replaced.is_empty() {
@@ -86,6 +93,13 @@ pub struct JailSpec {
     pub write: Vec<PathBuf>,
     /// Hidden, also inside the roots above.
     pub deny: Vec<PathBuf>,
+    /// Hidden too, as far as it is found in the roots above when the process
+    /// starts: `**/.env`, `/srv/*/key`, `!**/.env.example`. The last pattern
+    /// that covers a path decides. What the process itself makes later is its own.
+    pub deny_patterns: Vec<String>,
+    /// Trees of the system: nothing is looked for there, unless a root lies
+    /// inside, or a pattern begins inside.
+    pub system: Vec<PathBuf>,
     /// Read-only, also inside a write root, and also when they do not exist
     /// yet: an empty placeholder then stands there during the run.
     pub protect: Vec<PathBuf>,
@@ -93,6 +107,13 @@ pub struct JailSpec {
     /// read-only. They must lie inside the roots above and be named by their
     /// real paths.
     pub replaced: Vec<Replaced>,
+    /// Whether git's directories that are found in the write roots are
+    /// read-only. One that is itself a write root may be written but for what
+    /// makes git run code; a write root inside of one stays a write root.
+    pub protect_repositories: bool,
+    /// The unix sockets that it may connect to. With any, it may also make
+    /// sockets of its own; other sockets in the roots are hidden.
+    pub unix: Vec<PathBuf>,
     /// Directories that are its own: empty, writable, in memory, gone with it.
     /// Where they cannot be (without namespaces), one temporary directory
     /// stands in for all, named in `TMPDIR`.
@@ -105,6 +126,9 @@ pub struct JailSpec {
     pub tree_limits: bool,
     /// What it may talk to.
     pub net: Net,
+    /// With [`Net::None`]: a network that it shares with other processes, and
+    /// with nobody else.
+    pub ports: Option<Ports>,
     /// What to do when the host cannot hold a promise.
     pub mode: Mode,
 }
@@ -119,9 +143,17 @@ pub struct Replaced {
 }
 
 impl JailSpec {
+    /// Whether a pattern hides this path where it is found.
+    pub(crate) fn hides(&self, path: &std::path::Path) -> bool {
+        use std::os::unix::ffi::OsStrExt;
+        let Ok(patterns) = super::patterns::Patterns::new(&self.deny_patterns) else { return false };
+        let names = path.iter().skip(1).map(OsStrExt::as_bytes);
+        patterns.is_hit(&patterns.along(names))
+    }
+
     pub(super) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
         let replaced = self.replaced.iter().flat_map(|file| [&file.path, &file.copy]);
-        [&self.read, &self.write, &self.deny, &self.protect, &self.private]
+        [&self.read, &self.write, &self.deny, &self.protect, &self.unix, &self.private]
             .into_iter()
             .flatten()
             .chain(replaced)
@@ -135,15 +167,33 @@ impl Default for JailSpec {
             read: Vec::new(),
             write: Vec::new(),
             deny: Vec::new(),
+            deny_patterns: Vec::new(),
+            system: Vec::new(),
             protect: Vec::new(),
             replaced: Vec::new(),
+            protect_repositories: false,
+            unix: Vec::new(),
             private: ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from).to_vec(),
             private_size: 512 << 20,
             tree_limits: false,
             net: Net::None,
+            ports: None,
             mode: Mode::Strict,
         }
     }
+}
+
+/// A network without a way out, for those that name the same one at the same
+/// time: it is there as long as one of them is. TCP on the loopback interface
+/// is all there is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// Its name.
+    pub network: String,
+    /// Where this process may listen.
+    pub listen: Vec<u16>,
+    /// Where it may connect to; to where it listens it may too.
+    pub connect: Vec<u16>,
 }
 
 /// What a confined process may talk to.

@@ -22,11 +22,15 @@ pub enum Promise {
     /// The files that an approval covers have, for the step, the content that
     /// was approved, whatever becomes of them outside.
     ApprovedFiles,
+    /// Paths that match patterns, inside its roots, that it cannot see.
+    FsDenyPatterns,
     /// It talks to nobody.
     NetDeny,
     /// It talks to the listed hosts only.
     NetHosts,
-    /// It reaches no service over a unix socket outside its roots.
+    /// It talks to nobody but its run, where ports are granted.
+    NetPorts,
+    /// It reaches no service over a unix socket, but for those granted.
     UnixDeny,
     /// It sees, signals and inspects no process but its own.
     ProcessIsolation,
@@ -46,19 +50,23 @@ pub enum Promise {
     ProcessLimit,
     /// Memory and processes are bounded for all that the step starts together.
     TreeLimits,
+    /// What it adds to its write roots is bounded in all.
+    DiskLimit,
 }
 
 impl Promise {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 21] = [
         Self::FsRead,
         Self::FsWrite,
         Self::FsMetadata,
         Self::FsDeny,
         Self::FsProtect,
         Self::ApprovedFiles,
+        Self::FsDenyPatterns,
         Self::NetDeny,
         Self::NetHosts,
+        Self::NetPorts,
         Self::UnixDeny,
         Self::ProcessIsolation,
         Self::KernelSurface,
@@ -69,6 +77,7 @@ impl Promise {
         Self::Limits,
         Self::ProcessLimit,
         Self::TreeLimits,
+        Self::DiskLimit,
     ];
 
     /// The name in policy files and statements.
@@ -81,8 +90,10 @@ impl Promise {
             Self::FsDeny => "fs-deny",
             Self::FsProtect => "fs-protect",
             Self::ApprovedFiles => "approved-files",
+            Self::FsDenyPatterns => "fs-deny-patterns",
             Self::NetDeny => "net-deny",
             Self::NetHosts => "net-hosts",
+            Self::NetPorts => "net-ports",
             Self::UnixDeny => "unix-deny",
             Self::ProcessIsolation => "process-isolation",
             Self::KernelSurface => "kernel-surface",
@@ -93,6 +104,7 @@ impl Promise {
             Self::Limits => "limits",
             Self::ProcessLimit => "process-limit",
             Self::TreeLimits => "tree-limits",
+            Self::DiskLimit => "disk-limit",
         }
     }
 
@@ -139,6 +151,9 @@ pub enum Mechanism {
     Rlimit,
     /// A control group of the step's own.
     ControlGroup,
+    /// The supervisor measures now and then, and ends the step: between two
+    /// measurements the kernel holds nothing.
+    Watch,
 }
 
 /// A mechanism that this host could not give.

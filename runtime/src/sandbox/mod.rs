@@ -12,6 +12,7 @@ mod confinement;
 mod doctor;
 mod enforcement;
 mod outcome;
+mod patterns;
 #[cfg(target_os = "linux")]
 mod proxy;
 mod request;
@@ -31,7 +32,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-pub use confinement::{Confinement, HostPort, JailSpec, Mode, Net, Replaced};
+pub use confinement::{Confinement, HostPort, JailSpec, Mode, Net, Ports, Replaced};
 pub use doctor::{Checkup, Finding, Probe, Verdict};
 pub use enforcement::{Denial, Enforcement, Lacking, Mechanism, Missing, Promise};
 pub use outcome::{Ended, Exit, ExitStatus, OutputSinks, SpawnError, Stream};

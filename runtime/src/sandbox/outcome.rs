@@ -66,6 +66,11 @@ pub enum Ended {
         /// Its limit in bytes.
         cap: u64,
     },
+    /// More than `limit` bytes were added to the write roots.
+    DiskLimit {
+        /// The limit in bytes.
+        limit: u64,
+    },
 }
 
 /// A process that ran and is gone, with all it started.

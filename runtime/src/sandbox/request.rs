@@ -42,6 +42,9 @@ pub struct ProcessLimits {
     pub file_size: Option<u64>,
     /// Open descriptors of each process (`RLIMIT_NOFILE`).
     pub open_files: Option<u64>,
+    /// Bytes that it may add to its write roots in all. Measured now and then;
+    /// the tree is killed when it is found to have passed.
+    pub disk: Option<u64>,
 }
 
 impl Default for ProcessLimits {
@@ -58,6 +61,7 @@ impl Default for ProcessLimits {
             processes: None,
             file_size: None,
             open_files: None,
+            disk: None,
         }
     }
 }

@@ -11,6 +11,8 @@ use super::*;
 use crate::cancel::{CancelReason, CancelToken};
 
 mod confined;
+mod found;
+mod networks;
 
 /// Lets the test executable be the helper, as the real binary is: before
 /// `main`, so before the test harness makes threads.

@@ -79,6 +79,13 @@ pub(crate) fn explained(mut message: String, hints: &[String]) -> StageError {
 
 /// What the sandbox has to do with a path that was refused, or not found.
 fn about(path: &Path, refused: bool, spec: &JailSpec) -> Option<String> {
+    if refused && spec.hides(path) {
+        let shown = path.display();
+        return Some(format!("it may not see {shown}: a built-in secret, or a pattern of sandbox.fs.deny"));
+    }
+    if refused && let Some(hint) = in_repository(path, spec) {
+        return Some(hint);
+    }
     // The innermost root decides, of equal ones the strictest.
     let depth = |roots: &[PathBuf]| {
         let under = roots.iter().filter(|root| path.starts_with(root));
@@ -110,6 +117,21 @@ fn about(path: &Path, refused: bool, spec: &JailSpec) -> Option<String> {
                 .then(|| format!("it may not see {0}; missing grant: fs_read = [{0:?}]", parent.display()))
         }
     }
+}
+
+/// A directory of git's is read-only unless it is granted by its name.
+fn in_repository(path: &Path, spec: &JailSpec) -> Option<String> {
+    let repository = path.ancestors().find(|above| above.file_name().is_some_and(|name| name == ".git"))?;
+    if !spec.protect_repositories || !spec.write.iter().any(|root| repository.starts_with(root)) {
+        return None;
+    }
+    let shown = path.display();
+    Some(if spec.write.iter().any(|root| root == repository) {
+        format!("it may not change {shown}: by it git would run programs, so no grant reaches it")
+    } else {
+        let repository = repository.display().to_string();
+        format!("it may not change {shown}; missing grant: fs_write = [{repository:?}]")
+    })
 }
 
 /// The paths that a message names; of a program that names itself first, what comes after.

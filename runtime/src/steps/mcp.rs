@@ -269,13 +269,13 @@ impl Runtime {
                     return Err(StageError::permanent(message).with_code(POLICY_DENIED));
                 }
                 let statement = policy_gate::statement(&services.policy, &decision);
-                let decided =
-                    policy_gate::decided(services, &decision, statement, &env).map_err(
-                        |stop| match stop {
-                            Stop::Failed(error) => error,
-                            _ => StageError::permanent("it cannot be confined"),
-                        },
-                    )?;
+                // It belongs to no run, so it shares its network with nobody.
+                let network = format!("mcp server {}", target.name);
+                let decided = policy_gate::decided(services, &decision, statement, &env, &place, &network)
+                    .map_err(|stop| match stop {
+                        Stop::Failed(error) => error,
+                        _ => StageError::permanent("it cannot be confined"),
+                    })?;
                 let sandbox = Arc::clone(&services.sandbox);
                 Some(Launch { sandbox, decided, cwd: services.cwd.clone() })
             }

@@ -3,6 +3,7 @@
 pub(crate) mod blocked;
 mod bound_files;
 mod inputs;
+mod jail_spec;
 pub(crate) mod mcp;
 pub(crate) mod native;
 mod policy_gate;

@@ -25,7 +25,7 @@ use crate::sandbox::{
 use crate::steps::blocked::{self, SANDBOX_BLOCKED};
 use crate::steps::inputs;
 use crate::steps::policy_gate::APPROVAL_STALE;
-use crate::steps::stages::{OUTPUT_LIMIT, PROGRAM_NOT_FOUND, Payload, StageError, Stop};
+use crate::steps::stages::{DISK_LIMIT, OUTPUT_LIMIT, PROGRAM_NOT_FOUND, Payload, StageError, Stop};
 use crate::store::{Blob, BlobWriter, INLINE_MAX, Redactor, StepOutcome, StepStatus, Store, StoreError};
 
 /// Most bytes kept of a process's stdout unless the step or
@@ -417,6 +417,14 @@ fn ended(
                 stop(&mut outcome, StepStatus::Cancelled, message, "cancelled");
             }
         },
+        Ended::DiskLimit { limit } => {
+            let message = format!(
+                "the step added more than {limit} bytes to the directories it may write and was stopped; \
+                 raise limits.disk of the policy, or let it write less"
+            );
+            stop(&mut outcome, StepStatus::Failed, message, DISK_LIMIT);
+            outcome.detail["permanent"] = json!(true);
+        }
         Ended::OutputCap { stream, .. } => {
             let message = format!(
                 "the command printed more than {cap} bytes on {stream} and was stopped; \

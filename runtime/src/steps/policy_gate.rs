@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
 use super::bound_files::{self, Covered, Held};
+use super::jail_spec::{hide_store, jail, real};
 use super::native::{Job, ShellText};
 use crate::cancel::CancelToken;
 use crate::digest::Digest;
@@ -20,11 +21,10 @@ use crate::engine::run::{Run, stopped};
 use crate::engine::services::Services;
 use crate::engine::surroundings::{Surroundings, protected};
 use crate::policy::{
-    AuditSync, Binding, BoundFile, Command, Control, Decision, DecisionEnv, Grant, HostPrograms, Limits,
-    NetGrant, Overflow, POLICY_DENIED, PROPOSED_RULE, Policy, Proposal, Remember, SYSTEM_READ_ONLY,
-    SandboxMode, Verdict, changed_files, denial,
+    AuditSync, Binding, BoundFile, Command, Decision, DecisionEnv, Grant, HostPrograms, Limits, Overflow,
+    POLICY_DENIED, PROPOSED_RULE, Policy, Proposal, Remember, Verdict, changed_files, denial,
 };
-use crate::sandbox::{Confinement, HostPort, JailSpec, Mode, Net, ProcessLimits, Promise};
+use crate::sandbox::{Confinement, ProcessLimits};
 use crate::steps::stages::{Question, StageError, Stop};
 use crate::store::{Durability, Event, GateFilter};
 
@@ -154,7 +154,7 @@ pub(crate) fn decide(
             approved_files = Some(binding.files);
         }
     }
-    let mut decided = decided(run.services, &decision, statement, &job.env)?;
+    let mut decided = decided(run.services, &decision, statement, &job.env, &place, &run.id.to_string())?;
     // Who only looks ahead starts nothing.
     if let Some(files) = approved_files.filter(|_| run.journals()) {
         decided.hold(run, &files).inspect_err(|_| run.fail_at(path))?;
@@ -247,12 +247,15 @@ fn propose(run: &Run<'_>, path: &StepPath, rule: &str) -> Result<(), Stop> {
     run.append(vec![note], Durability::Lazy)
 }
 
-/// What a process may do that has been decided on.
+/// What a process may do that has been decided on. `network` names the one that
+/// it shares with others of its run, where it is granted ports.
 pub(crate) fn decided(
     services: &Services,
     decision: &Decision,
     statement: Value,
     env: &Env,
+    place: &DecisionEnv,
+    network: &str,
 ) -> Result<Decided, Stop> {
     let policy = &services.policy;
     if policy.is_open() {
@@ -268,7 +271,7 @@ pub(crate) fn decided(
     }
     let home = private_home().map_err(stopped)?;
     let limits = &policy.file().limits;
-    let mut jail = jail(policy, &decision.grant, home.path());
+    let mut jail = jail(policy, &decision.grant, home.path(), place, network).map_err(Stop::Failed)?;
     // What the decision protects was known when the run began; what is known now is protected as well.
     jail.protect.extend(protected(services).iter().map(|path| real(path)));
     hide_store(&mut jail, &services.state_dir);
@@ -361,81 +364,8 @@ fn process_limits(limits: &Limits) -> ProcessLimits {
         processes: Some(limits.processes),
         file_size: Some(limits.file_size.0),
         open_files: Some(limits.open_files),
+        disk: Some(limits.disk.0),
         ..ProcessLimits::default()
-    }
-}
-
-fn jail(policy: &Policy, grant: &Grant, home: &Path) -> JailSpec {
-    let defaults = JailSpec::default();
-    let mut spec = JailSpec { read: Vec::new(), write: vec![home.to_owned()], ..defaults };
-    for root in &grant.fs_read {
-        match root.as_str() {
-            "@system-ro" => {
-                spec.read.extend(SYSTEM_READ_ONLY.iter().filter(|path| **path != "/proc").map(PathBuf::from))
-            }
-            "@tmp" | "@step-home" => {}
-            path => spec.read.push(real(path)),
-        }
-    }
-    for root in &grant.fs_write {
-        if !root.starts_with('@') && Path::new(root).exists() {
-            spec.write.push(real(root));
-        }
-    }
-    spec.read.extend(grant.unix.iter().map(|path| real(path)));
-    // Patterns are for the decision; the kernel hides what is named by its path.
-    let named = |paths: &[String]| {
-        paths
-            .iter()
-            .filter(|path| path.starts_with('/') && !path.contains('*'))
-            .map(|path| real(path))
-            .collect()
-    };
-    spec.deny = named(&grant.fs_deny);
-    spec.protect = named(&grant.fs_protect);
-    spec.net = match &grant.net {
-        NetGrant::None => Net::None,
-        NetGrant::HostNetwork => Net::Host,
-        NetGrant::Hosts(hosts) => Net::Hosts(hosts.iter().filter_map(|host| HostPort::parse(host)).collect()),
-    };
-    let sandbox = &policy.file().sandbox;
-    spec.tree_limits = sandbox.minimum.contains(&Control::TreeLimits);
-    spec.mode = match sandbox.mode {
-        SandboxMode::Strict => Mode::Strict,
-        SandboxMode::Degrade => {
-            Mode::Degrade { minimum: sandbox.minimum.iter().map(|control| promise(*control)).collect() }
-        }
-    };
-    spec
-}
-
-/// The record holds what other runs read and wrote, and the tokens of open
-/// questions: a step that may read around it finds nothing there.
-fn hide_store(spec: &mut JailSpec, state_dir: &Path) {
-    let store = state_dir.join("store");
-    let store = fs::canonicalize(&store).unwrap_or(store);
-    if spec.read.iter().chain(&spec.write).any(|root| store.starts_with(root)) {
-        spec.deny.push(store);
-    }
-}
-
-/// The path without links, as mounts need it.
-fn real(path: &str) -> PathBuf {
-    fs::canonicalize(path).unwrap_or_else(|_| PathBuf::from(path))
-}
-
-fn promise(control: Control) -> Promise {
-    match control {
-        Control::FsWrite => Promise::FsWrite,
-        Control::FsRead => Promise::FsRead,
-        Control::NetDeny => Promise::NetDeny,
-        Control::NoNewPrivs => Promise::NoNewPrivs,
-        Control::TreeKill => Promise::TreeKill,
-        Control::EnvScrub => Promise::EnvScrub,
-        Control::FdClose => Promise::FdClose,
-        Control::Seccomp => Promise::KernelSurface,
-        Control::TreeLimits => Promise::TreeLimits,
-        Control::ApprovedFiles => Promise::ApprovedFiles,
     }
 }
 

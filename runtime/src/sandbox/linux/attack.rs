@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::os::unix::net::{SocketAddr, UnixStream};
@@ -17,7 +17,10 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{CWD, FileType, Mode, RenameFlags, Timespec, Timestamps, XattrFlags, renameat_with};
+use rustix::fs::{
+    CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Timespec, Timestamps, XattrFlags, mkdirat,
+    openat, openat2, renameat_with,
+};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 use rustix::process::{
     Pid, PidfdFlags, PidfdGetfdFlags, WaitOptions, pidfd_getfd, pidfd_open, test_kill_process,
@@ -36,25 +39,53 @@ const DAEMON: &str = "daemon";
 /// kernel may end all of it.
 pub(super) const CROWD: &str = "crowd";
 pub(super) const SWELL: &str = "swell";
+pub(super) const FILL: &str = "fill";
+
+/// Attacks on what is granted of a shared network, by an attacker of its own.
+pub(super) const PORTS: &str = "ports";
+
+/// The port that it may listen on.
+pub(super) const GRANTED_PORT: u16 = 3000;
+
+/// What it tries; see [`ports`].
+pub(super) const PORT_ACTIONS: [&str; 5] = [
+    "listen on a port that is not granted",
+    "connect to a port that is not granted",
+    "connect to it by TCP Fast Open",
+    "connect to it by MPTCP",
+    "send a datagram within the run's network",
+];
 
 /// The limits that they run against.
 pub(super) const MOST_PROCESSES: u64 = 32;
 pub(super) const MOST_MEMORY: u64 = 128 << 20;
+pub(super) const MOST_DISK: u64 = 32 << 20;
 
 /// Each of the swollen takes this much, which one alone may.
 const PIECE: usize = 48 << 20;
 
-/// The attacks on what only the whole tree can exceed: the attacker, and what it tries.
-pub(super) const TREE_ACTIONS: [(&str, &str); 2] = [
-    (CROWD, "start more processes than the step may have"),
-    (SWELL, "take more memory than the step may have, in several processes"),
+/// Each file of [`FILL`] takes this much, which one alone may.
+const FILE: usize = 4 << 20;
+
+/// The attacks on what only the whole tree can exceed: the promise, the
+/// attacker, and what it tries.
+pub(super) const TREE_ACTIONS: [(Promise, &str, &str); 3] = [
+    (Promise::TreeLimits, CROWD, "start more processes than the step may have"),
+    (Promise::TreeLimits, SWELL, "take more memory than the step may have, in several processes"),
+    (Promise::DiskLimit, FILL, "fill the write root with more than the step may add, in several files"),
 ];
 
 /// What the victim keeps to itself.
 pub(super) const SECRET: (&str, &str) = ("LOBSTER_DOCTOR_SECRET", "a victim's secret");
 
+/// What the attacked jail denies by patterns.
+pub(super) const PATTERNS: [&str; 3] = ["**/.env", "**/.env.*", "!**/.env.example"];
+
 /// A protected path in the write root where nothing is.
 pub(super) const ABSENT: &str = "guarded/absent";
+
+/// What the files hold that patterns deny.
+pub(super) const PATTERN_SECRET: &str = "PASSWORD=of the victim";
 
 /// The environment of the attacker.
 pub(super) const MARK: (&str, &str) = ("LOBSTER_DOCTOR", "1");
@@ -70,7 +101,8 @@ pub(super) struct Targets {
     pub(super) outside: PathBuf,
     /// A file that may be read, and no more.
     pub(super) readable: PathBuf,
-    /// The write root, with `denied`, `guarded/file` and room.
+    /// The write root, with `denied`, `guarded/file`, `socket`, what patterns
+    /// deny in `project`, repositories, and room.
     pub(super) work: PathBuf,
     /// A process outside, with [`SECRET`] in its environment.
     pub(super) pid: i32,
@@ -99,6 +131,8 @@ pub(super) fn main(args: &[std::ffi::OsString]) -> Option<ExitCode> {
         }
         CROWD => Some(report(CROWD, assemble(2 * MOST_PROCESSES, 0))),
         SWELL => Some(report(SWELL, assemble(2 * MOST_MEMORY / PIECE as u64, PIECE))),
+        FILL => Some(report(FILL, fill(rest.first()?))),
+        PORTS => Some(print_results(&ports())),
         DAEMON => {
             beat(rest.first()?);
             Some(ExitCode::SUCCESS)
@@ -151,6 +185,53 @@ fn assemble(count: u64, bytes: usize) -> io::Result<()> {
     result
 }
 
+/// Tries what [`PORT_ACTIONS`] name. The port that is not granted is one that
+/// the kernel gives to a socket which listens without asking for one.
+fn ports() -> Results {
+    let stream = || socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+    let open = || -> io::Result<(OwnedFd, u16)> {
+        let socket = stream()?;
+        rustix::net::listen(&socket, 8)?;
+        let address = std::net::SocketAddr::try_from(rustix::net::getsockname(&socket)?)?;
+        Ok((socket, address.port()))
+    };
+    let port = open();
+    let to = || port.as_ref().map(|(_, port)| *port).map_err(|error| io::Error::other(error.to_string()));
+    let attempts: [io::Result<()>; 5] = [
+        std::net::TcpListener::bind(("127.0.0.1", GRANTED_PORT + 1)).map(drop),
+        to().and_then(|port| TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), PATIENCE).map(drop)),
+        to().and_then(|port| sys::send_fast_open(&stream()?, port)),
+        to().and_then(connect_by_mptcp),
+        UdpSocket::bind("127.0.0.1:0").map(drop),
+    ];
+    let told = attempts.map(|result| result.err().map(|error| error.to_string()).unwrap_or_default());
+    PORT_ACTIONS.map(str::to_owned).into_iter().zip(told).collect()
+}
+
+fn connect_by_mptcp(port: u16) -> io::Result<()> {
+    let mptcp = rustix::net::Protocol::from_raw(std::num::NonZero::new(262).ok_or(io::ErrorKind::Other)?);
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, Some(mptcp))?;
+    Ok(rustix::net::connect(&socket, &std::net::SocketAddrV4::new([127, 0, 0, 1].into(), port))?)
+}
+
+/// Succeeds when twice of what may be added is there for a second. Every
+/// second file is one that is removed while it is open.
+fn fill(directory: &std::ffi::OsStr) -> io::Result<()> {
+    let piece = vec![1u8; FILE];
+    let mut open = Vec::new();
+    for number in 0..2 * MOST_DISK / FILE as u64 {
+        let path = PathBuf::from(directory).join(format!("piece-{number}"));
+        let mut file = File::create(&path)?;
+        file.write_all(&piece)?;
+        if number % 2 == 1 {
+            fs::remove_file(&path)?;
+            open.push(file);
+        }
+    }
+    std::thread::sleep(PATIENCE * 3);
+    Ok(())
+}
+
 /// Whether there is something to read before this time is over.
 fn is_told(pipe: &io::PipeReader, patience: Duration) -> bool {
     let patience = Timespec::try_from(patience).ok();
@@ -164,7 +245,7 @@ fn has_lost_one() -> bool {
 
 /// Prints what came of the one attack of this attacker.
 fn report(role: &str, result: io::Result<()>) -> ExitCode {
-    let action = TREE_ACTIONS.iter().find(|(of, _)| *of == role).map_or(role, |(_, action)| action);
+    let action = TREE_ACTIONS.iter().find(|(_, of, _)| *of == role).map_or(role, |(.., action)| action);
     let refusal = result.err().map(|error| error.to_string()).unwrap_or_default();
     print_results(&Results::from([(action.to_owned(), refusal)]))
 }
@@ -268,11 +349,7 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
         let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         sys::send_fast_open(&socket, t.tcp)
     }),
-    (Promise::NetDeny, "connect by MPTCP", |t| {
-        let mptcp = rustix::net::Protocol::from_raw(std::num::NonZero::new(262).ok_or(io::ErrorKind::Other)?);
-        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, Some(mptcp))?;
-        Ok(rustix::net::connect(&socket, &std::net::SocketAddrV4::new([127, 0, 0, 1].into(), t.tcp))?)
-    }),
+    (Promise::NetDeny, "connect by MPTCP", |t| connect_by_mptcp(t.tcp)),
     (Promise::NetDeny, DATAGRAM, |t| {
         UdpSocket::bind("127.0.0.1:0")?.send_to(b"datagram", ("127.0.0.1", t.udp)).map(drop)
     }),
@@ -459,6 +536,60 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
     (Promise::KernelSurface, "use the kernel's ciphers", |_| {
         let cipher = AddressFamily::from_raw(38);
         Ok(socket_with(cipher, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map(drop)?)
+    }),
+    (Promise::FsDenyPatterns, "read a file that a pattern denies", |t| {
+        fs::read(t.work.join("project/.env")).map(drop)
+    }),
+    (Promise::FsDenyPatterns, "find what a pattern denies by reading everything", |t| {
+        for entry in fs::read_dir(t.work.join("project"))? {
+            let text = fs::read(entry?.path()).unwrap_or_default();
+            if text.windows(PATTERN_SECRET.len()).any(|part| part == PATTERN_SECRET.as_bytes()) {
+                return Ok(());
+            }
+        }
+        Err(io::Error::other("it was in none of the files"))
+    }),
+    (Promise::FsDenyPatterns, "read the file that a denied link leads to", |t| {
+        fs::read(t.work.join("project/settings")).map(drop)
+    }),
+    (Promise::FsDenyPatterns, "read a file that a pattern denies by its other name", |t| {
+        fs::read(t.work.join("project/other-name")).map(drop)
+    }),
+    (Promise::FsProtect, "have git use the settings of another directory", |t| {
+        fs::write(t.work.join(".git/commondir"), "../elsewhere\n")
+    }),
+    (Promise::FsProtect, "move a repository's directory away", |t| {
+        fs::rename(t.work.join(".git"), t.work.join("git"))?;
+        fs::rename(t.work.join("git"), t.work.join(".git"))
+    }),
+    (Promise::FsProtect, "add a hook to a repository inside another", |t| {
+        fs::write(t.work.join("vendor/.git/hooks/post-checkout"), "#!/bin/sh\n")
+    }),
+    (Promise::FsProtect, "have a linked working tree use another repository", |t| {
+        fs::write(t.work.join("linked/.git"), "gitdir: ../elsewhere\n")
+    }),
+    (Promise::UnixDeny, "connect to a unix socket inside the write root", |t| {
+        UnixStream::connect(t.work.join("socket")).map(drop)
+    }),
+    (Promise::UnixDeny, "make a unix socket", |_| {
+        Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).map(drop)?)
+    }),
+    (Promise::KernelSurface, "leave a set-user-id program behind", |t| {
+        let path = t.work.join("set-user-id");
+        fs::write(&path, "x")?;
+        Ok(rustix::fs::chmod(&path, Mode::RWXU | Mode::SUID)?)
+    }),
+    (Promise::KernelSurface, "make a file that is set-group-id from the start", |t| {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+        Ok(openat(CWD, t.work.join("set-group-id"), flags, Mode::RWXU | Mode::XGRP | Mode::SGID).map(drop)?)
+    }),
+    (Promise::KernelSurface, "make such a file by the newer call", |t| {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+        let mode = Mode::RWXU | Mode::SUID;
+        Ok(openat2(CWD, t.work.join("newer"), flags, mode, ResolveFlags::empty()).map(drop)?)
+    }),
+    (Promise::KernelSurface, "make a set-group-id directory", |t| {
+        Ok(mkdirat(CWD, t.work.join("shared"), Mode::RWXU | Mode::SGID)?)
     }),
     // Last: where it succeeds the attacker is nobody from then on, and attacks less well.
     (Promise::KernelSurface, "make a user namespace", |_| sys::try_user_namespace()),

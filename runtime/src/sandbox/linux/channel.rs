@@ -18,6 +18,12 @@ pub(super) const JAIL: &[u8] = b"jail";
 /// The same, but in the host's network.
 pub(super) const JAIL_ON_HOST_NETWORK: &[u8] = b"jail on host network";
 
+/// The same, in a network made for [`NETWORK`]: its namespaces come along.
+pub(super) const JAIL_IN_NETWORK: &[u8] = b"jail in network";
+
+/// To the helper: the descriptor is where the namespaces of a new network are sent.
+pub(super) const NETWORK: &[u8] = b"network";
+
 /// To a supervisor: the descriptors are a job's request, stdin, stdout and
 /// stderr, and the way into its control groups.
 pub(super) const JOB: &[u8] = b"job";

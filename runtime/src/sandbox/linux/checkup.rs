@@ -6,7 +6,7 @@ use std::fs::{self, Permissions};
 use std::io;
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::super::doctor::{Checkup, Finding, Probe, Verdict};
 use super::super::{
-    Confinement, Enforcement, ExitStatus, HELPER_ARGUMENT, JailSpec, Mode, OutputSinks, ProcessLimits,
+    Confinement, Enforcement, ExitStatus, HELPER_ARGUMENT, JailSpec, Mode, OutputSinks, Ports, ProcessLimits,
     Promise, SandboxConfig, SpawnError, SpawnRequest, Stdin,
 };
 use super::attack::{self, ACTIONS, ATTACK, HEARTBEAT, MARK, Results, SECRET, TREE_ACTIONS, Targets, VICTIM};
@@ -48,11 +48,18 @@ pub(super) fn probe(config: &SandboxConfig) -> Result<Probe, SpawnError> {
     // Paths that matter to nobody, so that these promises are made at all.
     let some = || vec![PathBuf::from("/nonexistent")];
     let mode = || Mode::Degrade { minimum: Vec::new() };
-    let spec = || JailSpec { deny: some(), protect: some(), mode: mode(), ..JailSpec::default() };
+    let spec = || JailSpec {
+        deny: some(),
+        deny_patterns: vec!["/nonexistent/*".into()],
+        protect: some(),
+        mode: mode(),
+        ..JailSpec::default()
+    };
     let held = |confinement| {
         let mut request = request(Vec::new(), confinement);
         request.limits.processes = Some(4096);
         request.limits.memory = Some(1 << 30);
+        request.limits.disk = Some(1 << 30);
         sandbox.run(&request, &mut Kept(Vec::new()), &CancelToken::new()).map(|exit| exit.enforcement)
     };
     Ok(Probe {
@@ -85,12 +92,16 @@ pub(super) fn doctor(config: &SandboxConfig) -> Result<Checkup, SpawnError> {
     let sides = Sides { control, unconfined, confined, enforcement };
     let mut findings: Vec<_> =
         ACTIONS.iter().map(|(promise, action, _)| finding(*promise, action, &sides)).collect();
-    for (role, action) in TREE_ACTIONS {
+    for (promise, role, action) in TREE_ACTIONS {
         let (control, unconfined) = exceed_once(config, role, action, false)?;
         let (confined, enforcement) = exceed_once(config, role, action, true)?;
         let sides = Sides { control, unconfined, confined, enforcement };
-        findings.push(finding(Promise::TreeLimits, action, &sides));
+        findings.push(finding(promise, action, &sides));
     }
+    let (control, unconfined) = exceed_once(config, attack::PORTS, "", false)?;
+    let (confined, enforcement) = exceed_once(config, attack::PORTS, "", true)?;
+    let sides = Sides { control, unconfined, confined, enforcement };
+    findings.extend(attack::PORT_ACTIONS.iter().map(|action| finding(Promise::NetPorts, action, &sides)));
     Ok(Checkup { probe, findings })
 }
 
@@ -102,7 +113,7 @@ struct Sides {
     enforcement: Enforcement,
 }
 
-/// One run of an attacker on the limits of the tree. Unconfined there are none.
+/// One run of an attacker that has a jail of its own kind. Unconfined there are no limits.
 fn exceed_once(
     config: &SandboxConfig,
     role: &str,
@@ -110,14 +121,25 @@ fn exceed_once(
     jailed: bool,
 ) -> Result<(Results, Enforcement), SpawnError> {
     let program = own_program()?;
+    let room = tempfile::tempdir().map_err(SpawnError::io("make room for the attack"))?;
+    let path = room.path().canonicalize().map_err(SpawnError::io("make room for the attack"))?;
     let confinement = if jailed {
         let mode = Mode::Degrade { minimum: Vec::new() };
-        Confinement::Jail(JailSpec { read: readable(&program), mode, ..JailSpec::default() })
+        let write = vec![path.clone()];
+        let ports = (role == attack::PORTS).then(|| Ports {
+            network: role.to_owned(),
+            listen: vec![attack::GRANTED_PORT],
+            connect: Vec::new(),
+        });
+        Confinement::Jail(JailSpec { read: readable(&program), write, ports, mode, ..JailSpec::default() })
     } else {
         Confinement::None
     };
-    let mut request = request(vec![program.into(), HELPER_ARGUMENT.into(), role.into()], confinement);
-    if jailed {
+    let argv = vec![program.into(), HELPER_ARGUMENT.into(), role.into(), path.into()];
+    let mut request = request(argv, confinement);
+    if jailed && role == attack::FILL {
+        request.limits.disk = Some(attack::MOST_DISK);
+    } else if jailed && role != attack::PORTS {
         request.limits.processes = Some(attack::MOST_PROCESSES);
         request.limits.memory = Some(attack::MOST_MEMORY);
     }
@@ -126,7 +148,8 @@ fn exceed_once(
     let results = match exit.status {
         // The whole group, the attacker too.
         ExitStatus::Signal(libc::SIGKILL) => {
-            Results::from([(action.to_owned(), "the kernel ended all of it".to_owned())])
+            let by = if role == attack::FILL { "the supervisor" } else { "the kernel" };
+            Results::from([(action.to_owned(), format!("{by} ended all of it"))])
         }
         _ => reported(&kept.0, exit.status)?,
     };
@@ -166,7 +189,7 @@ struct Victims {
     udp: UdpSocket,
     process: Child,
     _tcp: TcpListener,
-    _sockets: [UnixListener; 2],
+    _sockets: [UnixListener; 3],
     _directory: tempfile::TempDir,
 }
 
@@ -184,6 +207,7 @@ impl Victims {
         for file in ["denied", "guarded/file"] {
             fs::write(work.join(file), "keep out")?;
         }
+        Self::set_up_project(&work)?;
         fs::set_permissions(outside.join("victim"), Permissions::from_mode(0o644))?;
         let abstract_name = format!("lobster-doctor-{}", uuid::Uuid::new_v4().simple());
         let by_path = UnixListener::bind(outside.join("socket"))?;
@@ -206,8 +230,22 @@ impl Victims {
             udp: udp.local_addr()?.port(),
             abstract_name,
         };
-        let sockets = [by_path, by_name];
+        let sockets = [by_path, by_name, UnixListener::bind(targets.work.join("socket"))?];
         Ok(Self { targets, udp, process, _tcp: tcp, _sockets: sockets, _directory: directory })
+    }
+
+    /// What is to be found in the write root, not named.
+    fn set_up_project(work: &Path) -> io::Result<()> {
+        let project = work.join("project");
+        for directory in ["project", ".git/hooks", "vendor/.git/hooks", "linked", "elsewhere"] {
+            fs::create_dir_all(work.join(directory))?;
+        }
+        for file in ["project/.env", "project/settings"] {
+            fs::write(work.join(file), attack::PATTERN_SECRET)?;
+        }
+        symlink("settings", project.join(".env.link"))?;
+        fs::hard_link(project.join(".env"), project.join("other-name"))?;
+        fs::write(work.join("linked/.git"), "gitdir: nowhere\n")
     }
 }
 
@@ -229,6 +267,8 @@ fn attack_once(config: &SandboxConfig, mode: Option<Mode>) -> Result<(Results, E
             read: readable(&program).into_iter().chain([targets.readable.clone()]).collect(),
             write: vec![targets.work.clone()],
             deny: vec![targets.work.join("denied")],
+            deny_patterns: attack::PATTERNS.map(str::to_owned).to_vec(),
+            protect_repositories: true,
             protect: vec![targets.work.join("guarded/file"), targets.work.join(attack::ABSENT)],
             mode,
             ..JailSpec::default()

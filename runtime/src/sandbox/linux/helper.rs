@@ -12,9 +12,10 @@ use std::process::ExitCode;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::SocketType;
-use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, setsid, wait};
+use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, setsid, wait, waitpid};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::jail::Identity;
+use super::jail::{Identity, Obstacle};
 use super::supervisor::supervise;
 use super::wire::{News, Stage};
 use super::{attack, channel, sys, tree};
@@ -109,10 +110,15 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
                 while !supervisors.is_empty() && collect_one(&mut supervisors) {}
                 return Ok(());
             };
-            let Ok([control]) = <[OwnedFd; 1]>::try_from(fds) else { continue };
+            let mut fds = fds.into_iter();
+            let Some(control) = fds.next() else { continue };
+            let network: Vec<OwnedFd> = fds.collect();
             let namespaces = match message.as_slice() {
                 channel::JAIL => NAMESPACES | libc::CLONE_NEWNET,
                 channel::JAIL_ON_HOST_NETWORK => NAMESPACES,
+                channel::NETWORK => libc::CLONE_NEWUSER | libc::CLONE_NEWNET,
+                // Made by a process that has entered the network.
+                channel::JAIL_IN_NETWORK => 0,
                 _ => 0,
             };
             let fork = if namespaces == 0 { sys::fork() } else { sys::fork_into(namespaces) };
@@ -120,7 +126,11 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
                 Ok(sys::Fork::Parent(pid)) => _ = supervisors.insert(pid),
                 Ok(sys::Fork::Child) => {
                     drop((socket, ended));
-                    supervise(&control, (namespaces != 0).then_some(identity))
+                    match message.as_slice() {
+                        channel::NETWORK => give_network(&control, identity),
+                        channel::JAIL_IN_NETWORK => supervise_in(&network, &control, identity),
+                        _ => supervise(&control, (namespaces != 0).then_some(identity)),
+                    }
                 }
                 Err(error) => {
                     let errno = error.raw_os_error().unwrap_or_default();
@@ -131,6 +141,52 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
             }
         }
     }
+}
+
+/// Sends the namespaces of this process, which live on in whoever holds them.
+fn give_network(control: &OwnedFd, identity: Identity) -> ! {
+    match identity.settle() {
+        Ok([user, net]) => {
+            let _ = channel::send(control.as_fd(), &News::Network.encode(), &[user.as_fd(), net.as_fd()]);
+        }
+        Err(obstacle) => fail(control, obstacle),
+    }
+    sys::exit_now(0)
+}
+
+/// Makes a jail in a network: its owner, the user namespace, has to be entered
+/// first, and the process that did that is not the jail's own.
+fn supervise_in(network: &[OwnedFd], control: &OwnedFd, identity: Identity) -> ! {
+    let enter = || -> io::Result<sys::Fork> {
+        let [user, net] = network else { return Err(io::ErrorKind::InvalidInput.into()) };
+        move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User))?;
+        move_into_link_name_space(net.as_fd(), Some(LinkNameSpaceType::Network))?;
+        sys::fork_into(NAMESPACES)
+    };
+    match enter() {
+        Ok(sys::Fork::Child) => supervise(control, Some(identity)),
+        Ok(sys::Fork::Parent(pid)) => {
+            // Its end is told as if it were the helper's own child.
+            let status = loop {
+                match waitpid(Some(pid), WaitOptions::empty()) {
+                    Err(Errno::INTR) => {}
+                    other => break other,
+                }
+            };
+            let ended_well = matches!(status, Ok(Some((_, status))) if status.exit_status() == Some(0));
+            sys::exit_now(i32::from(!ended_well))
+        }
+        Err(error) => {
+            let detail = "enter the network of the run".to_owned();
+            fail(control, Obstacle { stage: Stage::Namespaces, error, detail });
+            sys::exit_now(0)
+        }
+    }
+}
+
+fn fail(control: &OwnedFd, Obstacle { stage, error, detail }: Obstacle) {
+    let news = News::Failed { stage, errno: error.raw_os_error().unwrap_or_default(), detail };
+    let _ = channel::send(control.as_fd(), &news.encode(), &[]);
 }
 
 /// Waits for a child to end; false when there is none.

@@ -5,6 +5,7 @@
 //! supervisor. Everything is prepared on detached mounts and put together on
 //! an empty file system, so the host's own tree is never in reach of a mistake.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,7 +24,7 @@ use rustix::mount::{
 use rustix::process::{chdir, fchdir, pivot_root};
 
 use super::sys;
-use super::wire::{Confined, Stage};
+use super::wire::{Confined, Network, Stage};
 
 /// `TMPFS_MAGIC`.
 const TMPFS: i64 = 0x0102_1994;
@@ -62,6 +63,15 @@ impl Identity {
         Self { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
     }
 
+    /// Makes the network of these namespaces usable, and gives the namespaces.
+    pub(super) fn settle(self) -> Result<[OwnedFd; 2], Obstacle> {
+        self.keep().map_err(setup("map the user"))?;
+        sys::loopback_up().map_err(setup("start the loopback interface"))?;
+        let open = |kind: &str| fs::File::open(format!("/proc/self/ns/{kind}")).map(OwnedFd::from);
+        let both = || Ok([open("user")?, open("net")?]);
+        both().map_err(|error: io::Error| setup("hold the network")(error))
+    }
+
     /// Stays the same inside: one user, one group, nobody else exists.
     fn keep(self) -> io::Result<()> {
         fs::write("/proc/self/setgroups", "deny")?;
@@ -74,7 +84,7 @@ impl Identity {
 pub(super) fn furnish(spec: &Confined, identity: Identity) -> Result<(), Obstacle> {
     identity.keep().map_err(setup("map the user"))?;
     rustix::system::sethostname(b"lobster").map_err(setup("name the host"))?;
-    if !spec.net_is_host() {
+    if matches!(spec.network, Network::None | Network::Proxy) {
         sys::loopback_up().map_err(setup("start the loopback interface"))?;
     }
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
@@ -86,7 +96,7 @@ pub(super) fn furnish(spec: &Confined, identity: Identity) -> Result<(), Obstacl
     }
     sys::set_mount_attributes(&proc, MountAttrFlags::MOUNT_ATTR_RDONLY.bits(), false)
         .map_err(setup("mount /proc"))?;
-    let hides = plan.iter().any(|piece| matches!(piece.what, What::Hidden { .. }));
+    let hides = plan.iter().any(|piece| matches!(piece.what, What::Hidden));
     let root = Root::new(hides)?;
     for piece in plan {
         root.place(&piece)?;
@@ -132,7 +142,7 @@ enum What {
     /// An empty file system of its own.
     Private { tree: OwnedFd },
     /// Nothing to see: an unreadable file or directory.
-    Hidden { kind: Kind },
+    Hidden,
 }
 
 impl What {
@@ -178,6 +188,7 @@ fn plan(spec: &Confined) -> Result<Vec<Piece>, Obstacle> {
         let what = tree(&path, false)?.ok_or_else(|| missing(&path))?;
         pieces.push(Piece { path, what });
     }
+    let mut held_above = HashSet::new();
     for path in spec.protect.iter().filter(|path| spec.write.iter().any(|root| path.starts_with(root))) {
         // The placeholder of a path that does not exist has been made by now.
         let what = tree(path, true)?.ok_or_else(|| missing(path))?.exactly();
@@ -185,7 +196,10 @@ fn plan(spec: &Confined) -> Result<Vec<Piece>, Obstacle> {
         // unless it is a mount point too.
         for above in path.ancestors().skip(1) {
             let inside = spec.write.iter().any(|root| above.starts_with(root) && above != root);
-            if inside && let Some(what) = tree(above, false)? {
+            if inside
+                && held_above.insert(above)
+                && let Some(what) = tree(above, false)?
+            {
                 pieces.push(Piece { path: above.to_owned(), what: what.exactly() });
             }
         }
@@ -195,11 +209,7 @@ fn plan(spec: &Confined) -> Result<Vec<Piece>, Obstacle> {
         let what = tree(copy, true)?.ok_or_else(|| missing(copy))?;
         pieces.push(Piece { path: path.clone(), what });
     }
-    for path in &spec.deny {
-        if let Ok(stat) = rustix::fs::stat(path) {
-            pieces.push(Piece { path: path.clone(), what: What::Hidden { kind: Kind::of(&stat) } });
-        }
-    }
+    pieces.extend(spec.deny.iter().map(|path| Piece { path: path.clone(), what: What::Hidden }));
     // From the outside in. The sort is stable: of two pieces for one path the
     // later and stricter in this order lies on top.
     pieces.sort_by_key(|piece| piece.path.components().count());
@@ -318,19 +328,26 @@ impl Root {
                 self.attach(tree, &piece.path, *kind)
             }
             What::Private { tree } => self.attach(tree, &piece.path, Kind::Directory),
-            What::Hidden { kind } => {
-                let name = if *kind == Kind::File { "file" } else { "directory" };
-                let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-                let Some(nothing) = &self.nothing else { return Ok(()) };
-                let tree = open_tree(nothing, name, flags).map_err(setup("hide a path"))?;
-                sys::set_mount_attributes(&tree, MountAttrFlags::MOUNT_ATTR_RDONLY.bits(), false)
-                    .map_err(setup("hide a path"))?;
-                match self.attach(&tree, &piece.path, *kind) {
-                    // Not in any root, so it cannot be seen anyway.
-                    Err(Obstacle { stage: Stage::Root, .. }) => Ok(()),
-                    result => result,
-                }
-            }
+            What::Hidden => self.hide(&piece.path),
+        }
+    }
+
+    /// Covers what is at `path`, whatever that is by now. Where nothing is,
+    /// there is nothing to be seen.
+    fn hide(&self, path: &Path) -> Result<(), Obstacle> {
+        let Some(nothing) = &self.nothing else { return Ok(()) };
+        let Ok(target) = self.resolve(path) else { return Ok(()) };
+        let kind = fstat(&target).map(|stat| Kind::of(&stat)).map_err(setup("hide a path"))?;
+        let name = if kind == Kind::File { "file" } else { "directory" };
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let tree = open_tree(nothing, name, flags).map_err(setup("hide a path"))?;
+        sys::set_mount_attributes(&tree, MountAttrFlags::MOUNT_ATTR_RDONLY.bits(), false)
+            .map_err(setup("hide a path"))?;
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        match move_mount(&tree, "", &target, "", flags) {
+            // Removed meanwhile.
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(at(Stage::Namespaces, format!("hide {}", path.display()))(error)),
         }
     }
 

@@ -5,15 +5,15 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
-    RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, path_beneath_rules,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, path_beneath_rules,
 };
 
 use rustix::fs::{FileType, fstat};
 
 use super::jail::{DEVICES, Obstacle, at, open_exactly};
 use super::sys;
-use super::wire::{Confined, Stage};
+use super::wire::{Confined, Network, Stage};
 
 /// The first version without holes in the promise: before it, files outside
 /// the roots could be truncated and linked.
@@ -67,7 +67,8 @@ fn build(
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::IoctlDev)?
         .scope(Scope::from_all(ABI::V6))?;
-    if !jailed && !spec.net_is_host() {
+    let shares = spec.network == Network::Shared;
+    if shares || (!jailed && !spec.net_is_host()) {
         // Holes and all (it does not see UDP), it stops most before seccomp would.
         rules = rules.handle_access(AccessNet::from_all(ABI::V4))?;
     }
@@ -77,9 +78,16 @@ fn build(
     let devices = DEVICES.map(|name| Path::new("/dev").join(name));
     let on_devices: BitFlags<AccessFs> =
         AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+    // Of a network that is not its own alone it gets some ports.
+    let ports = |ports: &[u16], access: AccessNet| -> Vec<NetPort> {
+        if shares { ports.iter().map(|port| NetPort::new(*port, access)).collect() } else { Vec::new() }
+    };
+    let listens = ports(&spec.listen, AccessNet::BindTcp);
+    let connects = ports(&[spec.connect.as_slice(), &spec.listen].concat(), AccessNet::ConnectTcp);
     rules
         .create()?
         .set_compatibility(CompatLevel::BestEffort)
+        .add_rules(listens.into_iter().chain(connects).map(Ok::<_, RulesetError>))?
         .add_rules(path_beneath_rules(&spec.read, read))?
         .add_rules(path_beneath_rules(["/proc"], AccessFs::ReadFile | AccessFs::ReadDir))?
         .add_rules(path_beneath_rules([listed], AccessFs::ReadDir))?

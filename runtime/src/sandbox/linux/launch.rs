@@ -47,9 +47,10 @@ impl Bonds {
         let sockets = match (spec.network, jailed) {
             (Network::Host, _) => Sockets::Host,
             (Network::None | Network::Proxy, true) => Sockets::Internet,
-            (Network::None | Network::Proxy, false) => Sockets::Unix,
+            (Network::Shared, true) => Sockets::Shared,
+            (Network::None | Network::Proxy | Network::Shared, false) => Sockets::Unix,
         };
-        let filters = || Filters::new(sockets).map_err(at(Stage::Seccomp, "prepare the filter"));
+        let filters = || Filters::new(sockets, spec.unix).map_err(at(Stage::Seccomp, "prepare the filter"));
         Ok(Self {
             confined: true,
             rules: spec.landlock.then(rules).transpose()?,

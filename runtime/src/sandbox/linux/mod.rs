@@ -13,13 +13,16 @@ mod attack;
 mod cgroup;
 mod channel;
 mod checkup;
+mod disk;
 mod helper;
 mod jail;
 mod landlock;
 mod launch;
+mod network;
 mod placeholder;
 mod seccomp;
 mod supervisor;
+mod sweep;
 mod sys;
 mod tree;
 mod walls;
@@ -48,7 +51,9 @@ use super::{
 use crate::cancel::CancelToken;
 
 use cgroup::{Entrance, Hierarchy, Lack, Leaf};
+use network::Network;
 use placeholder::Placeholders;
+use sweep::Found;
 use walls::{Wall, Walls};
 use watch::Trouble;
 
@@ -128,6 +133,7 @@ pub(super) struct Sandbox {
     /// What this host was found to lack.
     lacking: Mutex<Vec<(Wall, String)>>,
     placeholders: placeholder::Register,
+    networks: network::Register,
     /// Where control groups can be made, once one was wanted.
     groups: OnceLock<Result<Hierarchy, Lack>>,
 }
@@ -140,6 +146,7 @@ impl Sandbox {
             idle: Mutex::default(),
             lacking: Mutex::new(Vec::new()),
             placeholders: placeholder::Register::default(),
+            networks: network::Register::default(),
             groups: OnceLock::new(),
         }
     }
@@ -169,7 +176,7 @@ impl Sandbox {
             if let Err(refusal) = walls.check(&request.confinement, &request.limits) {
                 return Err(if is_news { self.whole_refusal(request, walls, refusal) } else { refusal });
             }
-            match self.attempt(request, &walls, started, sinks, cancel) {
+            match self.attempt(request, &mut walls, started, sinks, cancel) {
                 Ok(exit) => return Ok(exit),
                 Err(Trouble::Error(error)) => return Err(error),
                 Err(Trouble::Wall { wall, errno, why }) => {
@@ -206,7 +213,7 @@ impl Sandbox {
             confinement: request.confinement.clone(),
         };
         while let Err(Trouble::Wall { wall, errno, why }) =
-            self.attempt(&trial, &walls, Instant::now(), &mut Nowhere, &CancelToken::new())
+            self.attempt(&trial, &mut walls, Instant::now(), &mut Nowhere, &CancelToken::new())
         {
             if !walls.fall(wall, &why) {
                 break;
@@ -227,22 +234,35 @@ impl Sandbox {
     fn attempt(
         &self,
         request: &SpawnRequest,
-        walls: &Walls,
+        walls: &mut Walls,
         started: Instant,
         sinks: &mut dyn OutputSinks,
         cancel: &CancelToken,
     ) -> Result<Exit, Trouble> {
         // Namespaces take the helper a while; the rest is made ready meanwhile.
-        let confined =
-            request.confinement.spec().map(|spec| self.supervisor(kind_of(spec, walls))).transpose()?;
+        let network = match request.confinement.spec().and_then(|spec| spec.ports.as_ref()) {
+            Some(ports) if walls.has(Wall::Namespaces) => Some(self.network(&ports.network)?),
+            _ => None,
+        };
+        let confined = request
+            .confinement
+            .spec()
+            .map(|spec| self.supervisor_in(kind_of(spec, walls), network.as_deref()))
+            .transpose()?;
+        let mut found = Found::default();
         let _placeholders = match request.confinement.spec() {
             Some(spec) if walls.has(Wall::Namespaces) => {
-                Some(Placeholders::stand_in(spec, &self.placeholders)?)
+                found = sweep::sweep(spec);
+                if !found.missing.is_empty() {
+                    walls.open = std::mem::take(&mut found.missing);
+                    walls.check(&request.confinement, &request.limits)?;
+                }
+                Some(Placeholders::stand_in(spec, &found.stand_ins, &self.placeholders)?)
             }
             _ => None,
         };
         let leaf = walls.has(Wall::ControlGroup).then(|| self.leaf(request)).transpose()?;
-        let mut job = wire::Job::from_request(request, walls);
+        let mut job = wire::Job::from_request(request, &found, walls);
         let entrance = match leaf.as_ref().map(Leaf::entrance).transpose()? {
             None => Vec::new(),
             Some(Entrance::Directory(directory)) => {
@@ -307,14 +327,25 @@ impl Sandbox {
         give(self.supervisor(channel::SUPERVISOR)?, fds)
     }
 
-    /// The control socket of a new supervisor. A helper that died since the last time is replaced.
+    /// The network of this name, which whoever holds it shares.
+    fn network(&self, name: &str) -> Result<Arc<Network>, Trouble> {
+        self.networks.get(name, || Network::receive(self.supervisor(channel::NETWORK)?))
+    }
+
     fn supervisor(&self, kind: &[u8]) -> Result<OwnedFd, SpawnError> {
+        self.supervisor_in(kind, None)
+    }
+
+    /// The control socket of a new supervisor. A helper that died since the last time is replaced.
+    fn supervisor_in(&self, kind: &[u8], network: Option<&Network>) -> Result<OwnedFd, SpawnError> {
         let (control, control_end) = socket_pair().map_err(SpawnError::io("open a control socket"))?;
         let first = self.helper(kind, None)?;
-        match first.send(kind, &[&control_end]) {
+        let fds: Vec<&OwnedFd> =
+            [&control_end].into_iter().chain(network.into_iter().flat_map(Network::namespaces)).collect();
+        match first.send(kind, &fds) {
             Err(error) if is_gone(&error) => {
                 let second = self.helper(kind, Some(&first))?;
-                second.send(kind, &[&control_end]).map_err(SpawnError::io(
+                second.send(kind, &fds).map_err(SpawnError::io(
                     "reach the sandbox helper (it ended as soon as it was started)",
                 ))?;
             }
@@ -362,6 +393,7 @@ impl OutputSinks for Nowhere {
 fn kind_of(spec: &JailSpec, walls: &Walls) -> &'static [u8] {
     match (walls.has(Wall::Namespaces), &spec.net) {
         (true, Net::Host) => channel::JAIL_ON_HOST_NETWORK,
+        (true, Net::None) if spec.ports.is_some() => channel::JAIL_IN_NETWORK,
         (true, Net::None | Net::Hosts(_)) => channel::JAIL,
         (false, _) => channel::SUPERVISOR,
     }

@@ -1,28 +1,39 @@
-//! Protected paths that do not exist yet: an empty directory stands there
-//! during the run, for the read-only mount to lie on.
+//! Protected paths that do not exist yet: an empty directory, or a file where
+//! a directory would be in the way, stands there during the run, for the
+//! read-only mount to lie on.
 //!
 //! Made and removed by lobster, outside the jail. Whoever needs one holds a
 //! shared lock on it; it is removed only by someone who gets the exclusive
 //! one, because removing the mount point of another run would lift that run's
 //! protection.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{
-    AtFlags, CWD, FlockOperation, Mode, OFlags, ResolveFlags, flock, mkdirat, open, openat2, unlinkat,
+    AtFlags, CWD, FlockOperation, Mode, OFlags, ResolveFlags, flock, mkdirat, open, openat, openat2, unlinkat,
 };
 use rustix::io::Errno;
 
 use super::super::{JailSpec, SpawnError};
 
-/// The directories that this process has made and must remove.
+/// What stands where nothing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stand {
+    /// An empty directory.
+    Directory,
+    /// A file with this in it.
+    File(&'static [u8]),
+}
+
+/// What this process has made and must remove.
 #[derive(Debug, Default)]
-pub(super) struct Register(Mutex<BTreeSet<PathBuf>>);
+pub(super) struct Register(Mutex<BTreeMap<PathBuf, Stand>>);
 
 /// The protected paths of one run; dropping it tidies up.
 pub(super) struct Placeholders<'a> {
@@ -35,11 +46,16 @@ impl<'a> Placeholders<'a> {
     ///
     /// Refuses a path that is, or lies behind, a symbolic link: the step could
     /// replace the link and make the path anew.
-    pub(super) fn stand_in(spec: &JailSpec, register: &'a Register) -> Result<Self, SpawnError> {
+    pub(super) fn stand_in(
+        spec: &JailSpec,
+        more: &[(PathBuf, Stand)],
+        register: &'a Register,
+    ) -> Result<Self, SpawnError> {
         let mut all = Self { register, held: Vec::new() };
-        for path in &spec.protect {
+        let named = spec.protect.iter().map(|path| (path, Stand::Directory));
+        for (path, stand) in named.chain(more.iter().map(|(path, stand)| (path, *stand))) {
             let Some(root) = spec.write.iter().find(|root| path.starts_with(root)) else { continue };
-            all.hold(root, path).map_err(|error| {
+            all.hold(root, path, stand).map_err(|error| {
                 let source = match error {
                     Errno::LOOP => io::Error::other("it is, or lies behind, a symbolic link"),
                     error => error.into(),
@@ -50,35 +66,70 @@ impl<'a> Placeholders<'a> {
         Ok(all)
     }
 
-    fn hold(&mut self, root: &Path, path: &Path) -> rustix::io::Result<()> {
+    fn hold(&mut self, root: &Path, path: &Path, stand: Stand) -> rustix::io::Result<()> {
         let inside = path.strip_prefix(root).map_err(|_| Errno::INVAL)?;
         let mut so_far = root.to_owned();
         let mut current = open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        for part in inside.components() {
+        let mut parts = inside.components().peekable();
+        while let Some(part) = parts.next() {
             let Component::Normal(name) = part else { return Err(Errno::INVAL) };
             so_far.push(name);
-            current = match step_into(&current, name) {
+            let stand = if parts.peek().is_none() { stand } else { Stand::Directory };
+            let parent = current;
+            current = match step_into(&parent, name) {
                 Err(Errno::NOENT) => {
-                    match mkdirat(&current, name, Mode::from_raw_mode(0o755)) {
-                        Ok(()) => _ = self.register.lock().insert(so_far.clone()),
+                    match stand.make(&parent, name) {
+                        Ok(()) => _ = self.register.lock().insert(so_far.clone(), stand),
                         // Another run was faster.
                         Err(Errno::EXIST) => {}
                         Err(error) => return Err(error),
                     }
-                    step_into(&current, name)?
+                    step_into(&parent, name)?
                 }
                 other => other?,
             };
-            // Existing files of the user are locked only if they are directories
-            // of ours: nobody ever removes anything else.
-            if self.register.lock().contains(&so_far) {
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                let lock = openat2(&current, ".", flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+            // What exists is locked only if it is ours, or may be another lobster's:
+            // nobody ever removes anything else.
+            if self.register.lock().contains_key(&so_far) || stand.looks_like(&so_far) {
+                let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
+                let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                let lock = openat2(&parent, name, flags, Mode::empty(), resolve)?;
                 flock(&lock, FlockOperation::LockShared)?;
                 self.held.push((so_far.clone(), lock));
             }
         }
         Ok(())
+    }
+}
+
+impl Stand {
+    fn make(self, parent: &OwnedFd, name: &OsStr) -> rustix::io::Result<()> {
+        match self {
+            Self::Directory => mkdirat(parent, name, Mode::from_raw_mode(0o755)),
+            Self::File(content) => {
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+                let file = openat(parent, name, flags, Mode::from_raw_mode(0o644))?;
+                rustix::io::write(&file, content).map(drop)
+            }
+        }
+    }
+
+    /// Whether what is at this path may be such a placeholder.
+    fn looks_like(self, path: &Path) -> bool {
+        match self {
+            Self::Directory => fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none()),
+            Self::File(content) => fs::read(path).is_ok_and(|now| now == content),
+        }
+    }
+
+    /// Only what nobody has put anything into.
+    fn remove(self, path: &Path) {
+        let flags = match self {
+            Self::Directory => AtFlags::REMOVEDIR,
+            Self::File(content) if fs::read(path).is_ok_and(|now| now == content) => AtFlags::empty(),
+            Self::File(_) => return,
+        };
+        let _ = unlinkat(CWD, path, flags);
     }
 }
 
@@ -96,15 +147,15 @@ impl Drop for Placeholders<'_> {
             }
             let mut register = self.register.lock();
             // One that is not empty any more is the user's now.
-            if register.remove(&path) {
-                let _ = unlinkat(CWD, &path, AtFlags::REMOVEDIR);
+            if let Some(stand) = register.remove(&path) {
+                stand.remove(&path);
             }
         }
     }
 }
 
 impl Register {
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<PathBuf>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<PathBuf, Stand>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

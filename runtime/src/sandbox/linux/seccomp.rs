@@ -15,6 +15,9 @@ pub(super) enum Sockets {
     Unix,
     /// Internet sockets too: the network namespace is empty, or has only our proxy.
     Internet,
+    /// TCP too, and no other protocol of the internet's: the network is shared,
+    /// and Landlock, which keeps its ports apart, knows no other.
+    Shared,
     /// Netlink too: the network is the host's, and granted.
     Host,
 }
@@ -84,6 +87,46 @@ const NAMESPACES: [libc::c_int; 8] = [
     0x80, // CLONE_NEWTIME; shares its bit with part of clone's exit signal, so only `unshare` checks it
 ];
 
+/// All kinds of sockets but streams.
+const OTHER_SOCKETS: [libc::c_int; 6] = [
+    libc::SOCK_DGRAM,
+    libc::SOCK_RAW,
+    libc::SOCK_RDM,
+    libc::SOCK_SEQPACKET,
+    libc::SOCK_DCCP,
+    10, // SOCK_PACKET, which the C library's list calls out of date
+];
+
+/// Calls that set a mode, and the argument that is the mode.
+const MODES: &[(libc::c_long, u8)] = &[
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_chmod, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_creat, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_mkdir, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_mknod, 1),
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (SYS_FCHMODAT2, 2),
+    (libc::SYS_mkdirat, 2),
+    (libc::SYS_mknodat, 2),
+];
+
+/// Calls that may make a file, and the arguments that are the flags and the mode.
+const OPENS: &[(libc::c_long, u8, u8)] = &[
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_open, 1, 2),
+    (libc::SYS_openat, 2, 3),
+];
+
+/// The flags with which they do. Half of `O_TMPFILE` is `O_DIRECTORY`, which alone makes nothing.
+const CREATING: [libc::c_int; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
+
+/// Not in the C library's list for every architecture; the number is the same on all of ours.
+const SYS_FCHMODAT2: libc::c_long = 452;
+
 /// Programs ready to be loaded.
 pub(super) struct Filters {
     refused: BpfProgram,
@@ -91,10 +134,11 @@ pub(super) struct Filters {
 }
 
 impl Filters {
-    /// Compiles the filters for this machine's architecture.
-    pub(super) fn new(sockets: Sockets) -> io::Result<Self> {
+    /// Compiles the filters for this machine's architecture. `unix`: whether
+    /// unix sockets may be made.
+    pub(super) fn new(sockets: Sockets, unix: bool) -> io::Result<Self> {
         let refused = refused(sockets).map_err(io::Error::other)?;
-        Ok(Self { refused, absent: absent() })
+        Ok(Self { refused, absent: absent(unix) })
     }
 
     /// Loads them, for good. `no_new_privs` must be set.
@@ -118,14 +162,32 @@ fn refused(sockets: Sockets) -> Result<BpfProgram, seccompiler::BackendError> {
 
     let families: &[libc::c_int] = match sockets {
         Sockets::Unix => &[libc::AF_UNIX],
-        Sockets::Internet => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6],
+        Sockets::Internet | Sockets::Shared => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6],
         Sockets::Host => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
     };
     let others = families
         .iter()
         .map(|family| condition(0, Ne, u64::from(family.unsigned_abs())))
         .collect::<Result<_, _>>()?;
-    rules.insert(libc::SYS_socket, vec![SeccompRule::new(others)?]);
+    let mut refused_sockets = vec![SeccompRule::new(others)?];
+    if sockets == Sockets::Shared {
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            let family = || condition(0, Eq, u64::from(family.unsigned_abs()));
+            for kind in OTHER_SOCKETS {
+                let kind = condition(1, MaskedEq(0xf), u64::from(kind.unsigned_abs()))?;
+                refused_sockets.push(SeccompRule::new(vec![family()?, kind])?);
+            }
+            let tcp = u64::from(libc::IPPROTO_TCP.unsigned_abs());
+            let other = vec![family()?, condition(2, Ne, 0)?, condition(2, Ne, tcp)?];
+            refused_sockets.push(SeccompRule::new(other)?);
+        }
+        // A connection by its first data, which Landlock does not see.
+        let fast = u64::from(libc::MSG_FASTOPEN.unsigned_abs());
+        for (call, flags) in [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)] {
+            rules.insert(call, vec![SeccompRule::new(vec![condition(flags, MaskedEq(fast), fast)?])?]);
+        }
+    }
+    rules.insert(libc::SYS_socket, refused_sockets);
 
     // Pushing input into a terminal that a person will use later.
     let requests = [libc::TIOCSTI, libc::TIOCLINUX];
@@ -142,6 +204,32 @@ fn refused(sockets: Sockets) -> Result<BpfProgram, seccompiler::BackendError> {
     rules.insert(libc::SYS_unshare, NAMESPACES.iter().map(flag).collect::<Result<_, _>>()?);
     rules.insert(libc::SYS_clone, NAMESPACES[..7].iter().map(flag).collect::<Result<_, _>>()?);
 
+    // A mode that gives whoever runs the file another user's rights.
+    let mut refuse_modes = |call, mode: u8, creates: Option<u8>| -> Result<(), seccompiler::BackendError> {
+        let mut combinations = Vec::new();
+        for bit in [libc::S_ISUID, libc::S_ISGID].map(u64::from) {
+            match creates {
+                None => combinations.push(SeccompRule::new(vec![condition(mode, MaskedEq(bit), bit)?])?),
+                // Without these flags the mode is whatever the register holds.
+                Some(flags) => {
+                    for flag in CREATING.map(|flag| u64::from(flag.unsigned_abs())) {
+                        let creating = condition(flags, MaskedEq(flag), flag)?;
+                        combinations
+                            .push(SeccompRule::new(vec![creating, condition(mode, MaskedEq(bit), bit)?])?);
+                    }
+                }
+            }
+        }
+        rules.insert(call, combinations);
+        Ok(())
+    };
+    for (call, mode) in MODES {
+        refuse_modes(*call, *mode, None)?;
+    }
+    for (call, flags, mode) in OPENS {
+        refuse_modes(*call, *mode, Some(*flags))?;
+    }
+
     SeccompFilter::new(
         rules,
         SeccompAction::Allow,
@@ -151,19 +239,33 @@ fn refused(sockets: Sockets) -> Result<BpfProgram, seccompiler::BackendError> {
     .try_into()
 }
 
-/// `clone3` hides its flags from filters, so it must seem not to exist: the C
-/// library then uses `clone`. Likewise the x32 calls, a second set of numbers
-/// on x86-64 that the other filter does not know.
-fn absent() -> BpfProgram {
+/// `clone3` and `openat2` hide their arguments from filters, so they must seem
+/// not to exist: programs then use the older calls. Likewise the x32 calls, a
+/// second set of numbers on x86-64 that the other filter does not know.
+///
+/// Without `unix` the kernel seems to know no unix sockets, for which programs
+/// are prepared: what they get from a service they then do without, or by
+/// themselves. Pairs of connected ones can be made all the same.
+fn absent(unix: bool) -> BpfProgram {
     let statement = |code: u32, jt, jf, k| sock_filter { code: code as u16, jt, jf, k };
-    let load_number = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    let load = |offset| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
     let jump = |test| libc::BPF_JMP | test | libc::BPF_K;
-    let give = libc::BPF_RET | libc::BPF_K;
+    let give = |result| statement(libc::BPF_RET | libc::BPF_K, 0, 0, result);
+    let refuse = |errno: libc::c_int| give(libc::SECCOMP_RET_ERRNO | errno.unsigned_abs());
+    // The low half of the first argument, in `seccomp_data`.
+    let family = if cfg!(target_endian = "little") { 16 } else { 20 };
+    let hidden = if unix { u32::MAX } else { libc::AF_UNIX.unsigned_abs() };
     vec![
-        statement(load_number, 0, 0, 0),
-        statement(jump(libc::BPF_JEQ), 2, 0, libc::SYS_clone3 as u32),
-        statement(jump(libc::BPF_JGE), 1, 0, 0x4000_0000),
-        statement(give, 0, 0, libc::SECCOMP_RET_ALLOW),
-        statement(give, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs()),
+        load(0),
+        statement(jump(libc::BPF_JEQ), 4, 0, libc::SYS_clone3 as u32),
+        statement(jump(libc::BPF_JEQ), 3, 0, libc::SYS_openat2 as u32),
+        statement(jump(libc::BPF_JGE), 2, 0, 0x4000_0000),
+        statement(jump(libc::BPF_JEQ), 2, 0, libc::SYS_socket as u32),
+        give(libc::SECCOMP_RET_ALLOW),
+        refuse(libc::ENOSYS),
+        load(family),
+        statement(jump(libc::BPF_JEQ), 1, 0, hidden),
+        give(libc::SECCOMP_RET_ALLOW),
+        refuse(libc::EAFNOSUPPORT),
     ]
 }

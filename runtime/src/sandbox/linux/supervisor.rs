@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{DumpableBehavior, Pid, getpid, getppid, set_child_subreaper, set_dumpable_behavior};
 
 use super::super::{ExitStatus, proxy};
+use super::disk::Growth;
 use super::jail::{self, Identity, Obstacle, at};
 use super::launch::{Bonds, Inherited, Program};
 use super::tree::{self, Tree};
@@ -82,6 +83,10 @@ fn start_and_watch(
     let bonds = Bonds::prepare(&job, jail.is_some())?;
     let program = Program::prepare(&job)?;
     let ended = sys::child_signals().map_err(at(Stage::Setup, "watch for ends"))?;
+    let growth = match (job.disk, &job.confined) {
+        (Some(limit), Some(spec)) => Some(Growth::watch(limit, &spec.write)),
+        _ => None,
+    };
     let step = || launch::launch(&job, &program, &bonds, &inherited, control);
     let main = match (job.groups, inherited.groups.first()) {
         (Groups::Directory, Some(group)) => sys::spawn_into(group, step)
@@ -92,7 +97,7 @@ fn start_and_watch(
     drop(inherited);
     // Without its helper nobody would look after what it leaves if it is killed.
     let reusable = job.confined.is_none() && getppid() == helper;
-    Ok(watch(control, &ended, Tree::new(main), &job, reusable))
+    Ok(watch(control, &ended, Tree::new(main), &job, reusable, growth))
 }
 
 fn read_job(job: OwnedFd) -> io::Result<Job> {
@@ -104,7 +109,14 @@ fn read_job(job: OwnedFd) -> io::Result<Job> {
 }
 
 /// Watches until nothing of the step is left, and reports.
-fn watch(control: &OwnedFd, ended: &OwnedFd, mut tree: Tree, job: &Job, reusable: bool) -> After {
+fn watch(
+    control: &OwnedFd,
+    ended: &OwnedFd,
+    mut tree: Tree,
+    job: &Job,
+    reusable: bool,
+    mut growth: Option<Growth>,
+) -> After {
     let mut until = None;
     loop {
         if !tree.collect() {
@@ -119,7 +131,12 @@ fn watch(control: &OwnedFd, ended: &OwnedFd, mut tree: Tree, job: &Job, reusable
         if left.is_some_and(|left| left.is_zero()) {
             break;
         }
-        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        if growth.as_mut().is_some_and(Growth::has_passed) {
+            tell(control, &News::DiskFull);
+            break;
+        }
+        let looks = growth.as_ref().map(Growth::due_in);
+        let timeout = left.into_iter().chain(looks).min().and_then(|left| Timespec::try_from(left).ok());
         let mut fds = [PollFd::new(control, PollFlags::IN), PollFd::new(ended, PollFlags::IN)];
         // Interrupted or not, the loop looks at everything again.
         let _ = poll(&mut fds, timeout.as_ref());

@@ -35,7 +35,12 @@ impl Wall {
 pub(super) struct Walls {
     pub(super) standing: Vec<Wall>,
     pub(super) fallen: Vec<(Wall, String)>,
+    /// What this one run cannot promise though the mechanisms stand.
+    pub(super) open: Vec<Missing>,
 }
+
+/// The version of Landlock that first knew of ports.
+const PORTS: u32 = 4;
 
 /// The version of Landlock that first kept a process from abstract sockets and signals outside.
 const SCOPES: u32 = 6;
@@ -62,7 +67,7 @@ impl Walls {
         if confinement.spec().is_some() && limits.tree() {
             standing.push(Wall::ControlGroup);
         }
-        let mut walls = Self { standing, fallen: Vec::new() };
+        let mut walls = Self { standing, fallen: Vec::new(), open: Vec::new() };
         for (wall, why) in lacking {
             walls.fall(*wall, why);
         }
@@ -87,14 +92,22 @@ impl Walls {
     fn mechanisms(&self, promise: Promise, spec: Option<&JailSpec>) -> Vec<Mechanism> {
         let namespaces = self.has(Wall::Namespaces);
         // Abstract sockets belong to the network namespace, not to a directory.
-        let own_network = spec.is_some_and(|spec| spec.net != Net::Host);
+        let own_network = spec.is_some_and(|spec| spec.net != Net::Host && spec.ports.is_none());
         let scoped = self.has(Wall::Landlock) && landlock::version() >= Some(SCOPES);
         let candidates: &[(bool, Mechanism)] = match promise {
             Promise::FsRead | Promise::FsWrite => {
                 &[(namespaces, Mechanism::MountNamespace), (self.has(Wall::Landlock), Mechanism::Landlock)]
             }
-            Promise::FsMetadata | Promise::FsDeny | Promise::FsProtect | Promise::ApprovedFiles => {
+            Promise::FsMetadata
+            | Promise::FsDeny
+            | Promise::FsProtect
+            | Promise::FsDenyPatterns
+            | Promise::ApprovedFiles => {
                 &[(namespaces, Mechanism::MountNamespace)]
+            }
+            // Whoever cannot make one reaches none.
+            Promise::UnixDeny if spec.is_some_and(|spec| spec.unix.is_empty()) => {
+                &[(self.has(Wall::Seccomp), Mechanism::Seccomp)]
             }
             Promise::UnixDeny => &[
                 (namespaces && (own_network || scoped), Mechanism::MountNamespace),
@@ -103,6 +116,19 @@ impl Walls {
             ],
             Promise::NetDeny => {
                 &[(namespaces, Mechanism::NetNamespace), (self.has(Wall::Seccomp), Mechanism::Seccomp)]
+            }
+            // Each stops what the others let through.
+            Promise::NetPorts => {
+                let known = landlock::version() >= Some(PORTS);
+                if namespaces && known && self.has(Wall::Landlock) && self.has(Wall::Seccomp) {
+                    &[
+                        (true, Mechanism::NetNamespace),
+                        (true, Mechanism::Landlock),
+                        (true, Mechanism::Seccomp),
+                    ]
+                } else {
+                    &[]
+                }
             }
             Promise::NetHosts => &[(namespaces, Mechanism::NetNamespace), (namespaces, Mechanism::Proxy)],
             Promise::ProcessIsolation => &[(namespaces, Mechanism::PidNamespace)],
@@ -116,6 +142,7 @@ impl Walls {
             Promise::Limits => &[(true, Mechanism::Rlimit)],
             // Only a control group counts a whole tree.
             Promise::TreeLimits => &[(self.has(Wall::ControlGroup), Mechanism::ControlGroup)],
+            Promise::DiskLimit => &[(true, Mechanism::Watch)],
             Promise::ProcessLimit => &[
                 (self.has(Wall::ControlGroup), Mechanism::ControlGroup),
                 (!is_root(), Mechanism::Rlimit),
@@ -134,7 +161,15 @@ impl Walls {
         let (mut held, mut missing) = (Vec::new(), Vec::new());
         for promise in confinement.promises(limits) {
             let mechanisms = self.mechanisms(promise, confinement.spec());
-            if mechanisms.is_empty() {
+            let open: Vec<&str> = self
+                .open
+                .iter()
+                .filter(|open| open.promise == promise)
+                .map(|open| open.why.as_str())
+                .collect();
+            if !mechanisms.is_empty() && !open.is_empty() {
+                missing.push(Missing { promise, why: open.join("; ") });
+            } else if mechanisms.is_empty() {
                 missing.push(Missing { promise, why: self.why_not(promise) });
             } else {
                 held.push((promise, mechanisms));

@@ -56,7 +56,7 @@ pub(super) enum Trouble {
 }
 
 impl Trouble {
-    fn wall(wall: Wall, errno: i32, detail: &str) -> Self {
+    pub(super) fn wall(wall: Wall, errno: i32, detail: &str) -> Self {
         Self::Wall { wall, errno, why: format!("{detail}: {}", io::Error::from_raw_os_error(errno)) }
     }
 }
@@ -322,6 +322,14 @@ impl<'a> Watch<'a> {
                 self.main_exited = true;
                 Ok(None)
             }
+            News::DiskFull => {
+                if self.ended == Ended::ByItself {
+                    self.ended = Ended::DiskLimit { limit: self.request.limits.disk.unwrap_or_default() };
+                }
+                Ok(None)
+            }
+            // Never sent to whoever watches a step.
+            News::Network => Ok(None),
             News::Listening => {
                 if let (Some(listener), Some(Net::Hosts(hosts))) =
                     (fds.into_iter().next(), self.request.confinement.spec().map(|spec| &spec.net))

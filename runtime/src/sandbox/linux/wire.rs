@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::super::{ExitStatus, JailSpec, Net, ProcessLimits, SpawnRequest, proxy};
+use super::sweep::Found;
 use super::walls::{Wall, Walls};
 
 /// What to start, as read by the supervisor.
@@ -23,6 +24,8 @@ pub(super) struct Job {
     pub(super) confined: Option<Confined>,
     /// What the descriptors after the standard three are.
     pub(super) groups: Groups,
+    /// Bytes that may be added to the write roots.
+    pub(super) disk: Option<u64>,
 }
 
 /// How the step gets into its control groups, by the descriptors that come with the job.
@@ -44,6 +47,8 @@ const GROUPS: [Groups; 3] = [Groups::None, Groups::Directory, Groups::Tasks];
 pub(super) struct Confined {
     pub(super) landlock: bool,
     pub(super) seccomp: bool,
+    /// Whether it may make unix sockets.
+    pub(super) unix: bool,
     pub(super) read: Vec<PathBuf>,
     pub(super) write: Vec<PathBuf>,
     pub(super) deny: Vec<PathBuf>,
@@ -55,6 +60,9 @@ pub(super) struct Confined {
     pub(super) private: Vec<PathBuf>,
     pub(super) private_size: u64,
     pub(super) network: Network,
+    /// Of a shared network.
+    pub(super) listen: Vec<u16>,
+    pub(super) connect: Vec<u16>,
     /// Processes in the namespace, where its numbers shall bound them.
     pub(super) processes: Option<u64>,
 }
@@ -65,24 +73,31 @@ pub(super) enum Network {
     None,
     Proxy,
     Host,
+    /// Made by another one, and shared.
+    Shared,
 }
 
-const NETWORKS: [Network; 3] = [Network::None, Network::Proxy, Network::Host];
+const NETWORKS: [Network; 4] = [Network::None, Network::Proxy, Network::Host, Network::Shared];
 
 impl Confined {
-    fn new(spec: &JailSpec, limits: &ProcessLimits, walls: &Walls) -> Self {
+    fn new(spec: &JailSpec, found: &Found, limits: &ProcessLimits, walls: &Walls) -> Self {
+        let stand_ins = found.stand_ins.iter().map(|(path, _)| path);
         Self {
             landlock: walls.has(Wall::Landlock),
             seccomp: walls.has(Wall::Seccomp),
-            read: spec.read.clone(),
+            unix: !spec.unix.is_empty(),
+            read: spec.read.iter().chain(&spec.unix).cloned().collect(),
             write: spec.write.clone(),
-            deny: spec.deny.clone(),
-            protect: spec.protect.clone(),
+            deny: spec.deny.iter().chain(&found.deny).cloned().collect(),
+            protect: spec.protect.iter().chain(&found.protect).chain(stand_ins).cloned().collect(),
             replaced: spec.replaced.iter().map(|file| file.path.clone()).collect(),
             copies: spec.replaced.iter().map(|file| file.copy.clone()).collect(),
             private: spec.private.clone(),
-            private_size: spec.private_size,
+            private_size: limits.disk.map_or(spec.private_size, |disk| disk.min(spec.private_size)),
+            listen: spec.ports.iter().flat_map(|ports| ports.listen.clone()).collect(),
+            connect: spec.ports.iter().flat_map(|ports| ports.connect.clone()).collect(),
             network: match spec.net {
+                Net::None if spec.ports.is_some() => Network::Shared,
                 Net::None => Network::None,
                 Net::Hosts(_) => Network::Proxy,
                 Net::Host => Network::Host,
@@ -98,6 +113,7 @@ impl Confined {
     fn encode(&self, out: &mut Writer) {
         out.number(u64::from(self.landlock));
         out.number(u64::from(self.seccomp));
+        out.number(u64::from(self.unix));
         let replaced = [&self.replaced, &self.copies];
         for paths in [&self.read, &self.write, &self.deny, &self.protect]
             .into_iter()
@@ -111,6 +127,12 @@ impl Confined {
         }
         out.number(self.private_size);
         out.number(self.network as u64);
+        for ports in [&self.listen, &self.connect] {
+            out.number(ports.len() as u64);
+            for port in ports {
+                out.number(u64::from(*port));
+            }
+        }
         out.number(self.processes.unwrap_or(u64::MAX));
     }
 
@@ -121,6 +143,7 @@ impl Confined {
         Ok(Self {
             landlock: from.number()? != 0,
             seccomp: from.number()? != 0,
+            unix: from.number()? != 0,
             read: paths(from)?,
             write: paths(from)?,
             deny: paths(from)?,
@@ -130,13 +153,15 @@ impl Confined {
             private: paths(from)?,
             private_size: from.number()?,
             network: *NETWORKS.get(usize::from(from.byte()?)).ok_or_else(malformed)?,
+            listen: from.ports()?,
+            connect: from.ports()?,
             processes: Some(from.number()?).filter(|processes| *processes < u64::MAX),
         })
     }
 }
 
 impl Job {
-    pub(super) fn from_request(request: &SpawnRequest, walls: &Walls) -> Self {
+    pub(super) fn from_request(request: &SpawnRequest, found: &Found, walls: &Walls) -> Self {
         let limits = &request.limits;
         let cpu = limits.cpu.map(|cpu| cpu.as_secs() + u64::from(cpu.subsec_nanos() > 0));
         let values = [cpu, limits.memory, limits.processes, limits.file_size, limits.open_files];
@@ -146,8 +171,9 @@ impl Job {
             cwd: request.cwd.as_os_str().as_bytes().to_vec(),
             linger: limits.linger,
             limits: (0u8..).zip(values).filter_map(|(number, value)| Some((number, value?))).collect(),
-            confined: request.confinement.spec().map(|spec| Confined::new(spec, limits, walls)),
+            confined: request.confinement.spec().map(|spec| Confined::new(spec, found, limits, walls)),
             groups: Groups::None,
+            disk: limits.disk.filter(|_| request.confinement.spec().is_some()),
         }
     }
 
@@ -167,6 +193,7 @@ impl Job {
             confined.encode(&mut out);
         }
         out.number(self.groups as u64);
+        out.number(self.disk.unwrap_or(u64::MAX));
         out.0
     }
 
@@ -182,6 +209,7 @@ impl Job {
                 .collect::<io::Result<_>>()?,
             confined: if from.number()? == 0 { None } else { Some(Confined::decode(&mut from)?) },
             groups: *GROUPS.get(usize::from(from.byte()?)).ok_or_else(malformed)?,
+            disk: Some(from.number()?).filter(|disk| *disk < u64::MAX),
         })
     }
 }
@@ -282,8 +310,12 @@ pub(super) enum News {
     Failed { stage: Stage, errno: i32, detail: String },
     /// The jail's listening socket comes along, for the proxy to accept on.
     Listening,
+    /// The user and the network namespace of a shared network come along.
+    Network,
     /// The main process ended; others are still there.
     MainExited,
+    /// The step is being killed, for it has added more than its limit to its write roots.
+    DiskFull,
     /// Everything has ended.
     Over(Report),
 }
@@ -300,6 +332,8 @@ impl News {
             }
             Self::MainExited => out.number(1),
             Self::Listening => out.number(3),
+            Self::DiskFull => out.number(4),
+            Self::Network => out.number(5),
             Self::Over(report) => {
                 out.number(2);
                 let (kind, value) = match report.status {
@@ -327,6 +361,8 @@ impl News {
             },
             1 => Self::MainExited,
             3 => Self::Listening,
+            4 => Self::DiskFull,
+            5 => Self::Network,
             2 => Self::Over(Report {
                 status: match (from.number()?, from.int()?) {
                     (0, code) => ExitStatus::Code(code),
@@ -399,6 +435,10 @@ impl Reader<'_> {
         Ok(head.to_vec())
     }
 
+    fn ports(&mut self) -> io::Result<Vec<u16>> {
+        (0..self.number()?).map(|_| u16::try_from(self.number()?).map_err(|_| malformed())).collect()
+    }
+
     fn list(&mut self) -> io::Result<Vec<Vec<u8>>> {
         (0..self.number()?).map(|_| self.bytes()).collect()
     }
@@ -419,6 +459,7 @@ mod tests {
             confined: Some(Confined {
                 landlock: true,
                 seccomp: false,
+                unix: true,
                 read: vec!["/usr".into(), "/etc".into()],
                 write: vec!["/w".into()],
                 deny: Vec::new(),
@@ -428,9 +469,12 @@ mod tests {
                 private: vec!["/tmp".into()],
                 private_size: 1 << 33,
                 network: Network::Proxy,
+                listen: vec![1, 65535],
+                connect: vec![3000],
                 processes: Some(12),
             }),
             groups: Groups::Tasks,
+            disk: Some(7),
         };
         assert_eq!(Job::decode(&job.encode()).ok(), Some(job));
         let over = Report {
@@ -444,6 +488,8 @@ mod tests {
             News::Failed { stage: Stage::Interpreter, errno: 2, detail: "x".into() },
             News::MainExited,
             News::Listening,
+            News::DiskFull,
+            News::Network,
             News::Over(over),
             News::Over(Report { status: ExitStatus::Code(255), ..over }),
         ] {

@@ -28,9 +28,27 @@ pub(super) fn run_as_lobster(args: &[&str]) -> ! {
         "limited" => Confinement::Jail(spec(Mode::Strict)),
         "limited-by-demand" => Confinement::Jail(JailSpec { tree_limits: true, ..spec(Mode::Strict) }),
         "host-network" => Confinement::Jail(JailSpec { net: Net::Host, ..spec(Mode::Strict) }),
+        "ports" => {
+            let ports = Some(Ports { network: "run".into(), listen: vec![3000], connect: vec![] });
+            Confinement::Jail(JailSpec { ports, ..spec(Mode::Strict) })
+        }
+        "host-network-and-socket" => {
+            let unix = vec![PathBuf::from("/nonexistent")];
+            Confinement::Jail(JailSpec { net: Net::Host, unix, ..spec(Mode::Strict) })
+        }
+        // The script makes what is to be hidden; then a jail looks for it.
+        "patterns" => {
+            let made = run(&sh(&script.replace("WORK", rest[0]))).unwrap().1;
+            print!("{made}");
+            let deny_patterns = vec!["**/.env".to_owned()];
+            Confinement::Jail(JailSpec { deny_patterns, ..spec(Mode::Strict) })
+        }
         "walls" => Confinement::LandlockSeccomp(spec(Mode::Strict)),
         _ => Confinement::None,
     };
+    let look =
+        format!("chmod 700 {0}/shut 2>/dev/null; cat {0}/shut/.env 2>/dev/null || echo hidden", rest[0]);
+    let script = if *kind == "patterns" { &look } else { *script };
     let mut request = SpawnRequest { confinement, ..sh(script) };
     if kind.starts_with("limited") {
         request.limits.memory = Some(256 << 20);
@@ -97,7 +115,7 @@ fn take_away(lacking: &str) {
 }
 
 /// Runs the script as this user and, where that is possible, as nobody.
-fn as_lobster(kind: &str, lacking: &str, script: &str) -> Vec<String> {
+pub(super) fn as_lobster(kind: &str, lacking: &str, script: &str) -> Vec<String> {
     let root = rustix::process::geteuid().is_root();
     let outside = tempfile::tempdir_in("/var/tmp").unwrap();
     fs::set_permissions(outside.path(), PermissionsExt::from_mode(0o777)).unwrap();
@@ -155,26 +173,29 @@ fn what_holds_is_the_same_for_root_and_nobody() {
 
 #[test]
 fn strict_refuses_what_the_host_cannot_hold() {
-    let without_namespaces = "refused [\"fs-metadata\", \"unix-deny\", \"process-isolation\"]";
+    let without_namespaces = "refused [\"fs-metadata\", \"process-isolation\"]";
     for lacking in ["user-namespaces", "mounts"] {
         for_all_users("strict", lacking, "echo ran", without_namespaces);
     }
-    for_all_users("strict", "seccomp", "echo ran", "refused [\"kernel-surface\"]");
+    for_all_users("strict", "seccomp", "echo ran", "refused [\"unix-deny\", \"kernel-surface\"]");
     // A second wall only: everything promised is held by the namespaces.
     for_all_users("strict", "landlock", &bash(TRY), "ended Code(0), missing []");
-    // Abstract sockets are shared with the host then, and only Landlock scopes them.
     for_all_users("host-network", "", &bash(TRY), "connected\nended Code(0), missing []");
-    for_all_users("host-network", "landlock", "echo ran", "refused [\"unix-deny\"]");
+    for_all_users("host-network", "landlock", &bash(TRY), "connected\nended Code(0), missing []");
+    // Abstract sockets are shared with the host then, and only Landlock scopes them.
+    for_all_users("host-network-and-socket", "", "echo ran", "ran\nended Code(0), missing []");
+    for_all_users("host-network-and-socket", "landlock", "echo ran", "refused [\"unix-deny\"]");
     for_all_users("walls", "landlock", "echo ran", "refused [\"fs-read\", \"fs-write\"]");
 }
 
 #[test]
 fn degraded_says_what_is_missing_and_keeps_the_minimum() {
-    let rest = "ended Code(0), missing [\"fs-metadata\", \"unix-deny\", \"process-isolation\"]";
+    let rest = "ended Code(0), missing [\"fs-metadata\", \"process-isolation\"]";
     for lacking in ["user-namespaces", "mounts"] {
         for_all_users("degrade", lacking, &bash(TRY), rest);
     }
-    for_all_users("degrade", "seccomp", "echo ran", "ran\nended Code(0), missing [\"kernel-surface\"]");
+    let rest = "ran\nended Code(0), missing [\"unix-deny\", \"kernel-surface\"]";
+    for_all_users("degrade", "seccomp", "echo ran", rest);
     for_all_users("degrade", "user-namespaces,landlock", "echo ran", "refused [\"fs-write\"]");
     for_all_users("degrade", "user-namespaces,seccomp", "echo ran", "refused [\"net-deny\"]");
 }
@@ -255,7 +276,7 @@ fn a_replaced_file_is_the_copy_whatever_becomes_of_the_original() {
 }
 
 /// A jail in which an ordinary program finds what it needs.
-fn jail(root: &Path) -> JailSpec {
+pub(super) fn jail(root: &Path) -> JailSpec {
     JailSpec {
         read: ["/usr", "/bin", "/lib", "/lib64", "/etc/passwd", "/etc/ld.so.cache"]
             .map(PathBuf::from)
@@ -265,7 +286,7 @@ fn jail(root: &Path) -> JailSpec {
     }
 }
 
-fn jailed(script: &str, spec: JailSpec) -> SpawnRequest {
+pub(super) fn jailed(script: &str, spec: JailSpec) -> SpawnRequest {
     SpawnRequest { confinement: Confinement::Jail(spec), ..sh(script) }
 }
 
@@ -343,25 +364,49 @@ fn one_run_does_not_lift_the_protection_of_another() {
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let path = dir.path().join("shut");
     let spec = JailSpec { protect: vec![path.clone()], ..jail(dir.path()) };
-    let sandbox = Sandbox::new(SandboxConfig::default());
-    let go = |script: &str| {
-        let script = format!("cd {}; {script}", dir.path().display());
-        run_with(&sandbox, &jailed(&script, spec.clone()), &CancelToken::new()).unwrap().1
-    };
-    let out = std::thread::scope(|scope| {
-        let long = scope.spawn(|| {
-            go("touch started; until [ -e other-ended ]; do sleep 0.01; done; \
-                (echo x > shut/x) 2>/dev/null || echo still shut")
+    // The second as of another process, which does not know the placeholders of the first.
+    let sandboxes = [(); 2].map(|()| Sandbox::new(SandboxConfig::default()));
+    for other in &sandboxes {
+        let sandbox = &sandboxes[0];
+        let go = |sandbox: &Sandbox, script: &str| {
+            let script = format!("cd {}; {script}", dir.path().display());
+            run_with(sandbox, &jailed(&script, spec.clone()), &CancelToken::new()).unwrap().1
+        };
+        let out = std::thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                go(
+                    sandbox,
+                    "touch first; until [ -e second ]; do sleep 0.01; done; (echo x > shut/x) 2>/dev/null || echo shut",
+                )
+            });
+            until_there(&dir.path().join("first"));
+            let long = scope.spawn(|| {
+                go(
+                    other,
+                    "touch second; until [ -e first-ended ]; do sleep 0.01; done; \
+                     (echo x > shut/x) 2>/dev/null || echo still shut; rmdir shut 2>/dev/null",
+                )
+            });
+            // The one that made the placeholder ends first.
+            assert_eq!(first.join().unwrap(), "shut\n");
+            fs::write(dir.path().join("first-ended"), "").unwrap();
+            long.join().unwrap()
         });
-        while !dir.path().join("started").exists() {
-            std::thread::sleep(Duration::from_millis(5));
+        assert_eq!(out, "still shut\n");
+        for name in ["first", "second", "first-ended"] {
+            fs::remove_file(dir.path().join(name)).unwrap();
         }
-        assert_eq!(go("(echo x > shut/x) 2>/dev/null || echo shut; rmdir shut 2>/dev/null"), "shut\n");
-        fs::write(dir.path().join("other-ended"), "").unwrap();
-        long.join().unwrap()
-    });
-    assert_eq!(out, "still shut\n");
-    assert!(!path.exists());
+        // Whoever made it could not take it away from the other.
+        let _ = fs::remove_dir(&path);
+    }
+}
+
+pub(super) fn until_there(path: &Path) {
+    let begin = Instant::now();
+    while !path.exists() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "nobody made {path:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Answers every connection with a line.
@@ -582,7 +627,13 @@ fn the_doctor_tells_what_a_lesser_host_leaves_open() {
     for outcome in as_lobster("doctor", "user-namespaces", "") {
         assert!(outcome.starts_with("broken [], open ["), "{outcome}");
         assert!(outcome.contains("change the mode of a file"), "{outcome}");
-        assert!(outcome.contains("connect to a unix socket by its path"), "{outcome}");
+        assert!(outcome.contains("read a file that a pattern denies"), "{outcome}");
+        assert!(outcome.contains("have git use the settings of another directory"), "{outcome}");
+    }
+    for outcome in as_lobster("doctor", "seccomp", "") {
+        for attack in ["make a unix socket", "leave a set-user-id program behind"] {
+            assert!(outcome.contains(attack), "{outcome}");
+        }
     }
 }
 

@@ -375,6 +375,9 @@ pub const PROGRAM_NOT_FOUND: &str = "program_not_found";
 /// Code of the error when a process wrote more than its cap.
 pub const OUTPUT_LIMIT: &str = "output_limit";
 
+/// The code of a failure by which a step has written more than a policy lets it.
+pub(crate) const DISK_LIMIT: &str = "disk_limit";
+
 /// Code of the error of an effect that ended because it was cancelled.
 pub const CANCELLED: &str = "cancelled";
 

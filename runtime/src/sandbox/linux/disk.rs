@@ -1,0 +1,174 @@
+//! Watches how much a step adds to its write roots.
+//!
+//! The kernel has no limit on a directory that every file system knows. So the
+//! free space of the file systems is looked at now and then, which costs next
+//! to nothing; when as much has gone as the step may have taken, the files that
+//! have changed since its start are measured, and those tell whether it was the
+//! step. In between it may write more: this is a watch, not a wall.
+
+use std::collections::HashSet;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::process::{Pid, getpid};
+
+use super::tree;
+
+/// As fast as memory takes what is written, in bytes a second: the next look is
+/// never later than this could fill what is left.
+const FASTEST: u64 = 2 << 30;
+
+/// Between two looks.
+const SOONEST: Duration = Duration::from_millis(10);
+const LATEST: Duration = Duration::from_millis(500);
+
+/// Times of files may lag behind the clock by a tick of the kernel.
+const TICK: Duration = Duration::from_millis(20);
+
+/// `st_blocks` counts these.
+const BLOCK: u64 = 512;
+
+/// The growth of the write roots of one step.
+pub(super) struct Growth {
+    limit: u64,
+    roots: Vec<PathBuf>,
+    /// When the step began, as times of files tell it.
+    since: (i64, i64),
+    /// A root on each file system, and what was free there when it was last looked at.
+    free: Vec<(PathBuf, u64)>,
+    devices: HashSet<u64>,
+    /// Bytes that have gone since the files were last measured, and how many
+    /// may go before they are measured again.
+    taken: u64,
+    room: u64,
+    next: Instant,
+}
+
+impl Growth {
+    /// Starts the watch. Nothing is measured yet.
+    pub(super) fn watch(limit: u64, roots: &[PathBuf]) -> Self {
+        let now = SystemTime::now().checked_sub(TICK).unwrap_or(UNIX_EPOCH);
+        let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut devices = HashSet::new();
+        let mut free = Vec::new();
+        for root in roots {
+            if let Ok(metadata) = fs::metadata(root)
+                && devices.insert(metadata.dev())
+                && let Some(bytes) = free_bytes(root)
+            {
+                free.push((root.clone(), bytes));
+            }
+        }
+        let mut growth = Self {
+            limit,
+            roots: roots.to_vec(),
+            since: (i64::try_from(since.as_secs()).unwrap_or(i64::MAX), i64::from(since.subsec_nanos())),
+            free,
+            devices,
+            taken: 0,
+            room: limit,
+            next: Instant::now(),
+        };
+        growth.plan();
+        growth
+    }
+
+    /// Time until the next look.
+    pub(super) fn due_in(&self) -> Duration {
+        self.next.saturating_duration_since(Instant::now())
+    }
+
+    /// Looks, if it is time to, and says whether the limit is passed.
+    pub(super) fn has_passed(&mut self) -> bool {
+        if !self.due_in().is_zero() {
+            return false;
+        }
+        for (root, before) in &mut self.free {
+            if let Some(now) = free_bytes(root) {
+                // What others free meanwhile gives the step no more room.
+                self.taken += before.saturating_sub(now);
+                *before = now;
+            }
+        }
+        if self.taken >= self.room {
+            let added = self.measure();
+            if added > self.limit {
+                return true;
+            }
+            self.taken = 0;
+            // What goes to others must not have all files measured all the time.
+            self.room = (self.limit - added).max(self.limit / 16);
+        }
+        self.plan();
+        false
+    }
+
+    fn plan(&mut self) {
+        let left = self.room.saturating_sub(self.taken);
+        let fill = Duration::from_millis(left.saturating_mul(1000) / FASTEST);
+        self.next = Instant::now() + fill.clamp(SOONEST, LATEST);
+    }
+
+    /// Bytes of the files that have changed since the start, and of removed
+    /// ones that the step still has open.
+    fn measure(&self) -> u64 {
+        let mut seen = HashSet::new();
+        let mut bytes = 0;
+        let mut add = |metadata: &Metadata| {
+            if metadata.nlink() == 1 || seen.insert((metadata.dev(), metadata.ino())) {
+                bytes += metadata.blocks() * BLOCK;
+            }
+        };
+        let mut below = self.roots.clone();
+        while let Some(directory) = below.pop() {
+            for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+                // Does not follow links.
+                let Ok(metadata) = entry.metadata() else { continue };
+                if metadata.is_dir() {
+                    below.push(entry.path());
+                } else if (metadata.ctime(), metadata.ctime_nsec()) >= self.since {
+                    add(&metadata);
+                }
+            }
+        }
+        for metadata in processes().iter().flat_map(|process| open_files(process)) {
+            if metadata.is_file() && metadata.nlink() == 0 && self.devices.contains(&metadata.dev()) {
+                add(&metadata);
+            }
+        }
+        bytes
+    }
+}
+
+/// The directories of the step's processes: all in a process namespace, else
+/// those below this one, which adopts what loses its parent.
+fn processes() -> Vec<PathBuf> {
+    let of = |pid: &str| Path::new("/proc").join(pid);
+    if getpid() == Pid::INIT {
+        let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let all = all.filter_map(|entry| entry.file_name().into_string().ok());
+        return all.filter(|name| name.parse::<u32>().is_ok()).map(|pid| of(&pid)).collect();
+    }
+    let mut found = Vec::new();
+    let mut next: Vec<PathBuf> = tree::children().iter().map(|pid| of(&pid.to_string())).collect();
+    while let Some(process) = next.pop() {
+        for thread in fs::read_dir(process.join("task")).into_iter().flatten().flatten() {
+            let below = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            next.extend(below.split_ascii_whitespace().map(of));
+        }
+        found.push(process);
+    }
+    found
+}
+
+fn open_files(process: &Path) -> impl Iterator<Item = Metadata> + use<> {
+    let descriptors = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    descriptors.filter_map(|descriptor| fs::metadata(descriptor.path()).ok())
+}
+
+fn free_bytes(root: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(root).ok()?;
+    stat.f_bfree.checked_mul(stat.f_frsize)
+}

@@ -1,0 +1,69 @@
+//! Networks that several jails share: a loopback interface and nothing else.
+//!
+//! A network is two namespaces, held open by those who use it. When the last of
+//! them has ended nothing in it is left that anybody could reach, so it goes.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::super::SpawnError;
+use super::channel;
+use super::walls::Wall;
+use super::watch::Trouble;
+use super::wire::{News, Stage};
+
+/// The namespaces of one network.
+#[derive(Debug)]
+pub(super) struct Network {
+    /// The one that owns it, and it.
+    namespaces: [OwnedFd; 2],
+}
+
+impl Network {
+    /// Takes what the helper sends for [`channel::NETWORK`].
+    pub(super) fn receive(control: OwnedFd) -> Result<Self, Trouble> {
+        let doing = "make a network for the run";
+        let gone = || io::Error::other("its maker was killed");
+        let (message, fds) = channel::receive(control.as_fd())
+            .and_then(|received| received.ok_or_else(gone))
+            .map_err(SpawnError::io(doing))?;
+        match News::decode(&message).map_err(SpawnError::io(doing))? {
+            News::Network => <[OwnedFd; 2]>::try_from(fds)
+                .map(|namespaces| Self { namespaces })
+                .map_err(|_| SpawnError::io(doing)(gone()).into()),
+            News::Failed { stage: Stage::Namespaces, errno, detail } => {
+                Err(Trouble::wall(Wall::Namespaces, errno, &detail))
+            }
+            _ => Err(SpawnError::io(doing)(gone()).into()),
+        }
+    }
+
+    pub(super) fn namespaces(&self) -> &[OwnedFd] {
+        &self.namespaces
+    }
+}
+
+/// The networks in use, by their names.
+#[derive(Debug, Default)]
+pub(super) struct Register(Mutex<HashMap<String, Weak<Network>>>);
+
+impl Register {
+    /// The network of this name; made if nobody uses it.
+    pub(super) fn get(
+        &self,
+        name: &str,
+        make: impl FnOnce() -> Result<Network, Trouble>,
+    ) -> Result<Arc<Network>, Trouble> {
+        // Locked while it is made: two that come at once must get the same.
+        let mut networks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(network) = networks.get(name).and_then(Weak::upgrade) {
+            return Ok(network);
+        }
+        networks.retain(|_, network| network.strong_count() > 0);
+        let network = Arc::new(make()?);
+        networks.insert(name.to_owned(), Arc::downgrade(&network));
+        Ok(network)
+    }
+}

@@ -1,0 +1,249 @@
+//! What a policy promises beyond the words of a command: the kernel holds it,
+//! whatever the command turns out to do. Each attack is shown to succeed where
+//! the promise is not made.
+
+use std::io::Read;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+
+use crate::home::{Answer, Home};
+
+const SECRET: &str = "PASSWORD=hunter2";
+
+/// Whether this machine can make a jail at all.
+fn has_jail(answer: &Answer) -> bool {
+    let lacks = ["cannot enforce", "not found"].iter().any(|lack| answer.stdout.contains(lack));
+    if lacks {
+        println!("no jail, or no such program, here: {answer:?}");
+    }
+    !lacks
+}
+
+fn perl(home: &Home, policy: &str, grant: &str, script: &str) -> Answer {
+    home.write(
+        "p.toml",
+        format!(
+            "version = 1\n{policy}\n[[rule]]\nid = \"perl\"\neffect = \"allow\"\nprogram = \"perl\"\n\
+             grant = {{ {grant} }}\n"
+        ),
+    )
+    .write("x.pl", script)
+    .write("x.lobster", "steps:\n  - { id: a, exec: [perl, x.pl] }\n");
+    let policy = home.dir().join("p.toml");
+    home.lobster(["run", "--mode", "tool", "x.lobster"]).env("LOBSTER_POLICY", policy).run()
+}
+
+#[test]
+fn what_patterns_deny_is_printed_by_no_command() {
+    let home = Home::new();
+    let example = include_str!("policy/example.toml");
+    home.write("example.toml", example)
+        .write("open.toml", example.replace("\"**/.env\", \"**/.env.*\", \"!**/.env.example\"", ""))
+        .write(".env", SECRET)
+        .write("deep/er/.env.local", SECRET)
+        .write(".env.example", "EXAMPLE=yes\n")
+        .write("list", ".env\n")
+        .write("README.md", "read me\n");
+    symlink("settings", home.dir().join(".env.link")).unwrap();
+    home.write("settings", SECRET);
+    let texts = [
+        "grep -rh PASSWORD .",
+        "grep -r PASSWORD . --include=.env",
+        "tail -n 3 ./.??*",
+        "cat .??*",
+        "for f in .*; do cat \"$f\"; done",
+        "ls -A | while read f; do cat \"$f\"; done",
+        "xargs cat < list",
+        "cat settings",
+    ];
+    let mut shown = 0;
+    for text in texts {
+        let flow = serde_json::json!({ "steps": [{ "id": "a", "run": text }] });
+        home.write("x.lobster", flow.to_string());
+        let run = |policy: &str| home.tool(["--policy", policy, "x.lobster"]);
+        let held = run("example.toml");
+        if !has_jail(&held) {
+            return;
+        }
+        assert!(!held.stdout.contains("hunter2") && !held.stderr.contains("hunter2"), "{text}: {held:?}");
+        shown += usize::from(run("open.toml").stdout.contains("hunter2"));
+    }
+    assert!(shown >= 3, "without the patterns these commands print it");
+    home.write("x.lobster", "steps:\n  - { id: a, run: 'cat .env.example' }\n");
+    assert_eq!(home.tool(["--policy", "example.toml", "x.lobster"]).output()[0], "EXAMPLE=yes\n");
+}
+
+#[test]
+fn built_in_secrets_are_hidden_unless_granted_by_name() {
+    let home = Home::new();
+    home.write(".aws/credentials", SECRET).write("keys/id_rsa", SECRET);
+    let script = "for my $f ('.aws/credentials', 'keys/id_rsa') { open(my $h, '<', $f) or do { print \"$f: $!\\n\"; next }; print <$h> }";
+    let held = perl(&home, "", "", script);
+    if !has_jail(&held) {
+        return;
+    }
+    assert_eq!(held.output()[0].as_str().map(|text| text.contains("hunter2")), Some(false), "{held:?}");
+    let granted = perl(&home, "", "fs_read = [\"@workspace/.aws\"]", script);
+    let output = granted.output()[0].as_str().unwrap_or_default().to_owned();
+    assert!(output.starts_with(SECRET) && output.contains("keys/id_rsa: "), "{granted:?}");
+}
+
+#[test]
+fn a_step_changes_nothing_by_which_others_run_code() {
+    let home = Home::new();
+    for file in [".git/config", ".git/HEAD", "sub/.git/config", ".lobster/kept"] {
+        home.write(file, "as it was\n");
+    }
+    std::fs::create_dir_all(home.dir().join(".git/hooks")).unwrap();
+    let files = [
+        ".git/commondir",
+        ".git/config",
+        ".git/HEAD",
+        ".git/config.worktree",
+        ".git/hooks/pre-commit",
+        "sub/.git/config",
+        "sub/.git/commondir",
+        ".lobster/kept",
+        "lobster.policy.toml",
+    ];
+    let script = format!(
+        "for my $f (qw({})) {{ open(my $h, '>>', $f) or next; print $h \"evil\\n\"; print \"$f\\n\" }}\n\
+         rename '.git', 'git' and print \"moved\\n\"; mkdir 'git' and print \"done\\n\";",
+        files.join(" ")
+    );
+    let held = perl(&home, "", "fs_write = [\"@workspace\"]", &script);
+    if !has_jail(&held) {
+        return;
+    }
+    assert_eq!(held.output()[0], "done\n", "{held:?}");
+    std::fs::remove_dir(home.dir().join("git")).unwrap();
+    // The grant names it, and still not what makes git run programs.
+    let granted = perl(&home, "", "fs_write = [\"@workspace\", \"@workspace/.git\"]", &script);
+    assert_eq!(granted.output()[0], ".git/HEAD\ndone\n", "{granted:?}");
+    for file in [".git/commondir", ".git/config.worktree", ".git/hooks/pre-commit", "lobster.policy.toml"] {
+        assert!(!home.dir().join(file).exists(), "{file}");
+    }
+    assert_eq!(home.read(".git/config") + &home.read("sub/.git/config"), "as it was\nas it was\n");
+    // Who lacks it is told.
+    home.write("p.pl", "open(my $h, '>>', $ARGV[0]) or die \"cannot open '$ARGV[0]': $!\\n\"");
+    home.write("x.lobster", "steps:\n  - { id: a, exec: [perl, p.pl, .git/HEAD] }\n");
+    home.write(
+        "p.toml",
+        "version = 1\n[[rule]]\nid = \"perl\"\neffect = \"allow\"\nprogram = \"perl\"\n\
+         grant = { fs_write = [\"@workspace\"] }\n",
+    );
+    let told = home.tool(["--policy", "p.toml", "x.lobster"]).error();
+    let repository = home.dir().canonicalize().unwrap().join(".git");
+    assert!(
+        told.contains(&format!("missing grant: fs_write = [{:?}]", repository.display().to_string())),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_workspace_without_a_repository_gets_none() {
+    let home = Home::new();
+    let script = "mkdir '.git'; mkdir '.git/hooks'; print open(my $h, '>', '.git/config') ? \"made\" : \"refused\";\
+                  mkdir 'new'; mkdir 'new/.git'; print open($h, '>', 'new/.git/config') ? \" own\" : \" none\";";
+    let held = perl(&home, "", "fs_write = [\"@workspace\"]", script);
+    if !has_jail(&held) {
+        return;
+    }
+    assert_eq!(held.output()[0], "refused own", "{held:?}");
+    assert!(!home.dir().join(".git").exists());
+}
+
+#[test]
+fn a_socket_in_the_workspace_is_out_of_reach_until_it_is_granted() {
+    let home = Home::new();
+    let listener = UnixListener::bind(home.dir().join("d.sock")).unwrap();
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            let _ = client.read(&mut [0; 64]);
+        }
+    });
+    let script =
+        "use IO::Socket::UNIX; print IO::Socket::UNIX->new(Peer => 'd.sock') ? 'reached' : 'refused';";
+    let held = perl(&home, "", "fs_write = [\"@workspace\"]", script);
+    if !has_jail(&held) {
+        return;
+    }
+    assert_eq!(held.output()[0], "refused", "{held:?}");
+    let path = home.dir().join("d.sock");
+    let granted = perl(&home, "", &format!("unix = [{:?}]", path.display().to_string()), script);
+    assert_eq!(granted.output()[0], "reached", "{granted:?}");
+    let directory = perl(&home, "", &format!("unix = [{:?}]", home.dir().display().to_string()), script);
+    assert!(directory.error().contains("name each socket by its own path"), "{directory:?}");
+}
+
+#[test]
+fn no_set_user_id_program_is_left_behind() {
+    let home = Home::new();
+    let script = "open(my $h, '>', 'x'); print chmod(04755, 'x') ? 'made' : 'refused'; print chmod(0755, 'x') ? ' fine' : ' no';";
+    let held = perl(&home, "", "fs_write = [\"@workspace\"]", script);
+    if !has_jail(&held) {
+        return;
+    }
+    assert_eq!(held.output()[0], "refused fine", "{held:?}");
+    assert_eq!(std::fs::metadata(home.dir().join("x")).unwrap().permissions().mode() & 0o7777, 0o755);
+}
+
+#[test]
+fn the_disk_is_not_filled() {
+    let home = Home::new();
+    let script =
+        "for my $n (1 .. 20) { open(my $h, '>', \"f$n\"); print $h 'x' x 4194304; } sleep 20; print 'late';";
+    let held = perl(&home, "[limits]\ndisk = \"24MiB\"", "fs_write = [\"@workspace\"]", script);
+    if !has_jail(&held) {
+        return;
+    }
+    let message = held.error();
+    assert!(
+        message.contains("added more than 25165824 bytes") && message.contains("limits.disk"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_server_in_one_branch_is_reached_from_another_and_from_nowhere_else() {
+    let home = Home::new();
+    home.write(
+        "server.pl",
+        "use IO::Socket::INET; my $s = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => 3000, \
+         Listen => 5, ReuseAddr => 1) or die \"cannot listen: $!\"; my $c = $s->accept; print $c 'hello'; print 'served';",
+    )
+    .write(
+        "client.pl",
+        "use IO::Socket::INET; for (1 .. 200) { if (my $c = IO::Socket::INET->new(PeerAddr => '127.0.0.1', \
+         PeerPort => 3000)) { print <$c>; exit } select(undef, undef, undef, 0.05) } print \"never: $!\";",
+    )
+    .write("flow.lobster", "steps:\n  - id: both\n    parallel:\n      wait: all\n      branches:\n        - { id: server, exec: [perl, server.pl] }\n        - { id: client, exec: [perl, client.pl] }\n");
+    let policy = |listen: &str, connect: &str| {
+        format!(
+            "version = 1\n[[rule]]\nid = \"server\"\neffect = \"allow\"\nargv = [\"perl\", \"server.pl\"]\n\
+             grant = {{ {listen} }}\n[[rule]]\nid = \"client\"\neffect = \"allow\"\n\
+             argv = [\"perl\", \"client.pl\"]\ngrant = {{ {connect} }}\n"
+        )
+    };
+    home.write("p.toml", policy("listen = [3000]", "connect = [3000]"));
+    let ran = home.tool(["--policy", "p.toml", "flow.lobster"]);
+    if !has_jail(&ran) {
+        return;
+    }
+    assert!(ran.stdout.contains("hello") && ran.stdout.contains("served"), "{ran:?}");
+    // Both networks in one rule make no sense, and that is said when it is read.
+    home.write("q.toml", policy("listen = [3000], net = \"host-network\"", ""));
+    let checked = home.lobster(["policy", "check", "q.toml"]).run();
+    assert!(checked.code() != 0 && checked.stderr.contains("grant them without net"), "{checked:?}");
+    // Without its grant the server has a network to itself.
+    home.write("client.pl", home.read("client.pl").replace("200", "3"))
+        .write(
+            "server.pl",
+            home.read("server.pl")
+                .replace("my $c = $s->accept;", "sleep 2; my $c;")
+                .replace("print $c 'hello'; ", ""),
+        )
+        .write("r.toml", policy("", "connect = [3000]"));
+    let apart = home.tool(["--policy", "r.toml", "flow.lobster"]);
+    assert!(apart.stdout.contains("never: ") && apart.stdout.contains("served"), "{apart:?}");
+}
