@@ -18,6 +18,7 @@ mod command;
 mod component;
 mod corpus;
 mod decide;
+mod dialect;
 mod effects;
 mod env;
 mod expand;
@@ -34,12 +35,15 @@ mod oracle;
 mod output;
 mod parse;
 mod paths;
+mod portable;
 mod quantity;
 mod quoting;
 mod redirects;
 mod reference;
 mod rules;
 mod shell;
+#[cfg(test)]
+mod shell_fuzz;
 mod suggest;
 mod wrappers;
 
@@ -53,6 +57,7 @@ pub use component::{
 pub use corpus::{CaseResult, CorpusError, CorpusReport};
 pub use decide::{Command, Decision, Grant, NetGrant, Proposal, Reason, Verdict};
 pub(crate) use decide::{POLICY_DENIED, denial};
+pub use dialect::{Dialect, Shell};
 pub use env::{DecisionEnv, EveryProgram, HostPrograms, Resolve};
 pub use file::{
     ArgPattern, ArgShape, AskTerms, Audit, AuditPlaces, AuditSync, Control, Effect, EnvPolicy, FsRoots, Hard,

@@ -20,7 +20,7 @@ use crate::engine::services::Services;
 use crate::policy::{
     AuditSync, Binding, Command, Control, Decision, DecisionEnv, Grant, HostPrograms, Limits, NetGrant,
     Overflow, POLICY_DENIED, PROPOSED_RULE, Policy, Proposal, Remember, SYSTEM_READ_ONLY, SandboxMode,
-    Verdict, denial,
+    Shell, Verdict, denial,
 };
 use crate::sandbox::{Confinement, HostPort, JailSpec, Mode, Net, ProcessLimits, Promise};
 use crate::steps::stages::{Question, StageError, Stop};
@@ -36,6 +36,8 @@ pub(crate) struct Decided {
     pub(crate) env: Vec<(OsString, OsString)>,
     /// Most bytes of stdout, if the policy says so.
     pub(crate) stdout_cap: Option<u64>,
+    /// The shell whose language a policy read; it and no other is started.
+    pub(crate) shell: Option<Shell>,
     /// A home of its own, gone with this value.
     _home: Option<tempfile::TempDir>,
 }
@@ -49,7 +51,11 @@ pub(crate) fn decide(
 ) -> Result<Decided, Stop> {
     let policy = &run.services.policy;
     let (proposal, place, decision) = judge(run, job);
-    let statement = statement(policy, &decision);
+    let mut statement = statement(policy, &decision);
+    let shell = (!policy.is_open() && matches!(proposal.command, Command::Shell(_))).then(|| place.shell.clone());
+    if let Some(shell) = &shell {
+        statement["shell"] = json!(shell);
+    }
     match decision.verdict {
         Verdict::Allow => {}
         Verdict::Deny => {
@@ -116,7 +122,9 @@ pub(crate) fn decide(
             }
         }
     }
-    decided(run.services, &decision, statement, &job.env)
+    let mut decided = decided(run.services, &decision, statement, &job.env)?;
+    decided.shell = shell;
+    Ok(decided)
 }
 
 /// What the policy says, before any person is asked.
@@ -173,6 +181,7 @@ pub(crate) fn decided(
             confinement: Confinement::None,
             env: env.vars().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             stdout_cap: None,
+            shell: None,
             _home: None,
         });
     }
@@ -189,6 +198,7 @@ pub(crate) fn decided(
             Overflow::Kill => limits.stdout.cap.0,
             Overflow::Truncate => limits.stdout.spill.0,
         }),
+        shell: None,
         _home: Some(home),
     })
 }
@@ -228,7 +238,20 @@ pub(crate) fn decision_env(services: &Services, workspace: &Path, env: &Env) -> 
         protected: protected(services),
         vars,
         programs: Box::new(HostPrograms),
+        shell: shell(&services.policy, env),
     }
+}
+
+/// The shell that runs shell text: `LOBSTER_SHELL`, else `/bin/sh`. Under a
+/// policy no `PATH` has a say in which file that is.
+fn shell(policy: &Policy, env: &Env) -> Shell {
+    let asked = env.non_blank("LOBSTER_SHELL").unwrap_or_else(|| "/bin/sh".to_owned());
+    let search: Vec<PathBuf> = if policy.is_open() {
+        env.passed("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default()
+    } else {
+        policy.file().programs.trusted_dirs.iter().map(PathBuf::from).collect()
+    };
+    Shell::find(&asked, policy, &search, &HostPrograms)
 }
 
 /// What no step may change: the policies themselves, and where the audit is kept.
