@@ -662,7 +662,8 @@ fn an_explanation_names_what_the_shell_reads_differently() {
     let home = Home::new();
     home.write("p.toml", "version = 1\n");
     let explain = |shell: &str| {
-        home.lobster(["policy", "explain", "--policy", "p.toml", "--shell", shell, "[[ -n x ]] && echo ok"]).run()
+        home.lobster(["policy", "explain", "--policy", "p.toml", "--shell", shell, "[[ -n x ]] && echo ok"])
+            .run()
     };
     assert_eq!(explain("bash").code(), 0);
     for shell in ["dash", "ash"] {

@@ -9,8 +9,27 @@ use super::paths::normalise;
 
 /// Builtins that bash has and the others have not, or not with the same effect.
 const BASH_ONLY: &[&str] = &[
-    "source", "declare", "typeset", "let", "pushd", "popd", "dirs", "shopt", "mapfile", "readarray", "enable",
-    "builtin", "caller", "compgen", "complete", "compopt", "bind", "disown", "help", "suspend", "logout",
+    "source",
+    "declare",
+    "typeset",
+    "let",
+    "pushd",
+    "popd",
+    "dirs",
+    "shopt",
+    "mapfile",
+    "readarray",
+    "enable",
+    "builtin",
+    "caller",
+    "compgen",
+    "complete",
+    "compopt",
+    "bind",
+    "disown",
+    "help",
+    "suspend",
+    "logout",
     "history",
 ];
 
@@ -24,7 +43,9 @@ impl Analysis<'_> {
         let quiet = Flow { known: Some(String::new()), ..Flow::default() };
         if self.dialect != Dialect::Bash && BASH_ONLY.contains(&name) {
             let shell = self.dialect.name();
-            self.refuse_dialect(format!("{name} is a builtin of bash, and not the same or none at all of {shell}"));
+            self.refuse_dialect(format!(
+                "{name} is a builtin of bash, and not the same or none at all of {shell}"
+            ));
         }
         match name {
             "eval" => {
@@ -419,8 +440,22 @@ impl Analysis<'_> {
                 }
                 "-o" | "+o" => {
                     let plain = |option: &str| {
-                        matches!(option, "pipefail" | "errexit" | "nounset" | "xtrace" | "verbose" | "noglob"
-                            | "noclobber" | "noexec" | "notify" | "monitor" | "errtrace" | "functrace" | "hashall")
+                        matches!(
+                            option,
+                            "pipefail"
+                                | "errexit"
+                                | "nounset"
+                                | "xtrace"
+                                | "verbose"
+                                | "noglob"
+                                | "noclobber"
+                                | "noexec"
+                                | "notify"
+                                | "monitor"
+                                | "errtrace"
+                                | "functrace"
+                                | "hashall"
+                        )
                     };
                     if let Some(option) = rest.next()
                         && !option.known().is_some_and(plain)

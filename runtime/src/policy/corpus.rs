@@ -173,7 +173,9 @@ mod tests {
     fn no_shell_makes_a_verdict_of_the_corpus_milder() {
         let text = std::fs::read_to_string(corpus_dir().join("example.toml")).unwrap();
         let policy = Policy::load(&text, "example.toml").unwrap();
-        let strictness = |verdict: Verdict| [Verdict::Allow, Verdict::Ask, Verdict::Deny].iter().position(|v| *v == verdict);
+        let strictness = |verdict: Verdict| {
+            [Verdict::Allow, Verdict::Ask, Verdict::Deny].iter().position(|v| *v == verdict)
+        };
         for dialect in [Dialect::Dash, Dialect::Ash] {
             let report = policy.test_corpus_in(&corpus_dir().join("corpus.jsonl"), dialect).unwrap();
             let milder: Vec<String> = report

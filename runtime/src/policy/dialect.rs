@@ -94,9 +94,9 @@ impl Shell {
         let Some(program) = real else {
             return Self { program: asked.into(), dialect: Dialect::Unknown };
         };
-        let trusted = program.to_str().is_some_and(|path| {
-            policy.programs().trusted_dirs.iter().any(|dir| is_under(path, dir))
-        });
+        let trusted = program
+            .to_str()
+            .is_some_and(|path| policy.programs().trusted_dirs.iter().any(|dir| is_under(path, dir)));
         let dialect = if trusted { Dialect::of_file(&program) } else { Dialect::Unknown };
         Self { program, dialect }
     }
@@ -110,7 +110,10 @@ impl Shell {
             Dialect::Dash | Dialect::Unknown => &["-c"],
         };
         let program = self.program.to_string_lossy().into_owned();
-        std::iter::once(program).chain(flags.iter().map(|flag| (*flag).to_owned())).chain([code.to_owned()]).collect()
+        std::iter::once(program)
+            .chain(flags.iter().map(|flag| (*flag).to_owned()))
+            .chain([code.to_owned()])
+            .collect()
     }
 
     /// Variables with which a shell would load code or read text differently.
@@ -118,9 +121,22 @@ impl Shell {
     pub fn is_loading_variable(name: &str) -> bool {
         matches!(
             name,
-            "ENV" | "BASH_ENV" | "SHELLOPTS" | "BASHOPTS" | "BASH_COMPAT" | "POSIXLY_CORRECT" | "POSIX_PEDANTIC"
-                | "PS4" | "PROMPT_COMMAND" | "IFS" | "CDPATH" | "BASH_XTRACEFD" | "BASH_LOADABLES_PATH" | "EXECIGNORE"
-                | "GLOBIGNORE" | "FUNCNEST"
+            "ENV"
+                | "BASH_ENV"
+                | "SHELLOPTS"
+                | "BASHOPTS"
+                | "BASH_COMPAT"
+                | "POSIXLY_CORRECT"
+                | "POSIX_PEDANTIC"
+                | "PS4"
+                | "PROMPT_COMMAND"
+                | "IFS"
+                | "CDPATH"
+                | "BASH_XTRACEFD"
+                | "BASH_LOADABLES_PATH"
+                | "EXECIGNORE"
+                | "GLOBIGNORE"
+                | "FUNCNEST"
         ) || name.starts_with("BASH_FUNC_")
     }
 }

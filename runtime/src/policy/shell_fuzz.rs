@@ -21,23 +21,200 @@ use super::{DecisionEnv, Dialect, Policy, Proposal, Shell, Verdict};
 /// Further fragments: what the shells are known to read differently, and
 /// programs of the catalogue, so that more texts are allowed.
 const MORE: &[&str] = &[
-    "echo a ", "echo a ", "ls ", "cat x ", "true ", "true; ", ": ", "test x ", "[ a ] ", "[ a = b ] && ", "x=1 ", "y='a b'; ",
-    "&>/dev/null ", "&>>/dev/null ", "&> ", ">&/dev/null ", "$'\\'", "$'\\''", "\\'", "'\\''", "$'a\\tb' ", "' #'", " #'", "# '\n",
-    "[[ x || ", "[[ x && ", "[[ a > ", "[[ a < ", "[[ ! x || (", ") ]]", " || ", " && ", "((p1))", "((x", "((1", "x))",
-    "1))", "a[1]=", "a[0]=p2 ", "a+=(", "x+=", "declare ", "typeset x=", "local x=", "export x=$(echo a) ", "readonly ",
-    "${x:1}", "${x^}", "${x@Q}", "${x//a/", "${x:-'", "${x:-\"", "\"${x:-'}'}\"", "\"${x%'}", "'}\"", "${x:-`", "`}",
-    "{a,b}", "{1..2}", "{fd}>", "{fd}</dev/null ", "10>/dev/null ", "3>&1 ", ">&- ", "~+", "~-", "$10", "${10}", "$_", "$RANDOM",
-    "for ((;;)); do ", "for i do ", "for i\nin a\ndo ", "; done\n", "break; done; ", "case x in (a|x) ", "case x in x) true;& y) ",
-    ";;& *) ", "<<$(", "<<\\E\n", "<<\"E\"\n", "<<E\\\nF\n", "<<'E F'\n", "\nE F\n", "<<E;", "\nE", "E\n", "\tE\n", "\\\nE\n",
-    "\\\n&", "&\\\n&", "|\\\n|", "$\\\n(p1)", "$(\\\n", "i\\\nf ", "\"\\\n\"", "\"$(", ")\"", "\"`", "`\"", "`echo \"", "\\`", "\\\\`",
-    "echo '\\c' ", "echo '\\0160\\061' ", "| xargs ", "| cat ", "|& cat ", "printf '%s\\n' ", "printf '\\160\\061' ", "eval \"",
-    "eval '", "eval echo ", "trap 'p3' EXIT ", "alias ls=p4\n", "alias x=", "set -- ", "set -k ", "set +B; ", "set -o posix; ",
-    "shopt -s extglob\n", "@(a|b)", "!(p1)", "?(a)", "[^a]", "[!a]", "function ", "function f() { ", "f () {\n", "f()\n(", "f() true; ",
-    "echo() { p5; }; ", "time -p ", "time { ", "time (", "! ! ", "! time ", "coproc x { ", "select x in ", "do ", "done ", "then ",
-    "fi ", "else ", "elif ", "esac ", "in ", "{", "}", "}; ", "( ", "(:)", "() ", "((", "( (", "$((", "$(( 1 ", " ))", "$[", "]",
-    "$(<x)", "$(# p1\n", "$(case x in x) ", ";; esac)", "é", "\u{e9}\u{4e2d}", "=(p6)", "x=(", "x=~ ", "echo a=~ ", "export x=~ ", "<(", ">(",
-    "<>x ", ">|/dev/null ", "2>/dev/null ", "</dev/null ", "<<<x ", "exec ", "exec >/dev/null; ", "command ", "command -v ", "builtin ",
-    ". ", "source ", "let x=p1 ", "read x ", "read -r x; ", "unset x; ", "chdir; ", "cd; ", "wait; ", "exit; ", "return; ",
+    "echo a ",
+    "echo a ",
+    "ls ",
+    "cat x ",
+    "true ",
+    "true; ",
+    ": ",
+    "test x ",
+    "[ a ] ",
+    "[ a = b ] && ",
+    "x=1 ",
+    "y='a b'; ",
+    "&>/dev/null ",
+    "&>>/dev/null ",
+    "&> ",
+    ">&/dev/null ",
+    "$'\\'",
+    "$'\\''",
+    "\\'",
+    "'\\''",
+    "$'a\\tb' ",
+    "' #'",
+    " #'",
+    "# '\n",
+    "[[ x || ",
+    "[[ x && ",
+    "[[ a > ",
+    "[[ a < ",
+    "[[ ! x || (",
+    ") ]]",
+    " || ",
+    " && ",
+    "((p1))",
+    "((x",
+    "((1",
+    "x))",
+    "1))",
+    "a[1]=",
+    "a[0]=p2 ",
+    "a+=(",
+    "x+=",
+    "declare ",
+    "typeset x=",
+    "local x=",
+    "export x=$(echo a) ",
+    "readonly ",
+    "${x:1}",
+    "${x^}",
+    "${x@Q}",
+    "${x//a/",
+    "${x:-'",
+    "${x:-\"",
+    "\"${x:-'}'}\"",
+    "\"${x%'}",
+    "'}\"",
+    "${x:-`",
+    "`}",
+    "{a,b}",
+    "{1..2}",
+    "{fd}>",
+    "{fd}</dev/null ",
+    "10>/dev/null ",
+    "3>&1 ",
+    ">&- ",
+    "~+",
+    "~-",
+    "$10",
+    "${10}",
+    "$_",
+    "$RANDOM",
+    "for ((;;)); do ",
+    "for i do ",
+    "for i\nin a\ndo ",
+    "; done\n",
+    "break; done; ",
+    "case x in (a|x) ",
+    "case x in x) true;& y) ",
+    ";;& *) ",
+    "<<$(",
+    "<<\\E\n",
+    "<<\"E\"\n",
+    "<<E\\\nF\n",
+    "<<'E F'\n",
+    "\nE F\n",
+    "<<E;",
+    "\nE",
+    "E\n",
+    "\tE\n",
+    "\\\nE\n",
+    "\\\n&",
+    "&\\\n&",
+    "|\\\n|",
+    "$\\\n(p1)",
+    "$(\\\n",
+    "i\\\nf ",
+    "\"\\\n\"",
+    "\"$(",
+    ")\"",
+    "\"`",
+    "`\"",
+    "`echo \"",
+    "\\`",
+    "\\\\`",
+    "echo '\\c' ",
+    "echo '\\0160\\061' ",
+    "| xargs ",
+    "| cat ",
+    "|& cat ",
+    "printf '%s\\n' ",
+    "printf '\\160\\061' ",
+    "eval \"",
+    "eval '",
+    "eval echo ",
+    "trap 'p3' EXIT ",
+    "alias ls=p4\n",
+    "alias x=",
+    "set -- ",
+    "set -k ",
+    "set +B; ",
+    "set -o posix; ",
+    "shopt -s extglob\n",
+    "@(a|b)",
+    "!(p1)",
+    "?(a)",
+    "[^a]",
+    "[!a]",
+    "function ",
+    "function f() { ",
+    "f () {\n",
+    "f()\n(",
+    "f() true; ",
+    "echo() { p5; }; ",
+    "time -p ",
+    "time { ",
+    "time (",
+    "! ! ",
+    "! time ",
+    "coproc x { ",
+    "select x in ",
+    "do ",
+    "done ",
+    "then ",
+    "fi ",
+    "else ",
+    "elif ",
+    "esac ",
+    "in ",
+    "{",
+    "}",
+    "}; ",
+    "( ",
+    "(:)",
+    "() ",
+    "((",
+    "( (",
+    "$((",
+    "$(( 1 ",
+    " ))",
+    "$[",
+    "]",
+    "$(<x)",
+    "$(# p1\n",
+    "$(case x in x) ",
+    ";; esac)",
+    "é",
+    "\u{e9}\u{4e2d}",
+    "=(p6)",
+    "x=(",
+    "x=~ ",
+    "echo a=~ ",
+    "export x=~ ",
+    "<(",
+    ">(",
+    "<>x ",
+    ">|/dev/null ",
+    "2>/dev/null ",
+    "</dev/null ",
+    "<<<x ",
+    "exec ",
+    "exec >/dev/null; ",
+    "command ",
+    "command -v ",
+    "builtin ",
+    ". ",
+    "source ",
+    "let x=p1 ",
+    "read x ",
+    "read -r x; ",
+    "unset x; ",
+    "chdir; ",
+    "cd; ",
+    "wait; ",
+    "exit; ",
+    "return; ",
 ];
 
 struct Canaries {
@@ -58,10 +235,12 @@ impl Canaries {
         Self { dir }
     }
 
-    /// What running `text` gave away, if anything.
-    fn run(&self, shell: &Shell, text: &str, worker: usize) -> Option<String> {
+    /// What running `text` gave away, if anything. A file whose name is a number
+    /// does not count with `numbers`: `((3 > 2))` is arithmetic in bash, and all
+    /// that dash makes of it.
+    fn run(&self, shell: &Shell, text: &str, numbers: bool) -> Option<String> {
         let log = self.dir.path().join("log");
-        let home = self.dir.path().join(format!("home{worker}"));
+        let home = self.dir.path().join("home");
         std::fs::create_dir_all(&home).unwrap();
         for n in 1..=9 {
             let _ = std::os::unix::fs::symlink(format!("../bin/p{n}"), home.join(format!("p{n}")));
@@ -96,6 +275,9 @@ impl Canaries {
             let name = entry.file_name().to_string_lossy().into_owned();
             if !(name.starts_with('p') && name.len() == 2) {
                 let _ = std::fs::remove_file(entry.path());
+                if numbers && name.bytes().all(|b| b.is_ascii_digit()) {
+                    continue;
+                }
                 seen.push(format!("wrote {name:?}"));
             }
         }
@@ -184,7 +366,8 @@ fn what_is_allowed_starts_nothing_that_was_not_judged() {
     let count = usize::try_from(number("LOBSTER_SHELL_FUZZ_TEXTS", default)).unwrap();
     let texts = texts(count, number("LOBSTER_SHELL_FUZZ_SEED", 20_261_122).max(1));
     let policy = Policy::load("version = 1\n", "p").unwrap();
-    let shells: Vec<Shell> = [Dialect::Dash, Dialect::Ash, Dialect::Bash].into_iter().filter_map(installed).collect();
+    let shells: Vec<Shell> =
+        [Dialect::Dash, Dialect::Ash, Dialect::Bash].into_iter().filter_map(installed).collect();
     let workers = std::thread::available_parallelism().map_or(2, usize::from).min(8);
     let part = texts.len().div_ceil(workers).max(1);
     let results: Vec<(usize, Vec<String>)> = std::thread::scope(|scope| {
@@ -201,10 +384,15 @@ fn what_is_allowed_starts_nothing_that_was_not_judged() {
                             if policy.decide(&Proposal::shell(text.clone()), &env).verdict != Verdict::Allow {
                                 continue;
                             }
-                            for shell in shells.iter().filter(|s| judged == Dialect::Bash || s.dialect == judged) {
+                            for shell in
+                                shells.iter().filter(|s| judged == Dialect::Bash || s.dialect == judged)
+                            {
                                 ran += 1;
-                                if let Some(seen) = canaries.run(shell, text, 0) {
-                                    bad.push(format!("{text:?} judged for {judged:?}, in {:?}: {seen}", shell.dialect));
+                                if let Some(seen) = canaries.run(shell, text, shell.dialect != judged) {
+                                    bad.push(format!(
+                                        "{text:?} judged for {judged:?}, in {:?}: {seen}",
+                                        shell.dialect
+                                    ));
                                 }
                             }
                         }

@@ -19,8 +19,8 @@ use crate::engine::run::{Run, stopped};
 use crate::engine::services::Services;
 use crate::policy::{
     AuditSync, Binding, Command, Control, Decision, DecisionEnv, Grant, HostPrograms, Limits, NetGrant,
-    Overflow, POLICY_DENIED, PROPOSED_RULE, Policy, Proposal, Remember, SYSTEM_READ_ONLY, SandboxMode,
-    Shell, Verdict, denial,
+    Overflow, POLICY_DENIED, PROPOSED_RULE, Policy, Proposal, Remember, SYSTEM_READ_ONLY, SandboxMode, Shell,
+    Verdict, denial,
 };
 use crate::sandbox::{Confinement, HostPort, JailSpec, Mode, Net, ProcessLimits, Promise};
 use crate::steps::stages::{Question, StageError, Stop};
@@ -52,7 +52,8 @@ pub(crate) fn decide(
     let policy = &run.services.policy;
     let (proposal, place, decision) = judge(run, job);
     let mut statement = statement(policy, &decision);
-    let shell = (!policy.is_open() && matches!(proposal.command, Command::Shell(_))).then(|| place.shell.clone());
+    let shell =
+        (!policy.is_open() && matches!(proposal.command, Command::Shell(_))).then(|| place.shell.clone());
     if let Some(shell) = &shell {
         statement["shell"] = json!(shell);
     }

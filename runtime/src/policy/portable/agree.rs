@@ -3,6 +3,7 @@
 use brush_parser::ast;
 
 use super::super::parse::parse;
+use super::{Flavour, Reader};
 
 /// Words, operators and reserved words of a text, and its here-documents, each
 /// as the text has it. Two readings of a text agree when theirs are equal.
@@ -71,7 +72,16 @@ impl Parsed<'_> {
         self.skeleton.mark(mark);
     }
 
+    /// The parser leaves comments and repeated blanks out of nested code; both
+    /// readings are compared as rewritten there.
     fn word(&mut self, raw: &str) {
+        if raw.contains("$(") {
+            let mut reader = Reader::new(raw, Flavour::Dash, 1);
+            if reader.word().is_ok() && reader.at == raw.len() {
+                self.skeleton.word(&reader.out);
+                return;
+            }
+        }
         self.skeleton.word(raw);
     }
 
@@ -278,8 +288,11 @@ impl Parsed<'_> {
                 }
                 let program = parse(inner, self.nesting).ok()?;
                 self.mark("(");
-                let mut nested =
-                    Parsed { skeleton: std::mem::take(&mut self.skeleton), text: inner, nesting: self.nesting };
+                let mut nested = Parsed {
+                    skeleton: std::mem::take(&mut self.skeleton),
+                    text: inner,
+                    nesting: self.nesting,
+                };
                 let read = nested.program(&program);
                 self.skeleton = nested.skeleton;
                 read?;

@@ -448,13 +448,18 @@ impl<'t> Reader<'t> {
 
     /// A word with a blank after it, in skeleton and output.
     fn plain_word(&mut self) -> Read<&'t str> {
-        let start = self.at;
+        let (start, written) = (self.at, self.out.len());
         self.word()?;
         let raw = &self.text[start..self.at];
         if raw.starts_with('{') && raw.ends_with('}') && matches!(self.peek(), Some(b'<' | b'>')) {
             self.odd("`{name}` in front of a redirect");
         }
-        self.skeleton.word(raw);
+        if raw.contains("$(") {
+            let rewritten = self.out[written..].to_owned();
+            self.skeleton.word(&rewritten);
+        } else {
+            self.skeleton.word(raw);
+        }
         self.out.push(' ');
         Ok(raw)
     }
@@ -520,7 +525,8 @@ impl<'t> Reader<'t> {
             self.out.push_str(&word);
         }
         // No program has such a name; what it gets to see is still of interest.
-        let nameless = !raw.bytes().any(|b| b.is_ascii_alphabetic() || b"/.:'\"\\$`".contains(&b) || b >= 0x80);
+        let nameless =
+            !raw.bytes().any(|b| b.is_ascii_alphabetic() || b"/.:'\"\\$`".contains(&b) || b >= 0x80);
         self.skip_blanks();
         let groups = raw == "time" && (self.bare() == "{" || self.peek() == Some(b'('));
         if groups || DISPUTED.contains(&raw) || raw.starts_with('-') || (nameless && raw != "[") {
@@ -560,7 +566,12 @@ impl<'t> Reader<'t> {
             self.odd("`time` with an option");
         }
         let plain = next.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-./".contains(&b));
-        if !may_be_keyword || !plain || next.is_empty() || STATEFUL.contains(&next) || RESERVED.contains(&next) {
+        if !may_be_keyword
+            || !plain
+            || next.is_empty()
+            || STATEFUL.contains(&next)
+            || RESERVED.contains(&next)
+        {
             self.odd("`time` in front of this");
         }
         Ok(())
@@ -586,7 +597,8 @@ impl<'t> Reader<'t> {
 
     /// Reads a redirect if one stands here.
     fn redirect(&mut self) -> Read<bool> {
-        let digits = self.bytes[self.at.min(self.bytes.len())..].iter().take_while(|b| b.is_ascii_digit()).count();
+        let digits =
+            self.bytes[self.at.min(self.bytes.len())..].iter().take_while(|b| b.is_ascii_digit()).count();
         if !matches!(self.peek_at(digits), Some(b'<' | b'>')) {
             if self.flavour == Flavour::Ash && self.sees("&>") {
                 self.odd("`&>`");

@@ -25,7 +25,12 @@ impl Analysis<'_> {
         }
         let reading = read(text, Flavour::Dash);
         if reading.is_portable() {
-            let followed = |code: &String| code.trim().is_empty() || codes.contains(code);
+            let walked: Vec<String> = if reading.codes.is_empty() {
+                Vec::new()
+            } else {
+                codes.iter().map(|code| read(code, Flavour::Dash).rewritten.trim().to_owned()).collect()
+            };
+            let followed = |code: &String| code.is_empty() || walked.contains(code);
             let agreed = program
                 .and_then(|program| Skeleton::of(program, text, self.policy.limits().nesting))
                 .is_some_and(|parsed| parsed == reading.skeleton)
@@ -84,7 +89,11 @@ impl Analysis<'_> {
             && self.adds_nothing(&reading.rewritten)
             && (same || (!ash.lost && self.adds_nothing(&ash.rewritten)));
         if !clean {
-            self.deny_hint(DIALECT, format!("because of {what}, other shells would read other commands in it"), HINT_ANY);
+            self.deny_hint(
+                DIALECT,
+                format!("because of {what}, other shells would read other commands in it"),
+                HINT_ANY,
+            );
         }
     }
 
@@ -97,7 +106,10 @@ impl Analysis<'_> {
         };
         let known: BTreeSet<&str> =
             self.commands.iter().filter_map(|command| command.argv.first()).map(String::as_str).collect();
-        programs.iter().filter(|program| !matches!(program.as_str(), ":" | "time")).all(|program| known.contains(program.as_str()))
+        programs
+            .iter()
+            .filter(|program| !matches!(program.as_str(), ":" | "time"))
+            .all(|program| known.contains(program.as_str()))
             && findings.iter().all(|finding| self.findings.iter().any(|own| own.code == finding.code))
     }
 

@@ -160,7 +160,7 @@ impl Reader<'_> {
         self.out.push_str("$(");
         self.out.push_str(&rewritten);
         self.out.push_str("\n)");
-        self.codes.push(code);
+        self.codes.push(rewritten.trim().to_owned());
         self.at = end + 1;
         Ok(())
     }
@@ -243,14 +243,13 @@ impl Reader<'_> {
     /// `$(code)`.
     fn substitution(&mut self) -> Read<()> {
         self.out.push_str("$( ");
+        let begun = self.out.len();
         self.at += 2;
-        let start = self.at;
-        if self.text[start..].trim_start().starts_with('<') {
+        if self.text[self.at..].trim_start().starts_with('<') {
             self.odd("`$(<file)`");
         }
         self.nested(|r| r.list_until_paren())?;
-        let code = self.text[start..self.at - 1].to_owned();
-        self.codes.push(code);
+        self.codes.push(self.out[begun..].trim().to_owned());
         self.out.push(')');
         Ok(())
     }
@@ -298,7 +297,14 @@ impl Reader<'_> {
                     }
                     self.deeper(|r| r.dollar(Context::Arithmetic))?;
                 }
-                Some(byte) if byte.is_ascii_alphanumeric() || b"_ \t\n+-*/%<>=!&|^~?:,".contains(&byte) => {
+                // The parser keeps one blank where there are several.
+                Some(b' ' | b'\t' | b'\n') => {
+                    if !self.out.ends_with(' ') {
+                        self.out.push(' ');
+                    }
+                    self.at += 1;
+                }
+                Some(byte) if byte.is_ascii_alphanumeric() || b"_+-*/%<>=!&|^~?:,".contains(&byte) => {
                     self.copy_char();
                 }
                 Some(_) => return self.lose("quotes or brackets in arithmetic"),
@@ -342,7 +348,9 @@ impl Reader<'_> {
                 }
                 Some(b'\'') if context == Context::Bare => self.single_quoted()?,
                 Some(b'"') if context == Context::Bare => self.double_quoted()?,
-                Some(b'\\') if context == Context::Bare && self.peek_at(1) != Some(b'\n') => self.escaped()?,
+                Some(b'\\') if context == Context::Bare && self.peek_at(1) != Some(b'\n') => {
+                    self.escaped()?
+                }
                 Some(b'\'' | b'"' | b'\\' | b'`') => return self.lose("quotes inside a quoted `${...}`"),
                 Some(b'$') => {
                     if matches!(self.peek_at(1), Some(b'\'' | b'"' | b'[')) {
