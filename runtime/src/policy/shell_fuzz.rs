@@ -324,21 +324,18 @@ fn mutated(line: &str, random: &mut Random) -> String {
 fn texts(count: usize, seed: u64) -> Vec<String> {
     let mut random = Random(seed);
     let corpus = corpus();
-    (0..count)
-        .map(|_| {
-            if random.below(3) == 0 {
-                return mutated(&corpus[random.below(corpus.len())], &mut random);
-            }
-            let parts = 1 + random.below(7);
-            let mut text = String::new();
-            for _ in 0..parts {
-                let list = if random.below(3) == 0 { FRAGMENTS } else { MORE };
-                text.push_str(list[random.below(list.len())]);
-            }
-            text
-        })
-        .filter(|text| is_confined(text))
-        .collect()
+    let mut text = move || {
+        if random.below(3) == 0 {
+            return mutated(&corpus[random.below(corpus.len())], &mut random);
+        }
+        let mut text = String::new();
+        for _ in 0..1 + random.below(7) {
+            let list = if random.below(3) == 0 { FRAGMENTS } else { MORE };
+            text.push_str(list[random.below(list.len())]);
+        }
+        text
+    };
+    std::iter::from_fn(|| Some(text())).filter(|text| is_confined(text)).take(count).collect()
 }
 
 fn installed(dialect: Dialect) -> Option<Shell> {
@@ -359,12 +356,34 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
+fn example_texts(count: u64) -> Vec<String> {
+    let count = usize::try_from(number("LOBSTER_SHELL_FUZZ_TEXTS", count)).unwrap();
+    texts(count, number("LOBSTER_SHELL_FUZZ_SEED", 20_261_122).max(1))
+}
+
+/// The generator reaches what the dialects are there for: of the texts that are
+/// refused for nothing but their language, dash does start canaries.
+#[test]
+fn what_is_refused_for_its_language_would_start_programs() {
+    let Some(shell) = installed(Dialect::Dash) else {
+        return;
+    };
+    let policy = Policy::load("version = 1\n", "p").unwrap();
+    let env = DecisionEnv::fixture().with_shell(Shell::example(Dialect::Dash));
+    let canaries = Canaries::new();
+    let refused = example_texts(2_000).into_iter().take(2_000).filter(|text| {
+        let reasons = policy.decide(&Proposal::shell(text.clone()), &env).reasons;
+        !reasons.is_empty() && reasons.iter().all(|reason| reason.code == "dialect")
+    });
+    let started = refused.filter(|text| canaries.run(&shell, text, false).is_some()).count();
+    assert!(started > 0, "the generator no longer reaches what shells read differently");
+}
+
 #[test]
 fn what_is_allowed_starts_nothing_that_was_not_judged() {
     // A debug build judges a tenth as many in the same time.
     let default = if cfg!(debug_assertions) { 2_000 } else { 20_000 };
-    let count = usize::try_from(number("LOBSTER_SHELL_FUZZ_TEXTS", default)).unwrap();
-    let texts = texts(count, number("LOBSTER_SHELL_FUZZ_SEED", 20_261_122).max(1));
+    let texts = example_texts(default);
     let policy = Policy::load("version = 1\n", "p").unwrap();
     let shells: Vec<Shell> =
         [Dialect::Dash, Dialect::Ash, Dialect::Bash].into_iter().filter_map(installed).collect();
