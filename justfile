@@ -40,6 +40,10 @@ crashes POINTS="10000":
     cargo build --workspace --bins --tests
     LOBSTER_CRASH_POINTS={{POINTS}} LOBSTER_CRASH_SEED=$(date +%j) cargo test --workspace --test lobster -- faults::random_workflows_survive --nocapture
 
+# what a policy allows, run in dash, busybox ash and bash; another seed each night
+shells TEXTS="20000":
+    LOBSTER_REQUIRE_SHELLS=1 LOBSTER_SHELL_FUZZ_TEXTS={{TEXTS}} LOBSTER_SHELL_FUZZ_SEED=$(date +%Y%j) cargo test --release -p lobster-runtime --lib policy::shell_fuzz -- --nocapture
+
 # figures of the record: replay, durability, syncs, large stores, many processes
 bench-record:
     cargo build --release --workspace

@@ -609,3 +609,66 @@ fn hosts_that_a_step_reached_are_recorded_and_suggested() {
     let difference = against("less.toml");
     assert!(difference.contains(&format!("it reaches 127.0.0.1:{port}")), "{difference}");
 }
+
+fn under_shell(home: &Home, shell: &str, text: &str) -> Answer {
+    home.write("p.toml", format!("version = 1\n{DEGRADED}[sandbox.env]\npass = [\"BASH_ENV\", \"ENV\"]\n"));
+    home.write("sh.lobster", format!("steps:\n  - {{ id: a, run: {text:?} }}\n"));
+    home.write("loaded.sh", "echo loaded\n");
+    home.lobster(["run", "--mode", "tool", "--policy", "p.toml", "sh.lobster"])
+        .env("LOBSTER_SHELL", shell)
+        .env("BASH_ENV", home.dir().join("loaded.sh"))
+        .env("ENV", home.dir().join("loaded.sh"))
+        .run()
+}
+
+#[test]
+fn text_is_judged_in_the_language_of_the_shell_that_runs_it() {
+    let home = Home::new();
+    let bash = under_shell(&home, "/bin/bash", "[[ -n x ]] && echo ok");
+    assert_eq!(bash.output()[0], "ok\n", "{bash:?}");
+    for dash in ["/bin/dash", "dash"] {
+        if !std::path::Path::new("/bin/dash").exists() {
+            eprintln!("skipped: dash is not installed");
+            continue;
+        }
+        let message = under_shell(&home, dash, "[[ -n x ]] && echo ok").error();
+        assert!(message.contains("[policy_denied, dialect]") && message.contains("`[[`"), "{message}");
+        assert!(message.contains("dash") && message.contains("hint:"), "{message}");
+        let message = under_shell(&home, dash, "[[ x || ./evil ]]").error();
+        assert!(message.contains("[policy_denied, dialect]"), "{message}");
+        assert_eq!(under_shell(&home, dash, "echo \"$0\" | sed 's/.*\\///'").output()[0], "dash\n");
+    }
+    // What another shell would start is not allowed in bash either.
+    let message = under_shell(&home, "/bin/bash", "[[ x || ./evil ]]").error();
+    assert!(message.contains("[policy_denied, dialect]"), "{message}");
+}
+
+#[test]
+fn a_shell_that_no_policy_reads_starts_nothing() {
+    let home = Home::new();
+    std::fs::copy("/bin/sh", home.dir().join("bash")).unwrap();
+    let own = home.dir().join("bash").display().to_string();
+    for shell in ["/usr/bin/env", "/nonexistent/zsh", "fish", &own] {
+        let answer = under_shell(&home, shell, "echo ran");
+        let message = answer.error();
+        assert!(message.contains("[policy_denied, shell]"), "{shell}: {message}");
+        assert!(message.contains("LOBSTER_SHELL=/bin/bash"), "{shell}: {message}");
+        assert!(!answer.stdout.contains("ran\n") && answer.code() != 0, "{shell}: {answer:?}");
+    }
+}
+
+#[test]
+fn an_explanation_names_what_the_shell_reads_differently() {
+    let home = Home::new();
+    home.write("p.toml", "version = 1\n");
+    let explain = |shell: &str| {
+        home.lobster(["policy", "explain", "--policy", "p.toml", "--shell", shell, "[[ -n x ]] && echo ok"])
+            .run()
+    };
+    assert_eq!(explain("bash").code(), 0);
+    for shell in ["dash", "ash"] {
+        let answer = explain(shell);
+        assert!(answer.code() != 0 && answer.stdout.contains("dialect"), "{answer:?}");
+    }
+    assert_eq!(explain("zsh").code(), 2);
+}

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use lobster_runtime::json;
-use lobster_runtime::policy::{DecisionEnv, EveryProgram, Policy, Proposal};
+use lobster_runtime::policy::{DecisionEnv, Dialect, EveryProgram, Policy, Proposal, Shell};
 
 /// Each command is decided so often; its best time counts, since a machine is never faster than it is.
 const ROUNDS: usize = 20;
@@ -39,6 +39,7 @@ fn measure() -> Result<(), String> {
         protected: Vec::new(),
         vars: BTreeMap::new(),
         programs: Box::new(EveryProgram),
+        shell: Shell::example(Dialect::Bash),
     };
     let mut firsts = Vec::new();
     let mut bests = Vec::new();

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use lobster_runtime::json;
-use lobster_runtime::policy::{Observed, Policy, PolicyFile, Proposal, Verdict};
+use lobster_runtime::policy::{Dialect, Observed, Policy, PolicyFile, Proposal, Shell, Verdict};
 use lobster_runtime::runtime::{PolicySources, Runtime, observed, rules_of_approvals};
 use lobster_runtime::steps::stages::Mode;
 use lobster_runtime::store::{RunFilter, RunId};
@@ -38,6 +38,9 @@ enum Action {
         corpus: PathBuf,
         #[arg(long, value_name = "FILE")]
         policy: Option<PathBuf>,
+        /// Reads the commands as this shell does: dash, ash (busybox) or bash.
+        #[arg(long, value_name = "SHELL", default_value = "bash")]
+        shell: Dialect,
         #[arg(long)]
         json: bool,
     },
@@ -47,6 +50,9 @@ enum Action {
         command: String,
         #[arg(long, value_name = "FILE")]
         policy: Option<PathBuf>,
+        /// Reads it as this shell does: dash, ash (busybox) or bash. By default the shell that would run it.
+        #[arg(long, value_name = "SHELL")]
+        shell: Option<Dialect>,
         #[arg(long)]
         json: bool,
     },
@@ -85,15 +91,21 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     match &args.action {
         Action::Init => out.write_all(STARTER.as_bytes())?,
         Action::Check { file, against } => return check(file, against, &mut out),
-        Action::Test { corpus, policy, json } => return test(corpus, policy.as_deref(), *json, &mut out),
+        Action::Test { corpus, policy, shell, json } => {
+            return test(corpus, policy.as_deref(), *shell, *json, &mut out);
+        }
         Action::Trust { list: true, .. } => trust::list(&mut out)?,
         Action::Trust { file, yes, .. } => return trust::trust(file.as_deref(), *yes, &mut out),
         Action::Untrust { file } => trust::untrust(file.as_deref(), &mut out)?,
-        Action::Explain { command, policy, json } => {
+        Action::Explain { command, policy, shell, json } => {
             let place = PolicySources { place: Some(Path::new(".")), run: None };
             let runtime = super::runtime_under(Mode::Human, &place)?;
             let policy = policy_or(policy.as_deref(), &runtime)?;
-            let decision = policy.decide(&Proposal::shell(command), &runtime.decision_env());
+            let mut env = runtime.decision_env();
+            if let Some(dialect) = shell {
+                env = env.with_shell(Shell::example(*dialect));
+            }
+            let decision = policy.decide(&Proposal::shell(command), &env);
             if *json {
                 writeln!(out, "{}", json::pretty(&decision))?;
             } else {
@@ -215,14 +227,20 @@ fn check(file: &Path, against: &[String], out: &mut impl Write) -> CommandResult
     Ok(Exit::OK)
 }
 
-fn test(corpus: &Path, policy: Option<&Path>, as_json: bool, out: &mut impl Write) -> CommandResult {
+fn test(
+    corpus: &Path,
+    policy: Option<&Path>,
+    shell: Dialect,
+    as_json: bool,
+    out: &mut impl Write,
+) -> CommandResult {
     let policy = match policy {
         Some(path) => load(path)?,
         // A corpus has its policy beside it.
         None => load(&corpus.with_file_name("example.toml"))
             .map_err(|error| error.with_hint("name the policy of the corpus with --policy FILE"))?,
     };
-    let report = policy.test_corpus(corpus).map_err(CommandError::failed)?;
+    let report = policy.test_corpus_in(corpus, shell).map_err(CommandError::failed)?;
     if as_json {
         writeln!(out, "{}", json::pretty(&report))?;
     } else {

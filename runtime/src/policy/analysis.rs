@@ -1,6 +1,7 @@
 //! The state of one analysis: what has been found so far about a command.
 //!
-//! An analysis reads shell text the way bash would, without running any of it.
+//! An analysis reads shell text the way bash would, without running any of it;
+//! `portable` sees to it that the shell in use reads it the same way.
 //! Wherever it cannot know, it keeps *unknown* as a value of its own; nothing
 //! unknown is ever taken for harmless.
 
@@ -11,6 +12,7 @@ use brush_parser::ast;
 use serde::Serialize;
 
 use super::Policy;
+use super::dialect::Dialect;
 use super::env::DecisionEnv;
 use super::file::Rule;
 use super::paths::Roots;
@@ -148,6 +150,8 @@ pub(crate) struct Flow {
     pub(crate) numeric: bool,
     /// A shell or interpreter took part without visible code.
     pub(crate) shell: bool,
+    /// Shells differ on the escapes in it, so that `known` is one of several.
+    pub(crate) disputed: bool,
 }
 
 impl Flow {
@@ -157,6 +161,7 @@ impl Flow {
             taint: self.taint.join(other.taint),
             numeric: false,
             shell: self.shell || other.shell,
+            disputed: self.disputed || other.disputed,
         }
     }
 }
@@ -182,6 +187,11 @@ impl Input {
             Self::Text(_, taint) => *taint,
             Self::Empty | Self::File => Taint::default(),
         }
+    }
+
+    /// Whether shells differ on what the known text is.
+    pub(crate) fn is_disputed(&self) -> bool {
+        matches!(self, Self::Pipe(flow) if flow.disputed)
     }
 
     pub(crate) fn known(&self) -> Option<&str> {
@@ -286,6 +296,14 @@ pub(crate) struct Analysis<'a> {
     pub(crate) span: Option<TextSpan>,
     /// The names that an approval has to cover, where they are wanted.
     pub(crate) mentions: Option<Box<super::covered::Mentions>>,
+    /// The language of the shell that runs the text being read.
+    pub(crate) dialect: Dialect,
+    /// The code of every substitution that was followed.
+    pub(crate) codes_read: Vec<String>,
+    /// The command is an applet of busybox, whatever file has its name.
+    pub(crate) is_applet: bool,
+    /// The text is what another shell would read in the proposed one.
+    pub(crate) is_second_reading: bool,
 }
 
 /// Which of its possible values each variable has in one reading of a command.
@@ -340,6 +358,10 @@ impl<'a> Analysis<'a> {
             child_input: Input::Empty,
             span: None,
             mentions: None,
+            dialect: env.shell.dialect,
+            codes_read: Vec::new(),
+            is_applet: false,
+            is_second_reading: false,
         }
     }
 
@@ -350,6 +372,8 @@ impl<'a> Analysis<'a> {
         probe.depth = self.depth + 1;
         probe.wrapped = self.wrapped;
         probe.budget = self.budget / 4;
+        probe.dialect = self.dialect;
+        probe.is_second_reading = self.is_second_reading;
         probe
     }
 

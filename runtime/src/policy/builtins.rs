@@ -2,15 +2,51 @@
 
 use super::analysis::{Analysis, Arg, Call, Flow};
 use super::command::{Assignment, Invocation, skip_flags, taint};
+use super::dialect::Dialect;
 use super::expand::is_name;
-use super::output::{echo, printf};
+use super::output::{disputes_printf, echo, printf};
 use super::paths::normalise;
+
+/// Builtins that bash has and the others have not, or not with the same effect.
+const BASH_ONLY: &[&str] = &[
+    "source",
+    "declare",
+    "typeset",
+    "let",
+    "pushd",
+    "popd",
+    "dirs",
+    "shopt",
+    "mapfile",
+    "readarray",
+    "enable",
+    "builtin",
+    "caller",
+    "compgen",
+    "complete",
+    "compopt",
+    "bind",
+    "disown",
+    "help",
+    "suspend",
+    "logout",
+    "history",
+];
+
+/// Options of `set` that leave the meaning of later words alone.
+const PLAIN_OPTIONS: &str = "efuxvnCbmhETo";
 
 impl Analysis<'_> {
     /// The shell's own commands. `None` when the name is a program.
     pub(crate) fn builtin(&mut self, name: &str, inv: &Invocation) -> Option<Flow> {
         let args = &inv.args[1..];
         let quiet = Flow { known: Some(String::new()), ..Flow::default() };
+        if self.dialect != Dialect::Bash && BASH_ONLY.contains(&name) {
+            let shell = self.dialect.name();
+            self.refuse_dialect(format!(
+                "{name} is a builtin of bash, and not the same or none at all of {shell}"
+            ));
+        }
         match name {
             "eval" => {
                 return Some(self.eval(args));
@@ -75,7 +111,8 @@ impl Analysis<'_> {
             }
             "echo" => {
                 self.record(&inv.args, None, vec!["catalogue".to_owned()]);
-                return Some(Flow { known: echo(args), taint: taint(args), ..Flow::default() });
+                let (known, disputed) = echo(args, self.dialect);
+                return Some(Flow { known, disputed, taint: taint(args), ..Flow::default() });
             }
             "test" | "[" => {
                 for pair in args.windows(2) {
@@ -85,7 +122,7 @@ impl Analysis<'_> {
                 }
                 self.record(&inv.args, None, vec!["catalogue".to_owned()]);
             }
-            "cd" => {
+            "cd" | "chdir" if name == "cd" || self.dialect != Dialect::Bash => {
                 let target = skip_flags(args).first().cloned();
                 self.change_directory(target.as_ref());
             }
@@ -309,6 +346,9 @@ impl Analysis<'_> {
                 names.push(arg.clone());
                 continue;
             };
+            if self.dialect != Dialect::Bash && flags.contains(|c| c != 'r' && c != 'p') {
+                self.refuse_dialect(format!("read {} is not the same in every shell", arg.text));
+            }
             if let Some(at) = flags.find(|c| with_value.contains(c)) {
                 let flag = &flags[at..=at];
                 let value = match flags.get(at + 1..) {
@@ -347,6 +387,9 @@ impl Analysis<'_> {
         if let Some(first) = args.first()
             && let Some(attached) = first.text.strip_prefix("-v")
         {
+            if self.dialect != Dialect::Bash {
+                self.refuse_dialect("printf -v assigns in bash only".to_owned());
+            }
             if attached.is_empty() {
                 target = args.get(1).cloned();
                 args = args.get(2..).unwrap_or(&[]);
@@ -358,9 +401,9 @@ impl Analysis<'_> {
         if args.first().is_some_and(|a| a.text == "--") {
             args = &args[1..];
         }
-        let known = printf(args);
+        let (known, disputed) = (printf(args), disputes_printf(args));
         let Some(name) = target else {
-            return Flow { known, taint: taint(args), ..Flow::default() };
+            return Flow { known, disputed, taint: taint(args), ..Flow::default() };
         };
         self.refuse_subscript(&name);
         let plain = name.text.split('[').next().unwrap_or("").to_owned();
@@ -397,9 +440,34 @@ impl Analysis<'_> {
                     return;
                 }
                 "-o" | "+o" => {
-                    rest.next();
+                    let plain = |option: &str| {
+                        matches!(
+                            option,
+                            "pipefail"
+                                | "errexit"
+                                | "nounset"
+                                | "xtrace"
+                                | "verbose"
+                                | "noglob"
+                                | "noclobber"
+                                | "noexec"
+                                | "notify"
+                                | "monitor"
+                                | "errtrace"
+                                | "functrace"
+                                | "hashall"
+                        )
+                    };
+                    if let Some(option) = rest.next()
+                        && !option.known().is_some_and(plain)
+                    {
+                        self.ask("shell-option", "set -o changes how later text is read");
+                    }
                 }
                 text if text.starts_with(['-', '+']) => {
+                    if !text[1..].chars().all(|c| PLAIN_OPTIONS.contains(c)) {
+                        self.ask("shell-option", format!("set {text} changes how later text is read"));
+                    }
                     if text.ends_with('o') {
                         rest.next();
                     }

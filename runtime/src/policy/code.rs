@@ -2,6 +2,7 @@
 
 use super::analysis::{Analysis, Arg, Flow, Input, Level};
 use super::command::{Invocation, taint};
+use super::dialect::Dialect;
 use super::parse::{Unread, parse};
 
 /// Interpreters whose code the analysis cannot read. Versioned names such as
@@ -143,9 +144,16 @@ pub(crate) fn is_interpreter(name: &str) -> bool {
     INTERPRETERS.contains(&name) || (!family.is_empty() && INTERPRETERS.contains(&family))
 }
 
-/// Shells that read bash's language closely enough for the analysis.
-fn reads_like_bash(name: &str) -> bool {
-    !matches!(name, "fish" | "csh" | "tcsh" | "elvish" | "nu" | "xonsh" | "zsh")
+/// Shells whose language is not that of a POSIX shell at all.
+fn is_foreign(name: &str) -> bool {
+    matches!(name, "fish" | "csh" | "tcsh" | "elvish" | "nu" | "xonsh" | "zsh")
+}
+
+/// `-l`, `-i` and clusters with them.
+fn starts_interactively(flag: &str) -> bool {
+    flag.strip_prefix('-').is_some_and(|f| {
+        f.contains(['l', 'i']) && f.bytes().all(|b| b"abcefhiklmnprstuvxBCDEHPT".contains(&b))
+    })
 }
 
 impl Analysis<'_> {
@@ -158,9 +166,58 @@ impl Analysis<'_> {
         }
         self.record(&inv.args, None, Vec::new());
         self.judge_rules_quietly(name, inv);
-        if !reads_like_bash(name) {
+        if inv.args[1..].iter().any(|a| a.text == "--login" || starts_interactively(&a.text)) {
+            self.ask("script", format!("{name} runs start-up files whose content is not shown"));
+        }
+        if is_foreign(name) {
             self.ask("shell-language", format!("{name} does not read text the way the analysis does"));
         }
+        let dialect = self.dialect_of(name);
+        let outer = std::mem::replace(&mut self.dialect, dialect);
+        let flow = self.shell_code(name, inv);
+        self.dialect = outer;
+        flow
+    }
+
+    /// The language of the shell that `name` starts.
+    pub(crate) fn dialect_of(&self, name: &str) -> Dialect {
+        if self.is_applet {
+            return Dialect::Ash;
+        }
+        match self.resolve(name) {
+            // The fixture of corpora, where every name is a file of its own.
+            Some(path) if path.ends_with("/sh") => self.env.shell.dialect,
+            Some(path) => Dialect::of_file(std::path::Path::new(&path)),
+            None => Dialect::Unknown,
+        }
+    }
+
+    /// Reads code that a program hands to `sh -c`.
+    pub(crate) fn walk_sh(&mut self, code: &str) -> Flow {
+        let dialect = self.dialect_of("sh");
+        let outer = std::mem::replace(&mut self.dialect, dialect);
+        let flow = self.walk_child(code, Vec::new());
+        self.dialect = outer;
+        flow
+    }
+
+    /// Refuses text whose escapes the shells do not print alike.
+    pub(crate) fn refuse_disputed(&mut self, by: &str) {
+        self.deny_hint(
+            "dialect",
+            format!("{by} gets text in which shells read the backslashes differently"),
+            "let printf print it: printf '%s\\n' 'text'",
+        );
+    }
+
+    /// Refuses something that means another thing to another shell.
+    pub(crate) fn refuse_dialect(&mut self, message: String) {
+        self.deny_hint("dialect", message, "write it in the form that every POSIX shell reads alike");
+    }
+
+    /// The code a shell runs, wherever it comes from.
+    fn shell_code(&mut self, name: &str, inv: &Invocation) -> Flow {
+        let args = &inv.args[1..];
         let mut code = false;
         let mut stdin = false;
         let mut check_only = false;
@@ -247,6 +304,9 @@ impl Analysis<'_> {
                 format!("{name} runs what comes from the network"),
                 Some("download to a file, read it, and run it as a step of its own"),
             );
+        }
+        if input.is_disputed() {
+            self.refuse_disputed(name);
         }
         if let Some(text) = input.known().map(str::to_owned) {
             // Text of a here-document stands in the command; what comes through

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Policy;
 use super::decide::{Command, Proposal, Verdict};
+use super::dialect::{Dialect, Shell};
 use super::env::DecisionEnv;
 use super::file::Profile;
 
@@ -104,10 +105,18 @@ impl Policy {
     /// # Errors
     /// [`CorpusError`] when the file cannot be read or a line is not a case.
     pub fn test_corpus(&self, path: &Path) -> Result<CorpusReport, CorpusError> {
+        self.test_corpus_in(path, Dialect::Bash)
+    }
+
+    /// As [`Self::test_corpus`], with a shell of this language in the fixture.
+    ///
+    /// # Errors
+    /// [`CorpusError`] when the file cannot be read or a line is not a case.
+    pub fn test_corpus_in(&self, path: &Path, dialect: Dialect) -> Result<CorpusReport, CorpusError> {
         let shown = path.display().to_string();
         let text = std::fs::read_to_string(path)
             .map_err(|source| CorpusError::Read { path: shown.clone(), source })?;
-        let env = DecisionEnv::fixture();
+        let env = DecisionEnv::fixture().with_shell(Shell::example(dialect));
         let mut cases = Vec::new();
         for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let case: Case = serde_json::from_str(line).map_err(|source| CorpusError::Line {
@@ -157,5 +166,44 @@ mod tests {
             .map(|case| format!("{} {:?} not {:?}: {}", case.id, case.verdict, case.expect, case.reason))
             .collect();
         assert_eq!(wrong, Vec::<String>::new(), "{} of {}", report.passed, report.cases.len());
+    }
+
+    /// The verdicts under another shell are never milder than the expected ones.
+    #[test]
+    fn no_shell_makes_a_verdict_of_the_corpus_milder() {
+        let text = std::fs::read_to_string(corpus_dir().join("example.toml")).unwrap();
+        let policy = Policy::load(&text, "example.toml").unwrap();
+        let strictness = |verdict: Verdict| {
+            [Verdict::Allow, Verdict::Ask, Verdict::Deny].iter().position(|v| *v == verdict)
+        };
+        for dialect in [Dialect::Dash, Dialect::Ash] {
+            let report = policy.test_corpus_in(&corpus_dir().join("corpus.jsonl"), dialect).unwrap();
+            let milder: Vec<String> = report
+                .cases
+                .iter()
+                .filter(|case| strictness(case.verdict) < strictness(case.expect))
+                .map(|case| format!("{} {:?} not {:?}: {}", case.id, case.verdict, case.expect, case.reason))
+                .collect();
+            assert_eq!(milder, Vec::<String>::new(), "{dialect:?}");
+        }
+    }
+
+    /// What people and agents run most keeps its verdict in every shell.
+    #[test]
+    fn plain_commands_keep_their_verdicts() {
+        let text = std::fs::read_to_string(corpus_dir().join("example.toml")).unwrap();
+        let policy = Policy::load(&text, "example.toml").unwrap();
+        for dialect in [Dialect::Dash, Dialect::Ash, Dialect::Bash] {
+            let report = policy.test_corpus_in(&corpus_dir().join("plain.jsonl"), dialect).unwrap();
+            let changed: Vec<String> = report
+                .cases
+                .iter()
+                .filter(|case| !case.passed())
+                .map(|case| format!("{} {:?} not {:?}: {}", case.id, case.verdict, case.expect, case.reason))
+                .collect();
+            eprintln!("{dialect:?}: {} of {}\n{}", report.passed, report.cases.len(), changed.join("\n"));
+            assert_eq!(report.cases.len(), 245);
+            assert!(changed.len() * 20 <= report.cases.len(), "{dialect:?}: {changed:#?}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::analysis::{Analysis, Arg, CommandFact, Finding, Level, TextSpan};
 use super::command::Invocation;
+use super::dialect::Dialect;
 use super::env::DecisionEnv;
 use super::file::{NetDefault, NetGrantSpec, NetWord, Profile, Rule};
 use super::parse::{parse, unshowable};
@@ -174,6 +175,17 @@ impl Policy {
         let mut analysed = true;
         match &proposal.command {
             Command::Shell(text) => {
+                if env.shell.dialect == Dialect::Unknown && !self.is_open() {
+                    analysis.deny_hint(
+                        "shell",
+                        format!(
+                            "shell text would be run by {}, which is not dash, busybox ash or bash \
+                             in a directory that the policy trusts",
+                            env.shell.program.display()
+                        ),
+                        "set LOBSTER_SHELL=/bin/bash, or give the step a program with its arguments instead of shell text",
+                    );
+                }
                 if self.within_limits(&mut analysis, text) {
                     analysis.walk_text(text);
                 } else {
@@ -219,7 +231,7 @@ impl Policy {
             analysis.deny_hint(
                 "unshowable",
                 format!("character U+{:04X} cannot be shown faithfully", u32::from(c)),
-                "remove it, or write it as an escape inside $'...'",
+                "remove it, or let `printf` write it from an escape",
             );
             // What it would run is still worth saying, but not here.
             return self.is_open() && c != '\0';
@@ -245,7 +257,9 @@ impl Policy {
                         .is_some_and(|(name, rest)| analysis.resolve(name) == program && rest == args)
                 })
         });
-        if allowed {
+        // Other words than the listed ones may be what the shell reads.
+        let misread = |f: &Finding| matches!(f.code.as_str(), "dialect" | "shell" | "ambiguous");
+        if allowed && !analysis.findings.iter().any(misread) {
             analysis.findings.clear();
         } else {
             analysis.deny_hint(

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::dialect::{Dialect, Shell};
 use super::paths::normalise;
 
 /// How program names become files. The only part of a decision that may look
@@ -55,11 +56,14 @@ pub struct DecisionEnv {
     pub vars: BTreeMap<String, String>,
     /// How program names are looked up.
     pub programs: Box<dyn Resolve>,
+    /// The shell that would be started for shell text.
+    pub shell: Shell,
 }
 
 impl DecisionEnv {
     /// The fixture of the policy corpus: `HOME=/home/agent`, workspace
-    /// `/srv/repo`, a private `/tmp`, and every trusted program installed.
+    /// `/srv/repo`, a private `/tmp`, every trusted program installed, and bash
+    /// for shell text.
     #[must_use]
     pub fn fixture() -> Self {
         let vars = [
@@ -77,7 +81,14 @@ impl DecisionEnv {
             protected: Vec::new(),
             vars: vars.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
             programs: Box::new(EveryProgram),
+            shell: Shell::example(Dialect::Bash),
         }
+    }
+
+    /// The same place with another shell.
+    #[must_use]
+    pub fn with_shell(self, shell: Shell) -> Self {
+        Self { shell, ..self }
     }
 }
 

@@ -7,6 +7,7 @@ use brush_parser::word::{
 };
 
 use super::analysis::{Analysis, Arg, Flow, MAX_VALUES, Pick};
+use super::dialect::Dialect;
 use super::parse::{PARSER_OPTIONS, guarded};
 use super::paths::{expand_root, glob_match};
 use super::quoting::{brace_words, decode_ansi_c, has_huge_number, unescape_backquoted};
@@ -284,6 +285,7 @@ impl Analysis<'_> {
     }
 
     fn substitution(&mut self, code: &str) -> Arg {
+        self.codes_read.push(code.to_owned());
         let flow = if self.choice.as_ref().is_some_and(|c| c.repeated) {
             Flow::default()
         } else {
@@ -342,6 +344,13 @@ impl Analysis<'_> {
                 // A private home of the step is judged as the caller's.
                 Some(value) if name == "HOME" => Arg::literal(expand_root(value, self.env)),
                 Some(value) => Arg::literal(value.clone()),
+                // Only bash sets them; elsewhere they are empty.
+                None if self.dialect != Dialect::Bash
+                    && (SHELL_NUMBERS.contains(&name) || SHELL_SET.contains(&name))
+                    && !matches!(name, "LINENO" | "OPTIND" | "OPTARG" | "OLDPWD" | "PS4" | "_") =>
+                {
+                    Arg::unset()
+                }
                 None if SHELL_NUMBERS.contains(&name) => Arg::number(),
                 None if SHELL_SET.contains(&name) => Arg::unknown(),
                 None => Arg::unset(),

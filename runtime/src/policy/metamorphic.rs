@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use super::{Command, DecisionEnv, Policy, Proposal, Verdict};
+use super::{Command, DecisionEnv, Dialect, Policy, Proposal, Shell, Verdict};
 
 struct Case {
     id: String,
@@ -214,6 +214,7 @@ fn no_wrapping_of_a_dangerous_command_is_allowed() {
 fn no_wrapping_of_a_benign_command_is_denied() {
     let (policy, cases) = load();
     let env = DecisionEnv::fixture();
+    let ash = DecisionEnv::fixture().with_shell(Shell::example(Dialect::Ash));
     let mut wrong = Vec::new();
     for case in cases.iter().filter(|case| case.expect == "allow" && is_plain(&case.command)) {
         for (name, wrap) in TRANSPARENT {
@@ -224,6 +225,10 @@ fn no_wrapping_of_a_benign_command_is_denied() {
                 "substitution" | "assignment" | "test" | "default of a parameter" | "exported"
             );
             if inside && case.command.contains(" in C*)") {
+                continue;
+            }
+            // busybox reads it as ash does.
+            if *name == "busybox" && verdict(&policy, &ash, case, case.command.clone()) == Verdict::Deny {
                 continue;
             }
             let text = wrap(&case.command);

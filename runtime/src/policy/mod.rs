@@ -19,6 +19,7 @@ mod component;
 mod corpus;
 mod covered;
 mod decide;
+mod dialect;
 mod effects;
 mod env;
 mod expand;
@@ -35,12 +36,15 @@ mod oracle;
 mod output;
 mod parse;
 mod paths;
+mod portable;
 mod quantity;
 mod quoting;
 mod redirects;
 mod reference;
 mod rules;
 mod shell;
+#[cfg(test)]
+mod shell_fuzz;
 mod suggest;
 mod wrappers;
 
@@ -57,6 +61,7 @@ pub use covered::FileRole;
 pub(crate) use covered::{Language, Listing, Lookup, Mention, Mentions, Surroundings, interpreter_language};
 pub use decide::{Command, Decision, Grant, NetGrant, Proposal, Reason, Verdict};
 pub(crate) use decide::{POLICY_DENIED, denial};
+pub use dialect::{Dialect, Shell};
 pub use env::{DecisionEnv, EveryProgram, HostPrograms, Resolve};
 pub use file::{
     ArgPattern, ArgShape, AskTerms, Audit, AuditPlaces, AuditSync, Control, Effect, EnvPolicy, FsRoots, Hard,

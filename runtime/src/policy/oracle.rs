@@ -13,7 +13,7 @@ use std::process::{Command as Process, Stdio};
 
 use super::{DecisionEnv, Policy, Proposal};
 
-const FRAGMENTS: &[&str] = &[
+pub(super) const FRAGMENTS: &[&str] = &[
     "p1",
     "p2 a",
     "p3 ",
@@ -125,10 +125,10 @@ const FRAGMENTS: &[&str] = &[
     "$(<f)",
 ];
 
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn below(&mut self, end: usize) -> usize {
+    pub(super) fn below(&mut self, end: usize) -> usize {
         // xorshift64*: only the spread matters here.
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

@@ -1,9 +1,42 @@
 //! What `echo` and `printf` print, when it follows from their words.
 
 use super::analysis::Arg;
+use super::dialect::Dialect;
 
-/// The output of `echo`, when its words are known.
-pub(crate) fn echo(args: &[Arg]) -> Option<String> {
+/// The output of `echo`, when its words are known, and whether another shell
+/// than the one in use, or this one, may print something else.
+pub(crate) fn echo(args: &[Arg], dialect: Dialect) -> (Option<String>, bool) {
+    let known = echoed(args);
+    let flagged = args.first().is_some_and(|a| a.text.starts_with('-') && a.text.contains(['e', 'E']));
+    let escaped = args.iter().any(|a| a.text.contains('\\'));
+    let settled = |text: &str| escapes(text).all(|c| matches!(c, 'n' | 't' | '\\' | '0' | 'x'));
+    let disputed = match dialect {
+        Dialect::Bash if flagged => !args.iter().all(|a| settled(&a.text)),
+        Dialect::Bash => escaped,
+        Dialect::Dash | Dialect::Ash | Dialect::Unknown => escaped || flagged,
+    };
+    (known, disputed)
+}
+
+/// Whether shells differ on the escapes in what `printf` prints.
+pub(crate) fn disputes_printf(args: &[Arg]) -> bool {
+    let Some((format, rest)) = args.split_first() else {
+        return false;
+    };
+    !escapes(&format.text).all(|c| matches!(c, 'n' | 't' | '\\' | '1'..='7'))
+        || (format.text.contains("%b") && rest.iter().any(|a| a.text.contains('\\')))
+}
+
+/// The character behind each backslash; a blank for a backslash at the end.
+fn escapes(text: &str) -> impl Iterator<Item = char> {
+    let mut chars = text.chars();
+    std::iter::from_fn(move || {
+        chars.by_ref().find(|c| *c == '\\')?;
+        Some(chars.next().unwrap_or(' '))
+    })
+}
+
+fn echoed(args: &[Arg]) -> Option<String> {
     let mut words = args;
     let mut newline = true;
     let mut escapes = false;
@@ -138,10 +171,15 @@ mod tests {
 
     #[test]
     fn output_that_follows_from_the_words_is_known() {
-        assert_eq!(echo(&words(&["-n", "a", "b"])).as_deref(), Some("a b"));
-        assert_eq!(echo(&words(&["-e", r"\x72m"])).as_deref(), Some("rm\n"));
+        assert_eq!(echoed(&words(&["-n", "a", "b"])).as_deref(), Some("a b"));
+        assert_eq!(echoed(&words(&["-e", r"\x72m"])).as_deref(), Some("rm\n"));
         assert_eq!(printf(&words(&["%s\\n", "a", "b"])).as_deref(), Some("a\nb\n"));
         assert_eq!(printf(&words(&[r"\162\155 -rf /"])).as_deref(), Some("rm -rf /"));
-        assert_eq!(echo(&[Arg::unknown()]), None);
+        assert_eq!(echoed(&[Arg::unknown()]), None);
+        // dash prints a dot where bash prints the escape.
+        assert_eq!(echo(&words(&[r"\056env"]), Dialect::Bash), (Some(".env\n".to_owned()), true));
+        assert!(!echo(&words(&["-e", r"a\tb"]), Dialect::Bash).1);
+        assert!(echo(&words(&["-e", "a"]), Dialect::Dash).1);
+        assert!(disputes_printf(&words(&[r"\x2eenv"])) && !disputes_printf(&words(&[r"%s\n", r"\x2e"])));
     }
 }

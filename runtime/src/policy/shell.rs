@@ -22,7 +22,11 @@ impl Analysis<'_> {
         match parse(text, self.policy.limits().nesting) {
             Ok(program) => {
                 let before = self.arithmetic_read.len();
+                let codes = self.codes_read.len();
                 let flow = self.program(&program, &input, text);
+                let all = std::mem::take(&mut self.codes_read);
+                self.check_dialect(text, Some(&program), &all[codes..]);
+                self.codes_read = all;
                 let read = self.arithmetic_read.split_off(before);
                 // The tokenizer may have put together what the text keeps
                 // apart; then bash reads something else.
@@ -40,6 +44,7 @@ impl Analysis<'_> {
                 Flow::default()
             }
             Err(Unread::Syntax(message)) => {
+                self.check_dialect(text, None, &[]);
                 self.deny_hint(
                     "syntax",
                     format!("the text is not valid shell: {message}"),

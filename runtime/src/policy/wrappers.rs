@@ -281,7 +281,7 @@ impl Analysis<'_> {
         let mut flow = Flow::default();
         for code in code {
             if let Some(text) = self.code_text(&[code], name) {
-                flow = flow.join(self.walk_child(&text, Vec::new()));
+                flow = flow.join(self.walk_sh(&text));
             }
         }
         if matches!(name, "at" | "batch")
@@ -308,6 +308,11 @@ impl Analysis<'_> {
         let rest = rest.to_vec();
         let next = if name == "time" && inv.is_plain {
             self.inner(rest, inv, true)
+        } else if name == "busybox" {
+            let outer = std::mem::replace(&mut self.is_applet, true);
+            let flow = self.inner(rest, inv, false);
+            self.is_applet = outer;
+            flow
         } else {
             self.inner(rest, inv, false)
         };
@@ -474,6 +479,9 @@ impl Analysis<'_> {
         if template.is_empty() {
             template.push(Arg::literal("echo"));
         }
+        if inv.input.is_disputed() && !from_file {
+            self.refuse_disputed("xargs");
+        }
         let items: Vec<Arg> = match inv.input.known().filter(|_| !from_file) {
             Some(text) => text
                 .split(|c: char| c.is_whitespace() || c == '\0')
@@ -520,7 +528,7 @@ impl Analysis<'_> {
         }
         let rest = rest.to_vec();
         match self.code_text(&rest, "watch") {
-            Some(code) => self.walk_child(&code, Vec::new()),
+            Some(code) => self.walk_sh(&code),
             None => Flow::default(),
         }
     }
@@ -537,7 +545,7 @@ impl Analysis<'_> {
         match rest.first() {
             Some(flag) if flag.text == "-c" || flag.text == "--command" => {
                 match self.code_text(&rest[1..], "flock -c") {
-                    Some(code) => self.walk_child(&code, Vec::new()),
+                    Some(code) => self.walk_sh(&code),
                     None => Flow::default(),
                 }
             }
@@ -563,7 +571,7 @@ impl Analysis<'_> {
             match code {
                 Some(code) => {
                     if let Some(code) = self.code_text(&[code], "script -c") {
-                        flow = flow.join(self.walk_child(&code, Vec::new()));
+                        flow = flow.join(self.walk_sh(&code));
                     }
                 }
                 None if !text.starts_with('-') => {
@@ -590,6 +598,9 @@ impl Analysis<'_> {
         let mut items: Vec<Arg> =
             args[split..].iter().filter(|a| !a.text.starts_with(":::")).cloned().collect();
         if split == args.len() {
+            if inv.input.is_disputed() {
+                self.refuse_disputed("parallel");
+            }
             items = match inv.input.known() {
                 Some(text) => text.lines().map(Arg::literal).collect(),
                 None => vec![Arg::unknown()],
@@ -607,7 +618,7 @@ impl Analysis<'_> {
                 // command with one word that is not known.
                 flow = flow.join(self.inner_without_input(words, inv));
             } else if let Some(code) = self.code_text(&words, "parallel") {
-                flow = flow.join(self.walk_child(&code, Vec::new()));
+                flow = flow.join(self.walk_sh(&code));
             }
         }
         flow

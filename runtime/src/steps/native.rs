@@ -18,6 +18,7 @@ use crate::engine::reuse::Reuse;
 use crate::engine::run::{Run, STORE_FAILED, stopped};
 use crate::engine::value::Text;
 use crate::json::aside::ScanAside;
+use crate::policy::Shell;
 use crate::sandbox::{
     Confinement, Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, Promise, SpawnError, SpawnRequest,
     Stdin,
@@ -226,6 +227,9 @@ fn finished(store: &Store, outcome: &StepOutcome) -> Result<Finished, Stop> {
     Ok(Finished { exit: outcome.exit, stdout, stderr, plain_json: None, blocked })
 }
 
+/// What the action is known by. Without a policy it is also what is started;
+/// under one, the same shell is started by its real path ([`Shell::argv`]).
+///
 /// Shell text goes to `LOBSTER_SHELL`, called as the incumbent calls it, else to
 /// `/bin/sh`. That is no login shell (unless `LOBSTER_LOGIN_SHELL` is set):
 /// profiles would undo the step's `PATH` and print into its output.
@@ -298,6 +302,14 @@ fn execute(
         }
         Err(error) => return failed(&StageError::permanent(error.to_string()).with_code("secret")),
     }
+    // The shell that was judged runs, and loads nothing that was not.
+    let argv = match (&decision.shell, &job.program) {
+        (Some(shell), ShellText::Shell(text)) => {
+            env.retain(|(name, _)| !name.to_str().is_some_and(Shell::is_loading_variable));
+            shell.argv(text)
+        }
+        _ => argv,
+    };
     // So that what runs inside a run can be told from the operator's own calls.
     env.retain(|(name, _)| name != RUN_ID);
     env.push((RUN_ID.into(), run.id.to_string().into()));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ use crate::engine::services::Services;
 use crate::engine::surroundings::{Surroundings, protected};
 use crate::policy::{
     AuditSync, Binding, BoundFile, Command, Decision, DecisionEnv, Grant, HostPrograms, Limits, Overflow,
-    POLICY_DENIED, PROPOSED_RULE, Policy, Proposal, Remember, Verdict, changed_files, denial,
+    POLICY_DENIED, PROPOSED_RULE, Policy, Proposal, Remember, Shell, Verdict, changed_files, denial,
 };
 use crate::sandbox::{Confinement, ProcessLimits};
 use crate::steps::stages::{Question, StageError, Stop};
@@ -45,6 +45,8 @@ pub(crate) struct Decided {
     pub(crate) stdout_cap: Option<u64>,
     /// The files that an approval covers, as they were approved.
     pub(crate) approved: Option<Held>,
+    /// The shell whose language a policy read; it and no other is started.
+    pub(crate) shell: Option<Shell>,
     /// A home of its own, gone with this value.
     _home: Option<tempfile::TempDir>,
 }
@@ -73,7 +75,12 @@ pub(crate) fn decide(
 ) -> Result<Decided, Stop> {
     let policy = &run.services.policy;
     let (proposal, place, decision) = judge(run, job);
-    let statement = statement(policy, &decision);
+    let mut statement = statement(policy, &decision);
+    let shell =
+        (!policy.is_open() && matches!(proposal.command, Command::Shell(_))).then(|| place.shell.clone());
+    if let Some(shell) = &shell {
+        statement["shell"] = json!(shell);
+    }
     let mut approved_files = None;
     match decision.verdict {
         Verdict::Allow => {}
@@ -155,6 +162,7 @@ pub(crate) fn decide(
         }
     }
     let mut decided = decided(run.services, &decision, statement, &job.env, &place, &run.id.to_string())?;
+    decided.shell = shell;
     // Who only looks ahead starts nothing.
     if let Some(files) = approved_files.filter(|_| run.journals()) {
         decided.hold(run, &files).inspect_err(|_| run.fail_at(path))?;
@@ -266,6 +274,7 @@ pub(crate) fn decided(
             env: env.vars().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             stdout_cap: None,
             approved: None,
+            shell: None,
             _home: None,
         });
     }
@@ -285,6 +294,7 @@ pub(crate) fn decided(
             Overflow::Truncate => limits.stdout.spill.0,
         }),
         approved: None,
+        shell: None,
         _home: Some(home),
     })
 }
@@ -329,7 +339,20 @@ pub(crate) fn decision_env(
         protected: surroundings.protected.clone(),
         vars,
         programs: Box::new(HostPrograms),
+        shell: shell(&services.policy, env),
     }
+}
+
+/// The shell that runs shell text: `LOBSTER_SHELL`, else `/bin/sh`. Under a
+/// policy no `PATH` has a say in which file that is.
+fn shell(policy: &Policy, env: &Env) -> Shell {
+    let asked = env.non_blank("LOBSTER_SHELL").unwrap_or_else(|| "/bin/sh".to_owned());
+    let search: Vec<PathBuf> = if policy.is_open() {
+        env.passed("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default()
+    } else {
+        policy.file().programs.trusted_dirs.iter().map(PathBuf::from).collect()
+    };
+    Shell::find(&asked, policy, &search, &HostPrograms)
 }
 
 /// What the history keeps of a decision: under the open policy an ordinary
