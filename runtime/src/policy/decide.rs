@@ -250,7 +250,12 @@ impl Policy {
         }
     }
 
-    fn conclude(&self, analysis: Analysis<'_>, env: &DecisionEnv, analysed: bool) -> Decision {
+    fn conclude(&self, mut analysis: Analysis<'_>, env: &DecisionEnv, analysed: bool) -> Decision {
+        if self.file().profile != Profile::Locked && !self.is_open() {
+            self.keep_grants_apart(&mut analysis, env);
+        }
+        // The catalogue's commands never get the network, whatever the default is.
+        let quiet = analysis.draws.iter().all(|draw| draw.catalogued);
         let Analysis { mut findings, commands, rules, roots, .. } = analysis;
         if self.is_open() {
             findings.retain(|f| f.level == Level::Hard);
@@ -295,7 +300,7 @@ impl Policy {
         let asks_itself = findings.iter().any(|f| f.level == Level::Ask && f.rule.is_none());
         let grant = match verdict {
             Verdict::Deny => Grant::default(),
-            Verdict::Allow | Verdict::Ask => self.grant(&rules, asks_itself, env, roots),
+            Verdict::Allow | Verdict::Ask => self.grant(&rules, asks_itself, quiet, env, roots),
         };
         let ask = (verdict == Verdict::Ask).then(|| ask_terms(&rules));
         Decision {
@@ -323,10 +328,18 @@ impl Policy {
         }
     }
 
-    /// The union of what the matched rules grant, over what every step gets.
-    /// A command that needs a person beyond any rule gets the policy's write
-    /// roots: the person sees what it does, the roots bound it.
-    fn grant(&self, rules: &[&Rule], whole_roots: bool, env: &DecisionEnv, roots: &Roots) -> Grant {
+    /// What the matched rules grant, over what every step gets. Several
+    /// commands have been kept apart before. A command that needs a person
+    /// beyond any rule gets the policy's write roots: the person sees what it
+    /// does, the roots bound it.
+    pub(super) fn grant(
+        &self,
+        rules: &[&Rule],
+        whole_roots: bool,
+        quiet: bool,
+        env: &DecisionEnv,
+        roots: &Roots,
+    ) -> Grant {
         let sandbox = &self.file().sandbox;
         let resolve = |path: &String| {
             if path.starts_with("@system-ro") || path.starts_with("@tmp") || path.starts_with("@step-home") {
@@ -341,6 +354,7 @@ impl Policy {
             fs_protect: sandbox.fs.protect.iter().map(resolve).chain(env.protected.iter().cloned()).collect(),
             env: sandbox.env.pass.clone(),
             net: match sandbox.net.default {
+                _ if quiet => NetGrant::None,
                 NetDefault::None => NetGrant::None,
                 NetDefault::Hosts => NetGrant::Hosts(sandbox.net.hosts.clone()),
                 NetDefault::HostNetwork => NetGrant::HostNetwork,

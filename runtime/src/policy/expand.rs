@@ -8,7 +8,7 @@ use brush_parser::word::{
 
 use super::analysis::{Analysis, Arg, Flow, MAX_VALUES, Pick};
 use super::parse::{PARSER_OPTIONS, guarded};
-use super::paths::{expand_root, glob_match};
+use super::paths::{expand_root, glob_match, normalise};
 use super::quoting::{brace_words, decode_ansi_c, has_huge_number, unescape_backquoted};
 
 /// Longest value a variable may take before it counts as unknown.
@@ -292,7 +292,11 @@ impl Analysis<'_> {
             self.choice = choice;
             flow
         };
-        Arg { taint: flow.taint, numeric: flow.numeric, ..Arg::unknown() }
+        let names_vital = |text: &String| {
+            text.split_whitespace().any(|word| self.roots.is_vital(&normalise(&self.scope.cwd, word)))
+        };
+        let vital = flow.vital || flow.known.as_ref().is_some_and(names_vital);
+        Arg { taint: flow.taint, numeric: flow.numeric, vital, ..Arg::unknown() }
     }
 
     fn tilde(&self, tilde: &TildeExpr) -> Arg {

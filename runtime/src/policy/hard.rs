@@ -204,9 +204,11 @@ impl Analysis<'_> {
                 self.hard("security-module", "changes what the kernel records", None);
             }
             "sysctl" => self.check_sysctl(args),
+            "git" => self.check_git_clean(args),
             "lobster" => self.check_lobster(args),
             _ => {}
         }
+        self.check_input_lines(name, args, input);
         // A network program that is fed by a shell, or feeds one.
         if matches!(name, "nc" | "ncat" | "netcat" | "telnet" | "socat" | "openssl")
             && let Input::Pipe(flow) = input
@@ -275,6 +277,13 @@ impl Analysis<'_> {
         let certain = before_end(args)
             .any(|a| is_flag(&a.text, "-r") || is_flag(&a.text, "-R") || is_flag(&a.text, "--recursive"));
         for arg in operands(args) {
+            if arg.vital && matches!(arg.text.as_str(), "" | "/" | "/*") {
+                self.hard(
+                    "rm-root",
+                    format!("{name} removes what it is given, which is everything below a vital directory"),
+                    Some(RECURSIVE_DELETE_HINT),
+                );
+            }
             if arg.unknown_start && !arg.unset {
                 // What begins with something unknown is judged as if that
                 // part were empty: `rm -rf "$DIR"/` may be `rm -rf /`.
@@ -323,6 +332,42 @@ impl Analysis<'_> {
                 );
             } else if is_raw_device(&path) {
                 self.hard("raw-device", format!("{name} changes {path}"), None);
+            }
+        }
+    }
+
+    /// git clean removes what nothing tracks, which is everything in some places.
+    fn check_git_clean(&mut self, args: &[Arg]) {
+        let mut words = operands(args).skip_while(|a| a.text != "clean").skip(1);
+        if let Some(arg) = words.find(|a| !a.unknown_start && self.roots.is_vital(&self.target(a))) {
+            let path = self.target(arg);
+            self.hard(
+                "rm-root",
+                format!("git clean removes {path} and everything below"),
+                Some(RECURSIVE_DELETE_HINT),
+            );
+        }
+    }
+
+    /// Programs that run lines of their standard input, in their own language.
+    fn check_input_lines(&mut self, name: &str, args: &[Arg], input: &Input) {
+        let reads_input = match name {
+            "make" | "gmake" => {
+                args.windows(2).any(|w| w[0].text.ends_with('f') && w[1].text == "-")
+                    || args.iter().any(|a| matches!(a.text.as_str(), "-f-" | "--file=-" | "-f/dev/stdin"))
+            }
+            "crontab" => args.is_empty() || args.iter().any(|a| a.text == "-"),
+            "ed" | "red" | "ex" | "vi" | "vim" | "m4" | "at" | "batch" | "gdb" | "sqlite3" | "ftp" => true,
+            _ => false,
+        };
+        let Some(text) = input.known().filter(|_| reads_input).map(str::to_owned) else { return };
+        for line in text.lines().take(256) {
+            let line = line.trim();
+            // `target:;code`, `!code`, `syscmd(`code')`, `.shell code`.
+            let starts = line.match_indices([':', ';', '!', '(', '`', ' ']).map(|(at, c)| at + c.len());
+            for at in std::iter::once(0).chain(starts).take(16) {
+                let code = line[at..].trim_matches(['`', '\'', '"', '(', ')', ' ', '@', '-', ';', ':']);
+                self.probe_text(code, name, true);
             }
         }
     }

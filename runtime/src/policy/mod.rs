@@ -23,6 +23,7 @@ mod env;
 mod expand;
 mod explain;
 mod file;
+mod grants;
 mod hard;
 mod layers;
 mod leaf;
@@ -46,6 +47,7 @@ mod wrappers;
 pub use analysis::{CommandFact, Facts, TextSpan};
 pub(crate) use approved::PROPOSED_RULE;
 pub use binding::{Binding, BoundProgram};
+pub(crate) use catalogue::{NamedSettings, catalogued_git, git_settings};
 pub(crate) use component::COMPONENT_SUBJECT;
 pub use component::{
     ComponentDecision, ComponentLimits, ComponentPolicy, ComponentProposal, GrantKind, Holds,

@@ -57,7 +57,13 @@ static WRAPPERS: &[Wrapper] = &[
     wrapper(&["numactl"], "CNmpil", &["cpunodebind", "membind", "physcpubind"], 0, Kind::Through),
     wrapper(&["linux32", "linux64", "i386", "x86_64", "uname26"], "", &[], 0, Kind::Through),
     wrapper(&["setarch"], "p", &[], 1, Kind::Through),
-    wrapper(&["busybox", "toybox"], "", &[], 0, Kind::Through),
+    wrapper(
+        &["busybox", "toybox"],
+        "",
+        &[],
+        0,
+        Kind::Ask("has programs of its own, which read options differently"),
+    ),
     wrapper(&["choom"], "np", &["adjust", "pid"], 0, Kind::Ask("changes who dies when memory runs out")),
     wrapper(&["prlimit"], "p", &["pid"], 0, Kind::Ask("changes the step's limits")),
     wrapper(
@@ -274,7 +280,12 @@ impl Analysis<'_> {
         let (code, rest) = wrapper.split(&inv.args[1..]);
         match wrapper.kind {
             Kind::Through => {}
-            Kind::Ask(why) => self.ask("wrapper", format!("{name} {why}")),
+            Kind::Ask(why) => {
+                if !matches!(name, "busybox" | "toybox") {
+                    self.draw(name, Vec::new(), false);
+                }
+                self.ask("wrapper", format!("{name} {why}"));
+            }
             Kind::Refuse(code, why) => self.deny(code, format!("{name} {why}")),
         }
         let mut flow = Flow::default();
@@ -290,6 +301,7 @@ impl Analysis<'_> {
         }
         if rest.is_empty() {
             if matches!(wrapper.kind, Kind::Through) {
+                self.draw(name, Vec::new(), true);
                 self.record(&inv.args, None, vec!["catalogue".to_owned()]);
             } else {
                 self.record(&inv.args, None, Vec::new());
@@ -393,6 +405,7 @@ impl Analysis<'_> {
         }
         let rest = args.split_off(at.min(args.len()));
         let flow = if rest.is_empty() {
+            self.draw("env", Vec::new(), true);
             self.record(&inv.args, None, vec!["catalogue".to_owned()]);
             Flow::default()
         } else {
@@ -479,7 +492,10 @@ impl Analysis<'_> {
                 .filter(|w| !w.is_empty())
                 .map(|w| Arg::literal(w.trim_matches(['\'', '"'])))
                 .collect(),
-            None => vec![Arg { taint: inv.input.taint(), ..Arg::unknown() }],
+            None => {
+                let vital = matches!(&inv.input, Input::Pipe(flow) if flow.vital && !from_file);
+                vec![Arg { taint: inv.input.taint(), vital, ..Arg::unknown() }]
+            }
         };
         let unknown = items.iter().any(|i| i.unknown);
         if items.len() > 256 {
@@ -545,6 +561,7 @@ impl Analysis<'_> {
     }
 
     fn script(&mut self, inv: &Invocation) -> Flow {
+        self.draw("script", Vec::new(), false);
         self.ask("wrapper", "script runs the command on a terminal of its own");
         let mut flow = Flow::default();
         let mut rest = inv.args[1..].iter();
@@ -575,6 +592,7 @@ impl Analysis<'_> {
     }
 
     fn parallel(&mut self, inv: &Invocation) -> Flow {
+        self.draw("parallel", Vec::new(), false);
         self.ask("wrapper", "parallel builds command lines from its input");
         let args = &inv.args[1..];
         let split = args.iter().position(|a| a.text.starts_with(":::")).unwrap_or(args.len());
@@ -713,6 +731,7 @@ pub(crate) fn substitute(arg: &Arg, mark: &str, item: &Arg) -> Arg {
         unset: false,
         numeric: false,
         item: arg.item || !arg.unknown,
+        vital: arg.vital || item.vital,
         taint: arg.taint.join(item.taint),
         ..arg.clone()
     }
