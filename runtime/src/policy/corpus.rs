@@ -148,16 +148,8 @@ mod tests {
     /// Cases of what bash and other shells read differently; the dialects have
     /// tests of their own.
     const DIALECTS: &[&str] = &[
-        "rt-1-D4",
-        "rt-1-D5",
-        "rt-1-D11",
-        "rt-1-D13",
-        "rt-1-D18",
-        "rt-1-D20",
-        "rt-1-D21",
-        "rt-2-E1",
-        "rt-2-E3",
-        "rt-2-E5",
+        "rt-1-D4", "rt-1-D5", "rt-1-D11", "rt-1-D13", "rt-1-D18", "rt-1-D20", "rt-1-D21", "rt-2-E1",
+        "rt-2-E3", "rt-2-E5",
     ];
 
     /// Commands of a review from outside: no verdict may be more lenient.

@@ -130,6 +130,7 @@ impl Fields {
         }
         current.glob |= value.glob && !quoted;
         current.supervisor |= value.supervisor;
+        current.vital |= value.vital;
         current.taint = current.taint.join(value.taint);
     }
 
@@ -188,6 +189,7 @@ impl Analysis<'_> {
                     joined.unknown |= field.unknown;
                     joined.unknown_start |= i == 0 && field.unknown_start;
                     joined.taint = joined.taint.join(field.taint);
+                    joined.vital |= field.vital;
                 }
                 joined
             }

@@ -87,3 +87,110 @@ impl Policy {
         read.cloned().or(secret).map(|path| format!("reading {path}"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Decision, DecisionEnv, NetGrant, Policy, Proposal, Verdict};
+
+    fn decide(text: &str) -> Decision {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/policy/example.toml");
+        let policy = Policy::load(&std::fs::read_to_string(path).unwrap(), "example.toml").unwrap();
+        policy.decide(&Proposal::shell(text), &DecisionEnv::fixture())
+    }
+
+    /// Ways to put two commands into one text; whether the text itself brings a
+    /// command of the catalogue, and whether it asks by itself.
+    const SHAPES: &[(&str, bool)] = &[
+        ("A; B", false),
+        ("B\nA", false),
+        ("A && B", false),
+        ("A || B", false),
+        ("A | B", false),
+        ("A & B", false),
+        ("if A; then B; fi", false),
+        ("while A; do B; done", false),
+        ("(A); B", false),
+        ("{ A; }; B", false),
+        ("f() { A; }; f; B", false),
+        ("echo \"$(A)\"; B", false),
+        ("x=$(A; B)", false),
+        ("sh -c 'A; B'", false),
+        ("bash -c 'A'; B", false),
+        ("eval 'A'; B", false),
+        ("env A; nice B", false),
+        ("timeout 5 A; nohup B", false),
+        ("trap 'A' EXIT; B", false),
+        ("cat <(A); B", true),
+        ("find . -exec A \\; -exec B \\;", true),
+        ("case x in (*) A;; esac; B", false),
+    ];
+
+    #[test]
+    fn the_rights_of_two_commands_are_never_united() {
+        use Verdict::{Allow, Ask, Deny};
+        for (a, b, expected) in [
+            ("docker ps", "docker logs web", Allow),
+            ("docker ps", "kubectl get pods", Deny),
+            ("docker ps", "npm test", Deny),
+            ("docker ps", "./evil", Deny),
+            ("docker ps", "sh deploy.sh", Deny),
+            ("docker ps", "make", Deny),
+            ("docker ps", "cat README.md", Ask),
+            ("kubectl get pods", "cargo test", Deny),
+            ("kubectl get pods", "wc -l", Ask),
+            ("npm test", "cargo test", Ask),
+            ("npm test", "npm run lint", Allow),
+            ("npm test", "cat README.md", Allow),
+            ("cargo build", "tail -n 20", Allow),
+            ("npm test", "./evil", Ask),
+            ("cat a", "wc -l b", Allow),
+            ("docker ps", "echo done", Allow),
+        ] {
+            for (shape, with_catalogue) in SHAPES {
+                for (first, second) in [(a, b), (b, a)] {
+                    let text = shape.replace('A', first).replace('B', second);
+                    let decision = decide(&text);
+                    let sensitive = a.starts_with("docker") || a.starts_with("kubectl");
+                    let expected = if *with_catalogue && sensitive { expected.max(Ask) } else { expected };
+                    // Behind find and wrappers echo is a program.
+                    let wraps = ["find", "env", "timeout"].iter().any(|wrapper| shape.contains(wrapper));
+                    let is_program = wraps && b.starts_with("echo");
+                    assert!(
+                        decision.verdict == expected || is_program,
+                        "{text}: {:?} {}",
+                        decision.verdict,
+                        decision.message
+                    );
+                    if decision.verdict == Deny {
+                        assert_eq!(decision.reason_code, "mixed-grants", "{text}");
+                        assert!(decision.grant.unix.is_empty() && decision.grant.net == NetGrant::None);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_command_keeps_all_of_its_rights() {
+        let decision = decide("docker ps > out.txt");
+        assert_eq!((decision.verdict, decision.reason_code.as_str()), (Verdict::Ask, "write"));
+        assert_eq!(decision.grant.unix, ["/run/docker.sock"]);
+        assert_eq!(decide("cd src && docker ps && true").verdict, Verdict::Allow);
+    }
+
+    #[test]
+    fn the_catalogue_never_gets_the_network() {
+        let text = "version = 1\n[sandbox.fs]\nread = [\"@workspace\"]\n[sandbox.net]\ndefault = \"host-network\"\n\
+                    [programs]\ntrusted_dirs = [\"/usr/bin\"]\n\
+                    [[rule]]\nid = \"t\"\neffect = \"allow\"\nprogram = \"npm\"\n";
+        let policy = Policy::load(text, "p").unwrap();
+        let decide = |text: &str| policy.decide(&Proposal::shell(text), &DecisionEnv::fixture());
+        for text in ["cat README.md", "echo x", "git status", "cat a | wc -l", "python3 --version"] {
+            let decision = decide(text);
+            assert_eq!((decision.verdict, &decision.grant.net), (Verdict::Allow, &NetGrant::None), "{text}");
+        }
+        assert_eq!(decide("npm test").grant.net, NetGrant::HostNetwork);
+        let mixed = decide("npm test | tail");
+        assert_eq!((mixed.verdict, mixed.reason_code.as_str()), (Verdict::Ask, "mixed-grants"));
+    }
+}

@@ -351,22 +351,26 @@ impl Analysis<'_> {
 
     /// Programs that run lines of their standard input, in their own language.
     fn check_input_lines(&mut self, name: &str, args: &[Arg], input: &Input) {
-        let reads_input = match name {
-            "make" | "gmake" => {
-                args.windows(2).any(|w| w[0].text.ends_with('f') && w[1].text == "-")
-                    || args.iter().any(|a| matches!(a.text.as_str(), "-f-" | "--file=-" | "-f/dev/stdin"))
-            }
-            "crontab" => args.is_empty() || args.iter().any(|a| a.text == "-"),
-            "ed" | "red" | "ex" | "vi" | "vim" | "m4" | "at" | "batch" | "gdb" | "sqlite3" | "ftp" => true,
-            _ => false,
+        let from_input = |option: char| {
+            args.windows(2)
+                .any(|w| w[0].text.starts_with('-') && w[0].text.ends_with(option) && w[1].text == "-")
+                || args.iter().any(|a| a.text == format!("-{option}-") || a.text == "--file=-")
         };
-        let Some(text) = input.known().filter(|_| reads_input).map(str::to_owned) else { return };
+        // Behind which characters of a line a command may begin.
+        let behind: &[char] = match name {
+            // `target:;code`, or a line of a recipe.
+            "make" | "gmake" if from_input('f') => &['\t', ':', ';'],
+            // `* * * * * code`.
+            "crontab" if args.is_empty() || args.iter().any(|a| a.text == "-") => &[' ', '\t'],
+            "ed" | "red" | "ex" | "vi" | "vim" | "ftp" | "gdb" => &['!'],
+            // `syscmd(`code')`.
+            "m4" => &['('],
+            _ => return,
+        };
+        let Some(text) = input.known().map(str::to_owned) else { return };
         for line in text.lines().take(256) {
-            let line = line.trim();
-            // `target:;code`, `!code`, `syscmd(`code')`, `.shell code`.
-            let starts = line.match_indices([':', ';', '!', '(', '`', ' ']).map(|(at, c)| at + c.len());
-            for at in std::iter::once(0).chain(starts).take(16) {
-                let code = line[at..].trim_matches(['`', '\'', '"', '(', ')', ' ', '@', '-', ';', ':']);
+            for (at, c) in line.match_indices(behind).take(16) {
+                let code = line[at + c.len()..].trim_matches(['`', '\'', '"', '(', ')', ' ', '@', '-', ';']);
                 self.probe_text(code, name, true);
             }
         }
@@ -542,4 +546,49 @@ pub(crate) fn operands(args: &[Arg]) -> impl Iterator<Item = &Arg> {
 
 fn last_operand(args: &[Arg]) -> Option<&str> {
     operands(args).last().map(|a| a.text.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DecisionEnv, Policy, Proposal, Verdict};
+
+    #[test]
+    fn without_a_policy_what_destroys_is_seen_through_data_too() {
+        let policy = Policy::builtin();
+        let decide = |text: &str| policy.decide(&Proposal::shell(text), &DecisionEnv::fixture());
+        for text in [
+            "rm -rf $(echo /)",
+            "rm -rf \"$(printf /)\"",
+            "rm -rf \"$(echo ~)\"/",
+            "find / | xargs rm -rf",
+            "find / -xdev -type f -print0 | xargs -0 rm -f",
+            "find /home | xargs -I{} rm -rf {}",
+            "rm -rf /proc/self/task/1/root/",
+            "git clean -fdx /",
+            "make -f - <<< 'all:;rm -rf /'",
+            "make -f - <<'E'\nall:\n\t@rm -rf /\nE",
+            "ed <<< '!rm -rf /'",
+            "m4 <<< 'syscmd(`rm -rf /'\"'\"')'",
+            "crontab - <<< '* * * * * rm -rf /'",
+        ] {
+            let decision = decide(text);
+            assert!(decision.reason_code.starts_with("hard:"), "{text}: {}", decision.reason_code);
+        }
+        for text in [
+            "rm -rf $(echo target)",
+            "rm -rf \"$DIR\"",
+            "rm -rf $(mktemp -d)",
+            "find . | xargs rm -rf",
+            "find / -name '*.bak' | xargs rm -f",
+            "find / | grep x | xargs ls",
+            "git clean -fdx",
+            "git clean -fdx build",
+            "make -f - <<< 'all:;cc -o x x.c'",
+            "crontab - <<< '* * * * * true'",
+            "ed <<< 'rm -rf / is what this note is about'",
+            "cp $(echo /)etc/hosts .",
+        ] {
+            assert_eq!(decide(text).verdict, Verdict::Allow, "{text}");
+        }
+    }
 }

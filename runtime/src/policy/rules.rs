@@ -15,7 +15,7 @@ pub(crate) fn matches(
     program: Option<&str>,
 ) -> bool {
     if rule.effect == Effect::Allow
-        && (program.is_none() || args.iter().any(|a| a.unknown || a.may_be_flag()))
+        && (program.is_none() || args.iter().any(|a| a.known().is_none() || a.may_be_flag()))
     {
         return false;
     }
@@ -166,7 +166,9 @@ fn is_carrier(text: &str, carriers: &[&str], allowed: &[String]) -> bool {
         !in_value && is_flag(text, flag) && (is_short || text.split('=').next().is_some_and(|t| t.len() > 3))
     };
     let gives_allowed = || allowed.iter().any(|flag| text.split('=').next() == Some(flag.as_str()));
-    carriers.iter().any(|flag| gives(flag)) && !gives_allowed() || text.starts_with('@')
+    // `-o jsonpath-file=x`, `@x`.
+    let names_file = text.starts_with('@') || text.contains("-file=");
+    (names_file || carriers.iter().any(|flag| gives(flag))) && !gives_allowed()
 }
 
 /// Whether `text` says one of `words`, in any spelling that a URL knows. What
@@ -259,7 +261,18 @@ mod tests {
 
     #[test]
     fn options_that_lead_elsewhere_are_carriers() {
-        for text in ["-f", "-fx.yaml", "-k", "--kubeconfig=x", "--kubec=x", "--as=a", "-Af", "--raw", "@x"] {
+        for text in [
+            "-f",
+            "-fx.yaml",
+            "-k",
+            "--kubeconfig=x",
+            "--kubec=x",
+            "--as=a",
+            "-Af",
+            "--raw",
+            "@x",
+            "-ojsonpath-file=x",
+        ] {
             assert!(is_carrier(text, CARRIERS, &[]), "{text}");
         }
         for text in ["-o", "-ojson", "-nkube-system", "-A", "--all-namespaces", "--tail=100", "-w", "web"] {

@@ -143,6 +143,10 @@ fn tokenize(program: &str) -> (Vec<Token>, bool) {
     let chars: Vec<char> = program.chars().collect();
     let mut tokens: Vec<Token> = Vec::new();
     let mut certain = true;
+    // Which open parentheses belong to `if`, `while` or `for`, and whether the
+    // last one that was closed did.
+    let mut open: Vec<bool> = Vec::new();
+    let mut closed_condition = false;
     let mut i = 0;
     while i < chars.len() {
         let c = chars[i];
@@ -180,7 +184,7 @@ fn tokenize(program: &str) -> (Vec<Token>, bool) {
                 i += 1;
                 tokens.push(Token::Text(text));
             }
-            '/' => match slash(tokens.last()) {
+            '/' => match slash(tokens.last(), closed_condition) {
                 Some(Slash::Regex) => {
                     let from = i + 1;
                     i = from;
@@ -247,6 +251,13 @@ fn tokenize(program: &str) -> (Vec<Token>, bool) {
                     tokens.push(Token::Op(pair));
                     i += 2;
                 } else {
+                    match c {
+                        '(' => open.push(
+                            matches!(tokens.last(), Some(Token::Word(w)) if matches!(w.as_str(), "if" | "while" | "for")),
+                        ),
+                        ')' => closed_condition = open.pop().unwrap_or(true),
+                        _ => {}
+                    }
                     tokens.push(Token::Op(c.to_string()));
                     i += 1;
                 }
@@ -262,12 +273,13 @@ enum Slash {
 }
 
 /// What a `/` after this token is, where all awks agree.
-fn slash(before: Option<&Token>) -> Option<Slash> {
+fn slash(before: Option<&Token>, closed_condition: bool) -> Option<Slash> {
     match before {
         None | Some(Token::Newline) => Some(Slash::Regex),
         Some(Token::Op(op)) => match op.as_str() {
             ";" | "{" | "}" | "(" | "," | "!" | "~" | "!~" | "&&" | "||" => Some(Slash::Regex),
             "]" => Some(Slash::Division),
+            ")" if !closed_condition => Some(Slash::Division),
             _ => None,
         },
         Some(Token::Number) => Some(Slash::Division),
@@ -303,6 +315,7 @@ mod tests {
             "BEGIN{FS=\":\"} /^[a-z/]/{x=1} {print}",
             "{gsub(/[0-9]+/, \"\"); print toupper($0)}",
             "{printf \"%s %d\\n\", $1, $2 / 2}",
+            "{print ($2 - $1) / $2 * 100}",
         ] {
             if program.contains("[a-z/]") {
                 assert!(judge(program).is_err(), "{program}");

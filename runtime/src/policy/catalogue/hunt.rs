@@ -21,6 +21,9 @@ const WORDS: &[&str] = &[
     "AWS_",
 ];
 
+/// Patterns that find every line, or every assignment.
+const EVERYTHING: &[&str] = &["", ".", ".*", "..*", ".+", "^", "$", "^.*$", "=", ".=", ".*="];
+
 impl Analysis<'_> {
     /// Denies a recursive search for credentials that no option keeps away from
     /// hidden files, and one that asks for secret files by name.
@@ -58,7 +61,7 @@ impl Analysis<'_> {
         let hunts = patterns.into_iter().any(|pattern| {
             let upper = pattern.text.to_ascii_uppercase();
             let text = if ignores_case { &upper } else { &pattern.text };
-            WORDS.iter().any(|word| text.contains(word))
+            EVERYTHING.contains(&text.as_str()) || WORDS.iter().any(|word| text.contains(word))
         });
         let mut places = line.operands().map(|at| normalise(&self.scope.cwd, &args[at].text)).peekable();
         let everywhere = match places.peek() {

@@ -183,6 +183,11 @@ impl Entry {
             || matches!(self.operands, Operands::None | Operands::FirstOnly | Operands::Git)
     }
 
+    fn refuses(&self) -> bool {
+        let mut all = self.short.iter().map(|(_, known)| known).chain(self.long.values());
+        all.any(|known| known.takes == Takes::Refused)
+    }
+
     /// The options that must be there, as a person writes them.
     fn required_shown(&self) -> String {
         let shown = |name: &&'static str| match name.len() {
@@ -424,8 +429,10 @@ fn next(
 ) -> Option<(Arg, bool)> {
     let value = args.get(line.parts.len())?;
     line.parts.push(if is_path { Part::PathValue } else { Part::TextValue });
-    let number = || value.text[1..].bytes().all(|b| b.is_ascii_digit());
-    if value.text.starts_with('-') && !value.unknown_start && !number() {
+    // `-5`, `-1 day`; and a lone dash.
+    let number = || value.text.as_bytes().get(1).is_none_or(u8::is_ascii_digit);
+    let may_harm = entry.is_risky() || entry.refuses();
+    if may_harm && value.text.starts_with('-') && !value.unknown_start && !number() {
         line.refuse(|| format!("the value of {dashes}{name} looks like an option; attach it"));
     }
     if entry.is_risky() && (value.glob || (value.unknown && !value.quoted && !value.numeric && !value.item)) {
