@@ -672,3 +672,52 @@ fn an_explanation_names_what_the_shell_reads_differently() {
     }
     assert_eq!(explain("zsh").code(), 2);
 }
+
+/// A repository whose settings would run code of the workspace in a git that
+/// only reads: what the catalogue covers runs with them switched off.
+#[test]
+fn a_repository_cannot_make_a_reading_git_run_code() {
+    let home = Home::new();
+    let git = |words: &[&str]| {
+        let done = std::process::Command::new("git")
+            .args(["-c", "user.email=a@b", "-c", "user.name=x"])
+            .args(words)
+            .current_dir(home.dir())
+            .env("HOME", home.dir())
+            .output();
+        done.is_ok_and(|out| out.status.success())
+    };
+    if !git(&["init", "-q", "."]) {
+        return println!("there is no git here");
+    }
+    home.write(
+        "p.toml",
+        format!(
+            "version = 1\n{DEGRADED}[programs]\ntrusted_dirs = [\"/usr/bin\", \"/usr/local/bin\", \"/bin\"]\n"
+        ),
+    )
+    .write("a.txt", "one\n")
+    .write(".gitattributes", "*.txt diff=evil\n")
+    .write("evil.sh", "#!/bin/sh\necho FOREIGN CODE RAN\n")
+    .write("diff.lobster", "steps:\n  - { id: a, run: git diff }\n")
+    .write("status.lobster", "steps:\n  - { id: a, run: git status --short a.txt }\n");
+    let evil = home.dir().join("evil.sh");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&evil, mode).unwrap();
+    assert!(git(&["add", "a.txt", ".gitattributes"]) && git(&["commit", "-q", "-m", "i"]));
+    let evil = evil.display().to_string();
+    assert!(git(&["config", "diff.evil.textconv", &evil]) && git(&["config", "core.fsmonitor", &evil]));
+    home.write("a.txt", "two\n");
+    let run = |file: &str| home.lobster(["run", "--mode", "tool", "--policy", "p.toml", file]).run();
+    let diff = run("diff.lobster");
+    if diff.stdout.contains("cannot enforce") {
+        return println!("no jail here: {diff:?}");
+    }
+    let shown = diff.envelope()["output"].to_string();
+    assert!(shown.contains("+two") && !shown.contains("FOREIGN"), "{diff:?}");
+    assert!(run("status.lobster").envelope()["output"].to_string().contains("M a.txt"));
+    // A program in place of the diff stops git instead.
+    assert!(git(&["config", "diff.external", &evil]));
+    let stopped = run("diff.lobster");
+    assert!(!stopped.stdout.contains("FOREIGN") && stopped.error().contains("cannot run"), "{stopped:?}");
+}

@@ -81,6 +81,9 @@ pub(crate) struct Arg {
     pub(crate) item: bool,
     /// The unknown part is a number.
     pub(crate) numeric: bool,
+    /// The unknown part is a directory whose loss ends the system, or the list
+    /// of everything below it.
+    pub(crate) vital: bool,
     /// The id of the process that supervises the step.
     pub(crate) supervisor: bool,
     /// Where the unknown part came from.
@@ -152,6 +155,8 @@ pub(crate) struct Flow {
     pub(crate) shell: bool,
     /// Shells differ on the escapes in it, so that `known` is one of several.
     pub(crate) disputed: bool,
+    /// It names everything below a directory whose loss ends the system.
+    pub(crate) vital: bool,
 }
 
 impl Flow {
@@ -162,6 +167,7 @@ impl Flow {
             numeric: false,
             shell: self.shell || other.shell,
             disputed: self.disputed || other.disputed,
+            vital: self.vital || other.vital,
         }
     }
 }
@@ -247,6 +253,17 @@ pub struct CommandFact {
     pub facts: Facts,
 }
 
+/// On what grounds one command of a text runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Draw<'a> {
+    /// The command in a word, for messages.
+    pub(crate) name: String,
+    /// The rules that speak of it, whose rights it draws.
+    pub(crate) rules: Vec<&'a Rule>,
+    /// It runs because the catalogue knows it.
+    pub(crate) catalogued: bool,
+}
+
 /// What a command was seen to touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Facts {
@@ -275,7 +292,11 @@ pub(crate) struct Analysis<'a> {
     pub(crate) findings: Vec<Finding>,
     pub(crate) commands: Vec<CommandFact>,
     pub(crate) rules: Vec<&'a Rule>,
+    /// Everything that draws rights: programs, and code that cannot be read.
+    pub(crate) draws: Vec<Draw<'a>>,
     pub(crate) scope: Scope,
+    /// The directory in which the command starts.
+    pub(crate) start: String,
     pub(crate) calls: Vec<Call>,
     /// Nesting of code in code.
     pub(crate) depth: usize,
@@ -345,6 +366,8 @@ impl<'a> Analysis<'a> {
             findings: Vec::new(),
             commands: Vec::new(),
             rules: Vec::new(),
+            draws: Vec::new(),
+            start: cwd.clone(),
             scope: Scope { cwd, ..Scope::default() },
             calls: Vec::new(),
             depth: 0,
@@ -397,6 +420,10 @@ impl<'a> Analysis<'a> {
         self.find(Level::Ask, code, message, None);
     }
 
+    pub(crate) fn ask_hint(&mut self, code: &str, message: impl Into<String>, hint: &'static str) {
+        self.find(Level::Ask, code, message, Some(hint));
+    }
+
     pub(crate) fn deny(&mut self, code: &str, message: impl Into<String>) {
         self.find(Level::Deny, code, message, None);
     }
@@ -413,6 +440,20 @@ impl<'a> Analysis<'a> {
         self.find(level, format!("rule:{}", rule.id), message, None);
         if let Some(last) = self.findings.last_mut() {
             last.rule = Some(rule.id.clone());
+        }
+    }
+
+    /// Notes that `name` runs, on which grounds.
+    pub(crate) fn draw(&mut self, name: &str, rules: Vec<&'a Rule>, catalogued: bool) {
+        let same = |draw: &Draw<'_>| {
+            draw.catalogued == catalogued
+                && draw.rules.len() == rules.len()
+                && draw.rules.iter().zip(&rules).all(|(a, b)| std::ptr::eq(*a, *b))
+                // What nothing covers counts each by itself.
+                && (catalogued || !rules.is_empty() || draw.name == name)
+        };
+        if !self.draws.iter().any(same) {
+            self.draws.push(Draw { name: name.to_owned(), rules, catalogued });
         }
     }
 

@@ -263,6 +263,7 @@ impl Analysis<'_> {
         if taint(args).decoded {
             self.deny("obfuscated", "source runs decoded data");
         }
+        self.draw("source", Vec::new(), false);
         self.ask("script", "source runs a file whose content is not shown");
         if let Some(file) = args.first() {
             self.mention_sourced(file);

@@ -234,6 +234,7 @@ impl Analysis<'_> {
             if let Some(long) = text.strip_prefix("--") {
                 at += 1;
                 if matches!(long, "rcfile" | "init-file") {
+                    self.draw("a start-up file", Vec::new(), false);
                     self.ask("script", "a start-up file is run whose content is not shown");
                     at += 1;
                 } else if long == "command" || long.starts_with("command=") {
@@ -289,6 +290,7 @@ impl Analysis<'_> {
             self.deny("obfuscated", format!("{name} runs decoded data"));
         }
         self.read_path(file);
+        self.draw(&file.shown(), Vec::new(), false);
         if !check_only {
             self.facts.opaque = true;
             self.ask("script", format!("{name} runs a file whose content is not shown"));
@@ -314,11 +316,13 @@ impl Analysis<'_> {
             if matches!(input, Input::Text(..)) || self.policy.is_open() {
                 return self.walk_child(&text, Vec::new());
             }
+            self.draw(name, Vec::new(), false);
             self.ask("stdin-code", format!("{name} runs the text it is piped: {:?}", text.trim_end()));
             return Flow { shell: true, ..Flow::default() };
         }
         self.facts.opaque = true;
         self.mention_input_as_code(name, input);
+        self.draw(name, Vec::new(), false);
         if taint.decoded {
             self.deny("obfuscated", format!("{name} runs decoded data"));
         } else if matches!(input, Input::Text(None, _)) {

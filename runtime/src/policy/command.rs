@@ -77,7 +77,6 @@ const HARMLESS_VARIABLES: &[&str] = &[
     "NODE_ENV",
     "BLOCKSIZE",
     "BLOCK_SIZE",
-    "POSIXLY_CORRECT",
     "TIMEFORMAT",
     "SYSTEMD_COLORS",
     "GREP_COLORS",
@@ -242,6 +241,7 @@ impl Analysis<'_> {
             let would: Vec<String> = inv.args.iter().map(Arg::shown).collect();
             self.facts.dynamic = true;
             self.ask("dynamic-program", format!("a value is split into the command {:?}", would.join(" ")));
+            self.draw("a program that is not known", Vec::new(), false);
             self.record(&inv.args, None, Vec::new());
             return Flow { shell: true, ..Flow::default() };
         }
@@ -253,6 +253,7 @@ impl Analysis<'_> {
             return Flow::default();
         }
         if first.text.is_empty() {
+            self.draw("a program that is not known", Vec::new(), false);
             self.ask("program-name", "the program name is empty");
             return Flow::default();
         }
@@ -284,6 +285,7 @@ impl Analysis<'_> {
             self.hard("download-run", "the program name comes from the network", None);
         }
         self.ask("dynamic-program", "the program's name is only known when the command runs");
+        self.draw("a program that is not known", Vec::new(), false);
         self.record(&inv.args, None, Vec::new());
         let shape = inv.args[1..].to_vec();
         let suffix = first.text.clone();
@@ -363,6 +365,7 @@ impl Analysis<'_> {
             let known: Vec<&str> = args.iter().map(|a| a.text.as_str()).collect();
             let known = known.join(" ");
             if args.iter().filter(|a| a.unknown).all(|a| a.item && !a.unknown_start) {
+                self.draw(by, Vec::new(), false);
                 self.ask(
                     "item-code",
                     format!("{by} runs text into which file names are put; they may hold code"),

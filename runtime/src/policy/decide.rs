@@ -270,7 +270,12 @@ impl Policy {
         }
     }
 
-    fn conclude(&self, analysis: Analysis<'_>, env: &DecisionEnv, analysed: bool) -> Decision {
+    fn conclude(&self, mut analysis: Analysis<'_>, env: &DecisionEnv, analysed: bool) -> Decision {
+        if self.file().profile != Profile::Locked && !self.is_open() {
+            self.keep_grants_apart(&mut analysis, env);
+        }
+        // The catalogue's commands never get the network, whatever the default is.
+        let quiet = analysis.draws.iter().all(|draw| draw.catalogued);
         let Analysis { mut findings, commands, rules, roots, .. } = analysis;
         if self.is_open() {
             findings.retain(|f| f.level == Level::Hard);
@@ -315,7 +320,7 @@ impl Policy {
         let asks_itself = findings.iter().any(|f| f.level == Level::Ask && f.rule.is_none());
         let mut grant = match verdict {
             Verdict::Deny => Grant::default(),
-            Verdict::Allow | Verdict::Ask => self.grant(&rules, asks_itself, env, roots),
+            Verdict::Allow | Verdict::Ask => self.grant(&rules, asks_itself, quiet, env, roots),
         };
         // Git cannot commit without it, and a person sees that it is granted.
         let repository = format!("{}/.git", env.workspace);
@@ -352,10 +357,18 @@ impl Policy {
         }
     }
 
-    /// The union of what the matched rules grant, over what every step gets.
-    /// A command that needs a person beyond any rule gets the policy's write
-    /// roots: the person sees what it does, the roots bound it.
-    fn grant(&self, rules: &[&Rule], whole_roots: bool, env: &DecisionEnv, roots: &Roots) -> Grant {
+    /// What the matched rules grant, over what every step gets. Several
+    /// commands have been kept apart before. A command that needs a person
+    /// beyond any rule gets the policy's write roots: the person sees what it
+    /// does, the roots bound it.
+    pub(super) fn grant(
+        &self,
+        rules: &[&Rule],
+        whole_roots: bool,
+        quiet: bool,
+        env: &DecisionEnv,
+        roots: &Roots,
+    ) -> Grant {
         let sandbox = &self.file().sandbox;
         let resolve = |path: &String| {
             if let Some(path) = path.strip_prefix('!') {
@@ -373,6 +386,7 @@ impl Policy {
             fs_protect: sandbox.fs.protect.iter().map(resolve).chain(env.protected.iter().cloned()).collect(),
             env: sandbox.env.pass.clone(),
             net: match sandbox.net.default {
+                _ if quiet => NetGrant::None,
                 NetDefault::None => NetGrant::None,
                 NetDefault::Hosts => NetGrant::Hosts(sandbox.net.hosts.clone()),
                 NetDefault::HostNetwork => NetGrant::HostNetwork,

@@ -4,7 +4,6 @@
 //! secret given by any flag, a container that is the host.
 
 use super::analysis::{Analysis, Arg};
-use super::hard::operands;
 use super::paths::normalise;
 
 /// Which operands a program writes.
@@ -122,11 +121,11 @@ impl Analysis<'_> {
     pub(crate) fn effects(&mut self, name: &str, args: &[Arg], allowed: bool) {
         let reader = super::catalogue::names_program(name);
         let text_only = super::catalogue::is_text_only(name);
-        for (at, arg) in args.iter().enumerate() {
-            if text_only || self.is_text_operand(name, args, at) {
-                continue;
+        if !text_only {
+            let is_text = super::catalogue::text_words(name, args);
+            for (arg, _) in args.iter().zip(is_text).filter(|(_, is_text)| !is_text) {
+                self.check_operand(arg, !allowed && !reader);
             }
-            self.check_operand(arg, !allowed && !reader);
         }
         if allowed {
             return;
@@ -378,12 +377,6 @@ impl Analysis<'_> {
             self.probe_code(&remote.join(" "), "ssh");
         }
     }
-
-    /// Whether the word at `at` is text of a known command rather than a path:
-    /// a search pattern, a message, a script.
-    pub(crate) fn is_text_operand(&self, name: &str, args: &[Arg], at: usize) -> bool {
-        super::catalogue::is_text_at(name, args, at)
-    }
 }
 
 fn is_remote(name: &str, text: &str) -> bool {
@@ -476,9 +469,4 @@ fn tar_archive(args: &[Arg]) -> Vec<Arg> {
         }
     }
     files
-}
-
-/// Operands of a command, for callers that judge them one by one.
-pub(crate) fn plain_operands(args: &[Arg]) -> Vec<Arg> {
-    operands(args).cloned().collect()
 }

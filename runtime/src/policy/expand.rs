@@ -9,7 +9,7 @@ use brush_parser::word::{
 use super::analysis::{Analysis, Arg, Flow, MAX_VALUES, Pick};
 use super::dialect::Dialect;
 use super::parse::{PARSER_OPTIONS, guarded};
-use super::paths::{expand_root, glob_match};
+use super::paths::{expand_root, glob_match, normalise};
 use super::quoting::{brace_words, decode_ansi_c, has_huge_number, unescape_backquoted};
 
 /// Longest value a variable may take before it counts as unknown.
@@ -131,6 +131,7 @@ impl Fields {
         }
         current.glob |= value.glob && !quoted;
         current.supervisor |= value.supervisor;
+        current.vital |= value.vital;
         current.taint = current.taint.join(value.taint);
     }
 
@@ -191,6 +192,7 @@ impl Analysis<'_> {
                     joined.unknown |= field.unknown;
                     joined.unknown_start |= i == 0 && field.unknown_start;
                     joined.taint = joined.taint.join(field.taint);
+                    joined.vital |= field.vital;
                 }
                 joined
             }
@@ -296,7 +298,11 @@ impl Analysis<'_> {
             self.choice = choice;
             flow
         };
-        Arg { taint: flow.taint, numeric: flow.numeric, ..Arg::unknown() }
+        let names_vital = |text: &String| {
+            text.split_whitespace().any(|word| self.roots.is_vital(&normalise(&self.scope.cwd, word)))
+        };
+        let vital = flow.vital || flow.known.as_ref().is_some_and(names_vital);
+        Arg { taint: flow.taint, numeric: flow.numeric, vital, ..Arg::unknown() }
     }
 
     fn tilde(&self, tilde: &TildeExpr) -> Arg {

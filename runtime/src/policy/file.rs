@@ -476,8 +476,13 @@ pub struct ArgShape {
     /// No argument before `--` is one of these flags, also abbreviated or
     /// with a value attached.
     pub deny_flags: Vec<String>,
-    /// No argument contains one of these words, between `/`, `,`, `=` or `.`.
+    /// No argument contains one of these words, whatever stands around it. An
+    /// allow rule with such words does not match a command with an option that
+    /// names a file, another configuration or another account.
     pub deny_words: Vec<String>,
+    /// Options that such a rule matches all the same.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allow_flags: Vec<String>,
 }
 
 /// One position of an exact command.

@@ -204,9 +204,11 @@ impl Analysis<'_> {
                 self.hard("security-module", "changes what the kernel records", None);
             }
             "sysctl" => self.check_sysctl(args),
+            "git" => self.check_git_clean(args),
             "lobster" => self.check_lobster(args),
             _ => {}
         }
+        self.check_input_lines(name, args, input);
         // A network program that is fed by a shell, or feeds one.
         if matches!(name, "nc" | "ncat" | "netcat" | "telnet" | "socat" | "openssl")
             && let Input::Pipe(flow) = input
@@ -275,6 +277,13 @@ impl Analysis<'_> {
         let certain = before_end(args)
             .any(|a| is_flag(&a.text, "-r") || is_flag(&a.text, "-R") || is_flag(&a.text, "--recursive"));
         for arg in operands(args) {
+            if arg.vital && matches!(arg.text.as_str(), "" | "/" | "/*") {
+                self.hard(
+                    "rm-root",
+                    format!("{name} removes what it is given, which is everything below a vital directory"),
+                    Some(RECURSIVE_DELETE_HINT),
+                );
+            }
             if arg.unknown_start && !arg.unset {
                 // What begins with something unknown is judged as if that
                 // part were empty: `rm -rf "$DIR"/` may be `rm -rf /`.
@@ -323,6 +332,46 @@ impl Analysis<'_> {
                 );
             } else if is_raw_device(&path) {
                 self.hard("raw-device", format!("{name} changes {path}"), None);
+            }
+        }
+    }
+
+    /// git clean removes what nothing tracks, which is everything in some places.
+    fn check_git_clean(&mut self, args: &[Arg]) {
+        let mut words = operands(args).skip_while(|a| a.text != "clean").skip(1);
+        if let Some(arg) = words.find(|a| !a.unknown_start && self.roots.is_vital(&self.target(a))) {
+            let path = self.target(arg);
+            self.hard(
+                "rm-root",
+                format!("git clean removes {path} and everything below"),
+                Some(RECURSIVE_DELETE_HINT),
+            );
+        }
+    }
+
+    /// Programs that run lines of their standard input, in their own language.
+    fn check_input_lines(&mut self, name: &str, args: &[Arg], input: &Input) {
+        let from_input = |option: char| {
+            args.windows(2)
+                .any(|w| w[0].text.starts_with('-') && w[0].text.ends_with(option) && w[1].text == "-")
+                || args.iter().any(|a| a.text == format!("-{option}-") || a.text == "--file=-")
+        };
+        // Behind which characters of a line a command may begin.
+        let behind: &[char] = match name {
+            // `target:;code`, or a line of a recipe.
+            "make" | "gmake" if from_input('f') => &['\t', ':', ';'],
+            // `* * * * * code`.
+            "crontab" if args.is_empty() || args.iter().any(|a| a.text == "-") => &[' ', '\t'],
+            "ed" | "red" | "ex" | "vi" | "vim" | "ftp" | "gdb" => &['!'],
+            // `syscmd(`code')`.
+            "m4" => &['('],
+            _ => return,
+        };
+        let Some(text) = input.known().map(str::to_owned) else { return };
+        for line in text.lines().take(256) {
+            for (at, c) in line.match_indices(behind).take(16) {
+                let code = line[at + c.len()..].trim_matches(['`', '\'', '"', '(', ')', ' ', '@', '-', ';']);
+                self.probe_text(code, name, true);
             }
         }
     }
@@ -497,4 +546,49 @@ pub(crate) fn operands(args: &[Arg]) -> impl Iterator<Item = &Arg> {
 
 fn last_operand(args: &[Arg]) -> Option<&str> {
     operands(args).last().map(|a| a.text.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DecisionEnv, Policy, Proposal, Verdict};
+
+    #[test]
+    fn without_a_policy_what_destroys_is_seen_through_data_too() {
+        let policy = Policy::builtin();
+        let decide = |text: &str| policy.decide(&Proposal::shell(text), &DecisionEnv::fixture());
+        for text in [
+            "rm -rf $(echo /)",
+            "rm -rf \"$(printf /)\"",
+            "rm -rf \"$(echo ~)\"/",
+            "find / | xargs rm -rf",
+            "find / -xdev -type f -print0 | xargs -0 rm -f",
+            "find /home | xargs -I{} rm -rf {}",
+            "rm -rf /proc/self/task/1/root/",
+            "git clean -fdx /",
+            "make -f - <<< 'all:;rm -rf /'",
+            "make -f - <<'E'\nall:\n\t@rm -rf /\nE",
+            "ed <<< '!rm -rf /'",
+            "m4 <<< 'syscmd(`rm -rf /'\"'\"')'",
+            "crontab - <<< '* * * * * rm -rf /'",
+        ] {
+            let decision = decide(text);
+            assert!(decision.reason_code.starts_with("hard:"), "{text}: {}", decision.reason_code);
+        }
+        for text in [
+            "rm -rf $(echo target)",
+            "rm -rf \"$DIR\"",
+            "rm -rf $(mktemp -d)",
+            "find . | xargs rm -rf",
+            "find / -name '*.bak' | xargs rm -f",
+            "find / | grep x | xargs ls",
+            "git clean -fdx",
+            "git clean -fdx build",
+            "make -f - <<< 'all:;cc -o x x.c'",
+            "crontab - <<< '* * * * * true'",
+            "ed <<< 'rm -rf / is what this note is about'",
+            "cp $(echo /)etc/hosts .",
+        ] {
+            assert_eq!(decide(text).verdict, Verdict::Allow, "{text}");
+        }
+    }
 }

@@ -136,6 +136,16 @@ const DECODERS: &[&str] = &[
 /// Programs whose only output is a number.
 const COUNTERS: &[&str] = &["wc", "nproc", "id", "date", "stat", "expr", "getconf", "tput", "cksum"];
 
+/// What the rules say of one command.
+struct Judged<'a> {
+    /// The ids of the allow rules that cover it.
+    covered: Vec<String>,
+    /// Some rule asks.
+    asked: bool,
+    /// The rules whose rights it draws.
+    rules: Vec<&'a Rule>,
+}
+
 impl<'a> Analysis<'a> {
     /// Judges a program that is neither wrapper nor shell.
     pub(crate) fn leaf(&mut self, name: &str, inv: &Invocation) -> Flow {
@@ -143,7 +153,7 @@ impl<'a> Analysis<'a> {
         self.facts.dynamic |= args.iter().any(|a| a.unknown);
         self.check_hard(name, args, &inv.input);
         let program = self.resolve(&inv.args[0].text);
-        let (mut covered, asked) = self.judge_rules(name, inv, program.as_deref());
+        let Judged { mut covered, asked, rules } = self.judge_rules(name, inv, program.as_deref());
         let allowed = !covered.is_empty();
         self.effects(name, args, allowed);
         let mut flow = Flow { taint: taint(args), ..Flow::default() };
@@ -193,7 +203,8 @@ impl<'a> Analysis<'a> {
         if matches!(name, "cat" | "tee") && args.iter().all(|a| name == "tee" || a.text == "-") {
             flow.known = inv.input.known().map(str::to_owned);
         }
-        let program = program.map(|p| p.to_owned());
+        let catalogued = rules.is_empty() && !covered.is_empty();
+        self.draw(name, rules, catalogued);
         self.record(&inv.args, program, covered);
         flow
     }
@@ -203,7 +214,8 @@ impl<'a> Analysis<'a> {
         let args = &inv.args[1..];
         self.facts.opaque = true;
         self.check_hard(name, args, &inv.input);
-        self.judge_rules(name, inv, None);
+        let rules = self.judge_rules(name, inv, None).rules;
+        self.draw(name, rules, false);
         self.ask("untrusted-program", format!("{full} is not a program of a trusted directory"));
         self.effects(name, args, false);
         self.probe_unknown(name, args);
@@ -262,11 +274,11 @@ impl<'a> Analysis<'a> {
             && (self.is_in_trusted_dir(&path) || self.policy.programs().pin.values().any(|pin| *pin == path))
     }
 
-    /// Applies the rules to one command: the ids of the allow rules that cover
-    /// it, and whether some rule asks.
-    fn judge_rules(&mut self, name: &str, inv: &Invocation, program: Option<&str>) -> (Vec<String>, bool) {
+    /// Applies the rules to one command.
+    fn judge_rules(&mut self, name: &str, inv: &Invocation, program: Option<&str>) -> Judged<'a> {
         let mut allowed = Vec::new();
         let mut asked = false;
+        let mut rules = Vec::new();
         let policy: &'a super::Policy = self.policy;
         for rule in policy.rules() {
             if !self.rule_matches(rule, name, &inv.args, program) {
@@ -279,12 +291,12 @@ impl<'a> Analysis<'a> {
                 }
                 Effect::Ask => {
                     asked = true;
-                    self.rules.push(rule);
+                    rules.push(rule);
                     let why = rule.why.clone().unwrap_or_else(|| "a rule asks".to_owned());
                     self.by_rule(Level::Ask, rule, format!("{name}: {why}"));
                 }
                 Effect::Allow if policy.may_grant(rule) => {
-                    self.rules.push(rule);
+                    rules.push(rule);
                     allowed.push(rule.id.clone());
                 }
                 Effect::Allow => {}
@@ -293,13 +305,17 @@ impl<'a> Analysis<'a> {
         if asked {
             allowed.clear();
         }
-        (allowed, asked)
+        self.rules.extend(&rules);
+        Judged { covered: allowed, asked, rules }
     }
 
     /// Denials and questions of rules about a shell or wrapper itself.
     pub(crate) fn judge_rules_quietly(&mut self, name: &str, inv: &Invocation) {
         let program = self.resolve(&inv.args[0].text);
-        self.judge_rules(name, inv, program.as_deref());
+        let rules = self.judge_rules(name, inv, program.as_deref()).rules;
+        if !rules.is_empty() {
+            self.draw(name, rules, false);
+        }
     }
 
     /// Whether one rule speaks of this command.

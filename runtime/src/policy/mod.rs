@@ -25,6 +25,7 @@ mod env;
 mod expand;
 mod explain;
 mod file;
+mod grants;
 mod hard;
 mod layers;
 mod leaf;
@@ -52,6 +53,7 @@ pub use analysis::{CommandFact, Facts, TextSpan};
 pub(crate) use approved::PROPOSED_RULE;
 pub(crate) use binding::changed_files;
 pub use binding::{Binding, BoundFile, BoundProgram};
+pub(crate) use catalogue::{NamedSettings, catalogued_git, git_settings};
 pub(crate) use component::COMPONENT_SUBJECT;
 pub use component::{
     ComponentDecision, ComponentLimits, ComponentPolicy, ComponentProposal, GrantKind, Holds,

@@ -226,8 +226,8 @@ pub(crate) fn normalise(cwd: &str, text: &str) -> String {
             ".." => {
                 out.pop();
             }
-            "root" if out.len() == 2 && out[0] == "proc" => out.clear(),
-            "cwd" if out.len() == 2 && out[0] == "proc" => {
+            "root" if is_process(&out) => out.clear(),
+            "cwd" if is_process(&out) => {
                 out.clear();
                 out.extend(cwd.split('/').filter(|c| !c.is_empty()));
             }
@@ -243,6 +243,11 @@ pub(crate) fn normalise(cwd: &str, text: &str) -> String {
         path.push('/');
     }
     path
+}
+
+/// Whether these are the components of `/proc/<pid>` or of one of its tasks.
+fn is_process(path: &[&str]) -> bool {
+    matches!(path, ["proc", _] | ["proc", _, "task", _])
 }
 
 /// Whether `path` is `root` or lies below it; both normalised.
@@ -338,6 +343,8 @@ impl Roots {
                     && named.iter().zip(tail).all(|(name, part)| {
                         *name == *part
                             || part.chars().filter(|c| !matches!(c, '*' | '?' | '[' | ']')).count() >= 2
+                            // Wildcards find hidden names only behind a dot.
+                            || (part.starts_with('.') && name.starts_with('.'))
                     })
             })
         })

@@ -15,7 +15,7 @@ pub(crate) fn matches(
     program: Option<&str>,
 ) -> bool {
     if rule.effect == Effect::Allow
-        && (program.is_none() || args.iter().any(|a| a.unknown || a.may_be_flag()))
+        && (program.is_none() || args.iter().any(|a| a.known().is_none() || a.may_be_flag()))
     {
         return false;
     }
@@ -35,8 +35,8 @@ pub(crate) fn matches(
     };
     same && rule.args.as_ref().is_none_or(|shape| {
         let rest = args.get(1..).unwrap_or(&[]);
-        matches_shape(shape, rest)
-    })
+        matches_shape(shape, rest, rule.effect == Effect::Allow)
+    }) && (rule.effect != Effect::Allow || keeps_its_place(rule, args.get(1..).unwrap_or(&[])))
 }
 
 fn matches_exactly(
@@ -63,8 +63,63 @@ fn matches_exactly(
         && rest.iter().zip(&args[1..]).all(|(p, a)| a.known().is_some_and(|text| accepts(p, text)))
 }
 
-fn matches_shape(shape: &ArgShape, args: &[Arg]) -> bool {
-    let ArgShape { first, contains_any, deny_flags, deny_words } = shape;
+/// Options that lead a client elsewhere than its rule means: to a file, to
+/// another configuration, server or account. Words cannot see through them.
+const CARRIERS: &[&str] = &[
+    "-f",
+    "-k",
+    "-s",
+    "--as",
+    "--as-group",
+    "--as-uid",
+    "--as-user-extra",
+    "--cache-dir",
+    "--certificate-authority",
+    "--client-certificate",
+    "--client-key",
+    "--cluster",
+    "--config",
+    "--config-file",
+    "--context",
+    "--env-file",
+    "--file",
+    "--filename",
+    "--from-file",
+    "--host",
+    "--insecure-skip-tls-verify",
+    "--kubeconfig",
+    "--kustomize",
+    "--log-file",
+    "--password",
+    "--password-file",
+    "--profile-output",
+    "--raw",
+    "--server",
+    "--template",
+    "--tls-server-name",
+    "--token",
+    "--token-file",
+    "--user",
+    "--username",
+];
+
+/// Options by which the client of a socket takes another one, or another
+/// configuration.
+const SOCKET_CARRIERS: &[&str] = &[
+    "-H",
+    "-c",
+    "--config",
+    "--context",
+    "--host",
+    "--tlscacert",
+    "--tlscert",
+    "--tlskey",
+    "--url",
+    "--connection",
+];
+
+fn matches_shape(shape: &ArgShape, args: &[Arg], allows: bool) -> bool {
+    let ArgShape { first, contains_any, deny_flags, deny_words, allow_flags } = shape;
     if !first.is_empty() && !args.first().is_some_and(|a| first.contains(&a.text)) {
         return false;
     }
@@ -77,11 +132,79 @@ fn matches_shape(shape: &ArgShape, args: &[Arg]) -> bool {
             return false;
         }
     }
-    !args.iter().any(|arg| {
-        let text = arg.text.to_lowercase();
-        text.split(['/', ',', '=', '.', ':'])
-            .any(|word| deny_words.iter().any(|denied| denied.to_lowercase() == word))
+    if deny_words.is_empty() {
+        return true;
+    }
+    // A rule that allows must not be led astray; one that forbids or asks must
+    // not lose sight of a command because of how it is written.
+    if allows {
+        !args
+            .iter()
+            .any(|arg| is_carrier(&arg.text, CARRIERS, allow_flags) || says_word(&arg.text, deny_words))
+    } else {
+        !args.iter().any(|arg| {
+            let text = arg.text.to_lowercase();
+            text.split(['/', ',', '=', '.', ':'])
+                .any(|word| deny_words.iter().any(|denied| denied.to_lowercase() == word))
+        })
+    }
+}
+
+/// Whether a command that reaches a socket by its rule stays with that socket.
+fn keeps_its_place(rule: &Rule, args: &[Arg]) -> bool {
+    let allowed = rule.args.as_ref().map_or(&[][..], |shape| &shape.allow_flags);
+    rule.grant.unix.is_empty()
+        || rule.argv.is_some()
+        || !args.iter().any(|arg| is_carrier(&arg.text, SOCKET_CARRIERS, allowed))
+}
+
+fn is_carrier(text: &str, carriers: &[&str], allowed: &[String]) -> bool {
+    let gives = |flag: &str| {
+        let is_short = flag.len() == 2;
+        // What follows these letters is a value of theirs.
+        let in_value = is_short && text.starts_with(['-']) && text[1..].starts_with(['o', 'n', 'l', 'L']);
+        !in_value && is_flag(text, flag) && (is_short || text.split('=').next().is_some_and(|t| t.len() > 3))
+    };
+    let gives_allowed = || allowed.iter().any(|flag| text.split('=').next() == Some(flag.as_str()));
+    // `-o jsonpath-file=x`, `@x`.
+    let names_file = text.starts_with('@') || text.contains("-file=");
+    (names_file || carriers.iter().any(|flag| gives(flag))) && !gives_allowed()
+}
+
+/// Whether `text` says one of `words`, in any spelling that a URL knows. What
+/// cannot be decoded says all of them.
+fn says_word(text: &str, words: &[String]) -> bool {
+    let mut text = text.to_owned();
+    while text.contains('%') {
+        match percent_decoded(&text) {
+            Some(decoded) => text = decoded,
+            None => return true,
+        }
+    }
+    let split = |text: &str| -> Vec<String> {
+        let parts = text.split(|c: char| !c.is_alphanumeric()).filter(|part| !part.is_empty());
+        parts.map(str::to_lowercase).collect()
+    };
+    let said = split(&text);
+    words.iter().any(|word| {
+        let word = split(word);
+        !word.is_empty() && said.windows(word.len()).any(|part| part == word)
     })
+}
+
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte == b'%' {
+            let digit = |b: Option<u8>| char::from(b?).to_digit(16);
+            let value = digit(bytes.next())? * 16 + digit(bytes.next())?;
+            out.push(u8::try_from(value).ok()?);
+        } else {
+            out.push(byte);
+        }
+    }
+    String::from_utf8(out).ok()
 }
 
 /// Whether `text` gives `flag`, also abbreviated or with its value attached.
@@ -111,6 +234,52 @@ pub(crate) fn hard_rule_matches(rule: &HardRule, name: &str, args: &[Arg]) -> bo
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_are_seen_in_every_spelling() {
+        let words = ["secret".to_owned(), "secrets".to_owned()];
+        for text in [
+            "secrets",
+            "Secret/x",
+            "pods,secrets",
+            "--raw=/api/v1/secrets?limit=1",
+            "/api/v1/%73ecrets",
+            "/api/v1/%2573ecrets",
+            "/api/v1/secrets#",
+            "/api/v1/secrets;x",
+            "secrets.v1.",
+            "100%",
+            "%zz",
+            "%ff",
+        ] {
+            assert!(says_word(text, &words), "{text}");
+        }
+        for text in ["pods", "web-0", "--tail=100", "secretariat", "-A", "a%20b"] {
+            assert!(!says_word(text, &words), "{text}");
+        }
+    }
+
+    #[test]
+    fn options_that_lead_elsewhere_are_carriers() {
+        for text in [
+            "-f",
+            "-fx.yaml",
+            "-k",
+            "--kubeconfig=x",
+            "--kubec=x",
+            "--as=a",
+            "-Af",
+            "--raw",
+            "@x",
+            "-ojsonpath-file=x",
+        ] {
+            assert!(is_carrier(text, CARRIERS, &[]), "{text}");
+        }
+        for text in ["-o", "-ojson", "-nkube-system", "-A", "--all-namespaces", "--tail=100", "-w", "web"] {
+            assert!(!is_carrier(text, CARRIERS, &[]), "{text}");
+        }
+        assert!(!is_carrier("-f", CARRIERS, &["-f".to_owned()]));
+    }
 
     #[test]
     fn flags_are_seen_abbreviated_attached_and_in_clusters() {

@@ -148,7 +148,7 @@ impl Policy {
         if parts.len() < decision.commands.len() || parts.is_empty() {
             return vec![whole];
         }
-        let files = |paths: &[String]| {
+        let files = |paths: &[String]| -> Vec<String> {
             paths.iter().filter(|path| path.starts_with('/') && !path.contains('*')).cloned().collect()
         };
         let named = parts.iter().any(|command| command.facts.net);
@@ -158,14 +158,25 @@ impl Policy {
             (false, true) => command.covered_by.is_empty(),
             (false, false) => true,
         };
+        // One text runs in one sandbox: those of its commands that need rules
+        // need equal rights, or the text asks.
+        let shared = |paths: fn(&super::Facts) -> &Vec<String>| -> Vec<String> {
+            let needing = parts.iter().filter(|command| command.covered_by.is_empty());
+            let all: BTreeSet<String> = needing.flat_map(|command| files(paths(&command.facts))).collect();
+            all.into_iter().collect()
+        };
+        let (reads, writes) = (shared(|facts| &facts.reads), shared(|facts| &facts.writes));
+        let own = |command: &super::CommandFact, shared: &Vec<String>, own: &[String]| {
+            if command.covered_by.is_empty() { shared.clone() } else { files(own) }
+        };
         let part = |command: &super::CommandFact| ObservedCommand {
             argv: command.argv.clone(),
             cwd: cwd.clone(),
-            reads: files(&command.facts.reads),
-            writes: files(&command.facts.writes),
+            reads: own(command, &reads, &command.facts.reads),
+            writes: own(command, &writes, &command.facts.writes),
             hosts: if reaches(command) { hosts.to_vec() } else { Vec::new() },
         };
-        parts.into_iter().map(part).collect()
+        parts.iter().copied().map(part).collect()
     }
 
     fn with_catalogue_only() -> Self {

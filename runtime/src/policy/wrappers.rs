@@ -42,6 +42,35 @@ const fn wrapper(
     Wrapper { names, values, long_values, operands, code: &[], kind }
 }
 
+/// Options without a value of the wrappers that are read through.
+const FLAGS: &[(&[&str], &str, &[&str])] = &[
+    (&["nice"], "0123456789", &[]),
+    (&["ionice"], "t", &["ignore"]),
+    (&["timeout", "gtimeout"], "fpv", &["foreground", "preserve-status", "verbose"]),
+    (&["setsid"], "cfw", &["ctty", "fork", "wait"]),
+    (&["unbuffer"], "p", &[]),
+    (&["time", "gtime"], "apvq", &["append", "portability", "verbose", "quiet"]),
+    (
+        &["chrt"],
+        "abdfiomrRv",
+        &["all-tasks", "batch", "deadline", "fifo", "idle", "other", "max", "rr", "reset-on-fork", "verbose"],
+    ),
+    (&["taskset"], "acp", &["all-tasks", "cpu-list", "pid"]),
+    (
+        &["setarch", "linux32", "linux64", "i386", "x86_64", "uname26"],
+        "BFILRSTXZ3v",
+        &[
+            "32bit",
+            "addr-no-randomize",
+            "addr-compat-layout",
+            "mmap-page-zero",
+            "read-implies-exec",
+            "3gb",
+            "verbose",
+        ],
+    ),
+];
+
 const PRIVILEGE: Kind = Kind::Refuse("privilege", "raises privileges, which a step cannot and may not");
 const OUTSIDE: Kind = Kind::Refuse("outside", "starts the command outside the step's sandbox");
 
@@ -57,7 +86,13 @@ static WRAPPERS: &[Wrapper] = &[
     wrapper(&["numactl"], "CNmpil", &["cpunodebind", "membind", "physcpubind"], 0, Kind::Through),
     wrapper(&["linux32", "linux64", "i386", "x86_64", "uname26"], "", &[], 0, Kind::Through),
     wrapper(&["setarch"], "p", &[], 1, Kind::Through),
-    wrapper(&["busybox", "toybox"], "", &[], 0, Kind::Through),
+    wrapper(
+        &["busybox", "toybox"],
+        "",
+        &[],
+        0,
+        Kind::Ask("has programs of its own, which read options differently"),
+    ),
     wrapper(&["choom"], "np", &["adjust", "pid"], 0, Kind::Ask("changes who dies when memory runs out")),
     wrapper(&["prlimit"], "p", &["pid"], 0, Kind::Ask("changes the step's limits")),
     wrapper(
@@ -275,7 +310,12 @@ impl Analysis<'_> {
         let (code, rest) = wrapper.split(&inv.args[1..]);
         match wrapper.kind {
             Kind::Through => {}
-            Kind::Ask(why) => self.ask("wrapper", format!("{name} {why}")),
+            Kind::Ask(why) => {
+                if !matches!(name, "busybox" | "toybox") {
+                    self.draw(name, Vec::new(), false);
+                }
+                self.ask("wrapper", format!("{name} {why}"));
+            }
             Kind::Refuse(code, why) => self.deny(code, format!("{name} {why}")),
         }
         let mut flow = Flow::default();
@@ -291,11 +331,18 @@ impl Analysis<'_> {
         }
         if rest.is_empty() {
             if matches!(wrapper.kind, Kind::Through) {
+                self.draw(name, Vec::new(), true);
                 self.record(&inv.args, None, vec!["catalogue".to_owned()]);
             } else {
                 self.record(&inv.args, None, Vec::new());
             }
             return Some(flow);
+        }
+        // An option that is not known may take the next word.
+        if matches!(wrapper.kind, Kind::Through)
+            && let Some(option) = wrapper.unknown_option(name, &inv.args[1..inv.args.len() - rest.len()])
+        {
+            self.ask("wrapper", format!("option {option} of {name} is not known"));
         }
         // A word before the command that may vanish or be a flag moves it.
         let own = &inv.args[1..inv.args.len() - rest.len()];
@@ -361,6 +408,32 @@ impl Analysis<'_> {
                 } else {
                     value_at.and_then(|i| short[i..].chars().next())
                 };
+                let is_known = match long {
+                    Some(long) => {
+                        const LONG: &[&str] = &[
+                            "ignore-environment",
+                            "null",
+                            "unset",
+                            "chdir",
+                            "split-string",
+                            "argv0",
+                            "block-signal",
+                            "default-signal",
+                            "ignore-signal",
+                            "list-signal-handling",
+                            "debug",
+                            "help",
+                            "version",
+                        ];
+                        LONG.contains(&long.split('=').next().unwrap_or(long))
+                    }
+                    None => {
+                        short[..value_at.unwrap_or(short.len())].chars().all(|c| matches!(c, 'i' | '0' | 'v'))
+                    }
+                };
+                if !is_known {
+                    self.ask("wrapper", format!("option {} of env is not known", arg.shown()));
+                }
                 let Some(takes) = takes else { continue };
                 let attached = match (long, value_at) {
                     (Some(l), _) => l.split_once('=').map(|(_, v)| v.to_owned()),
@@ -399,6 +472,7 @@ impl Analysis<'_> {
         }
         let rest = args.split_off(at.min(args.len()));
         let flow = if rest.is_empty() {
+            self.draw("env", Vec::new(), true);
             self.record(&inv.args, None, vec!["catalogue".to_owned()]);
             Flow::default()
         } else {
@@ -428,6 +502,29 @@ impl Analysis<'_> {
                     None => (long, None),
                 };
                 let is = |full: &str| full.starts_with(name) && name.len() > 1;
+                const LONG: &[&str] = &[
+                    "null",
+                    "no-run-if-empty",
+                    "verbose",
+                    "interactive",
+                    "exit",
+                    "open-tty",
+                    "show-limits",
+                    "eof",
+                    "max-lines",
+                    "replace",
+                    "arg-file",
+                    "delimiter",
+                    "max-args",
+                    "max-procs",
+                    "max-chars",
+                    "process-slot-var",
+                    "help",
+                    "version",
+                ];
+                if !LONG.contains(&name) {
+                    self.ask("wrapper", format!("option --{name} of xargs is not known"));
+                }
                 if is("replace") {
                     replace = Some(value.unwrap_or_else(|| "{}".to_owned()));
                 } else if is("arg-file") {
@@ -450,10 +547,11 @@ impl Analysis<'_> {
                 continue;
             }
             let flags = &text[1..];
-            let Some(i) = flags.find(['I', 'i', 'n', 'P', 's', 'd', 'E', 'e', 'L', 'l', 'a', 'J', 'R'])
-            else {
-                continue;
-            };
+            let takes = ['I', 'i', 'n', 'P', 's', 'd', 'E', 'e', 'L', 'l', 'a', 'J', 'R'];
+            if !flags[..flags.find(takes).unwrap_or(flags.len())].chars().all(|c| "0rtpxo".contains(c)) {
+                self.ask("wrapper", format!("option {text} of xargs is not known"));
+            }
+            let Some(i) = flags.find(takes) else { continue };
             let flag = &flags[i..=i];
             let attached = &flags[i + 1..];
             let optional = matches!(flag, "i" | "e" | "l");
@@ -488,7 +586,10 @@ impl Analysis<'_> {
                 .filter(|w| !w.is_empty())
                 .map(|w| Arg::literal(w.trim_matches(['\'', '"'])))
                 .collect(),
-            None => vec![Arg { taint: inv.input.taint(), ..Arg::unknown() }],
+            None => {
+                let vital = matches!(&inv.input, Input::Pipe(flow) if flow.vital && !from_file);
+                vec![Arg { taint: inv.input.taint(), vital, ..Arg::unknown() }]
+            }
         };
         let unknown = items.iter().any(|i| i.unknown);
         if items.len() > 256 {
@@ -554,6 +655,7 @@ impl Analysis<'_> {
     }
 
     fn script(&mut self, inv: &Invocation) -> Flow {
+        self.draw("script", Vec::new(), false);
         self.ask("wrapper", "script runs the command on a terminal of its own");
         let mut flow = Flow::default();
         let mut rest = inv.args[1..].iter();
@@ -584,6 +686,7 @@ impl Analysis<'_> {
     }
 
     fn parallel(&mut self, inv: &Invocation) -> Flow {
+        self.draw("parallel", Vec::new(), false);
         self.ask("wrapper", "parallel builds command lines from its input");
         let args = &inv.args[1..];
         let split = args.iter().position(|a| a.text.starts_with(":::")).unwrap_or(args.len());
@@ -626,6 +729,28 @@ impl Analysis<'_> {
 }
 
 impl Wrapper {
+    /// The first of the wrapper's own words that is an option of no known kind.
+    fn unknown_option(&self, name: &str, own: &[Arg]) -> Option<String> {
+        let (_, flags, long_flags) =
+            FLAGS.iter().find(|(names, ..)| names.contains(&name)).copied().unwrap_or((&[], "", &[]));
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let is_known = |text: &str| match text.strip_prefix("--") {
+            Some("") | Some("help" | "version") => true,
+            Some(long) => {
+                let (long, value) = long.split_once('=').map_or((long, false), |(long, _)| (long, true));
+                self.long_values.contains(&long) || (!value && long_flags.contains(&long))
+            }
+            None => {
+                let cluster = &text[1..];
+                let end = cluster.find(|c| self.values.contains(c)).unwrap_or(cluster.len());
+                is_number(cluster) || cluster[..end].chars().all(|c| flags.contains(c))
+            }
+        };
+        let option =
+            own.iter().find(|a| a.text.len() > 1 && a.text.starts_with('-') && !is_known(&a.text))?;
+        Some(option.shown())
+    }
+
     /// Splits a wrapper's arguments into values that are code, and the words
     /// from the wrapped command on.
     fn split<'a>(&self, args: &'a [Arg]) -> (Vec<Arg>, &'a [Arg]) {
@@ -725,6 +850,7 @@ pub(crate) fn substitute(arg: &Arg, mark: &str, item: &Arg) -> Arg {
         unset: false,
         numeric: false,
         item: arg.item || !arg.unknown,
+        vital: arg.vital || item.vital,
         taint: arg.taint.join(item.taint),
         ..arg.clone()
     }

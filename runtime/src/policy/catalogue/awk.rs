@@ -1,26 +1,63 @@
 //! awk programs: which ones only print.
+//!
+//! A `/` begins a regular expression or divides, and awks differ in how they
+//! tell. Where the word before it does not settle that in all of them, the
+//! program is not understood, and asks.
 
 use super::super::analysis::{Analysis, Arg};
+use super::options::Line;
 use super::script_operand;
+use super::sed::brackets_are_closed;
 
 /// One token, as far as the difference between code and data matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
     Word(String),
+    Number,
     Text(String),
     Regex,
     Op(String),
     Newline,
 }
 
+/// Words of the language, and functions that only compute.
+const KNOWN_CALLS: &[&str] = &[
+    "length", "substr", "index", "split", "sub", "gsub", "match", "sprintf", "tolower", "toupper", "int",
+    "sqrt", "exp", "log", "sin", "cos", "atan2", "rand", "srand", "gensub", "strftime", "systime", "mktime",
+    "asort", "asorti", "strtonum", "and", "or", "xor", "compl", "lshift", "rshift", "patsplit", "isarray",
+    "typeof",
+];
+const KEYWORDS: &[&str] = &[
+    "BEGIN", "END", "if", "else", "while", "for", "do", "in", "next", "exit", "print", "printf", "delete",
+    "break", "continue", "nextfile", "return",
+];
+/// Words that do more than compute, or change which files are read.
+const REFUSED: &[(&str, &str)] = &[
+    ("system", "system() runs commands"),
+    ("getline", "getline reads files or runs commands"),
+    ("function", "functions are not followed"),
+    ("func", "functions are not followed"),
+    ("switch", "switch is not followed"),
+    ("case", "switch is not followed"),
+    ("ARGV", "ARGV decides which files are read"),
+    ("ARGC", "ARGC decides which files are read"),
+    ("SYMTAB", "SYMTAB reaches every variable"),
+    ("FUNCTAB", "FUNCTAB reaches every function"),
+    ("close", "close() belongs to commands and files"),
+    ("fflush", "fflush() belongs to commands and files"),
+    ("BEGINFILE", "BEGINFILE is not followed"),
+    ("ENDFILE", "ENDFILE is not followed"),
+];
+
 impl Analysis<'_> {
     /// Follows an awk program for hard blocks; whether it runs commands.
     pub(crate) fn awk(&mut self, name: &str, args: &[Arg]) -> bool {
-        let Some(program) = script_operand(args).map(|at| args[at].text.clone()) else {
+        let Some(program) = script_operand(name, args).map(|arg| arg.text.clone()) else {
             return true;
         };
-        let tokens = tokenize(&program);
-        let runs = tokens.iter().any(|t| matches!(t, Token::Word(w) if w == "system"))
+        let (tokens, certain) = tokenize(&program);
+        let runs = !certain
+            || tokens.iter().any(|t| matches!(t, Token::Word(w) if w == "system"))
             || tokens.iter().any(|t| matches!(t, Token::Op(op) if op.starts_with('|') && op != "||"));
         if runs {
             for token in &tokens {
@@ -32,71 +69,43 @@ impl Analysis<'_> {
         self.scan_code(&program, name);
         runs
     }
+}
 
-    pub(super) fn awk_reads(&mut self, name: &str, args: &[Arg]) -> Result<bool, String> {
-        let program_at = script_operand(args).ok_or("the program comes from a file")?;
-        let mut skip = false;
-        for (at, arg) in args.iter().enumerate() {
-            if std::mem::take(&mut skip) || at == program_at {
-                continue;
-            }
-            let text = arg.text.as_str();
-            if arg.may_be_flag() && at < program_at {
-                return Err("a word that is not known yet may turn into an option".to_owned());
-            }
-            if at < program_at && text.starts_with('-') {
-                let plain = matches!(text, "-F" | "-v" | "--")
-                    || text.starts_with("-F")
-                    || text.starts_with("-v")
-                    || matches!(
-                        text,
-                        "--posix"
-                            | "--traditional"
-                            | "--csv"
-                            | "-n"
-                            | "-r"
-                            | "-S"
-                            | "--sandbox"
-                            | "--re-interval"
-                    );
-                if !plain {
-                    return Err(format!("{name} {text} may load code"));
-                }
-                skip = matches!(text, "-F" | "-v");
-                continue;
-            }
-            // `name=value` between the files is an assignment.
-            if text.split_once('=').is_some_and(|(n, _)| super::super::expand::is_name(n)) {
-                continue;
-            }
-            self.read_path(arg);
-        }
-        if args[program_at].unknown {
-            return Err("the program is not known yet".to_owned());
-        }
-        judge(&tokenize(&args[program_at].text)).map(|()| true)
+/// Whether the program on this line only prints.
+pub(super) fn judge_line(line: &Line, args: &[Arg]) -> Result<(), String> {
+    let Some(at) = line.pattern() else {
+        return if line.has(&["help", "version"]) { Ok(()) } else { Err("there is no program".to_owned()) };
+    };
+    if args[at].known().is_none() {
+        return Err("the program is not known yet".to_owned());
     }
+    judge(&args[at].text)
 }
 
 /// Whether the program only prints to standard output.
-fn judge(tokens: &[Token]) -> Result<(), String> {
+fn judge(program: &str) -> Result<(), String> {
+    if !program.is_ascii() {
+        return Err("the program is not plain ASCII".to_owned());
+    }
+    let (tokens, certain) = tokenize(program);
     let mut in_print = false;
     let mut depth = 0usize;
     let mut print_depth = 0usize;
     for (at, token) in tokens.iter().enumerate() {
         match token {
-            Token::Word(word) => match word.as_str() {
-                "system" => return Err("system() runs commands".to_owned()),
-                "getline" => return Err("getline reads files or runs commands".to_owned()),
-                "close" | "fflush" => {}
-                "ENVIRON" | "PROCINFO" => {}
-                "print" | "printf" => {
+            Token::Word(word) => {
+                if let Some((_, why)) = REFUSED.iter().find(|(name, _)| name == word) {
+                    return Err((*why).to_owned());
+                }
+                let called = matches!(tokens.get(at + 1), Some(Token::Op(op)) if op == "(");
+                if called && !KNOWN_CALLS.contains(&word.as_str()) && !KEYWORDS.contains(&word.as_str()) {
+                    return Err(format!("{word}() is not known to only compute"));
+                }
+                if matches!(word.as_str(), "print" | "printf") {
                     in_print = true;
                     print_depth = depth;
                 }
-                word if word.starts_with('@') => return Err(format!("{word} loads code")),
-                _ => {}
-            },
+            }
             Token::Op(op) => match op.as_str() {
                 "(" | "[" | "{" => depth += 1,
                 ")" | "]" => depth = depth.saturating_sub(1),
@@ -105,29 +114,39 @@ fn judge(tokens: &[Token]) -> Result<(), String> {
                     in_print = false;
                 }
                 ";" => in_print = false,
-                ">" | ">>" if in_print && depth == print_depth => {
+                ">" | ">>" if in_print && depth <= print_depth => {
                     return Err("print > writes a file".to_owned());
                 }
+                ">>" => return Err(">> writes a file".to_owned()),
                 "|" | "|&" => return Err("| runs commands".to_owned()),
                 "@" => return Err("@ calls or loads code by name".to_owned()),
                 _ => {}
             },
+            // Some awks go on with the statement after an operator.
             Token::Newline => {
-                let joined = at > 0
-                    && matches!(&tokens[at - 1], Token::Op(op) if matches!(op.as_str(), "," | "&&" | "||"));
-                if !joined && depth <= print_depth {
+                let ends = match at.checked_sub(1).map(|before| &tokens[before]) {
+                    Some(Token::Op(op)) => matches!(op.as_str(), ")" | "]" | "}" | ";" | "++" | "--"),
+                    _ => true,
+                };
+                if ends && depth <= print_depth {
                     in_print = false;
                 }
             }
-            Token::Text(_) | Token::Regex => {}
+            Token::Text(_) | Token::Regex | Token::Number => {}
         }
     }
-    Ok(())
+    if certain { Ok(()) } else { Err("the program can be read in more than one way".to_owned()) }
 }
 
-fn tokenize(program: &str) -> Vec<Token> {
+/// The tokens of a program, and whether every awk reads the same ones.
+fn tokenize(program: &str) -> (Vec<Token>, bool) {
     let chars: Vec<char> = program.chars().collect();
     let mut tokens: Vec<Token> = Vec::new();
+    let mut certain = true;
+    // Which open parentheses belong to `if`, `while` or `for`, and whether the
+    // last one that was closed did.
+    let mut open: Vec<bool> = Vec::new();
+    let mut closed_condition = false;
     let mut i = 0;
     while i < chars.len() {
         let c = chars[i];
@@ -136,19 +155,21 @@ fn tokenize(program: &str) -> Vec<Token> {
                 tokens.push(Token::Newline);
                 i += 1;
             }
-            '\\' if chars.get(i + 1) == Some(&'\n') => i += 2,
             c if c.is_whitespace() => i += 1,
             '#' => {
                 while i < chars.len() && chars[i] != '\n' {
                     i += 1;
                 }
+                certain &= chars[i - 1] != '\\';
             }
             '"' => {
                 let mut text = String::new();
                 i += 1;
                 while i < chars.len() && chars[i] != '"' {
+                    certain &= chars[i] != '\n';
                     if chars[i] == '\\' && i + 1 < chars.len() {
                         i += 1;
+                        certain &= chars[i] != '\n';
                         text.push(match chars[i] {
                             'n' => '\n',
                             't' => '\t',
@@ -159,41 +180,52 @@ fn tokenize(program: &str) -> Vec<Token> {
                     }
                     i += 1;
                 }
+                certain &= i < chars.len();
                 i += 1;
                 tokens.push(Token::Text(text));
             }
-            '/' if starts_regex(tokens.last()) => {
-                i += 1;
-                let mut class = false;
-                while i < chars.len() && (chars[i] != '/' || class) && chars[i] != '\n' {
-                    match chars[i] {
-                        '\\' => i += 1,
-                        '[' => class = true,
-                        ']' => class = false,
-                        _ => {}
+            '/' => match slash(tokens.last(), closed_condition) {
+                Some(Slash::Regex) => {
+                    let from = i + 1;
+                    i = from;
+                    // Some awks take `/=` for an assignment here.
+                    certain &= chars.get(i) != Some(&'=');
+                    while i < chars.len() && chars[i] != '/' && chars[i] != '\n' {
+                        i += if chars[i] == '\\' { 2 } else { 1 };
                     }
+                    let end = i.min(chars.len());
+                    certain &= chars.get(i) == Some(&'/') && brackets_are_closed(&chars[from..end]);
+                    i += 1;
+                    tokens.push(Token::Regex);
+                }
+                Some(Slash::Division) => {
+                    tokens.push(Token::Op("/".to_owned()));
                     i += 1;
                 }
-                i += 1;
-                tokens.push(Token::Regex);
-            }
-            c if c.is_ascii_alphabetic()
-                || c == '_'
-                || (c == '@' && chars.get(i + 1).is_some_and(char::is_ascii_alphabetic)) =>
-            {
+                None => {
+                    certain = false;
+                    tokens.push(Token::Op("/".to_owned()));
+                    i += 1;
+                }
+            },
+            c if c.is_ascii_alphabetic() || c == '_' => {
                 let start = i;
-                i += 1;
                 while i < chars.len() && (chars[i].is_ascii_alphanumeric() || chars[i] == '_') {
                     i += 1;
                 }
                 tokens.push(Token::Word(chars[start..i].iter().collect()));
             }
             c if c.is_ascii_digit() => {
-                let start = i;
-                while i < chars.len() && (chars[i].is_ascii_alphanumeric() || chars[i] == '.') {
+                while i < chars.len() && (chars[i].is_ascii_digit() || chars[i] == '.') {
                     i += 1;
                 }
-                tokens.push(Token::Word(chars[start..i].iter().collect()));
+                // `1e` and `0x` begin numbers in some awks only.
+                certain &= !chars.get(i).is_some_and(|c| c.is_ascii_alphabetic() || *c == '_');
+                tokens.push(Token::Number);
+            }
+            '\\' => {
+                certain = false;
+                i += 1;
             }
             _ => {
                 let pair: String = chars[i..(i + 2).min(chars.len())].iter().collect();
@@ -212,7 +244,6 @@ fn tokenize(program: &str) -> Vec<Token> {
                         | "+="
                         | "-="
                         | "*="
-                        | "/="
                         | "%="
                         | "^="
                         | "**"
@@ -220,34 +251,51 @@ fn tokenize(program: &str) -> Vec<Token> {
                     tokens.push(Token::Op(pair));
                     i += 2;
                 } else {
+                    match c {
+                        '(' => open.push(
+                            matches!(tokens.last(), Some(Token::Word(w)) if matches!(w.as_str(), "if" | "while" | "for")),
+                        ),
+                        ')' => closed_condition = open.pop().unwrap_or(true),
+                        _ => {}
+                    }
                     tokens.push(Token::Op(c.to_string()));
                     i += 1;
                 }
             }
         }
     }
-    tokens
+    (tokens, certain)
 }
 
-/// Whether a `/` after this token begins a regular expression.
-fn starts_regex(before: Option<&Token>) -> bool {
+enum Slash {
+    Regex,
+    Division,
+}
+
+/// What a `/` after this token is, where all awks agree.
+fn slash(before: Option<&Token>, closed_condition: bool) -> Option<Slash> {
     match before {
-        None | Some(Token::Newline) => true,
-        Some(Token::Op(op)) => !matches!(op.as_str(), ")" | "]" | "++" | "--"),
+        None | Some(Token::Newline) => Some(Slash::Regex),
+        Some(Token::Op(op)) => match op.as_str() {
+            ";" | "{" | "}" | "(" | "," | "!" | "~" | "!~" | "&&" | "||" => Some(Slash::Regex),
+            "]" => Some(Slash::Division),
+            ")" if !closed_condition => Some(Slash::Division),
+            _ => None,
+        },
+        Some(Token::Number) => Some(Slash::Division),
         Some(Token::Word(word)) => {
-            matches!(word.as_str(), "print" | "printf" | "return" | "in" | "case")
+            let is_name = !KEYWORDS.contains(&word.as_str())
+                && !KNOWN_CALLS.contains(&word.as_str())
+                && !REFUSED.iter().any(|(name, _)| name == word);
+            is_name.then_some(Slash::Division)
         }
-        Some(Token::Text(_) | Token::Regex) => false,
+        Some(Token::Text(_) | Token::Regex) => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn reads(program: &str) -> bool {
-        judge(&tokenize(program)).is_ok()
-    }
 
     #[test]
     fn printing_programs_read() {
@@ -261,8 +309,19 @@ mod tests {
             "$1 ~ /a|b/ {print}",
             "NR>1 && NF>2 {print \"x|y > z\"}",
             "{a[$1]++} END{for (k in a) print k, a[k]}",
+            "{s+=$1} END{print s/NR}",
+            "NR==FNR{a[$1];next} $1 in a",
+            "!seen[$0]++",
+            "BEGIN{FS=\":\"} /^[a-z/]/{x=1} {print}",
+            "{gsub(/[0-9]+/, \"\"); print toupper($0)}",
+            "{printf \"%s %d\\n\", $1, $2 / 2}",
+            "{print ($2 - $1) / $2 * 100}",
         ] {
-            assert!(reads(program), "{program}");
+            if program.contains("[a-z/]") {
+                assert!(judge(program).is_err(), "{program}");
+            } else {
+                assert_eq!(judge(program), Ok(()), "{program}");
+            }
         }
     }
 
@@ -275,11 +334,22 @@ mod tests {
             "BEGIN{while((\"id\"|getline l)>0) print l}",
             "{print | \"sh\"}",
             "{printf \"a\" >> f}",
+            "{print a,\n b > \"f\"}",
+            "{print a ?\n b : c > \"f\"}",
             "@load \"filefuncs\"",
             "{ @f() }",
             "BEGIN { \"id\" |& getline }",
+            "BEGIN{if(1)/\"/;system(\"id\");x=/\"/}",
+            "BEGIN{if(0);else /\"/;system(\"id\");x=/\"/}",
+            "BEGIN{do /\"/;while(0)}",
+            "BEGIN{sys\\\ntem(\"id\")}",
+            "BEGIN{ARGV[1]=\".env\";ARGC=2} {print}",
+            "{x = a++ /1; print > \"f\"}",
+            "BEGIN{x=1e/\"/;system(\"id\")}",
+            "{print \"unclosed",
+            "{ extension(\"x\") }",
         ] {
-            assert!(!reads(program), "{program}");
+            assert!(judge(program).is_err(), "{program}");
         }
     }
 }

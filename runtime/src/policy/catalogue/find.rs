@@ -41,18 +41,67 @@ const TEXT_VALUES: &[&str] = &[
     "-regextype",
     "-used",
     "-context",
-    "-newermt",
-    "-newerat",
-    "-newerct",
-    "-D",
-    "-since",
 ];
 const PATH_VALUES: &[&str] = &["-newer", "-anewer", "-cnewer", "-samefile", "-files0-from"];
+/// Tests, actions and operators that take nothing and only print.
+const PLAIN: &[&str] = &[
+    "!",
+    "(",
+    ")",
+    ",",
+    "-a",
+    "-and",
+    "-d",
+    "-daystart",
+    "-depth",
+    "-empty",
+    "-executable",
+    "-false",
+    "-follow",
+    "-help",
+    "--help",
+    "-ignore_readdir_race",
+    "-ls",
+    "-mount",
+    "-nogroup",
+    "-noignore_readdir_race",
+    "-noleaf",
+    "-not",
+    "-nouser",
+    "-nowarn",
+    "-o",
+    "-or",
+    "-print",
+    "-print0",
+    "-prune",
+    "-quit",
+    "-readable",
+    "-true",
+    "-version",
+    "--version",
+    "-warn",
+    "-writable",
+    "-xdev",
+];
 const WRITE_VALUES: &[&str] = &["-fprint", "-fprint0", "-fls", "-fprintf"];
 
-/// Whether the word at `at` is the value of a test, or an expression.
-pub(super) fn is_text_at(args: &[Arg], at: usize) -> bool {
-    at > 0 && TEXT_VALUES.contains(&args[at - 1].text.as_str())
+/// Whether a test compares times as `-newermt` does: its value is a time or a
+/// file, depending on the last letter.
+fn compares_times(test: &str) -> Option<bool> {
+    let letters = test.strip_prefix("-newer")?.as_bytes();
+    match letters {
+        [a, b] if b"aBcm".contains(a) && b"aBcmt".contains(b) => Some(*b == b't'),
+        _ => None,
+    }
+}
+
+fn takes_text(test: &str) -> bool {
+    TEXT_VALUES.contains(&test) || compares_times(test) == Some(true)
+}
+
+/// Which words are values of tests that are text.
+pub(super) fn text_words(args: &[Arg]) -> Vec<bool> {
+    (0..args.len()).map(|at| at > 0 && takes_text(&args[at - 1].text)).collect()
 }
 
 impl Analysis<'_> {
@@ -65,10 +114,9 @@ impl Analysis<'_> {
         // Global options, then starting points, then the expression.
         while let Some(arg) = args.get(at) {
             let text = arg.text.as_str();
-            if matches!(text, "-H" | "-L" | "-P") || text.starts_with("-O") {
+            let optimises = text.strip_prefix("-O").is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()));
+            if matches!(text, "-H" | "-L" | "-P") || optimises {
                 at += 1;
-            } else if text == "-D" {
-                at += 2;
             } else {
                 break;
             }
@@ -89,10 +137,14 @@ impl Analysis<'_> {
         }
         self.mention_listing(&starts, &args, true);
         let mut acts = false;
+        let mut selects = false;
         let mut secret_hunt = false;
         while let Some(arg) = args.get(at) {
             let text = arg.text.clone();
             at += 1;
+            selects |= !PLAIN.contains(&text.as_str())
+                && !matches!(text.as_str(), "-maxdepth" | "-mindepth" | "-type" | "-printf");
+            selects |= matches!(text.as_str(), "-empty" | "-nouser" | "-nogroup");
             if arg.unknown || arg.glob {
                 covered = false;
                 self.ask("not-read-only", "find: a word that is not known yet may turn into an action");
@@ -105,11 +157,16 @@ impl Analysis<'_> {
                 }
             } else if EXEC.contains(&text.as_str()) {
                 acts = true;
-                let end = args[at..]
-                    .iter()
-                    .position(|a| a.text == ";" || (a.text == "+" && !a.unknown))
-                    .map_or(args.len(), |n| at + n);
+                // `+` ends the command only behind `{}`.
+                let ends = |n: usize| {
+                    args[n].text == ";" || (args[n].text == "+" && n > at && args[n - 1].text == "{}")
+                };
+                let end = (at..args.len()).find(|n| ends(*n)).unwrap_or(args.len());
                 let command = args[at..end].to_vec();
+                if end == args.len() || command.iter().any(|word| word.text == "+") {
+                    covered = false;
+                    self.ask("not-read-only", format!("find: {text} has no end that is certain"));
+                }
                 at = end + 1;
                 for start in &starts {
                     // The file stands for something below its starting point.
@@ -129,18 +186,25 @@ impl Analysis<'_> {
                     self.write_path(&file.clone(), "find writes a file");
                 }
                 at += if text == "-fprintf" { 2 } else { 1 };
-            } else if PATH_VALUES.contains(&text.as_str()) {
+            } else if PATH_VALUES.contains(&text.as_str()) || compares_times(&text) == Some(false) {
                 if let Some(file) = args.get(at) {
                     self.read_path(&file.clone());
                 }
                 at += 1;
-            } else if TEXT_VALUES.contains(&text.as_str()) {
+            } else if takes_text(&text) {
                 if matches!(text.as_str(), "-name" | "-iname" | "-path" | "-ipath" | "-wholename" | "-regex")
                     && args.get(at).is_some_and(|value| self.roots.is_secret_name(&value.text))
                 {
                     secret_hunt = true;
                 }
+                if args.get(at).is_some_and(|value| value.glob || (value.unknown && !value.quoted)) {
+                    covered = false;
+                    self.ask("not-read-only", format!("find: the value of {text} may become several words"));
+                }
                 at += 1;
+            } else if !PLAIN.contains(&text.as_str()) {
+                covered = false;
+                self.ask("not-read-only", format!("find: {text} is not known to only read"));
             }
         }
         let outside = starts.iter().any(|start| {
@@ -157,8 +221,13 @@ impl Analysis<'_> {
             self.ask("unknown-program", "find is not in a trusted directory");
         }
         self.judge_rules_quietly("find", inv);
+        self.draw("find", Vec::new(), covered);
         self.record(&inv.args, program, if covered { vec!["catalogue".to_owned()] } else { Vec::new() });
-        Flow::default()
+        let is_vital = |start: &Arg| {
+            start.vital
+                || (!start.unknown_start && self.roots.is_vital(&normalise(&self.scope.cwd, &start.text)))
+        };
+        Flow { vital: !selects && !acts && starts.iter().any(is_vital), ..Flow::default() }
     }
 
     fn find_removes(&mut self, start: &Arg) {

@@ -1,65 +1,8 @@
 //! git: its reading verbs, and the many ways it runs programs.
 
 use super::super::analysis::{Analysis, Arg};
-use super::super::effects::plain_operands;
 use super::super::paths::normalise;
-use super::super::rules::is_flag;
-
-/// Verbs that only read, whatever their operands.
-const READS: &[&str] = &[
-    "status",
-    "log",
-    "diff",
-    "show",
-    "blame",
-    "annotate",
-    "shortlog",
-    "describe",
-    "rev-parse",
-    "rev-list",
-    "ls-files",
-    "ls-tree",
-    "cat-file",
-    "check-ignore",
-    "check-attr",
-    "check-mailmap",
-    "check-ref-format",
-    "grep",
-    "name-rev",
-    "merge-base",
-    "for-each-ref",
-    "show-ref",
-    "show-branch",
-    "diff-tree",
-    "diff-index",
-    "diff-files",
-    "whatchanged",
-    "count-objects",
-    "var",
-    "cherry",
-    "range-diff",
-    "verify-pack",
-    "fsck",
-    "version",
-    "patch-id",
-    "get-tar-commit-id",
-    "stripspace",
-    "column",
-    "interpret-trailers",
-];
-
-/// Options that make a reading verb run a program or write a file.
-const REFUSED: &[&str] = &[
-    "--ext-diff",
-    "--output",
-    "--open-files-in-pager",
-    "--textconv",
-    "--filters",
-    "--exec",
-    "--upload-pack",
-    "--lost-found",
-    "--in-place",
-];
+use super::options::{Line, Operands, Part, entry, read};
 
 /// Words whose value is a message, a pattern or a format.
 const TEXT_FLAGS: &[&str] = &[
@@ -116,7 +59,11 @@ fn split(args: &[Arg]) -> Parts {
         let text = arg.text.as_str();
         match text {
             "-C" => {
-                parts.directory = args.get(at + 1).cloned();
+                let directory = args.get(at + 1).cloned();
+                if parts.directory.is_some() || directory.as_ref().is_some_and(|d| d.known().is_none()) {
+                    parts.refused = Some("-C leads to a directory that is not known".to_owned());
+                }
+                parts.directory = directory;
                 at += 2;
             }
             "-c" | "--config-env" => {
@@ -164,32 +111,36 @@ fn split(args: &[Arg]) -> Parts {
     parts
 }
 
-/// Whether the word at `at` is a message, pattern or format.
-pub(super) fn is_text_at(args: &[Arg], at: usize) -> bool {
-    let text = &args[at].text;
+/// Which words are a message, pattern or format.
+pub(super) fn text_words(args: &[Arg]) -> Vec<bool> {
     let verb = split(args).verb;
-    if verb == Some(at) {
-        return true;
-    }
-    let attached = TEXT_FLAGS.iter().any(|flag| {
-        if flag.starts_with("--") {
-            text.split_once('=').is_some_and(|(given, _)| given == *flag)
-        } else {
-            text.starts_with(flag) && text.len() > 2
-        }
-    });
-    let pattern = verb.is_some_and(|v| {
-        args[v].text == "grep"
-            && args[v + 1..].iter().position(|a| !a.text.starts_with('-')).map(|n| v + 1 + n) == Some(at)
-    });
-    let after_flag = at > 0
-        && {
+    let line = verb.and_then(|at| Some(read(entry(&format!("git/{}", args[at].text))?, &args[at + 1..])));
+    let known = |at: usize| {
+        let (verb, line) = (verb?, line.as_ref()?);
+        let part = line.parts.get(at.checked_sub(verb + 1)?)?;
+        Some(matches!(part, Part::TextValue | Part::OptionWithText | Part::Pattern))
+    };
+    let guessed = |at: usize| {
+        let text = &args[at].text;
+        let attached = TEXT_FLAGS.iter().any(|flag| {
+            if flag.starts_with("--") {
+                text.split_once('=').is_some_and(|(given, _)| given == *flag)
+            } else {
+                text.starts_with(flag) && text.len() > 2
+            }
+        });
+        let after_flag = at > 0 && {
             let before = args[at - 1].text.as_str();
             TEXT_FLAGS.contains(&before)
-            // `commit -am message`
-            || (before.starts_with('-') && !before.starts_with("--") && before.ends_with('m') && before.len() <= 4)
+                // `commit -am message`
+                || (before.starts_with('-')
+                    && !before.starts_with("--")
+                    && before.ends_with('m')
+                    && before.len() <= 4)
         };
-    attached || pattern || after_flag
+        attached || after_flag
+    };
+    (0..args.len()).map(|at| verb == Some(at) || known(at).unwrap_or_else(|| guessed(at))).collect()
 }
 
 impl Analysis<'_> {
@@ -282,137 +233,38 @@ impl Analysis<'_> {
         };
         let verb = args[verb_at].text.as_str();
         let rest = &args[verb_at + 1..];
-        let before_paths: Vec<&Arg> = rest.iter().take_while(|a| a.text != "--").collect();
-        if before_paths.iter().any(|a| a.may_be_flag()) {
-            return Err("a word that is not known yet may turn into an option".to_owned());
-        }
-        for arg in &before_paths {
-            if let Some(flag) = REFUSED.iter().find(|flag| arg.text.len() > 4 && is_flag(&arg.text, flag)) {
-                return Err(format!("{flag} runs a program or writes a file"));
-            }
-        }
-        if verb == "grep" && before_paths.iter().any(|a| a.text.starts_with("-O")) {
-            return Err("-O opens the matches with a program".to_owned());
-        }
-        let words: Vec<&str> = before_paths.iter().map(|a| a.text.as_str()).collect();
-        let reads = match verb {
-            verb if READS.contains(&verb) => true,
-            "branch" => lists(
-                &words,
-                &["-d", "-D", "-m", "-M", "-c", "-C", "-u", "-f", "-t", "-l"],
-                &[
-                    "--delete",
-                    "--move",
-                    "--copy",
-                    "--set-upstream-to",
-                    "--unset-upstream",
-                    "--edit-description",
-                    "--force",
-                    "--track",
-                    "--no-track",
-                    "--create-reflog",
-                ],
-            ),
-            "tag" => lists(
-                &words,
-                &["-a", "-s", "-u", "-f", "-d", "-m", "-F", "-e", "-v"],
-                &[
-                    "--annotate",
-                    "--sign",
-                    "--local-user",
-                    "--force",
-                    "--delete",
-                    "--message",
-                    "--file",
-                    "--edit",
-                    "--verify",
-                    "--create-reflog",
-                ],
-            ),
-            "remote" => matches!(words.as_slice(), [] | ["-v" | "--verbose"] | ["get-url", ..]),
-            "stash" => matches!(words.first(), Some(&"list" | &"show")),
-            "worktree" => words.first() == Some(&"list"),
-            "submodule" => matches!(words.first(), None | Some(&"status" | &"summary")),
-            "notes" => matches!(words.first(), None | Some(&"list" | &"show")),
-            "reflog" => {
-                matches!(words.first(), None | Some(&"show" | &"exists"))
-                    || words.first().is_some_and(|w| w.starts_with('-') || w.contains('@'))
-            }
-            "bisect" => matches!(words.first(), Some(&"log" | &"view" | &"terms")),
-            "symbolic-ref" => {
-                words.iter().filter(|w| !w.starts_with('-')).count() == 1
-                    && !words.iter().any(|w| w.starts_with("-d") || w.starts_with("--d"))
-            }
-            "config" => self.git_config_reads(&before_paths),
-            _ => false,
-        };
-        if reads {
-            for operand in plain_operands(rest) {
-                self.git_operand(&operand, false);
-            }
-            return Ok(true);
-        }
-        for (at, operand) in rest.iter().enumerate() {
-            if !operand.text.starts_with('-') && !is_text_at(args, verb_at + 1 + at) {
-                self.git_operand(operand, true);
-            }
-        }
-        Err(format!("git {verb} is not known to only read"))
-    }
-
-    fn git_config_reads(&mut self, words: &[&Arg]) -> bool {
-        const READ: &[&str] = &[
-            "--get",
-            "--get-all",
-            "--get-regexp",
-            "--get-urlmatch",
-            "--list",
-            "-l",
-            "--get-color",
-            "--get-colorbool",
-            "get",
-            "list",
-        ];
-        const SCOPE: &[&str] = &[
-            "--global",
-            "--local",
-            "--system",
-            "--worktree",
-            "--show-origin",
-            "--show-scope",
-            "-z",
-            "--null",
-            "--name-only",
-            "--bool",
-            "--int",
-            "--path",
-            "--includes",
-            "--no-includes",
-            "--all",
-            "--default",
-            "--regexp",
-        ];
-        let mut verb = false;
-        let mut operands = 0;
-        let mut iter = words.iter();
-        while let Some(word) = iter.next() {
-            let text = word.text.as_str();
-            if READ.contains(&text) && operands == 0 {
-                verb = true;
-            } else if text == "-f" || text == "--file" || text == "--blob" {
-                if let Some(file) = iter.next() {
-                    self.read_path(&(*file).clone());
+        let reading = entry(&format!("git/{verb}")).map(|entry| (entry.operands, read(entry, rest)));
+        let Some((operands, line)) = reading else {
+            let text = text_words(args);
+            for (at, operand) in rest.iter().enumerate() {
+                if !operand.text.starts_with('-') && !text[verb_at + 1 + at] {
+                    self.git_operand(operand, true);
                 }
-            } else if let Some(file) = text.strip_prefix("--file=") {
-                self.read_path(&Arg::literal(file));
-            } else if SCOPE.contains(&text) || text.starts_with("--type=") || text.starts_with("--default=") {
-            } else if text.starts_with('-') {
-                return false;
-            } else {
-                operands += 1;
             }
+            return Err(format!("git {verb} is not known to only read"));
+        };
+        let problem = line.problem.clone().or_else(|| {
+            let reads = verb_reads(verb, &line, rest);
+            (!reads).then(|| format!("git {verb} used like this is not known to only read"))
+        });
+        for path in line.paths() {
+            self.read_path(path);
         }
-        verb || operands == 1
+        for at in line.operands() {
+            self.git_operand(&rest[at], problem.is_some() && operands != Operands::Pattern);
+        }
+        if let Some(problem) = problem {
+            return Err(problem);
+        }
+        let asks_for_signatures =
+            |value: &Arg| value.text.contains("%G") || value.text.contains("(signature");
+        if line.values(&["format", "pretty"]).any(asks_for_signatures) {
+            return Err("the format checks signatures, which runs a program".to_owned());
+        }
+        if self.scope.cwd != self.env.workspace && self.scope.cwd != self.start {
+            return Err("a repository in another directory may have settings that run code".to_owned());
+        }
+        Ok(true)
     }
 
     /// A revision, path, or `revision:path`.
@@ -432,55 +284,74 @@ impl Analysis<'_> {
     }
 }
 
-/// Whether `branch` or `tag` with these words only lists.
-fn lists(words: &[&str], short: &[&str], long: &[&str]) -> bool {
-    const TAKES: &[&str] = &[
-        "--contains",
-        "--no-contains",
-        "--merged",
-        "--no-merged",
-        "--points-at",
-        "--sort",
-        "--format",
-        "-n",
-        "--column",
-        "--color",
-    ];
-    let refused = words.iter().any(|w| {
-        short.iter().any(|f| is_flag(w, f) && *f != "-l") || long.iter().any(|f| w.len() > 3 && is_flag(w, f))
-    });
-    if refused {
-        return false;
-    }
-    let listing = words.iter().any(|w| matches!(*w, "-l" | "--list"));
-    let mut operands = 0;
-    let mut iter = words.iter().peekable();
-    while let Some(word) = iter.next() {
-        if TAKES.contains(word) {
-            if iter.peek().is_some_and(|next| !next.starts_with('-')) {
-                iter.next();
-            }
-        } else if !word.starts_with('-') {
-            operands += 1;
+/// Whether a verb that also changes things only reads with these words.
+fn verb_reads(verb: &str, line: &Line, args: &[Arg]) -> bool {
+    let operands: Vec<&str> = line.operands().map(|at| args[at].text.as_str()).collect();
+    let first = operands.first().copied();
+    const FILTERS: &[&str] =
+        &["list", "contains", "no-contains", "merged", "no-merged", "points-at", "show-current"];
+    match verb {
+        "branch" => operands.is_empty() || line.has(FILTERS),
+        "tag" => operands.is_empty() || line.has(FILTERS) || line.has(&["l"]),
+        "remote" => matches!(first, None | Some("get-url")),
+        "stash" => matches!(first, Some("list" | "show")),
+        "worktree" => first == Some("list"),
+        "notes" => matches!(first, None | Some("list" | "show")),
+        "reflog" => match first {
+            None | Some("show" | "exists" | "HEAD") => true,
+            Some(reference) => reference.contains('@'),
+        },
+        "bisect" => matches!(first, Some("log" | "terms")),
+        "symbolic-ref" => operands.len() == 1,
+        "config" => {
+            line.has(&[
+                "get",
+                "get-all",
+                "get-regexp",
+                "get-urlmatch",
+                "list",
+                "l",
+                "get-color",
+                "get-colorbool",
+            ]) || matches!(first, Some("get" | "list"))
+                || (operands.len() == 1 && operands[0].contains('.') && !line.has(&["default"]))
         }
+        _ => true,
     }
-    listing || operands == 0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn reads(verb: &str, words: &[&str]) -> bool {
+        let args: Vec<Arg> = words.iter().map(|word| Arg::literal(*word)).collect();
+        let line = read(entry(&format!("git/{verb}")).unwrap(), &args);
+        line.problem.is_none() && verb_reads(verb, &line, &args)
+    }
+
     #[test]
-    fn branch_and_tag_list_forms_are_known() {
-        let branch = |w: &[&str]| lists(w, &["-d", "-D", "-m", "-f"], &["--delete", "--force"]);
-        assert!(branch(&[]));
-        assert!(branch(&["-a", "-v"]));
-        assert!(branch(&["--list", "v*"]));
-        assert!(branch(&["--contains", "HEAD"]));
-        assert!(!branch(&["new"]));
-        assert!(!branch(&["-D", "main"]));
-        assert!(!branch(&["--delete", "main"]));
-        assert!(!branch(&["--del", "main"]));
+    fn forms_that_only_read_are_known() {
+        assert!(reads("branch", &[]));
+        assert!(reads("branch", &["-a", "-v"]));
+        assert!(reads("branch", &["--list", "v*"]));
+        assert!(reads("branch", &["--contains", "HEAD"]));
+        assert!(!reads("branch", &["new"]));
+        assert!(!reads("branch", &["-D", "main"]));
+        assert!(!reads("branch", &["-vD", "main"]));
+        assert!(!reads("branch", &["--delete", "main"]));
+        assert!(!reads("branch", &["--del", "main"]));
+        assert!(reads("log", &["-S", "rm -rf", "--oneline", "-20"]));
+        assert!(reads("diff", &["--stat", "HEAD~1", "--", "*.sh"]));
+        assert!(!reads("log", &["--outp=x"]));
+        assert!(!reads("log", &["--show-signature"]));
+        assert!(!reads("log", &["--unheard-of"]));
+        assert!(!reads("reflog", &["--all", "expire"]));
+        assert!(!reads("remote", &["-v", "update"]));
+        assert!(reads("config", &["--get", "user.email"]));
+        assert!(reads("config", &["user.email"]));
+        assert!(!reads("config", &["edit"]));
+        assert!(!reads("config", &["user.email", "x"]));
+        assert!(!reads("config", &["set", "user.email", "x"]));
     }
 }

@@ -1,6 +1,10 @@
 //! sed scripts: which ones only print.
+//!
+//! Only a subset is read: what GNU, busybox and BSD sed all take the same way.
+//! Everything else is not understood, and asks.
 
 use super::super::analysis::{Analysis, Arg};
+use super::options::Line;
 
 /// What a script does beyond editing its stream.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -16,87 +20,19 @@ struct Effects {
 }
 
 impl Analysis<'_> {
-    pub(super) fn sed(&mut self, args: &[Arg]) -> Result<bool, String> {
-        let mut scripts: Vec<Arg> = Vec::new();
-        let mut files: Vec<Arg> = Vec::new();
-        let mut in_place = false;
-        let mut sandbox = false;
-        let mut at = 0;
-        while let Some(arg) = args.get(at) {
-            at += 1;
-            let text = arg.text.as_str();
-            if arg.may_be_flag() {
-                return Err("a word that is not known yet may turn into an option".to_owned());
-            }
-            if text == "--" {
-                files.extend(args[at..].iter().cloned());
-                break;
-            }
-            if let Some(long) = text.strip_prefix("--") {
-                let (name, value) = long.split_once('=').map_or((long, None), |(n, v)| (n, Some(v)));
-                if "expression".starts_with(name) {
-                    match value {
-                        Some(value) => scripts.push(Arg { text: value.to_owned(), ..arg.clone() }),
-                        None => {
-                            scripts.extend(args.get(at).cloned());
-                            at += 1;
-                        }
-                    }
-                } else if "file".starts_with(name) {
-                    return Err("a script file may do more than print".to_owned());
-                } else if "in-place".starts_with(name) {
-                    in_place = true;
-                } else if name == "sandbox" {
-                    sandbox = true;
-                }
-                continue;
-            }
-            if let Some(flags) = text.strip_prefix('-').filter(|f| !f.is_empty()) {
-                for (i, c) in flags.char_indices() {
-                    match c {
-                        'i' => {
-                            in_place = true;
-                            break;
-                        }
-                        'f' => return Err("a script file may do more than print".to_owned()),
-                        'e' => {
-                            let attached = &flags[i + 1..];
-                            if attached.is_empty() {
-                                scripts.extend(args.get(at).cloned());
-                                at += 1;
-                            } else {
-                                scripts.push(Arg { text: attached.to_owned(), ..arg.clone() });
-                            }
-                            break;
-                        }
-                        'l' => {
-                            if i + 1 == flags.len() {
-                                at += 1;
-                            }
-                            break;
-                        }
-                        _ => {}
-                    }
-                }
-                continue;
-            }
-            files.push(arg.clone());
-        }
+    /// Whether the script of this line only prints.
+    pub(super) fn sed(&mut self, line: &Line, args: &[Arg]) -> Result<(), String> {
+        let mut scripts: Vec<&Arg> = line.values(&["e", "expression"]).collect();
+        scripts.extend(line.pattern().map(|at| &args[at]));
         if scripts.is_empty() {
-            if files.is_empty() {
-                return Err("there is no script".to_owned());
-            }
-            scripts.push(files.remove(0));
+            return Err("there is no script".to_owned());
         }
-        for file in &files {
-            self.read_path(file);
-        }
-        let _ = sandbox;
-        if scripts.iter().any(|s| s.unknown) {
+        if scripts.iter().any(|s| s.known().is_none()) {
             return Err("the script is not known yet".to_owned());
         }
         let script = scripts.iter().map(|s| s.text.as_str()).collect::<Vec<_>>().join("\n");
-        let effects = read_script(&script).ok_or("the script is not understood")?;
+        let mut effects = Effects::default();
+        let understood = read_script(&script, &mut effects);
         for path in &effects.reads {
             self.read_path(&Arg::literal(path.clone()));
         }
@@ -109,223 +45,250 @@ impl Analysis<'_> {
         if !effects.writes.is_empty() {
             return Err("the script writes files".to_owned());
         }
-        if in_place {
-            return Err("-i changes files".to_owned());
+        if !effects.reads.is_empty() {
+            return Err("the script reads another file".to_owned());
         }
-        Ok(true)
+        understood.ok_or_else(|| "the script is not understood".to_owned())
     }
 }
 
-/// Reads a script; `None` for anything not understood.
-fn read_script(script: &str) -> Option<Effects> {
-    let mut effects = Effects::default();
+/// The place in a script.
+struct Script<'s> {
+    chars: &'s [char],
+    at: usize,
+}
+
+/// Reads a script; `None` when something in it is not understood. What was
+/// read until then is in `effects`.
+fn read_script(script: &str, effects: &mut Effects) -> Option<()> {
+    if !script.is_ascii() {
+        // In some locales a character of several bytes may end in a delimiter.
+        return None;
+    }
     let chars: Vec<char> = script.chars().collect();
-    let mut i = 0;
-    while i < chars.len() {
-        match chars[i] {
-            c if c.is_whitespace() || c == ';' || c == '{' || c == '}' => i += 1,
-            '#' => i = line_end(&chars, i),
-            _ => {
-                i = address(&chars, i)?;
-                i = command(&chars, i, &mut effects)?;
+    let mut script = Script { chars: &chars, at: 0 };
+    loop {
+        match script.peek() {
+            None => return Some(()),
+            Some(c) if c.is_whitespace() || matches!(c, ';' | '{' | '}') => script.at += 1,
+            Some('#') => script.skip_line(),
+            Some(_) => {
+                script.addresses()?;
+                script.command(effects)?;
             }
         }
     }
-    Some(effects)
 }
 
-fn line_end(chars: &[char], from: usize) -> usize {
-    chars[from..].iter().position(|c| *c == '\n').map_or(chars.len(), |n| from + n)
-}
-
-fn skip_blanks(chars: &[char], mut i: usize) -> usize {
-    while chars.get(i).is_some_and(|c| *c == ' ' || *c == '\t') {
-        i += 1;
+impl Script<'_> {
+    fn peek(&self) -> Option<char> {
+        self.chars.get(self.at).copied()
     }
-    i
-}
 
-/// Skips the addresses before a command.
-fn address(chars: &[char], mut i: usize) -> Option<usize> {
-    for _ in 0..2 {
-        i = skip_blanks(chars, i);
-        match chars.get(i) {
-            Some('/') => {
-                i = delimited(chars, i + 1, '/')?;
-                while chars.get(i).is_some_and(|c| matches!(c, 'I' | 'M')) {
-                    i += 1;
-                }
-            }
-            Some('\\') => {
-                let delimiter = *chars.get(i + 1)?;
-                i = delimited(chars, i + 2, delimiter)?;
-                while chars.get(i).is_some_and(|c| matches!(c, 'I' | 'M')) {
-                    i += 1;
-                }
-            }
-            Some('$') => i += 1,
-            Some(c) if c.is_ascii_digit() || matches!(c, '+' | '~') => {
-                while chars.get(i).is_some_and(|c| c.is_ascii_digit() || matches!(c, '+' | '~')) {
-                    i += 1;
-                }
-            }
-            _ => {}
-        }
-        i = skip_blanks(chars, i);
-        if chars.get(i) == Some(&',') {
-            i += 1;
-        } else {
-            break;
+    fn skip(&mut self, wanted: impl Fn(char) -> bool) {
+        while self.peek().is_some_and(&wanted) {
+            self.at += 1;
         }
     }
-    while chars.get(i).is_some_and(|c| *c == '!' || *c == ' ') {
-        i += 1;
+
+    fn skip_line(&mut self) {
+        self.skip(|c| c != '\n');
     }
-    Some(i)
-}
 
-/// The position after the next unescaped `delimiter`.
-fn delimited(chars: &[char], mut i: usize, delimiter: char) -> Option<usize> {
-    let mut class = false;
-    while let Some(c) = chars.get(i) {
-        match c {
-            '\\' => i += 1,
-            '[' if !class && delimiter != '[' => {
-                // A bracket expression hides the delimiter; its first ] is literal.
-                let close = chars[i + 1..].iter().skip(1).position(|c| *c == ']');
-                if let Some(offset) = close
-                    && !chars[i..i + 2 + offset].contains(&'\n')
-                {
-                    let inside = &chars[i + 1..i + 2 + offset];
-                    if inside.contains(&delimiter) {
-                        // sed versions differ here: not understood.
-                        return None;
-                    }
-                }
-                class = false;
-            }
-            c if *c == delimiter => return Some(i + 1),
-            _ => {}
-        }
-        i += 1;
+    fn skip_blanks(&mut self) {
+        self.skip(|c| c == ' ' || c == '\t');
     }
-    None
-}
 
-fn word_to_line_end(chars: &[char], i: usize) -> (String, usize) {
-    let end = line_end(chars, i);
-    (chars[i..end].iter().collect::<String>().trim().to_owned(), end)
-}
+    fn rest_of_line(&mut self) -> String {
+        let from = self.at;
+        self.skip_line();
+        self.chars[from..self.at].iter().collect::<String>().trim().to_owned()
+    }
 
-fn command(chars: &[char], i: usize, effects: &mut Effects) -> Option<usize> {
-    let Some(&c) = chars.get(i) else {
-        return Some(i);
-    };
-    let next = i + 1;
-    match c {
-        '{' | '}' | '=' | 'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'n' | 'N' | 'p' | 'P' | 'x' | 'z' | 'F' => {
-            Some(next)
-        }
-        'q' | 'Q' | 'l' | 'L' => {
-            let mut i = skip_blanks(chars, next);
-            while chars.get(i).is_some_and(char::is_ascii_digit) {
-                i += 1;
-            }
-            Some(i)
-        }
-        ':' | 'b' | 't' | 'T' => {
-            let mut i = skip_blanks(chars, next);
-            while chars.get(i).is_some_and(|c| !c.is_whitespace() && !matches!(c, ';' | '}')) {
-                i += 1;
-            }
-            Some(i)
-        }
-        'a' | 'i' | 'c' => {
-            // Text to the end of the line; a backslash carries it on.
-            let mut i = next;
-            while i < chars.len() {
-                if chars[i] == '\\' {
-                    i += 2;
-                } else if chars[i] == '\n' {
-                    break;
-                } else {
-                    i += 1;
+    /// The addresses before a command.
+    fn addresses(&mut self) -> Option<()> {
+        for _ in 0..2 {
+            self.skip_blanks();
+            match self.peek() {
+                Some('/') => {
+                    self.at += 1;
+                    self.regex('/')?;
+                    self.skip(|c| c == 'I');
                 }
+                Some('$') => self.at += 1,
+                Some(c) if c.is_ascii_digit() || matches!(c, '+' | '~') => {
+                    self.skip(|c| c.is_ascii_digit() || matches!(c, '+' | '~'));
+                }
+                Some('\\') => return None,
+                _ => {}
             }
-            Some(i.min(chars.len()))
-        }
-        'r' | 'R' => {
-            let (file, end) = word_to_line_end(chars, next);
-            effects.reads.push(file);
-            Some(end)
-        }
-        'w' | 'W' => {
-            let (file, end) = word_to_line_end(chars, next);
-            effects.writes.push(file);
-            Some(end)
-        }
-        'e' => {
-            let (run, end) = word_to_line_end(chars, next);
-            if run.is_empty() {
-                effects.runs_data = true;
+            self.skip_blanks();
+            if self.peek() == Some(',') {
+                self.at += 1;
             } else {
-                effects.runs.push(run);
+                break;
             }
-            Some(end)
         }
-        's' => {
-            let delimiter = *chars.get(next)?;
-            if delimiter == '\\' || delimiter == '\n' {
+        self.skip(|c| c == '!' || c == ' ');
+        Some(())
+    }
+
+    /// A regular expression up to and including its delimiter. One that has the
+    /// delimiter in a bracket expression ends in two places, depending on whom
+    /// you ask.
+    fn regex(&mut self, delimiter: char) -> Option<()> {
+        let from = self.at;
+        self.text(delimiter)?;
+        brackets_are_closed(&self.chars[from..self.at - 1]).then_some(())
+    }
+
+    /// Text up to and including the next unescaped `delimiter`, on one line.
+    fn text(&mut self, delimiter: char) -> Option<()> {
+        loop {
+            match self.peek()? {
+                '\n' => return None,
+                '\\' if matches!(self.chars.get(self.at + 1), None | Some('\n')) => return None,
+                '\\' => self.at += 2,
+                c if c == delimiter => {
+                    self.at += 1;
+                    return Some(());
+                }
+                _ => self.at += 1,
+            }
+        }
+    }
+
+    fn command(&mut self, effects: &mut Effects) -> Option<()> {
+        let c = self.peek()?;
+        self.at += 1;
+        match c {
+            '{' => return Some(()),
+            '=' | 'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'n' | 'N' | 'p' | 'P' | 'x' | 'z' | 'F' | 'l' => {}
+            'q' | 'Q' => {
+                self.skip_blanks();
+                self.skip(|c| c.is_ascii_digit());
+            }
+            ':' | 'b' | 't' | 'T' => {
+                // Some sed end a label at `;` or `}`, others at the end of the
+                // line: then they only see less.
+                self.skip_blanks();
+                self.skip(|c| c.is_ascii_alphanumeric() || c == '_');
+            }
+            'a' | 'i' | 'c' => return self.inserted_text(),
+            'r' | 'R' => effects.reads.push(self.rest_of_line()),
+            'w' | 'W' => effects.writes.push(self.rest_of_line()),
+            'e' => match self.rest_of_line() {
+                run if run.is_empty() => effects.runs_data = true,
+                run => effects.runs.push(run),
+            },
+            's' => self.substitution(effects)?,
+            'y' => {
+                let delimiter = self.delimiter()?;
+                self.text(delimiter)?;
+                self.text(delimiter)?;
+            }
+            _ => return None,
+        }
+        self.end_of_command()
+    }
+
+    /// Text for `a`, `i` and `c`: to the end of the line.
+    fn inserted_text(&mut self) -> Option<()> {
+        self.skip_blanks();
+        if self.peek() == Some('\\') {
+            self.at += 1;
+            if self.peek() != Some('\n') {
                 return None;
             }
-            let middle = delimited(chars, next + 1, delimiter)?;
-            let mut i = replacement_end(chars, middle, delimiter)?;
-            let replacement: String = chars[middle..i - 1].iter().collect();
-            loop {
-                match chars.get(i) {
-                    Some('g' | 'p' | 'i' | 'I' | 'm' | 'M') => i += 1,
-                    Some(c) if c.is_ascii_digit() => i += 1,
-                    Some('e') => {
-                        effects.runs.push(replacement.clone());
-                        effects.runs_data = true;
-                        i += 1;
-                    }
-                    Some('w') => {
-                        let (file, end) = word_to_line_end(chars, i + 1);
-                        effects.writes.push(file);
-                        return Some(end);
-                    }
-                    Some(' ' | '\t') => i += 1,
-                    None | Some('\n' | ';' | '}' | '#') => return Some(i),
-                    Some(_) => return None,
+            self.at += 1;
+        }
+        let from = self.at;
+        self.skip_line();
+        let text = &self.chars[from..self.at];
+        (!text.is_empty() && !text.contains(&'\\')).then_some(())
+    }
+
+    fn delimiter(&mut self) -> Option<char> {
+        let delimiter = self.peek()?;
+        self.at += 1;
+        "/,#|@:!%~+=_^&".contains(delimiter).then_some(delimiter)
+    }
+
+    fn substitution(&mut self, effects: &mut Effects) -> Option<()> {
+        let delimiter = self.delimiter()?;
+        self.regex(delimiter)?;
+        let from = self.at;
+        self.text(delimiter)?;
+        let replacement: String = self.chars[from..self.at - 1].iter().collect();
+        loop {
+            match self.peek() {
+                Some('g' | 'p' | 'i' | 'I' | 'm' | 'M' | '0'..='9') => self.at += 1,
+                Some('e') => {
+                    effects.runs.push(replacement.clone());
+                    effects.runs_data = true;
+                    self.at += 1;
                 }
+                Some('w') => {
+                    self.at += 1;
+                    effects.writes.push(self.rest_of_line());
+                    return Some(());
+                }
+                _ => return Some(()),
             }
         }
-        'y' => {
-            let delimiter = *chars.get(next)?;
-            let middle = replacement_end(chars, next + 1, delimiter)?;
-            replacement_end(chars, middle, delimiter)
-        }
-        _ => None,
+    }
+
+    fn end_of_command(&mut self) -> Option<()> {
+        self.skip_blanks();
+        matches!(self.peek(), None | Some('\n' | ';' | '}' | '#')).then_some(())
     }
 }
 
-fn replacement_end(chars: &[char], mut i: usize, delimiter: char) -> Option<usize> {
-    while let Some(c) = chars.get(i) {
-        if *c == '\\' {
-            i += 2;
-        } else if *c == delimiter {
-            return Some(i + 1);
-        } else {
-            i += 1;
+/// Whether every bracket expression of a regular expression ends within it,
+/// with `\` and with `]` at the start read in either way.
+pub(super) fn brackets_are_closed(regex: &[char]) -> bool {
+    let closed = |escapes: bool, first_is_literal: bool| {
+        let mut at = 0;
+        while let Some(c) = regex.get(at) {
+            at += 1;
+            match c {
+                '\\' => at += 1,
+                '[' => {
+                    at += usize::from(regex.get(at) == Some(&'^'));
+                    at += usize::from(first_is_literal && regex.get(at) == Some(&']'));
+                    loop {
+                        match regex.get(at) {
+                            None => return false,
+                            Some(']') => break,
+                            Some('\\') if escapes => at += 2,
+                            Some('[') if matches!(regex.get(at + 1), Some(':' | '.' | '=')) => {
+                                let kind = regex[at + 1];
+                                let end = regex[at + 2..].windows(2).position(|w| w == [kind, ']']);
+                                let Some(end) = end else { return false };
+                                at += end + 4;
+                            }
+                            Some(_) => at += 1,
+                        }
+                    }
+                    at += 1;
+                }
+                _ => {}
+            }
         }
-    }
-    None
+        true
+    };
+    closed(true, true) && closed(true, false) && closed(false, true) && closed(false, false)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn effects(script: &str) -> (Option<()>, Effects) {
+        let mut effects = Effects::default();
+        let understood = read_script(script, &mut effects);
+        (understood, effects)
+    }
 
     #[test]
     fn printing_scripts_have_no_effects() {
@@ -340,20 +303,61 @@ mod tests {
             "s/w/e/2p",
             "y/abc/def/",
             "a\\\nw /tmp/x",
+            "1i # generated",
             "s/[0-9]*$//",
+            "s/[^]/]*x//",
+            ":a;N;$!ba;s/\\n/ /g",
+            ":a;$!{N;ba};s/\\n/,/g",
+            "/^$/d",
+            "/x/Id",
+            "2q",
+            "s/^[[:space:]]*//;s/[[:space:]]*$//",
+            "s|/usr|/opt|",
         ] {
-            assert_eq!(read_script(script), Some(Effects::default()), "{script}");
+            if script == "s/[^]/]*x//" {
+                assert_eq!(effects(script).0, None, "{script}");
+            } else {
+                assert_eq!(effects(script), (Some(()), Effects::default()), "{script}");
+            }
         }
     }
 
     #[test]
     fn writing_and_running_are_seen() {
-        assert_eq!(read_script("w /tmp/out").unwrap().writes, ["/tmp/out"]);
-        assert_eq!(read_script("s/a/b/w out").unwrap().writes, ["out"]);
-        assert_eq!(read_script("1e id").unwrap().runs, ["id"]);
-        assert!(read_script("s/.*/date/e").unwrap().runs_data);
-        assert_eq!(read_script("r /etc/shadow").unwrap().reads, ["/etc/shadow"]);
-        assert_eq!(read_script("s/a/b"), None);
-        assert_eq!(read_script("k"), None);
+        assert_eq!(effects("w /tmp/out").1.writes, ["/tmp/out"]);
+        assert_eq!(effects("s/a/b/w out").1.writes, ["out"]);
+        assert_eq!(effects("1e id").1.runs, ["id"]);
+        assert_eq!(effects("p;p;1 e id").1.runs, ["id"]);
+        assert_eq!(effects(":a;e id").1.runs, ["id"]);
+        assert_eq!(effects("b a}e id").1.runs, ["id"]);
+        assert_eq!(effects("a foo\ne id").1.runs, ["id"]);
+        assert!(effects("s/.*/date/e").1.runs_data);
+        assert!(effects("s,a\\,b,c,e").1.runs_data);
+        assert_eq!(effects("r /etc/shadow").1.reads, ["/etc/shadow"]);
+    }
+
+    #[test]
+    fn what_versions_read_in_two_ways_is_not_understood() {
+        for script in [
+            "s/a/b",
+            "k",
+            "s/[/]/b/e",
+            "\\%[%]%e id",
+            "s/é/e/",
+            "s;a;b;",
+            "sxaxbx",
+            "s/a/b\\\nc/",
+            "a\\foo",
+            "c foo\\\nx\ne id",
+            "v 4.2",
+            "l 5",
+            "s/a/b/x",
+            "y/a/b",
+            "p p",
+            "a",
+            "/x",
+        ] {
+            assert_eq!(effects(script).0, None, "{script}");
+        }
     }
 }

@@ -102,9 +102,7 @@ impl Walls {
             | Promise::FsDeny
             | Promise::FsProtect
             | Promise::FsDenyPatterns
-            | Promise::ApprovedFiles => {
-                &[(namespaces, Mechanism::MountNamespace)]
-            }
+            | Promise::ApprovedFiles => &[(namespaces, Mechanism::MountNamespace)],
             // Whoever cannot make one reaches none.
             Promise::UnixDeny if spec.is_some_and(|spec| spec.unix.is_empty()) => {
                 &[(self.has(Wall::Seccomp), Mechanism::Seccomp)]

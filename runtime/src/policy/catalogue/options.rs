@@ -1,0 +1,546 @@
+//! The options of the catalogue's programs, and the one reading of a command
+//! line that every check of a program shares.
+//!
+//! The reading is that of `getopt_long`, less what programs differ in: a long
+//! option is known only by its whole name, and a value that stands alone must
+//! not look like an option. Whatever is left over is *unknown*, and a command
+//! with something unknown is never covered.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use super::super::analysis::Arg;
+
+const TABLE: &str = include_str!("readonly-1.txt");
+
+/// What a program's operands are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operands {
+    Paths,
+    Meta,
+    Text,
+    Pattern,
+    None,
+    /// Every word is text, options too.
+    Free,
+    /// One input; a second operand would be written.
+    FirstOnly,
+    /// Revisions and paths.
+    Git,
+}
+
+/// What an option takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Takes {
+    Nothing,
+    /// A value, attached or the next word.
+    Text,
+    Path,
+    /// A value only when it is attached.
+    Attached,
+    /// Two words.
+    TwoTexts,
+    TextAndPath,
+    /// It does more than read.
+    Refused,
+}
+
+/// One option of a program.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    takes: Takes,
+    /// Its value is the pattern, so that no operand is.
+    pattern: bool,
+}
+
+/// One line of the table.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) operands: Operands,
+    short: Vec<(char, Known)>,
+    long: HashMap<&'static str, Known>,
+    /// Options of which one must be there, without dashes.
+    required: Vec<&'static str>,
+    /// Some option runs another program.
+    runs: bool,
+    pub(super) verbs: Vec<&'static str>,
+    /// Options are whole words behind one dash.
+    words: bool,
+    /// Options end at the first operand.
+    first: bool,
+    /// A long option never takes its value after `=`.
+    exact: bool,
+}
+
+impl Entry {
+    fn parse(
+        operands: &str,
+        options: &'static str,
+        verbs: &'static str,
+        sets: &HashMap<&'static str, Entry>,
+    ) -> Option<Self> {
+        let mut entry = Self {
+            operands: Operands::Text,
+            short: Vec::new(),
+            long: HashMap::new(),
+            required: Vec::new(),
+            runs: false,
+            verbs: verbs.split_whitespace().collect(),
+            words: false,
+            first: false,
+            exact: false,
+        };
+        for word in operands.split_whitespace() {
+            match word {
+                "words" => entry.words = true,
+                "first" => entry.first = true,
+                "exact" => entry.exact = true,
+                "paths" => entry.operands = Operands::Paths,
+                "meta" => entry.operands = Operands::Meta,
+                "text" | "-" => entry.operands = Operands::Text,
+                "pattern" => entry.operands = Operands::Pattern,
+                "none" => entry.operands = Operands::None,
+                "free" => entry.operands = Operands::Free,
+                "first-only" => {
+                    entry.operands = Operands::FirstOnly;
+                    // Some of these take an option behind it for the second operand.
+                    entry.first = true;
+                }
+                "git" => entry.operands = Operands::Git,
+                _ => return None,
+            }
+        }
+        if !entry.words && !matches!(entry.operands, Operands::Git | Operands::Free) {
+            for name in ["help", "version"] {
+                entry.long.insert(name, Known { takes: Takes::Nothing, pattern: false });
+            }
+        }
+        for token in options.split_whitespace() {
+            if let Some(set) = token.strip_prefix('%') {
+                let set = sets.get(set)?;
+                entry.short.extend(&set.short);
+                entry.long.extend(&set.long);
+                entry.runs |= set.runs;
+            } else {
+                entry.option(token)?;
+            }
+        }
+        // Whatever refuses an option wins over what else the line says of it.
+        entry.short.sort_by_key(|(c, known)| (*c, known.takes != Takes::Refused));
+        Some(entry)
+    }
+
+    /// Reads one token of the options column.
+    fn option(&mut self, token: &'static str) -> Option<()> {
+        if token == "?nothing" {
+            self.required.push("");
+            return Some(());
+        }
+        let (mut takes, pattern, mut flag) = if let Some(flag) = token.strip_prefix("!!") {
+            self.runs = true;
+            (Takes::Refused, false, flag)
+        } else if let Some(flag) = token.strip_prefix('!') {
+            (Takes::Refused, false, flag)
+        } else {
+            let flag = token.trim_start_matches(['?', '^']);
+            (Takes::Nothing, token.starts_with('^'), flag)
+        };
+        let bare = flag.trim_end_matches([':', '=', '@', '.']);
+        if bare.len() < flag.len() && takes != Takes::Refused {
+            takes = match &flag[bare.len()..] {
+                ":" | "=" => Takes::Text,
+                "@" => Takes::Path,
+                "." => Takes::Attached,
+                "==" => Takes::TwoTexts,
+                "=@" => Takes::TextAndPath,
+                _ => return None,
+            };
+        }
+        flag = bare;
+        let known = Known { takes, pattern };
+        let name = flag.strip_prefix('-')?;
+        if token.starts_with('?') {
+            self.required.push(name.trim_start_matches('-'));
+        }
+        match name.strip_prefix('-') {
+            Some(long) => {
+                self.long.insert(long, known);
+            }
+            None if self.words => {
+                self.long.insert(name, known);
+            }
+            None => self.short.extend(name.chars().map(|c| (c, known))),
+        }
+        Some(())
+    }
+
+    /// Whether a word that turns out to be an option could do harm. What would
+    /// only write does none: a catalogue command gets no write root.
+    fn is_risky(&self) -> bool {
+        self.runs
+            || !self.required.is_empty()
+            || self.first
+            || matches!(self.operands, Operands::None | Operands::FirstOnly | Operands::Git)
+    }
+
+    fn refuses(&self) -> bool {
+        let mut all = self.short.iter().map(|(_, known)| known).chain(self.long.values());
+        all.any(|known| known.takes == Takes::Refused)
+    }
+
+    /// The options that must be there, as a person writes them.
+    fn required_shown(&self) -> String {
+        let shown = |name: &&'static str| match name.len() {
+            0 => "no argument".to_owned(),
+            1 => format!("-{name}"),
+            _ if self.words => format!("-{name}"),
+            _ => format!("--{name}"),
+        };
+        self.required.iter().map(shown).collect::<Vec<_>>().join(", ")
+    }
+}
+
+static ENTRIES: LazyLock<HashMap<&'static str, Entry>> = LazyLock::new(|| {
+    let mut sets: HashMap<&'static str, Entry> = HashMap::new();
+    let mut entries = HashMap::new();
+    for line in TABLE.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
+        let mut fields = line.split('|').map(str::trim);
+        let mut field = || fields.next().unwrap_or("");
+        let (names, operands, options, verbs) = (field(), field(), field(), field());
+        let Some(entry) = Entry::parse(operands, options, verbs, &sets) else { continue };
+        for name in names.split_whitespace() {
+            match name.strip_prefix('%') {
+                Some(set) => sets.insert(set, entry.clone()),
+                None => entries.insert(name, entry.clone()),
+            };
+        }
+    }
+    entries
+});
+
+/// The table's line for a program, or for `program/verb`.
+pub(super) fn entry(name: &str) -> Option<&'static Entry> {
+    ENTRIES.get(name)
+}
+
+/// What a word of the command line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// An option, with whatever is attached to it, or `--`.
+    Option,
+    /// An option with an attached value that is text.
+    OptionWithText,
+    /// The value of the option before it.
+    TextValue,
+    PathValue,
+    Pattern,
+    Operand,
+}
+
+/// An option as it was given.
+#[derive(Clone, Debug)]
+pub(super) struct Given {
+    pub(super) name: String,
+    /// Its values, with whether each is a path.
+    pub(super) values: Vec<(Arg, bool)>,
+}
+
+/// A command line as one program reads it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Line {
+    pub(super) given: Vec<Given>,
+    pub(super) parts: Vec<Part>,
+    /// Why the catalogue cannot cover it.
+    pub(super) problem: Option<String>,
+}
+
+impl Line {
+    /// Whether any of these options was given, by their names without dashes.
+    pub(super) fn has(&self, names: &[&str]) -> bool {
+        self.given.iter().any(|given| names.contains(&given.name.as_str()))
+    }
+
+    /// The positions of the operands, the pattern not among them.
+    pub(super) fn operands(&self) -> impl Iterator<Item = usize> {
+        self.parts.iter().enumerate().filter(|(_, part)| **part == Part::Operand).map(|(at, _)| at)
+    }
+
+    /// The position of the operand that is the pattern.
+    pub(super) fn pattern(&self) -> Option<usize> {
+        self.parts.iter().position(|part| *part == Part::Pattern)
+    }
+
+    /// Every value of these options.
+    pub(super) fn values<'l>(&'l self, names: &'l [&str]) -> impl Iterator<Item = &'l Arg> {
+        let given = self.given.iter().filter(|given| names.contains(&given.name.as_str()));
+        given.flat_map(|given| given.values.iter().map(|(value, _)| value))
+    }
+
+    /// Every value that is a path.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Arg> {
+        let values = self.given.iter().flat_map(|given| &given.values);
+        values.filter(|(_, is_path)| *is_path).map(|(value, _)| value)
+    }
+
+    fn refuse(&mut self, why: impl FnOnce() -> String) {
+        if self.problem.is_none() {
+            self.problem = Some(why());
+        }
+    }
+}
+
+/// Reads `args` as the program of `entry` does.
+pub(super) fn read(entry: &Entry, args: &[Arg]) -> Line {
+    let mut line = Line { parts: Vec::with_capacity(args.len()), ..Line::default() };
+    if entry.operands == Operands::Free {
+        line.parts.resize(args.len(), Part::TextValue);
+        return line;
+    }
+    let mut pattern_given = false;
+    let mut ended = false;
+    while let Some(arg) = args.get(line.parts.len()) {
+        let text = arg.text.as_str();
+        if !ended && arg.may_be_flag() && entry.is_risky() {
+            line.refuse(|| "a word that is not known yet may turn into an option".to_owned());
+        }
+        if ended || arg.unknown_start || !text.starts_with('-') || text == "-" {
+            line.parts.push(Part::Operand);
+            ended |= entry.first;
+            continue;
+        }
+        if text == "--" {
+            line.parts.push(Part::Option);
+            ended = true;
+            continue;
+        }
+        line.parts.push(Part::Option);
+        let word = if entry.words {
+            Some(text.strip_prefix("--").unwrap_or(&text[1..]))
+        } else {
+            text.strip_prefix("--")
+        };
+        match word {
+            Some(word) => {
+                let (name, value) = match word.split_once('=') {
+                    Some((name, value)) => (name, Some(value)),
+                    None => (word, None),
+                };
+                let known = entry.long.get(name).filter(|_| value.is_none() || !entry.exact).copied();
+                pattern_given |= known.is_some_and(|known| known.pattern);
+                take(&mut line, entry, args, name, known, value);
+            }
+            None => {
+                let cluster = &text[1..];
+                for (at, c) in cluster.char_indices() {
+                    let rest = &cluster[at + c.len_utf8()..];
+                    let known = entry.short.iter().find(|(short, _)| *short == c).map(|(_, known)| *known);
+                    pattern_given |= known.is_some_and(|known| known.pattern);
+                    let name = &cluster[at..at + c.len_utf8()];
+                    let takes = known.map_or(Takes::Refused, |known| known.takes);
+                    let attached = Some(rest).filter(|rest| !rest.is_empty());
+                    match takes {
+                        Takes::Nothing => take(&mut line, entry, args, name, known, None),
+                        Takes::Refused => {
+                            take(&mut line, entry, args, name, known, None);
+                            break;
+                        }
+                        Takes::Text
+                        | Takes::Path
+                        | Takes::Attached
+                        | Takes::TwoTexts
+                        | Takes::TextAndPath => {
+                            take(&mut line, entry, args, name, known, attached);
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    if entry.operands == Operands::Pattern
+        && !pattern_given
+        && let Some(first) = line.parts.iter().position(|part| *part == Part::Operand)
+    {
+        line.parts[first] = Part::Pattern;
+    }
+    check_required(&mut line, entry, args);
+    line
+}
+
+fn check_required(line: &mut Line, entry: &Entry, args: &[Arg]) {
+    let satisfied = entry.required.is_empty()
+        || line.has(&entry.required)
+        || line.has(&["help", "version"])
+        || (args.is_empty() && entry.required.contains(&""));
+    if !satisfied {
+        line.refuse(|| format!("only reads with one of {}", entry.required_shown()));
+    }
+}
+
+/// Notes one option and takes its values.
+fn take(
+    line: &mut Line,
+    entry: &Entry,
+    args: &[Arg],
+    name: &str,
+    known: Option<Known>,
+    attached: Option<&str>,
+) {
+    let here = line.parts.len() - 1;
+    let arg = &args[here];
+    let dashes = if name.len() == 1 || entry.words { "-" } else { "--" };
+    let Some(known) = known else {
+        let full = entry.long.keys().find(|long| name.len() > 1 && long.starts_with(name));
+        line.refuse(|| match full {
+            Some(full) => format!("{dashes}{name} is not a whole option; write {dashes}{full}"),
+            None => format!("option {dashes}{name} is not known to only read"),
+        });
+        return;
+    };
+    let own = |text: &str| Arg { text: text.to_owned(), unknown_start: false, ..arg.clone() };
+    let mut given = Given { name: name.to_owned(), values: Vec::new() };
+    match (known.takes, attached) {
+        (Takes::Refused, _) => line.refuse(|| format!("{dashes}{name} does more than read")),
+        (Takes::Nothing, None) | (Takes::Attached, None) => {}
+        (Takes::Nothing, Some(_)) => line.refuse(|| format!("{dashes}{name} is not known to take a value")),
+        (Takes::Text | Takes::Attached, Some(value)) => {
+            line.parts[here] = Part::OptionWithText;
+            given.values.push((own(value), false));
+        }
+        (Takes::Path, Some(value)) => given.values.push((own(value), true)),
+        (Takes::Text, None) => given.values.extend(next(line, entry, args, dashes, name, false)),
+        (Takes::Path, None) => given.values.extend(next(line, entry, args, dashes, name, true)),
+        (Takes::TwoTexts | Takes::TextAndPath, _) => {
+            given.values.extend(next(line, entry, args, dashes, name, false));
+            given.values.extend(next(line, entry, args, dashes, name, known.takes == Takes::TextAndPath));
+        }
+    }
+    line.given.push(given);
+}
+
+/// The next word as a value.
+fn next(
+    line: &mut Line,
+    entry: &Entry,
+    args: &[Arg],
+    dashes: &str,
+    name: &str,
+    is_path: bool,
+) -> Option<(Arg, bool)> {
+    let value = args.get(line.parts.len())?;
+    line.parts.push(if is_path { Part::PathValue } else { Part::TextValue });
+    // `-5`, `-1 day`; and a lone dash.
+    let number = || value.text.as_bytes().get(1).is_none_or(u8::is_ascii_digit);
+    let may_harm = entry.is_risky() || entry.refuses();
+    if may_harm && value.text.starts_with('-') && !value.unknown_start && !number() {
+        line.refuse(|| format!("the value of {dashes}{name} looks like an option; attach it"));
+    }
+    if entry.is_risky() && (value.glob || (value.unknown && !value.quoted && !value.numeric && !value.item)) {
+        line.refuse(|| format!("the value of {dashes}{name} may become several words"));
+    }
+    Some((value.clone(), is_path))
+}
+
+/// One line of the table, for tests that generate command lines.
+#[cfg(test)]
+pub(super) struct Sample {
+    /// Arguments that the catalogue may cover.
+    pub(super) base: Vec<String>,
+    pub(super) long: Vec<&'static str>,
+    /// Short options without a value.
+    pub(super) flags: Vec<char>,
+    entry: &'static Entry,
+}
+
+#[cfg(test)]
+impl Sample {
+    /// Whether the option is one of the table, or a cluster of them.
+    pub(super) fn knows(&self, option: &str) -> bool {
+        read(self.entry, &[Arg::literal(option)]).given.first().is_some_and(|_| {
+            read(self.entry, &[Arg::literal(option)]).problem.is_none_or(|p| p.starts_with("only"))
+        })
+    }
+}
+
+/// Every program, and every verb, that reads options.
+#[cfg(test)]
+pub(super) fn samples() -> Vec<(&'static str, Sample)> {
+    let mut all: Vec<(&'static str, Sample)> = ENTRIES
+        .iter()
+        .filter(|(_, entry)| entry.operands != Operands::Free)
+        .map(|(name, entry)| {
+            let required = entry.required.first().filter(|name| !name.is_empty());
+            let required = required.map(|name| match (name.len(), entry.words) {
+                (1, _) | (_, true) => format!("-{name}"),
+                _ => format!("--{name}"),
+            });
+            let operand = match entry.operands {
+                _ if !entry.verbs.is_empty() => Some(entry.verbs[0].to_owned()),
+                Operands::Pattern => Some("p".to_owned()),
+                _ => None,
+            };
+            let mut long: Vec<&'static str> = entry.long.keys().copied().collect();
+            long.sort_unstable();
+            let flags =
+                entry.short.iter().filter(|(_, known)| known.takes == Takes::Nothing).map(|(c, _)| *c);
+            let base = required.into_iter().chain(operand).collect();
+            (*name, Sample { base, long, flags: flags.collect(), entry })
+        })
+        .collect();
+    all.sort_by_key(|(name, _)| *name);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(program: &str, words: &[&str]) -> Line {
+        let args: Vec<Arg> = words.iter().map(|word| Arg::literal(*word)).collect();
+        read(entry(program).unwrap(), &args)
+    }
+
+    #[test]
+    fn every_line_of_the_table_is_an_entry() {
+        for text in TABLE.lines().filter(|l| !l.starts_with('#') && !l.trim().is_empty()) {
+            assert!((2..=4).contains(&text.split('|').count()), "{text}");
+            for name in text.split('|').next().unwrap().split_whitespace() {
+                assert!(name.starts_with('%') || ENTRIES.contains_key(name), "{name}: {text}");
+            }
+        }
+        assert_eq!(ENTRIES["sort"].operands, Operands::Paths);
+        assert_eq!(ENTRIES["sort"].long["compress-program"].takes, Takes::Refused);
+        assert_eq!(ENTRIES["systemctl"].verbs[0], "status");
+        assert_eq!(ENTRIES["git/log"].long["ext-diff"].takes, Takes::Refused);
+    }
+
+    #[test]
+    fn words_are_read_as_getopt_reads_them() {
+        use Part::{Operand, Option, OptionWithText, Pattern, TextValue};
+        assert_eq!(line("grep", &["-rn", "-e", "x", "src"]).parts, [Option, Option, TextValue, Operand]);
+        assert_eq!(line("grep", &["-rnex", "src"]).parts, [OptionWithText, Operand]);
+        assert_eq!(line("grep", &["--color=auto", "x", "y"]).parts, [OptionWithText, Pattern, Operand]);
+        assert_eq!(line("head", &["-n5", "--", "-x"]).parts, [OptionWithText, Option, Operand]);
+        assert_eq!(line("awk", &["-F", ":", "{}", "-x"]).parts, [Option, TextValue, Pattern, Operand]);
+        assert_eq!(line("jq", &["-n", "--arg", "x", "y", "$x"]).parts[4], Pattern);
+        assert_eq!(line("openssl/x509", &["-in", "a", "-noout"]).problem, None);
+    }
+
+    #[test]
+    fn what_the_table_does_not_say_is_a_problem() {
+        for (program, words) in [
+            ("sort", &["--compress-prog=x"][..]),
+            ("sort", &["--unheard-of"]),
+            ("sort", &["-nq"]),
+            ("sort", &["--reverse=x"]),
+            ("sort", &["-k", "--output=x"]),
+            ("jq", &["--tab=x"]),
+            ("openssl/x509", &["--out", "f"]),
+            ("openssl/x509", &["-noout=x"]),
+            ("tar", &["-f", "x"]),
+        ] {
+            assert!(line(program, words).problem.is_some(), "{program} {words:?}");
+        }
+        assert_eq!(line("sort", &["-k", "-1", "-rn"]).problem, None);
+    }
+}
