@@ -364,8 +364,7 @@ fn an_imported_run_that_waits_goes_on_in_one_store() {
         "steps:\n  - id: ask\n    approval: Go on?\n  - id: go\n    run: echo gone >> effects\n",
     );
     home.tool(["flow.lobster"]);
-    let runs: Value =
-        serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
     let run = runs[0]["id"].as_str().unwrap().to_owned();
     home.lobster(["bundle", "export", &run, "-o", "flow.bundle"]).run();
     let other = home.dir().join("other");

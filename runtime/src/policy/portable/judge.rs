@@ -110,7 +110,12 @@ impl Analysis<'_> {
             .iter()
             .filter(|program| !matches!(program.as_str(), ":" | "time"))
             .all(|program| known.contains(program.as_str()))
-            && findings.iter().all(|finding| self.findings.iter().any(|own| own.code == finding.code))
+            && findings
+                .iter()
+                // Where the text asks or is refused anyway, another reason for that adds nothing.
+                .all(|finding| {
+                    self.findings.iter().any(|own| own.code == finding.code || own.level >= finding.level)
+                })
     }
 
     /// Judges text in the place of the one at hand: the findings, and the
