@@ -22,6 +22,7 @@ pub mod replay;
 pub mod runtime;
 pub mod sandbox;
 pub mod schema;
+mod own_tokens;
 mod secrets;
 mod settings;
 pub mod steps;

@@ -60,6 +60,7 @@ const BUILTIN_PROTECTED: &[&str] = &[
     "@workspace/.git/hooks",
     "@workspace/.git/config",
     "@workspace/.lobster",
+    "@workspace/.lobster-cache",
     "@workspace/lobster.policy.toml",
 ];
 

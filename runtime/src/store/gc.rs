@@ -8,6 +8,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -21,6 +22,7 @@ use super::fault;
 use super::file_lock::{FileLock, Sharing};
 use super::journal::run_id;
 use super::mark::{Marks, digests_in};
+use super::private;
 use crate::digest::Digest;
 
 /// Runs decided and removed in one transaction: tens of milliseconds.
@@ -123,8 +125,13 @@ impl Store {
     pub fn gc(&self, policy: &GcPolicy) -> Result<GcReport, StoreError> {
         self.flush()?;
         let path = self.inner.dir.join("gc.lock");
-        let lock =
-            File::create(&path).and_then(|file| FileLock::take(file, Sharing::Exclusive, Duration::ZERO));
+        let lock = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .and_then(|file| FileLock::take(file, Sharing::Exclusive, Duration::ZERO));
         let Some(_lock) = lock.map_err(|e| StoreError::io("lock", &path, e))? else {
             return Err(StoreError::GcBusy);
         };
@@ -592,7 +599,7 @@ impl Store {
     pub(super) fn lock_shelf(&self, sharing: Sharing) -> Result<FileLock, StoreError> {
         let shelf = self.inner.dir.join("blobs");
         let take = || {
-            fs::create_dir_all(&shelf)?;
+            private::make_dir(&shelf)?;
             FileLock::take(File::open(&shelf)?, sharing, db::PATIENCE)
         };
         take()

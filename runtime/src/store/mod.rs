@@ -30,6 +30,7 @@ mod journal;
 mod log;
 mod mark;
 mod pending;
+mod private;
 mod redact;
 mod transfer;
 mod user_state;
@@ -126,9 +127,10 @@ impl Store {
 
     fn build(dir: &Path, clock: Clock, sync: bool, scratch: Option<TempDir>) -> Result<Self, StoreError> {
         // The working directory may change under an open store.
-        let dir = std::path::absolute(dir)
-            .map_err(|source| StoreError::Unusable { path: dir.to_owned(), source })?
-            .join("store");
+        let state_dir = std::path::absolute(dir)
+            .map_err(|source| StoreError::Unusable { path: dir.to_owned(), source })?;
+        private::mend(&state_dir)?;
+        let dir = state_dir.join("store");
         let inner = Inner {
             db: db::Database::open(&dir, sync)?,
             dir,
