@@ -30,7 +30,9 @@ pub(crate) fn names(env: &Env, cwd: &Path) -> BTreeSet<String> {
     for provider in Provider::ALL {
         names.extend(provider.token_variables().iter().map(|name| (*name).to_owned()));
     }
-    names.extend(env.all().filter_map(|(name, _)| name.to_str()).filter(|name| is_ours(name)).map(str::to_owned));
+    names.extend(
+        env.all().filter_map(|(name, _)| name.to_str()).filter(|name| is_ours(name)).map(str::to_owned),
+    );
     let named = pool::key_variables(&|name| env.get(name), cwd)
         .into_iter()
         .chain(crate::mcp::token_variables(env.non_blank(crate::mcp::VARIABLE).as_deref(), cwd));
@@ -53,7 +55,8 @@ pub(crate) fn are_inherited(env: &Env) -> bool {
 pub(crate) fn hidden(name: &str, value: &str) -> Vec<String> {
     let mut values = vec![value.trim().to_owned()];
     if COLLECTOR.contains(&name) {
-        values.extend(value.split(',').filter_map(|header| Some(header.split_once('=')?.1.trim().to_owned())));
+        values
+            .extend(value.split(',').filter_map(|header| Some(header.split_once('=')?.1.trim().to_owned())));
     }
     // A number would be found inside of numbers.
     values.retain(|value| value.len() >= SHORTEST_HIDDEN && !value.bytes().all(|byte| byte.is_ascii_digit()));

@@ -228,7 +228,11 @@ pub(crate) fn operators(services: &Services, cwd: &Path) -> Result<(PathBuf, Mcp
 pub(crate) fn token_variables(file: Option<&str>, cwd: &Path) -> Vec<String> {
     let path = cwd.join(file.unwrap_or(FILE));
     let config = McpConfig::read(&path).ok();
-    config.into_iter().flat_map(|config| config.servers.into_values()).filter_map(|server| server.token_env).collect()
+    config
+        .into_iter()
+        .flat_map(|config| config.servers.into_values())
+        .filter_map(|server| server.token_env)
+        .collect()
 }
 
 #[cfg(test)]

@@ -221,7 +221,8 @@ mod tests {
             (&kept["type"], &kept["version"], &kept["cacheKey"]),
             (&json!("llm.invoke"), &json!(1), &json!("abc"))
         );
-        let found = |slot: Slot| slot.look_up(&state, &cache, &|_| None).unwrap().found.map(|(_, found)| found);
+        let found =
+            |slot: Slot| slot.look_up(&state, &cache, &|_| None).unwrap().found.map(|(_, found)| found);
         assert_eq!(found(slot(Some("k"), true)), Some(Found::RunState));
         assert_eq!(found(slot(Some("other"), true)), Some(Found::File));
         assert_eq!(found(slot(None, false)), None);
@@ -246,7 +247,11 @@ mod tests {
         ] {
             std::fs::write(cache.join("llm.invoke/abc.json"), text).unwrap();
             std::fs::write(state.join("k.json"), text).unwrap();
-            assert_eq!(slot(Some("k"), true).look_up(&state, &cache, &|_| None).unwrap().found, None, "{text}");
+            assert_eq!(
+                slot(Some("k"), true).look_up(&state, &cache, &|_| None).unwrap().found,
+                None,
+                "{text}"
+            );
         }
     }
 

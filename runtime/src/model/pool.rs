@@ -234,7 +234,8 @@ impl Pool {
 /// The variables that the channels of all pools take their keys from. A pool
 /// that cannot be read names none; whoever asks it is told why.
 pub(crate) fn key_variables(env: &dyn Fn(&str) -> Option<String>, cwd: &Path) -> Vec<String> {
-    let Some(setting) = env(VARIABLE).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()) else {
+    let Some(setting) = env(VARIABLE).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
+    else {
         return Vec::new();
     };
     let is_text = setting.starts_with(['[', '{']);

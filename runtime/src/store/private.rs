@@ -18,15 +18,8 @@ const STICKY: u32 = 0o1000;
 
 /// Looked at each time the store is opened. If one of them is open to others,
 /// so may be anything below, and all of it is looked at.
-const LOOKED_AT: [&str; 7] = [
-    "",
-    "store",
-    "store/blobs",
-    "store/tmp",
-    "store/locks",
-    "store/lobster.db",
-    "store/lobster.db-wal",
-];
+const LOOKED_AT: [&str; 7] =
+    ["", "store", "store/blobs", "store/tmp", "store/locks", "store/lobster.db", "store/lobster.db-wal"];
 
 /// Makes a directory and what is missing above it, for this user alone.
 pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
@@ -76,7 +69,9 @@ pub(super) fn check(dir: &Path) -> Result<(), StoreError> {
 fn look(path: &Path) -> Result<Option<Metadata>, StoreError> {
     match fs::metadata(path) {
         Ok(meta) => Ok(Some(meta)),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
         Err(source) => Err(unusable(path, source)),
     }
 }
@@ -86,7 +81,8 @@ fn check_owner(path: &Path, meta: &Metadata) -> Result<(), StoreError> {
     if owner == own || owner == 0 || own == 0 {
         return Ok(());
     }
-    let why = format!("it belongs to user {owner}, who could have put anything there, and this is user {own}");
+    let why =
+        format!("it belongs to user {owner}, who could have put anything there, and this is user {own}");
     Err(unusable(path, io::Error::other(why)))
 }
 

@@ -327,7 +327,8 @@ impl Llm {
         }
         let misfit = |item: &Value| {
             let violations = self.violations(&item["output"]["data"]);
-            (!violations.is_empty()).then(|| format!("it does not fit --output-schema: {}", violations.join("; ")))
+            (!violations.is_empty())
+                .then(|| format!("it does not fit --output-schema: {}", violations.join("; ")))
         };
         let action = EffectAction { kind: LOOKUP.to_owned(), detail: place(slot), idempotent: true };
         let answer = host.effect(action, &mut |effect| {
