@@ -29,6 +29,7 @@ mod kernel_holds;
 mod large_values;
 mod lesser_kernels;
 mod mcp_client;
+mod mcp_http;
 mod mcp_server;
 mod models;
 mod mutated;

@@ -17,6 +17,7 @@ pub mod json;
 pub mod language;
 pub mod mcp;
 pub mod model;
+mod own_tokens;
 pub mod policy;
 pub mod project_policy;
 pub mod replay;

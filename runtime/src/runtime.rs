@@ -77,9 +77,12 @@ impl Runtime {
     /// When no state directory can be named (neither `LOBSTER_STATE_DIR` nor a home).
     pub fn new(settings: Settings) -> Result<Self, Failure> {
         let env = Env::inherited(settings.env);
-        let secrets =
-            Secrets::new(settings.secrets, crate::settings::secrets_place(&env), &settings.policy, &env);
+        let tokens = crate::own_tokens::names(&env, &settings.cwd);
+        let place = crate::settings::secrets_place(&env);
+        let secrets = Secrets::new(settings.secrets, place, &settings.policy, &env, &tokens);
+        let inherited = crate::own_tokens::are_inherited(&env);
         let env = env.withholding(secrets.withheld());
+        let env = if inherited { env } else { env.reserving(tokens) };
         let Some(state_dir) = state_dir(&|name| env.get(name)).map(|dir| settings.cwd.join(dir)) else {
             return Err(Failure::runtime("no state directory: set LOBSTER_STATE_DIR or HOME"));
         };
@@ -431,10 +434,12 @@ pub(crate) const GIVEN_ARGS: &str = "givenArgs";
 
 /// Keeps what will run, and gives its names.
 pub(crate) fn keep_task(store: &Store, planned: &Planned) -> Result<Task, StoreError> {
-    let plan = store.put(json::compact(&planned.plan).as_bytes())?.digest;
+    // A run that is taken up again must find what it began with. Secrets are not in there: a
+    // plan that holds one in clear does not begin.
+    let plan = store.put_verbatim(json::compact(&planned.plan).as_bytes())?.digest;
     let args = match planned.args.is_empty() {
         true => None,
-        false => Some(store.put(json::compact(&planned.args).as_bytes())?.digest),
+        false => Some(store.put_verbatim(json::compact(&planned.args).as_bytes())?.digest),
     };
     Ok(Task { plan, args })
 }

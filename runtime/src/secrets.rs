@@ -19,6 +19,7 @@ use crate::cancel::CancelToken;
 use crate::engine::env::Env;
 use crate::language::condition::Condition;
 use crate::language::plan::{Plan, SecretGrant, Workflow};
+use crate::own_tokens;
 use crate::policy::{Policy, SecretReference};
 use crate::sandbox::{
     Confinement, Ended, ExitStatus, OutputSinks, ProcessLimits, Sandbox, SpawnRequest, Stdin,
@@ -79,7 +80,18 @@ pub(crate) struct Secrets {
 #[derive(Default)]
 struct Known {
     values: BTreeMap<String, Arc<str>>,
+    /// All that is hidden.
     redactions: Redactions,
+    /// Of that the secrets: no plan and no command may hold them in clear. Lobster's own tokens
+    /// may stand there, as `--token` does with the incumbent.
+    secrets: Redactions,
+}
+
+impl Known {
+    fn hide(&mut self, name: &str, value: &str) {
+        let _ = self.redactions.add(name, value);
+        let _ = self.secrets.add(name, value);
+    }
 }
 
 /// Names only.
@@ -90,12 +102,14 @@ impl fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// The secrets that the operator's file and the policy name; the policy wins.
+    /// The secrets that the operator's file and the policy name; the policy wins. The values of
+    /// lobster's own `tokens` are hidden as well.
     pub(crate) fn new(
         mut references: BTreeMap<String, SecretReference>,
         place: String,
         policy: &Policy,
         env: &Env,
+        tokens: &BTreeSet<String>,
     ) -> Self {
         references.extend(policy.file().secrets.clone());
         let mut known = Known::default();
@@ -104,6 +118,11 @@ impl Secrets {
             if let SecretReference::Env(variable) = reference
                 && let Some(value) = env.get(variable)
             {
+                known.hide(name, &value);
+            }
+        }
+        for name in tokens {
+            for value in env.get(name).into_iter().flat_map(|value| own_tokens::hidden(name, &value)) {
                 let _ = known.redactions.add(name, &value);
             }
         }
@@ -154,7 +173,7 @@ impl Secrets {
 
     /// Refuses a plan or arguments that hold a value in clear: it would be recorded.
     pub(crate) fn check_clear(&self, place: &'static str, text: &str) -> Result<(), SecretError> {
-        match self.known().redactions.first_in(text) {
+        match self.known().secrets.first_in(text) {
             Some(mark) => Err(SecretError::InClear { place, mark: mark.to_owned() }),
             None => Ok(()),
         }
@@ -202,7 +221,7 @@ impl Secrets {
         let bytes = reader.read(name, reference, &self.home)?;
         let value = usable(name, reference, bytes)?;
         let mut known = self.known();
-        let _ = known.redactions.add(name, &value);
+        known.hide(name, &value);
         Ok(Arc::clone(known.values.entry(name.to_owned()).or_insert_with(|| value.into())))
     }
 

@@ -33,7 +33,7 @@ echo "-- official inspector, as a command"
 "$node" inspector.mjs "$lobster" "$here/../../guest-steps/dist/regex.wasm"
 
 echo "-- official conformance suite for servers"
-LOBSTER_STATE_DIR=$state "$lobster" mcp --workflows "$dir/conformance" --http 127.0.0.1:0 2>"$state/said" &
+LOBSTER_STATE_DIR=$state "$lobster" mcp --workflows "$dir/conformance" --http 127.0.0.1:0 --no-token 2>"$state/said" &
 server=$!
 until grep -q /mcp "$state/said"; do sleep 0.1; done
 url=$(grep -o 'http:[^ ]*' "$state/said")

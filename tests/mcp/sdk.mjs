@@ -118,7 +118,7 @@ const servers = [];
 const transports = {
   stdio: async (words) => new StdioClientTransport({ command: lobster, args: ["mcp", ...words], cwd: work, env }),
   http: async (words) => {
-    const server = spawn(lobster, ["mcp", "--http", "127.0.0.1:0", ...words], { cwd: work, env });
+    const server = spawn(lobster, ["mcp", "--http", "127.0.0.1:0", "--no-token", ...words], { cwd: work, env });
     servers.push(server);
     const url = await new Promise((done, fail) => {
       let said = "";

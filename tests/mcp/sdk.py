@@ -70,7 +70,7 @@ async def main() -> None:
     (work / "flows/send.lobster").write_text(FLOW)
     env = {"PATH": os.environ["PATH"], "HOME": str(home), "LOBSTER_STATE_DIR": str(home / "state")}
     http = subprocess.Popen(
-        [LOBSTER, *WORDS, "--http", "127.0.0.1:0"], cwd=work, env=env, stderr=subprocess.PIPE, text=True
+        [LOBSTER, *WORDS, "--http", "127.0.0.1:0", "--no-token"], cwd=work, env=env, stderr=subprocess.PIPE, text=True
     )
     try:
         stdio = StdioServerParameters(command=LOBSTER, args=WORDS, cwd=str(work), env=env)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lobster_runtime::engine::{GateRef, QuestionView, Reply, ResumeRequest};
 use lobster_runtime::store::Gate;
 use rmcp::RoleServer;
-use rmcp::model::{CallToolResponse, CallToolResult};
+use rmcp::model::{CallToolResponse, CallToolResult, ErrorData};
 use rmcp::service::RequestContext;
 use serde_json::{Map, Value, json};
 
@@ -62,7 +62,8 @@ impl Server {
     /// A run that waits, as its caller sees it.
     pub(super) fn waiting(&self, mut answer: Answer, note: &str) -> CallToolResult {
         if let Value::Object(envelope) = &mut answer.envelope {
-            if self.shared.approvals == Approvals::Operator {
+            // What opens a gate is for whoever may answer it.
+            if self.shared.approvals != Approvals::Token {
                 for key in ["requiresApproval", "requiresInput"] {
                     if let Some(Value::Object(request)) = envelope.get_mut(key) {
                         request.remove("resumeToken");
@@ -164,19 +165,24 @@ impl Server {
         entry: Arc<Entry>,
         place: Place,
         context: &RequestContext<RoleServer>,
-    ) -> CallToolResponse {
+    ) -> Result<CallToolResponse, ErrorData> {
         let gate = GateRef::Token(token);
         let open = match self.open_gate(&gate, &place) {
             Ok(open) => open,
-            Err(message) => return refusal("refused", message).into(),
+            // Not the state that this server gave, or not for this caller, or no longer.
+            Err(message) => {
+                let message = format!("requestState: {message}");
+                self.refuse(&place, &entry.tool.name, &message, &json!({}));
+                return Err(ErrorData::invalid_params(message, None));
+            }
         };
         if self.shared.approvals != Approvals::Elicit || !gates::can_ask(context) {
-            return self.not_approved(&open, "this server did not ask the client", &place).into();
+            return Ok(self.not_approved(&open, "this server did not ask the client", &place).into());
         }
         if let Some(who) = gates::who_else(&open.question, approver().as_deref()) {
-            return self.not_approved(&open, &who, &place).into();
+            return Ok(self.not_approved(&open, &who, &place).into());
         }
-        match gates::brought(&open.question, responses) {
+        Ok(match gates::brought(&open.question, responses) {
             Asked::Answered(reply) => {
                 let work = Work::Resume(ResumeRequest { gate, reply });
                 let limits = Limits { time: self.shared.default_time, answer: call::MAX_ANSWER };
@@ -184,7 +190,7 @@ impl Server {
             }
             Asked::Later(_) => refusal("runtime_error", "nothing was asked").into(),
             Asked::Open(note) => self.not_approved(&open, &note, &place).into(),
-        }
+        })
     }
 }
 

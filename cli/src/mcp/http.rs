@@ -1,12 +1,15 @@
-//! Streamable HTTP: loopback by default, a bearer token for anything else,
-//! and no page of a browser gets in by another name (DNS rebinding).
+//! Streamable HTTP over a port, for those who have the bearer token, or over a
+//! socket file, for this user; no page of a browser gets in by another name
+//! (DNS rebinding).
 
 use std::convert::Infallible;
+use std::io::Read as _;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http::{HeaderMap, Request, Response, StatusCode, header};
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
@@ -16,19 +19,22 @@ use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::digest::Digest;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use serde_json::json;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::cancelled;
+use super::listen::Listener;
+use super::newcomers::{Newcomer, Newcomers};
 use super::server::Server;
-use super::shared::Shared;
+use super::sessions::{HeldBody, Sessions};
+use super::shared::{Shared, lock};
 use super::stdio::MAX_MESSAGE;
 use crate::exit::CommandError;
 
 /// Where the protocol is spoken.
 const PATH: &str = "/mcp";
 
-/// Connections at once; more wait to be accepted.
+/// Connections at once that were let in; more are told to come back.
 const CONNECTIONS: usize = 256;
 
 /// How long a client may take to send the head of a request.
@@ -37,14 +43,71 @@ const HEAD: Duration = Duration::from_secs(15);
 /// A token shorter than this is guessed too easily.
 const LEAST_TOKEN: usize = 16;
 
+/// How long a session may be without its client, unless the operator says otherwise.
+pub(crate) const SESSION_IDLE: Duration = Duration::from_secs(300);
+
+/// How a client shows that it may call.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Token {
+    /// The operator's own, which clients have from the operator.
+    Given(String),
+    /// Made for this server, and printed for its clients.
+    Made(String),
+    /// Everybody who can connect may call.
+    Off,
+}
+
+impl Token {
+    /// 32 random bytes as text.
+    ///
+    /// # Errors
+    /// When the system gives none.
+    pub(crate) fn make() -> Result<Self, CommandError> {
+        let mut bytes = [0; 32];
+        std::fs::File::open("/dev/urandom")
+            .and_then(|mut random| random.read_exact(&mut bytes))
+            .map_err(|error| CommandError::failed(format!("no token can be made: {error}")))?;
+        Ok(Self::Made(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+    }
+
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Given(token) | Self::Made(token) => Some(token),
+            Self::Off => None,
+        }
+    }
+}
+
+/// Where the server is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Port(SocketAddr),
+    Socket(PathBuf),
+}
+
+impl Place {
+    fn port(&self) -> Option<IpAddr> {
+        match self {
+            Self::Port(address) => Some(address.ip()),
+            Self::Socket(_) => None,
+        }
+    }
+
+    fn is_local(&self) -> bool {
+        self.port().is_none_or(|ip| ip.is_loopback())
+    }
+}
+
 /// How the server is reached.
 pub(crate) struct Options {
-    pub(crate) address: SocketAddr,
-    pub(crate) token: Option<String>,
+    pub(crate) place: Place,
+    pub(crate) token: Token,
     /// Names that the server is called by, besides its address.
     pub(crate) hosts: Vec<String>,
     /// Pages that may call it.
     pub(crate) origins: Vec<String>,
+    /// How long a session may be without its client.
+    pub(crate) idle: Duration,
 }
 
 impl Options {
@@ -53,18 +116,21 @@ impl Options {
     /// # Errors
     /// What to add.
     pub(crate) fn check(&self) -> Result<(), CommandError> {
-        let loopback = self.address.ip().is_loopback();
-        match &self.token {
-            None if !loopback => Err(CommandError::usage(format!(
-                "{} can be reached by others, so clients need a token: --token-file FILE or LOBSTER_MCP_TOKEN",
-                self.address
-            ))),
-            Some(token) if token.len() < LEAST_TOKEN => {
+        match (&self.place, &self.token) {
+            (Place::Port(address), Token::Off | Token::Made(_)) if !self.place.is_local() => {
+                Err(CommandError::usage(format!(
+                    "{address} can be reached by others, so clients need a token of yours: --token-file FILE or \
+                     LOBSTER_MCP_TOKEN"
+                )))
+            }
+            (_, Token::Given(token)) if token.len() < LEAST_TOKEN => {
                 Err(CommandError::usage(format!("the token must have at least {LEAST_TOKEN} characters")))
             }
-            _ if self.address.ip().is_unspecified() && self.hosts.is_empty() => Err(CommandError::usage(
-                "name the host that clients call with --allow-host NAME; requests for others are refused",
-            )),
+            _ if self.place.port().is_some_and(|ip| ip.is_unspecified()) && self.hosts.is_empty() => {
+                Err(CommandError::usage(
+                    "name the host that clients call with --allow-host NAME; requests for others are refused",
+                ))
+            }
             _ => Ok(()),
         }
     }
@@ -72,21 +138,54 @@ impl Options {
     fn config(&self) -> StreamableHttpServerConfig {
         let mut hosts = self.hosts.clone();
         let mut origins = self.origins.clone();
-        if self.address.ip().is_loopback() {
+        if self.place.is_local() {
             hosts.extend(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
             origins.extend(["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"].map(str::to_owned));
         }
-        if !self.address.ip().is_unspecified() {
-            hosts.push(match self.address.ip() {
-                IpAddr::V4(ip) => ip.to_string(),
-                IpAddr::V6(ip) => ip.to_string(),
-            });
+        if let Some(ip) = self.place.port().filter(|ip| !ip.is_unspecified()) {
+            hosts.push(ip.to_string());
         }
         StreamableHttpServerConfig::default()
             .with_allowed_hosts(hosts)
             .with_allowed_origins(origins)
             .enforce_origin_validation()
             .with_max_request_body_bytes(MAX_MESSAGE)
+    }
+
+    /// Tells on stderr how clients connect, as they must be told.
+    fn announce(&self, listener: &Listener) -> Result<(), CommandError> {
+        let url = match (listener, &self.place) {
+            (Listener::Port(listener), _) => format!("http://{}{PATH}", listener.local_addr()?),
+            (Listener::Socket { .. }, Place::Socket(path)) => {
+                let path = path.display();
+                anstream::eprintln!("lobster mcp listens on unix:{path}");
+                anstream::eprintln!(
+                    "clients call http://localhost{PATH} over it, as with curl --unix-socket {path}"
+                );
+                return Ok(());
+            }
+            (Listener::Socket { .. }, Place::Port(_)) => return Ok(()),
+        };
+        anstream::eprintln!("lobster mcp listens on {url}");
+        match &self.token {
+            Token::Given(_) => {}
+            Token::Made(token) => {
+                let header = format!("Bearer {token}");
+                let server = json!({ "type": "http", "url": url, "headers": { "Authorization": header } });
+                anstream::eprintln!("clients send the header   Authorization: {header}");
+                anstream::eprintln!(
+                    "or are configured with    {}",
+                    json!({ "mcpServers": { "lobster": server } })
+                );
+            }
+            Token::Off => {
+                let user = std::env::var("USER").unwrap_or_else(|_| "this user".to_owned());
+                anstream::eprintln!(
+                    "warning: --no-token: every user and every program of this machine can run things as {user} here"
+                );
+            }
+        }
+        Ok(())
     }
 }
 
@@ -98,26 +197,32 @@ pub(super) async fn serve(
     options: Options,
     cancel: CancelToken,
 ) -> Result<(), CommandError> {
-    let listener = TcpListener::bind(options.address)
-        .await
-        .map_err(|error| CommandError::failed(format!("cannot listen on {}: {error}", options.address)))?;
-    let address = listener.local_addr()?;
-    anstream::eprintln!("lobster mcp listens on http://{address}{PATH}");
+    let listener = match &options.place {
+        Place::Port(address) => Listener::port(*address).await?,
+        Place::Socket(path) => Listener::socket(path)?,
+    };
+    options.announce(&listener)?;
     let config = options.config();
-    let sessions = config.cancellation_token.clone();
+    let ending = config.cancellation_token.clone();
     let of_session = cancel.clone();
+    let sessions = Arc::new(Sessions::new(options.idle));
     let service: Service = StreamableHttpService::new(
-        move || Ok(Server::new(Arc::clone(&shared), of_session.child())),
-        Arc::new(LocalSessionManager::default()),
+        move || {
+            let session = of_session.child();
+            Sessions::made(&session);
+            Ok(Server::new(Arc::clone(&shared), session))
+        },
+        sessions.manager(),
         config,
     );
-    let door = Arc::new(Door { service, token: options.token.map(|token| Digest::of(token.as_bytes())) });
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let sweeper = tokio::spawn(Arc::clone(&sessions).sweep());
+    let token = options.token.text().map(|token| Digest::of(token.as_bytes()));
+    let door = Arc::new(Door { service, sessions, token, room: Arc::new(Semaphore::new(CONNECTIONS)) });
+    let newcomers = Arc::new(Newcomers::default());
     loop {
-        let Ok(seat) = Arc::clone(&room).acquire_owned().await else { break };
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok(stream) => stream,
                 Err(error) => {
                     // Out of descriptors, or a client that went at once: go on with the next.
                     tracing::warn!("a connection cannot be accepted: {error}");
@@ -127,37 +232,54 @@ pub(super) async fn serve(
             },
             () = cancelled(&cancel) => break,
         };
+        let caller = Arc::new(Caller { newcomer: newcomers.enter(), seat: Mutex::default() });
         let door = Arc::clone(&door);
         tokio::spawn(async move {
+            let of_request = Arc::clone(&caller);
             let answer = service_fn(move |request| {
-                let door = Arc::clone(&door);
-                async move { Ok::<_, Infallible>(door.answer(request).await) }
+                let (door, caller) = (Arc::clone(&door), Arc::clone(&of_request));
+                async move { Ok::<_, Infallible>(door.answer(request, &caller).await) }
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD)
                 .serve_connection(TokioIo::new(stream), answer);
-            if let Err(error) = connection.await {
-                tracing::debug!("a connection ended: {error}");
+            tokio::select! {
+                ended = connection => if let Err(error) = ended {
+                    tracing::debug!("a connection ended: {error}");
+                },
+                () = caller.newcomer.must_go() => tracing::debug!("a connection made way for a newer one"),
             }
-            drop(seat);
         });
     }
-    sessions.cancel();
+    sweeper.abort();
+    ending.cancel();
     Ok(())
+}
+
+/// One connection.
+struct Caller {
+    newcomer: Newcomer,
+    /// Its place among those that were let in.
+    seat: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
 /// Looks at every request before the protocol does.
 struct Door {
     service: Service,
+    sessions: Arc<Sessions>,
     /// The digest of the token: comparing digests tells nothing about how much of a guess was right.
     token: Option<Digest>,
+    room: Arc<Semaphore>,
 }
 
 type Body = http_body_util::combinators::BoxBody<Bytes, Infallible>;
 
+/// The header that names a session.
+const SESSION: &str = "mcp-session-id";
+
 impl Door {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(&self, request: Request<Incoming>, caller: &Caller) -> Response<Body> {
         if request.uri().path() != PATH {
             return plain(StatusCode::NOT_FOUND, "lobster speaks the Model Context Protocol at /mcp\n");
         }
@@ -169,8 +291,38 @@ impl Door {
             );
             return refused;
         }
-        self.service.handle(request).await
+        if !self.seat(caller) {
+            return plain(StatusCode::SERVICE_UNAVAILABLE, "too many connections; come back later\n");
+        }
+        caller.newcomer.belongs();
+        let session = session_of(request.headers());
+        let held = session.as_deref().and_then(|id| self.sessions.hold(id));
+        let deletes = request.method() == Method::DELETE;
+        let (response, made) = Sessions::watch(self.service.handle(request)).await;
+        match (session, made) {
+            (Some(id), _) if deletes && response.status().is_success() => self.sessions.deleted(&id),
+            (None, Some(cancel)) => {
+                if let Some(id) = session_of(response.headers()) {
+                    self.sessions.begin(&id, cancel);
+                }
+            }
+            _ => {}
+        }
+        response.map(|body| HeldBody { body, _held: held }.boxed())
     }
+
+    /// Whether the connection has a place, or gets one now.
+    fn seat(&self, caller: &Caller) -> bool {
+        let mut seat = lock(&caller.seat);
+        if seat.is_none() {
+            *seat = Arc::clone(&self.room).try_acquire_owned().ok();
+        }
+        seat.is_some()
+    }
+}
+
+fn session_of(headers: &HeaderMap) -> Option<String> {
+    headers.get(SESSION)?.to_str().ok().map(str::to_owned)
 }
 
 fn token_of(headers: &HeaderMap) -> Option<Digest> {
@@ -189,28 +341,38 @@ fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
 mod tests {
     use super::*;
 
-    fn options(address: &str, token: Option<&str>, hosts: &[&str]) -> Options {
+    fn options(address: &str, token: Token, hosts: &[&str]) -> Options {
         Options {
-            address: address.parse().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0))),
-            token: token.map(str::to_owned),
+            place: Place::Port(address.parse().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)))),
+            token,
             hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
             origins: Vec::new(),
+            idle: SESSION_IDLE,
         }
     }
 
     #[test]
-    fn only_this_machine_is_let_in_without_a_token() {
-        let long = Some("0123456789abcdef");
+    fn only_this_machine_is_let_in_without_a_token_of_the_operators() {
+        let given = |text: &str| Token::Given(text.to_owned());
+        let long = || given("0123456789abcdef");
+        let made = || Token::Made("0123456789abcdef".to_owned());
         for (address, token, hosts, good) in [
-            ("127.0.0.1:0", None, &[][..], true),
-            ("[::1]:0", None, &[][..], true),
-            ("10.0.0.1:80", None, &[][..], false),
-            ("10.0.0.1:80", long, &[][..], true),
-            ("10.0.0.1:80", Some("short"), &[][..], false),
-            ("0.0.0.0:80", long, &[][..], false),
-            ("0.0.0.0:80", long, &["box.example"][..], true),
+            ("127.0.0.1:0", Token::Off, &[][..], true),
+            ("[::1]:0", made(), &[][..], true),
+            ("10.0.0.1:80", Token::Off, &[][..], false),
+            ("10.0.0.1:80", made(), &[][..], false),
+            ("10.0.0.1:80", long(), &[][..], true),
+            ("10.0.0.1:80", given("short"), &[][..], false),
+            ("0.0.0.0:80", long(), &[][..], false),
+            ("0.0.0.0:80", long(), &["box.example"][..], true),
         ] {
-            assert_eq!(options(address, token, hosts).check().is_ok(), good, "{address} {token:?}");
+            assert_eq!(options(address, token, hosts).check().is_ok(), good, "{address} {hosts:?}");
         }
+    }
+
+    #[test]
+    fn tokens_that_are_made_are_long_and_differ() {
+        let (one, other) = (Token::make().ok().unwrap(), Token::make().ok().unwrap());
+        assert!(one != other && one.text().is_some_and(|token| token.len() == 64));
     }
 }

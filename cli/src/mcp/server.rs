@@ -8,9 +8,11 @@ use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::digest::Digest;
 use lobster_runtime::engine::{Caller, GateRef, ResumeRequest};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, Implementation, JsonObject,
-    ListToolsResult, MetaObject, PaginatedRequestParams, ServerCapabilities, ServerConfig,
-    SubscriptionFilter, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod, CompleteRequestParams,
+    CompleteResult, ErrorData, Implementation, JsonObject, ListPromptsRequestMethod, ListPromptsResult,
+    ListResourceTemplatesRequestMethod, ListResourceTemplatesResult, ListResourcesRequestMethod,
+    ListResourcesResult, ListToolsResult, MetaObject, PaginatedRequestParams, ServerCapabilities,
+    ServerConfig, SubscriptionFilter, Tool,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
@@ -369,7 +371,7 @@ impl ServerHandler for Server {
             }
         };
         if let Some(state) = request.request_state {
-            return Ok(self.brought(state, request.input_responses.as_ref(), entry, place, &context).await);
+            return self.brought(state, request.input_responses.as_ref(), entry, place, &context).await;
         }
         if let Program::Standing(standing) = entry.program {
             return Ok(self.call_standing(standing, entry, request, place, &context).await);
@@ -384,6 +386,40 @@ impl ServerHandler for Server {
         };
         let limits = Limits { time: self.shared.default_time, answer: call::MAX_ANSWER };
         Ok(self.work(Prepared { work, place, limits, entry }, &context).await)
+    }
+
+    // The library answers these with empty lists, though no capability promises them.
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListResourcesRequestMethod>())
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListResourceTemplatesRequestMethod>())
+    }
+
+    async fn complete(
+        &self,
+        _: CompleteRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        Err(ErrorData::method_not_found::<CompleteRequestMethod>())
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {

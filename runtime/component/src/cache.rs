@@ -12,7 +12,7 @@ mod seen;
 use std::fs::{DirBuilder, File};
 use std::hash::{Hash, Hasher};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use wasmtime::component::Component;
@@ -114,7 +114,7 @@ impl CodeCache {
 
     fn lock(&self, digest: Digest) -> io::Result<File> {
         let path = self.dir.join(format!("{}.lock", digest.to_hex()));
-        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+        let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(path)?;
         file.lock()?;
         Ok(file)
     }

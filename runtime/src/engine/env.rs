@@ -18,6 +18,9 @@ pub(crate) struct Env {
     granted: Arc<BTreeMap<String, String>>,
     /// Inherited variables that hold secrets: lobster may read them, no step inherits them.
     withheld: Arc<BTreeSet<OsString>>,
+    /// Inherited variables from which lobster itself takes tokens: a step has them only if it is
+    /// granted them by name.
+    tokens: Arc<BTreeSet<String>>,
     /// Granted secrets by their variables; the values come when the step starts.
     secrets: Arc<BTreeMap<String, String>>,
 }
@@ -31,6 +34,12 @@ impl Env {
     /// The same, with variables that no step inherits.
     pub(crate) fn withholding(mut self, names: BTreeSet<OsString>) -> Self {
         self.withheld = Arc::new(names);
+        self
+    }
+
+    /// The same, with variables that are lobster's own tokens.
+    pub(crate) fn reserving(mut self, tokens: BTreeSet<String>) -> Self {
+        self.tokens = Arc::new(tokens);
         self
     }
 
@@ -62,7 +71,8 @@ impl Env {
     /// The value of a variable, if it is text.
     pub(crate) fn get(&self, name: &str) -> Option<String> {
         let inherited = || self.inherited.get(OsStr::new(name)).and_then(|value| value.to_str());
-        self.granted.get(name).map(String::as_str).or_else(inherited).map(str::to_owned)
+        let granted = self.granted.get(name).filter(|value| !self.is_reference(name, value));
+        granted.map(String::as_str).or_else(inherited).map(str::to_owned)
     }
 
     /// The value, trimmed, unless it is blank.
@@ -70,20 +80,41 @@ impl Env {
         self.get(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     }
 
-    /// The value of a variable, if a step may have it.
+    /// The value of a variable that a step is granted by name: anything but a secret.
     pub(crate) fn passed(&self, name: &str) -> Option<String> {
         if self.is_withheld(OsStr::new(name)) { None } else { self.get(name) }
     }
 
     /// Everything that a child process gets, but for its secrets.
     pub(crate) fn vars(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        self.for_operator().filter(|(name, _)| !self.is_reserved(name))
+    }
+
+    /// The same with lobster's own tokens, for the operator's own commands and for what a policy names.
+    pub(crate) fn for_operator(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
         self.all().filter(|(name, _)| !self.is_withheld(name))
+    }
+
+    /// Whether a variable is lobster's own token.
+    pub(crate) fn is_token(&self, name: &OsStr) -> bool {
+        name.to_str().is_some_and(|name| self.tokens.contains(name))
+    }
+
+    /// A token that the plan does not name.
+    fn is_reserved(&self, name: &OsStr) -> bool {
+        self.is_token(name) && !name.to_str().is_some_and(|name| self.granted.contains_key(name))
+    }
+
+    /// `env: { OPENAI_API_KEY: $OPENAI_API_KEY }` grants a token by its name: the plan never holds it.
+    pub(crate) fn is_reference(&self, name: &str, value: &str) -> bool {
+        value.strip_prefix('$') == Some(name) && self.tokens.contains(name)
     }
 
     /// Everything, for what the operator runs; by name.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
         let inherited = self.inherited.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()));
-        let granted = self.granted.iter().map(|(name, value)| (OsStr::new(name), OsStr::new(value)));
+        let granted = self.granted.iter().filter(|(name, value)| !self.is_reference(name, value));
+        let granted = granted.map(|(name, value)| (OsStr::new(name), OsStr::new(value)));
         inherited.chain(granted).collect::<BTreeMap<_, _>>().into_iter()
     }
 
@@ -201,6 +232,22 @@ mod tests {
             (Some("1".into()), Some("2".into()), None)
         );
         assert_eq!(env.granted().keys().collect::<Vec<_>>(), ["B", "C"]);
+    }
+
+    #[test]
+    fn tokens_are_for_steps_that_name_them() {
+        let base = Env::inherited([("KEY".into(), "k".into()), ("A".into(), "1".into())]);
+        let base = base.reserving(BTreeSet::from(["KEY".to_owned()]));
+        let names = |env: &Env| -> Vec<String> {
+            env.vars().map(|(name, value)| format!("{}={}", name.display(), value.display())).collect()
+        };
+        assert_eq!(names(&base), ["A=1"]);
+        assert_eq!((base.get("KEY"), base.passed("KEY")), (Some("k".into()), Some("k".into())));
+        let granted = base.with([("KEY".to_owned(), "$KEY".to_owned())]);
+        assert_eq!(names(&granted), ["A=1", "KEY=k"]);
+        assert_eq!(granted.get("KEY"), Some("k".into()));
+        let own = base.with([("KEY".to_owned(), "mine".to_owned()), ("A".to_owned(), "$A".to_owned())]);
+        assert_eq!(names(&own), ["A=$A", "KEY=mine"]);
     }
 
     #[test]

@@ -64,7 +64,7 @@ struct Teller {
 pub(super) fn tell(run: &Run<'_>, gates: Vec<Gate>) {
     let services = run.services;
     let Some(notify) = services.notify.clone().filter(|_| !gates.is_empty()) else { return };
-    let env = services.env.vars().filter(|(name, _)| *name != NOTIFY_VARIABLE);
+    let env = services.env.for_operator().filter(|(name, _)| *name != NOTIFY_VARIABLE);
     let teller = Teller {
         notify,
         sandbox: Arc::clone(&services.sandbox),

@@ -337,6 +337,7 @@ impl Shared<'_, '_> {
                     reserve: &reserve,
                     cancel,
                     state_dir: &self.run.services.state_dir,
+                    is_under_policy: !self.run.services.policy.is_open(),
                     env: &env,
                     cwd: &self.place.cwd,
                 };

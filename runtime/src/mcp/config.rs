@@ -17,7 +17,7 @@ use crate::steps::stages::StageError;
 /// The file's usual name.
 const FILE: &str = "lobster.mcp.toml";
 /// Names another file.
-const VARIABLE: &str = "LOBSTER_MCP_CONFIG";
+pub(crate) const VARIABLE: &str = "LOBSTER_MCP_CONFIG";
 
 /// The servers of one operator.
 #[derive(Clone, Debug, Deserialize)]
@@ -220,6 +220,19 @@ pub(crate) fn operators(services: &Services, cwd: &Path) -> Result<(PathBuf, Mcp
         }
     };
     Ok((path.clone(), McpConfig::read(&path)?))
+}
+
+/// The variables that servers' tokens are taken from: of the operator's file,
+/// else of the one in this directory. A file that cannot be read names none;
+/// whoever calls a server is told why.
+pub(crate) fn token_variables(file: Option<&str>, cwd: &Path) -> Vec<String> {
+    let path = cwd.join(file.unwrap_or(FILE));
+    let config = McpConfig::read(&path).ok();
+    config
+        .into_iter()
+        .flat_map(|config| config.servers.into_values())
+        .filter_map(|server| server.token_env)
+        .collect()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! another request is as good as none.
 
 use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -41,6 +42,14 @@ impl Found {
     }
 }
 
+/// What looking for an answer came to.
+#[derive(Debug)]
+pub(crate) struct LookedUp {
+    pub(crate) found: Option<(Value, Found)>,
+    /// Answers that lay there and cannot be this request's, in words for a person.
+    pub(crate) passed_over: Vec<String>,
+}
+
 /// Why an answer could not be kept.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KeepError {
@@ -51,8 +60,17 @@ pub(crate) enum KeepError {
 }
 
 /// The directory of cached answers: `LOBSTER_CACHE_DIR`, else `.lobster-cache`
-/// in the directory that lobster was started in, whatever the step's is.
-pub(crate) fn directory(env: &dyn Fn(&str) -> Option<String>) -> PathBuf {
+/// in the directory that lobster was started in, whatever the step's is. Under
+/// a policy it is the store's, which no step sees: whoever may write to the
+/// workspace does not decide what a model has said.
+pub(crate) fn directory(
+    env: &dyn Fn(&str) -> Option<String>,
+    state_dir: &Path,
+    is_under_policy: bool,
+) -> PathBuf {
+    if is_under_policy {
+        return state_dir.join("store").join("answers");
+    }
     env("LOBSTER_CACHE_DIR")
         .map(|dir| dir.trim().to_owned())
         .filter(|dir| !dir.is_empty())
@@ -60,12 +78,30 @@ pub(crate) fn directory(env: &dyn Fn(&str) -> Option<String>) -> PathBuf {
 }
 
 impl Slot {
-    /// The kept answer, and where it was found.
+    /// The kept answer, and where it was found. One that `misfit` has something to say about
+    /// is passed over, and told of.
     pub(crate) fn look_up(
         &self,
         state_dir: &Path,
         cache_dir: &Path,
-    ) -> Result<Option<(Value, Found)>, StoreError> {
+        misfit: &dyn Fn(&Value) -> Option<String>,
+    ) -> Result<LookedUp, StoreError> {
+        let mut passed_over = Vec::new();
+        let mut fits = |item: &Value, place: String| {
+            let differs = |field: &str, wanted: &str| item.get(field).is_some_and(|value| value != wanted);
+            let why = if differs("cacheKey", &self.key) || differs("kind", self.command) {
+                Some("it answers another request".to_owned())
+            } else {
+                misfit(item)
+            };
+            match why {
+                None => true,
+                Some(why) => {
+                    passed_over.push(format!("a kept answer in {place} is not used: {why}"));
+                    false
+                }
+            }
+        };
         if let Some(state_key) = &self.state_key {
             let kept = match UserState::at(state_dir).get(state_key) {
                 Err(StoreError::StateText { .. }) => None,
@@ -73,19 +109,23 @@ impl Slot {
             };
             let is_ours =
                 |kept: &Value| kept["type"] == self.command && kept["cacheKey"] == self.key.as_str();
-            if let Some(item) = kept.filter(is_ours).and_then(first_item) {
-                return Ok(Some((item, Found::RunState)));
+            if let Some(item) = kept.filter(is_ours).and_then(first_item)
+                && fits(&item, format!("the state key {state_key:?}"))
+            {
+                return Ok(LookedUp { found: Some((item, Found::RunState)), passed_over });
             }
         }
+        let path = self.file(cache_dir);
         if self.files
-            && let Ok(text) = std::fs::read_to_string(self.file(cache_dir))
+            && let Ok(text) = std::fs::read_to_string(&path)
             && let Ok(kept) = json::parse(&text)
             && kept["cacheKey"] == self.key.as_str()
             && let Some(item) = first_item(kept)
+            && fits(&item, path.display().to_string())
         {
-            return Ok(Some((item, Found::File)));
+            return Ok(LookedUp { found: Some((item, Found::File)), passed_over });
         }
-        Ok(None)
+        Ok(LookedUp { found: None, passed_over })
     }
 
     /// Keeps an answer. If the file cannot be written, the state is as it was before.
@@ -141,7 +181,8 @@ fn first_item(mut kept: Value) -> Option<Value> {
 /// Replaces a file as a whole; readers see the old text or the new one.
 fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(dir)?;
+    // What models say is for whoever asked.
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     // Made with mode 0600, which the answer keeps.
     let mut file = tempfile::NamedTempFile::new_in(dir)?;
     file.write_all(text.as_bytes())?;
@@ -166,7 +207,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (state, cache) = (dir.path().join("s"), dir.path().join("c"));
         let item = json!({"kind": "llm.invoke", "n": 1.0});
-        assert_eq!(slot(Some("k"), true).look_up(&state, &cache).unwrap(), None);
+        assert_eq!(slot(Some("k"), true).look_up(&state, &cache, &|_| None).unwrap().found, None);
         slot(Some("k"), true).keep(&item, "2026-01-01T00:00:00.000Z", &state, &cache).unwrap();
         let file = cache.join("llm.invoke/abc.json");
         let text = std::fs::read_to_string(&file).unwrap();
@@ -180,7 +221,8 @@ mod tests {
             (&kept["type"], &kept["version"], &kept["cacheKey"]),
             (&json!("llm.invoke"), &json!(1), &json!("abc"))
         );
-        let found = |slot: Slot| slot.look_up(&state, &cache).unwrap().map(|(_, found)| found);
+        let found =
+            |slot: Slot| slot.look_up(&state, &cache, &|_| None).unwrap().found.map(|(_, found)| found);
         assert_eq!(found(slot(Some("k"), true)), Some(Found::RunState));
         assert_eq!(found(slot(Some("other"), true)), Some(Found::File));
         assert_eq!(found(slot(None, false)), None);
@@ -205,8 +247,40 @@ mod tests {
         ] {
             std::fs::write(cache.join("llm.invoke/abc.json"), text).unwrap();
             std::fs::write(state.join("k.json"), text).unwrap();
-            assert_eq!(slot(Some("k"), true).look_up(&state, &cache).unwrap(), None, "{text}");
+            assert_eq!(
+                slot(Some("k"), true).look_up(&state, &cache, &|_| None).unwrap().found,
+                None,
+                "{text}"
+            );
         }
+    }
+
+    #[test]
+    fn what_answers_something_else_or_does_not_fit_is_passed_over_and_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, cache) = (dir.path().join("s"), dir.path().join("c"));
+        std::fs::create_dir_all(cache.join("llm.invoke")).unwrap();
+        let misfit = |item: &Value| (item["n"] == 1).then(|| "n is 1".to_owned());
+        for (item, why) in [
+            (json!({"cacheKey": "other", "kind": "llm.invoke"}), "another request"),
+            (json!({"cacheKey": "abc", "kind": "llm_task.invoke"}), "another request"),
+            (json!({"cacheKey": "abc", "kind": "llm.invoke", "n": 1}), "n is 1"),
+        ] {
+            let kept = json!({"cacheKey": "abc", "items": [item]});
+            std::fs::write(cache.join("llm.invoke/abc.json"), kept.to_string()).unwrap();
+            let looked_up = slot(None, true).look_up(&state, &cache, &misfit).unwrap();
+            assert_eq!(looked_up.found, None);
+            assert!(looked_up.passed_over[0].contains(why), "{looked_up:?}");
+        }
+    }
+
+    #[test]
+    fn under_a_policy_the_workspace_is_not_asked() {
+        let env = |name: &str| (name == "LOBSTER_CACHE_DIR").then(|| "/elsewhere".to_owned());
+        let state = Path::new("/state");
+        assert_eq!(directory(&env, state, true), Path::new("/state/store/answers"));
+        assert_eq!(directory(&env, state, false), Path::new("/elsewhere"));
+        assert_eq!(directory(&|_| None, state, false), Path::new(".lobster-cache"));
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Provider {
     }
 
     /// The variables that may hold the token or key.
-    fn token_variables(self) -> &'static [&'static str] {
+    pub(crate) fn token_variables(self) -> &'static [&'static str] {
         match self {
             Self::OpenClaw => &["OPENCLAW_TOKEN", "CLAWD_TOKEN"],
             Self::Pi => &["LOBSTER_PI_LLM_ADAPTER_TOKEN"],

@@ -231,6 +231,24 @@ impl Pool {
     }
 }
 
+/// The variables that the channels of all pools take their keys from. A pool
+/// that cannot be read names none; whoever asks it is told why.
+pub(crate) fn key_variables(env: &dyn Fn(&str) -> Option<String>, cwd: &Path) -> Vec<String> {
+    let Some(setting) = env(VARIABLE).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
+    else {
+        return Vec::new();
+    };
+    let is_text = setting.starts_with(['[', '{']);
+    let text = if is_text { Some(setting) } else { std::fs::read_to_string(cwd.join(&setting)).ok() };
+    let file = text.and_then(|text| json::parse(&text).ok()).and_then(|value| File::deserialize(&value).ok());
+    let channels: Vec<Entry> = match file {
+        None => Vec::new(),
+        Some(File::List(channels) | File::Object(Listed { channels })) => channels,
+        Some(File::Named(named)) => named.pools.into_values().flatten().collect(),
+    };
+    channels.into_iter().filter_map(|entry| entry.key_env).collect()
+}
+
 /// The channels that are meant, as the operator wrote them.
 fn chosen(setting: &Value, name: Option<&str>) -> Result<Vec<Entry>, String> {
     const FORM: &str = "must be a list of channels {name, provider, model?, url?, key_env?, priority?, timeout_ms?}, \

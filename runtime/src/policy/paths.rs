@@ -71,6 +71,7 @@ const BUILTIN_PROTECTED: &[&str] = &[
     "@workspace/.git/info/attributes",
     "@workspace/.git/objects/info/alternates",
     "@workspace/.lobster",
+    "@workspace/.lobster-cache",
     "@workspace/lobster.policy.toml",
 ];
 

@@ -2,7 +2,7 @@
 //! question where a person decides, and the grant in the sandbox's terms.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt;
@@ -23,6 +23,7 @@ use crate::engine::path::StepPath;
 use crate::engine::run::{Run, stopped};
 use crate::engine::services::Services;
 use crate::engine::surroundings::{Surroundings, protected};
+use crate::model::channel::Provider;
 use crate::policy::{
     AuditSync, Binding, BoundFile, Command, Decision, DecisionEnv, Grant, HostPrograms, Limits,
     NamedSettings, Overflow, POLICY_DENIED, PROPOSED_RULE, Policy, Proposal, Remember, Shell, Verdict,
@@ -333,7 +334,7 @@ pub(crate) fn decided(
             statement,
             limits: ProcessLimits::default(),
             confinement: Confinement::None,
-            env: env.vars().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+            env: open_env(decision, env),
             stdout_cap: None,
             approved: None,
             shell: None,
@@ -454,16 +455,42 @@ fn process_limits(limits: &Limits) -> ProcessLimits {
     }
 }
 
+/// Programs that are lobster under other names, and need its gateway's token.
+const SHIMS: [&str; 2] = ["openclaw.invoke", "clawd.invoke"];
+
+/// The environment without a policy: the inherited one, without lobster's own
+/// tokens unless the command is lobster itself.
+fn open_env(decision: &Decision, env: &Env) -> Vec<(OsString, OsString)> {
+    let starts = |programs: &[&str]| {
+        decision.commands.iter().any(|command| {
+            let name = command.argv.first().and_then(|program| Path::new(program).file_name());
+            name.and_then(|name| name.to_str()).is_some_and(|name| programs.contains(&name))
+        })
+    };
+    let (all, gateway) = (starts(&["lobster"]), starts(&SHIMS));
+    let gateways = Provider::OpenClaw.token_variables();
+    let passes = |name: &OsStr| {
+        all || !env.is_token(name) || gateway && name.to_str().is_some_and(|name| gateways.contains(&name))
+    };
+    let more = env.for_operator().filter(|(name, _)| passes(name));
+    let vars: BTreeMap<&OsStr, &OsStr> = env.vars().chain(more).collect();
+    vars.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
 /// The environment that a policy builds from nothing.
 fn granted_env(policy: &Policy, grant: &Grant, env: &Env, home: &Path) -> Vec<(OsString, OsString)> {
     let passes = |name: &str| {
+        if env.is_token(OsStr::new(name)) {
+            // A pattern means variables of which nobody knows that they are tokens.
+            return grant.env.iter().any(|exact| exact == name);
+        }
         grant.env.iter().any(|pattern| match pattern.strip_suffix('*') {
             Some(prefix) => name.starts_with(prefix),
             None => pattern == name,
         })
     };
     let mut vars: BTreeMap<OsString, OsString> = env
-        .vars()
+        .for_operator()
         .filter(|(name, _)| name.to_str().is_some_and(passes))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
@@ -473,6 +500,7 @@ fn granted_env(policy: &Policy, grant: &Grant, env: &Env, home: &Path) -> Vec<(O
         vars.insert(name.into(), value);
     }
     // What the workflow itself sets is part of what was decided.
-    vars.extend(env.granted().iter().map(|(name, value)| (name.into(), value.into())));
+    let granted = env.granted().iter().filter(|(name, value)| !env.is_reference(name, value));
+    vars.extend(granted.map(|(name, value)| (name.into(), value.into())));
     vars.into_iter().collect()
 }

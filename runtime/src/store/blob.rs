@@ -22,7 +22,7 @@ use super::error::StoreError;
 use super::file_lock::Sharing;
 use super::pending::{Batch, Held, in_index_order};
 use super::redact::Redactor;
-use super::{Store, fault};
+use super::{Store, fault, private};
 use crate::digest::Digest;
 
 /// Blobs up to this size live in the database.
@@ -82,6 +82,16 @@ impl Store {
             return self.put_small(&self.redactions().bytes(bytes));
         }
         let mut writer = self.blob_writer();
+        writer.write_all(bytes).map_err(|e| writer.error(e))?;
+        writer.finish()
+    }
+
+    /// Records `bytes` as they are, for what was looked through for secrets already.
+    pub(crate) fn put_verbatim(&self, bytes: &[u8]) -> Result<Blob, StoreError> {
+        if bytes.len() <= INLINE_MAX {
+            return self.put_small(bytes);
+        }
+        let mut writer = BlobWriter { redactor: None, ..self.blob_writer() };
         writer.write_all(bytes).map_err(|e| writer.error(e))?;
         writer.finish()
     }
@@ -260,7 +270,7 @@ impl Store {
             fault::point("blob file")?;
             let file = match tempfile::Builder::new().prefix("blob-").tempfile_in(&dir) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                    fs::create_dir_all(&dir)?;
+                    private::make_dir(&dir)?;
                     tempfile::Builder::new().prefix("blob-").tempfile_in(&dir)?
                 }
                 other => other?,
@@ -284,7 +294,7 @@ impl Store {
                 if !shelf.is_dir() {
                     self.inner.db.group.sync_first(&self.inner.dir);
                 }
-                fs::create_dir_all(&dir)?;
+                private::make_dir(&dir)?;
                 self.inner.db.group.sync_first(&shelf);
             }
             // gc looks and removes under the other kind of this lock.

@@ -22,6 +22,7 @@ use super::file_lock::{FileLock, Sharing};
 use super::group::Group;
 use super::identity::Identity;
 use super::log::{LogFile, log_path};
+use super::private;
 use super::rescue::{Rescued, rescue};
 
 /// How long a writer waits for other processes. A write takes well under a
@@ -467,10 +468,7 @@ pub(super) fn create(dir: &Path, path: &Path) -> Result<(), StoreError> {
     draft.persist_noclobber(path).map_err(|e| unusable(e.error))?;
     // The log is never removed; its name becomes durable with the database's.
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(log_path(path)).map_err(unusable)?;
-    match fs::create_dir(dir.join("blobs")) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(unusable(e)),
-        _ => {}
-    }
+    private::make_dir(&dir.join("blobs")).map_err(unusable)?;
     for dir in fresh.iter().map(PathBuf::as_path).chain([dir]) {
         sync_dir(dir).map_err(unusable)?;
     }
@@ -478,14 +476,13 @@ pub(super) fn create(dir: &Path, path: &Path) -> Result<(), StoreError> {
 }
 
 /// Makes `dir` and what is missing above it; returns the directories whose
-/// listing changed, which are not yet durable. Only `dir` itself is private:
-/// the state directory above belongs to the user, as with the incumbent.
+/// listing changed, which are not yet durable. All that is made is this user's alone.
 fn make_dirs(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut changed = Vec::new();
     let missing: Vec<_> =
         dir.ancestors().skip(1).take_while(|d| !d.as_os_str().is_empty() && !d.exists()).collect();
     if let Some(parent) = dir.parent() {
-        fs::create_dir_all(parent)?;
+        private::make_dir(parent)?;
         changed.extend(missing.iter().filter_map(|d| d.parent()).map(Path::to_owned));
         changed.push(parent.to_owned());
     }

@@ -1,113 +1,75 @@
 //! How a secret may look in output: quoted, escaped or encoded by the programs
-//! that handle it.
+//! that handle it. Escapes and wrapped digits are not listed, they are read (see
+//! `spelling`); dumps likewise (see `dump`).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
+
+use super::spelling::Kind;
 
 /// A part or encoding shorter than this would be found everywhere.
 const SHORTEST_PART: usize = 4;
 /// A line of a secret that is looked for by itself, as in a key file.
 const SHORTEST_LINE: usize = 12;
-/// Where base64 tools break their lines: coreutils and MIME, PEM.
-const WRAPS: [usize; 2] = [76, 64];
+
+/// A text that stands for a secret.
+#[derive(Clone)]
+pub(super) struct Form {
+    pub(super) text: String,
+    /// How else the text may be spelled; `None` if it is only looked for as it is.
+    pub(super) kind: Option<Kind>,
+}
+
+impl Form {
+    fn fixed(text: String) -> Self {
+        Self { text, kind: None }
+    }
+}
 
 /// Every form in which `value` is looked for; the value itself is the first.
-pub(super) fn disguises(value: &str) -> Vec<String> {
-    let mut forms = vec![value.to_owned()];
-    forms.extend(quoted(value));
-    forms.extend(percent_encoded(value));
+pub(super) fn disguises(value: &str) -> Vec<Form> {
+    let plain = |text: &str| Form { text: text.to_owned(), kind: Some(Kind::Plain) };
+    let mut forms = vec![plain(value)];
+    if value.trim().contains('\n') {
+        let lines = value.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_LINE);
+        forms.extend(lines.map(plain));
+    }
+    // A quote inside of quotes, as shells have it; a blank in a form's data.
+    forms.push(Form::fixed(value.replace('\'', "'\\''")));
+    forms.push(Form::fixed(value.replace('\'', "'\"'\"'")));
+    forms.push(Form::fixed(value.replace(' ', "+")));
     forms.extend(hex(value));
     forms.extend(base64_forms(value));
-    let lines: Vec<&str> = value.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_LINE).collect();
-    if value.trim().contains('\n') {
-        forms.extend(lines.into_iter().map(str::to_owned));
-    }
-    forms.retain(|form| form.len() >= SHORTEST_PART);
+    forms.retain(|form| form.text.len() >= SHORTEST_PART);
     forms
 }
 
-/// As JSON (once and twice, with and without ASCII escapes), shells and HTML write it.
-fn quoted(value: &str) -> Vec<String> {
-    let json = json_inside(value);
-    let ascii = |text: &str| -> String {
-        text.chars()
-            .map(|c| match c {
-                c if c.is_ascii() => c.to_string(),
-                c => c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect(),
-            })
-            .collect()
-    };
-    let go = json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
-    let html = value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let plain = |c: char| c.is_alphanumeric() || "_./:=@%+,-".contains(c);
-    let mut forms = vec![ascii(&json), ascii(&json).replace('/', "\\/"), json.replace('/', "\\/"), go, json];
-    // JSON text is often a string of other JSON.
-    for once in forms.clone() {
-        forms.extend([json_inside(&once), ascii(&json_inside(&once))]);
-    }
-    let quotes = |double: &str, single: &str| html.replace('"', double).replace('\'', single);
-    forms.extend([quotes("&quot;", "&#39;"), quotes("&quot;", "&#x27;"), quotes("&#34;", "&#39;")]);
-    forms.push(value.replace('\'', "'\\''"));
-    forms.push(value.chars().map(|c| if plain(c) { c.to_string() } else { format!("\\{c}") }).collect());
-    forms.push(html);
-    forms
-}
-
-/// The text between the quotes of a JSON string.
-fn json_inside(value: &str) -> String {
-    let text = crate::json::compact(&value);
-    text[1..text.len() - 1].to_owned()
-}
-
-/// As the usual libraries encode it for a URL; they differ in what they leave alone.
-fn percent_encoded(value: &str) -> Vec<String> {
-    const KEPT: [&str; 5] = ["-_.~", "-_.~/", "-_.!~*'()", "-_.*", "-_.!~*'();,/?:@&=+$#"];
-    let mut forms = Vec::new();
-    for kept in KEPT {
-        let encode = |lower: bool, plus: bool| -> String {
-            value
-                .bytes()
-                .map(|byte| match byte {
-                    b if b.is_ascii_alphanumeric() || kept.as_bytes().contains(&b) => {
-                        char::from(b).to_string()
-                    }
-                    b' ' if plus => "+".to_owned(),
-                    b if lower => format!("%{b:02x}"),
-                    b => format!("%{b:02X}"),
-                })
-                .collect()
-        };
-        forms.extend([encode(false, false), encode(true, false), encode(false, true), encode(true, true)]);
+/// Digits for each byte: together, and one by one.
+fn hex(value: &str) -> Vec<Form> {
+    let joined =
+        |between: &str| value.bytes().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(between);
+    let mut forms = vec![Form { text: joined(""), kind: Some(Kind::Hex) }];
+    forms.push(Form::fixed(joined("").to_ascii_uppercase()));
+    for between in [" ", ":", "-"] {
+        forms.push(Form::fixed(joined(between)));
+        forms.push(Form::fixed(joined(between).to_ascii_uppercase()));
     }
     forms
-}
-
-fn hex(value: &str) -> [String; 2] {
-    let lower: String = value.bytes().map(|byte| format!("{byte:02x}")).collect();
-    let upper = lower.to_ascii_uppercase();
-    [lower, upper]
 }
 
 /// Base64 of the value alone, and the digits that stand for it wherever it
 /// begins inside a longer text (`user:password`).
-fn base64_forms(value: &str) -> Vec<String> {
-    let mut forms = vec![STANDARD.encode(value), URL_SAFE.encode(value)];
+fn base64_forms(value: &str) -> Vec<Form> {
+    let digits = |text: String| Form { text, kind: Some(Kind::Digits) };
+    let mut forms = vec![digits(STANDARD.encode(value)), digits(URL_SAFE.encode(value))];
     // `echo` adds a newline to what it encodes.
-    forms.push(STANDARD.encode(format!("{value}\n")));
-    for wrap in WRAPS {
-        for whole in [STANDARD.encode(value), STANDARD.encode(format!("{value}\n"))] {
-            if whole.len() > wrap {
-                let lines = whole.as_bytes().chunks(wrap).filter(|line| line.len() >= SHORTEST_LINE);
-                forms.extend(lines.map(|line| String::from_utf8_lossy(line).into_owned()));
-            }
-        }
-    }
+    forms.push(digits(STANDARD.encode(format!("{value}\n"))));
     for before in 0..3_usize {
         let padded = [vec![0; before], value.as_bytes().to_vec()].concat();
         // Digits that hold bits of a neighbour are not known.
         let (first, end) = ((before * 8).div_ceil(6), padded.len() * 8 / 6);
         for text in [STANDARD_NO_PAD.encode(&padded), URL_SAFE_NO_PAD.encode(&padded)] {
-            forms.extend(text.get(first..end).map(str::to_owned));
+            forms.extend(text.get(first..end).map(|text| digits(text.to_owned())));
         }
     }
     forms
@@ -137,7 +99,7 @@ mod tests {
             STANDARD.encode(format!("user:{value}")),
             STANDARD.encode(format!("me:{value}:there")),
             STANDARD.encode(format!("{value}\n")),
-            hex(value)[1].clone(),
+            hex(value)[1].text.clone(),
         ] {
             let clean = redactions.text(&text);
             assert!(clean.contains("«secret:S»"), "{text}: {clean}");

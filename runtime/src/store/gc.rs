@@ -22,6 +22,7 @@ use super::fault;
 use super::file_lock::{FileLock, Sharing};
 use super::journal::{record_text_of, run_id};
 use super::mark::{Marks, digests_in};
+use super::private;
 use crate::digest::Digest;
 
 /// Runs decided and removed in one transaction: tens of milliseconds.
@@ -597,7 +598,7 @@ impl Store {
     pub(super) fn lock_shelf(&self, sharing: Sharing) -> Result<FileLock, StoreError> {
         let shelf = self.inner.dir.join("blobs");
         let take = || {
-            fs::create_dir_all(&shelf)?;
+            private::make_dir(&shelf)?;
             FileLock::take(File::open(&shelf)?, sharing, db::PATIENCE)
         };
         take()

@@ -20,6 +20,7 @@ mod claim;
 mod clock;
 mod db;
 mod disguise;
+mod dump;
 mod error;
 mod event;
 mod fault;
@@ -34,8 +35,10 @@ mod leaves;
 mod log;
 mod mark;
 mod pending;
+mod private;
 mod redact;
 mod rescue;
+mod spelling;
 mod transfer;
 mod user_state;
 mod verify;
@@ -150,9 +153,10 @@ impl Store {
         scratch: Option<TempDir>,
     ) -> Result<Self, StoreError> {
         // The working directory may change under an open store.
-        let dir = std::path::absolute(dir)
-            .map_err(|source| StoreError::Unusable { path: dir.to_owned(), source })?
-            .join("store");
+        let state_dir = std::path::absolute(dir)
+            .map_err(|source| StoreError::Unusable { path: dir.to_owned(), source })?;
+        private::mend(&state_dir)?;
+        let dir = state_dir.join("store");
         let inner = Inner {
             db: db::Database::open(&dir, sync)?,
             high_water: high_water::HighWater::new(&dir, outside, sync),

@@ -15,6 +15,7 @@ use super::db::sync_dir;
 use super::error::StoreError;
 use super::fault;
 use super::file_lock::{FileLock, Sharing};
+use super::private;
 use crate::json;
 
 /// How long to wait for another holder of a key. The holder computes one value,
@@ -66,7 +67,9 @@ impl UserState {
     /// # Errors
     /// When the key leaves no name, or the file cannot be read or is not JSON.
     pub fn get(&self, key: &str) -> Result<Option<Value>, StoreError> {
-        read(&self.dir.join(file_name(key)?))
+        let path = self.dir.join(file_name(key)?);
+        private::check(&self.dir)?;
+        read(&path)
     }
 
     /// Replaces the value of `key`, durably.
@@ -108,6 +111,7 @@ impl UserState {
             other => other,
         };
         make_state_dir(&self.dir).map_err(unusable)?;
+        private::mend(&self.dir)?;
         let locks = self.dir.join("store").join("locks");
         for dir in [self.dir.join("store"), locks.clone()] {
             match fs::DirBuilder::new().mode(0o700).create(&dir) {
@@ -243,13 +247,13 @@ fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("."))
 }
 
-/// Makes the state directory with the user's own mask, as the incumbent does.
+/// Makes the state directory.
 fn make_state_dir(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
     let missing: Vec<_> = dir.ancestors().take_while(|d| !d.as_os_str().is_empty() && !d.exists()).collect();
-    fs::create_dir_all(dir)?;
+    private::make_dir(dir)?;
     missing.iter().filter_map(|d| d.parent()).try_for_each(sync_dir)
 }
 

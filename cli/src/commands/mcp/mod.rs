@@ -9,7 +9,7 @@ use crate::exit::CommandResult;
 
 /// Serves lobster to agents over the Model Context Protocol, and pins the servers that it calls.
 ///
-/// Without --http it speaks on stdin and stdout, as a client that starts it expects.
+/// Without --http or --socket it speaks on stdin and stdout, as a client that starts it expects.
 /// Its tools are run, resume, runs and show, and one for each workflow and component of
 /// the folders that are named. Without a policy (--policy, LOBSTER_POLICY) commands that
 /// only read are run and everything else asks a person.
@@ -18,7 +18,8 @@ use crate::exit::CommandResult;
 #[command(after_help = "Examples:
   lobster mcp --workflows ~/flows --components ~/steps
   lobster mcp --workflows ~/flows --no-run --approvals operator
-  lobster mcp --http 127.0.0.1:7411 --workflows ~/flows
+  lobster mcp --http 127.0.0.1:7411 --workflows ~/flows     makes a token and prints it
+  lobster mcp --socket ~/.lobster/mcp.sock --workflows ~/flows
   lobster mcp --profile open --approvals token        as the incumbent's plugin works
   lobster mcp lock                                    pins the tools of lobster.mcp.toml")]
 pub(crate) struct Args {

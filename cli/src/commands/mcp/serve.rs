@@ -9,6 +9,7 @@ use lobster_runtime::runtime::{PolicySources, Settings};
 use lobster_runtime::steps::stages::Mode;
 
 use crate::exit::{CommandError, CommandResult};
+use crate::mcp::http::{Place, Token};
 use crate::mcp::{self, Approvals};
 
 /// What is served, and to whom.
@@ -43,18 +44,28 @@ pub(super) struct Args {
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(200..))]
     timeout_ms: Option<u64>,
     /// Serves streamable HTTP at /mcp of this address instead of stdin and stdout.
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", group = "over_http")]
     http: Option<SocketAddr>,
-    /// The bearer token that HTTP clients must bring (else `LOBSTER_MCP_TOKEN`); needed unless the
-    /// address is this machine's own.
-    #[arg(long, value_name = "FILE", requires = "http")]
+    /// Serves the same over this socket file, which only you can connect to.
+    #[arg(long, value_name = "PATH", group = "over_http")]
+    socket: Option<PathBuf>,
+    /// The bearer token that HTTP clients must bring (else `LOBSTER_MCP_TOKEN`). On this machine's
+    /// own addresses one is made and printed if there is none; any other address needs yours.
+    #[arg(long, value_name = "FILE", requires = "over_http")]
     token_file: Option<PathBuf>,
+    /// Lets everybody call who can connect: every user and every program of this machine.
+    #[arg(long, requires = "http", conflicts_with = "token_file")]
+    no_token: bool,
     /// A name that HTTP clients call this server by; requests for other hosts are refused.
-    #[arg(long, value_name = "NAME", requires = "http")]
+    #[arg(long, value_name = "NAME", requires = "over_http")]
     allow_host: Vec<String>,
     /// A web page's origin that may call this server (`https://app.example:443`).
-    #[arg(long, value_name = "ORIGIN", requires = "http")]
+    #[arg(long, value_name = "ORIGIN", requires = "over_http")]
     allow_origin: Vec<String>,
+    /// Seconds after which a session of HTTP ends, with all that it has started, if its client
+    /// asks for nothing and holds no connection (300).
+    #[arg(long, value_name = "SECONDS", requires = "over_http", value_parser = clap::value_parser!(u64).range(1..))]
+    session_idle: Option<u64>,
     /// Lets agents see and answer runs that others made.
     #[arg(long)]
     all_runs: bool,
@@ -122,19 +133,34 @@ pub(super) fn run(args: &Args) -> CommandResult {
 
 /// How the server is reached, if not by stdin and stdout.
 fn http_options(args: &Args) -> Result<Option<mcp::http::Options>, CommandError> {
-    let Some(address) = args.http else { return Ok(None) };
+    let place = match (args.http, &args.socket) {
+        (Some(address), _) => Place::Port(address),
+        (None, Some(path)) => Place::Socket(path.clone()),
+        (None, None) => return Ok(None),
+    };
     let token = match &args.token_file {
         Some(file) => Some(
             std::fs::read_to_string(file)
                 .map_err(|error| CommandError::usage(format!("--token-file {}: {error}", file.display())))?,
         ),
-        None => std::env::var("LOBSTER_MCP_TOKEN").ok(),
+        None => std::env::var("LOBSTER_MCP_TOKEN").ok().filter(|_| !args.no_token),
+    };
+    let given = token.map(|token| token.trim().to_owned());
+    if args.token_file.is_some() && given.as_deref() == Some("") {
+        return Err(CommandError::usage("--token-file: the file is empty"));
+    }
+    let token = match given.filter(|token| !token.is_empty()) {
+        Some(token) => Token::Given(token),
+        // The kernel tells who connects to a socket file.
+        None if args.no_token || args.socket.is_some() => Token::Off,
+        None => Token::make()?,
     };
     let options = mcp::http::Options {
-        address,
-        token: token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty()),
+        place,
+        token,
         hosts: args.allow_host.clone(),
         origins: args.allow_origin.clone(),
+        idle: args.session_idle.map_or(mcp::http::SESSION_IDLE, Duration::from_secs),
     };
     options.check()?;
     Ok(Some(options))

@@ -57,8 +57,8 @@ Providers (--provider or LOBSTER_LLM_PROVIDER), each with its variables:
              chosen by --provider pool:fast
 Without a choice: pool, pi, openclaw or http, whichever is configured first.
 
-Answers are kept in LOBSTER_CACHE_DIR (.lobster-cache) and, with --state-key or
-LOBSTER_RUN_STATE_KEY, in the state; a kept answer costs nothing.
+Answers are kept in LOBSTER_CACHE_DIR (.lobster-cache; under a policy in the state directory)
+and, with --state-key or LOBSTER_RUN_STATE_KEY, in the state; a kept answer costs nothing.
 ",
     flags: &[
         Flag { name: "prompt", value: Some("TEXT"), help: "what to ask (or the words)" },
@@ -222,7 +222,7 @@ impl Stage for Llm {
         };
         let slot = self.slot(&request, &name, host);
         if !self.refresh(host)
-            && let Some(item) = look_up(&slot, host)?
+            && let Some(item) = self.look_up(&slot, host)?
         {
             return out.item(item).map(drop);
         }
@@ -318,6 +318,34 @@ impl Llm {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 0..=10")]
         let retries = wanted.floor().clamp(0.0, f64::from(MAX_RETRIES)) as u32;
         retries
+    }
+
+    /// An earlier answer to the same request that fits the schema, marked as replayed.
+    fn look_up(&self, slot: &Slot, host: &mut dyn Host) -> Result<Option<Value>, Stop> {
+        if !slot.files && slot.state_key.is_none() {
+            return Ok(None);
+        }
+        let misfit = |item: &Value| {
+            let violations = self.violations(&item["output"]["data"]);
+            (!violations.is_empty())
+                .then(|| format!("it does not fit --output-schema: {}", violations.join("; ")))
+        };
+        let action = EffectAction { kind: LOOKUP.to_owned(), detail: place(slot), idempotent: true };
+        let answer = host.effect(action, &mut |effect| {
+            let looked_up = slot
+                .look_up(effect.state_dir, &cache_dir(effect), &misfit)
+                .map_err(|e| StageError::new(e.to_string()))?;
+            let item = looked_up.found.map_or(Value::Null, |(item, found)| replayed(item, found));
+            let mut answer = json!({"item": item});
+            if !looked_up.passed_over.is_empty() {
+                answer["passedOver"] = json!(looked_up.passed_over);
+            }
+            Ok(answer)
+        })?;
+        for why in answer["passedOver"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            host.note(&format!("[WARN] {}: {why}", self.command));
+        }
+        Ok(answer.get("item").filter(|item| !item.is_null()).cloned())
     }
 
     fn ask(&self, way: &Way, request: &Request, slot: &Slot, host: &mut dyn Host) -> Result<Value, Stop> {
@@ -438,23 +466,6 @@ impl Llm {
     }
 }
 
-/// An earlier answer to the same request, marked as replayed.
-fn look_up(slot: &Slot, host: &mut dyn Host) -> Result<Option<Value>, Stop> {
-    if !slot.files && slot.state_key.is_none() {
-        return Ok(None);
-    }
-    let action = EffectAction { kind: LOOKUP.to_owned(), detail: place(slot), idempotent: true };
-    let answer = host.effect(action, &mut |effect| {
-        let found =
-            slot.look_up(effect.state_dir, &cache_dir(effect)).map_err(|e| StageError::new(e.to_string()))?;
-        Ok(match found {
-            Some((item, found)) => json!({"item": replayed(item, found)}),
-            None => json!({"item": null}),
-        })
-    })?;
-    Ok(answer.get("item").filter(|item| !item.is_null()).cloned())
-}
-
 fn replayed(mut item: Value, found: Found) -> Value {
     item["source"] = json!(found.name());
     item["cached"] = json!(true);
@@ -480,7 +491,7 @@ fn place(slot: &Slot) -> Value {
 }
 
 fn cache_dir(effect: &EffectHost<'_>) -> std::path::PathBuf {
-    cache::directory(effect.env)
+    cache::directory(effect.env, effect.state_dir, effect.is_under_policy)
 }
 
 fn now() -> String {

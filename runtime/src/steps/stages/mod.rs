@@ -283,6 +283,8 @@ pub struct EffectHost<'a> {
     pub env: &'a dyn Fn(&str) -> Option<String>,
     /// The step's working directory.
     pub cwd: &'a Path,
+    /// Whether a policy is in force: then nothing counts that a step could have written.
+    pub is_under_policy: bool,
     /// Puts aside what a call of a model may cost; refuses a call that might pass the run's limit.
     pub reserve: &'a dyn Fn(&WorstCase) -> Result<(), StageError>,
 }

@@ -175,6 +175,7 @@ impl Host for RecordingHost {
                 reserve: &|_| Ok(()),
                 cancel: &host.cancel,
                 state_dir: host.state.path(),
+                is_under_policy: false,
                 env: &env,
                 cwd: host.cwd.path(),
             })

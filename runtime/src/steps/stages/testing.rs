@@ -113,6 +113,7 @@ impl Host for FakeHost {
         let host = EffectHost {
             cancel: &self.cancel,
             state_dir: &self.cwd,
+            is_under_policy: false,
             env: &env,
             cwd: &self.cwd,
             reserve: &|_| Ok(()),

@@ -3,6 +3,7 @@
 mod collection;
 mod damage;
 mod faults;
+mod masking;
 mod model;
 mod processes;
 mod shared_syncs;

@@ -1,0 +1,172 @@
+//! Sessions of HTTP clients: what a session has started ends with it.
+//!
+//! A lost connection ends nothing, as the protocol has it: the client may come
+//! back for its answer. A session ends when its client deletes it, or when for
+//! a while the client has neither asked for anything nor held a connection.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use hyper::body::{Body, Bytes, Frame, SizeHint};
+use lobster_runtime::cancel::{CancelReason, CancelToken};
+use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, SessionConfig};
+use rmcp::transport::streamable_http_server::session::{SessionId, SessionManager};
+
+use super::shared::lock;
+
+tokio::task_local! {
+    /// The end of the server that was made for the request of this task.
+    static MADE: RefCell<Option<CancelToken>>;
+}
+
+/// All sessions of a server.
+pub(super) struct Sessions {
+    manager: Arc<LocalSessionManager>,
+    known: Mutex<HashMap<String, Known>>,
+    idle: Duration,
+}
+
+struct Known {
+    cancel: CancelToken,
+    /// Requests that are being answered.
+    under_way: usize,
+    /// When the last of them was over.
+    since: Instant,
+}
+
+impl Sessions {
+    pub(super) fn new(idle: Duration) -> Self {
+        let mut config = SessionConfig::default();
+        // The library's own limit would end a session whose client waits for a long call.
+        config.keep_alive = None;
+        let mut manager = LocalSessionManager::default();
+        manager.session_config = config;
+        Self { manager: Arc::new(manager), known: Mutex::default(), idle }
+    }
+
+    pub(super) fn manager(&self) -> Arc<LocalSessionManager> {
+        Arc::clone(&self.manager)
+    }
+
+    /// Notes that a server was made, for the session that may begin with it.
+    pub(super) fn made(cancel: &CancelToken) {
+        // Outside of a request nobody asks for it.
+        let _ = MADE.try_with(|made| *made.borrow_mut() = Some(cancel.clone()));
+    }
+
+    /// Answers one request, and gives the end of the server that was made for it.
+    pub(super) async fn watch<T>(answer: impl Future<Output = T>) -> (T, Option<CancelToken>) {
+        MADE.scope(RefCell::default(), async {
+            let answer = answer.await;
+            (answer, MADE.with(RefCell::take))
+        })
+        .await
+    }
+
+    /// A session has begun.
+    pub(super) fn begin(&self, id: &str, cancel: CancelToken) {
+        let known = Known { cancel, under_way: 0, since: Instant::now() };
+        lock(&self.known).insert(id.to_owned(), known);
+    }
+
+    /// A request of a session is under way until the value goes.
+    pub(super) fn hold(self: &Arc<Self>, id: &str) -> Option<Held> {
+        lock(&self.known).get_mut(id)?.under_way += 1;
+        Some(Held { sessions: Arc::clone(self), id: id.to_owned() })
+    }
+
+    /// The client has deleted its session.
+    pub(super) fn deleted(&self, id: &str) {
+        if let Some(known) = lock(&self.known).remove(id) {
+            known.cancel.cancel(CancelReason::Requested("the client has ended its session".to_owned()));
+        }
+    }
+
+    /// Ends sessions whose clients are gone.
+    pub(super) async fn sweep(self: Arc<Self>) {
+        const PAUSE: Duration = Duration::from_millis(500);
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            let over: Vec<(String, Known)> = lock(&self.known)
+                .extract_if(|_, known| known.under_way == 0 && known.since.elapsed() >= self.idle)
+                .collect();
+            for (id, known) in over {
+                let why = format!("the client was not heard of for {} s", self.idle.as_secs());
+                known.cancel.cancel(CancelReason::Requested(why));
+                let id: SessionId = id.into();
+                if let Err(error) = self.manager.close_session(&id).await {
+                    tracing::debug!("session {id} was over already: {error}");
+                }
+            }
+        }
+    }
+}
+
+/// A request that is being answered.
+pub(super) struct Held {
+    sessions: Arc<Sessions>,
+    id: String,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(known) = lock(&self.sessions.known).get_mut(&self.id) {
+            known.under_way = known.under_way.saturating_sub(1);
+            known.since = Instant::now();
+        }
+    }
+}
+
+/// A body that is being sent, and the request that it answers.
+pub(super) struct HeldBody<B> {
+    pub(super) body: B,
+    pub(super) _held: Option<Held>,
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for HeldBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_idle_when_nothing_is_asked_and_nothing_answered() {
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio.block_on(async {
+            let sessions = Arc::new(Sessions::new(Duration::from_millis(100)));
+            let (gone, waits) = (CancelToken::new(), CancelToken::new());
+            sessions.begin("gone", gone.clone());
+            sessions.begin("waits", waits.clone());
+            let held = sessions.hold("waits").unwrap();
+            let sweep = tokio::spawn(Arc::clone(&sessions).sweep());
+            tokio::time::sleep(Duration::from_millis(1300)).await;
+            assert!(gone.is_cancelled() && !waits.is_cancelled());
+            drop(held);
+            tokio::time::sleep(Duration::from_millis(1300)).await;
+            assert!(waits.is_cancelled() && sessions.hold("waits").is_none());
+            sweep.abort();
+        });
+    }
+}

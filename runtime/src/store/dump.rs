@@ -1,0 +1,148 @@
+//! Dumps of bytes, as `xxd`, `od -tx1`, `od -c` and `hexdump -C` print them: a
+//! line has a place, the bytes one by one, and often the characters once more.
+
+/// A byte and where it stands.
+pub(super) type Shown = (u8, std::ops::Range<usize>);
+
+/// The bytes that a line shows, at their places in `text`; `None` if it is no
+/// line of a dump.
+pub(super) fn bytes_of(text: &[u8], line: std::ops::Range<usize>) -> Option<Vec<Shown>> {
+    let whole = &text[line.clone()];
+    let whole = whole.strip_suffix(b"\r").unwrap_or(whole);
+    if !may_be_one(whole) {
+        return None;
+    }
+    let mut found = digits(whole).or_else(|| characters(whole))?;
+    for (_, place) in &mut found {
+        *place = place.start + line.start..place.end + line.start;
+    }
+    Some(found)
+}
+
+/// Told at a glance, for nearly every line of other text.
+fn may_be_one(line: &[u8]) -> bool {
+    match line.first() {
+        Some(b' ' | b'*') => {}
+        Some(byte) if byte.is_ascii_hexdigit() => {}
+        _ => return false,
+    }
+    let blanks = line.iter().take(5).take_while(|byte| **byte == b' ').count();
+    let rest = &line[blanks..];
+    let hex = rest.iter().take(17).take_while(|byte| byte.is_ascii_hexdigit()).count();
+    let next = rest.get(hex);
+    match blanks {
+        0 => line == b"*" || (hex >= 6 || hex == 2) && matches!(next, None | Some(b':' | b' ')),
+        1..4 => !rest.is_empty() && (hex == 2 && matches!(next, None | Some(b' ')) || line.len() >= 4),
+        _ => false,
+    }
+}
+
+/// Pairs of digits behind the place.
+fn digits(line: &[u8]) -> Option<Vec<Shown>> {
+    if line == b"*" {
+        return Some(Vec::new());
+    }
+    let (mut at, has_colon) = after_place(line);
+    let mut found = Vec::new();
+    loop {
+        let blanks = line[at..].iter().take_while(|byte| **byte == b' ').count();
+        at += blanks;
+        // Where a colon follows the place, one blank is between groups and two before the characters.
+        if at == line.len() || has_colon && blanks > 1 && !found.is_empty() {
+            break;
+        }
+        let len = line[at..].iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+        let is_group = if has_colon { len > 0 && len % 2 == 0 && len <= 32 } else { len == 2 };
+        if !is_group || !matches!(line.get(at + len), None | Some(b' ')) {
+            break;
+        }
+        for pair in (at..at + len).step_by(2) {
+            let digit =
+                |at: usize| char::from(line[at]).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+            found.push((digit(pair)? * 16 + digit(pair + 1)?, pair..pair + 2));
+        }
+        at += len;
+    }
+    // The last line of a dump has a place alone.
+    (!found.is_empty() || at == line.len() && at > 0).then_some(found)
+}
+
+/// The place at the beginning of a line, if it has one.
+fn after_place(line: &[u8]) -> (usize, bool) {
+    let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    match line.get(digits) {
+        Some(b':') if digits >= 6 => (digits + 1, true),
+        None | Some(b' ') if digits >= 6 => (digits, false),
+        _ => (0, false),
+    }
+}
+
+/// Characters in cells of four, as `od -c` has them.
+fn characters(line: &[u8]) -> Option<Vec<Shown>> {
+    let (mut at, _) = after_place(line);
+    let mut found = Vec::new();
+    while at < line.len() {
+        let cell = line.get(at..at + 4)?;
+        let byte = match cell {
+            [b' ', b' ', b' ', byte] => *byte,
+            [b' ', b' ', b'\\', kind] => match kind {
+                b'n' => b'\n',
+                b'r' => b'\r',
+                b't' => b'\t',
+                b'0' => 0,
+                b'a' => 7,
+                b'b' => 8,
+                b'v' => 11,
+                b'f' => 12,
+                b'\\' => b'\\',
+                _ => return None,
+            },
+            [b' ', high @ b'0'..=b'3', middle @ b'0'..=b'7', low @ b'0'..=b'7'] => {
+                (high - b'0') * 64 + (middle - b'0') * 8 + (low - b'0')
+            }
+            _ => return None,
+        };
+        found.push((byte, at..at + 4));
+        at += 4;
+    }
+    (!found.is_empty()).then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Option<String> {
+        let bytes = bytes_of(line.as_bytes(), 0..line.len())?;
+        Some(bytes.iter().map(|(byte, _)| char::from(*byte)).collect())
+    }
+
+    #[test]
+    fn lines_of_the_usual_programs_are_read() {
+        for (line, bytes) in [
+            ("00000000: 7333 6372 0a                              s3cr.", "s3cr\n"),
+            ("00000000: 6265 6566                                beef", "beef"),
+            ("00000010: 73 33                                            s3", "s3"),
+            ("00000000  73 33 63 72 33 74 2d 76  61 6c 75 65              |s3cr3t-value|", "s3cr3t-value"),
+            ("0000000 73 33 63", "s3c"),
+            (" 73 33 63", "s3c"),
+            ("0000000   s   3   \u{5c}n".replace("   \u{5c}n", "  \\n").as_str(), "s3\n"),
+            ("   s   3 303 266", "s3\u{c3}\u{b6}"),
+            ("0000020", ""),
+            ("*", ""),
+        ] {
+            assert_eq!(read(line).as_deref(), Some(bytes), "{line}");
+        }
+        for line in [
+            "",
+            "hello there",
+            "deadbeef is a word",
+            "  indented text",
+            "    four",
+            "12 apples",
+            "2026-01-01",
+        ] {
+            assert!(read(line).is_none_or(|bytes| bytes.len() < 2), "{line}: {:?}", read(line));
+        }
+    }
+}

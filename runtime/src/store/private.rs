@@ -1,0 +1,206 @@
+//! The state directory is its user's alone: directories have mode 0700 and
+//! files 0600 whatever the umask is, and what an earlier version or another
+//! program left open is closed when lobster starts.
+
+use std::fs::{self, DirBuilder, Metadata, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use super::error::StoreError;
+
+/// What others may do with a file or directory.
+const OTHERS: u32 = 0o077;
+/// What others may write.
+const OTHERS_WRITE: u32 = 0o022;
+/// A directory where everybody keeps files of their own (`/tmp`).
+const STICKY: u32 = 0o1000;
+
+/// Looked at each time the store is opened. If one of them is open to others,
+/// so may be anything below, and all of it is looked at.
+const LOOKED_AT: [&str; 7] =
+    ["", "store", "store/blobs", "store/tmp", "store/locks", "store/lobster.db", "store/lobster.db-wal"];
+
+/// Makes a directory and what is missing above it, for this user alone.
+pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    // The umask can only take away.
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// Closes a state directory to others, as far as it is this user's.
+///
+/// # Errors
+/// When another user owns it or its store, or when others may write to it and
+/// that cannot be changed: they could have put anything there.
+pub(super) fn mend(state_dir: &Path) -> Result<(), StoreError> {
+    let mut open = false;
+    for name in LOOKED_AT {
+        let path = if name.is_empty() { state_dir.to_owned() } else { state_dir.join(name) };
+        let Some(meta) = look(&path)? else { continue };
+        check_owner(&path, &meta)?;
+        let is_shared = name.is_empty() && is_shared(&path, &meta);
+        open |= meta.mode() & OTHERS != 0 && !is_shared;
+    }
+    if !open {
+        return Ok(());
+    }
+    let meta = fs::metadata(state_dir).map_err(|source| unusable(state_dir, source))?;
+    if is_shared(state_dir, &meta) {
+        return close_below(&state_dir.join("store"));
+    }
+    close_below(state_dir)
+}
+
+/// Refuses a directory of another user, who decides what is in it. One that is
+/// not there is nobody's.
+///
+/// # Errors
+/// When it belongs to somebody else than this user or root.
+pub(super) fn check(dir: &Path) -> Result<(), StoreError> {
+    match look(dir)? {
+        Some(meta) => check_owner(dir, &meta),
+        None => Ok(()),
+    }
+}
+
+fn look(path: &Path) -> Result<Option<Metadata>, StoreError> {
+    match fs::metadata(path) {
+        Ok(meta) => Ok(Some(meta)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(source) => Err(unusable(path, source)),
+    }
+}
+
+fn check_owner(path: &Path, meta: &Metadata) -> Result<(), StoreError> {
+    let (own, owner) = (rustix::process::geteuid().as_raw(), meta.uid());
+    if owner == own || owner == 0 || own == 0 {
+        return Ok(());
+    }
+    let why =
+        format!("it belongs to user {owner}, who could have put anything there, and this is user {own}");
+    Err(unusable(path, io::Error::other(why)))
+}
+
+/// Places that are no directory of lobster's own, though somebody keeps its state in them.
+fn is_shared(dir: &Path, meta: &Metadata) -> bool {
+    let is_home = || std::env::var_os("HOME").is_some_and(|home| same_file(Path::new(&home), meta));
+    meta.mode() & STICKY != 0 || dir.parent().is_none() || is_home()
+}
+
+fn same_file(path: &Path, meta: &Metadata) -> bool {
+    fs::metadata(path).is_ok_and(|other| (other.dev(), other.ino()) == (meta.dev(), meta.ino()))
+}
+
+/// Closes a directory and everything below it, without following links.
+fn close_below(dir: &Path) -> Result<(), StoreError> {
+    // The directory first: from then on nobody else reaches what is in it.
+    let target = match fs::metadata(dir) {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(unusable(dir, source)),
+    };
+    close(dir, &target)?;
+    let Ok(entries) = fs::read_dir(dir) else { return Ok(()) };
+    for entry in entries.filter_map(Result::ok) {
+        let Ok(meta) = entry.metadata() else { continue };
+        let path = entry.path();
+        if meta.is_dir() {
+            close_below(&path)?;
+        } else if meta.is_file() {
+            close(&path, &meta)?;
+        }
+    }
+    Ok(())
+}
+
+fn close(path: &Path, meta: &Metadata) -> Result<(), StoreError> {
+    if meta.mode() & OTHERS == 0 {
+        return Ok(());
+    }
+    let mode = meta.mode() & 0o7777 & !OTHERS;
+    match fs::set_permissions(path, Permissions::from_mode(mode)) {
+        // Gone meanwhile, as a log or a draft may be.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        // What nobody else can write to is at least what this user, or root, put there.
+        Err(_) if meta.mode() & OTHERS_WRITE == 0 => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(()),
+        Err(error) => {
+            let why = format!(
+                "others may write to it (mode {:o}), and that cannot be changed: {error}",
+                meta.mode() & 0o7777
+            );
+            Err(unusable(path, io::Error::other(why)))
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+fn unusable(path: &Path, source: io::Error) -> StoreError {
+    StoreError::Unusable { path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().mode() & 0o7777
+    }
+
+    #[test]
+    fn what_is_open_is_closed_and_links_are_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, outside) = (dir.path().join("state"), dir.path().join("outside"));
+        fs::create_dir_all(state.join("store/blobs/ab")).unwrap();
+        fs::create_dir_all(state.join("models")).unwrap();
+        for file in ["k.json", "models/channels.json", "store/lobster.db", "store/blobs/ab/x"] {
+            fs::write(state.join(file), "x").unwrap();
+            fs::set_permissions(state.join(file), Permissions::from_mode(0o666)).unwrap();
+        }
+        fs::write(&outside, "x").unwrap();
+        fs::set_permissions(&outside, Permissions::from_mode(0o644)).unwrap();
+        symlink(&outside, state.join("link.json")).unwrap();
+        for sub in ["", "store", "store/blobs", "store/blobs/ab", "models"] {
+            fs::set_permissions(state.join(sub), Permissions::from_mode(0o777)).unwrap();
+        }
+        mend(&state).unwrap();
+        for sub in ["", "store", "store/blobs", "store/blobs/ab", "models"] {
+            assert_eq!(mode(&state.join(sub)), 0o700, "{sub}");
+        }
+        for file in ["k.json", "models/channels.json", "store/lobster.db", "store/blobs/ab/x"] {
+            assert_eq!(mode(&state.join(file)), 0o600, "{file}");
+        }
+        assert_eq!(mode(&outside), 0o644);
+        // A mode that a person sets inside a closed directory stays.
+        fs::set_permissions(state.join("k.json"), Permissions::from_mode(0o644)).unwrap();
+        mend(&state).unwrap();
+        assert_eq!(mode(&state.join("k.json")), 0o644);
+    }
+
+    #[test]
+    fn a_directory_for_everybody_stays_one_and_the_store_in_it_is_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("store")).unwrap();
+        fs::set_permissions(dir.path().join("store"), Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o1777)).unwrap();
+        mend(dir.path()).unwrap();
+        assert_eq!((mode(dir.path()), mode(&dir.path().join("store"))), (0o1777, 0o700));
+    }
+
+    #[test]
+    fn what_is_not_there_is_no_error_and_new_directories_are_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("a/b");
+        mend(&state).unwrap();
+        check(&state).unwrap();
+        make_dir(&state).unwrap();
+        assert_eq!((mode(&state), mode(&dir.path().join("a"))), (0o700, 0o700));
+    }
+}

@@ -1,0 +1,292 @@
+//! How a character may be spelled in text: as itself, or escaped for a URL, for
+//! JSON or a programming language, or for HTML; and how digits are wrapped.
+
+/// Longest spelling of one character (`\\\\u{10ffff}` and the like).
+pub(super) const LONGEST: usize = 16;
+
+/// Blanks after a line break that belong to it: wrapped digits may be indented.
+const INDENT: usize = 16;
+
+/// A character that is spelled, and where the text goes on.
+#[derive(Clone, Copy)]
+struct Reading {
+    bytes: [u8; 4],
+    len: usize,
+    next: usize,
+}
+
+impl Reading {
+    fn byte(byte: u8, next: usize) -> Self {
+        Self { bytes: [byte, 0, 0, 0], len: 1, next }
+    }
+
+    fn code(code: u32, next: usize) -> Option<Self> {
+        let mut bytes = [0; 4];
+        let len = char::from_u32(code)?.encode_utf8(&mut bytes).len();
+        Some(Self { bytes, len, next })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Whether a spelled character may begin with this byte.
+pub(super) fn introduces(byte: u8) -> bool {
+    matches!(byte, b'%' | b'\\' | b'&')
+}
+
+/// Calls `each` with the first byte of every way to read the spelled character at `at`.
+pub(super) fn first_bytes(text: &[u8], at: usize, mut each: impl FnMut(u8)) {
+    readings(text, at, &mut |reading| each(reading.bytes[0]));
+}
+
+/// All ways to read what is spelled at `at`; the character itself is none of them.
+fn readings(text: &[u8], at: usize, each: &mut dyn FnMut(Reading)) {
+    match text[at] {
+        b'%' => {
+            if let Some(byte) = hex(text, at + 1, 2) {
+                each(Reading::byte(low(byte), at + 3));
+            }
+        }
+        b'+' => each(Reading::byte(b' ', at + 1)),
+        b'&' => {
+            if let Some(reading) = entity(text, at) {
+                each(reading);
+            }
+        }
+        b'\\' => escapes(text, at, each),
+        _ => {}
+    }
+}
+
+/// `&#115;`, `&#x73;` and the names of what HTML must escape.
+fn entity(text: &[u8], at: usize) -> Option<Reading> {
+    let rest = &text[at + 1..];
+    const NAMES: [(&[u8], u8); 5] =
+        [(b"amp", b'&'), (b"lt", b'<'), (b"gt", b'>'), (b"quot", b'"'), (b"apos", b'\'')];
+    for (name, byte) in NAMES {
+        if rest.starts_with(name) && rest.get(name.len()) == Some(&b';') {
+            return Some(Reading::byte(byte, at + name.len() + 2));
+        }
+    }
+    let rest = rest.strip_prefix(b"#")?;
+    let (radix, digits) = match rest.first()? {
+        b'x' | b'X' => (16, &rest[1..]),
+        _ => (10, rest),
+    };
+    let count = digits.iter().take(8).take_while(|byte| char::from(**byte).is_digit(radix)).count();
+    let code = u32::from_str_radix(std::str::from_utf8(&digits[..count]).ok()?, radix).ok()?;
+    let mut next = text.len() - digits.len() + count;
+    if text.get(next) == Some(&b';') {
+        next += 1;
+    }
+    Reading::code(code, next)
+}
+
+/// What a backslash introduces, however often it was escaped itself.
+fn escapes(text: &[u8], at: usize, each: &mut dyn FnMut(Reading)) {
+    let run = text[at..].iter().take(LONGEST).take_while(|byte| **byte == b'\\').count();
+    for len in [2, 4] {
+        if run >= len {
+            each(Reading::byte(b'\\', at + len));
+        }
+    }
+    let after = at + run;
+    let Some(&kind) = text.get(after) else { return };
+    let control = match kind {
+        b'n' => Some(b'\n'),
+        b'r' => Some(b'\r'),
+        b't' => Some(b'\t'),
+        b'b' => Some(8),
+        b'f' => Some(12),
+        b'v' => Some(11),
+        b'a' => Some(7),
+        b'e' => Some(27),
+        b' ' => Some(b' '),
+        other if other.is_ascii_punctuation() => Some(other),
+        _ => None,
+    };
+    if let Some(byte) = control {
+        each(Reading::byte(byte, after + 1));
+    }
+    match kind {
+        b'u' => {
+            if let Some(reading) = unicode(text, after, &text[at..after]) {
+                each(reading);
+            }
+        }
+        b'U' => {
+            if let Some(reading) = hex(text, after + 1, 8).and_then(|code| Reading::code(code, after + 9)) {
+                each(reading);
+            }
+        }
+        b'x' => {
+            if let Some(byte) = hex(text, after + 1, 2) {
+                each(Reading::byte(low(byte), after + 3));
+            }
+        }
+        b'0'..=b'7' => {
+            let digits = text[after..].iter().take(3).take_while(|byte| matches!(byte, b'0'..=b'7')).count();
+            let code =
+                text[after..after + digits].iter().fold(0, |code, byte| code * 8 + u32::from(byte - b'0'));
+            each(Reading::byte(low(code), after + digits));
+        }
+        _ => {}
+    }
+}
+
+/// `u0073`, `u{73}`, and two halves of a character beyond 16 bits.
+fn unicode(text: &[u8], at: usize, slashes: &[u8]) -> Option<Reading> {
+    if text.get(at + 1) == Some(&b'{') {
+        let digits = text[at + 2..].iter().take(6).take_while(|byte| byte.is_ascii_hexdigit()).count();
+        let code = hex(text, at + 2, digits)?;
+        return (text.get(at + 2 + digits) == Some(&b'}')).then(|| Reading::code(code, at + 3 + digits))?;
+    }
+    let code = hex(text, at + 1, 4)?;
+    if !(0xd800..0xdc00).contains(&code) {
+        return Reading::code(code, at + 5);
+    }
+    let rest = text[at + 5..].strip_prefix(slashes)?.strip_prefix(b"u")?;
+    let second = hex(rest, 0, 4).filter(|second| (0xdc00..0xe000).contains(second))?;
+    Reading::code(0x1_0000 + ((code - 0xd800) << 10) + (second - 0xdc00), text.len() - rest.len() + 4)
+}
+
+fn hex(text: &[u8], at: usize, digits: usize) -> Option<u32> {
+    let digits = text.get(at..at + digits).filter(|digits| !digits.is_empty())?;
+    digits.iter().try_fold(0, |code, byte| Some(code * 16 + char::from(*byte).to_digit(16)?))
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "callers have at most eight bits that count")]
+fn low(code: u32) -> u8 {
+    (code & 0xff) as u8
+}
+
+/// Where the text goes on after a line break between digits, spelled or not.
+pub(super) fn after_break(text: &[u8], at: usize) -> Option<usize> {
+    let mut next = at;
+    loop {
+        match text.get(next) {
+            Some(b'\r' | b'\n') => next += 1,
+            Some(byte) if introduces(*byte) => {
+                let mut end = None;
+                readings(text, next, &mut |reading| {
+                    if matches!(reading.bytes(), [b'\r' | b'\n']) {
+                        end = Some(reading.next);
+                    }
+                });
+                match end {
+                    Some(end) => next = end,
+                    None => break,
+                }
+            }
+            _ => break,
+        }
+    }
+    if next == at {
+        return None;
+    }
+    let indent = text[next..].iter().take(INDENT).take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+    Some(next + indent)
+}
+
+/// What is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Characters.
+    Plain,
+    /// Digits of base64: they may be wrapped.
+    Digits,
+    /// Digits of a number: they may be wrapped, and large or small.
+    Hex,
+}
+
+/// How far a text goes along with a form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// All of it, up to here.
+    Whole(usize),
+    /// The text ends before the form does.
+    Cut,
+    No,
+}
+
+/// Holds `text` from `at` on against `form`.
+pub(super) fn follow(text: &[u8], at: usize, form: &[u8], kind: Kind) -> Found {
+    follow_from(text, at, form, kind, false)
+}
+
+/// The same for the rest of a form whose beginning stands before, if `is_rest`.
+pub(super) fn follow_from(text: &[u8], at: usize, form: &[u8], kind: Kind, is_rest: bool) -> Found {
+    // A byte has few readings; the bound is for text that is made to be read in many ways.
+    let mut steps = 64 + 16 * form.len();
+    let mut open = vec![(at, 0)];
+    let mut cut = false;
+    while let Some((at, done)) = open.pop() {
+        if done == form.len() {
+            return Found::Whole(at);
+        }
+        steps -= 1;
+        if steps == 0 {
+            break;
+        }
+        let Some(&byte) = text.get(at) else {
+            cut |= done > 0 || is_rest;
+            continue;
+        };
+        let wanted = &form[done..];
+        if kind != Kind::Plain
+            && (done > 0 || is_rest)
+            && let Some(next) = after_break(text, at)
+        {
+            open.push((next, done));
+        }
+        let mut spelled = false;
+        readings(text, at, &mut |reading| {
+            // One that goes up to the end may go on after it.
+            spelled |= reading.next < text.len();
+            if wanted.starts_with(reading.bytes()) {
+                open.push((reading.next, done + reading.len));
+            }
+        });
+        // The beginning of a spelling whose end is not there yet.
+        cut |= !spelled && introduces(byte) && text.len() - at < LONGEST;
+        let is_same = byte == wanted[0] || kind == Kind::Hex && byte.eq_ignore_ascii_case(&wanted[0]);
+        if is_same {
+            open.push((at + 1, done + 1));
+        }
+    }
+    if cut { Found::Cut } else { Found::No }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_character_has_many_spellings() {
+        let secret = "s3ö\\\"😀 n".as_bytes();
+        for text in [
+            "s3ö\\\"😀 n",
+            "%73%33%c3%B6%5c%22%F0%9f%98%80+n",
+            "\\u0073\\u0033\\u00F6\\\\\\\"\\ud83d\\uDE00\\u0020n",
+            "\\\\u0073\\x33\\303\\266\\\\\\\"\\u{1f600}\\ n",
+            "&#115;&#x33;&#246;&#92;&quot;&#x1F600;&#32n",
+            "s%33ö\\\\&quot;😀\\040n",
+        ] {
+            assert_eq!(follow(text.as_bytes(), 0, secret, Kind::Plain), Found::Whole(text.len()), "{text}");
+        }
+        assert_eq!(follow(b"%73%3", 0, b"s3", Kind::Plain), Found::Cut);
+        assert_eq!(follow(b"s4", 0, b"s3", Kind::Plain), Found::No);
+    }
+
+    #[test]
+    fn digits_are_wrapped_in_many_ways() {
+        for text in ["ab\ncd", "a\r\nb\r\nc\r\nd", "ab\n    cd", "ab\\ncd", "ab%0D%0Acd", "abc&#10;d"] {
+            assert_eq!(follow(text.as_bytes(), 0, b"abcd", Kind::Digits), Found::Whole(text.len()), "{text}");
+        }
+        assert_eq!(follow(b"AB\nCd", 0, b"abcd", Kind::Hex), Found::Whole(5));
+        assert_eq!(follow(b"ab\ncd", 0, b"abcd", Kind::Plain), Found::No);
+        assert_eq!(follow(b"ab\n", 0, b"abcd", Kind::Digits), Found::Cut);
+    }
+}
