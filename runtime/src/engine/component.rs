@@ -395,8 +395,14 @@ fn execute(
                 if again {
                     drop(done.writes);
                 } else if let Err(error) = done.writes.commit() {
-                    outcome.status = StepStatus::Failed;
-                    outcome.error = Some(format!("cannot put the step's files in place: {error}"));
+                    match error.stopped() {
+                        // Nothing has become visible.
+                        Some(reason) => outcome = failure(reason, cancel),
+                        None => {
+                            outcome.status = StepStatus::Failed;
+                            outcome.error = Some(format!("cannot put the step's files in place: {error}"));
+                        }
+                    }
                 }
             } else {
                 let text = done.stderr_tail.trim();

@@ -97,7 +97,10 @@ pub(super) fn run(args: &Args) -> CommandResult {
     }
     let exit = outcome.exit_code;
     if exit == 0 {
-        outcome.writes.commit().map_err(CommandError::failed)?;
+        outcome.writes.commit().map_err(|error| match error.stopped() {
+            Some(reason) => CommandError::failed(super::failure(reason)),
+            None => CommandError::failed(error),
+        })?;
     }
     Ok(Exit::Code(u8::try_from(exit).unwrap_or(1)))
 }

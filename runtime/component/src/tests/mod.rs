@@ -1,10 +1,12 @@
 //! Whole runs of small programs.
 
+mod accounting;
 mod files;
 mod fixture;
 mod guests;
 mod hostile;
 mod limits;
+mod preview1;
 mod runs;
 
 use std::sync::{Arc, Mutex, OnceLock};
