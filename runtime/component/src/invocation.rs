@@ -24,6 +24,8 @@ pub struct Invocation {
     pub grants: Grants,
     /// What it may use up.
     pub limits: Limits,
+    /// What of its time is gone already: loading the program belongs to it.
+    pub spent: Duration,
     /// Whether its description may lower the limits.
     pub described_limits: bool,
     /// The root of all randomness it sees, unless `grants.random`.
@@ -53,6 +55,7 @@ impl Invocation {
             stderr: Box::new(io::sink()),
             grants: Grants::default(),
             limits: Limits::default(),
+            spent: Duration::ZERO,
             described_limits: true,
             seed: [0; 32],
             start_time: SystemTime::UNIX_EPOCH + DEFAULT_START_TIME,

@@ -10,6 +10,8 @@
 //! crate did not write itself.
 
 mod cache;
+mod compiler;
+mod complexity;
 mod component;
 mod engine;
 mod error;
@@ -29,6 +31,7 @@ mod writes;
 mod tests;
 
 pub use cache::{CodeLimits, CodeUse, MAX_CODE};
+pub use compiler::{COMPILE_ARGUMENT, CompilerProgram, Patience, compile_main};
 pub use component::{Capability, Component, Description, Example, Inspection, Want};
 pub use engine::{Allocation, Engine, EngineConfig};
 pub use error::{LoadError, RunError, StepError};

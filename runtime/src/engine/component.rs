@@ -45,7 +45,7 @@ use lent::{RunServices, SharedWriter, Sink};
 pub(crate) use loading::JS_EVALUATOR;
 pub(super) use loading::of_stage;
 pub(crate) use loading::{LOAD_FAILED, code_cache, js_evaluator_digest, keep};
-use loading::{Program, js_evaluator, load};
+use loading::{Program, js_evaluator, load, not_loaded};
 pub(crate) use recorded::compute as compute_recorded;
 
 /// A component to be run once.
@@ -113,21 +113,25 @@ pub(super) fn step(
     cancel: &CancelToken,
 ) -> Result<Record, Stop> {
     let run = frame.run;
+    let patience = loading::patience(run, grants::limits(step), cancel);
     let (program, args) = match &step.work {
         Work::Component { component, args } => {
             let named = frame.fill(component, scope, path)?;
             let base = frame.workflow.file.parent().unwrap_or(Path::new("/"));
             let pinned = frame.workflow.components.get(component).filter(|_| *component == named);
-            let loaded = load(run, path, base, &named, pinned).map_err(|error| {
+            let loaded = load(run, path, base, &named, pinned, &patience).map_err(|error| {
                 run.fail_at(path);
-                StageError::permanent(format!("Workflow step {} component {named}: {error}", step.id))
-                    .with_code(LOAD_FAILED)
+                not_loaded(&error, &format!("Workflow step {} component {named}", step.id), cancel)
             })?;
             let filled = fill_all(frame, &Value::Object(args.clone()), scope, path)?;
             (loaded, filled.as_object().cloned().unwrap_or_default())
         }
         Work::Js(code) => {
-            (js_evaluator(run, path).map_err(stopped)?, js_args(frame, code, step, scope, path)?)
+            let loaded = js_evaluator(run, path, &patience).map_err(|error| {
+                run.fail_at(path);
+                not_loaded(&error, &format!("Workflow step {} js", step.id), cancel)
+            })?;
+            (loaded, js_args(frame, code, step, scope, path)?)
         }
         _ => return Ok(Record::new(&step.id)),
     };
@@ -358,6 +362,7 @@ fn execute(
     invocation.grants.env.extend(secrets);
     invocation.described_limits = described_limits;
     invocation.limits = job.limits;
+    invocation.spent = job.program.spent;
     invocation.seed = *action.as_bytes();
     invocation.services = Arc::new(RunServices { store: run.store.clone(), run: run.id, scratch });
     let again = recorded.is_some();

@@ -57,7 +57,8 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> CommandResult {
     let runtime = super::super::runtime(Mode::Human)?;
     let began = Instant::now();
-    let component = super::load(&runtime, &args.file)?;
+    let limits = args.limits.limits();
+    let component = super::load(&runtime, &args.file, &super::patience(&runtime, &limits))?;
     let loaded = began.elapsed();
     let out = Arc::new(Mutex::new(Out { to: BufWriter::new(screen(io::stdout())), closed: false }));
     let given = json::compact(&arguments(args)?);
@@ -74,7 +75,8 @@ pub(super) fn run(args: &Args) -> CommandResult {
             );
         }
     }
-    invocation.limits = args.limits.limits();
+    invocation.limits = limits;
+    invocation.spent = loaded;
     invocation.services = Arc::new(Alone::default());
     invocation.cancel = cancelled_by(runtime.cancel());
     let began = Instant::now();

@@ -153,7 +153,7 @@ pub(super) fn told_withheld(job: &Job) -> Option<String> {
     told.then(|| format!(" (withheld: {})", job.withheld.join("; ")))
 }
 
-fn policy_limits(run: &Run<'_>, limits: &mut Limits) {
+pub(super) fn policy_limits(run: &Run<'_>, limits: &mut Limits) {
     let policy = &run.services.policy;
     if policy.is_open() {
         return;
