@@ -184,6 +184,7 @@ fn compile_bombs_end_in_time_and_in_bounded_memory() {
     let count = std::env::var("LOBSTER_TEST_BOMBS").ok().and_then(|n| n.parse().ok()).unwrap_or(6);
     let seconds = std::env::var("LOBSTER_TEST_BOMB_TIME").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     let time = format!("{seconds}s");
+    crate::binary::lobster();
     let home = Home::new();
     let mut ends = [0; 4];
     for seed in 0..count {
@@ -233,6 +234,7 @@ fn slow(home: &Home) {
 
 #[test]
 fn every_way_to_a_component_ends_its_compiling() {
+    crate::binary::lobster();
     let home = Home::new();
     slow(&home);
     let step = "steps:\n  - id: a\n    component: slow.wasm\n    timeout_ms: 300\n";
@@ -255,6 +257,7 @@ fn every_way_to_a_component_ends_its_compiling() {
 
 #[test]
 fn a_signal_ends_compiling_and_a_second_one_ends_everything() {
+    crate::binary::lobster();
     let home = Home::new();
     slow(&home);
     let signal = |child: &Child| {

@@ -14,8 +14,8 @@ pub(crate) const MAX_PROGRAM: u64 = 256 << 20;
 /// What is measured, what a program may have of it, and what that is called.
 const LIMITS: [(u64, &str); 6] = [
     (4 << 20, "bytes in one function"),
-    (1000, "blocks inside one another"),
-    (40_000_000, "locals times blocks in one function"),
+    (10_000, "blocks inside one another"),
+    (20_000_000, "locals times blocks in one function"),
     (1_000_000, "locals times loops in one function"),
     (1_000_000, "targets of branch tables in one function"),
     (10_000_000, "elements in its tables from the start"),
@@ -170,8 +170,8 @@ mod tests {
             )
         );
         assert!(
-            said(&nested("block", 1001, 0))
-                .is_some_and(|text| text.contains("1001 blocks inside one another"))
+            said(&nested("block", 10_001, 0))
+                .is_some_and(|text| text.contains("10001 blocks inside one another"))
         );
         assert!(
             said(&nested("block", 900, 45_000))

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use crate::RunError;
+use crate::{OpenedDirs, RunError};
 
 /// One run of a component.
 pub struct Invocation {
@@ -22,6 +22,9 @@ pub struct Invocation {
     pub stderr: Box<dyn io::Write + Send>,
     /// What it may touch.
     pub grants: Grants,
+    /// The directories of the grants, if they are open already because somebody
+    /// decided about them.
+    pub opened: Option<OpenedDirs>,
     /// What it may use up.
     pub limits: Limits,
     /// What of its time is gone already: loading the program belongs to it.
@@ -54,6 +57,7 @@ impl Invocation {
             output,
             stderr: Box::new(io::sink()),
             grants: Grants::default(),
+            opened: None,
             limits: Limits::default(),
             spent: Duration::ZERO,
             described_limits: true,

@@ -19,6 +19,7 @@ mod host;
 mod invocation;
 mod kind;
 mod names;
+mod opened;
 mod outcome;
 mod run;
 mod schema;
@@ -40,6 +41,7 @@ pub use invocation::{
     HostServices, Input, Invocation, Level, Limits, LimitsSetBy, NoServices, OutputSink, SetBy,
 };
 pub use kind::Kind;
+pub use opened::OpenedDirs;
 pub use outcome::Outcome;
 pub use writes::{CommitError, StagedWrites, Written, WrittenKind};
 

@@ -194,11 +194,10 @@ impl<'a> Run<'a> {
         let deadline = Instant::now().checked_add(limits.wall.saturating_sub(invocation.spent));
         let stop = Arc::new(Stop { deadline, limits, cancel: invocation.cancel });
         let files = Filesystem::open(
-            &grants.read,
-            &grants.write,
+            &grants,
+            invocation.opened.unwrap_or_else(|| grants.open()),
             component.core.staging.clone(),
             limits.files,
-            grants.clock,
             start_time,
             stop.clone(),
         )?;

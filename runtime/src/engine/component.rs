@@ -13,7 +13,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use lobster_component::{
-    Component, Grants, HostCallTrace, Input, Invocation, Kind, Limits, RunError, Written, WrittenKind,
+    Component, Grants, HostCallTrace, Input, Invocation, Kind, Limits, OpenedDirs, RunError, Written,
+    WrittenKind,
 };
 use serde_json::{Map, Value, json};
 
@@ -56,6 +57,8 @@ pub(crate) struct Job {
     pub(crate) args: Arguments,
     pub(crate) input: JobInput,
     pub(crate) grants: Grants,
+    /// The directories of the grants, from when it was decided about them.
+    pub(crate) opened: Option<OpenedDirs>,
     pub(crate) limits: Limits,
     /// Granted secrets by their variables.
     pub(crate) secrets: BTreeMap<String, String>,
@@ -149,6 +152,7 @@ pub(super) fn step(
             _ => None,
         },
         grants: grants::of_step(frame, wanted, base, env, scope, path)?,
+        opened: None,
         secrets: env.secrets().clone(),
         limits: grants::limits(step),
         withheld: Vec::new(),
@@ -358,6 +362,7 @@ fn execute(
         }
     };
     invocation.grants = job.grants;
+    invocation.opened = job.opened;
     invocation.grants.env.retain(|(name, _)| !job.secrets.contains_key(name));
     invocation.grants.env.extend(secrets);
     invocation.described_limits = described_limits;

@@ -542,6 +542,7 @@ impl Host for StageHost<'_, '_, '_> {
                 clock: grants.clock,
                 random: grants.random,
             },
+            opened: None,
             secrets,
             withheld: Vec::new(),
             asker: place.asker.clone(),

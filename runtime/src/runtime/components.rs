@@ -400,7 +400,7 @@ fn allowed(services: &Services, component: impl FnOnce() -> Digest, grants: &Gra
     if *grants == Grants::default() {
         return Ok(());
     }
-    let proposal = crate::engine::proposal(component(), grants);
+    let proposal = crate::engine::proposal(component(), grants, &grants.open());
     let place = crate::steps::decision_env(services, &services.cwd, &services.env);
     let itself = |dir: &str, fits: &dyn Fn(&str) -> bool| fits(dir).then(|| dir.to_owned());
     let decision = services.policy.decide_component(&proposal, &place, &itself);

@@ -21,7 +21,7 @@ use super::file_streams::{Reader, StreamWriter, error_code};
 use super::overlay::{Kind, Open, Opened, Stage, Tree, Writer};
 use super::wasi_own::wasi::filesystem::{preopens, types};
 use crate::state::{State, Stop};
-use crate::{DirGrant, RunError};
+use crate::{Grants, OpenedDirs, RunError};
 
 pub(crate) use types::ErrorCode;
 
@@ -60,20 +60,28 @@ enum Times {
 }
 
 impl Filesystem {
-    /// Opens what is granted. `clock` tells whether real times are granted too.
+    /// What is granted, and where it was opened.
     pub(crate) fn open(
-        read: &[DirGrant],
-        write: &[DirGrant],
+        grants: &Grants,
+        opened: OpenedDirs,
         staging: PathBuf,
         budget: u64,
-        clock: bool,
         start: SystemTime,
         stop: Arc<Stop>,
     ) -> Result<Self, RunError> {
         let stage = Stage::new(staging, budget, stop);
-        let granted = read.iter().map(|g| (g, false)).chain(write.iter().map(|g| (g, true)));
-        let mounts = granted
-            .map(|(grant, writable)| {
+        let bad = |message: &str| RunError::BadGrant {
+            grant: "directories".to_owned(),
+            message: message.to_owned(),
+        };
+        if (grants.read.len(), grants.write.len()) != (opened.read.len(), opened.write.len()) {
+            return Err(bad("others were opened than are granted"));
+        }
+        let read = grants.read.iter().zip(opened.read).map(|(grant, opened)| (grant, opened, false));
+        let write = grants.write.iter().zip(opened.write).map(|(grant, opened)| (grant, opened, true));
+        let mounts = read
+            .chain(write)
+            .map(|(grant, opened, writable)| {
                 let bad = |message: String| RunError::BadGrant {
                     grant: format!("{} {}", if writable { "write" } else { "read" }, grant.host.display()),
                     message,
@@ -81,12 +89,12 @@ impl Filesystem {
                 if grant.guest.is_empty() || grant.guest.contains('\0') {
                     return Err(bad("the path inside the program is empty or has a NUL".to_owned()));
                 }
-                let tree =
-                    Tree::open(&grant.host, writable, stage.clone()).map_err(|e| bad(e.to_string()))?;
+                let lower = opened.map_err(bad)?.dir;
+                let tree = Tree::new(lower, &grant.host, writable, stage.clone());
                 Ok(Mount { guest: grant.guest.clone(), tree })
             })
             .collect::<Result<_, _>>()?;
-        let times = if clock { Times::Real } else { Times::All(start) };
+        let times = if grants.clock { Times::Real } else { Times::All(start) };
         Ok(Self { mounts, stage, times, open: Arc::default(), listed: Arc::default() })
     }
 

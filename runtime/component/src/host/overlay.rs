@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use cap_std::ambient_authority;
 use cap_std::fs::{Dir, FileType, OpenOptions, OpenOptionsExt};
 
 use super::filesystem::{ErrorCode, FsError};
@@ -79,9 +78,14 @@ pub(crate) struct Open {
 }
 
 impl Tree {
+    pub(crate) fn new(lower: Dir, host: &Path, writable: bool, stage: Arc<Stage>) -> Self {
+        Self { lower, host: host.to_owned(), writable, changes: BTreeMap::new(), stage }
+    }
+
+    #[cfg(test)]
     pub(crate) fn open(host: &Path, writable: bool, stage: Arc<Stage>) -> io::Result<Self> {
-        let lower = Dir::open_ambient_dir(host, ambient_authority())?;
-        Ok(Self { lower, host: host.to_owned(), writable, changes: BTreeMap::new(), stage })
+        let lower = Dir::open_ambient_dir(host, cap_std::ambient_authority())?;
+        Ok(Self::new(lower, host, writable, stage))
     }
 
     /// Where its private files are.

@@ -12,7 +12,7 @@ use crate::host::filesystem::{ErrorCode, Filesystem, Mount};
 use crate::host::overlay::{Open, Stage, Tree};
 use crate::host::stage::MAX_NAMES;
 use crate::state::Stop;
-use crate::{DirGrant, Limits, RunError, StagedWrites};
+use crate::{DirGrant, Grants, Limits, RunError, StagedWrites};
 
 fn dir() -> tempfile::TempDir {
     tempfile::tempdir().expect("temporary directory")
@@ -122,7 +122,9 @@ fn listings_that_are_held_are_bounded() {
     let grant = DirGrant { host: dir.path().to_owned(), guest: "/in".into() };
     let staging = std::env::temp_dir();
     let start = SystemTime::UNIX_EPOCH;
-    let mut files = Filesystem::open(&[grant], &[], staging, 0, false, start, Stop::never()).expect("opens");
+    let grants = Grants { read: vec![grant], ..Grants::default() };
+    let mut files =
+        Filesystem::open(&grants, grants.open(), staging, 0, start, Stop::never()).expect("opens");
     let root = files.root(0);
     let held: Vec<_> = std::iter::from_fn(|| files.list(&root).ok()).take(10_000).collect();
     assert!((50..300).contains(&held.len()), "{}", held.len());

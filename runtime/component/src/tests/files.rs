@@ -211,15 +211,10 @@ fn read_grants_are_read_only() {
 #[test]
 fn grants_that_cannot_be_given_are_named() {
     let missing = DirGrant { host: "/nonexistent/dir".into(), guest: "/in".into() };
-    let opened = Filesystem::open(
-        &[missing],
-        &[],
-        std::env::temp_dir(),
-        0,
-        false,
-        std::time::UNIX_EPOCH,
-        crate::state::Stop::never(),
-    );
+    let grants = Grants { read: vec![missing], ..Grants::default() };
+    let stop = crate::state::Stop::never();
+    let start = std::time::UNIX_EPOCH;
+    let opened = Filesystem::open(&grants, grants.open(), std::env::temp_dir(), 0, start, stop);
     let Err(RunError::BadGrant { grant, .. }) = opened else { panic!("is refused") };
     assert_eq!(grant, "read /nonexistent/dir");
 }

@@ -8,6 +8,8 @@ mod hostile;
 mod limits;
 mod preview1;
 mod runs;
+#[cfg(target_os = "linux")]
+mod swaps;
 
 use std::sync::{Arc, Mutex, OnceLock};
 

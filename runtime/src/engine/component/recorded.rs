@@ -79,6 +79,7 @@ pub(crate) fn compute(run: &Run<'_>, action: &Digest, cancel: &CancelToken) -> O
         args,
         input,
         grants: Grants::default(),
+        opened: None,
         limits: Limits::default(),
         secrets: BTreeMap::new(),
         withheld: Vec::new(),
