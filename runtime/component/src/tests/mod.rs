@@ -1,6 +1,8 @@
 //! Whole runs of small programs.
 
 mod accounting;
+#[cfg(target_os = "linux")]
+mod bombs;
 mod files;
 mod fixture;
 mod guests;

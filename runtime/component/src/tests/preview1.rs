@@ -43,7 +43,7 @@ const CALLS: [(&str, &str); 18] = [
 
 /// Runs `body`, which leaves a number that becomes the exit code. At 4096 stands
 /// "target/", at 4112 "link"; 3 is a directory that may be written to.
-fn program(pages: u32, body: &str) -> Vec<u8> {
+pub(super) fn program(pages: u32, body: &str) -> Vec<u8> {
     let imports: String = CALLS
         .iter()
         .map(|(name, params)| {
