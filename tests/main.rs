@@ -13,6 +13,7 @@ mod bundles;
 mod cached;
 mod children;
 mod compatibility;
+mod compiling;
 mod components;
 mod conformance;
 mod crash;

@@ -41,6 +41,9 @@ fn main() -> ExitCode {
     if words.first().is_some_and(|word| word == lobster_runtime::sandbox::HELPER_ARGUMENT) {
         return lobster_runtime::sandbox::helper_main();
     }
+    if words.first().is_some_and(|word| word == lobster_runtime::component::COMPILE_ARGUMENT) {
+        return lobster_runtime::component::compile_main();
+    }
     if matches!(words.as_slice(), [word] if word == "version" || word == "--version" || word == "-v") {
         return commands::version::print().into();
     }

@@ -1,6 +1,8 @@
-//! Signals become cancellation: the first asks for an end, the second insists.
+//! Signals become cancellation: the first asks for an end, the second insists, and
+//! has it within a second whatever the process is at.
 
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
 
 use lobster_runtime::cancel::{CancelReason, CancelToken};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -8,6 +10,9 @@ use signal_hook::iterator::Signals;
 
 /// The first signal that came, or 0.
 static FIRST: AtomicI32 = AtomicI32::new(0);
+
+/// How long after the second signal an orderly end may take.
+const GRACE: Duration = Duration::from_millis(800);
 
 /// Cancels `token` when the process is told to end.
 pub(crate) fn watch(token: &CancelToken) -> std::io::Result<()> {
@@ -22,10 +27,20 @@ pub(crate) fn watch(token: &CancelToken) -> std::io::Result<()> {
                 _ => "SIGTERM",
             };
             let reason = CancelReason::Signal(name.to_owned());
-            if FIRST.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-                token.cancel(reason);
-            } else {
-                token.force(reason);
+            match FIRST.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => token.cancel(reason),
+                Err(first) => {
+                    token.force(reason);
+                    // A thread of its own, so that nothing that waits keeps it from its work.
+                    // Processes of steps end with the sandbox's helper, which sees us gone.
+                    let end = move || {
+                        std::thread::sleep(GRACE);
+                        signal_hook::low_level::exit(128 + first);
+                    };
+                    if std::thread::Builder::new().name("end".to_owned()).spawn(end).is_err() {
+                        signal_hook::low_level::exit(128 + first);
+                    }
+                }
             }
         }
     })?;

@@ -55,6 +55,7 @@ impl Runtime {
                 secrets: Arc::clone(&services.secrets),
                 store: services.store.get().cloned().map_or_else(OnceLock::new, OnceLock::from),
                 components: OnceLock::from(services.components().clone()),
+                compiler: services.compiler.clone(),
                 checked: Default::default(),
                 files: Arc::clone(&services.files),
             },

@@ -108,6 +108,7 @@ impl Runtime {
                 secrets: Arc::new(secrets),
                 store: OnceLock::new(),
                 components: OnceLock::new(),
+                compiler: settings.compiler,
                 checked: Mutex::default(),
                 files: Arc::default(),
             },

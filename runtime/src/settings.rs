@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use lobster_component::CompilerProgram;
+
 use crate::cancel::CancelToken;
 use crate::engine::env::Env;
 use crate::engine::{Notes, Notify, Progress, Prompter, Screen};
@@ -57,6 +59,10 @@ pub struct Settings {
     pub notify: Option<Notify>,
     /// How native processes are started.
     pub sandbox: SandboxConfig,
+    /// The program that compiles components, in a process of its own: this executable,
+    /// whose `main` calls `component::compile_main`. None compiles them in this process,
+    /// where neither a time limit nor a memory limit reaches: for components that are trusted.
+    pub compiler: Option<CompilerProgram>,
     /// What native processes may do.
     pub policy: Policy,
     /// The files that the policy came from.
@@ -85,6 +91,8 @@ impl Settings {
             progress: None,
             notify: None,
             sandbox: SandboxConfig::default(),
+            // The harness of unit tests is no compiler.
+            compiler: (!cfg!(test)).then(CompilerProgram::default),
             policy: Policy::builtin(),
             policy_files: Vec::new(),
             place: None,

@@ -9,7 +9,7 @@
 mod eviction;
 mod seen;
 
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, TryLockError};
 use std::hash::{Hash, Hasher};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use wasmtime::component::Component;
 use wasmtime::{Module, Precompiled};
 
+use crate::compiler::Patience;
 use crate::{Digest, LoadError};
 use seen::Mark;
 
@@ -72,13 +73,14 @@ impl CodeCache {
         &self,
         engine: &wasmtime::Engine,
         digest: Digest,
+        patience: &Patience,
         compile: impl FnOnce() -> Result<Vec<u8>, E>,
     ) -> Result<Compiled, E> {
         if let Some(component) = self.read(engine, digest) {
             eviction::note_use(&self.record_path(digest));
             return Ok(component);
         }
-        let lock = match self.lock(digest) {
+        let lock = match self.lock(digest, patience)? {
             Ok(lock) => Some(lock),
             Err(error) => {
                 tracing::warn!(dir = %self.dir.display(), %error, "the code cache cannot be locked");
@@ -112,11 +114,19 @@ impl CodeCache {
         self.dir.join(format!("{}.seen", digest.to_hex()))
     }
 
-    fn lock(&self, digest: Digest) -> io::Result<File> {
+    /// Waits for whoever compiles the same, as long as there is time.
+    fn lock(&self, digest: Digest, patience: &Patience) -> Result<io::Result<File>, LoadError> {
         let path = self.dir.join(format!("{}.lock", digest.to_hex()));
-        let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(path)?;
-        file.lock()?;
-        Ok(file)
+        let file = match File::options().create(true).truncate(false).write(true).mode(0o600).open(path) {
+            Ok(file) => file,
+            Err(error) => return Ok(Err(error)),
+        };
+        let locked = patience.until(|| match file.try_lock() {
+            Ok(()) => Some(Ok(())),
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Error(error)) => Some(Err(error)),
+        })?;
+        Ok(locked.map(|()| file))
     }
 
     pub(crate) fn read(&self, engine: &wasmtime::Engine, digest: Digest) -> Option<Compiled> {
@@ -173,7 +183,7 @@ impl CodeCache {
 pub(crate) fn from_fresh_code(engine: &wasmtime::Engine, code: &[u8]) -> Result<Compiled, LoadError> {
     #[expect(unsafe_code, reason = "the only way to load compiled code")]
     // SAFETY: `code` came from `precompile_component` or `precompile_module` of
-    // this engine in this process.
+    // such an engine, in this process or in the one that it started for it.
     let loaded = unsafe {
         match wasmtime::Engine::detect_precompiled(code) {
             Some(Precompiled::Module) => Module::deserialize(engine, code).map(Compiled::Module),

@@ -11,11 +11,13 @@ use wasmtime::component::Linker;
 use wasmtime::{Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use crate::cache::{CodeCache, Compiled, from_fresh_code};
+use crate::compiler::{CompilerProgram, Patience};
+use crate::complexity::MAX_PROGRAM;
 use crate::component::{Component, Inner};
 use crate::kind::Form;
 use crate::state::State;
 use crate::ticker::Ticker;
-use crate::{CodeLimits, CodeUse, Digest, LoadError, cache, host, kind, names};
+use crate::{CodeLimits, CodeUse, Digest, LoadError, cache, complexity, host, kind, names};
 
 /// How the memory of runs is obtained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +38,9 @@ pub struct EngineConfig {
     /// Directory for compiled code, created with mode 0700; none compiles anew in each process.
     pub code_cache: Option<PathBuf>,
     pub allocation: Allocation,
+    /// The program that compiles in a process of its own; none compiles in this
+    /// process, where neither time nor memory is bounded: for programs that are trusted.
+    pub compiler: Option<CompilerProgram>,
     /// Where what a run writes is kept until it is committed; the system's temporary directory if none.
     pub staging: Option<PathBuf>,
 }
@@ -90,10 +95,28 @@ impl Engine {
     /// # Errors
     /// When it cannot be read or is no program that runs as a step.
     pub fn load_file(&self, path: impl AsRef<Path>) -> Result<Component, LoadError> {
+        self.load_file_within(path, &Patience::default())
+    }
+
+    /// As [`Engine::load_file`], within bounds.
+    ///
+    /// # Errors
+    /// As [`Engine::load_file`], and when the time is up or it is cancelled.
+    pub fn load_file_within(
+        &self,
+        path: impl AsRef<Path>,
+        patience: &Patience,
+    ) -> Result<Component, LoadError> {
         let path = path.as_ref();
-        let bytes =
-            std::fs::read(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
-        self.load_bytes(&bytes)
+        let fail = |source| LoadError::Read { path: path.to_owned(), source };
+        let mut file = std::fs::File::open(path).map_err(fail)?;
+        let size = file.metadata().map_err(fail)?.len();
+        if size > MAX_PROGRAM {
+            return Err(too_large(size));
+        }
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut file, &mut bytes).map_err(fail)?;
+        self.load_bytes_within(&bytes, patience)
     }
 
     /// Loads a program. The same bytes are compiled once per machine (with a
@@ -102,20 +125,32 @@ impl Engine {
     /// # Errors
     /// When they are no program that runs as a step.
     pub fn load_bytes(&self, bytes: &[u8]) -> Result<Component, LoadError> {
-        self.load_known(blake3::hash(bytes), bytes.len() as u64, || Ok(Cow::Borrowed(bytes)))
+        self.load_bytes_within(bytes, &Patience::default())
     }
 
-    /// Loads the program of this digest and size. Its bytes are asked for only
-    /// if it has to be compiled; they must be the ones that have the digest.
+    /// As [`Engine::load_bytes`], within bounds.
     ///
     /// # Errors
-    /// As [`Engine::load_bytes`], or what `bytes` fails with.
+    /// As [`Engine::load_bytes`], and when the time is up or it is cancelled.
+    pub fn load_bytes_within(&self, bytes: &[u8], patience: &Patience) -> Result<Component, LoadError> {
+        self.load_known(blake3::hash(bytes), bytes.len() as u64, patience, || Ok(Cow::Borrowed(bytes)))
+    }
+
+    /// Loads the program of this digest and size, within bounds. Its bytes are asked for
+    /// only if it has to be compiled; they must be the ones that have the digest.
+    ///
+    /// # Errors
+    /// As [`Engine::load_bytes_within`], or what `bytes` fails with.
     pub fn load_known<'b, E: From<LoadError>>(
         &self,
         digest: Digest,
         size: u64,
+        patience: &Patience,
         bytes: impl FnOnce() -> Result<Cow<'b, [u8]>, E>,
     ) -> Result<Component, E> {
+        if size > MAX_PROGRAM {
+            return Err(too_large(size).into());
+        }
         let slot = {
             let mut loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
             loaded.retain(|_, slot| {
@@ -123,12 +158,13 @@ impl Engine {
             });
             loaded.entry(digest).or_default().clone()
         };
-        let mut held = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody else may be compiling it.
+        let mut held = patience.lock(&slot)?;
         if let Some(inner) = held.upgrade() {
             return Ok(Component(inner));
         }
         let core = self.core()?;
-        let compiled = core.compile(bytes, digest)?;
+        let compiled = core.compile(bytes, digest, patience)?;
         let inner = Arc::new(Inner::new(core, &compiled, digest, size)?);
         *held = Arc::downgrade(&inner);
         Ok(Component(inner))
@@ -215,27 +251,48 @@ impl Core {
         &self,
         bytes: impl FnOnce() -> Result<Cow<'b, [u8]>, E>,
         digest: Digest,
+        patience: &Patience,
     ) -> Result<Compiled, E> {
-        let compile = || Ok(self.machine_code(&bytes()?)?);
+        let compile = || {
+            let bytes = bytes()?;
+            Ok(match &self.config.compiler {
+                Some(compiler) => compiler.compile(&bytes, self.config.allocation, patience)?,
+                None => machine_code(&self.engine, &bytes)?,
+            })
+        };
         match &self.cache {
-            Some(cache) => cache.load(&self.engine, digest, compile),
+            Some(cache) => cache.load(&self.engine, digest, patience, compile),
             None => Ok(from_fresh_code(&self.engine, &compile()?)?),
         }
     }
-
-    fn machine_code(&self, bytes: &[u8]) -> Result<Vec<u8>, LoadError> {
-        let code = match kind::form(bytes)? {
-            Form::Component(component) => {
-                names::check(&component)?;
-                self.engine.precompile_component(&component)
-            }
-            Form::Module(module) => self.engine.precompile_module(module),
-        };
-        code.map_err(|error| LoadError::Malformed { message: format!("{error:#}") })
-    }
 }
 
-fn wasm_config(allocation: Allocation) -> wasmtime::Config {
+/// The machine code of a program that may be compiled.
+pub(crate) fn machine_code(engine: &wasmtime::Engine, bytes: &[u8]) -> Result<Vec<u8>, LoadError> {
+    let named = |error| match error {
+        LoadError::Malformed { message } => complexity::refused(bytes, message),
+        other => other,
+    };
+    // What is no WebAssembly is told apart by what it is instead.
+    if bytes.starts_with(b"\0asm") {
+        complexity::check(bytes).map_err(named)?;
+    }
+    let form = kind::form(bytes).map_err(named)?;
+    let code = match &form {
+        Form::Component(component) => {
+            names::check(component)?;
+            engine.precompile_component(component)
+        }
+        Form::Module(module) => engine.precompile_module(module),
+    };
+    code.map_err(|error| complexity::refused(bytes, format!("{error:#}")))
+}
+
+fn too_large(size: u64) -> LoadError {
+    LoadError::TooComplex { what: "bytes".into(), found: size, limit: MAX_PROGRAM }
+}
+
+pub(crate) fn wasm_config(allocation: Allocation) -> wasmtime::Config {
     let mut config = wasmtime::Config::new();
     config
         .wasm_component_model(true)

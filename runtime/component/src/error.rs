@@ -1,13 +1,18 @@
 //! Why a component does not load, and why a run does not succeed.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::SetBy;
 
-/// Why bytes are not a program that runs as a step.
-#[derive(Debug, thiserror::Error)]
+/// Why bytes are not a program that runs as a step. The compiler's process tells
+/// what it finds as JSON.
+#[derive(Debug, Serialize, Deserialize, thiserror::Error)]
 pub enum LoadError {
+    #[serde(skip)]
     #[error("cannot read {path}: {source}", path = path.display())]
     Read { path: PathBuf, source: std::io::Error },
     #[error("not WebAssembly: it does not start with \\0asm (first bytes: {found})")]
@@ -29,9 +34,9 @@ pub enum LoadError {
     #[error(
         "the component exports `{present}` but not `{missing}`, which the world lobster:step/step needs beside it"
     )]
-    HalfAStep { present: &'static str, missing: &'static str },
+    HalfAStep { present: Cow<'static, str>, missing: Cow<'static, str> },
     #[error("the component speaks {found}; this host speaks {spoken}")]
-    UnsupportedVersion { found: String, spoken: &'static str },
+    UnsupportedVersion { found: String, spoken: Cow<'static, str> },
     #[error("the component imports `{import}`, which this host does not offer")]
     UnknownImport { import: String },
     #[error("the component does not fit the interfaces it names: {message}")]
@@ -43,6 +48,25 @@ pub enum LoadError {
     CacheUnsafe { path: PathBuf, why: String },
     #[error("cannot start the WebAssembly engine: {message}")]
     Engine { message: String },
+    #[error(
+        "the program uses {proposals}, which this host does not run (docs/components.md lists what it runs)"
+    )]
+    Unsupported { proposals: String },
+    #[error("the program is too much to compile: it has {found} {what}, and {limit} is the most")]
+    TooComplex { what: Cow<'static, str>, found: u64, limit: u64 },
+    #[serde(skip)]
+    #[error("compiling the program took longer than {limit:?}, the time of the whole step; {}", WALL.advice(*.set_by))]
+    Timeout { limit: Duration, set_by: SetBy },
+    #[serde(skip)]
+    #[error(
+        "compiling the program takes more memory than {limit} bytes, which is what one of its size may take"
+    )]
+    CompilerMemory { limit: u64 },
+    #[serde(skip)]
+    #[error("cancelled: {reason}")]
+    Cancelled { reason: String },
+    #[error("cannot compile the program: {message}")]
+    Compiler { message: String },
 }
 
 /// How a step says that it failed.
@@ -76,7 +100,7 @@ pub enum RunError {
     #[error("the step put out more than {limit} bytes; {}", OUTPUT.advice(*.set_by))]
     OutputLimit { limit: u64, set_by: SetBy },
     #[error(
-        "the step wrote more than {limit} bytes (or 100000 names) into directories, blobs and values, which every program is allowed"
+        "the step wrote more than {limit} bytes (or 100000 names, or names of 64 MiB together) into directories, blobs and values, which every program is allowed"
     )]
     FilesLimit { limit: u64 },
     #[error("the step holds more than {limit} handles (streams, blobs, files, requests); drop some")]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use crate::RunError;
+use crate::{OpenedDirs, RunError};
 
 /// One run of a component.
 pub struct Invocation {
@@ -22,8 +22,13 @@ pub struct Invocation {
     pub stderr: Box<dyn io::Write + Send>,
     /// What it may touch.
     pub grants: Grants,
+    /// The directories of the grants, if they are open already because somebody
+    /// decided about them.
+    pub opened: Option<OpenedDirs>,
     /// What it may use up.
     pub limits: Limits,
+    /// What of its time is gone already: loading the program belongs to it.
+    pub spent: Duration,
     /// Whether its description may lower the limits.
     pub described_limits: bool,
     /// The root of all randomness it sees, unless `grants.random`.
@@ -52,7 +57,9 @@ impl Invocation {
             output,
             stderr: Box::new(io::sink()),
             grants: Grants::default(),
+            opened: None,
             limits: Limits::default(),
+            spent: Duration::ZERO,
             described_limits: true,
             seed: [0; 32],
             start_time: SystemTime::UNIX_EPOCH + DEFAULT_START_TIME,

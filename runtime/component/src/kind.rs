@@ -84,7 +84,7 @@ fn module(bytes: &[u8]) -> Result<Form<'_>, LoadError> {
     }
     match imports.iter().find(|(from, _)| *from != PREVIEW1) {
         Some((from, _)) if from.starts_with("wasi_unstable") => {
-            Err(LoadError::UnsupportedVersion { found: (*from).to_owned(), spoken: PREVIEW1 })
+            Err(LoadError::UnsupportedVersion { found: (*from).to_owned(), spoken: PREVIEW1.into() })
         }
         Some((from, name)) => Err(LoadError::UnknownImport { import: format!("{from}.{name}") }),
         None => Ok(Form::Module(bytes)),
@@ -107,7 +107,7 @@ fn wrap(module: &[u8]) -> Result<Vec<u8>, LoadError> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is a map_err function")]
-fn malformed(error: wasmparser::BinaryReaderError) -> LoadError {
+pub(crate) fn malformed(error: wasmparser::BinaryReaderError) -> LoadError {
     LoadError::Malformed { message: error.to_string() }
 }
 

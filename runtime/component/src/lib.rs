@@ -10,6 +10,8 @@
 //! crate did not write itself.
 
 mod cache;
+mod compiler;
+mod complexity;
 mod component;
 mod engine;
 mod error;
@@ -17,6 +19,7 @@ mod host;
 mod invocation;
 mod kind;
 mod names;
+mod opened;
 mod outcome;
 mod run;
 mod schema;
@@ -29,6 +32,7 @@ mod writes;
 mod tests;
 
 pub use cache::{CodeLimits, CodeUse, MAX_CODE};
+pub use compiler::{COMPILE_ARGUMENT, CompilerProgram, Patience, compile_main};
 pub use component::{Capability, Component, Description, Example, Inspection, Want};
 pub use engine::{Allocation, Engine, EngineConfig};
 pub use error::{LoadError, RunError, StepError};
@@ -37,6 +41,7 @@ pub use invocation::{
     HostServices, Input, Invocation, Level, Limits, LimitsSetBy, NoServices, OutputSink, SetBy,
 };
 pub use kind::Kind;
+pub use opened::OpenedDirs;
 pub use outcome::Outcome;
 pub use writes::{CommitError, StagedWrites, Written, WrittenKind};
 

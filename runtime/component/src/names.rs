@@ -55,7 +55,10 @@ pub(crate) fn check(component: &[u8]) -> Result<(), LoadError> {
 
 fn check_import(import: &str) -> Result<(), LoadError> {
     let unknown = || LoadError::UnknownImport { import: import.to_owned() };
-    let other_version = |spoken| LoadError::UnsupportedVersion { found: import.to_owned(), spoken };
+    let other_version = |spoken: &'static str| LoadError::UnsupportedVersion {
+        found: import.to_owned(),
+        spoken: spoken.into(),
+    };
     let (name, version) = import.rsplit_once('@').unwrap_or((import, ""));
     let (package, interface) = name.split_once('/').ok_or_else(unknown)?;
     if package == "lobster:step" {
@@ -76,7 +79,9 @@ fn check_exports(exports: &[&str]) -> Result<(), LoadError> {
     if exports.iter().any(|name| is_cli_run(name)) {
         return Ok(());
     }
-    let half = |present, missing| Err(LoadError::HalfAStep { present, missing });
+    let half = |present: &'static str, missing: &'static str| {
+        Err(LoadError::HalfAStep { present: present.into(), missing: missing.into() })
+    };
     match (has("describe"), has("run")) {
         (true, true) => Ok(()),
         (true, false) => half("describe", "run"),
@@ -84,7 +89,10 @@ fn check_exports(exports: &[&str]) -> Result<(), LoadError> {
         (false, false) => {
             // A step of another version may have other functions; its name says more.
             if let Some(other) = exports.iter().find(|name| name.starts_with("wasi:cli/run@")) {
-                return Err(LoadError::UnsupportedVersion { found: (*other).to_owned(), spoken: "WASI 0.2" });
+                return Err(LoadError::UnsupportedVersion {
+                    found: (*other).to_owned(),
+                    spoken: "WASI 0.2".into(),
+                });
             }
             let found = if exports.is_empty() { "nothing".to_owned() } else { exports.join(", ") };
             Err(LoadError::MissingExport { found })

@@ -191,16 +191,16 @@ impl<'a> Run<'a> {
         wasi.socket_addr_check(move |address, purpose| {
             Box::pin(std::future::ready(checked.allows(address, purpose)))
         });
+        let deadline = Instant::now().checked_add(limits.wall.saturating_sub(invocation.spent));
+        let stop = Arc::new(Stop { deadline, limits, cancel: invocation.cancel });
         let files = Filesystem::open(
-            &grants.read,
-            &grants.write,
+            &grants,
+            invocation.opened.unwrap_or_else(|| grants.open()),
             component.core.staging.clone(),
             limits.files,
-            grants.clock,
             start_time,
+            stop.clone(),
         )?;
-        let deadline = Instant::now().checked_add(limits.wall);
-        let stop = Arc::new(Stop { deadline, limits, cancel: invocation.cancel });
         let host_calls = Arc::new(AtomicU64::new(0));
         let mut table = ResourceTable::new();
         table.set_max_capacity(MAX_RESOURCES);
@@ -337,11 +337,14 @@ impl<'a> Run<'a> {
         if let Some(failure) = self.hidden_failure() {
             return Err(failure);
         }
+        // Whatever it came to, it came too late.
+        if let Some(late) = self.stop.late() {
+            return Err(late);
+        }
         let carried = self.pipes.carried();
         let fuel_used = self.limits.fuel.saturating_sub(self.store.get_fuel().unwrap_or(0));
         let state = self.store.into_data();
-        let writes = StagedWrites::collect(state.files.into_mounts())
-            .map_err(|error| RunError::StageFailed { message: error.to_string() })?;
+        let writes = StagedWrites::collect(state.files.into_mounts())?;
         Ok(Outcome {
             fuel_used,
             peak_memory: state.limiter.peak_memory(),

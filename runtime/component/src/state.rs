@@ -8,7 +8,7 @@ use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::WasiHttpCtx;
 
-use crate::host::filesystem::Filesystem;
+use crate::host::filesystem::{Filesystem, FsError};
 use crate::host::given::Given;
 use crate::host::http::Http;
 use crate::host::io::Pipes;
@@ -46,6 +46,13 @@ impl WasiView for State {
     }
 }
 
+impl State {
+    /// Ends the run if it is to end: for calls of the host that take long.
+    pub(crate) fn look(&self) -> Result<(), FsError> {
+        self.files.stage.look()
+    }
+}
+
 /// When a run has to end early.
 pub(crate) struct Stop {
     pub(crate) deadline: Option<Instant>,
@@ -54,10 +61,21 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
+    /// For what is not a run.
+    #[cfg(test)]
+    pub(crate) fn never() -> Arc<Self> {
+        Arc::new(Self { deadline: None, limits: Limits::default(), cancel: Arc::new(|| None) })
+    }
+
     pub(crate) fn reason(&self) -> Option<RunError> {
         if let Some(reason) = (self.cancel)() {
             return Some(RunError::Cancelled { reason });
         }
+        self.late()
+    }
+
+    /// The error of a run that took longer than it may.
+    pub(crate) fn late(&self) -> Option<RunError> {
         let late = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
         late.then(|| self.limits.timed_out())
     }

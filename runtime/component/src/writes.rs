@@ -1,15 +1,20 @@
 //! What a run wrote, private until it is committed (invariant C5).
 
-use std::fs::FileTimes;
-use std::io::{self, Read, Write};
+use std::fs::{File, FileTimes};
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
-use cap_std::fs::{Dir, OpenOptions, Permissions, PermissionsExt};
+use cap_std::fs::{Dir, OpenOptions};
+use rustix::fs::{AtFlags, Timespec, Timestamps};
+use rustix::io::Errno;
 
-use crate::Digest;
-use crate::host::filesystem::Mount;
-use crate::host::overlay::{Change, Stage, Staged};
+use crate::host::filesystem::{FsError, Mount};
+use crate::host::overlay::{Change, Stage, Staged, Tree};
+use crate::host::stage;
+use crate::{Digest, RunError};
 
 /// The changes a run made to its granted directories. Dropping them discards
 /// them; [`StagedWrites::commit`] makes them visible.
@@ -46,6 +51,15 @@ pub struct CommitError {
     pub source: io::Error,
 }
 
+impl CommitError {
+    /// Why the run was ended, if it was its time or a cancellation that ended the
+    /// commit; nothing is visible then.
+    #[must_use]
+    pub fn stopped(&self) -> Option<&RunError> {
+        self.source.get_ref()?.downcast_ref()
+    }
+}
+
 impl std::fmt::Debug for StagedWrites {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(&self.list).finish()
@@ -53,22 +67,27 @@ impl std::fmt::Debug for StagedWrites {
 }
 
 impl StagedWrites {
-    pub(crate) fn collect(mut mounts: Vec<Mount>) -> io::Result<Self> {
+    pub(crate) fn collect(mut mounts: Vec<Mount>) -> Result<Self, RunError> {
+        let failed = |error: io::Error| match error.downcast() {
+            Ok(stopped) => stopped,
+            Err(error) => RunError::StageFailed { message: error.to_string() },
+        };
         let mut list = Vec::new();
         for mount in &mut mounts {
             mount.tree.changes.retain(|_, change| match change {
-                Change::File(staged) => staged.changed.load(Ordering::Relaxed),
-                Change::Gone | Change::Directory | Change::Link(_) => true,
+                Change::File(staged) => staged.marks.changed.load(Ordering::Relaxed),
+                Change::Gone | Change::Directory { .. } | Change::Link { .. } => true,
             });
             for (path, change) in &mount.tree.changes {
                 let what = match change {
                     Change::Gone => WrittenKind::Removed,
-                    Change::Directory => WrittenKind::Directory,
-                    Change::Link(target) => WrittenKind::Link { target: target.clone() },
+                    Change::Directory { .. } => WrittenKind::Directory,
+                    Change::Link { target, .. } => WrittenKind::Link { target: target.clone() },
                     Change::File(staged) => {
-                        let mut hasher = blake3::Hasher::new();
-                        hasher.update_reader(mount.tree.stage().open(&staged.name)?)?;
-                        WrittenKind::File { digest: hasher.finalize(), size: hasher.count() }
+                        let stage = mount.tree.stage();
+                        let file = stage.open(&staged.name).map_err(failed)?;
+                        let (digest, size) = stage::digest(&file, || look(stage)).map_err(failed)?;
+                        WrittenKind::File { digest, size }
                     }
                 };
                 let guest = format!("{}/{path}", mount.guest.trim_end_matches('/'));
@@ -98,16 +117,22 @@ impl StagedWrites {
         Err(io::ErrorKind::NotFound.into())
     }
 
-    /// Makes the changes visible: removals first, then everything else, each
-    /// file by one rename, so that a reader sees the old or the new content and
-    /// never a part. The whole is not one transaction: a crash between two
-    /// names leaves some of them old. What others changed meanwhile under the
+    /// Makes the changes visible. First all contents are copied to where they go,
+    /// under names that nobody looks for; the run's time and cancellation still end
+    /// that, and nothing has happened then. After it come removals and everything
+    /// else, each file by one rename, so that a reader sees the old or the new
+    /// content and never a part. The whole is not one transaction: a crash between
+    /// two names leaves some of them old. What others changed meanwhile under the
     /// same name is replaced.
     ///
     /// # Errors
     /// At the first name that cannot be written.
     pub fn commit(self) -> Result<Vec<Written>, CommitError> {
+        let mut prepared = Vec::new();
         for mount in &self.mounts {
+            prepared.push(Prepared::new(&mount.tree)?);
+        }
+        for (mount, prepared) in self.mounts.iter().zip(&prepared) {
             let failed = |path: &str| {
                 let path = mount.tree.host.join(path);
                 move |source| CommitError { path, source }
@@ -118,22 +143,109 @@ impl StagedWrites {
                 match change {
                     Change::Gone => remove(root, path),
                     // By now nothing is left in it.
-                    Change::File(_) | Change::Link(_) if is_dir(root, path) => root.remove_dir(path),
-                    Change::File(_) | Change::Link(_) | Change::Directory => Ok(()),
+                    Change::File(_) | Change::Link { .. } if is_dir(root, path) => root.remove_dir(path),
+                    Change::File(_) | Change::Link { .. } | Change::Directory { .. } => Ok(()),
                 }
                 .map_err(failed(path))?;
             }
-            for (path, change) in &mount.tree.changes {
+            for (index, (path, change)) in mount.tree.changes.iter().enumerate() {
                 match change {
                     Change::Gone => Ok(()),
-                    Change::Directory => make_dir(root, path),
-                    Change::Link(target) => make_link(root, path, target),
-                    Change::File(staged) => put_file(root, path, staged, mount.tree.stage()),
+                    Change::Directory { .. } => make_dir(root, path),
+                    Change::Link { .. } | Change::File(_) => prepared.put(&mount.tree, index, path, change),
                 }
                 .map_err(failed(path))?;
             }
         }
         Ok(self.list)
+    }
+}
+
+/// The reason to end as an error that can be told from others.
+fn look(stage: &Stage) -> io::Result<()> {
+    match stage.look() {
+        Ok(()) => Ok(()),
+        Err(FsError::Trap(error)) => Err(match error.downcast::<RunError>() {
+            Ok(reason) => io::Error::other(reason),
+            Err(error) => io::Error::other(error.to_string()),
+        }),
+        Err(FsError::Code(code)) => Err(io::Error::other(code)),
+    }
+}
+
+/// The new contents of one granted directory, complete and not yet visible: in a
+/// directory of their own, from which they are renamed.
+struct Prepared<'a> {
+    root: &'a Dir,
+    /// None if there can be none: then each content is copied to where it goes.
+    dir: Option<(Dir, String)>,
+}
+
+impl<'a> Prepared<'a> {
+    fn new(tree: &'a Tree) -> Result<Self, CommitError> {
+        let root = tree.lower();
+        let mut prepared = Self { root, dir: None };
+        let is_content = |change: &Change| matches!(change, Change::File(_) | Change::Link { .. });
+        if !tree.changes.values().any(is_content) {
+            return Ok(prepared);
+        }
+        let name = temporary_name();
+        let mut builder = cap_std::fs::DirBuilder::new();
+        cap_std::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        let made = root.create_dir_with(&name, &builder).and_then(|()| root.open_dir(&name));
+        // Who may not write to the directory itself may be allowed to below it.
+        let Ok(dir) = made else { return Ok(prepared) };
+        prepared.dir = Some((dir, name));
+        let Some((dir, _)) = &prepared.dir else { return Ok(prepared) };
+        for (index, (path, change)) in tree.changes.iter().enumerate() {
+            let failed = |source| CommitError { path: tree.host.join(path), source };
+            let made = look(tree.stage()).and_then(|()| match change {
+                Change::File(staged) => {
+                    make_file(dir, &index.to_string(), staged, tree.stage(), || look(tree.stage()))
+                }
+                Change::Link { .. } => make_link(dir, &index.to_string(), change),
+                Change::Gone | Change::Directory { .. } => Ok(()),
+            });
+            made.map_err(failed)?;
+        }
+        look(tree.stage()).map_err(|source| CommitError { path: tree.host.clone(), source })?;
+        Ok(prepared)
+    }
+
+    /// Gives a content its name.
+    fn put(&self, tree: &Tree, index: usize, path: &str, change: &Change) -> io::Result<()> {
+        if let Some((dir, _)) = &self.dir {
+            match dir.rename(index.to_string(), self.root, path) {
+                // Something else is mounted there.
+                Err(error) if error.raw_os_error() == Some(Errno::XDEV.raw_os_error()) => {}
+                other => return other,
+            }
+        }
+        let (above, name) = path.rsplit_once('/').map_or((".", path), |(above, name)| (above, name));
+        let dir = self.root.open_dir(above)?;
+        let temporary = temporary_name();
+        let put = match change {
+            // What is half done is finished: nobody looks at the time any more.
+            Change::File(staged) => make_file(&dir, &temporary, staged, tree.stage(), || Ok(())),
+            _ => make_link(&dir, &temporary, change),
+        };
+        put.and_then(|()| dir.rename(&temporary, &dir, name)).inspect_err(|_| {
+            let _ = dir.remove_file(&temporary);
+        })
+    }
+}
+
+impl Drop for Prepared<'_> {
+    fn drop(&mut self) {
+        let Some((dir, name)) = self.dir.take() else { return };
+        if self.root.remove_dir(&name).is_err() {
+            for left in dir.entries().into_iter().flatten().flatten() {
+                let _ = dir.remove_file(left.file_name());
+            }
+            if let Err(error) = dir.remove_open_dir() {
+                tracing::warn!(name, %error, "a temporary directory is left behind");
+            }
+        }
     }
 }
 
@@ -166,41 +278,45 @@ fn make_dir(root: &Dir, path: &str) -> io::Result<()> {
     }
 }
 
-fn make_link(root: &Dir, path: &str, target: &str) -> io::Result<()> {
-    let temporary = temporary_name(path);
-    root.symlink(target, &temporary)?;
-    root.rename(&temporary, root, path).inspect_err(|_| {
-        let _ = root.remove_file(&temporary);
-    })
+fn make_link(dir: &Dir, name: &str, change: &Change) -> io::Result<()> {
+    let Change::Link { target, modified, times_set } = change else { return Ok(()) };
+    dir.symlink(target, name)?;
+    if *times_set {
+        let since = modified.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let time = Timespec {
+            tv_sec: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: since.subsec_nanos().into(),
+        };
+        let times = Timestamps { last_access: time, last_modification: time };
+        rustix::fs::utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    Ok(())
 }
 
-/// Copies into the directory of the target, then renames over it: the stage
-/// may be on another file system.
-fn put_file(root: &Dir, path: &str, staged: &Staged, stage: &Stage) -> io::Result<()> {
-    let temporary = temporary_name(path);
+/// The content of a private file as a file of `dir`: the stage may be on another file system.
+fn make_file(
+    dir: &Dir,
+    name: &str,
+    staged: &Staged,
+    stage: &Stage,
+    look: impl Fn() -> io::Result<()>,
+) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
-    let mut file = root.open_with(&temporary, &options)?;
-    let put = || -> io::Result<()> {
-        io::copy(&mut stage.open(&staged.name)?, &mut file)?;
-        file.flush()?;
-        file.set_permissions(Permissions::from_mode(staged.mode))?;
-        let file = file.into_std();
-        if let Some(modified) = staged.modified.filter(|_| staged.times_set) {
-            file.set_times(FileTimes::new().set_modified(modified))?;
-        }
-        // A rename that survives a crash must not find the content missing.
-        file.sync_data()?;
-        root.rename(&temporary, root, path)
-    };
-    put().inspect_err(|_| {
-        let _ = root.remove_file(&temporary);
-    })
+    let mut file: File = dir.open_with(name, &options)?.into_std();
+    stage::copy(&stage.open(&staged.name)?, &mut file, look)?;
+    file.set_permissions(std::fs::Permissions::from_mode(staged.mode))?;
+    if let Some(modified) = staged.own_time() {
+        file.set_times(FileTimes::new().set_modified(modified))?;
+    }
+    // A rename that survives a crash must not find the content missing.
+    file.sync_data()
 }
 
-fn temporary_name(path: &str) -> String {
-    let (dir, name) = path.rsplit_once('/').map_or(("", path), |(dir, name)| (dir, name));
-    let slash = if dir.is_empty() { "" } else { "/" };
-    let tag = blake3::hash(format!("{name}{}", std::process::id()).as_bytes()).to_hex();
-    format!("{dir}{slash}.lobster-{}", &tag[..16])
+/// A name that nobody else takes.
+fn temporary_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let tag = format!("{now}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    format!(".lobster-{}", &blake3::hash(tag.as_bytes()).to_hex()[..16])
 }

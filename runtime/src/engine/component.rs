@@ -13,7 +13,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use lobster_component::{
-    Component, Grants, HostCallTrace, Input, Invocation, Kind, Limits, RunError, Written, WrittenKind,
+    Component, Grants, HostCallTrace, Input, Invocation, Kind, Limits, OpenedDirs, RunError, Written,
+    WrittenKind,
 };
 use serde_json::{Map, Value, json};
 
@@ -45,7 +46,7 @@ use lent::{RunServices, SharedWriter, Sink};
 pub(crate) use loading::JS_EVALUATOR;
 pub(super) use loading::of_stage;
 pub(crate) use loading::{LOAD_FAILED, code_cache, js_evaluator_digest, keep};
-use loading::{Program, js_evaluator, load};
+use loading::{Program, js_evaluator, load, not_loaded};
 pub(crate) use recorded::compute as compute_recorded;
 
 /// A component to be run once.
@@ -56,6 +57,8 @@ pub(crate) struct Job {
     pub(crate) args: Arguments,
     pub(crate) input: JobInput,
     pub(crate) grants: Grants,
+    /// The directories of the grants, from when it was decided about them.
+    pub(crate) opened: Option<OpenedDirs>,
     pub(crate) limits: Limits,
     /// Granted secrets by their variables.
     pub(crate) secrets: BTreeMap<String, String>,
@@ -113,21 +116,25 @@ pub(super) fn step(
     cancel: &CancelToken,
 ) -> Result<Record, Stop> {
     let run = frame.run;
+    let patience = loading::patience(run, grants::limits(step), cancel);
     let (program, args) = match &step.work {
         Work::Component { component, args } => {
             let named = frame.fill(component, scope, path)?;
             let base = frame.workflow.file.parent().unwrap_or(Path::new("/"));
             let pinned = frame.workflow.components.get(component).filter(|_| *component == named);
-            let loaded = load(run, path, base, &named, pinned).map_err(|error| {
+            let loaded = load(run, path, base, &named, pinned, &patience).map_err(|error| {
                 run.fail_at(path);
-                StageError::permanent(format!("Workflow step {} component {named}: {error}", step.id))
-                    .with_code(LOAD_FAILED)
+                not_loaded(&error, &format!("Workflow step {} component {named}", step.id), cancel)
             })?;
             let filled = fill_all(frame, &Value::Object(args.clone()), scope, path)?;
             (loaded, filled.as_object().cloned().unwrap_or_default())
         }
         Work::Js(code) => {
-            (js_evaluator(run, path).map_err(stopped)?, js_args(frame, code, step, scope, path)?)
+            let loaded = js_evaluator(run, path, &patience).map_err(|error| {
+                run.fail_at(path);
+                not_loaded(&error, &format!("Workflow step {} js", step.id), cancel)
+            })?;
+            (loaded, js_args(frame, code, step, scope, path)?)
         }
         _ => return Ok(Record::new(&step.id)),
     };
@@ -145,6 +152,7 @@ pub(super) fn step(
             _ => None,
         },
         grants: grants::of_step(frame, wanted, base, env, scope, path)?,
+        opened: None,
         secrets: env.secrets().clone(),
         limits: grants::limits(step),
         withheld: Vec::new(),
@@ -354,10 +362,12 @@ fn execute(
         }
     };
     invocation.grants = job.grants;
+    invocation.opened = job.opened;
     invocation.grants.env.retain(|(name, _)| !job.secrets.contains_key(name));
     invocation.grants.env.extend(secrets);
     invocation.described_limits = described_limits;
     invocation.limits = job.limits;
+    invocation.spent = job.program.spent;
     invocation.seed = *action.as_bytes();
     invocation.services = Arc::new(RunServices { store: run.store.clone(), run: run.id, scratch });
     let again = recorded.is_some();
@@ -395,8 +405,14 @@ fn execute(
                 if again {
                     drop(done.writes);
                 } else if let Err(error) = done.writes.commit() {
-                    outcome.status = StepStatus::Failed;
-                    outcome.error = Some(format!("cannot put the step's files in place: {error}"));
+                    match error.stopped() {
+                        // Nothing has become visible.
+                        Some(reason) => outcome = failure(reason, cancel),
+                        None => {
+                            outcome.status = StepStatus::Failed;
+                            outcome.error = Some(format!("cannot put the step's files in place: {error}"));
+                        }
+                    }
                 }
             } else {
                 let text = done.stderr_tail.trim();

@@ -507,7 +507,15 @@ impl Host for StageHost<'_, '_, '_> {
             None => JobInput::Items(Vec::new().into()),
         };
         let pinned = run.kept(&pin(self.path));
-        let program = component::of_stage(run, &path, &place.cwd, &call.program, pinned.as_ref())?;
+        let program = component::of_stage(
+            run,
+            &path,
+            &place.cwd,
+            &call.program,
+            pinned.as_ref(),
+            Limits::of_step(call.limits),
+            &place.cancel,
+        )?;
         let dirs = |dirs: Vec<ComponentDir>| {
             let grant = |dir: ComponentDir| DirGrant { host: place.cwd.join(dir.host), guest: dir.guest };
             dirs.into_iter().map(grant).collect()
@@ -535,6 +543,7 @@ impl Host for StageHost<'_, '_, '_> {
                 clock: grants.clock,
                 random: grants.random,
             },
+            opened: None,
             secrets,
             withheld: Vec::new(),
             asker: place.asker.clone(),

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use lobster_component::{Component, Engine, EngineConfig};
+use lobster_component::{CompilerProgram, Component, Engine, EngineConfig};
 use serde_json::{Map, Value};
 
 use super::ask::Prompter;
@@ -89,6 +89,8 @@ pub(crate) struct Services {
     pub(crate) secrets: Arc<Secrets>,
     pub(crate) store: OnceLock<Store>,
     pub(crate) components: OnceLock<Engine>,
+    /// What compiles them.
+    pub(crate) compiler: Option<CompilerProgram>,
     /// Components that were looked at before the run; held, so that it need not load them again.
     pub(crate) checked: Mutex<Vec<Component>>,
     /// The contents of files that have not changed since they were read.
@@ -129,7 +131,8 @@ impl Services {
     pub(crate) fn components(&self) -> &Engine {
         self.components.get_or_init(|| {
             let code_cache = Some(super::component::code_cache(&self.state_dir));
-            Engine::new(EngineConfig { code_cache, ..EngineConfig::default() })
+            let compiler = self.compiler.clone();
+            Engine::new(EngineConfig { code_cache, compiler, ..EngineConfig::default() })
         })
     }
 

@@ -204,6 +204,7 @@ pub(super) fn services(runtime: &Runtime, store: &Store, recording: &Recording) 
             .map_or_else(|| own.env.clone(), |settings| own.env.with_settings(settings)),
         cwd: PathBuf::from(&recording.cwd),
         state_dir: own.state_dir.clone(),
+        compiler: own.compiler.clone(),
         registry: crate::steps::stages::builtin(),
         cancel: own.cancel.clone(),
         caller: Caller::default(),

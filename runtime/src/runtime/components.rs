@@ -5,8 +5,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use lobster_component::{Component, DirGrant, Grants, LoadError, RunError};
+use lobster_component::{
+    Ceilings, Component, DirGrant, Grants, Limits, LoadError, Patience, RunError, SetBy,
+};
 use serde_json::{Map, Value};
 
 use crate::digest::Digest;
@@ -189,9 +192,12 @@ fn look_at_step(
     found: &mut Found,
 ) -> Result<(), Problem> {
     let Some(pinned) = workflow.components.get(component) else { return Ok(()) };
-    let loaded = load_pinned(services, &base(workflow).join(component), *pinned).map_err(|error| {
-        Problem::new(format!("Workflow step {} component {component}: {error}", step.id), &["component"])
-    })?;
+    let limits =
+        Limits::of_step(Ceilings { wall: step.timeout_ms.map(Duration::from_millis), ..Ceilings::default() });
+    let loaded =
+        load_pinned(services, &base(workflow).join(component), *pinned, limits).map_err(|error| {
+            Problem::new(format!("Workflow step {} component {component}: {error}", step.id), &["component"])
+        })?;
     let name = format!("Workflow step {} component", step.id);
     check_args(&loaded, args, &name)?;
     let (grants, withheld) = admitted(&loaded, literal(services, workflow, step));
@@ -269,7 +275,7 @@ fn look_at_stage(
     let loaded = std::fs::File::open(&path)
         .and_then(Digest::of_reader)
         .map_err(|source| LoadError::Read { path: path.clone(), source })
-        .and_then(|digest| load_pinned(services, &path, digest))
+        .and_then(|digest| load_pinned(services, &path, digest, Limits::of_step(call.limits)))
         .map_err(|error| Problem::new(format!("{name}: {error}"), &[]))?;
     let fitting = loaded.check_args(&json::compact(&call.args));
     fitting.or_else(forgiving).map_err(|error| Problem::new(format!("{name}: {error}"), &[]))?;
@@ -295,10 +301,25 @@ fn look_at_stage(
 
 /// The component that was found in this file, which is read again only if it has
 /// to be compiled.
-fn load_pinned(services: &Services, path: &Path, pinned: Digest) -> Result<Component, LoadError> {
+fn load_pinned(
+    services: &Services,
+    path: &Path,
+    pinned: Digest,
+    limits: Limits,
+) -> Result<Component, LoadError> {
+    let token = services.cancel.clone();
+    let policy = &services.policy;
+    let most = [policy.file().limits.timeout.0]
+        .into_iter()
+        .chain(policy.file().components.limits.timeout.map(|span| span.0))
+        .min()
+        .filter(|_| !policy.is_open());
+    let limits = limits.lowered(Ceilings { wall: most, ..Ceilings::default() }, SetBy::Policy);
+    let patience = Patience::new(&limits, Arc::new(move || token.reason().map(|reason| reason.message())));
     let fail = |source| LoadError::Read { path: path.to_owned(), source };
     let size = std::fs::metadata(path).map_err(fail)?.len();
-    services.components().load_known(blake3::Hash::from_bytes(*pinned.as_bytes()), size, || {
+    let digest = blake3::Hash::from_bytes(*pinned.as_bytes());
+    services.components().load_known(digest, size, &patience, || {
         let bytes = std::fs::read(path).map_err(fail)?;
         if Digest::of(&bytes) != pinned {
             return Err(fail(std::io::Error::other("it has changed meanwhile")));
@@ -380,7 +401,7 @@ fn allowed(services: &Services, component: impl FnOnce() -> Digest, grants: &Gra
     if *grants == Grants::default() {
         return Ok(());
     }
-    let proposal = crate::engine::proposal(component(), grants);
+    let proposal = crate::engine::proposal(component(), grants, &grants.open());
     let place =
         crate::steps::decision_env(services, &Surroundings::of(services), &services.cwd, &services.env);
     let itself = |dir: &str, fits: &dyn Fn(&str) -> bool| fits(dir).then(|| dir.to_owned());

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use lobster_runtime::component::Limits;
 use lobster_runtime::json;
 use lobster_runtime::steps::stages::Mode;
 use serde_json::Value;
@@ -36,7 +37,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let language = Language::of(&dir)?;
     let file = language.build(&dir)?;
     let runtime = super::super::runtime(Mode::Human)?;
-    let component = super::load(&runtime, &file)?;
+    let component = super::load(&runtime, &file, &super::patience(&runtime, &Limits::default()))?;
     component
         .describe()
         .map_err(|error| CommandError::failed(format!("{}: {}", file.display(), super::failure(&error))))?;

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use lobster_runtime::component::{Capability, Component, Description, Kind};
+use lobster_runtime::component::{Capability, Component, Description, Kind, Limits};
 use lobster_runtime::json;
 use lobster_runtime::steps::stages::Mode;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> CommandResult {
     let runtime = super::super::runtime(Mode::Human)?;
-    let component = super::load(&runtime, &args.file)?;
+    let component = super::load(&runtime, &args.file, &super::patience(&runtime, &Limits::default()))?;
     let description = component.describe().map_err(|error| {
         CommandError::failed(format!("{}: {}", args.file.display(), super::failure(&error)))
     })?;

@@ -12,7 +12,7 @@ mod test;
 
 use std::path::{Path, PathBuf};
 
-use lobster_runtime::component::{Component, LoadError, RunError};
+use lobster_runtime::component::{Component, Limits, LoadError, Patience, RunError};
 use lobster_runtime::runtime::Runtime;
 
 use crate::exit::{CommandError, CommandResult};
@@ -44,11 +44,18 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 }
 
 /// Loads a program, or says what is wrong with the file.
-fn load(runtime: &Runtime, file: &Path) -> Result<Component, CommandError> {
-    runtime.components().load_file(file).map_err(|error| match error {
+fn load(runtime: &Runtime, file: &Path, patience: &Patience) -> Result<Component, CommandError> {
+    runtime.components().load_file_within(file, patience).map_err(|error| match error {
         LoadError::Read { .. } => CommandError::usage(error),
+        LoadError::Timeout { .. } => CommandError::failed(format!("timeout: {error}")),
+        LoadError::Cancelled { .. } => CommandError::failed(error),
         other => CommandError::failed(format!("{}: {other}", file.display())),
     })
+}
+
+/// How long loading may take: as long as a run with these limits, and until we are told to end.
+fn patience(runtime: &Runtime, limits: &Limits) -> Patience {
+    Patience::new(limits, run::cancelled_by(runtime.cancel()))
 }
 
 /// The program that a project was built to: the only one beside its sources.

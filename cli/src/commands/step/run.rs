@@ -57,7 +57,8 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> CommandResult {
     let runtime = super::super::runtime(Mode::Human)?;
     let began = Instant::now();
-    let component = super::load(&runtime, &args.file)?;
+    let limits = args.limits.limits();
+    let component = super::load(&runtime, &args.file, &super::patience(&runtime, &limits))?;
     let loaded = began.elapsed();
     let out = Arc::new(Mutex::new(Out { to: BufWriter::new(screen(io::stdout())), closed: false }));
     let given = json::compact(&arguments(args)?);
@@ -74,7 +75,8 @@ pub(super) fn run(args: &Args) -> CommandResult {
             );
         }
     }
-    invocation.limits = args.limits.limits();
+    invocation.limits = limits;
+    invocation.spent = loaded;
     invocation.services = Arc::new(Alone::default());
     invocation.cancel = cancelled_by(runtime.cancel());
     let began = Instant::now();
@@ -97,7 +99,10 @@ pub(super) fn run(args: &Args) -> CommandResult {
     }
     let exit = outcome.exit_code;
     if exit == 0 {
-        outcome.writes.commit().map_err(CommandError::failed)?;
+        outcome.writes.commit().map_err(|error| match error.stopped() {
+            Some(reason) => CommandError::failed(super::failure(reason)),
+            None => CommandError::failed(error),
+        })?;
     }
     Ok(Exit::Code(u8::try_from(exit).unwrap_or(1)))
 }

@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
+use lobster_runtime::component::Limits;
 use lobster_runtime::steps::stages::Mode;
 
 use super::case::Case;
@@ -46,7 +47,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
         None => super::built(&args.dir)?,
     };
     let runtime = super::super::runtime(Mode::Human)?;
-    let component = super::load(&runtime, &file)?;
+    let component = super::load(&runtime, &file, &super::patience(&runtime, &Limits::default()))?;
     let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let mut out = std::io::stdout().lock();
     let mut failed = 0;

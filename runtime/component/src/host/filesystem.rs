@@ -4,12 +4,13 @@
 //! are listed in order, times are the run's start unless the clock is granted,
 //! and inode numbers are made of paths.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use wasmtime::component::Resource;
@@ -19,14 +20,20 @@ pub(crate) use super::file_streams::FsError;
 use super::file_streams::{Reader, StreamWriter, error_code};
 use super::overlay::{Kind, Open, Opened, Stage, Tree, Writer};
 use super::wasi_own::wasi::filesystem::{preopens, types};
-use crate::state::State;
-use crate::{DirGrant, RunError};
+use crate::state::{State, Stop};
+use crate::{Grants, OpenedDirs, RunError};
 
 pub(crate) use types::ErrorCode;
 
 /// Files and directories that a run may have open at once: they are open in
 /// this process, too.
 pub(super) const MAX_OPEN: usize = 256;
+
+/// Bytes of names in all listings that a program holds at once.
+const MAX_LISTED: u64 = 64 << 20;
+
+/// What a listed name takes besides its letters.
+const NAME: u64 = 48;
 
 /// Most bytes that one read gives.
 const MAX_READ: u64 = 1 << 20;
@@ -37,6 +44,8 @@ pub(crate) struct Filesystem {
     pub(crate) stage: Arc<Stage>,
     times: Times,
     open: Arc<AtomicUsize>,
+    /// Bytes of names in listings that are held.
+    listed: Arc<AtomicU64>,
 }
 
 pub(crate) struct Mount {
@@ -51,19 +60,28 @@ enum Times {
 }
 
 impl Filesystem {
-    /// Opens what is granted. `clock` tells whether real times are granted too.
+    /// What is granted, and where it was opened.
     pub(crate) fn open(
-        read: &[DirGrant],
-        write: &[DirGrant],
+        grants: &Grants,
+        opened: OpenedDirs,
         staging: PathBuf,
         budget: u64,
-        clock: bool,
         start: SystemTime,
+        stop: Arc<Stop>,
     ) -> Result<Self, RunError> {
-        let stage = Stage::new(staging, budget);
-        let granted = read.iter().map(|g| (g, false)).chain(write.iter().map(|g| (g, true)));
-        let mounts = granted
-            .map(|(grant, writable)| {
+        let stage = Stage::new(staging, budget, stop);
+        let bad = |message: &str| RunError::BadGrant {
+            grant: "directories".to_owned(),
+            message: message.to_owned(),
+        };
+        if (grants.read.len(), grants.write.len()) != (opened.read.len(), opened.write.len()) {
+            return Err(bad("others were opened than are granted"));
+        }
+        let read = grants.read.iter().zip(opened.read).map(|(grant, opened)| (grant, opened, false));
+        let write = grants.write.iter().zip(opened.write).map(|(grant, opened)| (grant, opened, true));
+        let mounts = read
+            .chain(write)
+            .map(|(grant, opened, writable)| {
                 let bad = |message: String| RunError::BadGrant {
                     grant: format!("{} {}", if writable { "write" } else { "read" }, grant.host.display()),
                     message,
@@ -71,13 +89,13 @@ impl Filesystem {
                 if grant.guest.is_empty() || grant.guest.contains('\0') {
                     return Err(bad("the path inside the program is empty or has a NUL".to_owned()));
                 }
-                let tree =
-                    Tree::open(&grant.host, writable, stage.clone()).map_err(|e| bad(e.to_string()))?;
+                let lower = opened.map_err(bad)?.dir;
+                let tree = Tree::new(lower, &grant.host, writable, stage.clone());
                 Ok(Mount { guest: grant.guest.clone(), tree })
             })
             .collect::<Result<_, _>>()?;
-        let times = if clock { Times::Real } else { Times::All(start) };
-        Ok(Self { mounts, stage, times, open: Arc::default() })
+        let times = if grants.clock { Times::Real } else { Times::All(start) };
+        Ok(Self { mounts, stage, times, open: Arc::default(), listed: Arc::default() })
     }
 
     /// The directories with what the program did to them.
@@ -95,6 +113,22 @@ impl Filesystem {
             return Err(ErrorCode::Quota.into());
         }
         Ok(OpenTicket(self.open.clone()))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn root(&self, mount: usize) -> Place {
+        Place { mount, path: String::new() }
+    }
+
+    /// The names in a directory, paid for as long as the program holds them.
+    pub(crate) fn list(&mut self, place: &Place) -> Result<(BTreeMap<String, Kind>, ListTicket), FsError> {
+        let names = self.tree(place.mount)?.list(&place.path)?;
+        let bytes = names.keys().map(|name| name.len() as u64 + NAME).sum();
+        let ticket = ListTicket { held: self.listed.clone(), bytes };
+        if self.listed.fetch_add(bytes, Ordering::Relaxed) + bytes > MAX_LISTED {
+            return Err(ErrorCode::InsufficientMemory.into());
+        }
+        Ok((names, ticket))
     }
 
     fn stat(&mut self, place: &Place) -> Result<types::DescriptorStat, FsError> {
@@ -165,7 +199,7 @@ impl Filesystem {
 
 /// A name in a granted directory.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(crate) struct Place {
     pub(super) mount: usize,
     pub(super) path: String,
 }
@@ -178,6 +212,16 @@ impl Place {
     pub(super) fn child(&self, name: &str) -> Self {
         let path = if self.path.is_empty() { name.to_owned() } else { format!("{}/{name}", self.path) };
         self.at(path)
+    }
+
+    /// What a name in a listing stands for: `.` is the directory itself, and
+    /// nobody sees more above the granted one.
+    pub(super) fn named(&self, name: &str) -> Self {
+        match name {
+            "." => self.clone(),
+            ".." => self.at(self.path.rsplit_once('/').map_or("", |(above, _)| above).to_owned()),
+            name => self.child(name),
+        }
     }
 
     /// The same for the same name in every run.
@@ -204,6 +248,18 @@ impl Drop for OpenTicket {
     }
 }
 
+/// Counts a directory listing for as long as it lives.
+pub(crate) struct ListTicket {
+    held: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+impl Drop for ListTicket {
+    fn drop(&mut self) {
+        self.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 /// A program's handle of a file or directory.
 #[expect(unreachable_pub, reason = "the generated bindings re-export it")]
 pub struct Descriptor {
@@ -215,7 +271,10 @@ pub struct Descriptor {
 
 /// The rest of a directory listing.
 #[expect(unreachable_pub, reason = "the generated bindings re-export it")]
-pub struct Listing(std::vec::IntoIter<types::DirectoryEntry>);
+pub struct Listing {
+    rest: std::vec::IntoIter<types::DirectoryEntry>,
+    _ticket: ListTicket,
+}
 
 impl Descriptor {
     fn file(&self) -> Result<&Opened, FsError> {
@@ -406,13 +465,13 @@ impl types::HostDescriptor for State {
 
     fn read_directory(&mut self, fd: Resource<Descriptor>) -> Fs<Resource<Listing>> {
         let place = self.table.get(&fd)?.dir()?.clone();
-        let names = self.files.tree(place.mount)?.list(&place.path)?;
+        let (names, ticket) = self.files.list(&place)?;
         self.pipes.moving(names.len() * 64);
         let entries: Vec<_> = names
             .into_iter()
             .map(|(name, kind)| types::DirectoryEntry { type_: descriptor_type(kind), name })
             .collect();
-        Ok(self.table.push(Listing(entries.into_iter()))?)
+        Ok(self.table.push(Listing { rest: entries.into_iter(), _ticket: ticket })?)
     }
 
     fn create_directory_at(&mut self, fd: Resource<Descriptor>, path: String) -> Fs<()> {
@@ -538,7 +597,7 @@ impl types::HostDescriptor for State {
 
     fn symlink_at(&mut self, fd: Resource<Descriptor>, target: String, path: String) -> Fs<()> {
         let place = self.resolve(&fd, types::PathFlags::empty(), &path)?;
-        self.files.tree(place.mount)?.symlink(&target, &place.path)
+        self.files.tree(place.mount)?.symlink(&target, &place.path, path.ends_with('/'))
     }
 
     fn unlink_file_at(&mut self, fd: Resource<Descriptor>, path: String) -> Fs<()> {
@@ -579,7 +638,7 @@ impl types::HostDescriptor for State {
 
 impl types::HostDirectoryEntryStream for State {
     fn read_directory_entry(&mut self, listing: Resource<Listing>) -> Fs<Option<types::DirectoryEntry>> {
-        Ok(self.table.get_mut(&listing)?.0.next())
+        Ok(self.table.get_mut(&listing)?.rest.next())
     }
 
     fn drop(&mut self, listing: Resource<Listing>) -> wasmtime::Result<()> {

@@ -11,6 +11,7 @@ pub(crate) mod overlay;
 pub(crate) mod preview1;
 pub(crate) mod random;
 pub(crate) mod services;
+pub(crate) mod stage;
 
 use wasmtime::component::{HasSelf, Linker};
 use wasmtime_wasi::p2::bindings as wasi;

@@ -10,22 +10,28 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use cap_std::ambient_authority;
 use cap_std::fs::{Dir, FileType, OpenOptions, OpenOptionsExt};
 
 use super::filesystem::{ErrorCode, FsError};
+use super::stage::{self, Marks};
+pub(crate) use super::stage::{Change, Stage, Staged, Writer};
 
 /// As many links as Linux follows in one path.
 const MAX_LINKS: u32 = 40;
 
 /// Longest path that is resolved, as on Linux.
-const MAX_PATH: usize = 4096;
+pub(super) const MAX_PATH: usize = 4096;
 
-/// Changed names in one run, over all directories.
-const MAX_CHANGES: usize = 100_000;
+/// Longest name of one file or directory, as on Linux.
+const MAX_NAME: usize = 255;
+
+/// Directories in one another: each is looked up for each name below it.
+const MAX_DEPTH: usize = 256;
+
+/// How many names are looked at between two looks at the time.
+const LOOK_AFTER: usize = 64;
 
 /// One granted directory.
 pub(crate) struct Tree {
@@ -37,40 +43,6 @@ pub(crate) struct Tree {
     /// is still there has no entry; any entry hides the lower layer below it.
     pub(crate) changes: BTreeMap<String, Change>,
     stage: Arc<Stage>,
-}
-
-/// What the program did to a name.
-pub(crate) enum Change {
-    /// Removed from the lower layer.
-    Gone,
-    /// A new directory.
-    Directory,
-    Link(String),
-    File(Staged),
-}
-
-/// A private file.
-pub(crate) struct Staged {
-    /// Its name in the stage. It is opened when needed: a run may write more
-    /// files than a process may hold open.
-    pub(crate) name: String,
-    /// Whether it differs from the lower file it was copied from, if any.
-    pub(crate) changed: Arc<AtomicBool>,
-    pub(crate) mode: u32,
-    pub(crate) modified: Option<SystemTime>,
-    /// Whether the program set that time itself.
-    pub(crate) times_set: bool,
-}
-
-/// The private files of one run: a directory that goes away with it.
-pub(crate) struct Stage {
-    parent: PathBuf,
-    dir: std::sync::OnceLock<tempfile::TempDir>,
-    next: AtomicU64,
-    /// Bytes that may still be written.
-    budget: AtomicU64,
-    pub(crate) exceeded: AtomicBool,
-    entries: AtomicU64,
 }
 
 /// What a name stands for.
@@ -96,13 +68,6 @@ pub(crate) struct Opened {
     pub(crate) writer: Option<Writer>,
 }
 
-/// The right to write to a private file.
-#[derive(Clone)]
-pub(crate) struct Writer {
-    pub(crate) changed: Arc<AtomicBool>,
-    pub(crate) stage: Arc<Stage>,
-}
-
 /// How a file is opened.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Open {
@@ -112,69 +77,15 @@ pub(crate) struct Open {
     pub(crate) truncate: bool,
 }
 
-impl Stage {
-    pub(crate) fn new(parent: PathBuf, budget: u64) -> Arc<Self> {
-        Arc::new(Self {
-            parent,
-            dir: std::sync::OnceLock::new(),
-            next: AtomicU64::new(0),
-            budget: AtomicU64::new(budget),
-            exceeded: AtomicBool::new(false),
-            entries: AtomicU64::new(0),
-        })
-    }
-
-    /// Where the private files are, once there are some.
-    pub(crate) fn path(&self) -> Option<&Path> {
-        self.dir.get().map(tempfile::TempDir::path)
-    }
-
-    pub(crate) fn open(&self, name: &str) -> io::Result<File> {
-        let dir = self.path().ok_or(io::ErrorKind::NotFound)?;
-        File::options().read(true).write(true).open(dir.join(name))
-    }
-
-    fn size(&self, name: &str) -> io::Result<u64> {
-        let dir = self.path().ok_or(io::ErrorKind::NotFound)?;
-        Ok(std::fs::metadata(dir.join(name))?.len())
-    }
-
-    fn create(&self) -> io::Result<(File, String)> {
-        let dir = match self.dir.get() {
-            Some(dir) => dir,
-            None => {
-                let made = tempfile::Builder::new().prefix("lobster-writes-").tempdir_in(&self.parent)?;
-                self.dir.get_or_init(|| made)
-            }
-        };
-        let name = self.next.fetch_add(1, Ordering::Relaxed).to_string();
-        let file = File::options().read(true).write(true).create_new(true).open(dir.path().join(&name))?;
-        Ok((file, name))
-    }
-
-    /// Takes `bytes` from what the run may write.
-    pub(crate) fn spend(&self, bytes: u64) -> Result<(), FsError> {
-        let spent = self.budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |b| b.checked_sub(bytes));
-        spent.map(|_| ()).map_err(|_| self.exceed())
-    }
-
-    fn spend_entry(&self) -> Result<(), FsError> {
-        if self.entries.fetch_add(1, Ordering::Relaxed) >= MAX_CHANGES as u64 {
-            return Err(self.exceed());
-        }
-        Ok(())
-    }
-
-    fn exceed(&self) -> FsError {
-        self.exceeded.store(true, Ordering::Relaxed);
-        ErrorCode::InsufficientSpace.into()
-    }
-}
-
 impl Tree {
+    pub(crate) fn new(lower: Dir, host: &Path, writable: bool, stage: Arc<Stage>) -> Self {
+        Self { lower, host: host.to_owned(), writable, changes: BTreeMap::new(), stage }
+    }
+
+    #[cfg(test)]
     pub(crate) fn open(host: &Path, writable: bool, stage: Arc<Stage>) -> io::Result<Self> {
-        let lower = Dir::open_ambient_dir(host, ambient_authority())?;
-        Ok(Self { lower, host: host.to_owned(), writable, changes: BTreeMap::new(), stage })
+        let lower = Dir::open_ambient_dir(host, cap_std::ambient_authority())?;
+        Ok(Self::new(lower, host, writable, stage))
     }
 
     /// Where its private files are.
@@ -203,8 +114,12 @@ impl Tree {
         let mut at: Vec<String> = split(base).map(str::to_owned).collect();
         let floor = at.len();
         let mut rest = pending(path)?;
-        let mut links = 0;
+        let (mut links, mut seen) = (0, 0_usize);
         while let Some(name) = rest.pop() {
+            seen += 1;
+            if seen.is_multiple_of(LOOK_AFTER) {
+                self.stage.look()?;
+            }
             if name == ".." {
                 if at.len() <= floor {
                     return Err(ErrorCode::NotPermitted.into());
@@ -212,15 +127,20 @@ impl Tree {
                 at.pop();
                 continue;
             }
+            let fits = name.len() <= MAX_NAME && at.len() < MAX_DEPTH;
             at.push(name);
+            let here = at.join("/");
+            if !fits || here.len() > MAX_PATH {
+                return Err(ErrorCode::NameTooLong.into());
+            }
             let last = rest.is_empty();
-            match self.info(&at.join("/"))?.map(|info| info.kind) {
+            match self.info(&here)?.map(|info| info.kind) {
                 Some(Kind::Link) if !last || follow || must_be_dir => {
                     links += 1;
                     if links > MAX_LINKS {
                         return Err(ErrorCode::Loop.into());
                     }
-                    let target = self.read_link(&at.join("/"))?;
+                    let target = self.read_link(&here)?;
                     at.pop();
                     rest.extend(pending(&target)?);
                 }
@@ -236,14 +156,15 @@ impl Tree {
 
     /// What a resolved path stands for.
     pub(crate) fn info(&self, path: &str) -> Result<Option<Info>, FsError> {
-        let new = |kind, size| Ok(Some(Info { kind, size, modified: None }));
+        let new = |kind, size, modified: SystemTime| Ok(Some(Info { kind, size, modified: Some(modified) }));
         match self.changes.get(path) {
             Some(Change::Gone) => Ok(None),
-            Some(Change::Directory) => new(Kind::Directory, 0),
-            Some(Change::Link(target)) => new(Kind::Link, target.len() as u64),
+            Some(Change::Directory { made }) => new(Kind::Directory, 0, *made),
+            Some(Change::Link { target, modified, .. }) => new(Kind::Link, target.len() as u64, *modified),
             Some(Change::File(staged)) => {
-                let size = self.stage.size(&staged.name)?;
-                Ok(Some(Info { kind: Kind::File, size, modified: staged.modified }))
+                let meta = self.stage.metadata(&staged.name)?;
+                let modified = if staged.is_written() { meta.modified().ok() } else { staged.modified };
+                Ok(Some(Info { kind: Kind::File, size: meta.len(), modified }))
             }
             None if self.lower_hidden(path) => Ok(None),
             None => self.lower_info(path),
@@ -274,9 +195,9 @@ impl Tree {
     pub(crate) fn read_link(&self, path: &str) -> Result<String, FsError> {
         if let Some(change) = self.changes.get(path) {
             return match change {
-                Change::Link(target) => Ok(target.clone()),
+                Change::Link { target, .. } => Ok(target.clone()),
                 Change::Gone => Err(ErrorCode::NoEntry.into()),
-                Change::Directory | Change::File(_) => Err(ErrorCode::Invalid.into()),
+                Change::Directory { .. } | Change::File(_) => Err(ErrorCode::Invalid.into()),
             };
         }
         let target = self.lower.read_link_contents(path)?;
@@ -288,7 +209,10 @@ impl Tree {
         let mut names = BTreeMap::new();
         if !self.changes.contains_key(path) && !self.lower_hidden(path) {
             let entries = if path.is_empty() { self.lower.entries()? } else { self.lower.read_dir(path)? };
-            for entry in entries {
+            for (index, entry) in entries.enumerate() {
+                if index.is_multiple_of(LOOK_AFTER) {
+                    self.stage.look()?;
+                }
                 let entry = entry?;
                 let Ok(name) = entry.file_name().into_string() else {
                     return Err(ErrorCode::IllegalByteSequence.into());
@@ -304,8 +228,8 @@ impl Tree {
             }
             match change {
                 Change::Gone => names.remove(name),
-                Change::Directory => names.insert(name.to_owned(), Kind::Directory),
-                Change::Link(_) => names.insert(name.to_owned(), Kind::Link),
+                Change::Directory { .. } => names.insert(name.to_owned(), Kind::Directory),
+                Change::Link { .. } => names.insert(name.to_owned(), Kind::Link),
                 Change::File(_) => names.insert(name.to_owned(), Kind::File),
             };
         }
@@ -329,7 +253,7 @@ impl Tree {
                 if how.truncate {
                     opened.file.set_len(0)?;
                     if let Some(writer) = &opened.writer {
-                        writer.changed.store(true, Ordering::Relaxed);
+                        writer.marks.write();
                     }
                 }
                 Ok(opened)
@@ -344,10 +268,9 @@ impl Tree {
             Some(Kind::Directory) => Err(ErrorCode::IsDirectory.into()),
             Some(Kind::Other) => Err(ErrorCode::NotPermitted.into()),
             None if how.create => {
-                let (_, name) = self.stage_file()?;
-                let changed = Arc::new(AtomicBool::new(true));
-                let staged = Staged { name, changed, mode: 0o644, modified: None, times_set: false };
-                self.changes.insert(path.to_owned(), Change::File(staged));
+                let (_, name) = self.stage.create()?;
+                let staged = Staged { name, marks: Marks::of_new(), mode: 0o644, modified: None };
+                self.put(path, Change::File(staged))?;
                 self.staged(path)
             }
             None => Err(ErrorCode::NoEntry.into()),
@@ -369,16 +292,11 @@ impl Tree {
     fn staged(&self, path: &str) -> Result<Opened, FsError> {
         match self.changes.get(path) {
             Some(Change::File(staged)) => {
-                let writer = Writer { changed: staged.changed.clone(), stage: self.stage.clone() };
+                let writer = Writer { marks: staged.marks.clone(), stage: self.stage.clone() };
                 Ok(Opened { file: Arc::new(self.stage.open(&staged.name)?), writer: Some(writer) })
             }
             _ => Err(ErrorCode::NoEntry.into()),
         }
-    }
-
-    fn stage_file(&self) -> Result<(File, String), FsError> {
-        self.stage.spend_entry()?;
-        Ok(self.stage.create()?)
     }
 
     /// Makes the file at `path` private, with its content or empty.
@@ -386,18 +304,35 @@ impl Tree {
         if matches!(self.changes.get(path), Some(Change::File(_))) {
             return Ok(());
         }
-        let mut source = self.open_lower(path)?;
+        let source = self.open_lower(path)?;
         let meta = source.metadata()?;
-        let (mut file, name) = self.stage_file()?;
+        let (mut file, name) = self.stage.create()?;
         if content {
             self.stage.spend(meta.len())?;
-            io::copy(&mut source, &mut file)?;
+            stage::copy(&source, &mut file, || self.stage.look())?;
         }
         let mode = std::os::unix::fs::MetadataExt::mode(&meta) & 0o777;
-        let staged =
-            Staged { name, changed: Arc::default(), mode, modified: meta.modified().ok(), times_set: false };
-        self.changes.insert(path.to_owned(), Change::File(staged));
+        let staged = Staged { name, marks: Arc::default(), mode, modified: meta.modified().ok() };
+        self.put(path, Change::File(staged))
+    }
+
+    /// Notes a change, if its name still finds room.
+    fn put(&mut self, path: &str, change: Change) -> Result<(), FsError> {
+        self.stage.names_fit(change.weight(path))?;
+        self.put_anyway(path.to_owned(), change);
         Ok(())
+    }
+
+    fn put_anyway(&mut self, path: String, change: Change) {
+        self.take(&path);
+        self.stage.hold_name(change.weight(&path));
+        self.changes.insert(path, change);
+    }
+
+    fn take(&mut self, path: &str) -> Option<Change> {
+        let change = self.changes.remove(path)?;
+        self.stage.drop_name(change.weight(path));
+        Some(change)
     }
 
     fn must_be_writable(&self) -> Result<(), FsError> {
@@ -415,17 +350,19 @@ impl Tree {
 
     pub(crate) fn create_dir(&mut self, path: &str) -> Result<(), FsError> {
         self.must_be_free(path)?;
-        self.changes.insert(path.to_owned(), Change::Directory);
-        Ok(())
+        self.put(path, Change::Directory { made: SystemTime::now() })
     }
 
-    pub(crate) fn symlink(&mut self, target: &str, path: &str) -> Result<(), FsError> {
+    /// `slash` tells whether the name was written as that of a directory.
+    pub(crate) fn symlink(&mut self, target: &str, path: &str, slash: bool) -> Result<(), FsError> {
         if target.starts_with('/') || target.is_empty() || target.len() > MAX_PATH || target.contains('\0') {
             return Err(ErrorCode::NotPermitted.into());
         }
+        if slash && self.info(path)?.is_none() {
+            return Err(ErrorCode::NoEntry.into());
+        }
         self.must_be_free(path)?;
-        self.changes.insert(path.to_owned(), Change::Link(target.to_owned()));
-        Ok(())
+        self.put(path, new_link(target.to_owned()))
     }
 
     pub(crate) fn remove_file(&mut self, path: &str) -> Result<(), FsError> {
@@ -454,10 +391,10 @@ impl Tree {
 
     /// Takes the name away.
     fn forget(&mut self, path: &str) -> Result<(), FsError> {
-        self.changes.remove(path);
+        self.take(path);
         if self.lower_exists(path)? {
             self.stage.spend_entry()?;
-            self.changes.insert(path.to_owned(), Change::Gone);
+            self.put(path, Change::Gone)?;
         }
         Ok(())
     }
@@ -473,7 +410,7 @@ impl Tree {
             return Err(ErrorCode::Invalid.into());
         }
         // As in overlayfs: what the program has not made itself is moved by copying.
-        if source == Kind::Directory && !matches!(self.changes.get(from), Some(Change::Directory)) {
+        if source == Kind::Directory && !matches!(self.changes.get(from), Some(Change::Directory { .. })) {
             return Err(ErrorCode::CrossDevice.into());
         }
         match (source, self.info(to)?.map(|info| info.kind)) {
@@ -482,45 +419,59 @@ impl Tree {
             (_, Some(Kind::Directory)) => return Err(ErrorCode::IsDirectory.into()),
             (_, _) => {}
         }
+        let moved = self.moved_with(from, to)?;
         match source {
             Kind::Other => return Err(ErrorCode::NotPermitted.into()),
             Kind::File => {
                 self.copy_up(from, true)?;
                 if let Some(Change::File(staged)) = self.changes.get(from) {
-                    staged.changed.store(true, Ordering::Relaxed);
+                    staged.marks.changed.store(true, std::sync::atomic::Ordering::Relaxed);
                 }
             }
-            Kind::Link => {
+            Kind::Link if !self.changes.contains_key(from) => {
                 let target = self.read_link(from)?;
-                self.changes.insert(from.to_owned(), Change::Link(target));
+                self.put(from, new_link(target))?;
             }
-            Kind::Directory => {}
+            Kind::Link | Kind::Directory => {}
         }
-        let below = format!("{from}/");
-        let moved: Vec<String> = self
-            .changes
-            .range(below.clone()..)
-            .take_while(|(path, _)| path.starts_with(&below))
-            .map(|(path, _)| path.clone())
-            .collect();
-        for path in moved {
+        for (path, target) in moved {
             // Traces of what the lower layer had below stay where they are.
-            if let Some(change) = self.changes.remove(&path) {
-                if matches!(change, Change::Gone) {
-                    self.changes.insert(path, change);
-                } else {
-                    let target = format!("{to}/{}", &path[below.len()..]);
-                    if self.lower_exists(&path)? {
-                        self.changes.insert(path, Change::Gone);
-                    }
-                    self.changes.insert(target, change);
+            if matches!(self.changes.get(&path), Some(Change::Gone)) {
+                continue;
+            }
+            if let Some(change) = self.take(&path) {
+                if self.lower_exists(&path)? {
+                    self.put_anyway(path, Change::Gone);
                 }
+                self.put_anyway(target, change);
             }
         }
-        if let Some(change) = self.changes.remove(from) {
-            self.changes.insert(to.to_owned(), change);
+        if let Some(change) = self.take(from) {
+            self.put_anyway(to.to_owned(), change);
         }
         self.forget(from)
+    }
+
+    /// What is below `from`, with its new names, if those are not too long.
+    fn moved_with(&self, from: &str, to: &str) -> Result<Vec<(String, String)>, FsError> {
+        let below = format!("{from}/");
+        let mut moved = Vec::new();
+        let mut more = 0;
+        for path in self.changes.range(below.clone()..).map(|(path, _)| path) {
+            let Some(rest) = path.strip_prefix(&below) else { break };
+            if moved.len().is_multiple_of(LOOK_AFTER) {
+                self.stage.look()?;
+            }
+            let target = format!("{to}/{rest}");
+            if target.len() > MAX_PATH || split(&target).count() > MAX_DEPTH {
+                return Err(ErrorCode::NameTooLong.into());
+            }
+            // What is left behind counts, too.
+            more += (target.len() + path.len()) as u64;
+            moved.push((path.clone(), target));
+        }
+        self.stage.names_fit(more)?;
+        Ok(moved)
     }
 
     /// Whether the lower layer has something at `path`, shown or hidden. What
@@ -534,18 +485,27 @@ impl Tree {
         Ok(self.lower_info(path)?.is_some())
     }
 
-    /// Sets when a file was modified.
+    /// Sets when a file or a link was modified.
     pub(crate) fn set_modified(&mut self, path: &str, time: SystemTime) -> Result<(), FsError> {
         self.must_be_writable()?;
         match self.info(path)?.map(|info| info.kind) {
             Some(Kind::File) => self.copy_up(path, true)?,
+            Some(Kind::Link) if !self.changes.contains_key(path) => {
+                let target = self.read_link(path)?;
+                self.stage.spend_entry()?;
+                self.put(path, new_link(target))?;
+            }
+            Some(Kind::Link) => {}
             Some(_) => return Err(ErrorCode::Unsupported.into()),
             None => return Err(ErrorCode::NoEntry.into()),
         }
-        if let Some(Change::File(staged)) = self.changes.get_mut(path) {
-            staged.modified = Some(time);
-            staged.times_set = true;
-            staged.changed.store(true, Ordering::Relaxed);
+        match self.changes.get_mut(path) {
+            Some(Change::File(staged)) => {
+                staged.modified = Some(time);
+                staged.marks.set_time();
+            }
+            Some(Change::Link { modified, times_set, .. }) => (*modified, *times_set) = (time, true),
+            Some(Change::Gone | Change::Directory { .. }) | None => {}
         }
         Ok(())
     }
@@ -555,18 +515,8 @@ impl Tree {
     }
 }
 
-impl Writer {
-    pub(crate) fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> Result<usize, FsError> {
-        self.stage.spend(bytes.len() as u64)?;
-        self.changed.store(true, Ordering::Relaxed);
-        Ok(std::os::unix::fs::FileExt::write_at(file, bytes, offset)?)
-    }
-
-    pub(crate) fn set_len(&self, file: &File, size: u64) -> Result<(), FsError> {
-        self.stage.spend(size.saturating_sub(file.metadata()?.len()))?;
-        self.changed.store(true, Ordering::Relaxed);
-        Ok(file.set_len(size)?)
-    }
+fn new_link(target: String) -> Change {
+    Change::Link { target, modified: SystemTime::now(), times_set: false }
 }
 
 fn kind(file_type: FileType) -> Kind {

@@ -11,12 +11,12 @@ use crate::host::filesystem::{ErrorCode, Filesystem, FsError, Mount};
 use crate::host::overlay::{Kind, Open, Stage, Tree};
 use crate::{DirGrant, Grants, RunError, StagedWrites, WrittenKind};
 
-fn tree(dir: &Path) -> Tree {
-    let stage = Stage::new(std::env::temp_dir(), 1 << 20);
+pub(super) fn tree(dir: &Path) -> Tree {
+    let stage = Stage::new(std::env::temp_dir(), 1 << 20, crate::state::Stop::never());
     Tree::open(dir, true, stage).expect("opens")
 }
 
-fn code<T>(result: Result<T, FsError>) -> Option<ErrorCode> {
+pub(super) fn code<T>(result: Result<T, FsError>) -> Option<ErrorCode> {
     match result {
         Ok(_) => None,
         Err(FsError::Code(code)) => Some(code),
@@ -24,17 +24,17 @@ fn code<T>(result: Result<T, FsError>) -> Option<ErrorCode> {
     }
 }
 
-const WRITE: Open = Open { write: true, create: false, exclusive: false, truncate: false };
-const CREATE: Open = Open { write: true, create: true, exclusive: false, truncate: false };
+pub(super) const WRITE: Open = Open { write: true, create: false, exclusive: false, truncate: false };
+pub(super) const CREATE: Open = Open { write: true, create: true, exclusive: false, truncate: false };
 const READ: Open = Open { write: false, create: false, exclusive: false, truncate: false };
 
-fn put(tree: &mut Tree, path: &str, text: &str) {
+pub(super) fn put(tree: &mut Tree, path: &str, text: &str) {
     let opened = tree.open_file(path, Open { truncate: true, ..CREATE }).expect("opens");
     let writer = opened.writer.expect("is writable");
     assert_eq!(writer.write_at(&opened.file, text.as_bytes(), 0).ok(), Some(text.len()));
 }
 
-fn get(tree: &mut Tree, path: &str) -> Option<String> {
+pub(super) fn get(tree: &mut Tree, path: &str) -> Option<String> {
     let opened = tree.open_file(path, READ).ok()?;
     let mut text = String::new();
     (&*opened.file).read_to_string(&mut text).ok()?;
@@ -87,8 +87,8 @@ fn paths_never_leave_the_directory() {
     assert_eq!(code(tree.resolve("sub", "..", true)), Some(ErrorCode::NotPermitted));
     assert_eq!(get(&mut tree, "sub/file").as_deref(), Some("f"));
     // A link that the program makes itself is resolved like any other.
-    assert_eq!(code(tree.symlink("/etc/passwd", "mine")), Some(ErrorCode::NotPermitted));
-    assert_eq!(code(tree.symlink("../secret", "mine")), None);
+    assert_eq!(code(tree.symlink("/etc/passwd", "mine", false)), Some(ErrorCode::NotPermitted));
+    assert_eq!(code(tree.symlink("../secret", "mine", false)), None);
     assert_eq!(code(tree.resolve("", "mine", true)), Some(ErrorCode::NotPermitted));
 }
 
@@ -130,7 +130,7 @@ fn writes_are_private_until_committed() {
     assert_eq!(code(tree.create_dir("dir")), None);
     put(&mut tree, "dir/x", "x");
     assert_eq!(code(tree.rename("dir", "moved")), None);
-    assert_eq!(code(tree.symlink("moved/x", "link")), None);
+    assert_eq!(code(tree.symlink("moved/x", "link", false)), None);
     assert_eq!(get(&mut tree, "moved/x").as_deref(), Some("x"));
     assert_eq!(get(&mut tree, "dir/x"), None);
     let names: Vec<_> = tree.list("").expect("lists").into_keys().collect();
@@ -181,7 +181,7 @@ fn a_directory_made_anew_hides_what_was_there() {
 #[test]
 fn writes_are_bounded() {
     let dir = tempfile::tempdir().expect("temporary directory");
-    let stage = Stage::new(std::env::temp_dir(), 10);
+    let stage = Stage::new(std::env::temp_dir(), 10, crate::state::Stop::never());
     let mut tree = Tree::open(dir.path(), true, stage.clone()).expect("opens");
     let opened = tree.open_file("f", CREATE).expect("opens");
     let writer = opened.writer.expect("writable");
@@ -195,7 +195,7 @@ fn writes_are_bounded() {
 fn read_grants_are_read_only() {
     let dir = tempfile::tempdir().expect("temporary directory");
     fs::write(dir.path().join("f"), "f").expect("writes");
-    let stage = Stage::new(std::env::temp_dir(), 1 << 20);
+    let stage = Stage::new(std::env::temp_dir(), 1 << 20, crate::state::Stop::never());
     let mut tree = Tree::open(dir.path(), false, stage).expect("opens");
     let read_only = Some(ErrorCode::ReadOnly);
     assert_eq!(code(tree.open_file("f", WRITE)), read_only);
@@ -203,7 +203,7 @@ fn read_grants_are_read_only() {
     assert_eq!(code(tree.create_dir("d")), read_only);
     assert_eq!(code(tree.remove_file("f")), read_only);
     assert_eq!(code(tree.rename("f", "g")), read_only);
-    assert_eq!(code(tree.symlink("f", "l")), read_only);
+    assert_eq!(code(tree.symlink("f", "l", false)), read_only);
     assert_eq!(get(&mut tree, "f").as_deref(), Some("f"));
     assert!(tree.changes.is_empty());
 }
@@ -211,7 +211,10 @@ fn read_grants_are_read_only() {
 #[test]
 fn grants_that_cannot_be_given_are_named() {
     let missing = DirGrant { host: "/nonexistent/dir".into(), guest: "/in".into() };
-    let opened = Filesystem::open(&[missing], &[], std::env::temp_dir(), 0, false, std::time::UNIX_EPOCH);
+    let grants = Grants { read: vec![missing], ..Grants::default() };
+    let stop = crate::state::Stop::never();
+    let start = std::time::UNIX_EPOCH;
+    let opened = Filesystem::open(&grants, grants.open(), std::env::temp_dir(), 0, start, stop);
     let Err(RunError::BadGrant { grant, .. }) = opened else { panic!("is refused") };
     assert_eq!(grant, "read /nonexistent/dir");
 }
@@ -311,7 +314,7 @@ proptest! {
                     prop_assert_eq!(removed.is_ok(), fs::remove_dir(at(path)).is_ok(), "{:?}", op);
                 }
                 Op::Link(target, path) => {
-                    let made = tree.resolve("", path, false).and_then(|path| tree.symlink(target, &path));
+                    let made = tree.resolve("", path, false).and_then(|path| tree.symlink(target, &path, false));
                     prop_assert_eq!(made.is_ok(), symlink(target, at(path)).is_ok(), "{:?}", op);
                 }
                 Op::Rename(from, to) => {

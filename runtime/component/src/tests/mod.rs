@@ -1,11 +1,17 @@
 //! Whole runs of small programs.
 
+mod accounting;
+#[cfg(target_os = "linux")]
+mod bombs;
 mod files;
 mod fixture;
 mod guests;
 mod hostile;
 mod limits;
+mod preview1;
 mod runs;
+#[cfg(target_os = "linux")]
+mod swaps;
 
 use std::sync::{Arc, Mutex, OnceLock};
 

@@ -2,10 +2,10 @@
 //! the policy lets a step grant. Each refusal says who refused.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lobster_component::{Capability, Ceilings, Description, DirGrant, Grants, Limits, SetBy};
+use lobster_component::{Capability, Ceilings, Description, DirGrant, Grants, Limits, OpenedDirs, SetBy};
 use serde_json::{Map, Value, json};
 
 use super::super::env::Env;
@@ -153,7 +153,7 @@ pub(super) fn told_withheld(job: &Job) -> Option<String> {
     told.then(|| format!(" (withheld: {})", job.withheld.join("; ")))
 }
 
-fn policy_limits(run: &Run<'_>, limits: &mut Limits) {
+pub(super) fn policy_limits(run: &Run<'_>, limits: &mut Limits) {
     let policy = &run.services.policy;
     if policy.is_open() {
         return;
@@ -179,13 +179,28 @@ pub(super) fn recorded_limits(recorded: &RecordedLimits, limits: &mut Limits) {
     limits.tables = recorded.tables.unwrap_or(limits.tables);
 }
 
-fn decide(run: &Run<'_>, path: &StepPath, job: &Job, cancel: &CancelToken) -> Result<Value, Stop> {
-    let proposal = proposal(job.program.component.digest().into(), &job.grants);
+fn decide(run: &Run<'_>, path: &StepPath, job: &mut Job, cancel: &CancelToken) -> Result<Value, Stop> {
+    // What is decided about is what was opened, and the run uses that.
+    let opened = job.grants.open();
+    let proposal = proposal(job.program.component.digest().into(), &job.grants, &opened);
+    let decided = decide_about(run, path, job, (&proposal, &opened), cancel)?;
+    job.opened = Some(opened);
+    Ok(decided)
+}
+
+fn decide_about(
+    run: &Run<'_>,
+    path: &StepPath,
+    job: &Job,
+    (proposal, opened): (&ComponentProposal, &OpenedDirs),
+    cancel: &CancelToken,
+) -> Result<Value, Stop> {
     if proposal.is_empty() {
         return Ok(Value::Null);
     }
     let place = decision_env(run.services, &run.surroundings, &run.cwd, &run.services.env);
-    let decision = run.services.policy.decide_component(&proposal, &place, &holds);
+    let holds = |dir: &str, wanted: &dyn Fn(&str) -> bool| holds(opened, dir, wanted);
+    let decision = run.services.policy.decide_component(proposal, &place, &holds);
     let statement = serde_json::to_value(&decision).unwrap_or(Value::Null);
     let proposed = json!({ "command": component_name(job), "grants": proposal });
     match decision.verdict {
@@ -220,15 +235,17 @@ fn decide(run: &Run<'_>, path: &StepPath, job: &Job, cancel: &CancelToken) -> Re
     Ok(statement)
 }
 
-/// What the policy is asked about.
-pub(crate) fn proposal(component: Digest, grants: &Grants) -> ComponentProposal {
-    let real = |dir: &DirGrant| {
-        std::fs::canonicalize(&dir.host).unwrap_or_else(|_| dir.host.clone()).display().to_string()
+/// What the policy is asked about: directories by where the opened ones are. One
+/// that could not be opened ends the run later, unless it is refused before.
+pub(crate) fn proposal(component: Digest, grants: &Grants, opened: &OpenedDirs) -> ComponentProposal {
+    let real = |(dir, opened): (&DirGrant, Option<&Path>)| match opened {
+        Some(real) => real.display().to_string(),
+        None => std::fs::canonicalize(&dir.host).unwrap_or_else(|_| dir.host.clone()).display().to_string(),
     };
     ComponentProposal {
         component,
-        read: grants.read.iter().map(real).collect(),
-        write: grants.write.iter().map(real).collect(),
+        read: grants.read.iter().zip(opened.read()).map(real).collect(),
+        write: grants.write.iter().zip(opened.write()).map(real).collect(),
         env: grants.env.iter().map(|(name, _)| name.clone()).collect(),
         net: grants.net.clone(),
         clock: grants.clock,
@@ -254,19 +271,22 @@ pub(crate) fn denied(decision: &ComponentDecision) -> StageError {
 const MAX_NAMES: usize = 1_000_000;
 
 /// The first path at or below a directory that fits; links are not followed, nor are they by components.
-fn holds(dir: &str, wanted: &dyn Fn(&str) -> bool) -> Option<String> {
-    let mut pending = vec![dir.to_owned()];
+/// An opened directory is looked at by way of what was opened, not of its name.
+fn holds(opened: &OpenedDirs, dir: &str, wanted: &dyn Fn(&str) -> bool) -> Option<String> {
+    let way = opened.way_to(Path::new(dir)).unwrap_or_else(|| PathBuf::from(dir));
+    let mut pending = vec![(dir.to_owned(), way)];
     let mut seen = 0_usize;
-    while let Some(path) = pending.pop() {
+    while let Some((path, way)) = pending.pop() {
         seen += 1;
         if wanted(&path) || seen > MAX_NAMES {
             return Some(path);
         }
-        if !std::fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir()) {
+        if !std::fs::symlink_metadata(&way).is_ok_and(|meta| meta.is_dir()) {
             continue;
         }
-        for entry in std::fs::read_dir(&path).into_iter().flatten().flatten() {
-            pending.push(Path::new(&path).join(entry.file_name()).display().to_string());
+        for entry in std::fs::read_dir(&way).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            pending.push((Path::new(&path).join(&name).display().to_string(), way.join(name)));
         }
     }
     None

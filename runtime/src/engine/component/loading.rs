@@ -1,14 +1,18 @@
 //! Where the component of a step comes from: a file, the store, or this binary.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
-use lobster_component::{Component, LoadError};
+use lobster_component::{Component, Limits, LoadError, Patience};
 use serde_json::Value;
 
+use super::grants::policy_limits;
+use crate::cancel::{CancelReason, CancelToken};
 use crate::digest::Digest;
 use crate::engine::overseer::{Profile, RecordedLimits, RecordedProgram};
 use crate::engine::path::StepPath;
-use crate::engine::run::{Run, stopped};
+use crate::engine::run::Run;
 use crate::steps::stages::{ComponentProgram, StageError, Stop};
 use crate::store::{Store, StoreError};
 
@@ -35,13 +39,31 @@ pub(crate) enum LoadProblem {
 /// A component that is about to run.
 pub(crate) struct Program {
     pub(crate) component: Component,
+    /// What loading it took of the step's time.
+    pub(crate) spent: Duration,
     /// What the record says of how it ran, where there is one.
     pub(crate) recorded: Option<(RecordedLimits, Profile)>,
 }
 
-impl From<Component> for Program {
-    fn from(component: Component) -> Self {
-        Self { component, recorded: None }
+/// How long loading may take: as long as the step with these limits may, under the policy.
+pub(super) fn patience(run: &Run<'_>, limits: Limits, cancel: &CancelToken) -> Patience {
+    let mut limits = limits;
+    policy_limits(run, &mut limits);
+    let token = cancel.clone();
+    Patience::new(&limits, Arc::new(move || token.reason().map(|reason| reason.message())))
+}
+
+/// A step whose component cannot be had.
+pub(super) fn not_loaded(error: &LoadProblem, named: &str, cancel: &CancelToken) -> Stop {
+    match error {
+        LoadProblem::Load(LoadError::Cancelled { .. }) => match cancel.reason() {
+            Some(CancelReason::Timeout(message)) => StageError::new(message).with_code("timeout").into(),
+            _ => Stop::Cancelled,
+        },
+        LoadProblem::Load(LoadError::Timeout { .. }) => {
+            StageError::new(format!("{named}: {error}")).with_code("timeout").into()
+        }
+        _ => StageError::permanent(format!("{named}: {error}")).with_code(LOAD_FAILED).into(),
     }
 }
 
@@ -54,16 +76,18 @@ pub(super) fn load(
     base: &Path,
     named: &str,
     pinned: Option<&Digest>,
+    patience: &Patience,
 ) -> Result<Program, LoadProblem> {
     if let Some(recorded) = run.overseer().and_then(|overseer| overseer.program(path)) {
-        return recorded_program(run, recorded);
+        return recorded_program(run, recorded, patience);
     }
     let key = match (pinned, named.strip_prefix("blake3:")) {
         (Some(digest), _) => digest.to_string(),
         (None, Some(hex)) => hex.to_owned(),
         (None, None) => base.join(named).display().to_string(),
     };
-    Ok(run.loaded(&key, || load_now(run, base, named, pinned))?.into())
+    let component = run.loaded(&key, || load_now(run, base, named, pinned, patience))?;
+    Ok(Program { component, spent: patience.spent(), recorded: None })
 }
 
 fn load_now(
@@ -71,31 +95,37 @@ fn load_now(
     base: &Path,
     named: &str,
     pinned: Option<&Digest>,
+    patience: &Patience,
 ) -> Result<Component, LoadProblem> {
     match (pinned, named.strip_prefix("blake3:")) {
-        (Some(digest), _) => load_stored(run, digest),
-        (None, Some(hex)) => load_stored(run, &hex.parse::<Digest>()?),
+        (Some(digest), _) => load_stored(run, digest, patience),
+        (None, Some(hex)) => load_stored(run, &hex.parse::<Digest>()?, patience),
         (None, None) => {
             let path = base.join(named);
             let bytes = std::fs::read(&path).map_err(|source| LoadError::Read { path, source })?;
             keep(&run.store, &bytes)?;
-            Ok(run.services.components().load_bytes(&bytes)?)
+            Ok(run.services.components().load_bytes_within(&bytes, patience)?)
         }
     }
 }
 
 /// A component of the store, whose bytes are read only if they must be compiled.
-fn load_stored(run: &Run<'_>, digest: &Digest) -> Result<Component, LoadProblem> {
+fn load_stored(run: &Run<'_>, digest: &Digest, patience: &Patience) -> Result<Component, LoadProblem> {
     let size = run.store.blob_len(digest)?.ok_or(StoreError::MissingBlob(*digest))?;
     let name = lobster_component::Digest::from_bytes(*digest.as_bytes());
-    run.services.components().load_known(name, size, || Ok(run.store.load(digest, MAX_COMPONENT)?.into()))
+    let bytes = || Ok(run.store.load(digest, MAX_COMPONENT)?.into());
+    run.services.components().load_known(name, size, patience, bytes)
 }
 
 /// A component by its digest alone. It stays loaded while the services live.
-pub(super) fn recorded_program(run: &Run<'_>, recorded: RecordedProgram) -> Result<Program, LoadProblem> {
+pub(super) fn recorded_program(
+    run: &Run<'_>,
+    recorded: RecordedProgram,
+    patience: &Patience,
+) -> Result<Program, LoadProblem> {
     let RecordedProgram { component: digest, limits, profile } = recorded;
-    let component = run.loaded(&digest.to_string(), || load_stored(run, &digest))?;
-    Ok(Program { component, recorded: Some((limits, profile)) })
+    let component = run.loaded(&digest.to_string(), || load_stored(run, &digest, patience))?;
+    Ok(Program { component, spent: patience.spent(), recorded: Some((limits, profile)) })
 }
 
 /// Keeps a component in the store, so that the run can be replayed without its file.
@@ -109,15 +139,20 @@ pub(crate) fn keep(store: &Store, bytes: &[u8]) -> Result<Digest, StoreError> {
 
 /// The evaluator, compiled once per machine. It is kept in the store, so that
 /// the run can be replayed by a lobster that has another one.
-pub(super) fn js_evaluator(run: &Run<'_>, path: &StepPath) -> Result<Program, LoadProblem> {
+pub(super) fn js_evaluator(
+    run: &Run<'_>,
+    path: &StepPath,
+    patience: &Patience,
+) -> Result<Program, LoadProblem> {
     if let Some(recorded) = run.overseer().and_then(|overseer| overseer.program(path)) {
-        return recorded_program(run, recorded);
+        return recorded_program(run, recorded, patience);
     }
     let load = || -> Result<_, LoadProblem> {
         keep(&run.store, JS_EVALUATOR)?;
-        Ok(run.services.components().load_bytes(JS_EVALUATOR)?)
+        Ok(run.services.components().load_bytes_within(JS_EVALUATOR, patience)?)
     };
-    Ok(run.loaded("js", load)?.into())
+    let component = run.loaded("js", load)?;
+    Ok(Program { component, spent: patience.spent(), recorded: None })
 }
 
 /// What the policy knows the evaluator by.
@@ -132,14 +167,18 @@ pub(in crate::engine) fn of_stage(
     cwd: &Path,
     program: &ComponentProgram,
     pinned: Option<&Value>,
+    limits: Limits,
+    cancel: &CancelToken,
 ) -> Result<Program, Stop> {
+    let patience = patience(run, limits, cancel);
     match program {
-        ComponentProgram::Js => js_evaluator(run, path).map_err(stopped),
+        ComponentProgram::Js => {
+            js_evaluator(run, path, &patience).map_err(|error| not_loaded(&error, "js", cancel))
+        }
         ComponentProgram::Named(named) => {
             let pinned = pinned.and_then(Value::as_str).and_then(|hex| hex.parse::<Digest>().ok());
-            load(run, path, cwd, named, pinned.as_ref()).map_err(|error| {
-                StageError::permanent(format!("component {named}: {error}")).with_code(LOAD_FAILED).into()
-            })
+            load(run, path, cwd, named, pinned.as_ref(), &patience)
+                .map_err(|error| not_loaded(&error, &format!("component {named}"), cancel))
         }
     }
 }

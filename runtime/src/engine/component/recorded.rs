@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::action::{NO_GRANTS, arguments};
-use super::loading::recorded_program;
+use super::loading::{self, recorded_program};
 use super::{Arguments, Job, JobInput, grants, inline};
 use crate::cancel::CancelToken;
 use crate::digest::Digest;
@@ -72,12 +72,14 @@ pub(crate) fn compute(run: &Run<'_>, action: &Digest, cancel: &CancelToken) -> O
             JobInput::Items(Items::Stored { store, blob: blob(digest)?, count: 0 })
         }
     };
+    let patience = loading::patience(run, Limits::default(), cancel);
     let mut job = Job {
         name: None,
-        program: recorded_program(run, recorded.program).ok()?,
+        program: recorded_program(run, recorded.program, &patience).ok()?,
         args,
         input,
         grants: Grants::default(),
+        opened: None,
         limits: Limits::default(),
         secrets: BTreeMap::new(),
         withheld: Vec::new(),

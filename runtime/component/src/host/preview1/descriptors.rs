@@ -8,8 +8,8 @@ use wasmtime_wasi::p2::{InputStream, OutputStream, StreamError};
 
 use super::paths::{filestat, set_times};
 use super::{
-    ALL_RIGHTS, CHUNK, Done, FDFLAG_APPEND, Fd, Mem, NOT_SUPPORTED, RIGHT_FD_READ, RIGHT_FD_WRITE,
-    RIGHT_POLL, call, file_type, stream_failed,
+    ALL_RIGHTS, CHUNK, DIRECTORY_RIGHTS, Done, FDFLAG_APPEND, Fd, Mem, NOT_SUPPORTED, RIGHT_FD_READ,
+    RIGHT_FD_WRITE, RIGHT_POLL, call, file_type, stream_failed,
 };
 use crate::host::filesystem::ErrorCode;
 use crate::host::io::Stdio;
@@ -22,7 +22,12 @@ pub(super) fn descriptors(l: &mut Linker<State>) -> wasmtime::Result<()> {
     l.func_wrap(PREVIEW1, "fd_advise", |mut c: C<'_>, fd: u32, _: u64, _: u64, _: u32| {
         call(&mut c, |_, state| state.preview1.fd(fd).map(|_| ()))
     })?;
-    l.func_wrap(PREVIEW1, "fd_allocate", |_: u32, _: u64, _: u64| NOT_SUPPORTED)?;
+    l.func_wrap(PREVIEW1, "fd_allocate", |mut c: C<'_>, fd: u32, _: u64, _: u64| {
+        call(&mut c, |_, state| match state.preview1.fd(fd)? {
+            Fd::File { .. } => Err(ErrorCode::Unsupported.into()),
+            Fd::Directory { .. } | Fd::Stream(..) => Err(ErrorCode::BadDescriptor.into()),
+        })
+    })?;
     for name in ["fd_datasync", "fd_sync"] {
         l.func_wrap(PREVIEW1, name, |mut c: C<'_>, fd: u32| {
             call(&mut c, |_, state| state.preview1.fd(fd).map(|_| ()))
@@ -48,7 +53,7 @@ pub(super) fn descriptors(l: &mut Linker<State>) -> wasmtime::Result<()> {
         call(&mut c, |mem, state| {
             let (kind, flags, rights) = match state.preview1.fd(fd)? {
                 Fd::Stream(_, rights) => (0, 0, *rights | RIGHT_POLL),
-                Fd::Directory { .. } => (3, 0, ALL_RIGHTS),
+                Fd::Directory { .. } => (3, 0, DIRECTORY_RIGHTS),
                 Fd::File { flags, rights, .. } => (4, *flags, *rights),
             };
             let mut stat = [0; 24];
@@ -165,11 +170,14 @@ fn read(
     offset: Option<u64>,
     got: u32,
 ) -> Done {
+    // Before the buffers are looked at: there may be none.
+    state.preview1.fd(fd)?;
     let mut total = 0;
     for (at, len) in mem.buffers(iovs.0, iovs.1)? {
         if len == 0 {
             continue;
         }
+        state.look()?;
         let mut buffer = vec![0; mem.get(at, len)?.len().min(CHUNK)];
         let read = match state.preview1.fd(fd)? {
             Fd::Stream(stdio @ Stdio::Input(_), _) if offset.is_none() => {
@@ -214,10 +222,12 @@ fn write(
     offset: Option<u64>,
     put: u32,
 ) -> Done {
+    state.preview1.fd(fd)?;
     let mut total = 0;
     for (at, len) in mem.buffers(iovs.0, iovs.1)? {
         // Every part in full, in portions that the host can hold.
         for part in mem.get(at, len)?.chunks(CHUNK) {
+            state.look()?;
             match state.preview1.fd(fd)? {
                 Fd::Stream(stdio @ (Stdio::Output(_) | Stdio::Talk(_)), _) if offset.is_none() => {
                     OutputStream::write(stdio, Bytes::copy_from_slice(part)).map_err(stream_failed)?;
@@ -278,10 +288,14 @@ fn readdir(
 ) -> Done {
     let place = state.preview1.dir(fd)?;
     if cookie == 0 {
-        let names = state.files.tree(place.mount)?.list(&place.path)?;
+        if let Fd::Directory { listing, held, .. } = state.preview1.fd(fd)? {
+            (*listing, *held) = (Vec::new(), None);
+        }
+        let (names, ticket) = state.files.list(&place)?;
         let dots = [(".".to_owned(), Kind::Directory), ("..".to_owned(), Kind::Directory)];
-        if let Fd::Directory { listing, .. } = state.preview1.fd(fd)? {
+        if let Fd::Directory { listing, held, .. } = state.preview1.fd(fd)? {
             *listing = dots.into_iter().chain(names).collect();
+            *held = Some(ticket);
         }
     }
     let Fd::Directory { listing, .. } = state.preview1.fd(fd)? else {
@@ -292,7 +306,7 @@ fn readdir(
     let mut bytes = Vec::new();
     let skip = usize::try_from(cookie).unwrap_or(usize::MAX);
     for (index, (name, kind)) in listing.iter().enumerate().skip(skip) {
-        let inode = place.child(name).hash().lower;
+        let inode = place.named(name).hash().lower;
         bytes.extend((index as u64 + 1).to_le_bytes());
         bytes.extend(inode.to_le_bytes());
         bytes.extend(u32::try_from(name.len()).unwrap_or(0).to_le_bytes());

@@ -15,13 +15,15 @@ use rand::Rng;
 use wasmtime::{Caller, Linker};
 use wasmtime_wasi::p2::StreamError;
 
-use super::filesystem::{ErrorCode, FsError, OpenTicket, Place};
+use super::filesystem::{ErrorCode, FsError, ListTicket, OpenTicket, Place};
 use super::io::Stdio;
-use super::overlay::{Kind, Opened};
+use super::overlay::{Kind, MAX_PATH, Opened};
 use crate::state::State;
 
 const FIRST_PREOPEN: u32 = 3;
 const ALL_RIGHTS: u64 = (1 << 30) - 1;
+/// What a directory itself does not do: it is not sought in, cut or written to.
+const DIRECTORY_RIGHTS: u64 = ALL_RIGHTS & !(1 << 2 | 1 << 19 | 1 << 22 | RIGHT_FD_WRITE);
 const RIGHT_FD_READ: u64 = 1 << 1;
 const RIGHT_FD_WRITE: u64 = 1 << 6;
 const RIGHT_POLL: u64 = 1 << 27;
@@ -30,6 +32,9 @@ const NOT_SUPPORTED: i32 = 58;
 
 /// Most bytes of input given at once.
 const CHUNK: usize = 64 << 10;
+
+/// Most buffers of one call, as on Linux (`IOV_MAX`).
+const MAX_BUFFERS: u32 = 1024;
 
 /// What a module sees besides files: its descriptors, command line and so on.
 pub(crate) struct Preview1 {
@@ -45,6 +50,7 @@ enum Fd {
         place: Place,
         preopen: Option<String>,
         listing: Vec<(String, Kind)>,
+        held: Option<ListTicket>,
         _ticket: Option<OpenTicket>,
     },
     File {
@@ -55,6 +61,12 @@ enum Fd {
         rights: u64,
         _ticket: OpenTicket,
     },
+}
+
+impl Fd {
+    fn directory(place: Place, preopen: Option<String>, ticket: Option<OpenTicket>) -> Self {
+        Self::Directory { place, preopen, listing: Vec::new(), held: None, _ticket: ticket }
+    }
 }
 
 type Done = Result<(), FsError>;
@@ -74,7 +86,7 @@ impl Preview1 {
         ];
         fds.extend(preopens.iter().enumerate().map(|(mount, guest)| {
             let place = Place { mount, path: String::new() };
-            Some(Fd::Directory { place, preopen: Some(guest.clone()), listing: Vec::new(), _ticket: None })
+            Some(Fd::directory(place, Some(guest.clone()), None))
         }));
         Self { fds, args, env, random }
     }
@@ -145,8 +157,19 @@ impl Mem<'_> {
         String::from_utf8(bytes).map_err(|_| ErrorCode::IllegalByteSequence.into())
     }
 
+    /// A path, which is refused before it is copied if it is too long.
+    fn path(&self, at: u32, len: u32) -> Result<String, FsError> {
+        if len as usize > MAX_PATH {
+            return Err(ErrorCode::NameTooLong.into());
+        }
+        self.text(at, len)
+    }
+
     /// The buffers of a scattered read or write.
     fn buffers(&self, at: u32, count: u32) -> Result<Vec<(u32, u32)>, FsError> {
+        if count > MAX_BUFFERS {
+            return Err(ErrorCode::Invalid.into());
+        }
         let table = self.get(at, count.checked_mul(8).ok_or(ErrorCode::Invalid)?)?;
         let word = |bytes: &[u8]| bytes.iter().rev().fold(0u32, |word, byte| word << 8 | u32::from(*byte));
         Ok(table.chunks_exact(8).map(|pair| (word(&pair[..4]), word(&pair[4..]))).collect())

@@ -106,9 +106,10 @@ pub(super) fn paths(l: &mut Linker<State>) -> wasmtime::Result<()> {
         "path_symlink",
         |mut c: C<'_>, old: u32, old_len: u32, fd: u32, at: u32, len: u32| {
             call(&mut c, |mem, state| {
-                let target = mem.text(old, old_len)?;
+                let target = mem.path(old, old_len)?;
+                let slash = mem.path(at, len)?.ends_with('/');
                 let place = resolve(mem, state, fd, (at, len), false)?;
-                state.files.tree(place.mount)?.symlink(&target, &place.path)
+                state.files.tree(place.mount)?.symlink(&target, &place.path, slash)
             })
         },
     )?;
@@ -122,8 +123,8 @@ fn resolve(
     path: (u32, u32),
     follow: bool,
 ) -> Result<Place, FsError> {
-    let path = mem.text(path.0, path.1)?;
     let dir = state.preview1.dir(fd)?;
+    let path = mem.path(path.0, path.1)?;
     let path = state.files.tree(dir.mount)?.resolve(&dir.path, &path, follow)?;
     Ok(Place { mount: dir.mount, path })
 }
@@ -146,7 +147,7 @@ fn open(state: &mut State, place: Place, how: u32, rights: u64, flags: u32) -> R
         if how.truncate || (how.write && !wants_dir) {
             return Err(ErrorCode::IsDirectory.into());
         }
-        return Ok(Fd::Directory { place, preopen: None, listing: Vec::new(), _ticket: Some(ticket) });
+        return Ok(Fd::directory(place, None, Some(ticket)));
     }
     if wants_dir {
         return Err(if kind.is_some() { ErrorCode::NotDirectory } else { ErrorCode::NoEntry }.into());
@@ -184,6 +185,10 @@ pub(super) fn filestat(
 }
 
 pub(super) fn set_times(state: &mut State, place: &Place, mtime: u64, flags: u32) -> Done {
+    // Access times are not kept, but what is asked must make sense.
+    if flags & 0b0011 == 0b0011 {
+        return Err(ErrorCode::Invalid.into());
+    }
     let time = match flags & 0b1100 {
         0 => return Ok(()),
         0b0100 => {

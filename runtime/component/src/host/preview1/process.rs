@@ -16,6 +16,12 @@ use crate::state::State;
 /// How long a real wait goes on before it looks whether to stop.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// Random bytes that are made at once.
+const MAX_RANDOM: usize = 1 << 20;
+
+/// Most events that one call waits for: each is held while it waits.
+const MAX_EVENTS: u32 = 10_000;
+
 pub(super) fn process(l: &mut Linker<State>) -> wasmtime::Result<()> {
     type C<'a> = Caller<'a, State>;
     l.func_wrap(PREVIEW1, "args_sizes_get", |mut c: C<'_>, count: u32, size: u32| {
@@ -38,10 +44,15 @@ pub(super) fn process(l: &mut Linker<State>) -> wasmtime::Result<()> {
     })?;
     l.func_wrap(PREVIEW1, "random_get", |mut c: C<'_>, at: u32, len: u32| {
         call(&mut c, |mem, state| {
-            let mut bytes = vec![0; mem.get(at, len)?.len()];
-            state.preview1.random.fill_bytes(&mut bytes);
-            state.pipes.moving(bytes.len());
-            mem.put(at, &bytes)
+            mem.get(at, len)?;
+            for from in (0..len).step_by(MAX_RANDOM) {
+                state.look()?;
+                let mut bytes = vec![0; MAX_RANDOM.min((len - from) as usize)];
+                state.preview1.random.fill_bytes(&mut bytes);
+                state.pipes.moving(bytes.len());
+                mem.put(at + from, &bytes)?;
+            }
+            Ok(())
         })
     })?;
     l.func_wrap(PREVIEW1, "poll_oneoff", |mut c: C<'_>, from: u32, to: u32, count: u32, got: u32| {
@@ -95,6 +106,9 @@ fn time(clock: &Clock, id: u32) -> Result<u64, FsError> {
 
 /// Streams and files are always ready, so a wait is one for a clock alone.
 fn poll(mem: &mut Mem<'_>, state: &mut State, from: u32, to: u32, count: u32, got: u32) -> Done {
+    if count > MAX_EVENTS {
+        return Err(ErrorCode::Invalid.into());
+    }
     mem.get(from, count.checked_mul(48).ok_or(ErrorCode::Invalid)?)?;
     let mut ready = Vec::new();
     let mut timers = Vec::new();

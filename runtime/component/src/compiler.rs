@@ -1,0 +1,306 @@
+//! Compiling is the part of a step that a program's author decides most about, and
+//! that the engine cannot interrupt. So it is done in a process of its own, under
+//! the time and the memory that the step may have, and is killed when those are
+//! used up or the step is cancelled (invariant C6).
+//!
+//! That process is the same program started again; it gets the component on its
+//! stdin and nothing else: no environment, no other descriptor. This is the one
+//! place outside the sandbox that starts a process, because it runs nothing but
+//! this crate, and has to be there where no sandbox can be.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, Signal};
+
+use crate::engine::{Allocation, machine_code, wasm_config};
+use crate::{Cancel, Limits, LoadError, SetBy};
+
+/// The first argument that turns the program into the compiler.
+pub const COMPILE_ARGUMENT: &str = "__compile";
+
+/// Memory of the process for any program, and for each byte of one.
+const MEMORY: u64 = 768 << 20;
+const MEMORY_PER_BYTE: u64 = 24;
+
+/// What the process ends with when its stderr says why, as JSON.
+const REFUSED: u8 = 3;
+
+/// How long a wait for the process goes on before it looks whether to stop.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The program that compiles.
+#[derive(Clone, Debug)]
+pub struct CompilerProgram {
+    /// A program whose `main` calls [`compile_main`] for these arguments.
+    pub program: PathBuf,
+    pub args: Vec<OsString>,
+}
+
+impl Default for CompilerProgram {
+    /// This very executable, also when its file has been replaced meanwhile.
+    fn default() -> Self {
+        let program = if cfg!(target_os = "linux") {
+            PathBuf::from("/proc/self/exe")
+        } else {
+            std::env::current_exe().unwrap_or_default()
+        };
+        Self { program, args: vec![OsString::from(COMPILE_ARGUMENT)] }
+    }
+}
+
+/// How long loading a program may take, and what ends it before.
+#[derive(Clone)]
+pub struct Patience {
+    begun: Instant,
+    wall: Duration,
+    set_by: SetBy,
+    cancel: Cancel,
+}
+
+impl Default for Patience {
+    /// As long as a step may run by default.
+    fn default() -> Self {
+        Self::new(&Limits::default(), Arc::new(|| None))
+    }
+}
+
+impl Patience {
+    /// As long as a run with these limits may take, from now on.
+    #[must_use]
+    pub fn new(limits: &Limits, cancel: Cancel) -> Self {
+        Self { begun: Instant::now(), wall: limits.wall, set_by: limits.set_by.wall, cancel }
+    }
+
+    /// The time that has gone since it was made.
+    #[must_use]
+    pub fn spent(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    fn check(&self) -> Result<(), LoadError> {
+        if let Some(reason) = (self.cancel)() {
+            return Err(LoadError::Cancelled { reason });
+        }
+        if self.spent() >= self.wall {
+            return Err(LoadError::Timeout { limit: self.wall, set_by: self.set_by });
+        }
+        Ok(())
+    }
+
+    /// Tries until it comes to something.
+    pub(crate) fn until<T>(&self, mut attempt: impl FnMut() -> Option<T>) -> Result<T, LoadError> {
+        loop {
+            if let Some(done) = attempt() {
+                return Ok(done);
+            }
+            self.check()?;
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    pub(crate) fn lock<'m, T>(&self, mutex: &'m Mutex<T>) -> Result<MutexGuard<'m, T>, LoadError> {
+        self.until(|| match mutex.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(PoisonError::into_inner(poisoned)),
+            Err(TryLockError::WouldBlock) => None,
+        })
+    }
+}
+
+/// Kills the process if nobody has waited for its end.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(None) | Err(_)) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+impl CompilerProgram {
+    /// The machine code of a program.
+    pub(crate) fn compile(
+        &self,
+        bytes: &[u8],
+        allocation: Allocation,
+        patience: &Patience,
+    ) -> Result<Vec<u8>, LoadError> {
+        patience.check()?;
+        let memory = MEMORY + MEMORY_PER_BYTE * bytes.len() as u64;
+        let broken = |doing: &str| {
+            let message = format!("{doing} {}", self.program.display());
+            move |error: io::Error| LoadError::Compiler { message: format!("{message}: {error}") }
+        };
+        let hand = || -> io::Result<_> {
+            let (mut input, output, errors) = (scratch("program")?, scratch("code")?, scratch("errors")?);
+            input.write_all(bytes)?;
+            input.rewind()?;
+            Ok((input, output, errors))
+        };
+        let (input, mut output, mut errors) = hand().map_err(broken("cannot hand the program to"))?;
+        let left = patience.wall.saturating_sub(patience.spent());
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.args)
+            .arg(if allocation == Allocation::Pooling { "pooling" } else { "on-demand" })
+            .arg(memory.to_string())
+            .arg(left.as_secs().saturating_add(1).saturating_mul(cores).to_string())
+            .arg(std::process::id().to_string())
+            .env_clear()
+            // The allocator takes memory as it needs it, so that the limit counts that.
+            .env("MIMALLOC_ARENA_EAGER_COMMIT", "0")
+            .current_dir("/")
+            .stdin(Stdio::from(input))
+            .stdout(Stdio::from(output.try_clone().map_err(broken("cannot start"))?))
+            .stderr(Stdio::from(errors.try_clone().map_err(broken("cannot start"))?));
+        // What a terminal tells everybody in front of it is told here by us.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut running = Running(command.spawn().map_err(broken("cannot start the compiler"))?);
+        let status = wait(&mut running.0, patience)?;
+        let said = || {
+            let mut text = String::new();
+            let _ = errors.rewind().and_then(|()| (&errors).take(64 << 10).read_to_string(&mut text));
+            text
+        };
+        self.judge(status, memory, said)?;
+        let mut code = Vec::new();
+        output.rewind().and_then(|()| output.read_to_end(&mut code)).map_err(broken("cannot read from"))?;
+        if wasmtime::Engine::detect_precompiled(&code).is_none() {
+            let message = format!(
+                "{} {} gave no machine code; a program that embeds lobster calls `compile_main` for it, or names one that does",
+                self.program.display(),
+                self.args.iter().map(|arg| arg.to_string_lossy()).collect::<Vec<_>>().join(" ")
+            );
+            return Err(LoadError::Compiler { message });
+        }
+        Ok(code)
+    }
+
+    fn judge(&self, status: ExitStatus, memory: u64, said: impl FnOnce() -> String) -> Result<(), LoadError> {
+        use std::os::unix::process::ExitStatusExt;
+        if status.success() {
+            return Ok(());
+        }
+        let said = said();
+        if status.code() == Some(REFUSED.into())
+            && let Ok(error) = serde_json::from_str(&said)
+        {
+            return Err(error);
+        }
+        if said.contains("memory allocation of") || said.contains("Cannot allocate memory") {
+            return Err(LoadError::CompilerMemory { limit: memory });
+        }
+        let line = said.lines().next().unwrap_or("it said nothing").to_owned();
+        let message = match status.signal() {
+            Some(signal) => format!("the compiler was ended by signal {signal}: {line}"),
+            None => format!("{} failed ({status}): {line}", self.program.display()),
+        };
+        Err(LoadError::Compiler { message })
+    }
+}
+
+/// A file without a name.
+fn scratch(name: &str) -> io::Result<File> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::MemfdFlags;
+        Ok(rustix::fs::memfd_create(format!("lobster-{name}"), MemfdFlags::CLOEXEC)?.into())
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = name;
+        tempfile::tempfile()
+    }
+}
+
+fn wait(child: &mut Child, patience: &Patience) -> Result<ExitStatus, LoadError> {
+    #[cfg(target_os = "linux")]
+    let ended = {
+        use rustix::process::{Pid, PidfdFlags, pidfd_open};
+        pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok()
+    };
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok(status),
+            Ok(None) => {}
+            Err(error) => return Err(LoadError::Compiler { message: format!("it is lost: {error}") }),
+        }
+        patience.check()?;
+        #[cfg(target_os = "linux")]
+        if let Some(ended) = &ended {
+            use rustix::event::{PollFd, PollFlags, Timespec, poll};
+            let most = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };
+            let _ = poll(&mut [PollFd::new(ended, PollFlags::IN)], Some(&most));
+            continue;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// The `main` of the compiler's process: the words after [`COMPILE_ARGUMENT`] are the
+/// memory and the processor time that it may have and whose child it is.
+#[must_use]
+pub fn compile_main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(2).collect();
+    match compile_here(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let text = serde_json::to_string(&error).unwrap_or_else(|_| error.to_string());
+            let _ = io::stderr().write_all(text.as_bytes());
+            ExitCode::from(REFUSED)
+        }
+    }
+}
+
+fn compile_here(words: &[String]) -> Result<(), LoadError> {
+    let broken = |message: String| LoadError::Compiler { message };
+    let [allocation, memory, seconds, parent] = words else {
+        return Err(broken(format!("it takes four words, not {}", words.len())));
+    };
+    let number = |word: &String| word.parse::<u64>().map_err(|error| broken(format!("{word}: {error}")));
+    confine(number(memory)?, number(seconds)?, number(parent)?).map_err(|e| broken(e.to_string()))?;
+    let allocation = if allocation == "pooling" { Allocation::Pooling } else { Allocation::OnDemand };
+    let mut bytes = Vec::new();
+    io::stdin().read_to_end(&mut bytes).map_err(|error| broken(format!("cannot read: {error}")))?;
+    let engine = wasmtime::Engine::new(&wasm_config(allocation))
+        .map_err(|error| LoadError::Engine { message: format!("{error:#}") })?;
+    let code = machine_code(&engine, &bytes)?;
+    // Whoever started this reads it only after a success.
+    io::stdout().write_all(&code).map_err(|error| broken(format!("cannot write: {error}")))
+}
+
+/// Takes the limits upon this process. It is ours until it looks at the program.
+fn confine(memory: u64, seconds: u64, parent: u64) -> io::Result<()> {
+    let limit = |most: u64| Rlimit { current: Some(most), maximum: Some(most) };
+    #[cfg(target_os = "linux")]
+    {
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        let above = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
+        if above.is_none_or(|above| u64::from(above.unsigned_abs()) != parent) {
+            return Err(io::Error::other("whoever wanted the code is gone"));
+        }
+        // What is there already, the stacks of the threads that share the work included.
+        let held = std::fs::read_to_string("/proc/self/status").ok().and_then(|status| {
+            let line = status.lines().find_map(|line| line.strip_prefix("VmData:"))?;
+            line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+        });
+        let held = held.unwrap_or(0) << 10;
+        rustix::process::setrlimit(Resource::Data, limit(memory + held))?;
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (memory, parent, Signal::KILL);
+    }
+    rustix::process::setrlimit(Resource::Core, limit(0))?;
+    rustix::process::setrlimit(Resource::Cpu, limit(seconds))?;
+    Ok(())
+}

@@ -1,0 +1,224 @@
+//! What a program may be for it to be compiled at all. A compiler's work grows with
+//! products of what a program has: a few kilobytes could keep it busy for hours.
+//! The limits are a good deal above what the largest real programs have; what is
+//! below them and still takes too much is ended by the limits of the compiler's process.
+
+use wasmparser::{FunctionBody, Operator, Parser, Payload, Validator, WasmFeatures};
+
+use crate::LoadError;
+use crate::kind::malformed;
+
+/// Largest program, in bytes.
+pub(crate) const MAX_PROGRAM: u64 = 256 << 20;
+
+/// What is measured, what a program may have of it, and what that is called.
+const LIMITS: [(u64, &str); 6] = [
+    (4 << 20, "bytes in one function"),
+    (10_000, "blocks inside one another"),
+    (20_000_000, "locals times blocks in one function"),
+    (1_000_000, "locals times loops in one function"),
+    (1_000_000, "targets of branch tables in one function"),
+    (10_000_000, "elements in its tables from the start"),
+];
+
+/// The most that a program has of each of [`LIMITS`].
+pub(crate) type Measured = [u64; LIMITS.len()];
+
+/// Refuses a program that is too much for a compiler, with the figures.
+pub(crate) fn check(program: &[u8]) -> Result<(), LoadError> {
+    if program.len() as u64 > MAX_PROGRAM {
+        return Err(LoadError::TooComplex {
+            what: "bytes".into(),
+            found: program.len() as u64,
+            limit: MAX_PROGRAM,
+        });
+    }
+    for (found, (limit, what)) in measure(program)?.into_iter().zip(LIMITS) {
+        if found > limit {
+            return Err(LoadError::TooComplex { what: what.into(), found, limit });
+        }
+    }
+    Ok(())
+}
+
+/// Looks through all functions of a module, or of all modules of a component.
+pub(crate) fn measure(program: &[u8]) -> Result<Measured, LoadError> {
+    let mut most = Measured::default();
+    for payload in Parser::new(0).parse_all(program) {
+        match payload.map_err(malformed)? {
+            Payload::CodeSectionEntry(body) => {
+                for (most, found) in most.iter_mut().zip(of_function(&body)?) {
+                    *most = (*most).max(found);
+                }
+            }
+            Payload::TableSection(tables) => {
+                for table in tables {
+                    most[5] = most[5].saturating_add(table.map_err(malformed)?.ty.initial);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(most)
+}
+
+fn of_function(body: &FunctionBody<'_>) -> Result<Measured, LoadError> {
+    let mut locals = 0_u64;
+    for local in body.get_locals_reader().map_err(malformed)? {
+        locals += u64::from(local.map_err(malformed)?.0);
+    }
+    let mut operators = body.get_operators_reader().map_err(malformed)?;
+    let (mut depth, mut deepest, mut blocks, mut loops, mut targets) = (0_u64, 0, 1_u64, 0_u64, 0_u64);
+    while !operators.eof() {
+        let operator = operators.read().map_err(malformed)?;
+        let opens = matches!(
+            operator,
+            Operator::Block { .. }
+                | Operator::Loop { .. }
+                | Operator::If { .. }
+                | Operator::Try { .. }
+                | Operator::TryTable { .. }
+        );
+        if opens {
+            depth += 1;
+            blocks += 1;
+            deepest = depth.max(deepest);
+        }
+        match operator {
+            Operator::Loop { .. } => loops += 1,
+            Operator::End | Operator::Delegate { .. } => depth = depth.saturating_sub(1),
+            Operator::BrTable { targets: table } => targets += u64::from(table.len()),
+            _ => {}
+        }
+    }
+    // A local that the program does not declare is one of its parameters.
+    let locals = locals.max(1);
+    Ok([body.range().len() as u64, deepest, locals * blocks, locals * loops, targets, 0])
+}
+
+/// Proposals that are off here, as people call them.
+const OFF: [(WasmFeatures, &str); 20] = [
+    (WasmFeatures::EXCEPTIONS, "exceptions"),
+    (WasmFeatures::LEGACY_EXCEPTIONS, "legacy exceptions"),
+    (WasmFeatures::GC, "garbage collection"),
+    (WasmFeatures::THREADS, "threads"),
+    (WasmFeatures::SHARED_EVERYTHING_THREADS, "shared-everything threads"),
+    (WasmFeatures::STACK_SWITCHING, "stack switching"),
+    (WasmFeatures::WIDE_ARITHMETIC, "wide arithmetic"),
+    (WasmFeatures::CUSTOM_PAGE_SIZES, "custom page sizes"),
+    (WasmFeatures::MEMORY_CONTROL, "memory control"),
+    (WasmFeatures::CUSTOM_DESCRIPTORS, "custom descriptors"),
+    (WasmFeatures::COMPACT_IMPORTS, "compact imports"),
+    (WasmFeatures::CM_ASYNC, "asynchronous components (WASI 0.3)"),
+    (WasmFeatures::CM_ASYNC_STACKFUL, "stackful asynchronous components"),
+    (WasmFeatures::CM_THREADING, "threads of components"),
+    (WasmFeatures::CM_VALUES, "component values"),
+    (WasmFeatures::CM_ERROR_CONTEXT, "component error contexts"),
+    (WasmFeatures::CM_FIXED_LENGTH_LISTS, "component lists of fixed length"),
+    (WasmFeatures::CM_GC, "garbage collection of components"),
+    (WasmFeatures::CM_MAP, "component maps"),
+    (WasmFeatures::CM64, "64-bit components"),
+];
+
+/// The error of a program that the engine refused: what it uses that is not run
+/// here, if that is all that is wrong with it.
+pub(crate) fn refused(program: &[u8], message: String) -> LoadError {
+    let valid = |features| Validator::new_with_features(features).validate_all(program).is_ok();
+    let here = here();
+    if valid(here) || !valid(WasmFeatures::all()) {
+        return LoadError::Malformed { message };
+    }
+    let uses =
+        |off: &&(WasmFeatures, &str)| !here.contains(off.0) && !valid(WasmFeatures::all().difference(off.0));
+    let used: Vec<_> = OFF.iter().filter(uses).map(|(_, name)| *name).collect();
+    match used.is_empty() {
+        true => LoadError::Malformed { message },
+        false => LoadError::Unsupported { proposals: used.join(", ") },
+    }
+}
+
+/// What runs here: WebAssembly 3.0 but for what needs a garbage collector, and
+/// components without asynchrony.
+fn here() -> WasmFeatures {
+    WasmFeatures::WASM3.union(WasmFeatures::COMPONENT_MODEL).difference(
+        WasmFeatures::EXCEPTIONS | WasmFeatures::GC | WasmFeatures::GC_TYPES | WasmFeatures::THREADS,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nested(block: &str, depth: usize, locals: usize) -> Vec<u8> {
+        let locals = "i32 ".repeat(locals);
+        let text = format!(
+            r#"(module (func (export "_start") (local {locals}) {} {}))"#,
+            format!("({block} ").repeat(depth),
+            ")".repeat(depth)
+        );
+        wat::parse_str(text).expect("parses")
+    }
+
+    #[test]
+    fn what_is_too_much_is_refused_with_its_figures() {
+        let said = |program: &[u8]| check(program).err().map(|error| error.to_string());
+        assert_eq!(said(&nested("block", 900, 100)), None);
+        assert_eq!(
+            said(&nested("loop", 900, 4000)).as_deref(),
+            Some(
+                "the program is too much to compile: it has 3600000 locals times loops in one function, and 1000000 is the most"
+            )
+        );
+        assert!(
+            said(&nested("block", 10_001, 0))
+                .is_some_and(|text| text.contains("10001 blocks inside one another"))
+        );
+        assert!(
+            said(&nested("block", 900, 45_000))
+                .is_some_and(|text| text.contains("40545000 locals times blocks"))
+        );
+        let table =
+            wat::parse_str("(module (table 9000000 funcref) (table 9000000 funcref))").expect("parses");
+        assert!(said(&table).is_some_and(|text| text.contains("18000000 elements")));
+    }
+
+    #[test]
+    fn a_proposal_that_is_off_is_named() {
+        let said = |text: &str| refused(&wat::parse_str(text).expect("parses"), "why".into()).to_string();
+        for (text, named) in [
+            ("(module (memory 1 1 shared))", "threads"),
+            ("(module (type (struct (field i32))))", "garbage collection"),
+            (
+                "(module (func (param i64 i64 i64 i64) (result i64 i64) local.get 0 local.get 1 local.get 2 local.get 3 i64.add128))",
+                "wide arithmetic",
+            ),
+            ("(module (memory 1 (pagesize 1)))", "custom page sizes"),
+        ] {
+            let text = said(text);
+            assert!(text.contains(named) && text.contains("does not run"), "{text}");
+        }
+        let broken = refused(b"\0asm\x01\0\0\0\x01\x01", "why".into()).to_string();
+        assert_eq!(broken, "malformed WebAssembly: why");
+    }
+
+    /// `PROGRAMS=a.wasm:b.wasm` prints what real programs have.
+    #[test]
+    fn programs_that_are_shipped_are_well_below_the_limits() {
+        let dist = std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../guest-steps/dist");
+        let shipped = std::fs::read_dir(dist).expect("lists").flatten().map(|entry| entry.path());
+        let named = std::env::var_os("PROGRAMS").unwrap_or_default();
+        let mut seen = 0;
+        for path in shipped.chain(std::env::split_paths(&named)) {
+            if path.extension().is_none_or(|extension| extension != "wasm") {
+                continue;
+            }
+            let measured = measure(&std::fs::read(&path).expect("reads")).expect("is measured");
+            println!("{measured:?} {}", path.display());
+            for (found, (limit, what)) in measured.into_iter().zip(LIMITS) {
+                assert!(found * 2 <= limit, "{} has {found} {what}", path.display());
+            }
+            seen += 1;
+        }
+        assert!(seen > 3, "{seen}");
+    }
+}

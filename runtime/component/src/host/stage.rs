@@ -1,0 +1,300 @@
+//! The private files of one run, and the account of what they take: how far files
+//! grow, how many names there are and how long they are. Whatever works through
+//! much of it looks up regularly to see whether the run is to end.
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
+use super::filesystem::{ErrorCode, FsError};
+use crate::state::Stop;
+
+/// Changed names in one run, over all directories.
+const MAX_CHANGES: u64 = 100_000;
+
+/// Bytes of changed names (whole paths) and of the targets of links, over all directories.
+pub(crate) const MAX_NAMES: u64 = 64 << 20;
+
+/// What an entry takes besides its name.
+const ENTRY: u64 = 96;
+
+/// How much is copied or read between two looks at the time.
+const PORTION: u64 = 4 << 20;
+
+/// The private files of one run: a directory that goes away with it.
+pub(crate) struct Stage {
+    parent: PathBuf,
+    dir: std::sync::OnceLock<tempfile::TempDir>,
+    next: AtomicU64,
+    /// Bytes by which files may still grow.
+    budget: AtomicU64,
+    pub(crate) exceeded: AtomicBool,
+    entries: AtomicU64,
+    /// Bytes of names held.
+    names: AtomicU64,
+    stop: Arc<Stop>,
+}
+
+impl Stage {
+    pub(crate) fn new(parent: PathBuf, budget: u64, stop: Arc<Stop>) -> Arc<Self> {
+        Arc::new(Self {
+            parent,
+            dir: std::sync::OnceLock::new(),
+            next: AtomicU64::new(0),
+            budget: AtomicU64::new(budget),
+            exceeded: AtomicBool::new(false),
+            entries: AtomicU64::new(0),
+            names: AtomicU64::new(0),
+            stop,
+        })
+    }
+
+    /// Ends the run if it is to end.
+    pub(crate) fn look(&self) -> Result<(), FsError> {
+        match self.stop.reason() {
+            Some(reason) => Err(FsError::Trap(wasmtime::Error::new(reason))),
+            None => Ok(()),
+        }
+    }
+
+    /// Where the private files are, once there are some.
+    fn path(&self) -> Option<&Path> {
+        self.dir.get().map(tempfile::TempDir::path)
+    }
+
+    pub(crate) fn open(&self, name: &str) -> io::Result<File> {
+        let dir = self.path().ok_or(io::ErrorKind::NotFound)?;
+        File::options().read(true).write(true).open(dir.join(name))
+    }
+
+    pub(super) fn metadata(&self, name: &str) -> io::Result<std::fs::Metadata> {
+        let dir = self.path().ok_or(io::ErrorKind::NotFound)?;
+        std::fs::metadata(dir.join(name))
+    }
+
+    pub(super) fn create(&self) -> Result<(File, String), FsError> {
+        self.spend_entry()?;
+        let dir = match self.dir.get() {
+            Some(dir) => dir,
+            None => {
+                let made = tempfile::Builder::new().prefix("lobster-writes-").tempdir_in(&self.parent)?;
+                self.dir.get_or_init(|| made)
+            }
+        };
+        let name = self.next.fetch_add(1, Ordering::Relaxed).to_string();
+        let file = File::options().read(true).write(true).create_new(true).open(dir.path().join(&name))?;
+        Ok((file, name))
+    }
+
+    /// Takes `bytes` from what the run may write.
+    pub(crate) fn spend(&self, bytes: u64) -> Result<(), FsError> {
+        let spent = self.budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |b| b.checked_sub(bytes));
+        spent.map(|_| ()).map_err(|_| self.exceed())
+    }
+
+    pub(super) fn spend_entry(&self) -> Result<(), FsError> {
+        if self.entries.fetch_add(1, Ordering::Relaxed) >= MAX_CHANGES {
+            return Err(self.exceed());
+        }
+        Ok(())
+    }
+
+    /// Whether so many more bytes of names find room.
+    pub(super) fn names_fit(&self, more: u64) -> Result<(), FsError> {
+        if self.names.load(Ordering::Relaxed).saturating_add(more) > MAX_NAMES {
+            return Err(self.exceed());
+        }
+        Ok(())
+    }
+
+    pub(super) fn hold_name(&self, bytes: u64) {
+        self.names.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn drop_name(&self, bytes: u64) {
+        self.names.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    fn exceed(&self) -> FsError {
+        self.exceeded.store(true, Ordering::Relaxed);
+        ErrorCode::InsufficientSpace.into()
+    }
+}
+
+/// What the program did to a name.
+pub(crate) enum Change {
+    /// Removed from the lower layer.
+    Gone,
+    /// A new directory.
+    Directory {
+        made: SystemTime,
+    },
+    Link {
+        target: String,
+        modified: SystemTime,
+        /// Whether the program set that time itself.
+        times_set: bool,
+    },
+    File(Staged),
+}
+
+impl Change {
+    /// What it takes of the host under this name.
+    pub(super) fn weight(&self, path: &str) -> u64 {
+        let target = match self {
+            Self::Link { target, .. } => target.len(),
+            Self::Gone | Self::Directory { .. } | Self::File(_) => 0,
+        };
+        (path.len() + target) as u64 + ENTRY
+    }
+}
+
+/// A private file.
+pub(crate) struct Staged {
+    /// Its name in the stage. It is opened when needed: a run may write more
+    /// files than a process may hold open.
+    pub(crate) name: String,
+    pub(crate) marks: Arc<Marks>,
+    pub(crate) mode: u32,
+    /// When the lower file was modified that it was copied from, or what the program set.
+    pub(crate) modified: Option<SystemTime>,
+}
+
+/// What was done to a private file.
+#[derive(Default)]
+pub(crate) struct Marks {
+    /// Whether it differs from the lower file it was copied from, if any.
+    pub(crate) changed: AtomicBool,
+    /// Whether it was written to since it was copied, or since its time was set.
+    written: AtomicBool,
+    /// Whether the program set its time.
+    times_set: AtomicBool,
+}
+
+impl Marks {
+    pub(super) fn of_new() -> Arc<Self> {
+        let marks = Self::default();
+        marks.write();
+        Arc::new(marks)
+    }
+
+    pub(super) fn write(&self) {
+        self.changed.store(true, Ordering::Relaxed);
+        self.written.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_time(&self) {
+        self.changed.store(true, Ordering::Relaxed);
+        self.written.store(false, Ordering::Relaxed);
+        self.times_set.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Staged {
+    /// The time that the program set, unless it wrote afterwards.
+    pub(crate) fn own_time(&self) -> Option<SystemTime> {
+        let set = self.marks.times_set.load(Ordering::Relaxed) && !self.is_written();
+        self.modified.filter(|_| set)
+    }
+
+    /// Whether its time is that of its content here.
+    pub(super) fn is_written(&self) -> bool {
+        self.marks.written.load(Ordering::Relaxed)
+    }
+}
+
+/// The right to write to a private file.
+#[derive(Clone)]
+pub(crate) struct Writer {
+    pub(crate) marks: Arc<Marks>,
+    pub(crate) stage: Arc<Stage>,
+}
+
+impl Writer {
+    /// What counts is how far the file grows: a hole is as large as what fills it.
+    pub(crate) fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> Result<usize, FsError> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        self.stage.look()?;
+        let end = offset.checked_add(bytes.len() as u64).ok_or(ErrorCode::FileTooLarge)?;
+        self.stage.spend(end.saturating_sub(file.metadata()?.len()))?;
+        self.marks.write();
+        Ok(std::os::unix::fs::FileExt::write_at(file, bytes, offset)?)
+    }
+
+    pub(crate) fn set_len(&self, file: &File, size: u64) -> Result<(), FsError> {
+        self.stage.spend(size.saturating_sub(file.metadata()?.len()))?;
+        self.marks.write();
+        Ok(file.set_len(size)?)
+    }
+}
+
+/// Copies a file into an empty one. What is a hole stays one.
+pub(crate) fn copy<E: From<io::Error>>(
+    from: &File,
+    to: &mut File,
+    look: impl Fn() -> Result<(), E>,
+) -> Result<(), E> {
+    let len = from.metadata()?.len();
+    let mut at = 0;
+    let (mut source, mut end);
+    while let Some(data) = next_data(from, at, len)? {
+        (at, end) = data;
+        source = from;
+        source.seek(io::SeekFrom::Start(at))?;
+        to.seek(io::SeekFrom::Start(at))?;
+        while at < end {
+            look()?;
+            let copied = io::copy(&mut source.take(PORTION.min(end - at)), to)?;
+            if copied == 0 {
+                // It became shorter meanwhile.
+                return Ok(to.set_len(at)?);
+            }
+            at += copied;
+        }
+    }
+    look()?;
+    Ok(to.set_len(len)?)
+}
+
+/// The next part of a file from `at` on that is no hole.
+fn next_data(file: &File, at: u64, len: u64) -> io::Result<Option<(u64, u64)>> {
+    if at >= len {
+        return Ok(None);
+    }
+    let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+        Ok(start) => start,
+        Err(Errno::NXIO) => return Ok(None),
+        // This file system does not tell.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some((at, len))),
+        Err(error) => return Err(error.into()),
+    };
+    if start >= len {
+        return Ok(None);
+    }
+    let end = rustix::fs::seek(file, SeekFrom::Hole(start)).unwrap_or(len);
+    Ok(Some((start, end.clamp(start, len))))
+}
+
+/// The digest and size of a file's content.
+pub(crate) fn digest<E: From<io::Error>>(
+    file: &File,
+    look: impl Fn() -> Result<(), E>,
+) -> Result<(crate::Digest, u64), E> {
+    let mut hasher = blake3::Hasher::new();
+    loop {
+        look()?;
+        let before = hasher.count();
+        hasher.update_reader(file.take(PORTION))?;
+        if hasher.count() == before {
+            return Ok((hasher.finalize(), before));
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Somebody swaps a granted directory, and one inside it, with links that lead out,
+//! while a run is decided about, starts and puts its files in place.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use rustix::fs::{RenameFlags, renameat_with};
+
+use super::files::CREATE;
+use crate::host::filesystem::Filesystem;
+use crate::state::Stop;
+use crate::{DirGrant, Grants, StagedWrites};
+
+/// Ends whoever swaps, also when the test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// `LOBSTER_TEST_SWAPS` says how often.
+#[test]
+fn what_was_decided_about_is_what_is_written_to() {
+    let count = std::env::var("LOBSTER_TEST_SWAPS").ok().and_then(|n| n.parse().ok()).unwrap_or(2000);
+    let place = tempfile::tempdir().expect("temporary directory");
+    let place = place.path().canonicalize().expect("is there");
+    let (out, outside) = (place.join("out"), place.join("outside"));
+    fs::create_dir_all(out.join("sub")).expect("makes");
+    fs::create_dir_all(outside.join("sub")).expect("makes");
+    symlink(&outside, place.join("link")).expect("links");
+    symlink(&outside, out.join("link")).expect("links");
+    let over = AtomicBool::new(false);
+    let [mut written, mut refused, mut failed] = [0; 3];
+    std::thread::scope(|scope| {
+        let over = &over;
+        for (dir, one) in [(place.clone(), "out"), (out.clone(), "sub")] {
+            scope.spawn(move || {
+                // The directory itself, wherever it is.
+                let at = fs::File::open(&dir).expect("opens");
+                while !over.load(Ordering::Relaxed) {
+                    let _ = renameat_with(&at, one, &at, "link", RenameFlags::EXCHANGE);
+                    std::thread::yield_now();
+                }
+            });
+        }
+        let _over = Over(over);
+        let allowed = |real: Option<&Path>| real == Some(out.as_path());
+        for turn in 0..count {
+            let grant = DirGrant { host: out.clone(), guest: "/out".into() };
+            let grants = Grants { write: vec![grant], ..Grants::default() };
+            let opened = grants.open();
+            if !opened.write().all(allowed) {
+                refused += 1;
+                continue;
+            }
+            let staging = std::env::temp_dir();
+            let start = SystemTime::UNIX_EPOCH;
+            let files =
+                Filesystem::open(&grants, opened, staging, 1 << 20, start, Stop::never()).expect("opens");
+            let mut mounts = files.into_mounts();
+            for path in [format!("f{}", turn % 10), format!("sub/g{}", turn % 10)] {
+                // A name below what is a link by then is refused.
+                let Ok(path) = mounts[0].tree.resolve("", &path, true) else { continue };
+                if let Ok(opened) = mounts[0].tree.open_file(&path, CREATE) {
+                    let writer = opened.writer.expect("writable");
+                    assert_eq!(writer.write_at(&opened.file, b"inside", 0).ok(), Some(6));
+                }
+            }
+            match StagedWrites::collect(mounts).map(StagedWrites::commit) {
+                Ok(Ok(_)) => written += 1,
+                Ok(Err(_)) | Err(_) => failed += 1,
+            }
+        }
+    });
+    let names = |dir: &Path| fs::read_dir(dir).expect("lists").count();
+    assert_eq!((names(&outside), names(&outside.join("sub"))), (1, 0), "something landed outside");
+    // The swaps did come between.
+    assert!(written > 0 && refused > 0, "written {written}, refused {refused}, failed {failed}");
+}
