@@ -21,6 +21,11 @@ pub(super) fn bytes_of(text: &[u8], line: std::ops::Range<usize>) -> Option<Vec<
 
 /// Told at a glance, for nearly every line of other text.
 fn may_be_one(line: &[u8]) -> bool {
+    match line.first() {
+        Some(b' ' | b'*') => {}
+        Some(byte) if byte.is_ascii_hexdigit() => {}
+        _ => return false,
+    }
     let blanks = line.iter().take(5).take_while(|byte| **byte == b' ').count();
     let rest = &line[blanks..];
     let hex = rest.iter().take(17).take_while(|byte| byte.is_ascii_hexdigit()).count();

@@ -42,6 +42,8 @@ struct Search {
     pairs: Vec<(u32, u32)>,
     /// Where the pairs of each two bytes begin in `pairs`.
     first: Vec<u32>,
+    /// A bit for each two bytes that have pairs: small enough to be at hand all the time.
+    seen: Vec<u64>,
     /// The texts that begin with a byte.
     begin: Vec<Vec<u32>>,
 }
@@ -61,17 +63,23 @@ impl Search {
         }
         keyed.sort_unstable();
         let mut first = vec![0; (1 << 16) + 1];
+        let mut seen = vec![0_u64; 1 << 10];
         for (key, _) in &keyed {
+            seen[usize::from(*key >> 6)] |= 1 << (key & 63);
             first[usize::from(*key) + 1] += 1;
         }
         for at in 1..first.len() {
             first[at] += first[at - 1];
         }
-        Some(Self { plain, pairs: keyed.into_iter().map(|(_, pair)| pair).collect(), first, begin })
+        Some(Self { plain, pairs: keyed.into_iter().map(|(_, pair)| pair).collect(), first, seen, begin })
     }
 
     fn pairs(&self, before: u8, after: u8) -> &[(u32, u32)] {
-        let key = usize::from(key(before, after));
+        let key = key(before, after);
+        if self.seen[usize::from(key >> 6)] & 1 << (key & 63) == 0 {
+            return &[];
+        }
+        let key = usize::from(key);
         &self.pairs[self.first[key] as usize..self.first[key + 1] as usize]
     }
 }
@@ -200,16 +208,13 @@ impl Redactions {
         let plain = places.len();
         let mut line = 0;
         let mut dumped = Dumped::default();
-        for (at, byte) in text.iter().enumerate() {
-            match byte {
-                b'\n' => {
-                    self.wrapped_at(search, text, at, &mut places);
-                    self.line(search, text, line..at, &mut dumped, &mut places);
-                    line = at + 1;
-                }
-                b'%' | b'\\' | b'&' => self.spelled_at(search, text, at, &mut places),
-                _ => {}
-            }
+        for at in memchr::memchr3_iter(b'%', b'\\', b'&', text) {
+            self.spelled_at(search, text, at, &mut places);
+        }
+        for at in memchr::memchr_iter(b'\n', text) {
+            self.wrapped_at(search, text, at, &mut places);
+            self.line(search, text, line..at, &mut dumped, &mut places);
+            line = at + 1;
         }
         self.line(search, text, line..text.len(), &mut dumped, &mut places);
         dumped.end(search, &mut places);
@@ -247,6 +252,16 @@ impl Redactions {
     fn wrapped_at(&self, search: &Search, text: &[u8], at: usize, places: &mut Vec<Place>) {
         let start = if at > 0 && text[at - 1] == b'\r' { at - 1 } else { at };
         let Some(&before) = start.checked_sub(1).and_then(|last| text.get(last)) else { return };
+        // Nearly always the first byte of the next line tells that nothing goes on there.
+        if let Some(&after) = text.get(at + 1)
+            && text[at] == b'\n'
+            && after.is_ascii_graphic()
+            && !spelling::introduces(after)
+            && search.pairs(before, after).is_empty()
+            && search.pairs(before.to_ascii_lowercase(), after.to_ascii_lowercase()).is_empty()
+        {
+            return;
+        }
         let Some(next) = spelling::after_break(text, start) else { return };
         let Some(&after) = text.get(next) else { return };
         let mut try_all = |before: u8, after: u8| {
