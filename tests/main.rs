@@ -26,6 +26,7 @@ mod home;
 mod large_values;
 mod lesser_kernels;
 mod mcp_client;
+mod mcp_http;
 mod mcp_server;
 mod models;
 mod mutated;

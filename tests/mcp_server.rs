@@ -218,8 +218,10 @@ fn an_agent_cannot_approve_its_own_gate() {
     let mut client = Client::ready(&home, &FOLDERS, None);
     let waiting = client.call("send", json!({"to": "ann"}));
     assert_eq!(waiting["status"], "needs_approval");
-    let token = waiting["requiresApproval"]["resumeToken"].as_str().unwrap().to_owned();
-    let refused = client.call("resume", json!({"token": token, "approve": true}));
+    // What would open the gate in a shell is not given away.
+    assert!(waiting["requiresApproval"]["resumeToken"].is_null(), "{waiting}");
+    let id = waiting["requiresApproval"]["approvalId"].as_str().unwrap().to_owned();
+    let refused = client.call("resume", json!({"approvalId": id, "approve": true}));
     assert_eq!(refused["error"]["type"], "approval_refused", "{refused}");
     assert!(
         refusals(&home).iter().any(|error| error.contains("must come from a person")),
@@ -250,6 +252,34 @@ fn an_agent_cannot_approve_its_own_gate() {
 }
 
 #[test]
+fn what_is_not_offered_and_states_that_were_not_given_are_errors() {
+    let home = home();
+    let mut client = Client::ready(&home, &FOLDERS, None);
+    client.tools();
+    for (method, params) in [
+        ("prompts/list", json!({})),
+        ("prompts/get", json!({"name": "x"})),
+        ("resources/list", json!({})),
+        ("resources/templates/list", json!({})),
+        ("resources/read", json!({"uri": "file:///etc/passwd"})),
+        ("resources/subscribe", json!({"uri": "file:///etc/passwd"})),
+        (
+            "completion/complete",
+            json!({"ref": {"type": "ref/prompt", "name": "x"}, "argument": {"name": "a", "value": ""}}),
+        ),
+        ("logging/setLevel", json!({"level": "debug"})),
+        ("no/such/method", json!({})),
+    ] {
+        assert_eq!(client.request(method, params)["error"]["code"], -32601, "{method}");
+    }
+    let forged = json!({"name": "send", "arguments": {"to": "ann"}, "requestState": "forged",
+                        "inputResponses": {"question": {"action": "accept", "content": {"approve": true}}}});
+    let answer = client.request("tools/call", forged);
+    assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    assert!(refusals(&home).iter().any(|error| error.contains("requestState")), "{:?}", refusals(&home));
+}
+
+#[test]
 fn who_must_approve_is_not_overruled_by_the_client() {
     let home = home();
     home.write(
@@ -261,8 +291,8 @@ fn who_must_approve_is_not_overruled_by_the_client() {
     let waiting = client.call("pay", json!({}));
     assert_eq!(waiting["status"], "needs_approval", "{waiting}");
     assert!(waiting["note"].as_str().unwrap().contains("only ann"), "{waiting}");
-    let token = waiting["requiresApproval"]["resumeToken"].as_str().unwrap().to_owned();
-    assert_eq!(client.call("resume", json!({"token": token, "approve": true}))["ok"], false);
+    let id = waiting["requiresApproval"]["approvalId"].as_str().unwrap().to_owned();
+    assert_eq!(client.call("resume", json!({"approvalId": id, "approve": true}))["ok"], false);
     drop(client);
     let mut ann = Client::start_as(&home, &FOLDERS, &[("LOBSTER_APPROVAL_APPROVED_BY", "ann")]);
     ann.shake_hands(Some(yes));

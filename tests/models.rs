@@ -311,3 +311,48 @@ fn what_an_address_lets_in_is_not_recorded() {
     assert!(answer.error().contains("user name or password") && !answer.stderr.contains(KEY), "{answer:?}");
     holds_nowhere(&home.state(), KEY.as_bytes());
 }
+
+#[test]
+fn a_workspace_does_not_decide_what_a_model_has_said() {
+    let server = Server::start(|_, _| Reply::chat("{\"ok\": true}"));
+    let home = Home::new();
+    home.write("policy.toml", "version = 1\n");
+    let schema = r#"{"type":"object","required":["ok"]}"#;
+    let ask = |words: &[&str], more: &str| {
+        let line = format!("llm.invoke --model m --prompt Approve? --output-schema '{schema}' {more}");
+        openai(home.lobster(["run", "--mode", "tool"].iter().chain(words).chain(&[line.as_str()])), &server)
+            .run()
+    };
+    let first = ask(&[], "");
+    let key = first.output()[0]["cacheKey"].as_str().unwrap().to_owned();
+    let file = format!(".lobster-cache/llm.invoke/{key}.json");
+    let kept = home.read(&file);
+    assert_eq!(ask(&[], "").output()[0]["cached"], true);
+
+    // What does not fit the schema, or answers something else, is as good as none.
+    for poisoned in
+        [kept.replace("\"ok\": true", "\"no\": 1"), kept.replacen(&key, &"0".repeat(key.len()), 1)]
+    {
+        assert_ne!(poisoned, kept);
+        home.write(&file, &poisoned);
+        let before = server.requests().len();
+        let answer = ask(&[], "");
+        assert_eq!(
+            (server.requests().len(), answer.output()[0]["cached"].clone()),
+            (before + 1, json!(false))
+        );
+        assert!(answer.stderr.contains("is not used"), "{answer:?}");
+    }
+
+    // Under a policy the workspace is not looked at, and what is kept there is not written to.
+    home.write(&file, kept.replace("{\\\"ok\\\": true}", "POISONED"));
+    let before = server.requests().len();
+    let policy = home.dir().join("policy.toml").display().to_string();
+    let answer = ask(&["--policy", &policy], "");
+    assert_eq!(answer.output()[0]["cached"], false, "{answer:?}");
+    assert!(!answer.stdout.contains("POISONED"), "{answer:?}");
+    assert_eq!(server.requests().len(), before + 1);
+    assert_eq!(ask(&["--policy", &policy], "").output()[0]["cached"], true);
+    assert_eq!(server.requests().len(), before + 1);
+    assert!(home.state().join("store/answers/llm.invoke").join(format!("{key}.json")).exists());
+}

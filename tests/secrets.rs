@@ -308,3 +308,51 @@ fn a_file_of_references_that_others_may_write_is_refused() {
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
     assert!(tool(&home, &["exec echo hi"]).error().contains("others may write to it"));
 }
+
+/// A key that lobster itself uses.
+const KEY: &str = "sk-live-0123456789-visible";
+
+fn with_key(home: &Home, words: &[&str]) -> crate::home::Call {
+    home.lobster(["run", "--mode", "tool"].iter().chain(words))
+        .env("OPENAI_API_KEY", KEY)
+        .env("CLAWD_TOKEN", KEY)
+}
+
+#[test]
+fn lobsters_own_tokens_are_not_for_steps_that_do_not_name_them() {
+    let home = Home::new();
+    home.write("none.lobster", "steps: [{ id: a, run: 'echo \"<$OPENAI_API_KEY$CLAWD_TOKEN>\"' }]")
+        .write(
+            "named.lobster",
+            "steps:\n  - id: a\n    env: { OPENAI_API_KEY: $OPENAI_API_KEY }\n    run: 'echo \"$OPENAI_API_KEY\" >got; \
+             echo \"$OPENAI_API_KEY\"; echo \"$OPENAI_API_KEY\" | base64 -w 7; echo \"[$CLAWD_TOKEN]\" >&2'\n",
+        )
+        .write("own.lobster", "steps: [{ id: a, env: { OPENAI_API_KEY: mine }, run: 'echo $OPENAI_API_KEY' }]");
+    assert_eq!(with_key(&home, &["none.lobster"]).run().output(), serde_json::json!(["<>\n"]));
+    let inherited = with_key(&home, &["none.lobster"]).env("LOBSTER_INHERIT_TOKENS", "1").run();
+    assert!(inherited.stdout.contains("«secret:") && !inherited.stdout.contains(KEY), "{inherited:?}");
+    let named = with_key(&home, &["named.lobster"]).run();
+    assert_eq!(home.read("got").trim(), KEY);
+    assert!(named.stdout.contains("«secret:"), "{named:?}");
+    std::fs::remove_file(home.dir().join("got")).unwrap();
+    assert_eq!(with_key(&home, &["own.lobster"]).run().output(), serde_json::json!(["mine\n"]));
+    // Nothing of it is on record, however it was printed.
+    let encoded = "c2stbGl2ZS0wMTIzNDU2Nzg5";
+    fn look(dir: &Path, traces: &[&str]) {
+        for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_dir() {
+                look(&entry.path(), traces);
+                continue;
+            }
+            let bytes = std::fs::read(entry.path()).unwrap();
+            let text = String::from_utf8_lossy(&bytes).replace(['\n', '\\'], "");
+            for trace in traces {
+                assert!(!text.contains(trace), "{} holds {trace}", entry.path().display());
+            }
+        }
+    }
+    look(&home.state(), &[KEY, encoded]);
+    // A text that the author wrote in clear is the author's: the run goes on, and a resume finds it.
+    let clear = with_key(&home, &[&format!("exec echo {KEY}")]).run();
+    assert!(clear.code() == 0 && !clear.stdout.contains(KEY), "{clear:?}");
+}

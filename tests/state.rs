@@ -130,3 +130,50 @@ fn state_is_the_owners_alone() {
     assert_eq!(mode("store"), 0o700);
     assert_eq!(mode("store/lobster.db") & 0o077, 0);
 }
+
+/// Everything below a directory with its mode.
+fn modes(dir: &std::path::Path) -> Vec<(String, u32, bool)> {
+    let mode = |path: &std::path::Path| std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
+    let mut all = vec![(dir.display().to_string(), mode(dir), true)];
+    for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+        if entry.file_type().unwrap().is_dir() {
+            all.extend(modes(&entry.path()));
+        } else {
+            all.push((entry.path().display().to_string(), mode(&entry.path()), false));
+        }
+    }
+    all
+}
+
+#[test]
+fn the_state_is_its_users_alone_whatever_the_umask_is() {
+    for (umask, existing) in [("000", false), ("022", false), ("000", true), ("022", true)] {
+        let home = Home::new();
+        let state = home.dir().join("new/state");
+        if existing {
+            let first = home.lobster(["run", "--mode", "tool", "exec echo 1 | state.set k"]);
+            assert_eq!(first.env("LOBSTER_STATE_DIR", &state).run().code(), 0);
+            std::fs::create_dir(state.join("models")).unwrap();
+            for (path, _, is_dir) in modes(&state) {
+                let open = if is_dir { 0o777 } else { 0o666 };
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(open)).unwrap();
+            }
+        }
+        home.write(
+            "flow.lobster",
+            "steps:\n  - id: a\n    run: head -c 200000 /dev/zero | tr '\\\\0' x\n  - id: b\n    pipeline: exec echo 1 | state.set key\n\
+             \x20 - id: c\n    approval: Go?\n",
+        );
+        let mut shell = std::process::Command::new("/bin/sh");
+        shell.args(["-c", &format!("umask {umask}; exec \"$0\" \"$@\"")]).arg(crate::binary::lobster());
+        shell.args(["run", "--mode", "tool", "flow.lobster"]).current_dir(home.dir());
+        shell.env("LOBSTER_STATE_DIR", &state).env("HOME", home.dir());
+        let answer = shell.output().unwrap();
+        assert!(String::from_utf8_lossy(&answer.stdout).contains("needs_approval"), "{answer:?}");
+        assert!(state.join("key.json").exists());
+        for (path, mode, is_dir) in modes(&state) {
+            let most = if is_dir { 0o700 } else { 0o600 };
+            assert_eq!(mode & !most, 0, "umask {umask}, existing {existing}: {path} has mode {mode:o}");
+        }
+    }
+}
