@@ -391,7 +391,9 @@ pub(crate) fn decision_env(
             .collect()
     } else {
         let mut vars = services.policy.file().sandbox.env.set.clone();
-        vars.extend(env.granted().clone());
+        // What a token holds is not for the policy to read.
+        let granted = env.granted().iter().filter(|(name, value)| !env.is_reference(name, value));
+        vars.extend(granted.map(|(name, value)| (name.clone(), value.clone())));
         vars
     };
     DecisionEnv {
