@@ -390,7 +390,7 @@ impl Runtime {
         let first = self.services.store().ok().and_then(|store| store.events_after(run, 0, 1).ok());
         match first.as_deref().and_then(<[_]>::first).map(|record| &record.event) {
             Some(Event::RunStarted { detail, .. }) => Surroundings::recorded(detail)
-                .is_some_and(|recorded| recorded.cover(&self.services.policy_files)),
+                .is_some_and(|recorded| recorded.cover(&Surroundings::of(&self.services))),
             _ => false,
         }
     }

@@ -205,8 +205,11 @@ fn answer(id: &str, reply: impl FnOnce() -> Result<Reply, CommandError>) -> Comm
         let reply = reply()?;
         let gate = find(&store, id)?;
         check_answer(&gate, &reply)?;
-        warn_of_another_directory(&store, &gate);
-        Ok((runtime_of(&gate)?, ResumeRequest { gate: GateRef::Id(gate.id), reply }))
+        let runtime = runtime_of(&gate)?;
+        if runtime.policy().is_open() {
+            warn_of_another_directory(&store, &gate);
+        }
+        Ok((runtime, ResumeRequest { gate: GateRef::Id(gate.id), reply }))
     });
     match asked {
         Ok((runtime, request)) => envelope.result(&runtime, runtime.resume(&request), false),
@@ -214,7 +217,8 @@ fn answer(id: &str, reply: impl FnOnce() -> Result<Reply, CommandError>) -> Comm
     }
 }
 
-/// What an answer sets going runs where the answer is given.
+/// Without a policy, what an answer sets going runs where the answer is given, as
+/// with the incumbent; under one the directory is part of what was decided.
 fn warn_of_another_directory(store: &Store, gate: &Gate) {
     let (Ok(run), Ok(here)) = (store.run(gate.run), std::env::current_dir()) else { return };
     if here != Path::new(&run.cwd) {

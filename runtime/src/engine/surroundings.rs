@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::services::Services;
 use crate::digest::Digest;
+use crate::project_policy::{ProjectPolicy, Standing, TrustedPolicies};
 
 /// The field of a run's first event that holds them.
 const FIELD: &str = "surroundings";
@@ -26,6 +27,9 @@ pub(crate) struct Surroundings {
     /// The files that the policy came from, by content where they are files.
     #[serde(default)]
     pub(crate) policies: Vec<PolicyFileUsed>,
+    /// Whether the project's policy was trusted, if there was one.
+    #[serde(default)]
+    pub(crate) project_is_trusted: Option<bool>,
 }
 
 /// One file of a policy, as it was used.
@@ -44,6 +48,11 @@ impl Surroundings {
             state: services.state_dir.display().to_string(),
             protected: protected(services),
             policies: services.policy_files.iter().map(|path| used(path)).collect(),
+            project_is_trusted: services.place.as_deref().and_then(|place| {
+                let file = ProjectPolicy::find(place).ok()??;
+                let standing = TrustedPolicies::of(&services.state_dir).standing(&file).ok()?;
+                Some(standing == Standing::Trusted)
+            }),
         }
     }
 
@@ -57,9 +66,11 @@ impl Surroundings {
         detail[FIELD] = serde_json::to_value(self).unwrap_or_default();
     }
 
-    /// Whether each of these files was part of the policy, and is what it was.
-    pub(crate) fn cover(&self, files: &[PathBuf]) -> bool {
-        files.iter().all(|file| self.policies.contains(&used(file)))
+    /// Whether each file of the policy in force now was part of it then, and is
+    /// what it was and as trusted as it was.
+    pub(crate) fn cover(&self, now: &Self) -> bool {
+        now.policies.iter().all(|file| self.policies.contains(file))
+            && now.project_is_trusted.is_none_or(|_| now.project_is_trusted == self.project_is_trusted)
     }
 }
 
