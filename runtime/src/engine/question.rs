@@ -251,7 +251,7 @@ fn policy_facts(item: &Value, preview: Option<&str>, confined: bool) -> Vec<Fact
     };
     let words: Vec<&Vec<Value>> = list(item, "commands").filter_map(|one| one["argv"].as_array()).collect();
     // One simple command is its own text.
-    if words.len() != 1 || words.iter().any(|words| plain(words) != command) {
+    if words.len() != 1 || words.iter().any(|words| plain(words) != command && quoted(words) != command) {
         let starts = words.iter().map(|words| quoted(words)).collect::<Vec<_>>();
         if !starts.is_empty() {
             facts.push(Fact::new("starts", starts, Weight::Main));
