@@ -138,7 +138,7 @@ mod tests {
         let first = Listener::socket(&path).ok().unwrap();
         assert_eq!((mode(&path), mode(&dir.path().join("new"))), (0o600, 0o700));
         let why =
-            |path: &Path| Listener::socket(path).err().map(|error| error.to_string()).unwrap_or_default();
+            |path: &Path| Listener::socket(path).err().map(|error| format!("{error:?}")).unwrap_or_default();
         assert!(why(&path).contains("another server"), "{}", why(&path));
         drop(first);
         assert!(!path.exists());

@@ -89,7 +89,7 @@ fn spelled(c: char, how: u8) -> String {
     let code = u32::from(c);
     let units = |upper: bool| -> String {
         let unit = |unit: &u16| if upper { format!("\\u{unit:04X}") } else { format!("\\u{unit:04x}") };
-        c.encode_utf16(&mut [0; 2]).iter().map(|u| unit(u)).collect()
+        c.encode_utf16(&mut [0; 2]).iter().map(unit).collect()
     };
     let bytes = |form: &dyn Fn(u8) -> String| c.to_string().bytes().map(form).collect::<String>();
     match how % 10 {
