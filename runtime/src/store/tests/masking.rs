@@ -227,7 +227,8 @@ fn a_cut_stream_ends_before_a_secret_in_any_spelling() {
         ("x &#99;&#111;&#1", "x "),
         ("x Y29ycmVj\ndC1o", "x "),
         ("00000000: 2020 636f 7272 6563           corr\n", "00000000: 2020 "),
-        ("00000000: 2020 636f 7272 6563", "00000000: 2020 "),
+        // A line of a dump that breaks off goes as a whole.
+        ("00000000: 2020 636f 7272 6563", ""),
         ("nothing here", "nothing here"),
     ] {
         let mut redactions = Redactions::new();
