@@ -137,7 +137,8 @@ mod tests {
         let mode = |path: &Path| fs::symlink_metadata(path).unwrap().mode() & 0o777;
         let first = Listener::socket(&path).ok().unwrap();
         assert_eq!((mode(&path), mode(&dir.path().join("new"))), (0o600, 0o700));
-        let why = |path: &Path| Listener::socket(path).err().map(|error| error.message).unwrap_or_default();
+        let why =
+            |path: &Path| Listener::socket(path).err().map(|error| format!("{error:?}")).unwrap_or_default();
         assert!(why(&path).contains("another server"), "{}", why(&path));
         drop(first);
         assert!(!path.exists());

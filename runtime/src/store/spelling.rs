@@ -157,7 +157,6 @@ fn hex(text: &[u8], at: usize, digits: usize) -> Option<u32> {
     digits.iter().try_fold(0, |code, byte| Some(code * 16 + char::from(*byte).to_digit(16)?))
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "callers have at most eight bits that count")]
 fn low(code: u32) -> u8 {
     (code & 0xff) as u8
 }

@@ -89,7 +89,7 @@ fn spelled(c: char, how: u8) -> String {
     let code = u32::from(c);
     let units = |upper: bool| -> String {
         let unit = |unit: &u16| if upper { format!("\\u{unit:04X}") } else { format!("\\u{unit:04x}") };
-        c.encode_utf16(&mut [0; 2]).iter().map(|u| unit(u)).collect()
+        c.encode_utf16(&mut [0; 2]).iter().map(unit).collect()
     };
     let bytes = |form: &dyn Fn(u8) -> String| c.to_string().bytes().map(form).collect::<String>();
     match how % 10 {
@@ -227,7 +227,8 @@ fn a_cut_stream_ends_before_a_secret_in_any_spelling() {
         ("x &#99;&#111;&#1", "x "),
         ("x Y29ycmVj\ndC1o", "x "),
         ("00000000: 2020 636f 7272 6563           corr\n", "00000000: 2020 "),
-        ("00000000: 2020 636f 7272 6563", "00000000: 2020 "),
+        // A line of a dump that breaks off goes as a whole.
+        ("00000000: 2020 636f 7272 6563", ""),
         ("nothing here", "nothing here"),
     ] {
         let mut redactions = Redactions::new();
