@@ -274,7 +274,7 @@ pub(crate) fn machine_code(engine: &wasmtime::Engine, bytes: &[u8]) -> Result<Ve
         other => other,
     };
     // What is no WebAssembly is told apart by what it is instead.
-    if bytes.starts_with(b"\0asm") {
+    if matches!(bytes, [0, b'a', b's', b'm', 1, 0, 0, 0, ..] | [0, b'a', b's', b'm', 0x0d, 0, 1, 0, ..]) {
         complexity::check(bytes).map_err(named)?;
     }
     let form = kind::form(bytes).map_err(named)?;

@@ -100,7 +100,7 @@ pub enum RunError {
     #[error("the step put out more than {limit} bytes; {}", OUTPUT.advice(*.set_by))]
     OutputLimit { limit: u64, set_by: SetBy },
     #[error(
-        "the step wrote more than {limit} bytes (or 100000 names, or names of 64 MiB together) into directories, blobs and values, which every program is allowed"
+        "the step wrote more than {limit} bytes (or 100000 names) into directories, blobs and values, which every program is allowed; the names themselves may take 64 MiB"
     )]
     FilesLimit { limit: u64 },
     #[error("the step holds more than {limit} handles (streams, blobs, files, requests); drop some")]
