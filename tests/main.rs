@@ -49,6 +49,7 @@ mod store_copies;
 mod telemetry;
 mod tokens;
 mod triage;
+mod unknown_ends;
 mod unusable_disks;
 
 /// A file that is not a module of this binary would never run.

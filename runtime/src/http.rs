@@ -183,6 +183,25 @@ pub(crate) enum HttpError {
     Setup(String),
 }
 
+impl HttpError {
+    /// Whether the request may have reached the server.
+    pub(crate) fn is_after_sending(&self) -> bool {
+        match self {
+            Self::UserInfo
+            | Self::TokenCharacters
+            | Self::Setting { .. }
+            | Self::Connect { .. }
+            | Self::Setup(_) => false,
+            Self::Cancelled(_)
+            | Self::Silent { .. }
+            | Self::Broken { .. }
+            | Self::TooLarge { .. }
+            | Self::BadRedirect { .. }
+            | Self::TooManyRedirects { .. } => true,
+        }
+    }
+}
+
 /// Reads an http(s) address; `None` where it is not one.
 pub(crate) fn parse_url(text: &str) -> Option<Url> {
     Url::parse(text.trim()).ok()

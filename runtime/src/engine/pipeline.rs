@@ -603,7 +603,9 @@ impl Host for StageHost<'_, '_, '_> {
     }
 
     fn no_retry(&mut self) {
-        self.shared.run.forbid_retry(self.path);
+        if !self.shared.place.is_idempotent() {
+            self.shared.run.forbid_retry(self.path);
+        }
     }
 
     fn on_success(&mut self, action: EffectAction, commit: Commit) {

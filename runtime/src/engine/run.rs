@@ -330,6 +330,16 @@ impl<'s> Run<'s> {
             // ended, so a person decides whether it may be done again.
             return Err(Stop::Failed(StageError { permanent: true, ..outcome_error(&outcome) }));
         }
+        if outcome.code.as_deref() == Some(UNKNOWN_END) && !action.idempotent {
+            // It had begun and nobody has seen its end: for the journal it has not
+            // ended either, so a person decides whether it may be done again.
+            self.services.note(&format!(
+                "warning: step '{path}': {}. What it did is not known, so it is not done again by itself",
+                outcome.error.as_deref().unwrap_or("its end was not seen")
+            ));
+            self.fail_at(path);
+            return Err(Stop::Interrupted);
+        }
         let durability = match self.services.policy.file().audit.sync {
             AuditSync::Every => Durability::Synced,
             AuditSync::None | AuditSync::Decision => Durability::Lazy,
@@ -703,6 +713,10 @@ fn answered_event(
 /// The code of failures to record something. Nothing absorbs them: a run whose
 /// record is not complete must not go on.
 pub(crate) const STORE_FAILED: &str = "store";
+
+/// The code of an effect that had begun and whose end was not seen: what watched
+/// over it was killed, or it was killed from outside.
+pub(crate) const UNKNOWN_END: &str = "unknown_end";
 
 pub(crate) fn stopped(error: impl std::fmt::Display) -> Stop {
     Stop::Failed(StageError::permanent(error.to_string()).with_code(STORE_FAILED))

@@ -130,6 +130,9 @@ pub enum SpawnError {
         /// Their total size.
         bytes: usize,
     },
+    /// Somebody killed what watched over it, and so the process: how far it came is not known.
+    #[error("its supervisor was killed, and the process with it: how far it came is not known")]
+    SupervisorKilled,
     /// A string that C cannot carry.
     #[error("{place} contains a NUL byte")]
     NulByte {

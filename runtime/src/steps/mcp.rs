@@ -66,6 +66,9 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
     if run.overseer().is_none()
         && let Some(outcome) = run.remembered(path)
     {
+        if !call.idempotent {
+            run.forbid_retry(path);
+        }
         return answer(&outcome).inspect_err(|_| run.fail_at(path));
     }
     if let Some(outcome) = run.foreseen(path, &record)? {
@@ -103,16 +106,23 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
     }
     let decision = launch.as_ref().map_or(Value::Null, |launch| launch.decided.statement.clone());
     let record = ActionRecord { decision, ..record };
-    let perform = || match perform(run, call, &target, connected, launch, place.cancel) {
+    let perform = || match perform(run, path, call, &target, connected, launch, place.cancel) {
         Ok(outcome) => outcome,
         Err(problem) => explain(&target, call, &problem, place.cancel),
     };
     run.once(path, &record, perform, answer)
 }
 
+/// Whether the server says that calling the tool again does nothing more.
+fn is_repeatable(tool: &Tool) -> bool {
+    let says = |hint: Option<bool>| hint == Some(true);
+    tool.annotations.as_ref().is_some_and(|hints| says(hints.read_only_hint) || says(hints.idempotent_hint))
+}
+
 /// Connects if need be, holds the tool against the lock and the arguments against its schema, and calls it.
 fn perform(
     run: &Run<'_>,
+    path: &StepPath,
     call: &ToolCall,
     target: &Target,
     connected: Option<Arc<Session>>,
@@ -146,6 +156,10 @@ fn perform(
         return Ok(failed(&refusal(target, &message, "mcp_arguments")));
     }
     let params = CallToolRequestParams::new(call.tool.clone()).with_arguments(call.args.clone());
+    // From here on the tool may have done its work, whatever comes back.
+    if !call.idempotent && !is_repeatable(&tool) {
+        run.forbid_retry(path);
+    }
     let result = session.call(params, target.timeout, cancel)?;
     let said = || session.scrub(text_of(&result).unwrap_or_else(|| json::compact(&value_of(&result))));
     if result.is_error == Some(true) {

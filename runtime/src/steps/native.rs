@@ -15,13 +15,12 @@ use crate::engine::overseer::Declared;
 use crate::engine::path::StepPath;
 use crate::engine::pipeline::{failed_outcome as failed, outcome_error};
 use crate::engine::reuse::Reuse;
-use crate::engine::run::{Run, STORE_FAILED, stopped};
+use crate::engine::run::{Run, STORE_FAILED, UNKNOWN_END, stopped};
 use crate::engine::value::Text;
 use crate::json::aside::ScanAside;
 use crate::policy::Shell;
 use crate::sandbox::{
-    Confinement, Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, Promise, SpawnError, SpawnRequest,
-    Stdin,
+    Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, Promise, SpawnError, SpawnRequest, Stdin,
 };
 use crate::steps::blocked::{self, SANDBOX_BLOCKED};
 use crate::steps::inputs;
@@ -346,7 +345,7 @@ fn execute(
     match result {
         Ok(exit) => {
             *plain_json = sinks.scan.take().and_then(ScanAside::finish);
-            ended(run, job, exit, sinks, cap, &decision.confinement, cancel)
+            ended(run, job, exit, sinks, cap, decision, cancel)
         }
         Err(SpawnFailure::Spawn(SpawnError::Sink { stream, source })) => {
             let why = sinks.stdout.error(source);
@@ -365,9 +364,10 @@ fn ended(
     exit: Exit,
     sinks: Sinks,
     cap: u64,
-    confinement: &Confinement,
+    decision: &super::policy_gate::Decided,
     cancel: &CancelToken,
 ) -> StepOutcome {
+    let (confinement, limits) = (&decision.confinement, &decision.limits);
     let cut = exit.ended != Ended::ByItself;
     let mut hints = Vec::new();
     let kept = sinks.finish(cut).and_then(|(stdout, stderr)| {
@@ -401,6 +401,10 @@ fn ended(
             match exit.status {
                 ExitStatus::Code(code) => outcome.exit = Some(code),
                 ExitStatus::Signal(signal) => outcome.detail = json!({ "signal": signal }),
+            }
+            if was_killed_from_outside(&exit, limits) {
+                outcome.error = Some("the process was killed from outside".to_owned());
+                outcome.code = Some(UNKNOWN_END.to_owned());
             }
             if outcome.exit != Some(0) {
                 outcome.status = StepStatus::Failed;
@@ -449,6 +453,17 @@ fn ended(
     outcome
 }
 
+/// Whether somebody else killed the process: SIGKILL comes from a person, from the
+/// kernel when memory runs out, or from itself, which looks the same. lobster's own
+/// kills have reasons of their own, and so have the kernel's by the step's limits.
+fn was_killed_from_outside(exit: &Exit, limits: &ProcessLimits) -> bool {
+    let by_memory = exit.enforcement.denied.iter().any(|denial| denial.promise == Promise::TreeLimits);
+    let by_cpu = limits.cpu.is_some_and(|limit| exit.cpu >= limit);
+    exit.status == ExitStatus::Signal(SIGKILL) && exit.ended == Ended::ByItself && !by_memory && !by_cpu
+}
+
+const SIGKILL: i32 = 9;
+
 enum SpawnFailure {
     Stdin(io::Error),
     Spawn(SpawnError),
@@ -469,6 +484,9 @@ impl SpawnFailure {
             }
             Self::Spawn(error @ SpawnError::Replaced { .. }) => {
                 StageError::permanent(error.to_string()).with_code(APPROVAL_STALE)
+            }
+            Self::Spawn(error @ SpawnError::SupervisorKilled) => {
+                StageError::new(error.to_string()).with_code(UNKNOWN_END)
             }
             Self::Spawn(error) => StageError::new(error.to_string()),
         }

@@ -312,10 +312,7 @@ impl<'a> Watch<'a> {
     fn hear(&mut self) -> Result<Option<Report>, Trouble> {
         let (message, fds) = channel::receive(self.control.as_fd())
             .map_err(SpawnError::io("hear from the supervisor"))?
-            .ok_or_else(|| SpawnError::Io {
-                doing: "supervise the process".into(),
-                source: io::Error::other("its supervisor was killed; the process was killed with it"),
-            })?;
+            .ok_or(SpawnError::SupervisorKilled)?;
         match News::decode(&message).map_err(SpawnError::io("understand the supervisor"))? {
             News::Over(report) => Ok(Some(report)),
             News::MainExited => {

@@ -170,10 +170,18 @@ impl Invoke {
             detail: json!({"method": "POST", "url": http::shown(&post.url), "body": body}),
             idempotent: false,
         };
+        let mut is_sent = true;
         let answer = host.effect(action, &mut |effect| {
-            let reply = http::post(&post, limits, effect.cancel).map_err(|error| failure(name, &error))?;
+            let reply = http::post(&post, limits, effect.cancel).map_err(|error| {
+                is_sent = error.is_after_sending();
+                failure(name, &error)
+            })?;
             result(name, &reply)
         });
+        // The tool may have done its work, whatever came back and whatever follows.
+        if is_sent {
+            host.no_retry();
+        }
         let Some(each) = &mut self.each else { return answer };
         let answer = answer.map_err(|stop| each.explain(stop))?;
         each.answered();
