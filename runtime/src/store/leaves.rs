@@ -137,7 +137,7 @@ fn column(payload: &[u8], at: &mut usize, serial: u64) -> Option<Value> {
         10 | 11 => return None,
         _ => {
             let bytes = take(usize::try_from((serial - 12) / 2).ok()?)?;
-            if serial % 2 == 0 {
+            if serial.is_multiple_of(2) {
                 Value::Blob(bytes.to_vec())
             } else {
                 Value::Text(String::from_utf8(bytes.to_vec()).ok()?)

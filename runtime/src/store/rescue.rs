@@ -67,7 +67,7 @@ pub struct Rescued {
 /// `target`. Blob files are not touched.
 pub(super) fn rescue(source: &Path, target: &Path) -> Result<(Connection, Rescued), StoreError> {
     let mut best: Option<(u64, Connection, Rescued)> = None;
-    for layout in [Layout::OfFile, Layout::OfNewStore, Layout::OfBackup] {
+    for layout in [Layout::Own, Layout::NewStore, Layout::Backup] {
         let place = target.join(layout.name());
         let Ok((found, rescued)) = rescue_as(source, &place, layout) else { continue };
         let records: i64 = found.query_row("SELECT count(*) FROM journal", [], |row| row.get(0))?;
@@ -75,7 +75,7 @@ pub(super) fn rescue(source: &Path, target: &Path) -> Result<(Connection, Rescue
         if best.as_ref().is_none_or(|(most, ..)| records > *most) {
             best = Some((records, found, rescued));
         }
-        if layout == Layout::OfFile && records > 0 {
+        if layout == Layout::Own && records > 0 {
             break;
         }
     }
@@ -90,19 +90,19 @@ pub(super) fn rescue(source: &Path, target: &Path) -> Result<(Connection, Rescue
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Layout {
     /// Where its own first pages say.
-    OfFile,
+    Own,
     /// Where they do in a new store: all are made alike.
-    OfNewStore,
+    NewStore,
     /// Where they do in a backup.
-    OfBackup,
+    Backup,
 }
 
 impl Layout {
     fn name(self) -> &'static str {
         match self {
-            Self::OfFile => "rescued",
-            Self::OfNewStore => "rescued-by-layout",
-            Self::OfBackup => "rescued-as-backup",
+            Self::Own => "rescued",
+            Self::NewStore => "rescued-by-layout",
+            Self::Backup => "rescued-as-backup",
         }
     }
 }
@@ -113,8 +113,8 @@ fn rescue_as(source: &Path, target: &Path, layout: Layout) -> Result<(Connection
     let into = db::connect(&copy)?;
     into.execute_batch("PRAGMA synchronous = OFF")?;
     let from = match layout {
-        Layout::OfFile => db::connect(source)?,
-        Layout::OfNewStore | Layout::OfBackup => open_with_layout(source, &target.join("from"), layout)?,
+        Layout::Own => db::connect(source)?,
+        Layout::NewStore | Layout::Backup => open_with_layout(source, &target.join("from"), layout)?,
     };
     let mut rescued = Rescued::default();
     into.execute_batch("BEGIN")?;
@@ -193,7 +193,7 @@ fn open_with_layout(source: &Path, scratch: &Path, layout: Layout) -> Result<Con
     let fresh = scratch.join("fresh");
     db::create(&fresh, &fresh.join("lobster.db"))?;
     let mut model = fresh.join("lobster.db");
-    if layout == Layout::OfBackup {
+    if layout == Layout::Backup {
         let vacuumed = fresh.join("vacuumed.db");
         db::connect(&model)?.execute("VACUUM INTO ?1", [vacuumed.to_string_lossy()])?;
         model = vacuumed;
