@@ -251,7 +251,10 @@ fn every_way_to_a_component_ends_its_compiling() {
         let answer = home.lobster(words).run();
         assert!(begun.elapsed() < Duration::from_secs(3), "{words:?}: {:?}", begun.elapsed());
         let said = format!("{}{}", answer.stdout, answer.stderr);
-        assert!(said.contains("compiling the program took longer than 300ms"), "{words:?}: {said}");
+        // The step's clock and the compiler's run out together; which of them says so is chance.
+        let by_compiler = said.contains("compiling the program took longer than 300ms");
+        let by_step = said.contains("Step 'a' timed out after 300ms");
+        assert!(by_compiler || by_step, "{words:?}: {said}");
     }
 }
 
