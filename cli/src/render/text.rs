@@ -79,8 +79,9 @@ pub(crate) fn width(text: &str) -> usize {
 /// The columns of a character after one of so many.
 fn columns(c: char, before: usize) -> usize {
     match c {
-        // It makes a picture of a narrow sign.
-        '\u{fe0f}' if before == 1 => 1,
+        // It makes a picture of a narrow sign. At the beginning of a piece that sign is
+        // whatever the piece is put behind.
+        '\u{fe0f}' if before < 2 => 1,
         _ => c.width().unwrap_or(1),
     }
 }

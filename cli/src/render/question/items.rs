@@ -292,6 +292,14 @@ mod tests {
         }
 
         #[test]
+        fn pieces_of_a_line_are_no_wider_together(text in "[a1 \u{fe0f}\u{20e3}\u{200d}👩☁好\u{301}]{0,24}", max in 2usize..12, margin in 0usize..4) {
+            let margin = " ".repeat(margin);
+            for line in wrap(&text, max) {
+                prop_assert!(width(&format!("{margin}{line}")) <= margin.len() + max, "{max}: {line:?}");
+            }
+        }
+
+        #[test]
         fn the_whole_view_leaves_nothing_out(words in prop::collection::vec("[a-z]{1,40}", 1..6), columns in 20usize..100) {
             let items: Vec<Value> = words.iter().map(|word| json!({"first": word, "second": 7, "third": word})).collect();
             let shown: String = text(&whole(&items, columns)).concat().split_whitespace().collect();
