@@ -10,9 +10,8 @@ use lobster_runtime::engine::{GateRef, Reply, ResumeRequest};
 use lobster_runtime::envelope::Envelope;
 use lobster_runtime::runtime::{RunRequest, Runtime, Settings, Target};
 use lobster_runtime::sandbox;
-use lobster_runtime::steps::stages::{
-    Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop, builtin,
-};
+use lobster_runtime::stage::{Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
+use lobster_runtime::stages::builtin;
 use serde_json::{Value, json};
 
 /// `shout`: makes every text item loud.

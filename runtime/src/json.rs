@@ -279,6 +279,19 @@ pub fn js_number(text: &str) -> f64 {
     }
 }
 
+/// Follows a path through a value: keys of objects, whole-number indexes of
+/// arrays, nothing else.
+#[must_use]
+pub fn descend<'v>(value: &'v Value, path: &[&str]) -> Option<&'v Value> {
+    path.iter().try_fold(value, |value, segment| match value {
+        Value::Object(map) => map.get(*segment),
+        Value::Array(items) if segment.bytes().all(|b| b.is_ascii_digit()) => {
+            items.get(segment.parse::<usize>().ok()?)
+        }
+        Value::Array(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

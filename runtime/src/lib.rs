@@ -20,13 +20,16 @@ pub mod model;
 mod own_tokens;
 pub mod policy;
 pub mod project_policy;
+mod quantity;
 pub mod replay;
 pub mod runtime;
 pub mod sandbox;
 pub mod schema;
 mod secrets;
 mod settings;
-pub mod steps;
+pub mod stage;
+pub mod stages;
+mod steps;
 pub mod store;
 mod telemetry;
 

@@ -28,7 +28,7 @@ use crate::policy::{AuditPlaces, DecisionEnv, Observed, PROPOSED_RULE, Policy};
 use crate::sandbox::Sandbox;
 use crate::secrets::Secrets;
 pub use crate::settings::{PolicySources, Settings};
-use crate::steps::stages::{Mode, Registry};
+use crate::stage::{Mode, Registry};
 use crate::store::{Event, NewRun, RunId, Store, StoreError, state_dir};
 use crate::telemetry;
 
@@ -252,7 +252,7 @@ impl Runtime {
     fn warn_about(&self, pipeline: &Pipeline) {
         for call in &pipeline.stages {
             let Some(spec) = self.services.registry.get(&call.name) else { continue };
-            for warning in crate::steps::stages::check(spec, &call.args) {
+            for warning in crate::stage::check(spec, &call.args) {
                 let help = warning.help.map(|help| format!(" ({help})")).unwrap_or_default();
                 self.services.note(&format!("warning: {}{help}", warning.message));
             }

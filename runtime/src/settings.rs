@@ -15,7 +15,7 @@ use crate::envelope::Failure;
 use crate::policy::{Layer, LayerText, Policy, SecretReference, parse_references};
 use crate::project_policy::{FILE_NAME, ProjectPolicy, Standing, TrustedPolicies};
 use crate::sandbox::SandboxConfig;
-use crate::steps::stages::{Mode, Registry};
+use crate::stage::{Mode, Registry};
 use crate::store::state_dir;
 
 /// Where an organisation keeps its policy, unless `LOBSTER_ORG_POLICY` says otherwise.
@@ -83,7 +83,7 @@ impl Settings {
             mode: Mode::Tool,
             env: std::env::vars_os().collect(),
             cwd: std::env::current_dir()?,
-            registry: crate::steps::stages::builtin(),
+            registry: crate::stages::builtin(),
             cancel: CancelToken::new(),
             prompter: None,
             notes: Box::new(|_| {}),

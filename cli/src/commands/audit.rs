@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use lobster_runtime::audit::{self, AuditEntry, AuditFilter, Kind};
 use lobster_runtime::json;
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{StoreError, system_clock};
 
 use crate::exit::{CommandError, CommandResult, Exit};

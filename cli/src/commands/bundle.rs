@@ -8,7 +8,7 @@ use lobster_runtime::json;
 use lobster_runtime::replay::bundle::{
     BundleError, BundleSummary, ExportOptions, ImportOptions, KeyError, PublicKey, SigningKey,
 };
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::Mode;
 use serde_json::json;
 
 use crate::exit::{CommandError, CommandResult, Exit};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use lobster_runtime::language::diagnostic::{Diagnostic, Severity};
 use lobster_runtime::language::workflow;
 use lobster_runtime::runtime::{read_source, workflow_file};
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::Mode;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let mut all = Vec::new();
     let mut bad = false;
     let runtime = super::runtime(Mode::Human)?;
-    let registry = lobster_runtime::steps::stages::builtin();
+    let registry = lobster_runtime::stages::builtin();
     for file in &args.files {
         let path = std::env::current_dir()?.join(file);
         workflow_file(&path).map_err(CommandError::failed)?;

@@ -10,7 +10,8 @@ use lobster_runtime::envelope::{self, FailureKind, PROTOCOL_VERSION};
 use lobster_runtime::json;
 use lobster_runtime::language::{codes, workflow};
 use lobster_runtime::policy::PolicyFile;
-use lobster_runtime::steps::stages::{StageKind, StageSpec, builtin};
+use lobster_runtime::stage::{StageKind, StageSpec};
+use lobster_runtime::stages::builtin;
 use serde_json::{Value, json};
 
 use super::Cli;

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use lobster_runtime::json;
 use lobster_runtime::replay::{Difference, StepChange};
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::Mode;
 use lobster_runtime::store::StoreError;
 
 use super::runs::Status;

@@ -7,7 +7,7 @@ use lobster_runtime::envelope::{Envelope, Failure, FailureKind, PROTOCOL_VERSION
 use lobster_runtime::json;
 use lobster_runtime::runtime::{RunRequest, Target};
 use lobster_runtime::sandbox::{Sandbox, SandboxConfig};
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::Mode;
 use serde_json::json;
 
 use crate::COMPATIBLE_WITH;

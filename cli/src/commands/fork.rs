@@ -6,7 +6,7 @@ use lobster_runtime::json;
 use lobster_runtime::model::cost::PaidCall;
 use lobster_runtime::replay::{ForkPlan, ForkRequest};
 use lobster_runtime::runtime::Runtime;
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::Mode;
 use serde_json::{Map, Value};
 
 use crate::exit::{CommandError, CommandResult, Exit};

@@ -8,7 +8,7 @@ use lobster_runtime::engine::{GateRef, QuestionView, Reply, ResumeRequest};
 use lobster_runtime::json;
 use lobster_runtime::replay::{Ahead, NextEffect};
 use lobster_runtime::runtime::Runtime;
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{Gate, GateFilter, GateKind, GateStatus, Store, StoreError, iso};
 use serde_json::{Value, json};
 

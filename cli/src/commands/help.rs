@@ -4,7 +4,8 @@ use std::io::Write;
 
 use clap::CommandFactory;
 use lobster_runtime::language::codes;
-use lobster_runtime::steps::stages::{StageSpec, builtin};
+use lobster_runtime::stage::StageSpec;
+use lobster_runtime::stages::builtin;
 
 use super::Cli;
 use crate::exit::{CommandError, CommandResult, Exit};

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 
 use lobster_runtime::digest::Digest;
 use lobster_runtime::json;
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{Blob, BlobReader, BrokenChain, Event, RunId, Store, StoreError};
 use serde_json::{Value, json};
 

@@ -37,7 +37,7 @@ use clap::{Parser, Subcommand};
 use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::engine::{NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify};
 use lobster_runtime::runtime::{PolicySources, Runtime, Settings};
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{BrokenChain, Record, RunId, Store, StoreError};
 
 use crate::exit::{CommandError, Exit};
@@ -156,9 +156,7 @@ fn command(words: &[String]) -> crate::exit::CommandResult {
         }
         _ if is_own_command(first) => own_command(words),
         // `exec ls -h` is for `ls`; a help flag elsewhere is for us.
-        _ if wants_help
-            && !lobster_runtime::steps::stages::builtin().iter().any(|spec| spec.name == first) =>
-        {
+        _ if wants_help && !lobster_runtime::stages::builtin().iter().any(|spec| spec.name == first) => {
             help::general()
         }
         _ => run::run(words),

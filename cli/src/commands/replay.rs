@@ -4,7 +4,7 @@ use std::io::Write;
 
 use lobster_runtime::json;
 use lobster_runtime::replay::{Divergence, ReplayOptions, ReplayReport};
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::Mode;
 
 use crate::exit::{CommandResult, Exit};
 use crate::render::Quoting;

@@ -4,7 +4,7 @@ use lobster_runtime::engine::{GateRef, Interrupted, Reply, ResumeRequest};
 use lobster_runtime::envelope::Failure;
 use lobster_runtime::json;
 use lobster_runtime::runtime::Runtime;
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::Mode;
 use lobster_runtime::store::RunId;
 
 use crate::exit::{CommandError, CommandResult};

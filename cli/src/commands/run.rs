@@ -9,7 +9,7 @@ use lobster_runtime::language::source::has_workflow_extension;
 use lobster_runtime::runtime::{
     Planned, PolicySources, RunRequest, RunResult, Runtime, Target, WorkflowFileError, workflow_file,
 };
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{Gate, GateFilter, GateKind, GateStatus, RunId};
 use serde_json::{Value, json};
 
@@ -136,7 +136,7 @@ pub(crate) fn refuse(words: &[String], error: CommandError) -> CommandResult {
 }
 
 pub(crate) fn run(words: &[String]) -> CommandResult {
-    let registry = lobster_runtime::steps::stages::builtin();
+    let registry = lobster_runtime::stages::builtin();
     let words = scan(words, |name| registry.get(name).is_some());
     let mode = match words.mode.as_deref() {
         Some("tool") => Mode::Tool,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::Write;
 
 use lobster_runtime::json;
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{
     Event, GateFilter, GateStatus, RunFilter, RunStatus, RunSummary, Store, StoreError, iso,
 };

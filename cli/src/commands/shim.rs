@@ -2,7 +2,7 @@
 //! under another name. The words are the stage's arguments as they stand.
 
 use lobster_runtime::language::pipeline::{Pipeline, StageCall};
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::Mode;
 
 use crate::exit::{CommandError, CommandResult};
 

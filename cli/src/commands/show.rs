@@ -6,7 +6,7 @@ use std::io::Write;
 
 use lobster_runtime::json;
 use lobster_runtime::replay::FORK_NOTE;
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{Event, Record, RunSummary, Store, iso};
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use lobster_runtime::component::{CodeLimits, CodeUse, MAX_CODE};
 use lobster_runtime::json;
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{CopyReport, GcPolicy, GcReport, Store};
 use serde::Serialize;
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use lobster_runtime::json;
 use lobster_runtime::replay::{Difference, WhyError};
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::Mode;
 use serde_json::Value;
 
 use crate::exit::{CommandError, CommandResult, Exit};

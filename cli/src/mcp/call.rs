@@ -14,7 +14,7 @@ use lobster_runtime::json;
 use lobster_runtime::language::pipeline::{Pipeline, StageCall};
 use lobster_runtime::language::plan::Plan;
 use lobster_runtime::runtime::{Planned, RunRequest, RunResult, Runtime, Target};
-use lobster_runtime::steps::stages::StageArgs;
+use lobster_runtime::stage::StageArgs;
 use lobster_runtime::store::RunId;
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::{Peer, RequestContext};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use lobster_runtime::language::pipeline::{self, Pipeline};
 use lobster_runtime::runtime::{Runtime, workflow_file};
-use lobster_runtime::steps::stages::StageKind;
+use lobster_runtime::stage::StageKind;
 
 use super::standing::RunArgs;
 

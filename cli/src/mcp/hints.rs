@@ -3,7 +3,7 @@
 use lobster_runtime::language::pipeline::{self, Pipeline};
 use lobster_runtime::language::plan::{Grants, Step, Work, Workflow};
 use lobster_runtime::language::template;
-use lobster_runtime::steps::stages::{Registry, StageKind};
+use lobster_runtime::stage::{Registry, StageKind};
 use rmcp::model::ToolAnnotations;
 
 /// The worst of a plan's steps.

@@ -5,7 +5,7 @@ use std::io;
 use anstyle::{AnsiColor, Style};
 use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::engine::{Asked, PromptError, QuestionKind, Said};
-use lobster_runtime::steps::stages::Answer;
+use lobster_runtime::stage::Answer;
 
 use super::lines::{Deadline, Lines, Typed};
 use super::{Left, Voice};

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::run::stopped;
 use crate::digest::Digest;
 use crate::json;
-use crate::steps::stages::Stop;
+use crate::stage::Stop;
 
 /// An action as the journal keeps it.
 pub(crate) struct ActionRecord {

@@ -8,7 +8,7 @@ use super::record::Record;
 use super::run::stopped;
 use crate::json;
 use crate::language::plan::{Approval, Step};
-use crate::steps::stages::{Question, Stop};
+use crate::stage::{Question, Stop};
 
 /// Longest preview taken from a step's output, in UTF-16 units.
 const MAX_PREVIEW: usize = 2000;

@@ -9,7 +9,8 @@ use super::run::{Run, stopped};
 use crate::cancel::{CancelReason, CancelToken};
 use crate::json;
 use crate::schema::Schema;
-use crate::steps::stages::{Answer, Question, StageError, Stop, read_answer};
+use crate::stage::{Answer, Question, StageError, Stop};
+use crate::stages::read_answer;
 
 /// Somebody at a terminal.
 pub trait Prompter: Send + Sync {

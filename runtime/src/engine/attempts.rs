@@ -7,7 +7,7 @@ use super::record::{Record, Scope};
 use super::workflow::{Enclosing, Frame};
 use crate::cancel::{CancelReason, CancelToken};
 use crate::language::plan::{Retry, Step};
-use crate::steps::stages::{StageError, Stop};
+use crate::stage::{StageError, Stop};
 
 impl Frame<'_> {
     /// Runs a step's work until it succeeds or its attempts are used up.

@@ -35,7 +35,7 @@ use crate::cancel::{CancelReason, CancelToken};
 use crate::digest::Digest;
 use crate::json;
 use crate::language::plan::{self, Step, Work};
-use crate::steps::stages::{Payload, StageError, Stop};
+use crate::stage::{Payload, StageError, Stop};
 use crate::store::{Blob, StepOutcome, StepStatus, Store, StoreError};
 
 pub(crate) use action::tree_digest;

@@ -16,7 +16,7 @@ use super::value::Text;
 use super::workflow::{Enclosing, Frame};
 use crate::cancel::{CancelReason, CancelToken};
 use crate::language::plan::{Step, Work};
-use crate::steps::stages::{StageError, Stop};
+use crate::stage::{StageError, Stop};
 
 /// Most rounds at once. More would seldom be faster, and each holds a component's memory.
 const MAX_AT_ONCE: usize = 8;

@@ -9,7 +9,7 @@ use super::run::{Run, stopped};
 use crate::cancel::CancelToken;
 use crate::digest::Digest;
 use crate::schema::Schema;
-use crate::steps::stages::{Answer, Mode, Question, StageError, Stop};
+use crate::stage::{Answer, Mode, Question, StageError, Stop};
 use crate::store::{Durability, Event, GateAnswer, RunId};
 
 /// Who may answer.

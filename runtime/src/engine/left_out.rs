@@ -12,7 +12,7 @@ use super::value::Text;
 use super::workflow::Frame;
 use crate::language::plan::{Step, Work};
 use crate::language::template::ExprError;
-use crate::steps::stages::{Answer, Stop};
+use crate::stage::{Answer, Stop};
 use crate::store::StepOutcome;
 
 impl Run<'_> {

@@ -11,7 +11,7 @@ use super::action::Preimage;
 use super::gate::{Binding, KnownAnswer};
 use super::path::StepPath;
 use crate::digest::Digest;
-use crate::steps::stages::{StageError, Stop};
+use crate::stage::{StageError, Stop};
 use crate::store::StepOutcome;
 
 /// Something that is about to be done.

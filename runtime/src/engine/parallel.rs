@@ -15,7 +15,7 @@ use super::value::Text;
 use super::workflow::{Enclosing, Frame};
 use crate::cancel::{CancelReason, CancelToken};
 use crate::language::plan::{Step, Wait, Work};
-use crate::steps::stages::{StageError, Stop};
+use crate::stage::{StageError, Stop};
 
 /// What a branch came to: its index, and its record if it completed.
 type Settled = (usize, Result<Option<Arc<Record>>, Stop>);

@@ -21,14 +21,15 @@ use crate::json;
 use crate::json::raw::RawItem;
 use crate::language::pipeline::{self, Pipeline};
 use crate::language::plan::Extras;
-use crate::model::cost::{CostTracker, WorstCase};
-use crate::steps::mcp;
-use crate::steps::native::{self, ShellText};
-use crate::steps::stages::{
+use crate::model::cost::CostTracker;
+use crate::stage::WorstCase;
+use crate::stage::{
     Answer, Commit, ComponentCall, ComponentDir, ComponentProgram, EffectAction, EffectHost, Flow, Host,
     Mode, NativeCommand, NativeOutcome, Payload, Program, Question, Registry, Sink, Spool, Stage, StageArgs,
     StageError, Stop, ToolCall, read_raw,
 };
+use crate::steps::mcp;
+use crate::steps::native::{self, ShellText};
 use crate::store::{StepOutcome, StepStatus};
 
 /// Where a pipeline runs.
@@ -492,17 +493,21 @@ impl Host for StageHost<'_, '_, '_> {
         self.shared.place.cost.as_ref().is_some_and(|(cost, _)| lock(cost).stops())
     }
 
-    fn spool(&mut self) -> Result<Spool, Stop> {
-        Ok(Spool(ItemSpool::new(self.shared.run.store.clone())))
+    fn spool(&mut self) -> Result<Box<dyn Spool>, Stop> {
+        Ok(Box::new(ItemSpool::new(self.shared.run.store.clone())))
     }
 
     fn component(&mut self, call: ComponentCall, out: &mut dyn Sink) -> Result<(), Stop> {
         let path = self.next_effect();
         let place = &self.shared.place;
         let run = self.shared.run;
-        let input = match call.input {
-            Some(Spool(items)) if call.text => JobInput::Bytes(lines(run, &items.finish()?)?),
-            Some(Spool(items)) => JobInput::Items(items.finish()?),
+        let items = match call.input {
+            Some(spool) => Some(ItemSpool::taken_back(spool)?.finish()?),
+            None => None,
+        };
+        let input = match items {
+            Some(items) if call.text => JobInput::Bytes(lines(run, &items)?),
+            Some(items) => JobInput::Items(items),
             None if self.starts && call.program != ComponentProgram::Js => JobInput::Empty,
             None => JobInput::Items(Vec::new().into()),
         };

@@ -17,7 +17,8 @@ use crate::language::plan::Plan;
 use crate::policy::Policy;
 use crate::replay::plan_after;
 use crate::runtime::recorded;
-use crate::steps::stages::{self, Question};
+use crate::stage::Question;
+use crate::stages;
 use crate::store::{Event, Gate, RunId, RunSummary, Store, StoreError, iso};
 
 /// What sort of answer is asked for, and by whom.

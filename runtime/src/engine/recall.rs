@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::gate::KnownAnswer;
 use super::path::StepPath;
 use crate::digest::Digest;
-use crate::steps::stages::Answer;
+use crate::stage::Answer;
 use crate::store::{Event, GateAnswer, Record, StepOutcome, StepStatus};
 
 /// The attempt number under which a composite step's summary is journaled: it

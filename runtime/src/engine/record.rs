@@ -11,9 +11,9 @@ use super::run::stopped;
 use super::value::{ItemSpool, Items, Output, Text};
 use crate::json::stream::{self, Compacted};
 use crate::json::{self, JsonError};
-use crate::language::template::{ExprError, Lookup, Reference, Scope as Lookups, descend};
-use crate::steps::stages::Stop;
-use crate::steps::stages::exec::output;
+use crate::language::template::{ExprError, Lookup, Reference, Scope as Lookups};
+use crate::stage::Stop;
+use crate::stages::exec::output;
 use crate::store::{Store, StoreError};
 
 /// The result record of a step: what `$id.path` reads.
@@ -350,10 +350,10 @@ impl Lookups for Scope<'_> {
             None => Lookup::Missing,
             Some(value) if rest.is_empty() => Lookup::Found(value),
             Some(Cow::Borrowed(value)) => {
-                descend(value, rest).map_or(Lookup::Missing, |v| Lookup::Found(Cow::Borrowed(v)))
+                json::descend(value, rest).map_or(Lookup::Missing, |v| Lookup::Found(Cow::Borrowed(v)))
             }
             Some(Cow::Owned(value)) => {
-                descend(&value, rest).map_or(Lookup::Missing, |v| Lookup::Found(Cow::Owned(v.clone())))
+                json::descend(&value, rest).map_or(Lookup::Missing, |v| Lookup::Found(Cow::Owned(v.clone())))
             }
         })
     }

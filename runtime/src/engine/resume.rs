@@ -15,7 +15,7 @@ use crate::policy::Policy;
 use crate::replay::overseer_of_fork;
 use crate::runtime::{RunResult, Runtime, read_source, recorded};
 use crate::schema::Schema;
-use crate::steps::stages::Question;
+use crate::stage::Question;
 use crate::store::{
     Durability, Event, Gate, GateAnswer, GateFilter, GateStatus, Record as JournalRecord, RunId, RunStatus,
     Store, StoreError,

@@ -9,7 +9,7 @@ use super::path::StepPath;
 use super::run::{Run, stopped};
 use crate::digest::Digest;
 use crate::language::plan::Extras;
-use crate::steps::stages::Stop;
+use crate::stage::Stop;
 use crate::store::{Blob, StepOutcome, StepStatus};
 
 /// The variable that keeps runs from taking anything from the action cache.

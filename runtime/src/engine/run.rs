@@ -24,10 +24,10 @@ use super::services::Services;
 use super::surroundings::Surroundings;
 use crate::cancel::CancelReason;
 use crate::digest::Digest;
-use crate::language::plan::McpServer;
 use crate::mcp::Session;
 use crate::policy::AuditSync;
-use crate::steps::stages::{StageError, Stop};
+use crate::stage::McpServer;
+use crate::stage::{StageError, Stop};
 use crate::store::{
     Begun, Durability, Event, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
     StoreError,

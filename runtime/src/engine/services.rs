@@ -23,7 +23,7 @@ use crate::language::plan::{Plan, SecretGrant};
 use crate::policy::{AuditPlaces, Policy};
 use crate::sandbox::Sandbox;
 use crate::secrets::{self, Reader, SecretError, Secrets};
-use crate::steps::stages::{Mode, Registry};
+use crate::stage::{Mode, Registry};
 use crate::store::{RunId, Store, StoreError};
 use crate::telemetry::Exporter;
 

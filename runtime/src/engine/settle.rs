@@ -17,7 +17,7 @@ use crate::json;
 use crate::language::plan::{Plan, Workflow};
 use crate::model::cost::{CostLimit, CostTracker, LimitAction, Spending};
 use crate::model::pricing::Pricing;
-use crate::steps::stages::{Mode, Question, StageError, Stop};
+use crate::stage::{Mode, Question, StageError, Stop};
 use crate::store::{
     Blob, Durability, Event, Gate, GateFilter, GateKind, GateRecord, GateStatus, RunStatus, StoreError,
 };

@@ -12,7 +12,7 @@ use super::workflow::Frame;
 use crate::json;
 use crate::language::plan::{Stdin, Step};
 use crate::language::template::{self, ExprError, Resolved};
-use crate::steps::stages::{Payload, Stop};
+use crate::stage::{Payload, Stop};
 
 /// What a step reads.
 #[derive(Clone, Debug)]

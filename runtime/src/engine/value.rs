@@ -1,6 +1,7 @@
 //! Results on their way between steps: text and items that may be too large
 //! for memory and are then read from the store only when somebody looks.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -11,7 +12,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::json;
-use crate::steps::stages::{Flow, Payload, Sink, Stop};
+use crate::stage::{Flow, Payload, Sink, Spool, Stop};
 use crate::store::{Blob, BlobWriter, Store, StoreError};
 
 /// Text of a step, decoded as UTF-8 with replacement when it is read.
@@ -267,6 +268,11 @@ impl ItemSpool {
         Ok(())
     }
 
+    /// The spool that was lent to a stage.
+    pub(crate) fn taken_back(spool: Box<dyn Spool>) -> io::Result<Box<Self>> {
+        spool.into_any().downcast().map_err(|_| io::Error::other("the items were collected by another host"))
+    }
+
     pub(crate) fn finish(self) -> io::Result<Items> {
         match self.spilled {
             None => Ok(self.memory.into()),
@@ -275,6 +281,16 @@ impl ItemSpool {
                 Ok(Items::Stored { store: StoreHandle(self.store), blob, count })
             }
         }
+    }
+}
+
+impl Spool for ItemSpool {
+    fn push(&mut self, item: Value) -> io::Result<()> {
+        Self::push(self, item)
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
     }
 }
 
@@ -435,7 +451,7 @@ impl From<io::Error> for Stop {
     fn from(error: io::Error) -> Self {
         match error.get_ref() {
             Some(inner) if inner.is::<StoreError>() => super::run::stopped(error),
-            _ => Self::Failed(crate::steps::stages::StageError::new(error.to_string())),
+            _ => Self::Failed(crate::stage::StageError::new(error.to_string())),
         }
     }
 }

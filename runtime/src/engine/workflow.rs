@@ -20,9 +20,9 @@ use crate::language::plan::{Approval, OnError, Step, Work, Workflow};
 use crate::language::template::{self, ExprError};
 use crate::language::{self};
 use crate::model::cost::{CostTracker, Verdict};
+use crate::stage::{Answer, Payload, Question, StageError, Stop, ToolCall};
 use crate::steps::mcp;
 use crate::steps::native::{self, ShellText};
-use crate::steps::stages::{Answer, Payload, Question, StageError, Stop};
 use crate::store::{StepOutcome, StepStatus};
 
 /// One workflow being executed: the file that was asked for, or a child of it.
@@ -275,7 +275,7 @@ impl Frame<'_> {
             }
             Work::Mcp { server, tool, args } => {
                 let filled = super::component::fill_all(self, &Value::Object(args.clone()), scope, path)?;
-                let call = mcp::ToolCall {
+                let call = ToolCall {
                     server: server.clone(),
                     tool: tool.clone(),
                     args: filled.as_object().cloned().unwrap_or_default(),

@@ -12,7 +12,7 @@ use serde_json::{Number, Value};
 
 use super::number_text;
 
-/// The value at `path`, as [`crate::language::template::descend`] finds it in the
+/// The value at `path`, as [`super::descend`] finds it in the
 /// whole value; nothing else of the text is held.
 ///
 /// # Errors
@@ -254,9 +254,9 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::descend;
     use super::super::{self as json, scanner::Scanner};
     use super::*;
-    use crate::language::template::descend;
 
     fn compacted(text: &str, piece: usize) -> Option<String> {
         let mut out = Vec::new();

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::json::js_string;
-use crate::steps::stages::StageArgs;
+use crate::stage::StageArgs;
 
 /// A parsed pipeline: at least one stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

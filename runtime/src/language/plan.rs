@@ -11,6 +11,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::stage::McpServer;
+
 use super::condition::Condition;
 use super::pipeline::Pipeline;
 use crate::digest::Digest;
@@ -265,29 +267,6 @@ pub enum Work {
     },
     /// A question for structured input.
     Input(InputRequest),
-}
-
-/// Where a tool is called.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum McpServer {
-    /// A server of the operator's `lobster.mcp.toml`.
-    Named(String),
-    /// A program that speaks on its standard streams.
-    Command(Vec<String>),
-    /// Streamable HTTP.
-    Url(String),
-}
-
-impl std::fmt::Display for McpServer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Named(name) => f.write_str(name),
-            Self::Command(argv) => f.write_str(&argv.join(" ")),
-            // The query may hold a key.
-            Self::Url(url) => f.write_str(url.split(['?', '#']).next().unwrap_or(url)),
-        }
-    }
 }
 
 /// Which branches a parallel step waits for.

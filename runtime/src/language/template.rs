@@ -67,19 +67,6 @@ impl Reference {
     }
 }
 
-/// Follows a path through a value: keys of objects, whole-number indexes of
-/// arrays, nothing else.
-#[must_use]
-pub fn descend<'v>(value: &'v Value, path: &[&str]) -> Option<&'v Value> {
-    path.iter().try_fold(value, |value, segment| match value {
-        Value::Object(map) => map.get(*segment),
-        Value::Array(items) if segment.bytes().all(|b| b.is_ascii_digit()) => {
-            items.get(segment.parse::<usize>().ok()?)
-        }
-        Value::Array(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
-    })
-}
-
 /// Replaces each `${name}` that is an argument by the argument's text
 /// (ECMA-262 `String(value)`); others stay as they are.
 #[must_use]
@@ -270,7 +257,8 @@ pub(crate) mod tests {
     impl Scope for Results {
         fn lookup(&self, id: &str, path: &[&str]) -> Result<Lookup<'_>, ExprError> {
             let Some(record) = self.0.get(id) else { return Ok(Lookup::UnknownStep) };
-            Ok(descend(record, path).map_or(Lookup::Missing, |value| Lookup::Found(Cow::Borrowed(value))))
+            Ok(json::descend(record, path)
+                .map_or(Lookup::Missing, |value| Lookup::Found(Cow::Borrowed(value))))
         }
     }
 

@@ -10,9 +10,9 @@ use super::lock::Lock;
 use crate::engine::env::Env;
 use crate::engine::services::Services;
 use crate::http::{self, Secret, Url};
-use crate::language::plan::McpServer;
 use crate::policy::{Bytes, Span};
-use crate::steps::stages::StageError;
+use crate::stage::McpServer;
+use crate::stage::StageError;
 
 /// The file's usual name.
 const FILE: &str = "lobster.mcp.toml";

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::channel::Failure;
 use super::openai::copy;
 use super::request::{Request, Retry};
-use crate::steps::stages::StageError;
+use crate::stage::StageError;
 
 /// The version of the interface, sent as `anthropic-version`.
 pub(crate) const VERSION: &str = "2023-06-01";

@@ -2,14 +2,14 @@
 
 use serde_json::{Map, Value, json};
 
-use super::cost::WorstCase;
 use super::envelope;
 use super::request::{Request, Retry};
 use super::{anthropic, openai};
 use crate::cancel::CancelToken;
 use crate::http::{self, Credential, HttpError, Limits, Post, Reply, Secret, Url};
 use crate::json;
-use crate::steps::stages::{CANCELLED, StageError};
+use crate::stage::WorstCase;
+use crate::stage::{CANCELLED, StageError};
 
 /// The languages that models are spoken to in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

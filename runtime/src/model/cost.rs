@@ -19,7 +19,8 @@ use super::pricing::Pricing;
 use super::{CALL, LOOKUP, Spend};
 use crate::digest::Digest;
 use crate::json;
-use crate::steps::stages::{EffectAction, StageError};
+use crate::stage::WorstCase;
+use crate::stage::{EffectAction, StageError};
 
 /// The limit of a workflow file: `cost_limit`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -66,17 +67,6 @@ pub struct CostTracker {
     held: BTreeMap<String, f64>,
     /// The tracker of the workflow around this one, and the step that runs this one.
     parent: Option<(Arc<Mutex<CostTracker>>, String)>,
-}
-
-/// The most that a call can use. What it costs is known only afterwards; whether it may be made, before.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WorstCase {
-    /// The model whose rate holds.
-    pub model: Option<String>,
-    /// Tokens that are read.
-    pub input_tokens: u64,
-    /// Tokens that are written; none where whoever is asked chooses how many.
-    pub output_tokens: Option<u64>,
 }
 
 /// What has been spent so far: kept with the run, restored when it is resumed.

@@ -7,7 +7,7 @@ use super::channel::Failure;
 use super::request::{Request, Retry};
 use crate::http::Url;
 use crate::json;
-use crate::steps::stages::StageError;
+use crate::stage::StageError;
 
 /// The request's body.
 pub(crate) fn body(request: &Request, retry: Option<&Retry>, url: &Url) -> Result<Value, StageError> {

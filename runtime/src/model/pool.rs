@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::channel::{Answer, Channel, Failure, Given, Provider};
-use super::cost::WorstCase;
 use super::health::Health;
 use super::request::{Request, Retry};
 use crate::cancel::CancelToken;
 use crate::digest::Digest;
 use crate::http::HttpError;
 use crate::json;
-use crate::steps::stages::StageError;
+use crate::stage::StageError;
+use crate::stage::WorstCase;
 
 /// The variable that holds the pool.
 pub(crate) const VARIABLE: &str = "LOBSTER_LLM_POOL";

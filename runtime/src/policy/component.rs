@@ -11,9 +11,9 @@ use super::env::DecisionEnv;
 use super::file::{NetDefault, Profile, Sandbox};
 use super::layers::intersect_roots;
 use super::paths::Roots;
-use super::quantity::{Bytes, Span};
 use super::{ENGINE_VERSION, Policy};
 use crate::digest::Digest;
+use crate::quantity::{Bytes, Span};
 
 /// `[components]`: what is absent is as `[sandbox]` has it for native steps.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

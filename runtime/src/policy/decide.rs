@@ -10,9 +10,9 @@ use super::env::DecisionEnv;
 use super::file::{NetDefault, NetGrantSpec, NetWord, Profile, Rule};
 use super::parse::{parse, unshowable};
 use super::paths::{Roots, expand_root, normalise};
-use super::quantity::Span;
 use super::{ENGINE_VERSION, Policy};
 use crate::digest::Digest;
+use crate::quantity::Span;
 
 /// A command somebody wants to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

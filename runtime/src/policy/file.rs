@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::component::ComponentPolicy;
-use super::quantity::{Bytes, Span};
 use super::reference::{SecretReference, check_references};
+use crate::quantity::{Bytes, Span};
 
 /// Why a policy file cannot be used.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]

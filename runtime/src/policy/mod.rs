@@ -38,7 +38,7 @@ mod output;
 mod parse;
 mod paths;
 mod portable;
-mod quantity;
+
 mod quoting;
 mod redirects;
 mod reference;
@@ -49,6 +49,7 @@ mod shell_fuzz;
 mod suggest;
 mod wrappers;
 
+pub use crate::quantity::{Bytes, Span};
 pub use analysis::{CommandFact, Facts, TextSpan};
 pub(crate) use approved::PROPOSED_RULE;
 pub(crate) use binding::changed_files;
@@ -74,7 +75,6 @@ pub use file::{
 pub use layers::{Layer, LayerText};
 pub use lint::{Lint, LintKind};
 pub(crate) use paths::{Roots, SYSTEM_READ_ONLY, builtin_protected, glob_match, secret_patterns};
-pub use quantity::{Bytes, Span};
 pub use reference::{SecretReference, parse_references};
 pub use suggest::{Difference, Observed, ObservedCommand, Stopped, Suggestion};
 

@@ -20,7 +20,7 @@ use crate::envelope::Failure;
 use crate::language::dry_run;
 use crate::language::plan::Plan;
 use crate::runtime::Runtime;
-use crate::steps::stages::{Answer, Registry, Stop};
+use crate::stage::{Answer, Registry, Stop};
 use crate::store::{Gate, GateKind, StoreError};
 
 /// What an approval sets going.

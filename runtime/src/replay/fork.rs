@@ -30,7 +30,7 @@ use crate::language::plan::Plan;
 use crate::model::cost::{PaidCall, paid_calls};
 use crate::model::pricing::Pricing;
 use crate::runtime::{Planned, RunRequest, RunResult, Runtime, Target, clipped, keep_task};
-use crate::steps::stages::Stop;
+use crate::stage::Stop;
 use crate::store::{Blob, Event, Record, RunId, StepOutcome, StepStatus, Store, StoreError};
 
 /// What to fork, and what to do otherwise.

@@ -35,7 +35,7 @@ use crate::envelope::Failure;
 use crate::policy::{POLICY_DENIED, denial};
 use crate::runtime::Runtime;
 use crate::sandbox::{Sandbox, SandboxConfig};
-use crate::steps::stages::{Mode, StageError, Stop};
+use crate::stage::{Mode, StageError, Stop};
 use crate::store::{Blob, Record, RunId, RunStatus, StepOutcome, StepStatus, Store, StoreError};
 
 /// How to replay.
@@ -205,7 +205,7 @@ pub(super) fn services(runtime: &Runtime, store: &Store, recording: &Recording) 
         cwd: PathBuf::from(&recording.cwd),
         state_dir: own.state_dir.clone(),
         compiler: own.compiler.clone(),
-        registry: crate::steps::stages::builtin(),
+        registry: crate::stages::builtin(),
         cancel: own.cancel.clone(),
         caller: Caller::default(),
         prompter: None,

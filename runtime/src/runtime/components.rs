@@ -26,7 +26,8 @@ use crate::language::source::Source;
 use crate::language::template;
 use crate::language::workflow::Places;
 use crate::policy::Verdict;
-use crate::steps::stages::{ComponentCall, ComponentProgram, component_call, is_ours};
+use crate::stage::{ComponentCall, ComponentProgram, is_ours};
+use crate::stages::component_call;
 use crate::store::{Store, StoreError};
 
 /// Notes in the plan the digest of each component whose path is fixed, and says
@@ -279,7 +280,7 @@ fn look_at_stage(
         .map_err(|error| Problem::new(format!("{name}: {error}"), &[]))?;
     let fitting = loaded.check_args(&json::compact(&call.args));
     fitting.or_else(forgiving).map_err(|error| Problem::new(format!("{name}: {error}"), &[]))?;
-    let dirs = |dirs: &[crate::steps::stages::ComponentDir]| {
+    let dirs = |dirs: &[crate::stage::ComponentDir]| {
         let dirs = dirs.iter().map(|dir| (cwd.join(&dir.host), dir.guest.clone()));
         existing(dirs)
     };

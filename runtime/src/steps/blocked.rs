@@ -5,10 +5,6 @@
 use std::path::{Path, PathBuf};
 
 use crate::sandbox::{Enforcement, JailSpec, Net, Promise};
-use crate::steps::stages::StageError;
-
-/// The code of a failure that such a hint comes with.
-pub(crate) const SANDBOX_BLOCKED: &str = "sandbox_blocked";
 
 /// More hints than a person would read.
 const MOST: usize = 5;
@@ -64,17 +60,6 @@ pub(crate) fn hints(stderr: &[u8], cwd: &Path, spec: &JailSpec, enforcement: &En
         }
     }
     hints
-}
-
-/// A failure with this message, and with these hints if there are any.
-pub(crate) fn explained(mut message: String, hints: &[String]) -> StageError {
-    if hints.is_empty() {
-        return StageError::new(message);
-    }
-    for hint in hints {
-        message.push_str(&format!("\n{SANDBOX_BLOCKED}: {hint}"));
-    }
-    StageError::new(message).with_code(SANDBOX_BLOCKED)
 }
 
 /// What the sandbox has to do with a path that was refused, or not found.

@@ -9,7 +9,7 @@ use crate::policy::{
     secret_patterns,
 };
 use crate::sandbox::{HostPort, JailSpec, Mode, Net, Ports, Promise};
-use crate::steps::stages::StageError;
+use crate::stage::StageError;
 
 /// The jail for a command with this grant; `home` is the step's own, `network`
 /// names what the steps of its run share.

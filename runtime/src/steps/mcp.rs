@@ -21,11 +21,11 @@ use crate::engine::run::{Run, lock};
 use crate::engine::services::Services;
 use crate::engine::surroundings::Surroundings;
 use crate::json;
-use crate::language::plan::McpServer;
 use crate::mcp::{CallProblem, Launch, Lock, PinnedTool, Reach, Session, Target, text_of, value_of};
 use crate::policy::{Command, POLICY_DENIED, Proposal, Verdict, denial};
 use crate::runtime::Runtime;
-use crate::steps::stages::{StageError, Stop};
+use crate::stage::McpServer;
+use crate::stage::{StageError, Stop, ToolCall};
 use crate::store::{StepOutcome, StepStatus};
 
 /// Code of the error when a tool itself says that it failed.
@@ -33,16 +33,6 @@ const TOOL_ERROR: &str = "mcp_tool_error";
 
 /// Code of the error when a server is not what was pinned.
 const CHANGED: &str = "mcp_tool_changed";
-
-/// A tool and what it is called with.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ToolCall {
-    pub server: McpServer,
-    pub tool: String,
-    pub args: Map<String, Value>,
-    /// An interrupted call may be repeated without asking.
-    pub idempotent: bool,
-}
 
 /// Where a call is made.
 pub(crate) struct Place<'p> {

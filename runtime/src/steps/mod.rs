@@ -8,4 +8,3 @@ pub(crate) mod mcp;
 pub(crate) mod native;
 mod policy_gate;
 pub(crate) use policy_gate::{Decided, decision_env, journal_decision};
-pub mod stages;

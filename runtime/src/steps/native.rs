@@ -22,10 +22,11 @@ use crate::policy::Shell;
 use crate::sandbox::{
     Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, Promise, SpawnError, SpawnRequest, Stdin,
 };
-use crate::steps::blocked::{self, SANDBOX_BLOCKED};
+use crate::stage::{DISK_LIMIT, OUTPUT_LIMIT, PROGRAM_NOT_FOUND, Payload, StageError, Stop};
+use crate::stage::{SANDBOX_BLOCKED, explained};
+use crate::steps::blocked;
 use crate::steps::inputs;
 use crate::steps::policy_gate::APPROVAL_STALE;
-use crate::steps::stages::{DISK_LIMIT, OUTPUT_LIMIT, PROGRAM_NOT_FOUND, Payload, StageError, Stop};
 use crate::store::{Blob, BlobWriter, INLINE_MAX, Redactor, StepOutcome, StepStatus, Store, StoreError};
 
 /// Most bytes kept of a process's stdout unless the step or
@@ -91,7 +92,7 @@ pub(crate) struct Finished {
 impl Finished {
     /// A failure with this message, and with what the sandbox had to do with it.
     pub(crate) fn failure(&self, message: String) -> StageError {
-        blocked::explained(message, &self.blocked)
+        explained(message, &self.blocked)
     }
 
     /// What a failed command says for itself: its stderr, else its stdout, else its own text.

@@ -30,7 +30,7 @@ use crate::policy::{
     catalogued_git, changed_files, denial, git_settings,
 };
 use crate::sandbox::{Confinement, ProcessLimits};
-use crate::steps::stages::{Question, StageError, Stop};
+use crate::stage::{Question, StageError, Stop};
 use crate::store::{Durability, Event, GateFilter};
 
 /// The code of an approval that was given to something else.

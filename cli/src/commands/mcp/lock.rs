@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
-use lobster_runtime::language::plan::McpServer;
 use lobster_runtime::mcp::Lock;
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::McpServer;
+use lobster_runtime::stage::Mode;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::render::{one_line, units};

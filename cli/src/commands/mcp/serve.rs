@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lobster_runtime::policy::{Layer, LayerText, Policy, Profile};
 use lobster_runtime::runtime::{PolicySources, Settings};
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::Mode;
 
 use crate::exit::{CommandError, CommandResult};
 use crate::mcp::http::{Place, Token};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use lobster_runtime::policy::{Effect, Policy};
 use lobster_runtime::project_policy::{FILE_NAME, ProjectPolicy, Standing, TrustedPolicies};
 use lobster_runtime::runtime::Runtime;
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::Mode;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 

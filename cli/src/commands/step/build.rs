@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use lobster_runtime::component::Limits;
 use lobster_runtime::json;
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::Mode;
 use serde_json::Value;
 
 use crate::exit::{CommandError, CommandResult, Exit};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use lobster_runtime::component::{Capability, Component, Description, Kind, Limits};
 use lobster_runtime::json;
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::Mode;
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};

@@ -9,7 +9,7 @@ use std::time::Instant;
 use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::component::{Component, Input, Invocation, Kind, Outcome, OutputSink};
 use lobster_runtime::json;
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::Mode;
 use serde_json::{Map, Value};
 
 use super::alone::Alone;

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use lobster_runtime::component::Limits;
-use lobster_runtime::steps::stages::Mode;
+use lobster_runtime::stage::Mode;
 
 use super::case::Case;
 use crate::exit::{CommandError, CommandResult, Exit};

@@ -15,7 +15,7 @@ use super::{Job, JobInput};
 use crate::digest::Digest;
 use crate::file_digests::FileDigests;
 use crate::json;
-use crate::steps::stages::{Payload, Stop};
+use crate::stage::{Payload, Stop};
 use crate::store::INLINE_MAX;
 
 /// Everything that decides what the component does.

@@ -22,7 +22,7 @@ use crate::language::plan::{self, Step};
 use crate::policy::{
     COMPONENT_SUBJECT, ComponentDecision, ComponentProposal, POLICY_DENIED, Verdict, denial,
 };
-use crate::steps::stages::{Question, StageError, Stop};
+use crate::stage::{Question, StageError, Stop};
 use crate::steps::{decision_env, journal_decision};
 
 /// The step's grants in the component's terms. Directories stand relative to the workflow file.

@@ -12,7 +12,7 @@ use super::super::stdin::Input as StepInput;
 use super::super::workflow::Frame;
 use crate::json;
 use crate::language::plan::Step;
-use crate::steps::stages::Stop;
+use crate::stage::Stop;
 
 /// The evaluator's arguments: the code with `input`, `args`, and the earlier steps that it may look at.
 pub(super) fn js_args(

@@ -13,7 +13,7 @@ use crate::digest::Digest;
 use crate::engine::overseer::{Profile, RecordedLimits, RecordedProgram};
 use crate::engine::path::StepPath;
 use crate::engine::run::Run;
-use crate::steps::stages::{ComponentProgram, StageError, Stop};
+use crate::stage::{ComponentProgram, StageError, Stop};
 use crate::store::{Store, StoreError};
 
 /// The component that evaluates `js:` steps.

@@ -12,7 +12,7 @@ use super::super::source::{Data, Entry, Node, Source};
 use super::super::template::{self, Reference};
 use super::step::bracket_index;
 use super::{Loader, Loading, Lowering, nearest};
-use crate::steps::stages::{self, Registry};
+use crate::stage::{self, Registry};
 
 /// What `lobster check` says about a file.
 #[derive(Debug)]
@@ -149,7 +149,7 @@ impl Lowering<'_> {
                         .or_else(|| Some("to run a program, use `run:`, or the command `exec`".to_owned()));
                 }
                 Ok(spec) => {
-                    for warning in stages::check(spec, &stage.args) {
+                    for warning in stage::check(spec, &stage.args) {
                         let mut said =
                             Diagnostic::warning(self.source, codes::STAGE_OPTION, span, warning.message);
                         said.help = warning.help;
@@ -369,7 +369,7 @@ mod tests {
 
     fn lint(text: &str) -> Vec<(&'static str, String, Option<String>)> {
         let source = Arc::new(Source::new("t.lobster", "/t.lobster", text.as_bytes()));
-        let report = check(&source, &|_| Err(io::ErrorKind::NotFound.into()), &stages::builtin());
+        let report = check(&source, &|_| Err(io::ErrorKind::NotFound.into()), &crate::stages::builtin());
         assert!(!report.has_errors(), "{:?}", report.diagnostics);
         let marked = |d: &Diagnostic| d.source().text[d.span.start..d.span.end].to_owned();
         report

@@ -29,7 +29,7 @@ use super::diagnostic::{Checked, Diagnostic, Severity};
 use super::plan::{CostLimit, OnError, Span, Step, Wait, Work, Workflow};
 use super::source::{Node, Source};
 use super::template;
-use crate::steps::stages::Registry;
+use crate::stage::Registry;
 use step::Known;
 
 pub use args::{ArgsError, argument_names, bind_args};

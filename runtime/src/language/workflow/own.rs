@@ -6,9 +6,10 @@
 
 use super::super::codes;
 use super::super::diagnostic::{Checked, Diagnostic};
-use super::super::plan::{DirGrant, Extras, Grants, Limits, McpServer, Work};
+use super::super::plan::{DirGrant, Extras, Grants, Limits, Work};
 use super::super::source::{Data, Node};
 use super::{Lowering, nearest};
+use crate::stage::McpServer;
 
 impl Lowering<'_> {
     /// A list of texts under a key, or one text alone.

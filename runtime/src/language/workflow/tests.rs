@@ -504,7 +504,7 @@ fn one_sound_answer(name: &str, text: &str) {
     if let Some(first) = said.first() {
         let _ = (first.render_human(false), first.one_line_with_snippet());
     }
-    let _ = check(&source, &nothing, &crate::steps::stages::builtin());
+    let _ = check(&source, &nothing, &crate::stages::builtin());
 }
 
 proptest! {

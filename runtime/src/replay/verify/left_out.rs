@@ -13,7 +13,7 @@ use crate::engine::overseer::RecordedEnd;
 use crate::engine::path::StepPath;
 use crate::engine::pipeline::outcome_error;
 use crate::engine::run::{STORE_FAILED, lock};
-use crate::steps::stages::{StageError, Stop};
+use crate::stage::{StageError, Stop};
 use crate::store::{RunStatus, StepOutcome, StepStatus};
 
 /// How errors and reports speak of what was left out, and of a step that reads it.

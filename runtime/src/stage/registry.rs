@@ -1,0 +1,70 @@
+//! All commands by name.
+
+use std::collections::BTreeMap;
+
+use super::StageSpec;
+
+/// The commands that pipelines may use. An embedding program can add its own.
+#[derive(Clone, Default)]
+pub struct Registry {
+    by_name: BTreeMap<&'static str, &'static StageSpec>,
+}
+
+/// A name that no command has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Unknown command: {name}{}", nearest.map(|n| format!(" (did you mean {n}?)")).unwrap_or_default())]
+pub struct UnknownCommand {
+    pub name: String,
+    /// A command whose name is much like it.
+    pub nearest: Option<&'static str>,
+}
+
+impl Registry {
+    /// A registry with the given commands; a later one replaces an earlier one of the same name.
+    pub fn new(specs: impl IntoIterator<Item = &'static StageSpec>) -> Self {
+        Self { by_name: specs.into_iter().map(|spec| (spec.name, spec)).collect() }
+    }
+
+    /// The same registry with one more command, or with one replaced.
+    #[must_use]
+    pub fn with(mut self, spec: &'static StageSpec) -> Self {
+        self.by_name.insert(spec.name, spec);
+        self
+    }
+
+    /// The command of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&'static StageSpec> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The command of this name.
+    ///
+    /// # Errors
+    /// `Unknown command: …`, with the nearest name there is.
+    pub fn resolve(&self, name: &str) -> Result<&'static StageSpec, UnknownCommand> {
+        self.get(name).ok_or_else(|| UnknownCommand {
+            name: name.to_owned(),
+            nearest: nearest(name, self.by_name.keys().copied()),
+        })
+    }
+
+    /// All commands, by name in code-unit order.
+    pub fn iter(&self) -> impl Iterator<Item = &'static StageSpec> {
+        self.by_name.values().copied()
+    }
+}
+
+/// Names less alike than this are not worth suggesting (Jaro-Winkler, 0 to 1).
+const ALIKE: f64 = 0.84;
+
+/// The name most like `name`, if any is much like it.
+pub(crate) fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let plain = |text: &str| text.replace(['-', '_', '.'], "").to_lowercase();
+    let name = plain(name);
+    names
+        .map(|known| (strsim::jaro_winkler(&name, &plain(known)), known))
+        .filter(|(likeness, _)| *likeness >= ALIKE)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, known)| known)
+}
