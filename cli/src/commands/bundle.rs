@@ -118,14 +118,23 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             let options =
                 ExportOptions { redact: redact.clone(), sign, directories: *with_directories, force: *force };
             if output.as_os_str() == "-" {
-                let summary = runtime.export_bundle_to(run, &mut std::io::stdout().lock(), &options)?;
+                let summary = lobster_runtime::replay::bundle::export_bundle_to(
+                    &runtime,
+                    run,
+                    &mut std::io::stdout().lock(),
+                    &options,
+                )?;
                 return tell(&mut std::io::stderr().lock(), &summary, "wrote", *json);
             }
-            let summary = runtime.export_bundle(run, output, &options)?;
+            let summary = lobster_runtime::replay::bundle::export_bundle(&runtime, run, output, &options)?;
             tell(&mut std::io::stdout().lock(), &summary, "wrote", *json)
         }
         Task::Verify { file, key, json } => {
-            let report = runtime.verify_bundle(file, signer(key.as_deref())?.as_ref())?;
+            let report = lobster_runtime::replay::bundle::verify_bundle(
+                &runtime,
+                file,
+                signer(key.as_deref())?.as_ref(),
+            )?;
             let exit = if report.replay.is_faithful() { Exit::OK } else { Exit::FAILED };
             let mut out = std::io::stdout().lock();
             if *json {
@@ -144,7 +153,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         }
         Task::Import { file, key, no_replay, json } => {
             let options = ImportOptions { signer: signer(key.as_deref())?, unreplayed: *no_replay };
-            let summary = runtime.import_bundle(file, &options)?;
+            let summary = lobster_runtime::replay::bundle::import_bundle(&runtime, file, &options)?;
             tell(&mut std::io::stdout().lock(), &summary, "took in", *json)
         }
         Task::Keygen { file, json } => {

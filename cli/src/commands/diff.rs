@@ -30,7 +30,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> CommandResult {
     let runtime = super::runtime(Mode::Tool)?;
     let store = runtime.store()?;
-    let diff = runtime.diff(&args.before, &args.after)?;
+    let diff = lobster_runtime::replay::diff(&runtime, &args.before, &args.after)?;
     let status = |run| -> Result<Status, StoreError> { Ok(super::runs::status(&store, &store.run(run)?)) };
     let (before, after) = (status(diff.before)?, status(diff.after)?);
     let same = diff.is_same() && before == after;

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     if args.no_cache {
         runtime = runtime.without_cache();
     }
-    let plan = runtime.plan_fork(&request)?;
+    let plan = lobster_runtime::replay::plan_fork(&runtime, &request)?;
     if args.json {
         anstream::println!("{}", json::pretty(&plan));
         return Ok(Exit::OK);
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     if args.dry_run {
         return Ok(Exit::OK);
     }
-    let result = runtime.fork(&plan);
+    let result = lobster_runtime::replay::fork(&runtime, &plan);
     super::run::Reply { mode: Mode::Tool }.result(&runtime, result, false)
 }
 

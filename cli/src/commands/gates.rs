@@ -4,9 +4,10 @@ use std::io::Write;
 use std::path::Path;
 
 use clap::Subcommand;
-use lobster_runtime::engine::{GateRef, QuestionView, Reply, ResumeRequest};
+use lobster_runtime::engine::QuestionView;
 use lobster_runtime::json;
 use lobster_runtime::replay::{Ahead, NextEffect};
+use lobster_runtime::replay::{GateRef, Reply, ResumeRequest};
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{Gate, GateFilter, GateKind, GateStatus, Store, StoreError, iso};
@@ -171,7 +172,7 @@ fn runtime_of(gate: &Gate) -> Result<Runtime, CommandError> {
 fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
     let view = QuestionView::of_gate(store, gate)?;
     let ahead = match gate.status {
-        GateStatus::Open => Some(runtime_of(gate)?.ahead(gate)?),
+        GateStatus::Open => Some(lobster_runtime::replay::ahead(&runtime_of(gate)?, gate)?),
         GateStatus::Answered | GateStatus::Cancelled | GateStatus::Expired => None,
     };
     let mut out = std::io::stdout().lock();
@@ -212,7 +213,9 @@ fn answer(id: &str, reply: impl FnOnce() -> Result<Reply, CommandError>) -> Comm
         Ok((runtime, ResumeRequest { gate: GateRef::Id(gate.id), reply }))
     });
     match asked {
-        Ok((runtime, request)) => envelope.result(&runtime, runtime.resume(&request), false),
+        Ok((runtime, request)) => {
+            envelope.result(&runtime, lobster_runtime::replay::resume(&runtime, &request), false)
+        }
         Err(error) => envelope.failure(&error.into()),
     }
 }

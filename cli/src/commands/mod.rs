@@ -226,7 +226,7 @@ pub(crate) fn runtime_of_run(
     // A run goes on under the policy that it began with. What was put in force since, or changed, is
     // not passed over: then what was approved is not what would run, and the run says so.
     if (runtime.policy().is_open() || runtime.began_under_policies(run))
-        && let Some(policy) = runtime.policy_of(run)?
+        && let Some(policy) = lobster_runtime::replay::policy_of(&runtime, run)?
     {
         runtime = runtime.with_policy(policy);
     }

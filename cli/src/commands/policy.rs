@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use lobster_runtime::json;
 use lobster_runtime::policy::{Dialect, Observed, Policy, PolicyFile, Proposal, Shell, Verdict};
-use lobster_runtime::runtime::{PolicySources, Runtime, observed, rules_of_approvals};
+use lobster_runtime::replay::{observed, rules_of_approvals};
+use lobster_runtime::runtime::{PolicySources, Runtime};
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{RunFilter, RunId};
 

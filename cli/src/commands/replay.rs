@@ -32,7 +32,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     let runtime = super::runtime(Mode::Tool)?;
-    let report = runtime.replay(&args.run, &ReplayOptions { live: args.live.clone() })?;
+    let report =
+        lobster_runtime::replay::replay(&runtime, &args.run, &ReplayOptions { live: args.live.clone() })?;
     let mut out = std::io::stdout().lock();
     if args.json {
         writeln!(out, "{}", json::pretty(&report))?;

@@ -1,8 +1,9 @@
 //! `lobster resume`
 
-use lobster_runtime::engine::{GateRef, Interrupted, Reply, ResumeRequest};
+use lobster_runtime::engine::Interrupted;
 use lobster_runtime::envelope::Failure;
 use lobster_runtime::json;
+use lobster_runtime::replay::{GateRef, Reply, ResumeRequest};
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::RunId;
@@ -202,24 +203,24 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
             Err(error) => return reply.failure(&error.into()),
         };
         if words.take_over
-            && let Err(failure) = runtime.take_over(run)
+            && let Err(failure) = lobster_runtime::replay::take_over(&runtime, run)
         {
             return reply.failure(&failure);
         }
         let result = match task {
-            WithRun::GoOn(interrupted) => runtime.resume_run(run, interrupted),
-            WithRun::Cancel => runtime.cancel_run(run),
+            WithRun::GoOn(interrupted) => lobster_runtime::replay::resume_run(&runtime, run, interrupted),
+            WithRun::Cancel => lobster_runtime::replay::cancel_run(&runtime, run),
         };
         return reply.result(&runtime, result, false);
     }
     match request(words) {
         Ok(request) => {
-            let find = |runtime: &Runtime| runtime.run_of_gate(&request.gate);
+            let find = |runtime: &Runtime| lobster_runtime::replay::run_of_gate(&runtime, &request.gate);
             let runtime = match runtime_of(&find) {
                 Ok(runtime) => runtime,
                 Err(error) => return reply.failure(&error.into()),
             };
-            reply.result(&runtime, runtime.resume(&request), false)
+            reply.result(&runtime, lobster_runtime::replay::resume(&runtime, &request), false)
         }
         Err(failure) => reply.failure(&failure),
     }

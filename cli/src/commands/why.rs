@@ -44,7 +44,12 @@ impl From<WhyError> for CommandError {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let why = super::runtime(Mode::Tool)?.why(&args.run, &args.step, args.vs.as_deref())?;
+    let why = lobster_runtime::replay::why(
+        &super::runtime(Mode::Tool)?,
+        &args.run,
+        &args.step,
+        args.vs.as_deref(),
+    )?;
     why.broken.iter().for_each(super::warn_of_damage);
     let mut out = std::io::stdout().lock();
     if args.json {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lobster_runtime::engine::{GateRef, QuestionView, Reply, ResumeRequest};
+use lobster_runtime::engine::QuestionView;
+use lobster_runtime::replay::{GateRef, Reply, ResumeRequest};
 use lobster_runtime::store::Gate;
 use rmcp::RoleServer;
 use rmcp::model::{CallToolResponse, CallToolResult, ErrorData};
@@ -53,7 +54,8 @@ impl Server {
 
     /// An open gate with all that a person is shown of it.
     fn view(&self, gate: &GateRef) -> Result<(Gate, QuestionView), String> {
-        let gate = self.shared.runtime.open_gate(gate).map_err(|failure| failure.message)?;
+        let gate = lobster_runtime::replay::open_gate(&self.shared.runtime, gate)
+            .map_err(|failure| failure.message)?;
         let store = self.shared.runtime.store().map_err(|error| error.to_string())?;
         let view = QuestionView::of_gate(&store, &gate).map_err(|error| error.to_string())?;
         Ok((gate, view))

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lobster_runtime::engine::{QuestionView, Reply};
+use lobster_runtime::engine::QuestionView;
+use lobster_runtime::replay::Reply;
 use rmcp::RoleServer;
 use rmcp::model::{
     ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, InputRequest,

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::digest::Digest;
-use lobster_runtime::engine::{Caller, GateRef, ResumeRequest};
+use lobster_runtime::engine::Caller;
+use lobster_runtime::replay::{GateRef, ResumeRequest};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod, CompleteRequestParams,
     CompleteResult, ErrorData, Implementation, JsonObject, ListPromptsRequestMethod, ListPromptsResult,

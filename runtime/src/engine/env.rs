@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::http;
 use crate::json;
 use crate::language::plan::SecretGrant;
+use crate::model::http;
 
 /// Variables of one step. Cloning shares; [`Env::with`] copies what the plan put there.
 #[derive(Clone, Debug, Default)]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::component;
+use super::kinds::component;
 use super::overseer::RecordedEnd;
 use super::path::StepPath;
 use super::record::{Json, Record};

@@ -3,15 +3,24 @@
 //! One engine runs files and pipelines, the first time and when they go on.
 
 pub(crate) mod action;
+pub mod call;
+pub mod envelope;
+pub mod mcp;
+pub(crate) mod own_tokens;
+pub mod project_policy;
+pub mod runtime;
+pub(crate) mod secrets;
+mod settings;
+
 mod approval;
 mod ask;
 mod attempts;
 pub(crate) mod background;
-pub(crate) mod component;
 pub(crate) mod env;
 mod for_each;
 pub(crate) mod gate;
 mod host_calls;
+pub(crate) mod kinds;
 mod left_out;
 mod notify;
 pub(crate) mod overseer;
@@ -21,7 +30,6 @@ pub(crate) mod pipeline;
 mod question;
 pub(crate) mod recall;
 mod record;
-pub(crate) mod resume;
 pub(crate) mod reuse;
 pub(crate) mod run;
 pub(crate) mod services;
@@ -31,17 +39,17 @@ mod stdin;
 pub(crate) mod surroundings;
 #[cfg(test)]
 mod tests;
-mod token;
+pub(crate) mod token;
+pub(crate) mod upcoming;
 pub(crate) mod value;
 mod workflow;
 
 pub use ask::{Asked, PromptError, Prompter, Said};
-pub(crate) use component::keep as keep_component;
-pub(crate) use component::{denied, js_evaluator_digest, proposal, withhold};
 pub use host_calls::RecordedCalls;
+pub(crate) use kinds::component::keep as keep_component;
+pub(crate) use kinds::component::{denied, js_evaluator_digest, proposal, withhold};
 pub use notify::{NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify};
 pub use question::{Fact, QuestionKind, QuestionView, Weight};
-pub use resume::{GateRef, Reply, ResumeRequest};
 pub use run::Interrupted;
 pub use services::{Caller, Notes, Progress, Screen};
 pub(crate) use settle::execute;

@@ -9,14 +9,18 @@ use lobster_component::{DirGrant, Grants, Limits};
 use serde_json::{Value, json};
 
 use super::action::{ActionRecord, Preimage};
-use super::component::{self, JobInput};
 use super::env::Env;
 use super::gate::{Asker, GateQuestion, Identity};
+use super::kinds::component;
+use super::kinds::component::JobInput;
 use super::path::StepPath;
 use super::reuse::Reuse;
 use super::run::{Run, lock};
 use super::value::{ItemSpool, Items, Text};
 use crate::cancel::CancelToken;
+use crate::engine::kinds::mcp;
+use crate::engine::kinds::native;
+use crate::engine::kinds::native::ShellText;
 use crate::json;
 use crate::json::raw::RawItem;
 use crate::language::pipeline::{self, Pipeline};
@@ -28,8 +32,6 @@ use crate::stage::{
     Mode, NativeCommand, NativeOutcome, Payload, Program, Question, Registry, Sink, Spool, Stage, StageArgs,
     StageError, Stop, ToolCall, read_raw,
 };
-use crate::steps::mcp;
-use crate::steps::native::{self, ShellText};
 use crate::store::{StepOutcome, StepStatus};
 
 /// Where a pipeline runs.

@@ -11,12 +11,12 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::gate::{Asker, GateQuestion};
+use super::upcoming::plan_after;
 use crate::digest::Digest;
+use crate::engine::runtime::recorded;
 use crate::json;
 use crate::language::plan::Plan;
 use crate::policy::Policy;
-use crate::replay::plan_after;
-use crate::runtime::recorded;
 use crate::stage::Question;
 use crate::stages;
 use crate::store::{Event, Gate, RunId, RunSummary, Store, StoreError, iso};

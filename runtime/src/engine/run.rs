@@ -24,7 +24,7 @@ use super::services::Services;
 use super::surroundings::Surroundings;
 use crate::cancel::CancelReason;
 use crate::digest::Digest;
-use crate::mcp::Session;
+use crate::engine::mcp::Session;
 use crate::policy::AuditSync;
 use crate::stage::McpServer;
 use crate::stage::{StageError, Stop};

@@ -13,19 +13,20 @@ use super::background::Background;
 use super::env::Env;
 use super::notify::Notify;
 use super::path::StepPath;
-use crate::audit::Trail;
 use crate::cancel::CancelToken;
 use crate::digest::Digest;
-use crate::envelope::Envelope;
+use crate::engine::envelope::Envelope;
+use crate::engine::secrets;
+use crate::engine::secrets::{Reader, SecretError, Secrets};
 use crate::file_digests::FileDigests;
 use crate::json;
 use crate::language::plan::{Plan, SecretGrant};
+use crate::observe::audit::Trail;
+use crate::observe::telemetry::Exporter;
 use crate::policy::{AuditPlaces, Policy};
 use crate::sandbox::Sandbox;
-use crate::secrets::{self, Reader, SecretError, Secrets};
 use crate::stage::{Mode, Registry};
 use crate::store::{RunId, Store, StoreError};
-use crate::telemetry::Exporter;
 
 /// Lines for the person on stderr: warnings, retries, plans.
 pub type Notes = Box<dyn Fn(&str) + Send + Sync>;
@@ -130,7 +131,7 @@ impl Services {
     /// The component engine; making it costs nothing until it loads something.
     pub(crate) fn components(&self) -> &Engine {
         self.components.get_or_init(|| {
-            let code_cache = Some(super::component::code_cache(&self.state_dir));
+            let code_cache = Some(super::kinds::component::code_cache(&self.state_dir));
             let compiler = self.compiler.clone();
             Engine::new(EngineConfig { code_cache, compiler, ..EngineConfig::default() })
         })

@@ -12,7 +12,7 @@ use super::token::{Token, TokenKind};
 use super::value::{Output, Text};
 use super::workflow::Frame;
 use crate::cancel::CancelReason;
-use crate::envelope::{Envelope, Failure};
+use crate::engine::envelope::{Envelope, Failure};
 use crate::json;
 use crate::language::plan::{Plan, Workflow};
 use crate::model::cost::{CostLimit, CostTracker, LimitAction, Spending};

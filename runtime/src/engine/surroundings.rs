@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::services::Services;
 use crate::digest::Digest;
-use crate::project_policy::{ProjectPolicy, Standing, TrustedPolicies};
+use crate::engine::project_policy::{ProjectPolicy, Standing, TrustedPolicies};
 
 /// The field of a run's first event that holds them.
 const FIELD: &str = "surroundings";

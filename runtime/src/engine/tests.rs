@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::envelope::Envelope;
-use crate::runtime::{RunRequest, RunResult, Runtime, Settings, Target};
+use crate::engine::envelope::Envelope;
+use crate::engine::runtime::{RunRequest, RunResult, Runtime, Settings, Target};
 use crate::store::Event;
 
 fn runtime(dir: &Path) -> Runtime {
@@ -43,7 +43,7 @@ fn failure(result: &RunResult) -> String {
 fn components_in_pipelines_and_loops() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    std::fs::write(dir.join("eval.wasm"), super::component::JS_EVALUATOR).unwrap();
+    std::fs::write(dir.join("eval.wasm"), super::kinds::component::JS_EVALUATOR).unwrap();
     let runtime = runtime(dir);
 
     // Items flow in and out; no input is an empty list.

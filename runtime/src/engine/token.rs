@@ -33,28 +33,28 @@ impl TokenKind {
         }
     }
 
-    pub(super) fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Pipeline => "pipeline",
             Self::Workflow => "workflow",
         }
     }
 
-    pub(super) fn title(self) -> &'static str {
+    pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Pipeline => "Pipeline",
             Self::Workflow => "Workflow",
         }
     }
 
-    pub(super) fn wants_approval(self) -> &'static str {
+    pub(crate) fn wants_approval(self) -> &'static str {
         match self {
             Self::Pipeline => "approval resumes require approved=true|false, not response",
             Self::Workflow => "Workflow resume requires --approve yes|no for approval requests",
         }
     }
 
-    pub(super) fn wants_response(self) -> &'static str {
+    pub(crate) fn wants_response(self) -> &'static str {
         match self {
             Self::Pipeline => "pipeline input resumes require response",
             Self::Workflow => "Workflow resume requires --response-json for input requests",

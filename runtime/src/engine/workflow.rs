@@ -15,14 +15,15 @@ use super::run::{Run, lock};
 use super::stdin::Input;
 use super::value::Text;
 use crate::cancel::CancelToken;
+use crate::engine::kinds::mcp;
+use crate::engine::kinds::native;
+use crate::engine::kinds::native::ShellText;
 use crate::json;
 use crate::language::plan::{Approval, OnError, Step, Work, Workflow};
 use crate::language::template::{self, ExprError};
 use crate::language::{self};
 use crate::model::cost::{CostTracker, Verdict};
 use crate::stage::{Answer, Payload, Question, StageError, Stop, ToolCall};
-use crate::steps::mcp;
-use crate::steps::native::{self, ShellText};
 use crate::store::{StepOutcome, StepStatus};
 
 /// One workflow being executed: the file that was asked for, or a child of it.
@@ -271,10 +272,11 @@ impl Frame<'_> {
                 self.child(step, file, args, scope, path, &env, &cwd, cancel)
             }
             Work::Component { .. } | Work::Js(_) => {
-                super::component::step(self, step, scope, path, &env, cancel)
+                super::kinds::component::step(self, step, scope, path, &env, cancel)
             }
             Work::Mcp { server, tool, args } => {
-                let filled = super::component::fill_all(self, &Value::Object(args.clone()), scope, path)?;
+                let filled =
+                    super::kinds::component::fill_all(self, &Value::Object(args.clone()), scope, path)?;
                 let call = ToolCall {
                     server: server.clone(),
                     tool: tool.clone(),
@@ -556,7 +558,7 @@ impl Frame<'_> {
     /// Reads a child whose path became known only now; the run remembers what it read.
     fn load_child(&self, step: &Step, location: &Path, path: &StepPath) -> Result<Workflow, Stop> {
         let kept = self.run.keep(&path.gate("plan"), || {
-            let source = crate::runtime::read_source(location).map_err(|error| {
+            let source = crate::engine::runtime::read_source(location).map_err(|error| {
                 if error.kind() == std::io::ErrorKind::NotFound {
                     StageError::permanent(format!(
                         "Workflow step {} workflow file not found: {}",
@@ -567,14 +569,14 @@ impl Frame<'_> {
                     StageError::permanent(format!("{}: {error}", location.display()))
                 }
             })?;
-            let (workflow, _) = crate::runtime::load_with_warnings(source)
+            let (workflow, _) = crate::engine::runtime::load_with_warnings(source)
                 .map_err(|diagnostic| StageError::permanent(diagnostic.one_line_with_snippet()))?;
             serde_json::to_value(workflow).map_err(|error| StageError::permanent(error.to_string()))
         })?;
         let workflow: Workflow =
             serde_json::from_value(kept).map_err(|error| StageError::permanent(error.to_string()))?;
         if self.run.overseer().is_none() {
-            let found = self.run.services.learn_secrets(crate::secrets::grants_of_file(&workflow));
+            let found = self.run.services.learn_secrets(crate::engine::secrets::grants_of_file(&workflow));
             found.map_err(|error| StageError::permanent(error.to_string()).with_code("secret"))?;
         }
         Ok(workflow)

@@ -6,8 +6,9 @@ use super::envelope;
 use super::request::{Request, Retry};
 use super::{anthropic, openai};
 use crate::cancel::CancelToken;
-use crate::http::{self, Credential, HttpError, Limits, Post, Reply, Secret, Url};
 use crate::json;
+use crate::model::http;
+use crate::model::http::{Credential, HttpError, Limits, Post, Reply, Secret, Url};
 use crate::stage::WorstCase;
 use crate::stage::{CANCELLED, StageError};
 

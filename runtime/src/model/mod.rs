@@ -6,6 +6,7 @@ pub(crate) mod channel;
 pub mod cost;
 pub(crate) mod envelope;
 pub(crate) mod health;
+pub(crate) mod http;
 mod openai;
 pub(crate) mod pool;
 pub mod pricing;

@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 
 use super::channel::Failure;
 use super::request::{Request, Retry};
-use crate::http::Url;
 use crate::json;
+use crate::model::http::Url;
 use crate::stage::StageError;
 
 /// The request's body.

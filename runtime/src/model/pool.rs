@@ -16,8 +16,8 @@ use super::health::Health;
 use super::request::{Request, Retry};
 use crate::cancel::CancelToken;
 use crate::digest::Digest;
-use crate::http::HttpError;
 use crate::json;
+use crate::model::http::HttpError;
 use crate::stage::StageError;
 use crate::stage::WorstCase;
 
@@ -316,7 +316,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::http::testing::{Answer as Reply, Server};
+    use crate::model::http::testing::{Answer as Reply, Server};
 
     fn pool(channels: &Value, vars: &[(&str, &str)]) -> Result<Pool, String> {
         let text = channels.to_string();

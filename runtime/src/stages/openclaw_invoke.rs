@@ -4,8 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::describe::{Arg, examples, schema};
 use super::each::{self, Each};
-use crate::http::{self, Credential, HttpError, Limits, Post, Reply, Secret, Url};
 use crate::json;
+use crate::model::http;
+use crate::model::http::{Credential, HttpError, Limits, Post, Reply, Secret, Url};
 use crate::stage::{
     CANCELLED, EffectAction, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop,
 };
@@ -282,7 +283,7 @@ fn failure(name: &str, error: &HttpError) -> StageError {
 mod tests {
     use super::super::recording_host::{RecordingHost, error_of, run};
     use super::*;
-    use crate::http::testing::{Answer, Server};
+    use crate::model::http::testing::{Answer, Server};
 
     fn ok(result: Value) -> Answer {
         Answer::json(&json!({"ok": true, "result": result}))

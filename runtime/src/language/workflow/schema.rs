@@ -289,7 +289,7 @@ mod tests {
         }
         assert!(files.len() > 20);
         for file in files {
-            let source = crate::runtime::read_source(&file).unwrap();
+            let source = crate::engine::runtime::read_source(&file).unwrap();
             let error = schema.first_error(&source.parse().unwrap().to_value());
             assert!(error.is_none(), "{}: {}", file.display(), error.unwrap());
         }

@@ -4,8 +4,8 @@ use super::super::email_triage;
 use super::super::recording_host::{Action, RecordingHost, error_of, run};
 use super::*;
 use crate::cancel::CancelReason;
-use crate::http::testing::{Answer, Server};
 use crate::model::cost::{CostTracker, Spending};
+use crate::model::http::testing::{Answer, Server};
 use crate::model::pricing::Pricing;
 use crate::stage::CANCELLED;
 
@@ -293,7 +293,7 @@ fn cancelling_ends_the_call() {
     let result = run(&INVOKE, &json!({"prompt": "p", "disable-cache": true}), vec![], &mut host);
     assert!(matches!(result, Err(Stop::Cancelled)), "{result:?}");
     assert!(since.elapsed() < Duration::from_millis(1000));
-    let error = Failure::Http(crate::http::HttpError::Cancelled(CancelReason::Superseded)).error("C");
+    let error = Failure::Http(crate::model::http::HttpError::Cancelled(CancelReason::Superseded)).error("C");
     assert_eq!(error.code.as_deref(), Some(CANCELLED));
 }
 

@@ -1,0 +1,11 @@
+//! One module per kind of step that does something outside the engine.
+
+pub(crate) mod blocked;
+mod bound_files;
+pub(crate) mod component;
+mod inputs;
+mod jail_spec;
+pub(crate) mod mcp;
+pub(crate) mod native;
+mod policy_gate;
+pub(crate) use policy_gate::{Decided, decision_env, journal_decision};

@@ -1,0 +1,38 @@
+//! What a record is good for afterwards: executing it again and comparing,
+//! going on from the middle of it under other conditions, saying why two runs
+//! differ, and carrying it to another machine.
+//!
+//! Resuming continues a recorded run; nothing else here changes the record of one: a fork is a new run.
+
+mod ahead;
+pub mod bundle;
+mod contents;
+mod diff;
+mod fork;
+#[cfg(test)]
+mod fork_model;
+mod helpers;
+mod json_path;
+mod observed;
+mod preimage;
+mod programs;
+mod recording;
+mod resume;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod verify;
+mod why;
+
+pub use ahead::{Ahead, NextEffect, ahead};
+pub use diff::{RunDiff, StepChange, StepDifference, diff};
+pub use fork::{DoneAnew, FORK_NOTE, ForkPlan, ForkRequest, fork, plan_fork};
+pub use observed::{observed, rules_of_approvals};
+pub use preimage::{Difference, Part};
+pub use resume::{
+    GateRef, Reply, ResumeRequest, cancel_run, open_gate, policy_of, resume, resume_run, run_of_gate,
+    take_over,
+};
+pub use verify::{Divergence, ReplayOptions, ReplayReport, Unverified, replay};
+pub use why::{Why, WhyError, why};
