@@ -83,6 +83,17 @@ impl Runtime {
         find(self, gate, false).map(|(gate, _)| gate)
     }
 
+    /// Whether whoever answers here may approve what the gate asks: the workflow or the
+    /// policy may give that to others.
+    ///
+    /// # Errors
+    /// The sentence that says who may.
+    pub fn check_approver(&self, gate: &Gate) -> Result<(), String> {
+        let question = serde_json::from_value::<GateQuestion>(gate.detail.clone())
+            .map_err(|_| "this lobster cannot read who may approve this".to_owned())?;
+        question.check_approver(self.services.env.non_blank("LOBSTER_APPROVAL_APPROVED_BY").as_deref())
+    }
+
     /// Answers a gate and goes on with its run.
     pub fn resume(&self, request: &ResumeRequest) -> RunResult {
         answer(self, request).unwrap_or_else(RunResult::from)
