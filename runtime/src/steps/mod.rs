@@ -2,6 +2,7 @@
 
 pub(crate) mod blocked;
 mod bound_files;
+mod git_settings;
 mod inputs;
 mod jail_spec;
 pub(crate) mod mcp;
