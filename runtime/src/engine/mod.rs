@@ -8,6 +8,7 @@ mod ask;
 mod attempts;
 pub(crate) mod background;
 pub(crate) mod component;
+mod effects;
 pub(crate) mod env;
 mod for_each;
 pub(crate) mod gate;
@@ -32,6 +33,7 @@ pub(crate) mod surroundings;
 #[cfg(test)]
 mod tests;
 mod token;
+pub(crate) mod unseen;
 pub(crate) mod value;
 mod workflow;
 
@@ -46,5 +48,6 @@ pub use run::Interrupted;
 pub use services::{Caller, Notes, Progress, Screen};
 pub(crate) use settle::execute;
 pub use token::gate_token;
+pub use unseen::{Lost, UnseenEnd};
 pub use value::Output;
 pub(crate) use value::read_to_end;

@@ -321,6 +321,7 @@ impl Frame<'_> {
             env: env.clone(),
             cwd: cwd.to_owned(),
             idempotent: step.extras.idempotent,
+            dispatches: false,
             reuse: Reuse::of(&step.extras),
             inputs: step
                 .extras

@@ -7,6 +7,7 @@ use super::each::{self, Each};
 use super::{
     CANCELLED, EffectAction, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop,
 };
+use crate::engine::unseen::UNKNOWN_END;
 use crate::http::{self, Credential, HttpError, Limits, Post, Reply, Secret, Url};
 use crate::json;
 
@@ -174,7 +175,8 @@ impl Invoke {
         let answer = host.effect(action, &mut |effect| {
             let reply = http::post(&post, limits, effect.cancel).map_err(|error| {
                 is_sent = error.is_after_sending();
-                failure(name, &error)
+                let failure = failure(name, &error);
+                if error.is_answer_lost() { failure.with_code(UNKNOWN_END) } else { failure }
             })?;
             result(name, &reply)
         });
