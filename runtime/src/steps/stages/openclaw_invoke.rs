@@ -173,10 +173,11 @@ impl Invoke {
         };
         let mut is_sent = true;
         let answer = host.effect(action, &mut |effect| {
+            let is_late = effect.cancel.is_cancelled();
             let reply = http::post(&post, limits, effect.cancel).map_err(|error| {
-                is_sent = error.is_after_sending();
+                is_sent = error.is_after_sending() && !is_late;
                 let failure = failure(name, &error);
-                if error.is_answer_lost() { failure.with_code(UNKNOWN_END) } else { failure }
+                if error.is_answer_lost() && !is_late { failure.with_code(UNKNOWN_END) } else { failure }
             })?;
             result(name, &reply)
         });
