@@ -344,7 +344,11 @@ fn an_effect_that_may_be_repeated_is_retried_whatever_was_lost() {
             threads.spawn(|| {
                 while let Some(loss) = LOSSES.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
                     let (_, count, answer) = lost(loss, "the file", true);
-                    assert_eq!((count, answer.code()), (3, 0), "{}: {answer:?}", loss.name);
+                    let retries = answer.stderr.matches("[RETRY]").count();
+                    assert_eq!((retries, answer.code()), (2, 0), "{}: {answer:?}", loss.name);
+                    // A server that hangs in its first call never reads the others.
+                    let reads_on = !loss.step.contains("server: silent");
+                    assert!(!reads_on || count == 3, "{}: {count}, {answer:?}", loss.name);
                 }
             });
         }
