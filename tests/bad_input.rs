@@ -307,3 +307,32 @@ fn check_finds_a_workflow_that_calls_itself() {
         }
     }
 }
+
+/// Shell text under a policy is judged for the shell that runs it, and a policy that cannot be
+/// read is none: one clear error each, and nothing runs.
+#[test]
+fn a_shell_that_nobody_can_judge_and_a_policy_that_is_not_there() {
+    let home = Home::new();
+    home.write("policy.toml", "version = 1\n[sandbox]\nmode = \"degrade\"\nminimum = []\n")
+        .write("flow.lobster", "steps:\n  - { id: a, run: touch made }\n")
+        .write("shell", "#!/bin/sh\ntouch made\n");
+    for shell in ["/nonexistent/sh".to_owned(), home.dir().join("shell").display().to_string()] {
+        let answer = home
+            .lobster(["run", "--mode", "tool", "--policy", "policy.toml", "flow.lobster"])
+            .env("LOBSTER_SHELL", &shell)
+            .run();
+        let error = answer.error();
+        assert!(error.contains(&shell) && error.contains("not dash, busybox ash or bash"), "{answer:?}");
+        assert!(error.contains("hint: set LOBSTER_SHELL="), "{answer:?}");
+    }
+    let named = home.lobster(["run", "--mode", "tool", "--policy", "gone.toml", "flow.lobster"]).run();
+    let inherited = home
+        .lobster(["run", "--mode", "tool", "flow.lobster"])
+        .env("LOBSTER_POLICY", home.dir().join("gone.toml"))
+        .run();
+    for answer in [named, inherited] {
+        let error = answer.error();
+        assert!(error.contains("cannot read the policy") && error.contains("gone.toml"), "{answer:?}");
+    }
+    assert!(!home.dir().join("made").exists());
+}

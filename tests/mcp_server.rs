@@ -300,6 +300,37 @@ fn who_must_approve_is_not_overruled_by_the_client() {
 }
 
 #[test]
+fn whom_the_policy_asks_is_not_overruled_by_the_client() {
+    let home = home();
+    home.write("flows/list.lobster", "steps:\n  - { id: list, exec: [printenv, HOME] }\n").write(
+        "policy.toml",
+        "version = 1\n[sandbox]\nmode = \"degrade\"\nminimum = []\n[[rule]]\nid = \"w\"\neffect = \"ask\"\n\
+         program = \"printenv\"\nask = { approvers = [\"ann\", \"bob\"] }\n",
+    );
+    let yes = json!({"action": "accept", "content": {"approve": true}});
+    let served = [&FOLDERS[..], &["--policy", "policy.toml"]].concat();
+    for by in [None, Some("eve"), Some("bob")] {
+        let variables: Vec<_> = by.iter().map(|by| ("LOBSTER_APPROVAL_APPROVED_BY", *by)).collect();
+        let mut client = Client::start_as(&home, &served, &variables);
+        client.shake_hands(Some(yes.clone()));
+        let answer = client.call("list", json!({}));
+        if by == Some("bob") {
+            assert_eq!(answer["status"], "ok", "{answer}");
+            continue;
+        }
+        assert_eq!(answer["status"], "needs_approval", "{by:?}: {answer}");
+        assert!(answer["note"].as_str().unwrap().contains("only ann or bob"), "{answer}");
+        assert!(
+            client.heard.iter().all(|message| message["method"] != "elicitation/create"),
+            "nobody is asked"
+        );
+        let id = answer["requiresApproval"]["approvalId"].as_str().unwrap();
+        let refused = client.call("resume", json!({"approvalId": id, "approve": true}));
+        assert_eq!(refused["ok"], false, "{refused}");
+    }
+}
+
+#[test]
 fn an_agent_cannot_widen_what_it_may() {
     let home = home();
     home.write("own.lobster", "steps:\n  - id: a\n    run: touch ran\n").write("secret", "s");

@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 
 use lobster_runtime::digest::Digest;
+use lobster_runtime::engine::UnseenEnd;
 use lobster_runtime::json;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{Blob, BlobReader, BrokenChain, Event, RunId, Store, StoreError};
@@ -72,6 +73,16 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         let Event::StepEnded { path, outcome, .. } = &record.event else { continue };
         if args.step.as_ref().is_some_and(|step| !is_within(path, step)) {
             continue;
+        }
+        if let Some(end) = UnseenEnd::of_outcome(outcome)
+            && !(args.json || args.stdout || args.stderr)
+        {
+            seen = true;
+            if !at_line_start {
+                writeln!(out)?;
+            }
+            at_line_start = true;
+            writeln!(out, "── {} was interrupted: {}", one_line(path), one_line(&end.reason()))?;
         }
         let both = [
             ("stdout", outcome.stdout.or(outcome.output), !args.stderr),

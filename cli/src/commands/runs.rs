@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let rows: Vec<_> = runs.iter().map(|run| (run, wanted.unwrap_or_else(|| status(&store, run)))).collect();
     let mut out = std::io::stdout().lock();
     if args.json {
-        let runs: Vec<Value> = rows.iter().map(|(run, status)| object(run, *status)).collect();
+        let runs: Vec<Value> = rows.iter().map(|(run, status)| object(&store, run, *status)).collect();
         writeln!(out, "{}", json::pretty(&runs))?;
         return Ok(Exit::OK);
     }
@@ -174,19 +174,24 @@ pub(crate) fn status(store: &Store, run: &RunSummary) -> Status {
 
 /// Whether a run ended only to ask about an effect that was cut off.
 fn has_cut_off(store: &Store, run: &RunSummary) -> bool {
-    for seq in (0..run.records).rev() {
-        let Ok(records) = store.events_after(run.id, seq, 1) else { return false };
-        match records.first().map(|record| &record.event) {
-            Some(Event::RunEnded { detail, .. }) => return detail["cut_off"].is_array(),
-            Some(event) if event.run_status().is_none() => {}
-            _ => return false,
-        }
-    }
-    false
+    last_end(store, run).is_some_and(|detail| detail["cut_off"].is_array())
 }
 
-fn object(run: &RunSummary, status: Status) -> Value {
-    json!({
+/// What the end of a run says besides its status, if it has ended.
+fn last_end(store: &Store, run: &RunSummary) -> Option<Value> {
+    for seq in (0..run.records).rev() {
+        let records = store.events_after(run.id, seq, 1).ok()?;
+        match records.into_iter().next()?.event {
+            Event::RunEnded { detail, .. } => return Some(detail),
+            event if event.run_status().is_none() => {}
+            _ => return None,
+        }
+    }
+    None
+}
+
+fn object(store: &Store, run: &RunSummary, status: Status) -> Value {
+    let mut object = json!({
         "id": run.id.to_string(),
         "name": run.name,
         "kind": run.kind,
@@ -200,5 +205,12 @@ fn object(run: &RunSummary, status: Status) -> Value {
         "error": run.error,
         "records": run.records,
         "pinned": run.pinned,
-    })
+    });
+    if status == Status::Interrupted
+        && let Some(mut end) = last_end(store, run)
+        && end["unknown_ends"].is_array()
+    {
+        object["unknownEnds"] = end["unknown_ends"].take();
+    }
+    object
 }

@@ -4,6 +4,7 @@ mod timeline;
 
 use std::io::Write;
 
+use lobster_runtime::engine::UnseenEnd;
 use lobster_runtime::json;
 use lobster_runtime::replay::FORK_NOTE;
 use lobster_runtime::stage::Mode;
@@ -120,7 +121,34 @@ fn facts(store: &Store, run: &RunSummary, journal: &[Record], full: bool) -> Vec
         }
     }
     facts.extend(run.error.clone().map(|error| ("error", error)));
+    facts.extend(unknown_ends(journal).into_iter().map(|told| ("unknown", told)));
     facts
+}
+
+/// Effects whose end nobody saw, each with how it was lost and what a person decided.
+fn unknown_ends(journal: &[Record]) -> Vec<String> {
+    let mut told: Vec<(&str, String)> = Vec::new();
+    for record in journal {
+        match &record.event {
+            Event::StepEnded { path, outcome, .. } => {
+                let Some(end) = UnseenEnd::of_outcome(outcome) else { continue };
+                match told.iter_mut().find(|(known, _)| known == path) {
+                    Some((_, text)) if outcome.code.as_deref() == Some("interrupted") => {
+                        text.push_str("; skipped");
+                    }
+                    Some(_) => {}
+                    None => told.push((path.as_str(), format!("{path}: {}", end.reason()))),
+                }
+            }
+            Event::StepStarted { path, .. } => {
+                if let Some((_, text)) = told.iter_mut().find(|(known, _)| known == path) {
+                    text.push_str("; repeated");
+                }
+            }
+            _ => {}
+        }
+    }
+    told.into_iter().map(|(_, text)| text).collect()
 }
 
 /// `, anew from fetch, with another result of sum`

@@ -33,9 +33,6 @@ impl Server {
             }
             Approvals::Elicit => {}
         }
-        if let Some(who) = gates::who_else(question, approver().as_deref()) {
-            return Asked::Open(format!("{who}; `lobster gates` tells how"));
-        }
         if !gates::can_ask(context) {
             return Asked::Open(
                 "the client cannot ask its user; `lobster gates` tells how to answer".to_owned(),
@@ -45,11 +42,22 @@ impl Server {
         let state = question.get("resumeToken").and_then(Value::as_str).unwrap_or_default();
         match self.view(&GateRef::Token(state.to_owned())) {
             Ok((gate, view)) => {
+                if let Some(who) = self.who_else(&gate, &view) {
+                    return Asked::Open(format!("{who}; `lobster gates` tells how to answer"));
+                }
                 let shown = Shown { view: &view, run: &run, gate: &gate.id };
                 gates::ask(question, &shown, context, state).await
             }
             Err(problem) => Asked::Open(format!("{problem}; `lobster gates` tells how to answer")),
         }
+    }
+
+    /// Who may approve what a gate asks, if not the person behind the client: the workflow
+    /// may say so, and the policy.
+    fn who_else(&self, gate: &Gate, view: &QuestionView) -> Option<String> {
+        let why = lobster_runtime::replay::check_approver(&self.shared.runtime, gate).err()?;
+        let may = view.facts.iter().find(|fact| fact.label == "approver");
+        Some(may.map_or(why, |fact| fact.values.join(", ")))
     }
 
     /// An open gate with all that a person is shown of it.
@@ -117,8 +125,8 @@ impl Server {
             Approvals::Token => reply,
             Approvals::Elicit if gates::can_ask(context) => {
                 // The question itself goes to the person; what the agent says is no answer.
-                let asked = match gates::who_else(&open.question, approver().as_deref()) {
-                    Some(who) => Asked::Open(who),
+                let asked = match &open.others {
+                    Some(who) => Asked::Open(who.clone()),
                     None => {
                         let shown = Shown { view: &open.view, run: &open.run, gate: &open.id };
                         gates::ask(&open.question, &shown, context, &open.token).await
@@ -156,7 +164,8 @@ impl Server {
         }
         let token = lobster_runtime::engine::gate_token(&store, &gate).map_err(|error| error.to_string())?;
         let question = gate.question.as_object().cloned().unwrap_or_default();
-        Ok(OpenGate { id: gate.id, run: gate.run.short(), token, question, view })
+        let others = self.who_else(&gate, &view);
+        Ok(OpenGate { others, id: gate.id, run: gate.run.short(), token, question, view })
     }
 
     /// A client of protocol 2026-07-28 brings its user's answer with the call itself.
@@ -181,8 +190,8 @@ impl Server {
         if self.shared.approvals != Approvals::Elicit || !gates::can_ask(context) {
             return Ok(self.not_approved(&open, "this server did not ask the client", &place).into());
         }
-        if let Some(who) = gates::who_else(&open.question, approver().as_deref()) {
-            return Ok(self.not_approved(&open, &who, &place).into());
+        if let Some(who) = &open.others {
+            return Ok(self.not_approved(&open, who, &place).into());
         }
         Ok(match gates::brought(&open.question, responses) {
             Asked::Answered(reply) => {
@@ -198,17 +207,11 @@ impl Server {
 
 /// A gate that somebody wants to answer.
 struct OpenGate {
+    /// Who may answer, if not the person behind the client.
+    others: Option<String>,
     id: String,
     run: String,
     token: String,
     question: Map<String, Value>,
     view: QuestionView,
-}
-
-/// Who the operator says the person behind the client is.
-fn approver() -> Option<String> {
-    std::env::var("LOBSTER_APPROVAL_APPROVED_BY")
-        .ok()
-        .map(|by| by.trim().to_owned())
-        .filter(|by| !by.is_empty())
 }

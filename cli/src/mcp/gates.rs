@@ -59,19 +59,6 @@ pub(super) fn can_ask(context: &RequestContext<RoleServer>) -> bool {
         .is_some_and(|elicitation| elicitation.form.is_some() || elicitation.url.is_none())
 }
 
-/// Whether the person behind the client may answer; else who may.
-pub(super) fn who_else(question: &Map<String, Value>, approver: Option<&str>) -> Option<String> {
-    let text = |key: &str| question.get(key).and_then(Value::as_str);
-    if let Some(required) = text("requiredApprover").filter(|required| Some(*required) != approver) {
-        return Some(format!("only {required} may approve this"));
-    }
-    let different = question.get("requireDifferentApprover") == Some(&Value::Bool(true));
-    if different && (approver.is_none() || text("initiatedBy") == approver) {
-        return Some("somebody other than who started it must approve this".to_owned());
-    }
-    None
-}
-
 /// Puts a question to the client's user.
 pub(super) async fn ask(
     question: &Map<String, Value>,
@@ -180,16 +167,6 @@ mod tests {
                 .is_some_and(|f| !f.wrapped)
         );
         assert!(of(json!({"type": "object", "properties": {"a": {"type": "object"}}})).is_none());
-    }
-
-    #[test]
-    fn who_may_answer_is_not_the_clients_to_say() {
-        let asked = question(json!({"requiredApprover": "ann"}));
-        assert!(who_else(&asked, None).is_some() && who_else(&asked, Some("bob")).is_some());
-        assert!(who_else(&asked, Some("ann")).is_none());
-        let asked = question(json!({"requireDifferentApprover": true, "initiatedBy": "ann"}));
-        assert!(who_else(&asked, Some("ann")).is_some() && who_else(&asked, None).is_some());
-        assert!(who_else(&asked, Some("bob")).is_none());
     }
 
     #[test]

@@ -16,11 +16,11 @@ use super::kinds::component::JobInput;
 use super::path::StepPath;
 use super::reuse::Reuse;
 use super::run::{Run, lock};
+use super::unseen::{UNKNOWN_END, UnseenEnd};
 use super::value::{ItemSpool, Items, Text};
-use crate::cancel::CancelToken;
-use crate::engine::kinds::mcp;
-use crate::engine::kinds::native;
+use crate::cancel::{CancelReason, CancelToken};
 use crate::engine::kinds::native::ShellText;
+use crate::engine::kinds::{mcp, native};
 use crate::json;
 use crate::json::raw::RawItem;
 use crate::language::pipeline::{self, Pipeline};
@@ -350,8 +350,7 @@ impl Shared<'_, '_> {
                         outcome.value = value;
                         outcome
                     }
-                    Err(_) if cancel.is_cancelled() => StepOutcome::new(StepStatus::Cancelled),
-                    Err(error) => failed_outcome(&error),
+                    Err(error) => effect_failed(error, cancel, record.idempotent),
                 }
             },
             |outcome| match outcome.status {
@@ -368,6 +367,22 @@ impl Shared<'_, '_> {
             cost.release(step);
         }
         result
+    }
+}
+
+/// The outcome of an effect that gave nothing: a call that was sent and has no answer
+/// may have done its work.
+fn effect_failed(error: StageError, cancel: &CancelToken, idempotent: bool) -> StepOutcome {
+    let reason = cancel.reason();
+    let is_lost = error.code.as_deref() == Some(UNKNOWN_END);
+    match &reason {
+        Some(CancelReason::Timeout(message)) if is_lost && !idempotent => {
+            UnseenEnd::of_call(message).outcome()
+        }
+        Some(_) => StepOutcome::new(StepStatus::Cancelled),
+        None if is_lost && !idempotent => UnseenEnd::of_call(error.message).outcome(),
+        None if is_lost => failed_outcome(&StageError { code: None, ..error }),
+        None => failed_outcome(&error),
     }
 }
 
@@ -474,6 +489,7 @@ impl Host for StageHost<'_, '_, '_> {
             env: place.env.with(command.env),
             cwd: place.cwd.clone(),
             idempotent: place.is_idempotent(),
+            dispatches: command.dispatches,
             reuse: Reuse::Never,
             inputs: Vec::new(),
             max_output: command.max_output,

@@ -24,6 +24,8 @@ pub(crate) const CUT_OFF: &str = "cut_off";
 pub(super) struct Recall {
     pub(super) ended: HashMap<StepPath, Arc<StepOutcome>>,
     pub(super) started: HashSet<StepPath>,
+    /// What is known of effects among `started`.
+    pub(super) cut_off: HashMap<StepPath, Arc<StepOutcome>>,
     pub(super) answers: HashMap<StepPath, KnownAnswer>,
     /// Composite steps whose summary is journaled already.
     pub(super) summarised: HashSet<StepPath>,
@@ -54,6 +56,7 @@ impl Recall {
                     if *effect && !*idempotent {
                         self.started.insert(path.clone());
                     }
+                    self.cut_off.remove(&path);
                     self.only_for.remove(&path);
                     if *effect && !reused {
                         // Whatever stands there was not what is wanted now.
@@ -63,7 +66,9 @@ impl Recall {
                         behind.insert(path, *action);
                     }
                 }
-                Event::StepEnded { outcome, .. } if outcome.detail[CUT_OFF] == true => {}
+                Event::StepEnded { path, outcome, .. } if outcome.detail[CUT_OFF] == true => {
+                    self.cut_off.insert(path.as_str().into(), Arc::clone(outcome));
+                }
                 Event::StepEnded { path, attempt: SUMMARY, .. } => {
                     self.summarised.insert(path.as_str().into());
                 }

@@ -1,4 +1,4 @@
-//! One execution of a plan: what it remembers, and how an effect happens once.
+//! One execution of a plan: what it remembers. How an effect happens once is in [`super::effects`].
 //!
 //! Executing is deterministic apart from effects and answers, and those are
 //! journaled under their [`StepPath`]. So a stopped run goes on by executing its
@@ -14,23 +14,19 @@ use std::time::{Duration, Instant};
 use lobster_component::Component;
 use serde_json::{Value, json};
 
-use super::action::{ActionRecord, Preimage};
+use super::effects::ended_event;
 use super::gate::{Binding, KnownAnswer, PendingGate};
-use super::overseer::{Act, Overseer};
+use super::overseer::Overseer;
 use super::path::StepPath;
-use super::pipeline::outcome_error;
-use super::recall::{CUT_OFF, Recall, SUMMARY};
+use super::recall::{Recall, SUMMARY};
 use super::services::Services;
 use super::surroundings::Surroundings;
 use crate::cancel::CancelReason;
 use crate::digest::Digest;
 use crate::engine::mcp::Session;
-use crate::policy::AuditSync;
-use crate::stage::McpServer;
-use crate::stage::{StageError, Stop};
+use crate::stage::{McpServer, StageError, Stop};
 use crate::store::{
-    Begun, Durability, Event, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
-    StoreError,
+    Durability, Event, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
 };
 
 /// What to do with an effect that an earlier process started and did not end.
@@ -211,194 +207,8 @@ impl<'s> Run<'s> {
         self.overseer.as_ref().is_none_or(|overseer| overseer.journals())
     }
 
-    /// The outcome that an overseer knows for an effect, before anything is decided about it.
-    pub(crate) fn foreseen(
-        &self,
-        path: &StepPath,
-        action: &ActionRecord,
-    ) -> Result<Option<Arc<StepOutcome>>, Stop> {
-        self.foreseen_as(path, action, true)
-    }
-
-    fn foreseen_as(
-        &self,
-        path: &StepPath,
-        action: &ActionRecord,
-        effect: bool,
-    ) -> Result<Option<Arc<StepOutcome>>, Stop> {
-        lock(&self.recall).forget_other(path, action.preimage.digest);
-        let Some(overseer) = &self.overseer else { return Ok(None) };
-        let known = self.remembered(path);
-        let fresh = known.is_none();
-        let act = Act { path, digest: action.preimage.digest, preimage: &action.preimage };
-        let outcome = if effect { overseer.effect(&act, known) } else { overseer.pure(&act, known) };
-        let Some(outcome) = outcome.inspect_err(|_| self.fail_at(path))? else { return Ok(None) };
-        if fresh && overseer.journals() {
-            let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(stopped)?;
-            let detail = json!({ "reused": true });
-            if effect {
-                self.lazily(started_event(path, action, preimage.digest, detail))?;
-                self.lazily(ended_event(path, Arc::clone(&outcome)))?;
-            } else {
-                self.lazily(answered_event(
-                    path,
-                    action,
-                    preimage.digest,
-                    false,
-                    detail,
-                    Arc::clone(&outcome),
-                ))?;
-            }
-            lock(&self.recall).ended.insert(path.clone(), Arc::clone(&outcome));
-        }
-        Ok(Some(outcome))
-    }
-
-    /// Performs an effect, or answers from the journal what it gave before.
-    ///
-    /// `perform` gives the outcome to be journaled; `decode` turns an outcome,
-    /// fresh or remembered, into the caller's result.
-    pub(crate) fn once<T>(
-        &self,
-        path: &StepPath,
-        action: &ActionRecord,
-        perform: impl FnOnce() -> StepOutcome,
-        decode: impl FnOnce(&StepOutcome) -> Result<T, Stop>,
-    ) -> Result<T, Stop> {
-        let outcome = self.outcome_of(path, action, perform);
-        self.located(path, outcome.and_then(|outcome| decode(&outcome)))
-    }
-
-    fn outcome_of(
-        &self,
-        path: &StepPath,
-        action: &ActionRecord,
-        perform: impl FnOnce() -> StepOutcome,
-    ) -> Result<Arc<StepOutcome>, Stop> {
-        if let Some(outcome) = self.foreseen(path, action)? {
-            return Ok(outcome);
-        }
-        let (ended, started) = {
-            let recall = lock(&self.recall);
-            (recall.ended.get(path).cloned(), recall.started.contains(path))
-        };
-        // An overseer that was asked and knows nothing wants it done.
-        if let Some(outcome) = ended.filter(|_| self.journals()) {
-            return Ok(outcome);
-        }
-        if started && !action.idempotent && self.journals() {
-            match self.interrupted {
-                Interrupted::Retry => {}
-                Interrupted::Ask => {
-                    self.fail_at(path);
-                    return Err(Stop::Interrupted);
-                }
-                Interrupted::Skip => {
-                    let mut outcome = StepOutcome::new(StepStatus::Interrupted);
-                    outcome.error = Some(format!("Step '{path}' was interrupted and skipped on request"));
-                    outcome.code = Some("interrupted".to_owned());
-                    outcome.detail = json!({ "permanent": true });
-                    let outcome = Arc::new(outcome);
-                    self.append(vec![ended_event(path, Arc::clone(&outcome))], Durability::Synced)?;
-                    return Ok(outcome);
-                }
-            }
-        }
-        self.confirm()?;
-        let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(stopped)?;
-        self.acted.store(true, Ordering::Relaxed);
-        self.append(vec![started_event(path, action, preimage.digest, Value::Null)], Durability::Synced)?;
-        let begun = Instant::now();
-        let _span =
-            tracing::info_span!("effect", %path, kind = action.kind, action = %preimage.digest.short())
-                .entered();
-        let _shown = self.services.show_progress(path, &action.kind);
-        let away = self.store.away();
-        let outcome = perform();
-        drop(away);
-        let mut outcome = self.store.hide_outcome(outcome).map_err(stopped)?;
-        if outcome.status == StepStatus::Cancelled && self.services.cancel.is_cancelled() {
-            // What the end of the run stopped half-way is not over, unlike what lost a race.
-            outcome.detail[CUT_OFF] = Value::Bool(true);
-        }
-        if outcome.duration_us == 0 {
-            outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        }
-        tracing::info!(status = outcome.status.as_str(), us = outcome.duration_us, "ended");
-        if outcome.code.as_deref() == Some(STORE_FAILED) {
-            // It was done and what it gave is lost. For the journal it has not
-            // ended, so a person decides whether it may be done again.
-            return Err(Stop::Failed(StageError { permanent: true, ..outcome_error(&outcome) }));
-        }
-        if outcome.code.as_deref() == Some(UNKNOWN_END) && !action.idempotent {
-            // It had begun and nobody has seen its end: for the journal it has not
-            // ended either, so a person decides whether it may be done again.
-            self.services.note(&format!(
-                "warning: step '{path}': {}. What it did is not known, so it is not done again by itself",
-                outcome.error.as_deref().unwrap_or("its end was not seen")
-            ));
-            self.fail_at(path);
-            return Err(Stop::Interrupted);
-        }
-        let durability = match self.services.policy.file().audit.sync {
-            AuditSync::Every => Durability::Synced,
-            AuditSync::None | AuditSync::Decision => Durability::Lazy,
-        };
-        let mut outcome = Arc::new(outcome);
-        self.append(vec![ended_event(path, Arc::clone(&outcome))], durability)?;
-        if let Some(overseer) = &self.overseer {
-            outcome = overseer.done(path, outcome);
-        }
-        Ok(outcome)
-    }
-
-    /// Computes a pure step unless its outcome is known, and journals it. It may
-    /// be computed again, so that costs no sync.
-    pub(crate) fn pure(
-        &self,
-        path: &StepPath,
-        kind: &str,
-        preimage: Preimage,
-        decision: Value,
-        compute: impl FnOnce() -> Result<StepOutcome, Stop>,
-    ) -> Result<Arc<StepOutcome>, Stop> {
-        let digest = preimage.digest;
-        let action = ActionRecord { kind: kind.to_owned(), preimage, decision, idempotent: true };
-        if let Some(outcome) = self.foreseen_as(path, &action, false)? {
-            return Ok(outcome);
-        }
-        if !self.journals() {
-            let ahead = self.overseer.as_ref().and_then(|overseer| overseer.computed(&digest));
-            let outcome = Arc::new(ahead.map_or_else(compute, Ok)?);
-            return Ok(match &self.overseer {
-                Some(overseer) => overseer.done(path, outcome),
-                None => outcome,
-            });
-        }
-        if let Some(outcome) = self.remembered(path) {
-            return Ok(outcome);
-        }
-        let away = self.store.away();
-        let outcome = compute()?;
-        drop(away);
-        let outcome = Arc::new(self.store.hide_outcome(outcome).map_err(stopped)?);
-        let journal = || -> Result<(), Stop> {
-            let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(stopped)?;
-            self.lazily(answered_event(
-                path,
-                &action,
-                preimage.digest,
-                false,
-                Value::Null,
-                Arc::clone(&outcome),
-            ))
-        };
-        self.located(path, journal())?;
-        Ok(outcome)
-    }
-
     /// Remembers where a failure came from, for a later retry.
-    fn located<T>(&self, path: &StepPath, result: Result<T, Stop>) -> Result<T, Stop> {
+    pub(super) fn located<T>(&self, path: &StepPath, result: Result<T, Stop>) -> Result<T, Stop> {
         if matches!(result, Err(Stop::Failed(_) | Stop::Cancelled)) {
             self.fail_at(path);
         }
@@ -432,21 +242,14 @@ impl<'s> Run<'s> {
         lock(&self.failed_at).clone()
     }
 
-    /// Effects that are on record as started and not as ended: those that an
-    /// earlier execution left, and those of this one whose end could not be recorded.
-    ///
-    /// # Errors
-    /// When the journal cannot be read.
-    pub(crate) fn cut_off(&self) -> Result<Vec<String>, StoreError> {
-        let buffered = self.take_buffered();
-        if !buffered.is_empty() {
-            self.store.append(self.id, buffered, Durability::Lazy)?;
-        }
-        let mut recall = Recall::default();
-        recall.read(&self.store.events(self.id)?);
-        let mut paths: Vec<_> = recall.started.iter().map(ToString::to_string).collect();
-        paths.sort();
-        Ok(paths)
+    /// What to do with effects that an earlier process began and did not end.
+    pub(super) fn interrupted(&self) -> Interrupted {
+        self.interrupted
+    }
+
+    /// Notes that this execution begins an effect.
+    pub(super) fn note_act(&self) {
+        self.acted.store(true, Ordering::Relaxed);
     }
 
     /// Whether this execution has begun any effect, as opposed to remembering it.
@@ -590,17 +393,6 @@ impl<'s> Run<'s> {
         lock(&self.recall).started.contains(path)
     }
 
-    /// Journals that an effect was not performed, and what it gave when it was.
-    pub(super) fn note_reused(
-        &self,
-        path: &StepPath,
-        action: &ActionRecord,
-        outcome: &Arc<StepOutcome>,
-    ) -> Result<(), Stop> {
-        let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(stopped)?;
-        self.lazily(answered_event(path, action, preimage.digest, true, Value::Null, Arc::clone(outcome)))
-    }
-
     /// Takes what was held back.
     pub(crate) fn take_buffered(&self) -> Vec<Event> {
         std::mem::take(&mut *lock(&self.buffered)).events
@@ -632,7 +424,7 @@ impl<'s> Run<'s> {
 
     /// Asks again what other runs were answered, now that an effect is about to
     /// be performed: nobody has approved that it happens once more.
-    fn confirm(&self) -> Result<(), Stop> {
+    pub(super) fn confirm(&self) -> Result<(), Stop> {
         let unconfirmed = lock(&self.unconfirmed);
         if unconfirmed.is_empty() || !self.journals() {
             return Ok(());
@@ -667,56 +459,9 @@ impl<'s> Run<'s> {
     }
 }
 
-/// An effect is about to be performed.
-fn started_event(path: &StepPath, action: &ActionRecord, digest: Digest, detail: Value) -> Event {
-    Event::StepStarted {
-        path: path.to_string(),
-        attempt: path.attempt_number(),
-        kind: action.kind.clone(),
-        action: Some(digest),
-        effect: true,
-        idempotent: action.idempotent,
-        decision: action.decision.clone(),
-        detail,
-    }
-}
-
-fn ended_event(path: &StepPath, outcome: Arc<StepOutcome>) -> Event {
-    Event::StepEnded { path: path.to_string(), attempt: path.attempt_number(), begun: None, outcome }
-}
-
-/// A step that touched nothing, from its beginning to its end: a pure one, or an
-/// effect whose outcome was known.
-fn answered_event(
-    path: &StepPath,
-    action: &ActionRecord,
-    digest: Digest,
-    effect: bool,
-    detail: Value,
-    outcome: Arc<StepOutcome>,
-) -> Event {
-    let begun = Begun {
-        kind: action.kind.clone(),
-        action: digest,
-        effect,
-        decision: action.decision.clone(),
-        detail,
-    };
-    Event::StepEnded {
-        path: path.to_string(),
-        attempt: path.attempt_number(),
-        begun: Some(Arc::new(begun)),
-        outcome,
-    }
-}
-
 /// The code of failures to record something. Nothing absorbs them: a run whose
 /// record is not complete must not go on.
 pub(crate) const STORE_FAILED: &str = "store";
-
-/// The code of an effect that had begun and whose end was not seen: what watched
-/// over it was killed, or it was killed from outside.
-pub(crate) const UNKNOWN_END: &str = "unknown_end";
 
 pub(crate) fn stopped(error: impl std::fmt::Display) -> Stop {
     Stop::Failed(StageError::permanent(error.to_string()).with_code(STORE_FAILED))

@@ -9,6 +9,7 @@ use super::path::StepPath;
 use super::pipeline::{self, PipelineInput, Place};
 use super::run::{Run, STORE_FAILED, lock};
 use super::token::{Token, TokenKind};
+use super::unseen::{self, Unseen};
 use super::value::{Output, Text};
 use super::workflow::Frame;
 use crate::cancel::CancelReason;
@@ -110,11 +111,8 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
         let failed_at = failed_at.as_ref().filter(|_| code != Some(STORE_FAILED));
         let mut detail = json!({ "failed_at": failed_at, "code": code });
         if status != RunStatus::Ok {
-            let cut_off = run.cut_off()?;
             // Until somebody decides about them, the run is not over like one whose step failed.
-            if !cut_off.is_empty() {
-                detail["cut_off"] = json!(cut_off);
-            }
+            tell_unseen(&mut detail, &run.unseen()?);
         }
         // What only computed is computed again if a power cut takes its end away (E1).
         let durability =
@@ -124,7 +122,7 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
     // Whose terminal was closed can answer elsewhere, if nothing was cut off half-way.
     let result = match result {
         Err(Stop::Cancelled)
-            if run.has_lost_its_terminal() && run.has_pending() && run.cut_off()?.is_empty() =>
+            if run.has_lost_its_terminal() && run.has_pending() && run.unseen()?.is_empty() =>
         {
             Err(Stop::Paused)
         }
@@ -133,15 +131,12 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
     Ok(match result {
         Err(_) if run.is_refused() => {
             // As with an answer from another process.
-            let cut_off = run.cut_off()?;
             let mut detail = json!({
                 "answer": "rejected",
                 "actor": run.services.actor(),
                 "message": run.services.env.non_blank("LOBSTER_MESSAGE_ID"),
             });
-            if !cut_off.is_empty() {
-                detail["cut_off"] = json!(cut_off);
-            }
+            tell_unseen(&mut detail, &run.unseen()?);
             let ended = Event::RunEnded { status: RunStatus::Cancelled, output: None, error: None, detail };
             run.end(vec![ended], Durability::Synced)?;
             Envelope::Cancelled
@@ -165,29 +160,30 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
             let reason = run.services.cancel.reason();
             // Nobody called it off: what a signal cut off waits for a decision.
             let signalled = matches!(reason, Some(CancelReason::Signal(_)));
-            let unfinished = signalled && !run.cut_off()?.is_empty();
+            let unfinished = signalled && !run.unseen()?.is_empty();
             let status = if unfinished { RunStatus::Failed } else { RunStatus::Cancelled };
             let message = reason.map_or_else(|| "cancelled".to_owned(), |reason| reason.message());
             end(status, None, Some(message.clone()), Some("cancelled"))?;
             Envelope::Failed(Failure { code: Some("cancelled".to_owned()), ..Failure::runtime(message) })
         }
         Err(Stop::Interrupted) => {
-            let steps = run.cut_off()?;
-            let named: Vec<_> = steps.iter().map(|step| format!("'{step}'")).collect();
-            let (who, they, it) = match steps.len() {
-                0 | 1 => (format!("Step {} was", named.join("")), "it", "it"),
-                _ => (format!("Steps {} were", named.join(", ")), "they", "them"),
-            };
-            let message = format!(
-                "{who} interrupted: {they} had started when lobster stopped, and nobody knows whether {they} ended. \
-                 Look at what {they} did, then `lobster resume {id} --retry-interrupted` runs {it} again and \
-                 `lobster resume {id} --skip-interrupted` goes on as if {they} had failed.",
-                id = run.id.short(),
-            );
+            let message = unseen::question(&run.id.short(), &run.unseen()?);
             end(RunStatus::Failed, None, Some(message.clone()), Some("interrupted"))?;
             Envelope::Failed(Failure { code: Some("interrupted".to_owned()), ..Failure::runtime(message) })
         }
     })
+}
+
+/// Adds to the end of a run which effects began and were not seen to end, and why.
+fn tell_unseen(detail: &mut Value, unseen: &[Unseen]) {
+    if unseen.is_empty() {
+        return;
+    }
+    detail["cut_off"] = unseen.iter().map(|one| one.path.as_str()).collect();
+    detail["unknown_ends"] = unseen
+        .iter()
+        .map(|one| json!({ "step": one.path, "reason": one.end.reason(), "end": one.end }))
+        .collect();
 }
 
 /// Largest output that the history keeps beside the steps' own, in items' JSON bytes.

@@ -27,7 +27,7 @@ use crate::stage::{Answer, Payload, Question, StageError, Stop, ToolCall};
 use crate::store::{StepOutcome, StepStatus};
 
 /// One workflow being executed: the file that was asked for, or a child of it.
-pub(super) struct Frame<'f> {
+pub(crate) struct Frame<'f> {
     pub(super) run: &'f Run<'f>,
     pub(super) workflow: &'f Workflow,
     pub(super) args: &'f Map<String, Value>,
@@ -323,6 +323,7 @@ impl Frame<'_> {
             env: env.clone(),
             cwd: cwd.to_owned(),
             idempotent: step.extras.idempotent,
+            dispatches: false,
             reuse: Reuse::of(&step.extras),
             inputs: step
                 .extras

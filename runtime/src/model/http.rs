@@ -184,6 +184,20 @@ pub(crate) enum HttpError {
 }
 
 impl HttpError {
+    /// Whether the request may have reached the server, and no answer of it came back.
+    pub(crate) fn is_answer_lost(&self) -> bool {
+        match self {
+            Self::Silent { .. } | Self::Broken { .. } | Self::Cancelled(_) => true,
+            // Whatever the answer was, there was one.
+            Self::TooLarge { .. } | Self::BadRedirect { .. } | Self::TooManyRedirects { .. } => false,
+            Self::UserInfo
+            | Self::TokenCharacters
+            | Self::Setting { .. }
+            | Self::Connect { .. }
+            | Self::Setup(_) => false,
+        }
+    }
+
     /// Whether the request may have reached the server.
     pub(crate) fn is_after_sending(&self) -> bool {
         match self {

@@ -31,8 +31,8 @@ pub use fork::{DoneAnew, FORK_NOTE, ForkPlan, ForkRequest, fork, plan_fork};
 pub use observed::{observed, rules_of_approvals};
 pub use preimage::{Difference, Part};
 pub use resume::{
-    GateRef, Reply, ResumeRequest, cancel_run, open_gate, policy_of, resume, resume_run, run_of_gate,
-    take_over,
+    GateRef, Reply, ResumeRequest, cancel_run, check_approver, open_gate, policy_of, resume, resume_run,
+    run_of_gate, take_over,
 };
 pub use verify::{Divergence, ReplayOptions, ReplayReport, Unverified, replay};
 pub use why::{Why, WhyError, why};

@@ -7,11 +7,13 @@ use serde_json::{Map, Value};
 
 use crate::digest::Digest;
 use crate::engine::envelope::Failure;
-use crate::engine::recall::SUMMARY;
+use crate::engine::recall::{CUT_OFF, SUMMARY};
 use crate::engine::run::Task;
 use crate::engine::runtime::{GIVEN_ARGS, recorded};
 use crate::language::plan::Plan;
-use crate::store::{Blob, BrokenChain, Event, GateAnswer, Record, RunId, RunStatus, StepOutcome, Store};
+use crate::store::{
+    Blob, BrokenChain, Event, GateAnswer, Record, RunId, RunStatus, StepOutcome, StepStatus, Store,
+};
 
 /// One attempt of a step.
 #[derive(Clone, Debug)]
@@ -136,6 +138,9 @@ impl Recording {
                 self.denied.remove(path);
                 self.steps.insert(path.clone(), step);
             }
+            // Nobody saw its end: for a replay it has begun and not ended.
+            Event::StepEnded { outcome, .. }
+                if outcome.status == StepStatus::Interrupted && outcome.detail[CUT_OFF] == true => {}
             Event::StepEnded { path, outcome, .. } => {
                 if let Some(place) = path.strip_suffix("!winner") {
                     self.races.insert(place.to_owned());

@@ -82,6 +82,17 @@ pub fn open_gate(runtime: &Runtime, gate: &GateRef) -> Result<Gate, Failure> {
     find(runtime, gate, false).map(|(gate, _)| gate)
 }
 
+/// Whether whoever answers here may approve what the gate asks: the workflow or the
+/// policy may give that to others.
+///
+/// # Errors
+/// The sentence that says who may.
+pub fn check_approver(runtime: &Runtime, gate: &Gate) -> Result<(), String> {
+    let question = serde_json::from_value::<GateQuestion>(gate.detail.clone())
+        .map_err(|_| "this lobster cannot read who may approve this".to_owned())?;
+    question.check_approver(runtime.services.env.non_blank("LOBSTER_APPROVAL_APPROVED_BY").as_deref())
+}
+
 /// Answers a gate and goes on with its run.
 pub fn resume(runtime: &Runtime, request: &ResumeRequest) -> RunResult {
     answer(runtime, request).unwrap_or_else(RunResult::from)

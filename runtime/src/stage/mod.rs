@@ -266,6 +266,8 @@ pub struct NativeCommand {
     pub max_output: Option<u64>,
     /// Its stdout should be JSON, so find out while it comes whether it is.
     pub json: bool,
+    /// It hands a message or an order to somebody else, which stopping it does not take back.
+    pub dispatches: bool,
 }
 
 /// Items on their way into a component. The host that made it takes it back as what it is.

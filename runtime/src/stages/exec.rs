@@ -144,6 +144,7 @@ impl Stage for Exec {
             env: Vec::new(),
             max_output: None,
             json: self.json,
+            dispatches: false,
         };
         let outcome = host.native(command).map_err(|stop| match stop {
             Stop::Failed(error) => Stop::Failed(self.explain(error)),

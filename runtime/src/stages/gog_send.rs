@@ -107,8 +107,7 @@ impl Send {
             }
         }
         argv.push("--json".to_owned());
-        host.no_retry();
-        let finished = tool::run(host, argv, None, explain).map_err(|stop| match stop {
+        let finished = tool::dispatch(host, argv, None, explain).map_err(|stop| match stop {
             Stop::Failed(error) => Stop::Failed(self.failed(index, error)),
             Stop::Paused | Stop::Cancelled | Stop::Interrupted => stop,
         })?;

@@ -126,7 +126,7 @@ impl Stage for Agent {
         argv.extend(["agent", "--json", "--message"].map(str::to_owned));
         argv.push(message);
         argv.extend(self.options.iter().cloned());
-        let finished = tool::run(host, argv, Some(MAX_OUTPUT), |error| match error.code.as_deref() {
+        let finished = tool::dispatch(host, argv, Some(MAX_OUTPUT), |error| match error.code.as_deref() {
             Some(PROGRAM_NOT_FOUND) => Some(
                 "openclaw.agent could not find the OpenClaw CLI (openclaw on PATH, or LOBSTER_OPENCLAW_BIN)"
                     .to_owned(),

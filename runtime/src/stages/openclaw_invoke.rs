@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::describe::{Arg, examples, schema};
 use super::each::{self, Each};
+use crate::engine::unseen::UNKNOWN_END;
 use crate::json;
 use crate::model::http;
 use crate::model::http::{Credential, HttpError, Limits, Post, Reply, Secret, Url};
@@ -173,9 +174,11 @@ impl Invoke {
         };
         let mut is_sent = true;
         let answer = host.effect(action, &mut |effect| {
+            let is_late = effect.cancel.is_cancelled();
             let reply = http::post(&post, limits, effect.cancel).map_err(|error| {
-                is_sent = error.is_after_sending();
-                failure(name, &error)
+                is_sent = error.is_after_sending() && !is_late;
+                let failure = failure(name, &error);
+                if error.is_answer_lost() && !is_late { failure.with_code(UNKNOWN_END) } else { failure }
             })?;
             result(name, &reply)
         });

@@ -1,8 +1,9 @@
 //! Other programs that stages start without a shell: `gog`, `gh`, `openclaw`.
 
+use std::cell::Cell;
 use std::io::Read;
 
-use crate::stage::{Host, NativeCommand, Payload, Program, StageError, Stop};
+use crate::stage::{Host, NativeCommand, PROGRAM_NOT_FOUND, Payload, Program, StageError, Stop};
 
 /// How a program ended, with what it wrote as text.
 pub(super) struct Finished {
@@ -30,6 +31,41 @@ pub(super) fn run(
     max_output: Option<u64>,
     explain: impl Fn(&StageError) -> Option<String>,
 ) -> Result<Finished, Stop> {
+    start(host, argv, max_output, explain, false)
+}
+
+/// Runs `argv`, which hands a message to somebody else: once it was started, no retry
+/// repeats it, and stopping it does not tell whether the message went out.
+pub(super) fn dispatch(
+    host: &mut dyn Host,
+    argv: Vec<String>,
+    max_output: Option<u64>,
+    explain: impl Fn(&StageError) -> Option<String>,
+) -> Result<Finished, Stop> {
+    let is_started = Cell::new(true);
+    let finished = start(
+        host,
+        argv,
+        max_output,
+        |error| {
+            is_started.set(error.code.as_deref() != Some(PROGRAM_NOT_FOUND));
+            explain(error)
+        },
+        true,
+    );
+    if is_started.get() {
+        host.no_retry();
+    }
+    finished
+}
+
+fn start(
+    host: &mut dyn Host,
+    argv: Vec<String>,
+    max_output: Option<u64>,
+    explain: impl Fn(&StageError) -> Option<String>,
+    dispatches: bool,
+) -> Result<Finished, Stop> {
     if let Some(word) = argv.iter().find(|word| word.len() > MAX_WORD || word.contains('\0')) {
         return Err(StageError::permanent(format!(
             "an argument for {} cannot be passed to a process: it has {} bytes, at most {MAX_WORD} without NUL are possible",
@@ -38,8 +74,14 @@ pub(super) fn run(
         ))
         .into());
     }
-    let command =
-        NativeCommand { program: Program::Argv(argv), stdin: None, env: Vec::new(), max_output, json: false };
+    let command = NativeCommand {
+        program: Program::Argv(argv),
+        stdin: None,
+        env: Vec::new(),
+        max_output,
+        json: false,
+        dispatches,
+    };
     let outcome = host.native(command).map_err(|stop| match stop {
         Stop::Failed(error) => match explain(&error) {
             Some(message) => Stop::Failed(StageError { message, ..error }),

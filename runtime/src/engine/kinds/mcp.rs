@@ -1,6 +1,7 @@
 //! Tools of other programs as steps: the action, what the operator and the
 //! lock say to it, the call.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::engine::run::{Run, lock};
 use crate::engine::runtime::Runtime;
 use crate::engine::services::Services;
 use crate::engine::surroundings::Surroundings;
+use crate::engine::unseen::UnseenEnd;
 use crate::json;
 use crate::policy::{Command, POLICY_DENIED, Proposal, Verdict, denial};
 use crate::stage::McpServer;
@@ -83,6 +85,7 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
             env: place.env.with(env.clone()),
             cwd: place.cwd.to_owned(),
             idempotent: false,
+            dispatches: false,
             reuse: Reuse::Never,
             inputs: Vec::new(),
             max_output: None,
@@ -96,9 +99,11 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
     }
     let decision = launch.as_ref().map_or(Value::Null, |launch| launch.decided.statement.clone());
     let record = ActionRecord { decision, ..record };
-    let perform = || match perform(run, path, call, &target, connected, launch, place.cancel) {
+    let way = connected.map_or(Way::Start(launch.map(Box::new)), Way::Connected);
+    let sent = Cell::new(false);
+    let perform = || match perform(run, path, call, &target, way, place.cancel, &sent) {
         Ok(outcome) => outcome,
-        Err(problem) => explain(&target, call, &problem, place.cancel),
+        Err(problem) => explain(&target, call, &problem, place.cancel, sent.get()),
     };
     run.once(path, &record, perform, answer)
 }
@@ -109,20 +114,27 @@ fn is_repeatable(tool: &Tool) -> bool {
     tool.annotations.as_ref().is_some_and(|hints| says(hints.read_only_hint) || says(hints.idempotent_hint))
 }
 
+/// How the server is reached.
+enum Way {
+    Connected(Arc<Session>),
+    /// With what its program needs to start, if it is one.
+    Start(Option<Box<Launch>>),
+}
+
 /// Connects if need be, holds the tool against the lock and the arguments against its schema, and calls it.
 fn perform(
     run: &Run<'_>,
     path: &StepPath,
     call: &ToolCall,
     target: &Target,
-    connected: Option<Arc<Session>>,
-    launch: Option<Launch>,
+    way: Way,
     cancel: &CancelToken,
+    sent: &Cell<bool>,
 ) -> Result<StepOutcome, CallProblem> {
-    let session = match connected {
-        Some(session) => session,
-        None => {
-            let session = Arc::new(Session::open(target, launch, cancel)?);
+    let session = match way {
+        Way::Connected(session) => session,
+        Way::Start(launch) => {
+            let session = Arc::new(Session::open(target, launch.map(|launch| *launch), cancel)?);
             lock(&run.servers).insert(call.server.clone(), Arc::clone(&session));
             session
         }
@@ -149,6 +161,7 @@ fn perform(
     // From here on the tool may have done its work, whatever comes back.
     if !call.idempotent && !is_repeatable(&tool) {
         run.forbid_retry(path);
+        sent.set(true);
     }
     let result = session.call(params, target.timeout, cancel)?;
     let said = || session.scrub(text_of(&result).unwrap_or_else(|| json::compact(&value_of(&result))));
@@ -215,8 +228,20 @@ fn refusal(target: &Target, message: &str, code: &str) -> StageError {
     StageError::permanent(format!("mcp server {}: {message}", target.name)).with_code(code)
 }
 
-fn explain(target: &Target, call: &ToolCall, problem: &CallProblem, cancel: &CancelToken) -> StepOutcome {
+/// The outcome of a call without an answer; `sent` tells that the tool may have acted on
+/// it, and that calling it again would do more.
+fn explain(
+    target: &Target,
+    call: &ToolCall,
+    problem: &CallProblem,
+    cancel: &CancelToken,
+    sent: bool,
+) -> StepOutcome {
     let error = |message: String| StageError::new(format!("mcp server {}: {message}", target.name));
+    if sent && let Some(why) = why_lost(problem, cancel) {
+        return UnseenEnd::of_call(error(format!("tool {:?}: {}", call.tool, clipped(&why))).message)
+            .outcome();
+    }
     match problem {
         CallProblem::Cancelled => match cancel.reason() {
             Some(CancelReason::Timeout(message)) => {
@@ -231,7 +256,22 @@ fn explain(target: &Target, call: &ToolCall, problem: &CallProblem, cancel: &Can
             outcome.status = StepStatus::TimedOut;
             outcome
         }
-        CallProblem::Failed(message) => failed(&error(clipped(message)).with_code("mcp_server")),
+        CallProblem::Failed(message) | CallProblem::Refused(message) => {
+            failed(&error(clipped(message)).with_code("mcp_server"))
+        }
+    }
+}
+
+/// Why there is no answer to a call that was sent, if that is what went wrong.
+fn why_lost(problem: &CallProblem, cancel: &CancelToken) -> Option<String> {
+    match problem {
+        CallProblem::TimedOut(_) => Some(problem.to_string()),
+        CallProblem::Failed(message) => Some(message.clone()),
+        CallProblem::Cancelled => match cancel.reason() {
+            Some(CancelReason::Timeout(message)) => Some(message),
+            _ => None,
+        },
+        CallProblem::Refused(_) => None,
     }
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod blocked;
 mod bound_files;
 pub(crate) mod component;
+mod git_settings;
 mod inputs;
 mod jail_spec;
 pub(crate) mod mcp;

@@ -18,7 +18,8 @@ use crate::engine::overseer::Declared;
 use crate::engine::path::StepPath;
 use crate::engine::pipeline::{failed_outcome as failed, outcome_error};
 use crate::engine::reuse::Reuse;
-use crate::engine::run::{Run, STORE_FAILED, UNKNOWN_END, stopped};
+use crate::engine::run::{Run, STORE_FAILED, stopped};
+use crate::engine::unseen::{Lost, UnseenEnd};
 use crate::engine::value::Text;
 use crate::json::aside::ScanAside;
 use crate::policy::Shell;
@@ -65,6 +66,8 @@ pub(crate) struct Job {
     pub(crate) env: Env,
     pub(crate) cwd: PathBuf,
     pub(crate) idempotent: bool,
+    /// It hands a message or an order to somebody else, which stopping it does not take back.
+    pub(crate) dispatches: bool,
     pub(crate) reuse: Reuse,
     /// Patterns of files that belong to the action.
     pub(crate) inputs: Vec<String>,
@@ -355,6 +358,7 @@ fn execute(
                     .with_code(STORE_FAILED),
             )
         }
+        Err(SpawnFailure::Spawn(SpawnError::SupervisorKilled)) => UnseenEnd::of(Lost::Supervisor).outcome(),
         Err(failure) => failed(&failure.explain(job, &argv)),
     }
 }
@@ -403,9 +407,9 @@ fn ended(
                 ExitStatus::Code(code) => outcome.exit = Some(code),
                 ExitStatus::Signal(signal) => outcome.detail = json!({ "signal": signal }),
             }
-            if was_killed_from_outside(&exit, limits) {
-                outcome.error = Some("the process was killed from outside".to_owned());
-                outcome.code = Some(UNKNOWN_END.to_owned());
+            if let Some(signal) = signal_from_outside(&exit, limits) {
+                let signal = Some(signal.to_owned());
+                UnseenEnd { signal, ..UnseenEnd::of(Lost::Process) }.mark(&mut outcome);
             }
             if outcome.exit != Some(0) {
                 outcome.status = StepStatus::Failed;
@@ -451,19 +455,33 @@ fn ended(
             outcome.detail["permanent"] = json!(true);
         }
     }
+    if outcome.status == StepStatus::TimedOut && job.dispatches && !job.idempotent {
+        // Whom it spoke to may still do what it was told.
+        let why = outcome.error.take().unwrap_or_default();
+        UnseenEnd::of_call(why).mark(&mut outcome);
+    }
     outcome
 }
 
-/// Whether somebody else killed the process: SIGKILL comes from a person, from the
-/// kernel when memory runs out, or from itself, which looks the same. lobster's own
-/// kills have reasons of their own, and so have the kernel's by the step's limits.
-fn was_killed_from_outside(exit: &Exit, limits: &ProcessLimits) -> bool {
+/// The signal with which somebody else ended the process. SIGKILL comes from a person,
+/// from the kernel when memory runs out, or from itself, which looks the same; the
+/// others ask a process to end. lobster's own kills have reasons of their own, and
+/// so have the kernel's by the step's limits.
+fn signal_from_outside(exit: &Exit, limits: &ProcessLimits) -> Option<&'static str> {
+    let ExitStatus::Signal(number) = exit.status else { return None };
+    if exit.ended != Ended::ByItself {
+        return None;
+    }
+    let (_, name) = FROM_OUTSIDE.into_iter().find(|(signal, _)| *signal == number)?;
     let by_memory = exit.enforcement.denied.iter().any(|denial| denial.promise == Promise::TreeLimits);
     let by_cpu = limits.cpu.is_some_and(|limit| exit.cpu >= limit);
-    exit.status == ExitStatus::Signal(SIGKILL) && exit.ended == Ended::ByItself && !by_memory && !by_cpu
+    (name != "SIGKILL" || !by_memory && !by_cpu).then_some(name)
 }
 
-const SIGKILL: i32 = 9;
+/// Signals that end a process in the middle of its work because somebody wants that.
+/// A crash (SIGSEGV, SIGABRT) and a pipe that nobody reads are ends of its own.
+const FROM_OUTSIDE: [(i32, &str); 5] =
+    [(1, "SIGHUP"), (2, "SIGINT"), (3, "SIGQUIT"), (9, "SIGKILL"), (15, "SIGTERM")];
 
 enum SpawnFailure {
     Stdin(io::Error),
@@ -485,9 +503,6 @@ impl SpawnFailure {
             }
             Self::Spawn(error @ SpawnError::Replaced { .. }) => {
                 StageError::permanent(error.to_string()).with_code(APPROVAL_STALE)
-            }
-            Self::Spawn(error @ SpawnError::SupervisorKilled) => {
-                StageError::new(error.to_string()).with_code(UNKNOWN_END)
             }
             Self::Spawn(error) => StageError::new(error.to_string()),
         }

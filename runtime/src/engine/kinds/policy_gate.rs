@@ -4,15 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::bound_files::{self, Covered, Held};
+use super::git_settings;
 use super::jail_spec::{hide_store, jail, real};
 use super::native::{Job, ShellText};
 use crate::cancel::CancelToken;
@@ -25,9 +23,9 @@ use crate::engine::services::Services;
 use crate::engine::surroundings::{Surroundings, protected};
 use crate::model::channel::Provider;
 use crate::policy::{
-    AuditSync, Binding, BoundFile, Command, Decision, DecisionEnv, Grant, HostPrograms, Limits,
-    NamedSettings, Overflow, POLICY_DENIED, PROPOSED_RULE, Policy, Proposal, Remember, Shell, Verdict,
-    catalogued_git, changed_files, denial, git_settings,
+    AuditSync, Binding, BoundFile, Command, Decision, DecisionEnv, Grant, HostPrograms, Limits, Overflow,
+    POLICY_DENIED, PROPOSED_RULE, Policy, Proposal, Remember, Shell, Verdict, catalogued_git, changed_files,
+    denial,
 };
 use crate::sandbox::{Confinement, ProcessLimits};
 use crate::stage::{Question, StageError, Stop};
@@ -175,7 +173,8 @@ pub(crate) fn decide(
     if !policy.is_open()
         && let Some(git) = catalogued_git(&decision)
     {
-        hold_git(git, &job.cwd, &mut decided.env)?;
+        git_settings::hold(&run.services.sandbox, git, &job.cwd, &mut decided, cancel)
+            .inspect_err(|_| run.fail_at(path))?;
     }
     Ok(decided)
 }
@@ -224,59 +223,6 @@ fn naming_changes(run: &Run<'_>, gate: &StepPath, stop: Stop, now: &[BoundFile])
     }
     let message = format!("{} Changed since: {}.", error.message, changes.join("; "));
     Stop::Failed(StageError { message, ..error })
-}
-
-/// Switches off what the settings of a repository could make git run. Those
-/// with a name of the repository's choice are listed by git itself first, which
-/// runs nothing.
-fn hold_git(git: &str, cwd: &Path, env: &mut Vec<(OsString, OsString)>) -> Result<(), Stop> {
-    /// Reading a few files takes milliseconds; only a pipe in their place waits.
-    const PATIENCE: Duration = Duration::from_secs(5);
-    let refused = |what: String| Stop::Failed(StageError::permanent(what).with_code(POLICY_DENIED));
-    let listed = list_settings(git, cwd, env, PATIENCE).map_err(|error| {
-        refused(format!("the settings of the git repository in {} cannot be read: {error}", cwd.display()))
-    })?;
-    let count = env.iter().find(|(name, _)| name == "GIT_CONFIG_COUNT");
-    let count = count.and_then(|(_, value)| value.to_str()?.parse().ok()).unwrap_or(0);
-    let held = git_settings(&NamedSettings::from_list(&listed), count);
-    env.retain(|(name, _)| !held.iter().any(|(ours, _)| name == ours.as_str()));
-    env.extend(held.into_iter().map(|(name, value)| (name.into(), value.into())));
-    Ok(())
-}
-
-/// The names of all settings that git sees in `cwd`, each with a NUL behind it.
-fn list_settings(
-    git: &str,
-    cwd: &Path,
-    env: &[(OsString, OsString)],
-    patience: Duration,
-) -> std::io::Result<String> {
-    let mut child = std::process::Command::new(git)
-        .args(["config", "--list", "--includes", "--name-only", "-z"])
-        .current_dir(cwd)
-        .env_clear()
-        .envs(env.iter().map(|(name, value)| (name, value)))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let Some(mut stdout) = child.stdout.take() else { return Ok(String::new()) };
-    let (send, receive) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let mut list = Vec::new();
-        let read = stdout.read_to_end(&mut list);
-        let _ = send.send(read.map(|_| list));
-    });
-    let list = receive.recv_timeout(patience);
-    if list.is_err() {
-        child.kill()?;
-    }
-    // A broken file of settings stops every git, so there is nothing to hold.
-    child.wait()?;
-    match list {
-        Ok(list) => Ok(String::from_utf8_lossy(&list?).into_owned()),
-        Err(_) => Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "git gave no answer")),
-    }
 }
 
 /// What the policy says, before any person is asked.

@@ -18,7 +18,7 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, Peer};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
-use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt, RoleClient};
+use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt, RoleClient, ServiceError};
 use tokio::sync::{mpsc as orders, oneshot};
 
 use super::config::{Reach, Target};
@@ -58,7 +58,8 @@ pub(crate) struct Session {
 enum Order {
     Call {
         params: Box<CallToolRequestParams>,
-        answer: mpsc::SyncSender<Result<CallToolResult, String>>,
+        /// Inside, an error that the server answered with; outside, there is no answer.
+        answer: mpsc::SyncSender<Result<Result<CallToolResult, String>, String>>,
         /// Dropped when nobody waits any more.
         wanted: oneshot::Receiver<()>,
     },
@@ -76,6 +77,9 @@ pub(crate) enum CallProblem {
     TimedOut(Duration),
     #[error("{0}")]
     Failed(String),
+    /// The server answered, with an error.
+    #[error("{0}")]
+    Refused(String),
 }
 
 /// What a program needs to start.
@@ -153,7 +157,7 @@ impl Session {
         let (answer, given) = mpsc::sync_channel(1);
         let (_waiting, wanted) = oneshot::channel();
         self.order(Order::Call { params: Box::new(params), answer, wanted })?;
-        self.wait(&given, timeout, cancel)
+        self.wait(&given, timeout, cancel)?.map_err(CallProblem::Refused)
     }
 
     /// Text that a server sent, without the token that it was given.
@@ -349,10 +353,12 @@ async fn obey(peer: Peer<RoleClient>, order: Order, cause: Cause) {
                 _ = wanted => return,
             };
             let given = match given {
-                Ok(CallToolResponse::Complete(result)) => Ok(result),
+                Ok(CallToolResponse::Complete(result)) => Ok(Ok(result)),
                 Ok(_) => {
-                    Err("the tool wants something from its caller, which lobster does not give".to_owned())
+                    let message = "the tool wants something from its caller, which lobster does not give";
+                    Ok(Err(message.to_owned()))
                 }
+                Err(ServiceError::McpError(error)) => Ok(Err(ServiceError::McpError(error).to_string())),
                 Err(error) => Err(match peer.is_transport_closed() {
                     true => settle(&cause).await.unwrap_or_else(|| error.to_string()),
                     false => error.to_string(),
