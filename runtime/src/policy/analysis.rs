@@ -76,6 +76,9 @@ pub(crate) struct Arg {
     pub(crate) glob: bool,
     /// The wildcard is its first character.
     pub(crate) glob_start: bool,
+    /// The text is a wildcard that a loop or `set` has replaced by the names it
+    /// matches: quotes no longer undo it.
+    pub(crate) matched: bool,
     /// The unknown part is a file name or list item that `find` or `xargs`
     /// puts in.
     pub(crate) item: bool,
@@ -120,6 +123,17 @@ impl Arg {
 
     pub(crate) fn number() -> Self {
         Self { numeric: true, ..Self::unknown() }
+    }
+
+    /// The word as a variable holds it once its wildcards are replaced by names.
+    pub(crate) fn after_matching(mut self) -> Self {
+        self.matched |= self.glob;
+        self
+    }
+
+    /// Whether the text stands for the names of files that match it.
+    pub(crate) fn stands_for_names(&self) -> bool {
+        self.glob || self.matched
     }
 
     /// The whole text, when every part of it is known and nothing in it is

@@ -10,7 +10,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::decide::{Decision, Proposal};
+use super::decide::{Command, Decision, Proposal};
+use super::dialect::Shell;
 use super::env::DecisionEnv;
 use crate::digest::Digest;
 
@@ -57,6 +58,10 @@ impl BoundFile {
 pub struct Binding {
     /// The argument list or the shell text, and the working directory.
     pub proposal: Proposal,
+    /// The shell that reads the text, and in which language; none for an
+    /// argument list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shell: Option<Shell>,
     /// The directory, resolved.
     pub cwd: String,
     /// Variables the command sees, each value by its digest.
@@ -99,6 +104,7 @@ impl Binding {
             .collect::<io::Result<_>>()?;
         Ok(Self {
             proposal: proposal.clone(),
+            shell: matches!(proposal.command, Command::Shell(_)).then(|| env.shell.clone()),
             cwd: proposal.cwd.clone().unwrap_or_else(|| env.workspace.clone()),
             env: env.vars.iter().map(|(name, value)| (name.clone(), Digest::of(value.as_bytes()))).collect(),
             stdin,
@@ -136,6 +142,7 @@ impl Binding {
             }
         };
         part(self.proposal == now.proposal, "the command");
+        part(self.shell == now.shell, "the shell");
         part(self.cwd == now.cwd, "the working directory");
         part(self.stdin == now.stdin, "the data on standard input");
         part(self.grant == now.grant, "the rights");
@@ -182,6 +189,7 @@ pub(crate) fn changed_files(before: &[BoundFile], now: &[BoundFile]) -> Vec<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::dialect::Dialect;
     use crate::policy::{FileRole, Policy};
 
     fn binding(text: &str, env: &DecisionEnv, content: &[u8]) -> Binding {
@@ -201,6 +209,10 @@ mod tests {
         let replaced = binding("touch a", &env, b"v2");
         assert_eq!(before.differences(&replaced), ["the program /usr/bin/touch"]);
         assert_ne!(before.digest().unwrap(), replaced.digest().unwrap());
+        let dash = DecisionEnv::fixture().with_shell(Shell::example(Dialect::Dash));
+        let elsewhere = binding("touch a", &dash, b"v1");
+        assert_eq!(before.differences(&elsewhere), ["the shell"]);
+        assert_ne!(before.digest().unwrap(), elsewhere.digest().unwrap());
         env.vars.insert("LANG".to_owned(), "C".to_owned());
         env.vars.insert("NEW".to_owned(), String::new());
         assert_eq!(

@@ -488,7 +488,7 @@ impl Analysis<'_> {
             self.scope.positional.clear();
             self.scope.positional_unknown = true;
         } else {
-            self.scope.positional = list;
+            self.scope.positional = list.into_iter().map(Arg::after_matching).collect();
             self.scope.positional_unknown = false;
         }
     }

@@ -159,15 +159,51 @@ mod tests {
     fn no_case_of_the_red_team_is_more_lenient_than_expected() {
         let text = std::fs::read_to_string(corpus_dir().join("example.toml")).unwrap();
         let policy = Policy::load(&text, "example.toml").unwrap();
-        let report = policy.test_corpus(&corpus_dir().join("redteam.jsonl")).unwrap();
-        let lenient: Vec<String> = report
-            .cases
-            .iter()
-            .filter(|case| case.verdict < case.expect)
-            .map(|case| format!("{} {:?} not {:?}: {}", case.id, case.verdict, case.expect, case.reason))
-            .collect();
-        assert_eq!(lenient, Vec::<String>::new(), "{} of {}", lenient.len(), report.cases.len());
-        assert_eq!(report.cases.len(), 223);
+        for (file, count) in [("redteam.jsonl", 223), ("redteam-2.jsonl", 513)] {
+            let report = policy.test_corpus(&corpus_dir().join(file)).unwrap();
+            let lenient: Vec<String> = report
+                .cases
+                .iter()
+                .filter(|case| case.verdict < case.expect)
+                .map(|case| format!("{} {:?} not {:?}: {}", case.id, case.verdict, case.expect, case.reason))
+                .collect();
+            assert_eq!(lenient, Vec::<String>::new(), "{} of {}", lenient.len(), report.cases.len());
+            assert_eq!(report.cases.len(), count, "{file}");
+        }
+    }
+
+    /// However a wildcard that finds hidden secrets reaches a command that
+    /// reads, in every shell: spelled out, through a loop, `set` or a variable.
+    #[test]
+    fn no_way_of_naming_hidden_files_by_wildcard_reads_secrets() {
+        let text = std::fs::read_to_string(corpus_dir().join("example.toml")).unwrap();
+        let policy = Policy::load(&text, "example.toml").unwrap();
+        let patterns = [".*", ".??*", ".e*", ".[!.]*", ".en?", "src/.*", "./.*", ".env*"];
+        let readers = [
+            "cat {}",
+            "for f in {}; do cat \"$f\"; done",
+            "for f in {}; do cat $f; done",
+            "for f in {}; do cat -- \"./$f\"; done",
+            "for f in a {}; do head -n 1 \"$f\"; done",
+            "for f in {}; do cat < \"$f\"; done",
+            "for f in {}; do g=$f; cat \"$g\"; done",
+            "for f in {}; do for g in \"$f\"; do grep x \"$g\"; done; done",
+            "for f in {}; do (cat \"$f\"); done",
+            "set -- {}; cat \"$@\"",
+            "set -- {}; cat \"$1\"",
+            "set -- {}; for f; do cat \"$f\"; done",
+            "f={}; cat $f",
+        ];
+        for dialect in [Dialect::Dash, Dialect::Ash, Dialect::Bash] {
+            let env = DecisionEnv::fixture().with_shell(Shell::example(dialect));
+            for (pattern, reader) in patterns.iter().flat_map(|p| readers.iter().map(move |r| (p, r))) {
+                let text = reader.replace("{}", pattern);
+                let decision = policy.decide(&Proposal::shell(text.clone()), &env);
+                assert_ne!(decision.verdict, Verdict::Allow, "{dialect:?}: {text}");
+            }
+            let plain = "for f in *.md; do cat \"$f\"; done";
+            assert_eq!(policy.decide(&Proposal::shell(plain), &env).verdict, Verdict::Allow);
+        }
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl Fields {
                 self.done.extend(self.current.take());
             }
         }
-        if value.unknown {
+        if value.unknown || value.matched {
             self.mark(value, false);
         }
     }
@@ -130,6 +130,7 @@ impl Fields {
             current.unknown = true;
         }
         current.glob |= value.glob && !quoted;
+        current.matched |= value.matched;
         current.supervisor |= value.supervisor;
         current.vital |= value.vital;
         current.taint = current.taint.join(value.taint);

@@ -357,7 +357,7 @@ impl<'a> Analysis<'a> {
         if arg.unknown && path.starts_with("/proc") {
             self.ask("dynamic", format!("{} is some file of the kernel's", arg.shown()));
         }
-        if self.refuse_secret(&path, arg.glob) {
+        if self.refuse_secret(&path, arg.stands_for_names()) {
         } else if is_net_pseudo_device(&path) {
             self.deny("net-device", format!("{path} is a network connection of bash"));
         } else if is_raw_device(&path) {
@@ -418,7 +418,7 @@ impl<'a> Analysis<'a> {
             self.deny("net-device", format!("{path} is a network connection of bash"));
         } else if self.roots.is_protected(&path) {
             self.deny("protected", format!("{path} is protected: {what}"));
-        } else if self.refuse_secret(&path, arg.glob) {
+        } else if self.refuse_secret(&path, arg.stands_for_names()) {
         } else if !self.roots.is_writable(&path) {
             self.deny_hint(
                 "write-outside",
@@ -453,7 +453,7 @@ impl<'a> Analysis<'a> {
                 continue;
             }
             let path = normalise(&self.scope.cwd, text);
-            self.refuse_secret(&path, arg.glob);
+            self.refuse_secret(&path, arg.stands_for_names());
             if may_write && self.roots.is_protected(&path) {
                 self.deny("protected", format!("{path} is protected"));
             }

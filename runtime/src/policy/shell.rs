@@ -230,9 +230,13 @@ impl Analysis<'_> {
                 self.repeat(|a| a.list(&clause.body.list, input, text))
             }
             ast::CompoundCommand::ForClause(clause) => {
-                let values = match &clause.values {
+                let values: Vec<Arg> = match &clause.values {
                     None => self.scope.positional.clone(),
-                    Some(words) => words.iter().flat_map(|word| self.expand(&word.value)).collect(),
+                    Some(words) => words
+                        .iter()
+                        .flat_map(|word| self.expand(&word.value))
+                        .map(Arg::after_matching)
+                        .collect(),
                 };
                 let values = if values.len() > MAX_VALUES { vec![Arg::unknown()] } else { values };
                 if !values.is_empty() {

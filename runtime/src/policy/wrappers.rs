@@ -330,7 +330,10 @@ impl Analysis<'_> {
             self.probe_code(&text, name);
         }
         if rest.is_empty() {
-            if matches!(wrapper.kind, Kind::Through) {
+            if matches!(name, "setarch" | "linux32" | "linux64" | "i386" | "x86_64" | "uname26") {
+                self.ask("wrapper", format!("{name} without a command starts a shell"));
+                self.record(&inv.args, None, Vec::new());
+            } else if matches!(wrapper.kind, Kind::Through) {
                 self.draw(name, Vec::new(), true);
                 self.record(&inv.args, None, vec!["catalogue".to_owned()]);
             } else {
@@ -755,7 +758,10 @@ impl Wrapper {
     /// from the wrapped command on.
     fn split<'a>(&self, args: &'a [Arg]) -> (Vec<Arg>, &'a [Arg]) {
         let mut code = Vec::new();
-        let mut operands = self.operands;
+        // An architecture is only named before all options.
+        let begins_with_option = args.first().is_some_and(|arg| arg.text.starts_with('-'));
+        let is_setarch = self.names.contains(&"setarch");
+        let mut operands = if is_setarch && begins_with_option { 0 } else { self.operands };
         let mut at = 0;
         while let Some(arg) = args.get(at) {
             let text = arg.text.as_str();

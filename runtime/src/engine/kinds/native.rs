@@ -159,8 +159,8 @@ fn is_cached(job: &Job) -> bool {
 }
 
 /// The name under which the outcome of an effect is cached. An outcome holds for
-/// the policy that it was had under, and under a policy that builds the
-/// environment for that environment; the home of a step is new each time.
+/// the policy that it was had under, for the shell that read the text, and under
+/// a policy that builds the environment for that environment; the home of a step is new each time.
 fn cache_key(
     run: &Run<'_>,
     record: &ActionRecord,
@@ -174,8 +174,11 @@ fn cache_key(
         }
     }
     let policy = run.services.policy_digest();
-    Digest::of_json(&json!({ "action": record.preimage.digest, "policy": policy, "env": env }))
-        .map_err(stopped)
+    let mut key = json!({ "action": record.preimage.digest, "policy": policy, "env": env });
+    if let Some(shell) = &decision.shell {
+        key["shell"] = json!(shell);
+    }
+    Digest::of_json(&key).map_err(stopped)
 }
 
 /// Whether the input files are what they were before the command ran: only then

@@ -275,7 +275,7 @@ impl Analysis<'_> {
         let text = operand.text.as_str();
         let path = text.split_once(':').filter(|_| !text.contains("://")).map_or(text, |(_, path)| path);
         let path = normalise(&self.scope.cwd, path);
-        self.refuse_secret(&path, operand.glob);
+        self.refuse_secret(&path, operand.stands_for_names());
         if writes && self.roots.is_protected(&path) {
             self.deny("protected", format!("{path} is protected"));
         } else if text.starts_with('/') && !writes && !self.roots.is_readable(&path) {
