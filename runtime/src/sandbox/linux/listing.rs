@@ -141,11 +141,14 @@ pub(super) fn kind_of(directory: BorrowedFd<'_>, name: &[u8]) -> FileType {
         .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))
 }
 
+/// What walks with the same patterns remember together.
+type Shared = Arc<Mutex<Listings>>;
+
 /// What the walks of one sandbox remember.
 #[derive(Debug)]
 pub(super) struct Memory {
     /// By the patterns that decide what is of note; the latest first.
-    lists: Mutex<Vec<(Vec<String>, Arc<Mutex<Listings>>)>>,
+    lists: Mutex<Vec<(Vec<String>, Shared)>>,
     coarse: Duration,
 }
 
@@ -218,7 +221,7 @@ impl Stamp {
 
 /// The memory of one walk.
 pub(super) struct Recall {
-    listings: Arc<Mutex<Listings>>,
+    listings: Shared,
     /// What was changed before is not changed again at the same time.
     settled: i128,
 }
