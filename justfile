@@ -59,6 +59,11 @@ bench:
     cargo build --release
     python3 tests/bench/bench.py
 
+# what a jail and the masking of secrets cost, as ratios
+bench-trust:
+    cargo run --release -p lobster-runtime --example spawn_cost
+    cargo run --release -p lobster-runtime --example masking_cost
+
 # licences, duplicates, sources of dependencies
 deny:
     cargo deny check

@@ -356,3 +356,58 @@ fn a_workspace_does_not_decide_what_a_model_has_said() {
     assert_eq!(server.requests().len(), before + 1);
     assert!(home.state().join("store/answers/llm.invoke").join(format!("{key}.json")).exists());
 }
+
+/// Steps that put an answer where answers are kept, wherever that may be, and then ask for it.
+const POISONER: &str = r#"
+steps:
+  - id: old-place
+    exec: [cp, poisoned, .lobster-cache/llm.invoke/KEY.json]
+    on_error: continue
+  - id: new-place
+    exec: [cp, poisoned, STATE/store/answers/llm.invoke/KEY.json]
+    on_error: continue
+  - id: ask
+    pipeline: llm.invoke --model m --prompt Approve?
+"#;
+
+#[test]
+fn a_jailed_step_does_not_decide_what_a_model_has_said() {
+    let server = Server::start(|_, _| Reply::chat("honest"));
+    let home = Home::new();
+    // The state lies in the workspace, which the step may write.
+    let state = home.dir().join("state");
+    let policy = "version = 1\n[[rule]]\nid = \"cp\"\neffect = \"allow\"\nprogram = \"cp\"\n\
+                  grant = { fs_write = [\"@workspace\"] }\n";
+    home.write("policy.toml", policy);
+    let policy = home.dir().join("policy.toml").display().to_string();
+    let run = |words: &[&str]| {
+        let call = home.lobster(["run", "--mode", "tool"].iter().chain(words));
+        openai(call, &server).env("LOBSTER_STATE_DIR", &state).run()
+    };
+    let line = "llm.invoke --model m --prompt Approve?";
+    let first = run(&[line]);
+    let key = first.output()[0]["cacheKey"].as_str().unwrap().to_owned();
+    let old = format!(".lobster-cache/llm.invoke/{key}.json");
+    let kept = home.read(&old);
+    let poisoned = kept.replace("honest", "POISONED");
+    assert_ne!(poisoned, kept);
+    home.write("poisoned", poisoned);
+    let workflow = POISONER.replace("KEY", &key).replace("STATE", state.to_str().unwrap());
+    home.write("w.lobster", workflow);
+    // Both places are there, so that it is the jail that keeps the step from them.
+    assert_eq!(run(&["--policy", &policy, line]).code(), 0);
+    let new = format!("state/store/answers/llm.invoke/{key}.json");
+    let answers = [home.read(&old), home.read(&new)];
+    assert!(answers.iter().all(|answer| answer.contains("honest")), "{answers:?}");
+
+    let held = run(&["--policy", &policy, "w.lobster"]);
+    if ["cannot enforce", "not found"].iter().any(|lack| held.stdout.contains(lack)) {
+        return println!("no jail here: {held:?}");
+    }
+    assert_eq!(held.code(), 0, "{held:?}");
+    assert!(!held.stdout.contains("POISONED") && held.stdout.contains("honest"), "{held:?}");
+    assert_eq!([home.read(&old), home.read(&new)], answers);
+    // Without a policy the same steps say what the model has said.
+    let open = run(&["w.lobster"]);
+    assert!(open.stdout.contains("POISONED"), "{open:?}");
+}

@@ -1,6 +1,7 @@
 //! State directories that cannot be used, and state that is not ours to touch.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use crate::home::Home;
 
@@ -131,15 +132,14 @@ fn state_is_the_owners_alone() {
     assert_eq!(mode("store/lobster.db") & 0o077, 0);
 }
 
-/// Everything below a directory with its mode.
-fn modes(dir: &std::path::Path) -> Vec<(String, u32, bool)> {
-    let mode = |path: &std::path::Path| std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
-    let mut all = vec![(dir.display().to_string(), mode(dir), true)];
-    for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
-        if entry.file_type().unwrap().is_dir() {
+/// Everything below a directory with its mode. What goes meanwhile is left out.
+fn modes(dir: &Path) -> Vec<(String, u32, bool)> {
+    let mut all = Vec::new();
+    if let Ok(found) = std::fs::symlink_metadata(dir) {
+        all.push((dir.display().to_string(), found.permissions().mode() & 0o777, found.is_dir()));
+        let entries = if found.is_dir() { std::fs::read_dir(dir).ok() } else { None };
+        for entry in entries.into_iter().flatten().filter_map(Result::ok) {
             all.extend(modes(&entry.path()));
-        } else {
-            all.push((entry.path().display().to_string(), mode(&entry.path()), false));
         }
     }
     all
@@ -171,9 +171,57 @@ fn the_state_is_its_users_alone_whatever_the_umask_is() {
         let answer = shell.output().unwrap();
         assert!(String::from_utf8_lossy(&answer.stdout).contains("needs_approval"), "{answer:?}");
         assert!(state.join("key.json").exists());
+        assert_private(&state, &format!("umask {umask}, existing {existing}"));
+    }
+}
+
+fn assert_private(state: &Path, when: &str) {
+    for (path, mode, is_dir) in modes(state) {
+        let most = if is_dir { 0o700 } else { 0o600 };
+        assert_eq!(mode & !most, 0, "{when}: {path} has mode {mode:o}");
+    }
+}
+
+#[test]
+fn what_lies_in_the_state_for_a_moment_is_its_users_alone_too() {
+    let home = Home::new();
+    let state = home.dir().join("new/state");
+    home.write("policy.toml", "version = 1\n[sandbox]\nmode = \"degrade\"\nminimum = []\n");
+    home.write(
+        "flow.lobster",
+        "steps:\n  - id: a\n    run: head -c 3000000 /dev/zero | tr '\\\\0' x; touch running; sleep 1\n\
+         \x20 - id: b\n    run: cat\n    stdin: $a.stdout\n  - id: c\n    approval: Go?\n",
+    );
+    let with_umask = |words: &[&str]| {
+        let mut shell = std::process::Command::new("/bin/sh");
+        shell.args(["-c", "umask 000; exec \"$0\" \"$@\""]).arg(crate::binary::lobster()).args(words);
+        shell.current_dir(home.dir()).env("LOBSTER_STATE_DIR", &state).env("HOME", home.dir());
+        shell.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null());
+        shell
+    };
+    // The database's log, its index, locks, drafts and spooled output are seen while it runs.
+    let mut running = with_umask(&["run", "--mode", "tool", "flow.lobster"]).spawn().unwrap();
+    let mut seen = std::collections::BTreeSet::new();
+    while running.try_wait().unwrap().is_none() {
         for (path, mode, is_dir) in modes(&state) {
             let most = if is_dir { 0o700 } else { 0o600 };
-            assert_eq!(mode & !most, 0, "umask {umask}, existing {existing}: {path} has mode {mode:o}");
+            assert_eq!(mode & !most, 0, "while it runs: {path} has mode {mode:o}");
+            seen.insert(path);
         }
+        std::thread::sleep(std::time::Duration::from_millis(2));
     }
+    assert!(home.dir().join("running").exists());
+    for name in ["lobster.db-wal", "lobster.db-shm"] {
+        assert!(seen.iter().any(|path| path.ends_with(name)), "{name} was there: {seen:?}");
+    }
+    // A bundle that is written anywhere else holds all of a run too.
+    let listed = with_umask(&["runs", "--json"]).output().unwrap();
+    let runs: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let bundle = home.dir().join("run.bundle");
+    let run = runs[0]["id"].as_str().unwrap();
+    let exported = with_umask(&["bundle", "export", run, "-o", bundle.to_str().unwrap()]).output().unwrap();
+    assert!(exported.status.success(), "{exported:?}");
+    let bundle_mode = std::fs::metadata(&bundle).unwrap().permissions().mode() & 0o777;
+    assert_eq!(bundle_mode & 0o077, 0, "the bundle has mode {bundle_mode:o}");
+    assert_private(&state, "afterwards");
 }

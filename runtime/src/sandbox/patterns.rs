@@ -4,6 +4,9 @@
 //! names, a name may hold wildcards, a pattern covers what it names and all
 //! below it, and of the patterns that cover a path the last one decides.
 
+use std::collections::HashMap;
+use std::rc::Rc;
+
 use crate::glob::glob_match;
 
 /// The wildcards of a name.
@@ -146,6 +149,122 @@ impl Patterns {
     }
 }
 
+/// A place of a walk, as far as patterns tell places apart.
+pub(super) type StateId = usize;
+
+/// Patterns, with all that a walk asks about a place worked out once for all
+/// places where they have got equally far: nearly every directory of a tree.
+#[derive(Debug)]
+pub(super) struct Walk {
+    patterns: Patterns,
+    states: Vec<Rc<State>>,
+    numbers: HashMap<Progress, StateId>,
+    /// Where a name leads that no pattern asks for.
+    carried: Vec<Option<StateId>>,
+    names: Names,
+}
+
+/// What holds at a place.
+#[derive(Debug)]
+pub(super) struct State {
+    progress: Progress,
+    tests: Vec<Test>,
+    pub(super) is_hit: bool,
+    pub(super) may_hit_below: bool,
+    pub(super) may_except_below: bool,
+}
+
+impl Walk {
+    pub(super) fn new(patterns: Patterns) -> Self {
+        let names = Names::new(&patterns);
+        Self { patterns, states: Vec::new(), numbers: HashMap::new(), carried: Vec::new(), names }
+    }
+
+    pub(super) fn patterns(&self) -> &Patterns {
+        &self.patterns
+    }
+
+    /// Which names any of the patterns may ask for.
+    pub(super) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    pub(super) fn get(&self, state: StateId) -> Rc<State> {
+        Rc::clone(&self.states[state])
+    }
+
+    /// The state of this progress.
+    pub(super) fn state(&mut self, progress: Progress) -> StateId {
+        if let Some(state) = self.numbers.get(&progress) {
+            return *state;
+        }
+        let state = State {
+            tests: self.patterns.tests(&progress),
+            is_hit: self.patterns.is_hit(&progress),
+            may_hit_below: self.patterns.may_hit_below(&progress),
+            may_except_below: self.patterns.may_except_below(&progress),
+            progress: progress.clone(),
+        };
+        self.states.push(Rc::new(state));
+        self.carried.push(None);
+        self.numbers.insert(progress, self.states.len() - 1);
+        self.states.len() - 1
+    }
+
+    /// The state one name further on, and whether a pattern asked for the name.
+    pub(super) fn step(&mut self, from: StateId, name: &[u8]) -> (StateId, bool) {
+        if self.names.may_be(name) {
+            let state = self.get(from);
+            let mut passed = state.tests.iter().filter(|test| self.patterns.passes(**test, name)).peekable();
+            if passed.peek().is_some() {
+                let mut progress = self.patterns.carry(&state.progress);
+                passed.for_each(|test| self.patterns.advance(&mut progress, *test));
+                return (self.state(progress), true);
+            }
+        }
+        if let Some(carried) = self.carried[from] {
+            return (carried, false);
+        }
+        let carried = self.state(self.patterns.carry(&self.states[from].progress));
+        self.carried[from] = Some(carried);
+        (carried, false)
+    }
+}
+
+/// Tells at a glance that no pattern asks for a name, wherever it stands: by
+/// its first and its last byte.
+#[derive(Debug)]
+pub(super) struct Names {
+    first: [bool; 256],
+    last: [bool; 256],
+    /// A pattern asks for names that may begin and end with anything.
+    any: bool,
+}
+
+impl Names {
+    fn new(patterns: &Patterns) -> Self {
+        let mut names = Self { first: [false; 256], last: [false; 256], any: false };
+        for part in patterns.0.iter().flat_map(|pattern| &pattern.parts) {
+            let (prefix, suffix) = match part {
+                Part::Deep => continue,
+                Part::Name(name) => (name, name),
+                Part::Glob { prefix, suffix, .. } => (prefix, suffix),
+            };
+            match (prefix.bytes().next(), suffix.bytes().last()) {
+                (Some(first), _) => names.first[usize::from(first)] = true,
+                (None, Some(last)) => names.last[usize::from(last)] = true,
+                (None, None) => names.any = true,
+            }
+        }
+        names
+    }
+
+    pub(super) fn may_be(&self, name: &[u8]) -> bool {
+        let (Some(first), Some(last)) = (name.first(), name.last()) else { return self.any };
+        self.any || self.first[usize::from(*first)] || self.last[usize::from(*last)]
+    }
+}
+
 impl Pattern {
     fn end(&self) -> u64 {
         1 << self.parts.len()
@@ -214,6 +333,25 @@ mod tests {
         assert!(hits(&["!**/.env.example", "**/.env.*"], "/w/.env.example"));
         assert!(!hits(&["**/.ssh", "!**/.ssh/config"], "/h/.ssh/config"));
         assert!(hits(&["**/.ssh", "!**/.ssh/config"], "/h/.ssh/id"));
+    }
+
+    #[test]
+    fn a_walk_goes_where_the_patterns_go() {
+        let texts =
+            ["**/.env", "!**/.env.*", "**/*.pem", "/a/*/c", "**/k[ab]?", "**/x/**/y"].map(str::to_owned);
+        let patterns = Patterns::new(&texts).unwrap();
+        let mut walk = Walk::new(patterns.clone());
+        let names = ["a", "b", "c", ".env", ".env.x", "k.pem", "ka1", "x", "y", "z"];
+        for number in 0..10_000_usize {
+            let path: Vec<&[u8]> =
+                (0..4).map(|place| names[number / 10_usize.pow(place) % 10].as_bytes()).collect();
+            let progress = patterns.along(path.iter().copied());
+            let root = walk.state(patterns.at_root());
+            let state = path.iter().fold(root, |state, name| walk.step(state, name).0);
+            assert_eq!(walk.get(state).progress, progress, "{path:?}");
+            assert_eq!(walk.get(state).is_hit, patterns.is_hit(&progress));
+        }
+        assert!(walk.states.len() < 1_000);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::cancel::{CancelReason, CancelToken};
 
 mod confined;
 mod found;
+mod limits;
 mod networks;
 
 /// Lets the test executable be the helper, as the real binary is: before

@@ -1,22 +1,28 @@
 //! Dumps of bytes, as `xxd`, `od -tx1`, `od -c` and `hexdump -C` print them: a
 //! line has a place, the bytes one by one, and often the characters once more.
 
+use super::spelling::{DIGIT, NO_DIGIT};
+
 /// A byte and where it stands.
 pub(super) type Shown = (u8, std::ops::Range<usize>);
 
 /// The bytes that a line shows, at their places in `text`; `None` if it is no
 /// line of a dump.
 pub(super) fn bytes_of(text: &[u8], line: std::ops::Range<usize>) -> Option<Vec<Shown>> {
-    let whole = &text[line.clone()];
-    let whole = whole.strip_suffix(b"\r").unwrap_or(whole);
-    if !may_be_one(whole) {
-        return None;
-    }
-    let mut found = digits(whole).or_else(|| characters(whole))?;
+    let mut found = Vec::new();
+    let is_one = read(&text[line.clone()], |byte, at| found.push((byte, at)));
     for (_, place) in &mut found {
         *place = place.start + line.start..place.end + line.start;
     }
-    Some(found)
+    is_one.then_some(found)
+}
+
+/// Gives each byte that a line shows, with its place in the line. False if it
+/// is no line of a dump; some may have been given by then.
+pub(super) fn read(line: &[u8], mut each: impl FnMut(u8, std::ops::Range<usize>)) -> bool {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    // The two never give something both: pairs of digits are no cell of four.
+    may_be_one(line) && (digits(line, &mut each) || characters(line, &mut each))
 }
 
 /// Told at a glance, for nearly every line of other text.
@@ -38,33 +44,33 @@ fn may_be_one(line: &[u8]) -> bool {
 }
 
 /// Pairs of digits behind the place.
-fn digits(line: &[u8]) -> Option<Vec<Shown>> {
+fn digits(line: &[u8], each: &mut impl FnMut(u8, std::ops::Range<usize>)) -> bool {
     if line == b"*" {
-        return Some(Vec::new());
+        return true;
     }
     let (mut at, has_colon) = after_place(line);
-    let mut found = Vec::new();
+    let mut found = false;
     loop {
         let blanks = line[at..].iter().take_while(|byte| **byte == b' ').count();
         at += blanks;
         // Where a colon follows the place, one blank is between groups and two before the characters.
-        if at == line.len() || has_colon && blanks > 1 && !found.is_empty() {
+        if at == line.len() || has_colon && blanks > 1 && found {
             break;
         }
-        let len = line[at..].iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+        let len = line[at..].iter().take_while(|byte| DIGIT[usize::from(**byte)] != NO_DIGIT).count();
         let is_group = if has_colon { len > 0 && len % 2 == 0 && len <= 32 } else { len == 2 };
         if !is_group || !matches!(line.get(at + len), None | Some(b' ')) {
             break;
         }
-        for pair in (at..at + len).step_by(2) {
-            let digit =
-                |at: usize| char::from(line[at]).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-            found.push((digit(pair)? * 16 + digit(pair + 1)?, pair..pair + 2));
+        for (pair, two) in line[at..at + len].chunks_exact(2).enumerate() {
+            let byte = DIGIT[usize::from(two[0])] << 4 | DIGIT[usize::from(two[1])];
+            each(byte, at + 2 * pair..at + 2 * pair + 2);
         }
+        found = true;
         at += len;
     }
     // The last line of a dump has a place alone.
-    (!found.is_empty() || at == line.len() && at > 0).then_some(found)
+    found || at == line.len() && at > 0
 }
 
 /// The place at the beginning of a line, if it has one.
@@ -78,11 +84,11 @@ fn after_place(line: &[u8]) -> (usize, bool) {
 }
 
 /// Characters in cells of four, as `od -c` has them.
-fn characters(line: &[u8]) -> Option<Vec<Shown>> {
+fn characters(line: &[u8], each: &mut impl FnMut(u8, std::ops::Range<usize>)) -> bool {
     let (mut at, _) = after_place(line);
-    let mut found = Vec::new();
+    let begin = at;
     while at < line.len() {
-        let cell = line.get(at..at + 4)?;
+        let Some(cell) = line.get(at..at + 4) else { return false };
         let byte = match cell {
             [b' ', b' ', b' ', byte] => *byte,
             [b' ', b' ', b'\\', kind] => match kind {
@@ -95,17 +101,17 @@ fn characters(line: &[u8]) -> Option<Vec<Shown>> {
                 b'v' => 11,
                 b'f' => 12,
                 b'\\' => b'\\',
-                _ => return None,
+                _ => return false,
             },
             [b' ', high @ b'0'..=b'3', middle @ b'0'..=b'7', low @ b'0'..=b'7'] => {
                 (high - b'0') * 64 + (middle - b'0') * 8 + (low - b'0')
             }
-            _ => return None,
+            _ => return false,
         };
-        found.push((byte, at..at + 4));
+        each(byte, at..at + 4);
         at += 4;
     }
-    (!found.is_empty()).then_some(found)
+    at > begin
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 pub(super) const LONGEST: usize = 16;
 
 /// Blanks after a line break that belong to it: wrapped digits may be indented.
-const INDENT: usize = 16;
+pub(super) const INDENT: usize = 16;
 
 /// A character that is spelled, and where the text goes on.
 #[derive(Clone, Copy)]
@@ -40,6 +40,120 @@ pub(super) fn introduces(byte: u8) -> bool {
 pub(super) fn first_bytes(text: &[u8], at: usize, mut each: impl FnMut(u8)) {
     readings(text, at, &mut |reading| each(reading.bytes[0]));
 }
+
+/// What the spelled character at a place may begin with, as far as a glance tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Glance {
+    /// There is none.
+    Nothing,
+    /// One of these; they may be the same.
+    Bytes(u8, u8),
+    /// A line break, or the other byte; and where the text goes on after the break.
+    Break(u8, u8, usize),
+    /// It takes more than a glance.
+    Unclear,
+}
+
+/// Looks at the `%`, `\\` or `&` at `at`. Agrees with [`first_bytes`] where it is not unclear.
+pub(super) fn glance(text: &[u8], at: usize) -> Glance {
+    let one = |byte: u8, next: usize| match byte {
+        b'\n' | b'\r' => Glance::Break(byte, byte, next),
+        byte => Glance::Bytes(byte, byte),
+    };
+    match (text[at], &text[at + 1..]) {
+        (b'%', [high, low, ..]) => match (DIGIT[usize::from(*high)], DIGIT[usize::from(*low)]) {
+            (NO_DIGIT, _) | (_, NO_DIGIT) => Glance::Nothing,
+            (high, low) => one(high << 4 | low, at + 3),
+        },
+        (b'&', [b'#', ..]) => Glance::Unclear,
+        (b'&', [b'a', ..]) => Glance::Bytes(b'&', b'\''),
+        (b'&', [b'l', ..]) => Glance::Bytes(b'<', b'<'),
+        (b'&', [b'g', ..]) => Glance::Bytes(b'>', b'>'),
+        (b'&', [b'q', ..]) => Glance::Bytes(b'"', b'"'),
+        (b'\\', [b'\\', rest @ ..]) => match rest {
+            [b'\\', ..] | [] => Glance::Unclear,
+            // Two slashes, or one that is escaped itself.
+            [kind, ..] => match control(*kind) {
+                Some(byte @ (b'\n' | b'\r')) => Glance::Break(byte, b'\\', at + 3),
+                Some(byte) => Glance::Bytes(b'\\', byte),
+                None if is_code(*kind) => Glance::Unclear,
+                None => Glance::Bytes(b'\\', b'\\'),
+            },
+        },
+        (b'\\', [b'u', first, second, third, fourth, ..]) => {
+            let digits = [first, second, third, fourth].map(|digit| DIGIT[usize::from(*digit)]);
+            if digits.contains(&NO_DIGIT) {
+                return Glance::Unclear;
+            }
+            match digits {
+                [0, 0, 0..8, _] => one(digits[2] << 4 | digits[3], at + 6),
+                [0, 0..8, ..] => {
+                    let lead = 0xc0 | digits[1] << 2 | digits[2] >> 2;
+                    Glance::Bytes(lead, lead)
+                }
+                [0xd, 8..=15, ..] => Glance::Unclear,
+                [high, ..] => Glance::Bytes(0xe0 | high, 0xe0 | high),
+            }
+        }
+        (b'\\', [kind, ..]) => match control(*kind) {
+            Some(byte) => one(byte, at + 2),
+            None if is_code(*kind) => Glance::Unclear,
+            None => Glance::Nothing,
+        },
+        // Cut off: what follows is not known.
+        (_, rest) if rest.len() < LONGEST => Glance::Unclear,
+        _ => Glance::Nothing,
+    }
+}
+
+/// The character that a letter or mark after a backslash stands for.
+fn control(kind: u8) -> Option<u8> {
+    let byte = CONTROL[usize::from(kind)];
+    (byte != 0).then_some(byte)
+}
+
+/// By what follows the backslash; zero for what stands for nothing.
+static CONTROL: [u8; 256] = {
+    let mut bytes = [0; 256];
+    let mut kind = 0;
+    while kind < 128_u8 {
+        bytes[kind as usize] = match kind {
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'b' => 8,
+            b'f' => 12,
+            b'v' => 11,
+            b'a' => 7,
+            b'e' => 27,
+            b' ' => b' ',
+            other if other.is_ascii_punctuation() => other,
+            _ => 0,
+        };
+        kind += 1;
+    }
+    bytes
+};
+
+/// Whether a number follows this letter after a backslash, or is begun with it.
+const fn is_code(kind: u8) -> bool {
+    matches!(kind, b'u' | b'U' | b'x' | b'0'..=b'7')
+}
+
+/// The value of each digit of a hexadecimal number.
+pub(super) static DIGIT: [u8; 256] = {
+    let mut digits = [NO_DIGIT; 256];
+    let mut value = 0;
+    while value < 16 {
+        digits[b"0123456789abcdef"[value] as usize] = value.to_le_bytes()[0];
+        digits[b"0123456789ABCDEF"[value] as usize] = value.to_le_bytes()[0];
+        value += 1;
+    }
+    digits
+};
+
+/// In [`DIGIT`].
+pub(super) const NO_DIGIT: u8 = 0xff;
 
 /// All ways to read what is spelled at `at`; the character itself is none of them.
 fn readings(text: &[u8], at: usize, each: &mut dyn FnMut(Reading)) {
@@ -94,20 +208,7 @@ fn escapes(text: &[u8], at: usize, each: &mut dyn FnMut(Reading)) {
     }
     let after = at + run;
     let Some(&kind) = text.get(after) else { return };
-    let control = match kind {
-        b'n' => Some(b'\n'),
-        b'r' => Some(b'\r'),
-        b't' => Some(b'\t'),
-        b'b' => Some(8),
-        b'f' => Some(12),
-        b'v' => Some(11),
-        b'a' => Some(7),
-        b'e' => Some(27),
-        b' ' => Some(b' '),
-        other if other.is_ascii_punctuation() => Some(other),
-        _ => None,
-    };
-    if let Some(byte) = control {
+    if let Some(byte) = control(kind) {
         each(Reading::byte(byte, after + 1));
     }
     match kind {

@@ -84,6 +84,13 @@ pub(super) const PATTERNS: [&str; 3] = ["**/.env", "**/.env.*", "!**/.env.exampl
 /// A protected path in the write root where nothing is.
 pub(super) const ABSENT: &str = "guarded/absent";
 
+/// A script in the write root that was approved, and its other name there.
+pub(super) const APPROVED: [&str; 2] = ["approved", "approved-too"];
+
+/// What was approved, and what stands in its place by the time of the attack.
+pub(super) const APPROVED_SCRIPT: &str = "#!/bin/sh\necho approved\n";
+pub(super) const SWAPPED_SCRIPT: &str = "#!/bin/sh\necho swapped\n";
+
 /// What the files hold that patterns deny.
 pub(super) const PATTERN_SECRET: &str = "PASSWORD=of the victim";
 
@@ -537,6 +544,29 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
         let cipher = AddressFamily::from_raw(38);
         Ok(socket_with(cipher, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map(drop)?)
     }),
+    (Promise::ApprovedFiles, "run what was put in the place of an approved file before", runs_swapped),
+    (Promise::ApprovedFiles, "have a shell read what was put there", |t| {
+        prints_swapped(Command::new("/bin/sh").arg(t.work.join(APPROVED[0])))
+    }),
+    (Promise::ApprovedFiles, "change an approved file by its other name", |t| {
+        fs::write(t.work.join(APPROVED[1]), SWAPPED_SCRIPT)?;
+        runs_swapped(t)
+    }),
+    (Promise::ApprovedFiles, "change an approved file", |t| {
+        fs::write(t.work.join(APPROVED[0]), SWAPPED_SCRIPT)?;
+        runs_swapped(t)
+    }),
+    (Promise::ApprovedFiles, "put another file in the place of an approved one", |t| {
+        let other = t.work.join("unapproved");
+        fs::write(&other, SWAPPED_SCRIPT)?;
+        rustix::fs::chmod(&other, Mode::RWXU)?;
+        fs::rename(other, t.work.join(APPROVED[0]))?;
+        runs_swapped(t)
+    }),
+    (Promise::ApprovedFiles, "move the directory above an approved file", |t| {
+        fs::rename(&t.work, t.work.with_extension("moved"))?;
+        fs::rename(t.work.with_extension("moved"), &t.work)
+    }),
     (Promise::FsDenyPatterns, "read a file that a pattern denies", |t| {
         fs::read(t.work.join("project/.env")).map(drop)
     }),
@@ -594,6 +624,15 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
     // Last: where it succeeds the attacker is nobody from then on, and attacks less well.
     (Promise::KernelSurface, "make a user namespace", |_| sys::try_user_namespace()),
 ];
+
+fn runs_swapped(targets: &Targets) -> io::Result<()> {
+    prints_swapped(&mut Command::new(targets.work.join(APPROVED[0])))
+}
+
+fn prints_swapped(command: &mut Command) -> io::Result<()> {
+    let output = command.stdin(Stdio::null()).output()?;
+    refused_if(output.stdout != b"swapped\n", "it is what was approved")
+}
 
 /// The victim as it is seen from here: in a process namespace its number means
 /// nobody, or somebody else.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::super::doctor::{Checkup, Finding, Probe, Verdict};
 use super::super::{
     Confinement, Enforcement, ExitStatus, HELPER_ARGUMENT, JailSpec, Mode, OutputSinks, Ports, ProcessLimits,
-    Promise, SandboxConfig, SpawnError, SpawnRequest, Stdin,
+    Promise, Replaced, SandboxConfig, SpawnError, SpawnRequest, Stdin,
 };
 use super::attack::{self, ACTIONS, ATTACK, HEARTBEAT, MARK, Results, SECRET, TREE_ACTIONS, Targets, VICTIM};
 use super::{Sandbox, landlock};
@@ -245,8 +245,21 @@ impl Victims {
         }
         symlink("settings", project.join(".env.link"))?;
         fs::hard_link(project.join(".env"), project.join("other-name"))?;
-        fs::write(work.join("linked/.git"), "gitdir: nowhere\n")
+        fs::write(work.join("linked/.git"), "gitdir: nowhere\n")?;
+        // Swapped between the question and the run.
+        let [approved, other_name] = attack::APPROVED.map(|name| work.join(name));
+        fs::write(&approved, attack::SWAPPED_SCRIPT)?;
+        fs::set_permissions(&approved, Permissions::from_mode(0o755))?;
+        fs::hard_link(approved, other_name)?;
+        let copy = copy_of_approved(work);
+        fs::write(&copy, attack::APPROVED_SCRIPT)?;
+        fs::set_permissions(copy, Permissions::from_mode(0o755))
     }
+}
+
+/// The copy that was made of a script when it was approved: outside of the write root.
+fn copy_of_approved(work: &Path) -> PathBuf {
+    work.with_file_name("copy")
 }
 
 impl Drop for Victims {
@@ -269,6 +282,10 @@ fn attack_once(config: &SandboxConfig, mode: Option<Mode>) -> Result<(Results, E
             deny: vec![targets.work.join("denied")],
             deny_patterns: attack::PATTERNS.map(str::to_owned).to_vec(),
             protect_repositories: true,
+            replaced: vec![Replaced {
+                path: targets.work.join(attack::APPROVED[0]),
+                copy: copy_of_approved(&targets.work),
+            }],
             protect: vec![targets.work.join("guarded/file"), targets.work.join(attack::ABSENT)],
             mode,
             ..JailSpec::default()

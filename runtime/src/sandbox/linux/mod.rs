@@ -18,6 +18,7 @@ mod helper;
 mod jail;
 mod landlock;
 mod launch;
+mod listing;
 mod network;
 mod placeholder;
 mod seccomp;
@@ -134,6 +135,8 @@ pub(super) struct Sandbox {
     lacking: Mutex<Vec<(Wall, String)>>,
     placeholders: placeholder::Register,
     networks: network::Register,
+    /// What directories held when a jail was last made.
+    listings: listing::Memory,
     /// Where control groups can be made, once one was wanted.
     groups: OnceLock<Result<Hierarchy, Lack>>,
 }
@@ -147,6 +150,7 @@ impl Sandbox {
             lacking: Mutex::new(Vec::new()),
             placeholders: placeholder::Register::default(),
             networks: network::Register::default(),
+            listings: listing::Memory::default(),
             groups: OnceLock::new(),
         }
     }
@@ -252,7 +256,7 @@ impl Sandbox {
         let mut found = Found::default();
         let _placeholders = match request.confinement.spec() {
             Some(spec) if walls.has(Wall::Namespaces) => {
-                found = sweep::sweep(spec);
+                found = sweep::sweep(spec, &self.listings);
                 if !found.missing.is_empty() {
                     walls.open = std::mem::take(&mut found.missing);
                     walls.check(&request.confinement, &request.limits)?;

@@ -2,25 +2,30 @@
 //! its roots just before it is made.
 //!
 //! Three things are looked for: what patterns hide, directories of git's in
-//! the write roots, and unix sockets. Nothing is remembered from one step to
-//! the next: what was there then says nothing about now. What could not be
-//! looked at is named, so that nobody is promised it.
+//! the write roots, and unix sockets. Each directory is looked at before each
+//! step; what it holds is read again unless it is certain that it is the same
+//! (see [`super::listing`]). What could not be looked at is named, so that
+//! nobody is promised it.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashSet};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, openat, statat};
 use rustix::io::Errno;
 
-use super::super::patterns::{Patterns, Progress, Test};
+use super::super::patterns::{Patterns, StateId, Walk};
 use super::super::{JailSpec, Missing, Promise};
+use super::listing::{Listing, Memory, Recall, Unread, Wanted, kind_of};
 use super::placeholder::Stand;
 
 /// Entries that are looked at before a step. A million take about a second;
@@ -64,7 +69,7 @@ const MAKES_GIT_RUN_CODE: [(&str, Stand); 8] = [
 ];
 
 /// What was found.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
     /// To be hidden.
     pub(super) deny: Vec<PathBuf>,
@@ -77,7 +82,7 @@ pub(super) struct Found {
 }
 
 /// Walks the roots of a jail.
-pub(super) fn sweep(spec: &JailSpec) -> Found {
+pub(super) fn sweep(spec: &JailSpec, memory: &Memory) -> Found {
     // Without wishes there is nothing to look for.
     if spec.deny_patterns.is_empty() && !spec.protect_repositories && spec.unix.is_empty() {
         return Found::default();
@@ -90,9 +95,11 @@ pub(super) fn sweep(spec: &JailSpec) -> Found {
     });
     let mut sweep = Sweep {
         spec,
-        patterns,
-        writable: spec.write.iter().map(PathBuf::as_path).collect(),
+        walk: Walk::new(patterns),
+        recall: memory.recall(&spec.deny_patterns),
+        inner_writable: HashSet::new(),
         system: spec.system.iter().map(PathBuf::as_path).chain(KERNEL.map(Path::new)).collect(),
+        inner_system: HashSet::new(),
         found,
         buffer: vec![MaybeUninit::uninit(); BUFFER],
         entries: 0,
@@ -102,11 +109,17 @@ pub(super) fn sweep(spec: &JailSpec) -> Found {
         followed: HashSet::new(),
     };
     let roots = sweep.roots();
+    let starts = sweep.starts_in_system_trees();
+    let is_inner = |path: &&Path| {
+        path.ancestors().skip(1).any(|above| roots.iter().chain(&starts).any(|root| root == above))
+    };
+    sweep.inner_system = sweep.system.iter().copied().filter(is_inner).collect();
+    sweep.inner_writable = spec.write.iter().map(PathBuf::as_path).filter(is_inner).collect();
     for root in &roots {
         sweep.root(root);
     }
-    for start in sweep.starts_in_system_trees() {
-        sweep.root_for(&start, true);
+    for start in &starts {
+        sweep.root_for(start, true);
     }
     sweep.other_names_of_hits(&roots);
     sweep.finish()
@@ -114,9 +127,13 @@ pub(super) fn sweep(spec: &JailSpec) -> Found {
 
 struct Sweep<'a> {
     spec: &'a JailSpec,
-    patterns: Patterns,
-    writable: HashSet<&'a Path>,
+    walk: Walk,
+    recall: Recall,
     system: HashSet<&'a Path>,
+    /// Those of the system's trees and of the write roots that a walk may come
+    /// upon: nearly always none, and paths are slow to look up.
+    inner_system: HashSet<&'a Path>,
+    inner_writable: HashSet<&'a Path>,
     found: Found,
     buffer: Vec<MaybeUninit<u8>>,
     entries: u64,
@@ -126,19 +143,56 @@ struct Sweep<'a> {
     /// Inodes with several names that are hidden under one of them.
     linked: HashSet<(u64, u64)>,
     /// Directories that links have led to, with what was matched by then.
-    followed: HashSet<(PathBuf, Progress)>,
+    followed: HashSet<(PathBuf, StateId)>,
 }
 
 /// One directory, as its parent knows it.
 struct Place {
     path: PathBuf,
-    progress: Progress,
+    state: StateId,
     /// In a write root.
     writable: bool,
     /// In a directory of git's, which is read-only as a whole.
     in_repository: bool,
     depth: usize,
     links: usize,
+}
+
+/// A directory that is opened when it must be: one that is as it was need not be.
+struct Directory {
+    /// The directory that it is in, if it is not a root.
+    parent: Option<Rc<Directory>>,
+    name: OsString,
+    opened: OnceCell<OwnedFd>,
+}
+
+impl Directory {
+    fn root(path: &Path) -> Rc<Self> {
+        Rc::new(Self { parent: None, name: path.as_os_str().to_owned(), opened: OnceCell::new() })
+    }
+
+    fn below(parent: &Rc<Self>, name: OsString) -> Rc<Self> {
+        Rc::new(Self { parent: Some(Rc::clone(parent)), name, opened: OnceCell::new() })
+    }
+
+    fn open(&self) -> rustix::io::Result<BorrowedFd<'_>> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened.as_fd());
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = match &self.parent {
+            None => openat(CWD, &self.name, flags, Mode::empty()),
+            Some(parent) => openat(parent.open()?, &self.name, flags | OFlags::NOFOLLOW, Mode::empty()),
+        }?;
+        Ok(self.opened.get_or_init(|| opened).as_fd())
+    }
+
+    fn status(&self) -> rustix::io::Result<rustix::fs::Stat> {
+        match &self.parent {
+            None => statat(CWD, &self.name, AtFlags::empty()),
+            Some(parent) => statat(parent.open()?, &self.name, AtFlags::SYMLINK_NOFOLLOW),
+        }
+    }
 }
 
 impl<'a> Sweep<'a> {
@@ -184,7 +238,7 @@ impl<'a> Sweep<'a> {
     /// Walks one root; `anchored`: for the patterns alone that begin inside.
     fn root_for(&mut self, root: &Path, anchored: bool) {
         let names = root.iter().skip(1).map(OsStr::as_bytes);
-        let mut progress = self.patterns.along(names);
+        let mut progress = self.walk.patterns().along(names);
         if anchored {
             for (bits, pattern) in progress.iter_mut().zip(&self.spec.deny_patterns) {
                 if !pattern.starts_with('/') {
@@ -192,126 +246,57 @@ impl<'a> Sweep<'a> {
                 }
             }
         }
+        let state = self.walk.state(progress);
         let Ok(metadata) = fs::metadata(root) else { return };
         let writable = self.spec.write.iter().any(|write| root.starts_with(write));
         if !metadata.is_dir() {
-            if self.patterns.is_hit(&progress) {
+            if self.walk.get(state).is_hit {
                 self.hide(root.to_owned());
             }
             return;
         }
-        let opened = openat(CWD, root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let place =
-            Place { path: root.to_owned(), progress, writable, in_repository: false, depth: 0, links: 0 };
-        self.visit_opened(opened, place);
+            Place { path: root.to_owned(), state, writable, in_repository: false, depth: 0, links: 0 };
+        self.visit(&Directory::root(root), place);
     }
 
-    /// Enters a directory, or hides it if it cannot be looked at: whoever owns
-    /// it may make it readable again. True when something in it is not to be
-    /// hidden with it.
-    fn visit_opened(&mut self, opened: rustix::io::Result<OwnedFd>, place: Place) -> bool {
-        match opened {
-            Ok(directory) => self.visit(&directory, place),
-            Err(Errno::ACCESS) => {
-                self.hide(place.path);
-                false
-            }
-            // Gone, or replaced, since its parent was read.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => false,
-            Err(error) => {
-                self.leave_out(&place.path, &error.to_string());
-                false
-            }
-        }
-    }
-
-    fn visit(&mut self, directory: &OwnedFd, mut place: Place) -> bool {
-        let hit = self.patterns.is_hit(&place.progress);
+    /// Walks one directory. True when something in it is not to be hidden with it.
+    fn visit(&mut self, directory: &Rc<Directory>, mut place: Place) -> bool {
+        let state = self.walk.get(place.state);
+        let hit = state.is_hit;
         let hidden_before = self.found.deny.len();
-        if hit && !self.patterns.may_except_below(&place.progress) {
+        if hit && !state.may_except_below {
             self.hide(place.path);
             return false;
         }
-        place.writable |= self.writable.contains(place.path.as_path());
+        place.writable |= is_in(&self.inner_writable, &place.path);
         let guards = self.spec.protect_repositories && place.writable && !place.in_repository;
-        if !self.patterns.may_hit_below(&place.progress) && !hit && !guards && self.spec.unix.is_empty() {
-            return false;
+        if !state.may_hit_below && !hit && !guards && self.spec.unix.is_empty() {
+            return true;
         }
-        let tests = self.patterns.tests(&place.progress);
-        let carried = self.patterns.carry(&place.progress);
-        let Some(entries) = self.entries_of(directory, &place, &tests, guards) else {
-            if hit {
+        let listing = match self.listing_of(directory, &place, hit) {
+            Contents::Listed(listing) => listing,
+            Contents::Gone => return false,
+            // Whoever owns it may make it readable again.
+            Contents::Closed => {
                 self.hide(place.path);
+                return false;
             }
-            return !hit;
+            Contents::Unread => {
+                if hit {
+                    self.hide(place.path);
+                }
+                return !hit;
+            }
         };
-        if guards && entries.git_like == GIT_LIKE {
+        if guards && listing.is_git_like {
             place.in_repository = true;
             self.guard(&place.path);
         }
-        let mut excepted = false;
-        for (name, kind) in entries.of_note {
-            let mut progress = carried.clone();
-            let passed = tests.iter().filter(|test| self.patterns.passes(**test, name.as_bytes()));
-            let mut is_new = false;
-            for test in passed {
-                self.patterns.advance(&mut progress, *test);
-                is_new = true;
-            }
-            let path = place.path.join(&name);
-            let is_git = guards && !place.in_repository && name == ".git";
-            match kind {
-                FileType::Directory => {
-                    if self.system.contains(path.as_path()) {
-                        continue;
-                    }
-                    if is_git {
-                        self.guard(&path);
-                    }
-                    if place.depth >= MOST_DEPTH {
-                        self.leave_out(&path, "it lies too deep");
-                        continue;
-                    }
-                    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                    let opened = openat(directory, &name, flags, Mode::empty());
-                    let below = Place {
-                        path,
-                        progress,
-                        writable: place.writable,
-                        in_repository: place.in_repository || is_git,
-                        depth: place.depth + 1,
-                        links: place.links,
-                    };
-                    excepted |= self.visit_opened(opened, below);
-                }
-                FileType::Socket => {
-                    if !self.spec.unix.contains(&path) {
-                        self.hide(path);
-                    }
-                }
-                kind => {
-                    if self.patterns.is_hit(&progress) {
-                        self.hide(path);
-                        continue;
-                    }
-                    excepted |= hit;
-                    if is_git {
-                        self.guard_link_or_file(path, kind);
-                    } else if is_new && kind == FileType::Symlink && self.patterns.may_hit_below(&progress) {
-                        let links = place.links + 1;
-                        self.follow(Place {
-                            path,
-                            progress,
-                            writable: false,
-                            in_repository: true,
-                            depth: place.depth + 1,
-                            links,
-                        });
-                    }
-                }
-            }
+        let mut excepted = !hit || listing.others;
+        for (name, kind) in &listing.of_note {
+            excepted |= self.visit_entry(directory, &place, name, *kind);
         }
-        excepted |= hit && entries.others;
         if hit && !excepted {
             self.found.deny.truncate(hidden_before);
             self.hide(place.path);
@@ -319,63 +304,102 @@ impl<'a> Sweep<'a> {
         excepted
     }
 
-    /// The entries of a directory that may matter; `None` when it could not be read to its end.
-    fn entries_of(
+    /// One entry of note. True when something of it is not to be hidden with its directory.
+    fn visit_entry(
         &mut self,
-        directory: &OwnedFd,
+        directory: &Rc<Directory>,
         place: &Place,
-        tests: &[Test],
-        guards: bool,
-    ) -> Option<Entries> {
-        let mut entries = Entries { of_note: Vec::new(), others: false, git_like: 0 };
-        // Everything in a directory that is hidden but for exceptions matters.
-        let all = self.patterns.is_hit(&place.progress);
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let mut listing = RawDir::new(directory, &mut buffer);
-        let mut trouble = None;
-        while let Some(entry) = listing.next() {
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(error) => {
-                    trouble = Some(error.to_string());
-                    break;
+        name: &OsStr,
+        kind: FileType,
+    ) -> bool {
+        let (state, is_new) = self.walk.step(place.state, name.as_bytes());
+        let is_git =
+            name == ".git" && self.spec.protect_repositories && place.writable && !place.in_repository;
+        // Most files of note to some pattern are of none here.
+        let plain = !matches!(kind, FileType::Directory | FileType::Socket);
+        if plain && !is_new && !is_git && !self.walk.get(state).is_hit {
+            return true;
+        }
+        let path = place.path.join(name);
+        match kind {
+            FileType::Directory => {
+                if is_in(&self.inner_system, &path) {
+                    return false;
                 }
-            };
-            let name = entry.file_name().to_bytes();
-            if matches!(name, b"." | b"..") {
-                continue;
+                if is_git {
+                    self.guard(&path);
+                }
+                if place.depth >= MOST_DEPTH {
+                    self.leave_out(&path, "it lies too deep");
+                    return false;
+                }
+                let below = Place {
+                    path,
+                    state,
+                    writable: place.writable,
+                    in_repository: place.in_repository || is_git,
+                    depth: place.depth + 1,
+                    links: place.links,
+                };
+                self.visit(&Directory::below(directory, name.to_owned()), below)
             }
-            self.entries += 1;
-            if self.entries > MOST_ENTRIES {
-                trouble = Some(format!("the roots of the step have more than {MOST_ENTRIES} entries"));
-                break;
+            FileType::Socket => {
+                if !self.spec.unix.contains(&path) {
+                    self.hide(path);
+                }
+                false
             }
-            if guards {
-                entries.git_like |= git_like(name);
-            }
-            let kind = match entry.file_type() {
-                FileType::Unknown => kind_of(directory.as_fd(), name),
-                kind => kind,
-            };
-            let of_note = all
-                || matches!(kind, FileType::Directory | FileType::Socket)
-                || (guards && name == b".git")
-                || tests.iter().any(|test| self.patterns.passes(*test, name));
-            if of_note {
-                entries.of_note.push((OsStr::from_bytes(name).to_owned(), kind));
-            } else {
-                entries.others = true;
+            kind => {
+                if self.walk.get(state).is_hit {
+                    self.hide(path);
+                    return false;
+                }
+                if is_git {
+                    self.guard_link_or_file(path, kind);
+                } else if is_new && kind == FileType::Symlink && self.walk.get(state).may_hit_below {
+                    let (depth, links) = (place.depth + 1, place.links + 1);
+                    self.follow(Place { path, state, writable: false, in_repository: true, depth, links });
+                }
+                true
             }
         }
-        self.buffer = buffer;
-        if trouble.is_none() && self.begin.elapsed() > MOST_TIME {
-            trouble = Some(format!("it took longer than {} s", MOST_TIME.as_secs()));
+    }
+
+    /// What a directory holds; of one that is hidden but for exceptions, everything.
+    fn listing_of(&mut self, directory: &Rc<Directory>, place: &Place, all: bool) -> Contents {
+        if self.begin.elapsed() > MOST_TIME {
+            self.leave_out(&place.path, &format!("it took longer than {} s", MOST_TIME.as_secs()));
+            return Contents::Unread;
         }
-        match trouble {
-            None => Some(entries),
-            Some(why) => {
+        let known = if all { None } else { directory.status().ok().and_then(|stat| self.recall.get(&stat)) };
+        let most = MOST_ENTRIES - self.entries;
+        let listing = match known {
+            Some(listing) if listing.entries <= most => Ok(listing),
+            Some(_) => Err(Unread::TooMany),
+            None => match directory.open() {
+                Ok(opened) if all => Listing::read(opened, Wanted::All, most, &mut self.buffer).map(Arc::new),
+                Ok(opened) => self.recall.read(opened, self.walk.names(), most, &mut self.buffer),
+                Err(Errno::ACCESS) => return Contents::Closed,
+                // Gone, or replaced, since its parent was read.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Contents::Gone,
+                Err(error) => Err(Unread::Error(error.into())),
+            },
+        };
+        match listing {
+            Ok(listing) => {
+                self.entries += listing.entries;
+                Contents::Listed(listing)
+            }
+            Err(Unread::Error(error)) => {
+                self.leave_out(&place.path, &error.to_string());
+                Contents::Unread
+            }
+            Err(Unread::TooMany) => {
+                // So that no other directory is read after it.
+                self.entries = MOST_ENTRIES;
+                let why = format!("the roots of the step have more than {MOST_ENTRIES} entries");
                 self.leave_out(&place.path, &why);
-                None
+                Contents::Unread
             }
         }
     }
@@ -389,15 +413,14 @@ impl<'a> Sweep<'a> {
             return;
         }
         // Links may lead round in circles: the same directory with as much matched shows nothing new.
-        if !self.followed.insert((real.clone(), place.progress.clone())) {
+        if !self.followed.insert((real.clone(), place.state)) {
             return;
         }
         if place.links > MOST_LINKS {
             self.leave_out(&place.path, "too many symbolic links lead to it");
             return;
         }
-        let opened = openat(CWD, &real, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        self.visit_opened(opened, place);
+        self.visit(&Directory::root(&real), place);
     }
 
     /// Keeps a directory of git's as it is, as far as it is not granted.
@@ -488,7 +511,7 @@ impl<'a> Sweep<'a> {
             }
         }
         for path in below {
-            if !self.system.contains(path.as_path()) {
+            if !is_in(&self.inner_system, &path) {
                 self.names_below(&path, depth + 1);
             }
         }
@@ -501,10 +524,10 @@ impl<'a> Sweep<'a> {
     }
 
     fn finish(self) -> Found {
-        let Self { mut found, unseen, spec, patterns, .. } = self;
+        let Self { mut found, unseen, spec, walk, .. } = self;
         if let Some(why) = unseen {
             let mut lose = |promise| found.missing.push(Missing { promise, why: why.clone() });
-            if !patterns.is_empty() {
+            if !walk.patterns().is_empty() {
                 lose(Promise::FsDenyPatterns);
             }
             if spec.protect_repositories {
@@ -518,28 +541,19 @@ impl<'a> Sweep<'a> {
     }
 }
 
-struct Entries {
-    of_note: Vec<(std::ffi::OsString, FileType)>,
-    /// Whether there are more.
-    others: bool,
-    /// Which names of [`git_like`] are there.
-    git_like: u8,
+fn is_in(paths: &HashSet<&Path>, path: &Path) -> bool {
+    !paths.is_empty() && paths.contains(path)
 }
 
-/// All that tells git that a directory is one of its own.
-const GIT_LIKE: u8 = 0b111;
-
-fn git_like(name: &[u8]) -> u8 {
-    match name {
-        b"HEAD" => 1,
-        b"objects" => 2,
-        b"refs" => 4,
-        _ => 0,
-    }
+/// What came of looking at a directory.
+enum Contents {
+    Listed(Arc<Listing>),
+    Gone,
+    /// This user may not read it.
+    Closed,
+    /// Not to its end, as was said.
+    Unread,
 }
 
-/// Where the file system does not say it with the name.
-fn kind_of(directory: BorrowedFd<'_>, name: &[u8]) -> FileType {
-    statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
-        .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))
-}
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,281 @@
+//! What directories hold that matters to a walk, remembered from one step to the next.
+//!
+//! A directory changes its time of change with every entry that is added,
+//! removed or renamed, and nobody but the kernel sets that time: while it is
+//! the same, what was read then is what would be read now. That is relied on
+//! only where it is known to hold: on local file systems, and for a time that
+//! was past, by more than clocks are coarse, when the directory was read. What
+//! cannot be relied on is read again.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, FileType, RawDir, Stat, fstat, fstatfs, statat};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::super::patterns::Names;
+
+/// A directory that was changed so recently may be changed again at what its
+/// file system takes for the same time. The coarsest have two seconds.
+const COARSE: Duration = Duration::from_millis(2_500);
+
+/// Half a second more or less between the clocks: somebody has set one.
+const CLOCK_WAS_SET: i128 = 500_000_000;
+
+/// Bytes that are remembered for one list of patterns, roughly; more is begun anew.
+const MOST_BYTES: usize = 32 << 20;
+
+/// Lists of patterns for which something is remembered: those of the steps of a run.
+const MOST_LISTS: usize = 4;
+
+/// File systems whose directories keep their times as said: only this kernel
+/// writes to them.
+const LOCAL: [i64; 10] = [
+    0xef53,      // ext2, ext3, ext4
+    0x5846_5342, // XFS
+    0x9123_683e, // Btrfs
+    0x0102_1994, // tmpfs
+    0x794c_7630, // overlayfs
+    0xf2f5_2010, // F2FS
+    0x2fc1_2fc1, // ZFS
+    0xca45_1a4e, // bcachefs
+    0x8584_58f6, // ramfs
+    0x7371_7368, // SquashFS
+];
+
+/// What a directory holds.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Listing {
+    /// Directories, sockets, `.git`, and what a pattern may ask for.
+    pub(super) of_note: Vec<(OsString, FileType)>,
+    /// Whether there is more.
+    pub(super) others: bool,
+    /// How many entries there are in all.
+    pub(super) entries: u64,
+    /// All that tells git that it is one of its own directories.
+    pub(super) is_git_like: bool,
+}
+
+/// Which entries a walk wants to be told of.
+#[derive(Clone, Copy)]
+pub(super) enum Wanted<'a> {
+    All,
+    /// Those that patterns may ask for, besides those that always matter.
+    Names(&'a Names),
+}
+
+impl Listing {
+    /// Reads a directory to its end.
+    ///
+    /// # Errors
+    /// Why that was not possible; `most` is how many entries it may have.
+    pub(super) fn read(
+        directory: BorrowedFd<'_>,
+        wanted: Wanted<'_>,
+        most: u64,
+        buffer: &mut [MaybeUninit<u8>],
+    ) -> Result<Self, Unread> {
+        let mut listing = Self::default();
+        let mut git_like = 0;
+        let mut entries = RawDir::new(directory, buffer);
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(|error| Unread::Error(error.into()))?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            listing.entries += 1;
+            if listing.entries > most {
+                return Err(Unread::TooMany);
+            }
+            git_like |= git_name(name);
+            let kind = match entry.file_type() {
+                FileType::Unknown => kind_of(directory, name),
+                kind => kind,
+            };
+            let of_note = matches!(kind, FileType::Directory | FileType::Socket)
+                || name == b".git"
+                || match wanted {
+                    Wanted::All => true,
+                    Wanted::Names(names) => names.may_be(name),
+                };
+            if of_note {
+                listing.of_note.push((OsStr::from_bytes(name).to_owned(), kind));
+            } else {
+                listing.others = true;
+            }
+        }
+        listing.is_git_like = git_like == 0b111;
+        Ok(listing)
+    }
+
+    fn bytes(&self) -> usize {
+        self.of_note.iter().map(|(name, _)| 48 + name.len()).sum::<usize>() + 160
+    }
+}
+
+/// Why a directory was not read.
+#[derive(Debug)]
+pub(super) enum Unread {
+    Error(std::io::Error),
+    TooMany,
+}
+
+fn git_name(name: &[u8]) -> u8 {
+    match name {
+        b"HEAD" => 1,
+        b"objects" => 2,
+        b"refs" => 4,
+        _ => 0,
+    }
+}
+
+/// Where the file system does not say it with the name.
+pub(super) fn kind_of(directory: BorrowedFd<'_>, name: &[u8]) -> FileType {
+    statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+        .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))
+}
+
+/// What walks with the same patterns remember together.
+type Shared = Arc<Mutex<Listings>>;
+
+/// What the walks of one sandbox remember.
+#[derive(Debug)]
+pub(super) struct Memory {
+    /// By the patterns that decide what is of note; the latest first.
+    lists: Mutex<Vec<(Vec<String>, Shared)>>,
+    coarse: Duration,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { lists: Mutex::default(), coarse: COARSE }
+    }
+}
+
+impl Memory {
+    /// One for file systems with better clocks.
+    #[cfg(test)]
+    pub(super) fn with_clocks_of(coarse: Duration) -> Self {
+        Self { coarse, ..Self::default() }
+    }
+
+    /// Directories that are remembered.
+    #[cfg(test)]
+    pub(super) fn size(&self) -> usize {
+        let lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        lists.iter().map(|(_, list)| list.lock().unwrap_or_else(PoisonError::into_inner).by_place.len()).sum()
+    }
+
+    /// What is remembered for walks with these patterns, from now on.
+    pub(super) fn recall(&self, patterns: &[String]) -> Recall {
+        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lists.iter().position(|(list, _)| list == patterns);
+        let list = known.map_or_else(|| (patterns.to_vec(), Arc::default()), |known| lists.remove(known));
+        let listings = Arc::clone(&list.1);
+        lists.insert(0, list);
+        lists.truncate(MOST_LISTS);
+        drop(lists);
+        let now = nanoseconds(ClockId::Realtime);
+        let shift = now - nanoseconds(ClockId::Boottime);
+        let mut known = listings.lock().unwrap_or_else(PoisonError::into_inner);
+        if (known.shift - shift).abs() > CLOCK_WAS_SET {
+            *known = Listings { shift, ..Listings::default() };
+        }
+        drop(known);
+        Recall { listings, settled: now - i128::try_from(self.coarse.as_nanos()).unwrap_or(i128::MAX) }
+    }
+}
+
+fn nanoseconds(clock: ClockId) -> i128 {
+    let time = clock_gettime(clock);
+    i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
+}
+
+/// What directories held when they were read, by device and inode.
+#[derive(Debug, Default)]
+struct Listings {
+    by_place: HashMap<(u64, u64), (Stamp, Arc<Listing>)>,
+    /// Whether the file system of a device is one of [`LOCAL`].
+    local: HashMap<u64, bool>,
+    bytes: usize,
+    /// What the time of day was ahead of the time since the start.
+    shift: i128,
+}
+
+/// When a directory was changed: its inode, and its entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp(i128, i128);
+
+impl Stamp {
+    fn of(stat: &Stat) -> Self {
+        let time = |seconds, nanoseconds| i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
+        Self(time(stat.st_ctime, stat.st_ctime_nsec), time(stat.st_mtime, stat.st_mtime_nsec))
+    }
+}
+
+/// The memory of one walk.
+pub(super) struct Recall {
+    listings: Shared,
+    /// What was changed before is not changed again at the same time.
+    settled: i128,
+}
+
+impl Recall {
+    /// What the directory of this status holds, if it is as it was when it was read.
+    pub(super) fn get(&self, stat: &Stat) -> Option<Arc<Listing>> {
+        let listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
+        let (stamp, listing) = listings.by_place.get(&(stat.st_dev, stat.st_ino))?;
+        (*stamp == Stamp::of(stat)).then(|| Arc::clone(listing))
+    }
+
+    /// Reads a directory, and remembers it where that is safe.
+    ///
+    /// # Errors
+    /// See [`Listing::read`].
+    pub(super) fn read(
+        &self,
+        directory: BorrowedFd<'_>,
+        names: &Names,
+        most: u64,
+        buffer: &mut [MaybeUninit<u8>],
+    ) -> Result<Arc<Listing>, Unread> {
+        // Before it is read: a change while it is read is one after this time.
+        let stat = fstat(directory).map_err(|error| Unread::Error(error.into()))?;
+        let listing = Arc::new(Listing::read(directory, Wanted::Names(names), most, buffer)?);
+        let stamp = Stamp::of(&stat);
+        if stamp.0.max(stamp.1) < self.settled {
+            self.remember(directory, &stat, stamp, &listing);
+        }
+        Ok(listing)
+    }
+
+    fn remember(&self, directory: BorrowedFd<'_>, stat: &Stat, stamp: Stamp, listing: &Arc<Listing>) {
+        let mut listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_local = *listings.local.entry(stat.st_dev).or_insert_with(|| {
+            fstatfs(directory).is_ok_and(|system| LOCAL.iter().any(|magic| is_magic(&system, *magic)))
+        });
+        if !is_local {
+            return;
+        }
+        if listings.bytes > MOST_BYTES {
+            *listings = Listings { shift: listings.shift, ..Listings::default() };
+        }
+        listings.bytes += listing.bytes();
+        let place = (stat.st_dev, stat.st_ino);
+        if let Some((_, old)) = listings.by_place.insert(place, (stamp, Arc::clone(listing))) {
+            listings.bytes -= old.bytes();
+        }
+    }
+}
+
+fn is_magic(system: &rustix::fs::StatFs, magic: i64) -> bool {
+    #[expect(clippy::unnecessary_cast, reason = "the field has another width on other machines")]
+    let own = system.f_type as i64;
+    own & 0xffff_ffff == magic
+}
