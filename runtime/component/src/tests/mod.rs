@@ -3,6 +3,8 @@
 mod accounting;
 #[cfg(target_os = "linux")]
 mod bombs;
+mod code;
+mod exceptions;
 mod files;
 mod fixture;
 mod guests;
