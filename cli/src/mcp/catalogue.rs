@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use lobster_runtime::component::Component;
+use lobster_runtime::component::{self, Component};
 use lobster_runtime::digest::Digest;
 use lobster_runtime::json;
 use lobster_runtime::language::plan::Workflow;
@@ -75,8 +75,8 @@ pub(super) struct Catalogue {
 }
 
 impl Catalogue {
-    /// Reads the folders.
-    pub(super) fn read(runtime: &Runtime, sources: &Sources) -> Self {
+    /// Reads the folders. Loading a component may take as long as a call.
+    pub(super) fn read(runtime: &Runtime, sources: &Sources, call_time: Option<Duration>) -> Self {
         let mut catalogue = Self::default();
         for standing in Standing::ALL {
             if standing != Standing::Run || sources.run {
@@ -93,7 +93,7 @@ impl Catalogue {
         for dir in &sources.components {
             let is_wasm = |path: &Path| path.extension().is_some_and(|extension| extension == "wasm");
             for file in catalogue.files(dir, is_wasm) {
-                catalogue.add_component(runtime, file);
+                catalogue.add_component(runtime, file, call_time);
             }
         }
         let all: BTreeMap<&String, String> =
@@ -157,10 +157,15 @@ impl Catalogue {
         self.add(tool, reach, Program::Workflow { file: file.clone() }, runs, Some(&file));
     }
 
-    fn add_component(&mut self, runtime: &Runtime, file: PathBuf) {
+    fn add_component(&mut self, runtime: &Runtime, file: PathBuf, call_time: Option<Duration>) {
+        let mut limits = component::Limits::default();
+        limits.wall = call_time.unwrap_or(limits.wall);
+        let cancel = runtime.cancel().clone();
+        let cancel = move || cancel.reason().map(|reason| reason.message());
+        let patience = component::Patience::new(&limits, Arc::new(cancel));
         let loaded = std::fs::read(&file).map_err(|error| error.to_string()).and_then(|bytes| {
             runtime.keep_component(&bytes).map_err(|error| error.to_string())?;
-            runtime.components().load_bytes(&bytes).map_err(|error| error.to_string())
+            runtime.components().load_bytes_within(&bytes, &patience).map_err(|error| error.to_string())
         });
         let described = loaded.and_then(|component| {
             let description = component.describe().map_err(|error| error.to_string())?.cloned();

@@ -14,6 +14,7 @@ mod preview1;
 mod runs;
 #[cfg(target_os = "linux")]
 mod swaps;
+mod wasi;
 
 use std::sync::{Arc, Mutex, OnceLock};
 
