@@ -195,6 +195,7 @@ fn compiling_ends_with_its_call_and_the_server_goes_on() {
     let home = home();
     let slow = crate::compiling::slow_program();
     home.write("slow.wasm", &slow).write("steps/slow.wasm", &slow);
+    home.write("flows/late.lobster", "steps:\n  - id: a\n    component: ../slow.wasm\n");
     // Compiled before, so that the time is none of its affair.
     assert_eq!(home.lobster(["step", "inspect", "steps/regex.wasm"]).run().code(), 0);
     let begun = Instant::now();
@@ -203,11 +204,12 @@ fn compiling_ends_with_its_call_and_the_server_goes_on() {
     let listed = client.tools();
     let names: Vec<_> = listed["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect();
     assert!(names.contains(&json!("regex")), "{names:?}");
-    assert!(!names.contains(&json!("slow")), "{names:?}");
+    assert!(!names.contains(&json!("slow")) && !names.contains(&json!("late")), "{names:?}");
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     for (tool, args) in [
         ("run", json!({"pipeline": "component ./slow.wasm", "timeoutMs": 700})),
         ("run", json!({"pipeline": "component ./slow.wasm --timeout 60s", "timeoutMs": 700})),
+        ("run", json!({"file": "flows/late.lobster", "timeoutMs": 700})),
     ] {
         let begun = Instant::now();
         let answer = client.call(tool, args);
