@@ -35,6 +35,14 @@ gateway:
 guests:
     guest-steps/build.sh --check
 
+# the official tests of WASI preview 1 against tests/wasi/expected.toml
+wasi *TESTS:
+    tests/wasi/run.py target/release/lobster {{TESTS}}
+
+# what compiling in a process of its own costs
+bench-compiling *PROGRAMS:
+    cargo run --release -p lobster-component --example compiling -- {{PROGRAMS}}
+
 # random workflows killed and failing at random system calls; nightly
 crashes POINTS="10000":
     cargo build --workspace --bins --tests

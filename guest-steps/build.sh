@@ -34,7 +34,7 @@ tests=$(realpath "$here/../tests/guests")
 target_of() { sed -n '/^\[package.metadata.lobster\]/,/^\[/s/^target = "\(.*\)"$/\1/p' "$here/rust/$1/Cargo.toml"; }
 package_of() { sed -n '/^\[package\]/,/^\[/s/^name = "\(.*\)"$/\1/p' "$here/rust/$1/Cargo.toml"; }
 # Where the checked-in program is: what only tests and benchmarks run is no ready step.
-dist_of() { if [[ $1 == hostile* || $1 == greet ]]; then echo "$tests/dist"; else echo "$here/dist"; fi; }
+dist_of() { if [[ $1 == hostile* || $1 == greet || $1 == request ]]; then echo "$tests/dist"; else echo "$here/dist"; fi; }
 lock=$here/dist/LOCK
 all=()
 for manifest in "$here"/rust/*/Cargo.toml; do

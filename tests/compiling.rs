@@ -227,9 +227,12 @@ fn the_bomb_of_the_review_is_refused_with_its_figures() {
 }
 
 /// A program that compiles for long and is not refused.
+pub(crate) fn slow_program() -> Vec<u8> {
+    (0..60).map(bomb).find(|(kind, _)| *kind == "tables of branches").expect("there is one").1
+}
+
 fn slow(home: &Home) {
-    let bomb = (0..60).map(bomb).find(|(kind, _)| *kind == "tables of branches").expect("there is one");
-    home.write("slow.wasm", bomb.1);
+    home.write("slow.wasm", slow_program());
 }
 
 #[test]
@@ -241,9 +244,12 @@ fn every_way_to_a_component_ends_its_compiling() {
     home.write("flow.lobster", step);
     let late = step.replace("    component: slow.wasm", "    when: $first.json\n    component: slow.wasm");
     home.write("late.lobster", late.replace("steps:\n", "steps:\n  - id: first\n    run: echo true\n"));
+    let each = "steps:\n  - id: list\n    js: '[1, 2]'\n  - id: all\n    for_each: $list.json\n    steps:\n      - id: a\n        component: slow.wasm\n        timeout_ms: 300\n";
+    home.write("each.lobster", each);
     for words in [
         &["run", "--mode", "tool", "flow.lobster"][..],
         &["run", "--mode", "tool", "late.lobster"],
+        &["run", "--mode", "tool", "each.lobster"],
         &["run", "--mode", "tool", "component ./slow.wasm --timeout 300ms"],
         &["step", "run", "slow.wasm", "--timeout", "300ms"],
     ] {
@@ -293,4 +299,36 @@ fn a_signal_ends_compiling_and_a_second_one_ends_everything() {
     let ended = watch(child, begun);
     drop(open);
     assert!(ended.took < Duration::from_secs(1), "{:?}", ended.took);
+}
+
+/// What does not run is said in the same words wherever a program is named.
+#[test]
+fn what_a_program_uses_that_does_not_run_is_named_everywhere() {
+    let home = Home::new();
+    for (name, fields, said) in [
+        ("shared.wasm", "(memory 1 1 shared)", "threads"),
+        ("gc.wasm", "(type (struct (field i32)))", "garbage collection"),
+        ("old.wasm", "(tag $e) (func try throw $e catch $e end)", "legacy exceptions"),
+        (
+            "wide.wasm",
+            "(func (param i64) (result i64 i64) (i64.mul_wide_u (local.get 0) (local.get 0)))",
+            "wide arithmetic",
+        ),
+    ] {
+        let module = wat::parse_str(format!(r#"(module {fields} (func (export "_start")))"#)).unwrap();
+        home.write(name, module);
+        home.write("flow.lobster", format!("steps:\n  - id: a\n    component: {name}\n"));
+        let said = format!("the program uses {said}, which this host does not run");
+        for words in [
+            &["step", "inspect", name][..],
+            &["step", "run", name],
+            &["check", "flow.lobster"],
+            &["run", "--mode", "tool", "flow.lobster"],
+            &["run", "--mode", "tool", &format!("component ./{name}")],
+        ] {
+            let answer = home.lobster(words).run();
+            let text = format!("{}{}", answer.stdout, answer.stderr);
+            assert!(text.contains(&said) && !answer.status.success(), "{words:?}: {text}");
+        }
+    }
 }

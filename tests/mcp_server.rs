@@ -191,6 +191,36 @@ fn folders_become_typed_tools_and_calls_recorded_runs() {
 }
 
 #[test]
+fn compiling_ends_with_its_call_and_the_server_goes_on() {
+    let home = home();
+    let slow = crate::compiling::slow_program();
+    home.write("slow.wasm", &slow).write("steps/slow.wasm", &slow);
+    home.write("flows/late.lobster", "steps:\n  - id: a\n    component: ../slow.wasm\n");
+    // Compiled before, so that the time is none of its affair.
+    assert_eq!(home.lobster(["step", "inspect", "steps/regex.wasm"]).run().code(), 0);
+    let begun = Instant::now();
+    // What is in a folder is compiled when the list is made, within the time of a call.
+    let mut client = Client::ready(&home, &with(&["--timeout-ms", "1500"]), None);
+    let listed = client.tools();
+    let names: Vec<_> = listed["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect();
+    assert!(names.contains(&json!("regex")), "{names:?}");
+    assert!(!names.contains(&json!("slow")) && !names.contains(&json!("late")), "{names:?}");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    for (tool, args) in [
+        ("run", json!({"pipeline": "component ./slow.wasm", "timeoutMs": 700})),
+        ("run", json!({"pipeline": "component ./slow.wasm --timeout 60s", "timeoutMs": 700})),
+        ("run", json!({"file": "flows/late.lobster", "timeoutMs": 700})),
+    ] {
+        let begun = Instant::now();
+        let answer = client.call(tool, args);
+        assert!(begun.elapsed() < Duration::from_secs(5), "{tool}: {:?}", begun.elapsed());
+        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        assert_eq!(message.matches("lobster timed out after 700 ms").count(), 1, "{tool}: {answer}");
+        assert!(client.call("runs", json!({}))["runs"].is_array(), "the server goes on");
+    }
+}
+
+#[test]
 fn an_approval_asks_the_clients_user() {
     let home = home();
     for (user, status) in [

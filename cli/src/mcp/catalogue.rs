@@ -5,10 +5,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, SystemTime};
 
-use lobster_runtime::component::Component;
+use lobster_runtime::call::Call;
+use lobster_runtime::cancel::CancelReason;
+use lobster_runtime::component::{self, Component};
 use lobster_runtime::digest::Digest;
+use lobster_runtime::engine::Caller;
 use lobster_runtime::json;
 use lobster_runtime::language::plan::Workflow;
 use lobster_runtime::language::source::has_workflow_extension;
@@ -16,6 +20,7 @@ use lobster_runtime::runtime::Runtime;
 use rmcp::model::{MetaObject, Tool};
 use serde_json::{Map, Value, json};
 
+use super::call;
 use super::hints::{self, Reach};
 use super::schema::{self, Layout};
 use super::standing::{self, Standing};
@@ -74,9 +79,37 @@ pub(super) struct Catalogue {
     stamps: Vec<Stamp>,
 }
 
+/// Reads one file with a runtime that is cancelled when the time of a call is over: what
+/// takes minutes to compile must not keep the server from starting.
+fn within<T>(runtime: &Runtime, call_time: Option<Duration>, read: impl FnOnce(&Runtime) -> T) -> T {
+    let time = call_time.unwrap_or(Duration::from_millis(call::TIMEOUT_MS));
+    let cancel = runtime.cancel().child();
+    let bounded = runtime.for_call(Call {
+        cwd: std::env::current_dir().unwrap_or_default(),
+        caller: Caller::default(),
+        cancel: cancel.clone(),
+        notes: Box::new(|line| tracing::info!("{line}")),
+        progress: None,
+    });
+    let (done, ended) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if ended.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
+                let ms = time.as_millis();
+                cancel.cancel(CancelReason::Timeout(format!(
+                    "loading it took longer than {ms} ms, the time of a call; `lobster step inspect` compiles a component beforehand"
+                )));
+            }
+        });
+        let read = read(&bounded);
+        drop(done);
+        read
+    })
+}
+
 impl Catalogue {
-    /// Reads the folders.
-    pub(super) fn read(runtime: &Runtime, sources: &Sources) -> Self {
+    /// Reads the folders. Loading a file may take as long as a call.
+    pub(super) fn read(runtime: &Runtime, sources: &Sources, call_time: Option<Duration>) -> Self {
         let mut catalogue = Self::default();
         for standing in Standing::ALL {
             if standing != Standing::Run || sources.run {
@@ -87,13 +120,13 @@ impl Catalogue {
         }
         for dir in &sources.workflows {
             for file in catalogue.files(dir, has_workflow_extension) {
-                catalogue.add_workflow(runtime, file);
+                within(runtime, call_time, |runtime| catalogue.add_workflow(runtime, file));
             }
         }
         for dir in &sources.components {
             let is_wasm = |path: &Path| path.extension().is_some_and(|extension| extension == "wasm");
             for file in catalogue.files(dir, is_wasm) {
-                catalogue.add_component(runtime, file);
+                within(runtime, call_time, |runtime| catalogue.add_component(runtime, file));
             }
         }
         let all: BTreeMap<&String, String> =
@@ -158,9 +191,12 @@ impl Catalogue {
     }
 
     fn add_component(&mut self, runtime: &Runtime, file: PathBuf) {
+        let cancel = runtime.cancel().clone();
+        let cancel = move || cancel.reason().map(|reason| reason.message());
+        let patience = component::Patience::new(&component::Limits::default(), Arc::new(cancel));
         let loaded = std::fs::read(&file).map_err(|error| error.to_string()).and_then(|bytes| {
             runtime.keep_component(&bytes).map_err(|error| error.to_string())?;
-            runtime.components().load_bytes(&bytes).map_err(|error| error.to_string())
+            runtime.components().load_bytes_within(&bytes, &patience).map_err(|error| error.to_string())
         });
         let described = loaded.and_then(|component| {
             let description = component.describe().map_err(|error| error.to_string())?.cloned();

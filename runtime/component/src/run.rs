@@ -10,7 +10,7 @@ use serde_json::Value;
 use wasmtime::component::{
     ComponentNamedList, Instance, InstancePre, Lift, Lower, Resource, ResourceTable, ResourceTableError,
 };
-use wasmtime::{CallHook, Store, Trap, UpdateDeadline, WasmBacktrace};
+use wasmtime::{CallHook, Store, ThrownException, Trap, UpdateDeadline, WasmBacktrace};
 use wasmtime_wasi::{I32Exit, WasiCtxBuilder};
 use wasmtime_wasi_http::WasiHttpCtx;
 
@@ -179,7 +179,12 @@ impl<'a> Run<'a> {
         described: Option<&Described>,
         given: Given,
     ) -> Result<Self, RunError> {
-        let Invocation { argv, input, output, stderr, grants, limits, seed, start_time, .. } = invocation;
+        let Invocation { argv, input, output, stderr, grants, mut limits, seed, start_time, .. } = invocation;
+        // A program that is large enough to have more functions in a table was compiled,
+        // so it may also start.
+        if component.first_table > limits.tables {
+            limits.tables = limits.tables.saturating_add(component.first_table);
+        }
         let schemas = described.map_or((None, None), |d| (d.input.clone(), d.output.clone()));
         let pipes = Pipes::new(input, output, stderr, limits, schemas);
         let tracer = Tracer::new(invocation.trace);
@@ -398,6 +403,10 @@ impl<'a> Run<'a> {
         }
         if let Some(limit) = self.store.data().limiter.denied() {
             return limit;
+        }
+        if error.is::<ThrownException>() {
+            let message = format!("it threw an exception that nothing catches{}", frames(&error));
+            return RunError::Trap { message, stderr: self.pipes.stderr_tail() };
         }
         match trap {
             Some(trap) => {

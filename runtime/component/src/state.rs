@@ -88,6 +88,8 @@ pub(crate) struct Limiter {
     limits: Limits,
     memory: Budget,
     tables: Budget,
+    /// What the host could not give. The engine goes on without it if it was for exceptions.
+    failed: Option<String>,
 }
 
 /// The sum over all memories, or over all tables. A growth beyond the limit
@@ -123,7 +125,7 @@ impl Budget {
 
 impl Limiter {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, memory: Budget::new(limits.memory), tables: Budget::new(limits.tables) }
+        Self { limits, memory: Budget::new(limits.memory), tables: Budget::new(limits.tables), failed: None }
     }
 
     /// Most bytes of memory held at once.
@@ -131,12 +133,26 @@ impl Limiter {
         self.memory.peak
     }
 
-    /// The limit that a trapped program ran into before.
+    /// The limit that a trapped program ran into before, its own or the host's.
     pub(crate) fn denied(&self) -> Option<RunError> {
+        if let Some(message) = &self.failed {
+            return Some(RunError::HostMemory { message: message.clone() });
+        }
         let memory = self.memory.denied.map(|asked| self.limits.memory_exceeded(asked));
         memory.or_else(|| {
             self.tables.denied.map(|asked| RunError::TableLimit { limit: self.limits.tables, asked })
         })
+    }
+
+    /// Also called when the type of a memory or table has no room for more, which
+    /// is the program's own affair.
+    fn host_failed(&mut self, error: &wasmtime::Error) -> wasmtime::Result<()> {
+        let message = format!("{error:#}");
+        if message.contains("type's limits") {
+            return Ok(());
+        }
+        self.failed = Some(message.clone());
+        Err(wasmtime::Error::new(RunError::HostMemory { message }))
     }
 }
 
@@ -151,7 +167,7 @@ impl ResourceLimiter for Limiter {
     }
 
     fn memory_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {
-        host_failed(&error)
+        self.host_failed(&error)
     }
 
     fn table_growing(
@@ -164,7 +180,7 @@ impl ResourceLimiter for Limiter {
     }
 
     fn table_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {
-        host_failed(&error)
+        self.host_failed(&error)
     }
 
     fn instances(&self) -> usize {
@@ -178,14 +194,4 @@ impl ResourceLimiter for Limiter {
     fn memories(&self) -> usize {
         self.limits.instances
     }
-}
-
-/// Also called when the type of a memory or table has no room for more, which
-/// is the program's own affair.
-fn host_failed(error: &wasmtime::Error) -> wasmtime::Result<()> {
-    let message = format!("{error:#}");
-    if message.contains("type's limits") {
-        return Ok(());
-    }
-    Err(wasmtime::Error::new(RunError::HostMemory { message }))
 }

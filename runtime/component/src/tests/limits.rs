@@ -112,3 +112,22 @@ fn a_description_that_takes_too_long_is_told_so() {
     assert!(said.starts_with("the step's description is not usable: the step "), "{said}");
     assert!(said.ends_with("; this limit is the same for every program"), "{said}");
 }
+
+/// A compiler for a functional language puts every function into one table: pandoc has
+/// 700 000 there.
+#[test]
+fn a_large_table_from_the_start_is_not_in_the_way() {
+    let grow = |more: u32| {
+        let body = format!(
+            "(call $exit (i32.eq (table.grow $t (ref.null func) (i32.const {more})) (i32.const -1)))"
+        );
+        load(&fixture::command("(table $t 700000 funcref)", &body))
+    };
+    for (more, refused) in [(200_000, 0), (200_001, 1)] {
+        let ran = run(&grow(more), "{}", |_| {});
+        assert_eq!(ran.outcome().exit_code, refused, "{more}");
+    }
+    // Another table of that size is not part of it.
+    let twice = load(&fixture::command("(table 700000 funcref) (table 700000 funcref)", ""));
+    assert_eq!(run(&twice, "{}", |_| {}).name(), "table-limit");
+}

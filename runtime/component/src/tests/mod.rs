@@ -3,6 +3,8 @@
 mod accounting;
 #[cfg(target_os = "linux")]
 mod bombs;
+mod code;
+mod exceptions;
 mod files;
 mod fixture;
 mod guests;
@@ -12,6 +14,7 @@ mod preview1;
 mod runs;
 #[cfg(target_os = "linux")]
 mod swaps;
+mod wasi;
 
 use std::sync::{Arc, Mutex, OnceLock};
 

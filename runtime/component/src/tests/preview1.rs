@@ -17,10 +17,12 @@ const INVAL: i32 = 28;
 const NAMETOOLONG: i32 = 37;
 const NOENT: i32 = 44;
 const NOTDIR: i32 = 54;
+const ISDIR: i32 = 31;
+const NOTSOCK: i32 = 57;
 const NOTSUP: i32 = 58;
 
 /// The calls that the programs here make, with their parameters.
-const CALLS: [(&str, &str); 18] = [
+const CALLS: [(&str, &str); 22] = [
     ("fd_allocate", "i32 i64 i64"),
     ("fd_fdstat_get", "i32 i32"),
     ("fd_filestat_get", "i32 i32"),
@@ -39,6 +41,10 @@ const CALLS: [(&str, &str); 18] = [
     ("path_unlink_file", "i32 i32 i32"),
     ("poll_oneoff", "i32 i32 i32 i32"),
     ("random_get", "i32 i32"),
+    ("sock_accept", "i32 i32 i32"),
+    ("sock_recv", "i32 i32 i32 i32 i32 i32"),
+    ("sock_send", "i32 i32 i32 i32 i32"),
+    ("sock_shutdown", "i32 i32"),
 ];
 
 /// Runs `body`, which leaves a number that becomes the exit code. At 4096 stands
@@ -108,6 +114,17 @@ fn details_of_the_official_suite() {
         call("fd_fdstat_get", &[c(3), c(64)])
     );
     assert_eq!(code(&again), 0);
+    // To write to it is refused, whatever is said of directories.
+    for flags in [0, 2] {
+        assert_eq!(code(&opened((4128, 1), flags, 2 | 64)), ISDIR, "{flags}");
+    }
+    // What is open is no socket.
+    for (name, rest) in [("sock_accept", 2), ("sock_recv", 5), ("sock_send", 4), ("sock_shutdown", 1)] {
+        for (fd, expected) in [(77, BADF), (0, NOTSOCK), (3, NOTSOCK)] {
+            let args: Vec<_> = std::iter::once(c(fd)).chain((0..rest).map(|_| c(0))).collect();
+            assert_eq!(code(&call(name, &args)), expected, "{name} {fd}");
+        }
+    }
     // Times that contradict each other.
     for flags in [0b0011, 0b1100, 0b1111] {
         let args = [c(3), c(0), c(4096), c(6), l(0), l(0), c(flags)];

@@ -6,7 +6,7 @@ use super::fixture::{self, COPY, ECHO_ARGS, FORWARD};
 use super::{engine, load, run};
 use crate::{Allocation, Engine, EngineConfig, Input, Kind, LoadError, Outcome, RunError, SetBy, StepError};
 
-fn items(texts: &[&str]) -> Input {
+pub(super) fn items(texts: &[&str]) -> Input {
     let texts: Vec<_> = texts.iter().map(|text| Ok((*text).to_owned())).collect();
     Input::Items(Box::new(texts.into_iter()))
 }
@@ -213,7 +213,7 @@ fn traps_are_named() {
     assert!(message.contains("oops"), "{message}");
 }
 
-fn hello() -> Vec<u8> {
+pub(super) fn hello() -> Vec<u8> {
     fixture::command(
         r#"(data (i32.const 2048) "hello err")"#,
         "(call $put (i32.const 1) (i32.const 2048) (i32.const 5))
@@ -332,54 +332,6 @@ fn what_is_no_program_is_refused_by_name() {
 }
 
 #[test]
-fn compiled_code_is_cached_verified_and_private() {
-    let dir = tempfile::tempdir().expect("temporary directory");
-    let cache = dir.path().join("code");
-    let config = EngineConfig { code_cache: Some(cache.clone()), ..EngineConfig::default() };
-    let bytes = fixture::step(ECHO_ARGS);
-    let load = || Engine::new(config.clone()).load_bytes(&bytes);
-    let works = || run(&load().unwrap_or_else(|e| panic!("{e}")), "{}", |_| {}).output == "{}";
-    assert!(works());
-    let files = || {
-        let mut files: Vec<_> =
-            walk(&cache).into_iter().filter(|p| p.extension().is_some_and(|e| e == "cwasm")).collect();
-        files.sort();
-        files
-    };
-    let [code] = &files()[..] else { panic!("one file of code") };
-    let written = std::fs::metadata(code).and_then(|m| m.modified()).expect("written");
-    assert!(works());
-    assert_eq!(std::fs::metadata(code).and_then(|m| m.modified()).ok(), Some(written));
-    // Code that was tampered with is compiled again, not run.
-    let mut bad = std::fs::read(code).expect("reads");
-    let middle = bad.len() / 2;
-    bad[middle] ^= 0xff;
-    std::fs::write(code, &bad).expect("writes");
-    assert!(works());
-    assert!(std::fs::read(code).expect("reads") != bad);
-    // Where there can be no directory, code is compiled each time.
-    std::fs::write(dir.path().join("file"), "").expect("writes");
-    let nowhere = EngineConfig { code_cache: Some(dir.path().join("file/code")), ..EngineConfig::default() };
-    assert!(Engine::new(nowhere).load_bytes(&bytes).is_ok());
-    // A directory that others can write is refused.
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(&cache, std::fs::Permissions::from_mode(0o777)).expect("chmod");
-    assert!(matches!(load(), Err(LoadError::CacheUnsafe { .. })));
-}
-
-fn walk(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.path().is_dir() {
-            found.extend(walk(&entry.path()));
-        } else {
-            found.push(entry.path());
-        }
-    }
-    found
-}
-
-#[test]
 fn one_component_runs_on_many_threads() {
     let echo = load(&fixture::step(ECHO_ARGS));
     std::thread::scope(|scope| {
@@ -489,9 +441,9 @@ fn raw_sockets_cannot_be_recorded() {
 
 /// Keeps what an effect was told, or tells it again.
 #[derive(Default)]
-struct Tape {
+pub(super) struct Tape {
     calls: Vec<(&'static str, Vec<u8>)>,
-    replay: Option<usize>,
+    pub(super) replay: Option<usize>,
 }
 
 impl crate::HostCallTrace for Tape {
@@ -577,79 +529,6 @@ mod mutations {
             }
         }
     }
-}
-
-#[test]
-fn one_cache_serves_many_processes() {
-    let dir = tempfile::tempdir().expect("temporary directory");
-    let config = EngineConfig { code_cache: Some(dir.path().join("code")), ..EngineConfig::default() };
-    let bytes = fixture::step(FORWARD);
-    // An engine per thread shares nothing but the directory, as processes do.
-    std::thread::scope(|scope| {
-        for _ in 0..6 {
-            scope.spawn(|| {
-                let forward =
-                    Engine::new(config.clone()).load_bytes(&bytes).unwrap_or_else(|e| panic!("{e}"));
-                assert_eq!(run(&forward, "{}", |i| i.input = items(&["7"])).output, "7\n");
-            });
-        }
-    });
-    let code: Vec<_> =
-        walk(dir.path()).into_iter().filter(|path| path.extension().is_some_and(|e| e == "cwasm")).collect();
-    assert_eq!(code.len(), 1);
-}
-
-#[test]
-fn a_pool_serves_runs_too() {
-    let config = EngineConfig { allocation: Allocation::Pooling, ..EngineConfig::default() };
-    let engine = Engine::new(config);
-    for (bytes, output) in [(fixture::step(ECHO_ARGS), "{}"), (hello(), "hello")] {
-        let program = engine.load_bytes(&bytes).unwrap_or_else(|error| panic!("{error}"));
-        for _ in 0..200 {
-            assert_eq!(run(&program, "{}", |_| {}).output, output);
-        }
-    }
-}
-
-#[test]
-fn a_program_that_is_run_often_moves_to_a_pool_and_is_compiled_once() {
-    let dir = tempfile::tempdir().expect("temporary directory");
-    let cached = || EngineConfig { code_cache: Some(dir.path().join("code")), ..EngineConfig::default() };
-    let often = |engine: &Engine, bytes: &[u8]| {
-        let program = engine.load_bytes(bytes).unwrap_or_else(|error| panic!("{error}"));
-        for _ in 0..100 {
-            assert_eq!(run(&program, "{}", |_| {}).name(), "ok");
-        }
-        program.moved_to_pool()
-    };
-    let engine = Engine::new(cached());
-    assert!(often(&engine, &fixture::step(ECHO_ARGS)) && often(&engine, &hello()));
-    let code = walk(dir.path()).into_iter().filter(|path| path.extension().is_some_and(|e| e == "cwasm"));
-    assert_eq!(code.count(), 2);
-    // More tables than a pool has for one program: it goes on as it began.
-    let tables = "(table 0 funcref)".repeat(9);
-    assert!(!often(&engine, &fixture::command(&tables, "")));
-    // What is not cached would have to be compiled again.
-    assert!(!often(&Engine::new(EngineConfig::default()), &hello()));
-    let fixed = EngineConfig { allocation: Allocation::OnDemand, ..cached() };
-    assert!(!often(&Engine::new(fixed), &hello()));
-}
-
-#[test]
-fn the_evaluator_fits_the_pool_and_gives_the_same_there() {
-    let dir = tempfile::tempdir().expect("temporary directory");
-    let config = EngineConfig { code_cache: Some(dir.path().join("code")), ..EngineConfig::default() };
-    let js = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guest-steps/dist/js-eval.wasm");
-    let js = Engine::new(config).load_file(js).unwrap_or_else(|error| panic!("{error}"));
-    let seen: BTreeSet<_> = (0..80)
-        .map(|_| {
-            let ran = run(&js, r#"{"code":"[1, 2].map(n => n * 2)"}"#, |_| {});
-            let outcome = ran.outcome();
-            (outcome.fuel_used, outcome.peak_memory, outcome.host_calls, ran.output.clone())
-        })
-        .collect();
-    assert!(js.moved_to_pool());
-    assert_eq!(seen.len(), 1, "{seen:?}");
 }
 
 #[test]

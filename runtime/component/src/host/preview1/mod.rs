@@ -28,6 +28,7 @@ const RIGHT_FD_READ: u64 = 1 << 1;
 const RIGHT_FD_WRITE: u64 = 1 << 6;
 const RIGHT_POLL: u64 = 1 << 27;
 const FDFLAG_APPEND: u16 = 1;
+const NOT_SOCKET: i32 = 57;
 const NOT_SUPPORTED: i32 = 58;
 
 /// Most bytes of input given at once.

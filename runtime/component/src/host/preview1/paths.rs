@@ -144,7 +144,7 @@ fn open(state: &mut State, place: Place, how: u32, rights: u64, flags: u32) -> R
         if how.create && how.exclusive {
             return Err(ErrorCode::Exist.into());
         }
-        if how.truncate || (how.write && !wants_dir) {
+        if how.truncate || how.write {
             return Err(ErrorCode::IsDirectory.into());
         }
         return Ok(Fd::directory(place, None, Some(ticket)));

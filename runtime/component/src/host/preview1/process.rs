@@ -6,7 +6,7 @@ use rand::Rng;
 use wasmtime::{Caller, Linker};
 use wasmtime_wasi::I32Exit;
 
-use super::{Done, Mem, NOT_SUPPORTED, call, errno, nanos};
+use super::{Done, Mem, NOT_SOCKET, NOT_SUPPORTED, call, errno, nanos};
 use crate::RunError;
 use crate::host::clocks::{Clock, RESOLUTION};
 use crate::host::filesystem::{ErrorCode, FsError};
@@ -63,11 +63,23 @@ pub(super) fn process(l: &mut Linker<State>) -> wasmtime::Result<()> {
     })?;
     l.func_wrap(PREVIEW1, "proc_raise", |_: i32| NOT_SUPPORTED)?;
     l.func_wrap(PREVIEW1, "sched_yield", || 0)?;
-    l.func_wrap(PREVIEW1, "sock_accept", |_: i32, _: i32, _: i32| NOT_SUPPORTED)?;
-    l.func_wrap(PREVIEW1, "sock_recv", |_: i32, _: i32, _: i32, _: i32, _: i32, _: i32| NOT_SUPPORTED)?;
-    l.func_wrap(PREVIEW1, "sock_send", |_: i32, _: i32, _: i32, _: i32, _: i32| NOT_SUPPORTED)?;
-    l.func_wrap(PREVIEW1, "sock_shutdown", |_: i32, _: i32| NOT_SUPPORTED)?;
+    // There are no sockets: what is open is not one.
+    l.func_wrap(PREVIEW1, "sock_accept", |mut c: C<'_>, fd: u32, _: i32, _: i32| no_socket(&mut c, fd))?;
+    l.func_wrap(PREVIEW1, "sock_recv", |mut c: C<'_>, fd: u32, _: i32, _: i32, _: i32, _: i32, _: i32| {
+        no_socket(&mut c, fd)
+    })?;
+    l.func_wrap(PREVIEW1, "sock_send", |mut c: C<'_>, fd: u32, _: i32, _: i32, _: i32, _: i32| {
+        no_socket(&mut c, fd)
+    })?;
+    l.func_wrap(PREVIEW1, "sock_shutdown", |mut c: C<'_>, fd: u32, _: i32| no_socket(&mut c, fd))?;
     Ok(())
+}
+
+fn no_socket(caller: &mut Caller<'_, State>, fd: u32) -> i32 {
+    match caller.data_mut().preview1.fd(fd) {
+        Ok(_) => NOT_SOCKET,
+        Err(_) => errno(ErrorCode::BadDescriptor),
+    }
 }
 
 fn strings(texts: &[String]) -> Vec<String> {

@@ -103,10 +103,21 @@ fn load_now(
         (None, None) => {
             let path = base.join(named);
             let bytes = std::fs::read(&path).map_err(|source| LoadError::Read { path, source })?;
-            keep(&run.store, &bytes)?;
-            Ok(run.services.components().load_bytes_within(&bytes, patience)?)
+            let digest = keep(&run.store, &bytes)?;
+            load_kept(run, &digest, &bytes, patience)
         }
     }
+}
+
+/// A component whose bytes have just been hashed.
+fn load_kept(
+    run: &Run<'_>,
+    digest: &Digest,
+    bytes: &[u8],
+    patience: &Patience,
+) -> Result<Component, LoadProblem> {
+    let name = lobster_component::Digest::from_bytes(*digest.as_bytes());
+    run.services.components().load_known(name, bytes.len() as u64, patience, || Ok(bytes.into()))
 }
 
 /// A component of the store, whose bytes are read only if they must be compiled.
@@ -148,8 +159,8 @@ pub(super) fn js_evaluator(
         return recorded_program(run, recorded, patience);
     }
     let load = || -> Result<_, LoadProblem> {
-        keep(&run.store, JS_EVALUATOR)?;
-        Ok(run.services.components().load_bytes_within(JS_EVALUATOR, patience)?)
+        let digest = keep(&run.store, JS_EVALUATOR)?;
+        load_kept(run, &digest, JS_EVALUATOR, patience)
     };
     let component = run.loaded("js", load)?;
     Ok(Program { component, spent: patience.spent(), recorded: None })
