@@ -2,6 +2,7 @@
 
 pub(crate) mod blocked;
 mod bound_files;
+mod granted_roots;
 mod inputs;
 mod jail_spec;
 pub(crate) mod mcp;

@@ -192,15 +192,26 @@ impl<'a> Sweep<'a> {
                 }
             }
         }
-        let Ok(metadata) = fs::metadata(root) else { return };
+        let held = self.spec.held_at(root);
+        let is_dir = match held {
+            Some(held) => held.is_dir(),
+            None => match fs::metadata(root) {
+                Ok(metadata) => metadata.is_dir(),
+                Err(_) => return,
+            },
+        };
         let writable = self.spec.write.iter().any(|write| root.starts_with(write));
-        if !metadata.is_dir() {
+        if !is_dir {
             if self.patterns.is_hit(&progress) {
                 self.hide(root.to_owned());
             }
             return;
         }
-        let opened = openat(CWD, root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = match held {
+            Some(held) => openat(held.handle(), ".", flags, Mode::empty()),
+            None => openat(CWD, root, flags, Mode::empty()),
+        };
         let place =
             Place { path: root.to_owned(), progress, writable, in_repository: false, depth: 0, links: 0 };
         self.visit_opened(opened, place);
