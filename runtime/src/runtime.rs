@@ -27,7 +27,7 @@ use crate::language::workflow;
 use crate::policy::{AuditPlaces, DecisionEnv, Observed, PROPOSED_RULE, Policy};
 use crate::sandbox::Sandbox;
 use crate::secrets::Secrets;
-pub use crate::settings::{PolicySources, Settings};
+pub use crate::settings::{PolicyFileUsed, PolicySources, Settings};
 use crate::steps::stages::{Mode, Registry};
 use crate::store::{Event, NewRun, RunId, Store, StoreError, state_dir};
 use crate::telemetry;
@@ -105,6 +105,7 @@ impl Runtime {
                 policy: Arc::new(settings.policy),
                 policy_files: settings.policy_files,
                 place: settings.place,
+                project_is_trusted: settings.project_is_trusted,
                 secrets: Arc::new(secrets),
                 store: OnceLock::new(),
                 components: OnceLock::new(),
