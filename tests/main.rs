@@ -39,6 +39,7 @@ mod pty;
 mod questions;
 mod random_kills;
 mod random_workflows;
+mod record_damages;
 mod replaced_stores;
 mod resume;
 mod screens;
