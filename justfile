@@ -52,6 +52,26 @@ crashes POINTS="10000":
 shells TEXTS="20000":
     LOBSTER_REQUIRE_SHELLS=1 LOBSTER_SHELL_FUZZ_TEXTS={{TEXTS}} LOBSTER_SHELL_FUZZ_SEED=$(date +%Y%j) cargo test --release -p lobster-runtime --lib policy::shell_fuzz -- --nocapture
 
+# runs killed at random times, with and without their processes; nightly
+kills KILLS="1000":
+    LOBSTER_KILLS={{KILLS}} LOBSTER_KILL_SEED=$(date +%j) cargo test --release --workspace --test lobster -- random_kills --nocapture
+
+# copies of a store that 16 processes write to; nightly
+backups COPIES="50":
+    LOBSTER_BACKUPS={{COPIES}} cargo test --release --workspace --test lobster -- store_copies::a_backup --nocapture
+
+# every page of a store zeroed, and random records damaged; nightly
+damages DAMAGES="200":
+    LOBSTER_DAMAGES={{DAMAGES}} LOBSTER_DAMAGE_SEED=$(date +%j) cargo test --release --workspace --test lobster -- record_damages store_copies::any_damaged_page --nocapture
+
+# granted roots and policy files exchanged while steps start; nightly
+roots TRIES="500":
+    LOBSTER_ROOT_SWAPS={{TRIES}} cargo test --release --workspace --test lobster -- swapped_roots --nocapture
+
+# all that is random or long, each night with another seed
+nightly:
+    .ci/nightly
+
 # figures of the record: replay, durability, syncs, large stores, many processes
 bench-record:
     cargo build --release --workspace

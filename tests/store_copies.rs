@@ -27,7 +27,7 @@ fn furnished() -> Home {
     let home = Home::new();
     home.write("ask.lobster", ASKING);
     for n in 0..6 {
-        home.tool([format!("exec --shell 'seq {n} 400'")]).output();
+        home.tool([format!("exec --shell 'seq {n} 1500'")]).output();
     }
     home.tool(["ask.lobster"]);
     fold(&home);
@@ -80,6 +80,7 @@ fn any_damaged_page_is_named_and_hurts_only_what_was_on_it() {
     let kept = home.dir().join("kept");
     copy(&home.state(), &kept);
     let pages = fs::metadata(home.state().join("store/lobster.db")).unwrap().len() / PAGE;
+    assert!(pages >= 40, "only {pages} pages");
     let (mut sound, mut hurt) = (0, 0);
     for page in 0..pages {
         put_back(&home, &kept);
@@ -227,7 +228,7 @@ fn a_backup_holds_what_was_committed_before_it_began() {
     let rounds = std::env::var("LOBSTER_BACKUPS").ok().and_then(|n| n.parse().ok()).unwrap_or(3);
     let stop = home.dir().join("stop");
     std::thread::scope(|scope| {
-        for writer in 0..4 {
+        for writer in 0..16 {
             let (home, stop) = (&home, &stop);
             scope.spawn(move || {
                 let mut n = 0;
@@ -271,9 +272,15 @@ fn a_database_without_its_log_is_read_on_a_read_only_disk() {
     for name in ["lobster.db-wal", "lobster.db-shm"] {
         let _ = fs::remove_file(home.state().join("store").join(name));
     }
-    let script = "mount --bind \"$STATE\" \"$STATE\" && mount -o remount,ro,bind \"$STATE\" || exit 99; exec \"$L\" runs --json";
+    // Each command by itself, then the list that is compared.
+    let script = "mount --bind \"$STATE\" \"$STATE\" && mount -o remount,ro,bind \"$STATE\" || exit 99
+        for words in \"show $RUN\" \"logs $RUN\" \"replay $RUN\" gates 'store verify' 'store stats' audit; do
+            \"$L\" $words >/dev/null || { echo \"$words: $?\" >&2; exit 3; }
+        done
+        exec \"$L\" runs --json";
     let output = std::process::Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "sh", "-c", script])
+        .env("RUN", all.last().unwrap())
         .env("STATE", home.state())
         .env("L", crate::binary::lobster())
         .env("LOBSTER_STATE_DIR", home.state())

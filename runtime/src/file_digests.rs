@@ -1,12 +1,14 @@
 //! Digests of files, without reading again what has not changed.
 
 use std::collections::HashMap;
-use std::fs::{self, File, Metadata};
+use std::fs::{Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::OFlags;
 
 use crate::digest::Digest;
 
@@ -62,12 +64,14 @@ impl FileDigests {
     }
 
     fn of_at(&self, path: &Path, now: SystemTime) -> io::Result<Digest> {
-        let stamp = Stamp::of(&regular(fs::metadata(path)?)?);
-        if let Some(digest) = self.known().get(&stamp) {
+        // One handle for all that is said of the file, whatever its name means by then.
+        let nonblocking = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
+        let open = || OpenOptions::new().read(true).custom_flags(nonblocking.cast_signed()).open(path);
+        let file = open()?;
+        let before = Stamp::of(&regular(file.metadata()?)?);
+        if let Some(digest) = self.known().get(&before) {
             return Ok(*digest);
         }
-        let file = File::open(path)?;
-        let before = Stamp::of(&regular(file.metadata()?)?);
         let digest = Digest::of_reader(&file)?;
         let after = Stamp::of(&file.metadata()?);
         let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
@@ -86,13 +90,14 @@ impl FileDigests {
     }
 }
 
-/// Opening a pipe would wait for somebody to write into it.
+/// A pipe has no content to speak of: what is read from it is gone.
 fn regular(file: Metadata) -> io::Result<Metadata> {
     if file.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, File};
     use std::time::Duration;
 
     use super::*;

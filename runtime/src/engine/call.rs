@@ -52,6 +52,7 @@ impl Runtime {
                 policy: Arc::clone(&services.policy),
                 policy_files: services.policy_files.clone(),
                 place: services.place.clone(),
+                project_is_trusted: services.project_is_trusted,
                 secrets: Arc::clone(&services.secrets),
                 store: services.store.get().cloned().map_or_else(OnceLock::new, OnceLock::from),
                 components: OnceLock::from(services.components().clone()),

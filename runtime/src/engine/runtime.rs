@@ -18,6 +18,7 @@ use crate::engine::envelope::{Envelope, Failure};
 use crate::engine::run::{Run, Task};
 use crate::engine::secrets::Secrets;
 use crate::engine::services::Services;
+pub use crate::engine::settings::PolicyFileUsed;
 pub use crate::engine::settings::{PolicySources, Settings};
 use crate::engine::surroundings::Surroundings;
 use crate::json;
@@ -105,6 +106,7 @@ impl Runtime {
                 policy: Arc::new(settings.policy),
                 policy_files: settings.policy_files,
                 place: settings.place,
+                project_is_trusted: settings.project_is_trusted,
                 secrets: Arc::new(secrets),
                 store: OnceLock::new(),
                 components: OnceLock::new(),

@@ -13,6 +13,7 @@ use super::background::Background;
 use super::env::Env;
 use super::notify::Notify;
 use super::path::StepPath;
+use super::surroundings::PolicyFileUsed;
 use crate::cancel::CancelToken;
 use crate::digest::Digest;
 use crate::engine::envelope::Envelope;
@@ -83,9 +84,11 @@ pub(crate) struct Services {
     /// What native processes may do.
     pub(crate) policy: Arc<Policy>,
     /// The files that the policy came from; no step may change them.
-    pub(crate) policy_files: Vec<PathBuf>,
+    pub(crate) policy_files: Vec<PolicyFileUsed>,
     /// Where the project's policy was looked for, if there is one.
     pub(crate) place: Option<PathBuf>,
+    /// Whether that policy was trusted when it was read.
+    pub(crate) project_is_trusted: Option<bool>,
     /// What the operator has named for steps to receive.
     pub(crate) secrets: Arc<Secrets>,
     pub(crate) store: OnceLock<Store>,

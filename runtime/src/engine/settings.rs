@@ -12,6 +12,7 @@ use crate::cancel::CancelToken;
 use crate::engine::env::Env;
 use crate::engine::envelope::Failure;
 use crate::engine::project_policy::{FILE_NAME, ProjectPolicy, Standing, TrustedPolicies};
+pub use crate::engine::surroundings::PolicyFileUsed;
 use crate::engine::{Notes, Notify, Progress, Prompter, Screen};
 use crate::policy::{Layer, LayerText, Policy, SecretReference, parse_references};
 use crate::sandbox::SandboxConfig;
@@ -66,9 +67,11 @@ pub struct Settings {
     /// What native processes may do.
     pub policy: Policy,
     /// The files that the policy came from.
-    pub policy_files: Vec<PathBuf>,
+    pub policy_files: Vec<PolicyFileUsed>,
     /// Where the project's policy was looked for, if there is one.
     pub place: Option<PathBuf>,
+    /// Whether that policy was trusted when it was read.
+    pub project_is_trusted: Option<bool>,
     /// Where secrets come from, beside what the policy says.
     pub secrets: BTreeMap<String, SecretReference>,
 }
@@ -96,6 +99,7 @@ impl Settings {
             policy: Policy::builtin(),
             policy_files: Vec::new(),
             place: None,
+            project_is_trusted: None,
             secrets: BTreeMap::new(),
         })
     }
@@ -131,8 +135,8 @@ impl Settings {
             let text = std::fs::read_to_string(&path).map_err(|error| {
                 Failure::runtime(format!("cannot read the policy {}: {error}", path.display()))
             })?;
+            self.policy_files.push(PolicyFileUsed::read(&path, text.as_bytes()));
             layers.push(LayerText { layer, origin: path.display().to_string(), text });
-            self.policy_files.push(path);
         }
         let warnings = self.use_project(sources.place.filter(|_| !is_off(&env)), &env, &mut layers)?;
         if !layers.is_empty() {
@@ -155,14 +159,10 @@ impl Settings {
         };
         let Some(file) = ProjectPolicy::find(&place).map_err(unreadable)? else { return Ok(Vec::new()) };
         // Whoever named this very file has decided about it already.
-        if self
-            .policy_files
-            .iter()
-            .any(|known| std::fs::canonicalize(known).is_ok_and(|known| known == file.path))
-        {
+        if self.policy_files.iter().any(|known| known.path == file.path) {
             return Ok(Vec::new());
         }
-        self.policy_files.push(file.path.clone());
+        self.policy_files.push(PolicyFileUsed { path: file.path.clone(), digest: Some(file.digest) });
         self.place = Some(place);
         let standing = match state_dir(&|name| env.get(name)) {
             Some(dir) => TrustedPolicies::of(&self.cwd.join(dir))
@@ -170,6 +170,7 @@ impl Settings {
                 .map_err(|error| Failure::runtime(error.to_string()))?,
             None => Standing::Unknown,
         };
+        self.project_is_trusted = Some(standing == Standing::Trusted);
         let shown = file.path.display().to_string();
         let layer = LayerText { layer: Layer::Project, origin: shown.clone(), text: file.text };
         let why = match standing {
@@ -219,7 +220,7 @@ impl Settings {
         let text = io::read_to_string(file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
         self.secrets = parse_references(&text, &path.display().to_string())
             .map_err(|error| Failure::runtime(error.to_string()))?;
-        self.policy_files.push(path);
+        self.policy_files.push(PolicyFileUsed::read(&path, text.as_bytes()));
         Ok(())
     }
 }

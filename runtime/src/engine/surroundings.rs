@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use super::services::Services;
 use crate::digest::Digest;
-use crate::engine::project_policy::{ProjectPolicy, Standing, TrustedPolicies};
 
 /// The field of a run's first event that holds them.
 const FIELD: &str = "surroundings";
@@ -32,12 +31,14 @@ pub(crate) struct Surroundings {
     pub(crate) project_is_trusted: Option<bool>,
 }
 
-/// One file of a policy, as it was used.
+/// One file of a policy, as it was used: with the digest of the text that was
+/// read and is in force, whatever the file holds by now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PolicyFileUsed {
-    pub(crate) path: PathBuf,
+pub struct PolicyFileUsed {
+    /// Where it is, without links.
+    pub path: PathBuf,
     /// None for a directory.
-    pub(crate) digest: Option<Digest>,
+    pub digest: Option<Digest>,
 }
 
 impl Surroundings {
@@ -47,12 +48,8 @@ impl Surroundings {
             home: services.env.get("HOME").unwrap_or_else(|| "/".to_owned()),
             state: services.state_dir.display().to_string(),
             protected: protected(services),
-            policies: services.policy_files.iter().map(|path| used(path)).collect(),
-            project_is_trusted: services.place.as_deref().and_then(|place| {
-                let file = ProjectPolicy::find(place).ok()??;
-                let standing = TrustedPolicies::of(&services.state_dir).standing(&file).ok()?;
-                Some(standing == Standing::Trusted)
-            }),
+            policies: services.policy_files.clone(),
+            project_is_trusted: services.project_is_trusted,
         }
     }
 
@@ -74,14 +71,24 @@ impl Surroundings {
     }
 }
 
-fn used(path: &Path) -> PolicyFileUsed {
-    let digest = fs::read(path).ok().map(|text| Digest::of(&text));
-    PolicyFileUsed { path: fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()), digest }
+impl PolicyFileUsed {
+    /// A file whose content was just read.
+    #[must_use]
+    pub fn read(path: &Path, content: &[u8]) -> Self {
+        Self { digest: Some(Digest::of(content)), ..Self::directory(path) }
+    }
+
+    /// A directory that no step may change.
+    #[must_use]
+    pub fn directory(path: &Path) -> Self {
+        Self { path: fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()), digest: None }
+    }
 }
 
 /// What no step may change, as far as this process knows.
 pub(crate) fn protected(services: &Services) -> Vec<String> {
     let audit = services.audit_places();
-    let places = services.policy_files.iter().cloned().chain(audit.copy).chain(audit.anchor);
+    let places =
+        services.policy_files.iter().map(|file| file.path.clone()).chain(audit.copy).chain(audit.anchor);
     places.map(|path| path.display().to_string()).collect()
 }

@@ -74,7 +74,9 @@ pub use file::{
 };
 pub use layers::{Layer, LayerText};
 pub use lint::{Lint, LintKind};
-pub(crate) use paths::{Roots, SYSTEM_READ_ONLY, builtin_protected, glob_match, secret_patterns};
+pub(crate) use paths::{
+    Roots, SYSTEM_READ_ONLY, builtin_protected, glob_match, secret_patterns, write_roots,
+};
 pub use reference::{SecretReference, parse_references};
 pub use suggest::{Difference, Observed, ObservedCommand, Stopped, Suggestion};
 

@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::Policy;
 use super::env::DecisionEnv;
 pub(crate) use crate::glob::glob_match;
 
@@ -95,6 +96,16 @@ pub(crate) fn secret_patterns(env: &DecisionEnv, granted: &[PathBuf]) -> Vec<Str
 /// The built-in protected places of a workspace.
 pub(crate) fn builtin_protected(env: &DecisionEnv) -> impl Iterator<Item = String> {
     BUILTIN_PROTECTED.iter().map(|text| expand_root(text, env))
+}
+
+/// Where a policy lets any step write.
+pub(crate) fn write_roots(policy: &Policy, env: &DecisionEnv) -> impl Iterator<Item = String> {
+    let general = &policy.file().sandbox.fs.write;
+    let granted = policy.rules().iter().flat_map(|rule| &rule.grant.fs_write);
+    let roots = general.iter().chain(granted).filter(|path| !path.ends_with(":ro"));
+    // These two are each step's own.
+    let shared = roots.filter(|path| !path.starts_with("@tmp") && !path.starts_with("@step-home"));
+    shared.map(|path| normalise("/", &expand_root(path, env)))
 }
 
 /// What `@system-ro` stands for: the operating system's own read-only trees

@@ -216,6 +216,7 @@ pub(super) fn services(runtime: &Runtime, store: &Store, recording: &Recording) 
         policy: own.policy.clone(),
         policy_files: own.policy_files.clone(),
         place: None,
+        project_is_trusted: None,
         secrets: Arc::clone(&own.secrets),
         store: OnceLock::from(store.clone()),
         components: OnceLock::new(),

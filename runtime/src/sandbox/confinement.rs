@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ProcessLimits, Promise};
+use super::{HeldRoot, ProcessLimits, Promise};
 
 /// How far the process is shut in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,6 +91,10 @@ pub struct JailSpec {
     /// Files and directories it may also change. They must exist, and be named
     /// by their real paths: an earlier step could have left a symbolic link.
     pub write: Vec<PathBuf>,
+    /// Those of `read`, `write` and `unix` that were opened when they were judged, by
+    /// their real paths. If another file is at such a path when the process starts,
+    /// or a link leads to it, the process is not started.
+    pub held: Vec<HeldRoot>,
     /// Hidden, also inside the roots above.
     pub deny: Vec<PathBuf>,
     /// Hidden too, as far as it is found in the roots above when the process
@@ -151,6 +155,11 @@ impl JailSpec {
         patterns.is_hit(&patterns.along(names))
     }
 
+    /// What was opened at this path when it was judged.
+    pub(super) fn held_at(&self, path: &std::path::Path) -> Option<&HeldRoot> {
+        self.held.iter().find(|held| held.path() == path)
+    }
+
     pub(super) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
         let replaced = self.replaced.iter().flat_map(|file| [&file.path, &file.copy]);
         [&self.read, &self.write, &self.deny, &self.protect, &self.unix, &self.private]
@@ -166,6 +175,7 @@ impl Default for JailSpec {
         Self {
             read: Vec::new(),
             write: Vec::new(),
+            held: Vec::new(),
             deny: Vec::new(),
             deny_patterns: Vec::new(),
             system: Vec::new(),

@@ -36,6 +36,13 @@ pub enum StoreError {
          is whole; or restore a backup, or move the directory away to start with an empty store", .path.display()
     )]
     Damaged { path: PathBuf, what: String },
+    /// Something that is kept is damaged: what it names cannot be told.
+    #[error(
+        "no blob was collected ({runs} runs were): what is damaged may name any of them: {damage}. \
+         `lobster store verify` names all damage; `lobster store salvage DIR` writes a new store with all that is \
+         whole; or let the damaged runs go with --keep or --older-than"
+    )]
+    CannotCollect { runs: u64, damage: String },
     /// A copy would have to replace it.
     #[error("{} is there already; name a directory that is not, or remove that one", .path.display())]
     Exists { path: PathBuf },

@@ -16,7 +16,7 @@ use super::Store;
 use super::db::Durability;
 use super::error::StoreError;
 use super::event::{Event, RunId, words};
-use super::journal::{Head, head, run_id, run_number, word};
+use super::journal::{Head, head, parse_record, record_text_of, run_id, run_number, word};
 use crate::digest::Digest;
 use crate::json;
 
@@ -69,6 +69,32 @@ words! {
         Cancelled = "cancelled",
         Expired = "expired",
     }
+}
+
+/// How a record leaves a gate of its own run.
+pub(super) fn status_after(event: &Event) -> Option<(&str, GateStatus)> {
+    match event {
+        Event::GateOpened { gate, .. } => Some((gate.as_str(), GateStatus::Open)),
+        Event::GateAnswered { gate, from: None, .. } => Some((gate.as_str(), GateStatus::Answered)),
+        Event::GateClosed { gate, status, .. } => Some((gate.as_str(), *status)),
+        _ => None,
+    }
+}
+
+/// Where a gate stands by the newest record that is about it.
+fn recorded_status(db: &Connection, run_number: i64, gate: &Gate) -> Result<Option<GateStatus>, StoreError> {
+    let mut statement = db.prepare_cached(
+        "SELECT seq, record FROM journal WHERE run = ?1 AND instr(record, ?2) ORDER BY seq DESC",
+    )?;
+    let mut rows = statement.query(params![run_number, gate.id])?;
+    while let Some(row) = rows.next()? {
+        let (seq, text): (i64, String) = (row.get(0)?, record_text_of(row, 1)?);
+        let record = parse_record(gate.run, seq.cast_unsigned(), text)?;
+        if let Some((_, status)) = status_after(&record.event).filter(|(id, _)| *id == gate.id) {
+            return Ok(Some(status));
+        }
+    }
+    Ok(None)
 }
 
 /// What a person said.
@@ -415,7 +441,16 @@ impl Store {
             let mut found = by_key(tx, key)?;
             let gate = &mut found.gate;
             match gate.status {
-                GateStatus::Open => {}
+                // The row may have been changed; the journal is chained.
+                GateStatus::Open if no => {}
+                GateStatus::Open => {
+                    if let Some(closed) = recorded_status(tx, found.run_number, gate)?
+                        .filter(|status| *status != GateStatus::Open)
+                    {
+                        let (id, how) = (gate.id.clone(), closed.as_str());
+                        return Err(StoreError::ConsumedGate { id, how, by: None });
+                    }
+                }
                 GateStatus::Expired => return Err(expired(gate)),
                 GateStatus::Answered | GateStatus::Cancelled => {
                     let how = if gate.status == GateStatus::Answered { "answered" } else { "cancelled" };

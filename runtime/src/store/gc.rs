@@ -5,6 +5,9 @@
 //! a run that is running or waiting stays; a blob recorded lately stays, named
 //! or not; names written while it works are read before each batch of blobs
 //! goes; and a blob's file is removed only while no process is placing one.
+//!
+//! Where something is damaged, what it named cannot be told, and so no blob can
+//! be proved to be named by nothing: then none goes, and the damage is named.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -18,6 +21,7 @@ use serde::Serialize;
 use super::Store;
 use super::db::{self, Durability};
 use super::error::StoreError;
+use super::event::RunId;
 use super::fault;
 use super::file_lock::{FileLock, Sharing};
 use super::journal::{record_text_of, run_id};
@@ -36,6 +40,9 @@ const PAGES_AT_ONCE: i64 = 2000;
 
 /// A blob that names others is JSON of at most this size: plans, actions, manifests.
 const NAMES_AT_MOST: u64 = 16 * 1024 * 1024;
+
+/// So much damage is named; `store verify` names all.
+const NAMED_DAMAGE: usize = 5;
 
 /// What to keep. The default keeps every run and removes only what nothing names.
 #[derive(Clone, Debug, PartialEq)]
@@ -113,6 +120,8 @@ struct Collector<'a> {
     /// Bytes of what is kept so far.
     kept_bytes: u64,
     report: GcReport,
+    /// What is kept and damaged: the names in it cannot be told.
+    damaged: Vec<String>,
 }
 
 impl Store {
@@ -132,7 +141,9 @@ impl Store {
             marks: Marks::new(),
             kept_bytes: 0,
             report: GcReport::default(),
+            damaged: Vec::new(),
         };
+        collector.check_database()?;
         collector.collect()?;
         Ok(collector.report)
     }
@@ -154,12 +165,38 @@ impl Collector<'_> {
         self.forget_actions()?;
         self.mark_actions()?;
         self.decide_runs()?;
+        self.check_names()?;
         self.sweep_blobs(&mut read)?;
         self.sweep_files(&mut read)?;
         if !self.policy.dry_run {
             self.give_back_space()?;
         }
         Ok(())
+    }
+
+    /// Nothing is removed from a database that is damaged: an index that lost a row
+    /// would hide what a run names.
+    fn check_database(&self) -> Result<(), StoreError> {
+        let db = &self.store.inner.db;
+        let said: String =
+            db.read_raw(|db| Ok(db.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?))?;
+        if said == "ok" {
+            return Ok(());
+        }
+        Err(StoreError::Damaged { path: db.path().to_owned(), what: said })
+    }
+
+    /// An error when names may be missing among the marks.
+    fn check_names(&self) -> Result<(), StoreError> {
+        if self.damaged.is_empty() {
+            return Ok(());
+        }
+        let named = self.damaged.iter().take(NAMED_DAMAGE).cloned().collect::<Vec<_>>().join("; ");
+        let more = match self.damaged.len().saturating_sub(NAMED_DAMAGE) {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        Err(StoreError::CannotCollect { runs: self.report.runs, damage: named + &more })
     }
 
     fn read<T>(&self, work: impl Fn(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
@@ -206,7 +243,7 @@ impl Collector<'_> {
         loop {
             let page: Vec<Candidate> = self.read(|db| {
                 let mut statement = db.prepare_cached(
-                    "SELECT n, status, pinned, ended, started, head_seq FROM runs WHERE n < ?1 ORDER BY n DESC LIMIT ?2",
+                    "SELECT n, status, pinned, ended, started, head_seq, id FROM runs WHERE n < ?1 ORDER BY n DESC LIMIT ?2",
                 )?;
                 let rows = statement.query_map([before, RUNS_AT_ONCE], candidate)?;
                 Ok(rows.collect::<Result<_, _>>()?)
@@ -216,7 +253,7 @@ impl Collector<'_> {
             let mut doomed = Vec::new();
             for run in page {
                 if self.stays(&run, &mut over_kept)? {
-                    self.keep_run(run.n)?;
+                    self.keep_run(&run)?;
                 } else {
                     doomed.push(run);
                 }
@@ -254,9 +291,18 @@ impl Collector<'_> {
         Ok(at.unwrap_or(run.started))
     }
 
-    fn keep_run(&mut self, n: i64) -> Result<(), StoreError> {
+    fn keep_run(&mut self, run: &Candidate) -> Result<(), StoreError> {
         self.report.kept_runs += 1;
-        let texts: Vec<String> = self.read(|db| texts_of_run(db, n))?;
+        match self.store.follow_chain(run.id, |_| {}) {
+            Ok(()) => {}
+            Err(StoreError::BrokenChain { run, seq, why }) => {
+                self.damaged.push(format!("run {run}, record {seq}: {why}"));
+            }
+            // Another process removed it meanwhile.
+            Err(StoreError::UnknownRun(_)) => return Ok(()),
+            Err(other) => return Err(other),
+        }
+        let texts: Vec<String> = self.read(|db| texts_of_run(db, run.n))?;
         for text in &texts {
             self.kept_bytes += text.len() as u64;
             self.mark_text(text.as_bytes())?;
@@ -275,7 +321,7 @@ impl Collector<'_> {
             for run in doomed {
                 let same = "SELECT 1 FROM runs WHERE n = ?1 AND head_seq = ?2 AND pinned = 0";
                 if !tx.prepare_cached(same)?.exists([run.n, run.head_seq])? {
-                    spared.push(run.n);
+                    spared.push(*run);
                     continue;
                 }
                 for table in ["journal", "gates", "run_values"] {
@@ -292,7 +338,7 @@ impl Collector<'_> {
             witness.removed(&removed)?;
         }
         self.report.runs += (doomed.len() - spared.len()) as u64;
-        spared.into_iter().try_for_each(|n| self.keep_run(n))
+        spared.into_iter().try_for_each(|run| self.keep_run(&run))
     }
 
     /// Marks all digests in `text`, and what the blobs behind them name in turn.
@@ -305,13 +351,21 @@ impl Collector<'_> {
             }
             let Some((len, data)) = self.read(|db| row_of_blob(db, &digest))? else { continue };
             self.kept_bytes += len;
+            let path = self.store.blob_path(&digest);
             let content = match data {
-                Some(data) => data,
-                None if len <= NAMES_AT_MOST => read_json(&self.store.blob_path(&digest)),
+                Some(data) => Ok(data),
+                None if len <= NAMES_AT_MOST => read_json(&path),
                 None => continue,
             };
-            if looks_like_json(&content) {
-                digests_in(&content, |digest| fresh.push(digest));
+            match content {
+                Ok(content) if !looks_like_json(&content) => {}
+                Ok(content) if Digest::of(&content) == digest => {
+                    digests_in(&content, |digest| fresh.push(digest));
+                }
+                Ok(_) => self.damaged.push(format!("blob {digest} is not what was written")),
+                // What is gone leads to nothing any more; `verify` tells about it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => self.damaged.push(format!("blob {digest} cannot be read: {error}")),
             }
         }
         Ok(())
@@ -368,6 +422,7 @@ impl Collector<'_> {
         after: i64,
     ) -> Result<Page, StoreError> {
         self.catch_up(tx, read)?;
+        self.check_names()?;
         let mut page = Page { last: after, ..Page::default() };
         let mut statement = tx.prepare_cached(
             "SELECT id, digest, len, touched, data IS NULL FROM blobs WHERE id > ?1 ORDER BY id LIMIT ?2",
@@ -438,6 +493,7 @@ impl Collector<'_> {
                 let len = fs::metadata(&path).map_or(0, |meta| meta.len());
                 let gone = store.write(Durability::Lazy, |tx| {
                     self.catch_up(tx, read)?;
+                    self.check_names()?;
                     if self.marks.has(&digest) || row_exists(tx, &digest)? {
                         return Ok(false);
                     }
@@ -487,8 +543,10 @@ impl Collector<'_> {
 }
 
 /// A run as the policy sees it.
+#[derive(Clone, Copy)]
 struct Candidate {
     n: i64,
+    id: RunId,
     pinned: bool,
     /// `None` while it is running or waiting.
     ended: Option<i64>,
@@ -502,6 +560,7 @@ fn candidate(row: &rusqlite::Row<'_>) -> rusqlite::Result<Candidate> {
     let ended: Option<i64> = row.get(3)?;
     Ok(Candidate {
         n: row.get(0)?,
+        id: run_id(row, 6)?,
         pinned: row.get(2)?,
         ended: status.is_over().then(|| ended.unwrap_or(started)),
         started,
@@ -547,22 +606,15 @@ fn looks_like_json(content: &[u8]) -> bool {
     matches!(content.first(), Some(b'{' | b'['))
 }
 
-/// The content of a file that looks like JSON; nothing of any other. What
-/// cannot be read names nothing; `verify` tells about it.
-fn read_json(path: &Path) -> Vec<u8> {
+/// The content of a file that looks like JSON; nothing of any other.
+fn read_json(path: &Path) -> io::Result<Vec<u8>> {
     let mut content = vec![0];
-    let read = |content: &mut Vec<u8>| -> io::Result<()> {
-        let mut file = File::open(path)?;
-        file.read_exact(content)?;
-        if looks_like_json(content) {
-            file.take(NAMES_AT_MOST).read_to_end(content)?;
-        }
-        Ok(())
-    };
-    if read(&mut content).is_err() {
-        content.clear();
+    let mut file = File::open(path)?;
+    file.read_exact(&mut content)?;
+    if looks_like_json(&content) {
+        file.take(NAMES_AT_MOST).read_to_end(&mut content)?;
     }
-    content
+    Ok(content)
 }
 
 /// Whether a file was written within `grace_ms`, or at a time to come.

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::Store;
 use super::error::StoreError;
 use super::event::{Event, RunId, RunStatus, StepOutcome};
+use super::gate::{GateStatus, status_after};
 use super::gc::entries;
 use super::high_water::{Mark, Rollback};
 use super::journal::{Record, RunSummary, record_text_of};
@@ -230,8 +231,18 @@ impl Store {
     ) -> Result<(), StoreError> {
         report.runs += 1;
         let mut told = None;
-        match self.follow_chain(run, |record| tell(&mut told, &record)) {
-            Ok(()) => self.verify_row(run, told, report)?,
+        let mut gates = BTreeMap::new();
+        let followed = self.follow_chain(run, |record| {
+            tell(&mut told, &record);
+            if let Some((gate, status)) = status_after(&record.event) {
+                gates.insert(gate.to_owned(), status);
+            }
+        });
+        match followed {
+            Ok(()) => {
+                self.verify_row(run, told, report)?;
+                self.verify_gates_of(run, &gates, report)?;
+            }
             Err(StoreError::BrokenChain { seq, why, .. }) => report.found(Problem::Journal { run, seq, why }),
             // Collected while we were reading.
             Err(StoreError::UnknownRun(_)) => return Ok(()),
@@ -273,6 +284,48 @@ impl Store {
                         }
                     });
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds the rows of a run's gates against what its journal says.
+    fn verify_gates_of(
+        &self,
+        run: RunId,
+        told: &BTreeMap<String, GateStatus>,
+        report: &mut VerifyReport,
+    ) -> Result<(), StoreError> {
+        if told.is_empty() {
+            return Ok(());
+        }
+        let rows: Vec<(String, String)> = self.inner.db.read_aside(|db| {
+            let mut statement = db.prepare_cached(
+                "SELECT gates.id, gates.status FROM gates JOIN runs ON runs.n = gates.run WHERE runs.id = ?1",
+            )?;
+            let rows = statement.query_map([run.0.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })?;
+        let differs = |told: &BTreeMap<String, GateStatus>, (gate, row): &(String, String)| {
+            told.get(gate).filter(|told| told.as_str() != row).map(|told| told.as_str())
+        };
+        if !rows.iter().any(|row| differs(told, row).is_some()) {
+            return Ok(());
+        }
+        // Somebody may have answered since the journal was followed.
+        let mut again = BTreeMap::new();
+        let followed = self.follow_chain(run, |record| {
+            if let Some((gate, status)) = status_after(&record.event) {
+                again.insert(gate.to_owned(), status);
+            }
+        });
+        if followed.is_err() {
+            return Ok(());
+        }
+        for row in &rows {
+            if let Some(told) = differs(&again, row) {
+                let why = format!("its gate {} is {}, its journal says {told}", row.0, row.1);
+                report.found(Problem::Run { run: run.to_string(), why });
             }
         }
         Ok(())

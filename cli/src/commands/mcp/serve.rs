@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lobster_runtime::policy::{Layer, LayerText, Policy, Profile};
-use lobster_runtime::runtime::{PolicySources, Settings};
+use lobster_runtime::runtime::{PolicyFileUsed, PolicySources, Settings};
 use lobster_runtime::stage::Mode;
 
 use crate::exit::{CommandError, CommandResult};
@@ -111,7 +111,9 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let mut settings = crate::commands::settings_under(Mode::Tool, &policies)?;
     confine(&mut settings, args.profile)?;
     // No step of an agent's may change what the operator serves.
-    settings.policy_files.extend(workflows.iter().chain(&components).cloned());
+    settings
+        .policy_files
+        .extend(workflows.iter().chain(&components).map(|dir| PolicyFileUsed::directory(dir)));
     let runtime = lobster_runtime::runtime::Runtime::new(settings)?;
     for name in &args.allow {
         if runtime.registry().get(name).is_none() {

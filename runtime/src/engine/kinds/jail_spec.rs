@@ -1,9 +1,9 @@
 //! A policy's grant in the sandbox's terms.
 
 use std::fs;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use super::granted_roots::RootOpener;
 use crate::policy::{
     Control, DecisionEnv, Grant, NetGrant, Policy, SYSTEM_READ_ONLY, SandboxMode, builtin_protected,
     secret_patterns,
@@ -23,6 +23,7 @@ pub(super) fn jail(
     let defaults = JailSpec::default();
     let mut spec = JailSpec { read: Vec::new(), write: vec![home.to_owned()], ..defaults };
     let mut granted = Vec::new();
+    let roots = RootOpener::of(policy, place);
     for root in &grant.fs_read {
         match root.as_str() {
             "@system-ro" => {
@@ -31,19 +32,22 @@ pub(super) fn jail(
                 spec.system.extend(trees());
             }
             "@tmp" | "@step-home" => {}
+            // One that is not there is not there for the step either.
             path => {
-                spec.read.push(real(path));
-                granted.push(real(path));
+                let Some(held) = roots.open("read", path)? else { continue };
+                spec.read.push(held.path().to_owned());
+                granted.push(held.path().to_owned());
+                spec.held.push(held);
             }
         }
     }
-    for root in &grant.fs_write {
-        if !root.starts_with('@') && Path::new(root).exists() {
-            spec.write.push(real(root));
-            granted.push(real(root));
-        }
+    for root in grant.fs_write.iter().filter(|root| !root.starts_with('@')) {
+        let Some(held) = roots.open("write", root)? else { continue };
+        spec.write.push(held.path().to_owned());
+        granted.push(held.path().to_owned());
+        spec.held.push(held);
     }
-    spec.unix = sockets(&grant.unix)?;
+    open_sockets(&mut spec, &roots, &grant.unix)?;
     // What is named by its path is hidden by it, whatever the walk for patterns comes to.
     spec.deny = grant.fs_deny.iter().filter(|path| is_plain(path)).map(|path| real(path)).collect();
     spec.deny_patterns = secret_patterns(place, &granted);
@@ -113,20 +117,20 @@ fn protect_repository(spec: &mut JailSpec, repository: &Path) {
 }
 
 /// Each socket is granted by its own path: what else lies in a directory was not meant.
-fn sockets(paths: &[String]) -> Result<Vec<PathBuf>, StageError> {
-    let mut sockets = Vec::new();
+fn open_sockets(spec: &mut JailSpec, roots: &RootOpener, paths: &[String]) -> Result<(), StageError> {
     for path in paths {
         // One that is not there yet cannot be reached, as ever.
-        let Ok(found) = fs::metadata(path) else { continue };
-        if !found.file_type().is_socket() {
+        let Some(held) = roots.open("reach", path)? else { continue };
+        if !held.is_socket() {
             let message = format!(
                 "the policy grants unix = [{path:?}], which is no socket; name each socket by its own path"
             );
             return Err(StageError::permanent(message));
         }
-        sockets.push(real(path));
+        spec.unix.push(held.path().to_owned());
+        spec.held.push(held);
     }
-    Ok(sockets)
+    Ok(())
 }
 
 /// The path without links, as mounts need it.

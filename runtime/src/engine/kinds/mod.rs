@@ -4,6 +4,7 @@ pub(crate) mod blocked;
 mod bound_files;
 pub(crate) mod component;
 mod git_settings;
+mod granted_roots;
 mod inputs;
 mod jail_spec;
 pub(crate) mod mcp;

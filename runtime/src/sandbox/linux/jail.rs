@@ -23,6 +23,7 @@ use rustix::mount::{
 };
 use rustix::process::{chdir, fchdir, pivot_root};
 
+use super::super::held::FileId;
 use super::sys;
 use super::wire::{Confined, Network, Stage};
 
@@ -180,12 +181,17 @@ fn plan(spec: &Confined) -> Result<Vec<Piece>, Obstacle> {
         pieces.push(Piece { path: path.clone(), what: What::Private { tree } });
     }
     for path in expand(&spec.read)? {
-        if let Some(what) = tree(&path, true)? {
-            pieces.push(Piece { path, what });
-        }
+        let what = match spec.held_at(&path) {
+            Some(id) => Some(tree_of(open_held(&path, id)?, &path, true)?),
+            None => tree(&path, true)?,
+        };
+        pieces.extend(what.map(|what| Piece { path, what }));
     }
     for path in expand(&spec.write)? {
-        let what = tree(&path, false)?.ok_or_else(|| missing(&path))?;
+        let what = match spec.held_at(&path) {
+            Some(id) => tree_of(open_held(&path, id)?, &path, false)?,
+            None => tree(&path, false)?.ok_or_else(|| missing(&path))?,
+        };
         pieces.push(Piece { path, what });
     }
     let mut held_above = HashSet::new();
@@ -245,14 +251,35 @@ pub(super) fn open_exactly(path: &Path) -> rustix::io::Result<OwnedFd> {
     openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_SYMLINKS)
 }
 
+/// Opens a path where the file that was judged must be, and no link leads to it.
+pub(super) fn open_held(path: &Path, judged: FileId) -> Result<OwnedFd, Obstacle> {
+    let failed = |error: Errno| at(Stage::Root, path.display().to_string())(error);
+    let opened = open_exactly(path).map_err(failed)?;
+    let found = fstat(&opened).map_err(failed)?;
+    if (found.st_dev, found.st_ino) == (judged.device, judged.inode) {
+        Ok(opened)
+    } else {
+        Err(failed(Errno::STALE))
+    }
+}
+
+/// A detached copy of the tree that was opened.
+fn tree_of(opened: OwnedFd, path: &Path, read_only: bool) -> Result<What, Obstacle> {
+    let flags = CLONED | OpenTreeFlags::AT_EMPTY_PATH;
+    let tree =
+        open_tree(opened, "", flags).map_err(at(Stage::Namespaces, format!("bind {}", path.display())))?;
+    restricted(tree, path, read_only)
+}
+
+const CLONED: OpenTreeFlags =
+    OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC).union(OpenTreeFlags::AT_RECURSIVE);
+
 /// A detached copy of the host's tree at `path`; `None` when there is none.
 fn tree(path: &Path, read_only: bool) -> Result<Option<What>, Obstacle> {
-    let flags =
-        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     let opened = if read_only {
-        open_tree(CWD, path, flags)
+        open_tree(CWD, path, CLONED)
     } else {
-        open_exactly(path).and_then(|found| open_tree(found, "", flags | OpenTreeFlags::AT_EMPTY_PATH))
+        open_exactly(path).and_then(|found| open_tree(found, "", CLONED | OpenTreeFlags::AT_EMPTY_PATH))
     };
     let tree = match opened {
         Ok(tree) => tree,
@@ -262,6 +289,10 @@ fn tree(path: &Path, read_only: bool) -> Result<Option<What>, Obstacle> {
         }
         Err(error) => return Err(at(Stage::Namespaces, format!("bind {}", path.display()))(error)),
     };
+    restricted(tree, path, read_only).map(Some)
+}
+
+fn restricted(tree: OwnedFd, path: &Path, read_only: bool) -> Result<What, Obstacle> {
     let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     if read_only {
         attributes |= MountAttrFlags::MOUNT_ATTR_RDONLY;
@@ -269,7 +300,7 @@ fn tree(path: &Path, read_only: bool) -> Result<Option<What>, Obstacle> {
     sys::set_mount_attributes(&tree, attributes.bits(), true)
         .map_err(at(Stage::Namespaces, format!("restrict the mount of {}", path.display())))?;
     let kind = fstat(&tree).map(|stat| Kind::of(&stat)).map_err(setup("look at a root"))?;
-    Ok(Some(What::Tree { tree, kind, exact: false }))
+    Ok(What::Tree { tree, kind, exact: false })
 }
 
 /// A new, detached file system.

@@ -11,7 +11,8 @@ use landlock::{
 
 use rustix::fs::{FileType, fstat};
 
-use super::jail::{DEVICES, Obstacle, at, open_exactly};
+use super::super::held::FileId;
+use super::jail::{DEVICES, Obstacle, at, open_exactly, open_held};
 use super::sys;
 use super::wire::{Confined, Network, Stage};
 
@@ -26,15 +27,19 @@ impl Rules {
     /// Builds the rules for the paths as they are seen from here. `jailed`:
     /// private directories are mounted and the network is a namespace.
     pub(super) fn new(spec: &Confined, jailed: bool) -> Result<Self, Obstacle> {
-        let mut writable = Vec::new();
+        // In a jail they are what was mounted there; a path may be covered by now.
+        let judged = |path: &Path| if jailed { None } else { spec.held_at(path) };
+        let mut opened = Vec::new();
         for path in &spec.write {
-            let opened = open_exactly(path).map_err(at(Stage::Root, path.display().to_string()))?;
-            let stat = fstat(&opened).map_err(at(Stage::Root, path.display().to_string()))?;
-            let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-            let access = if directory { AccessFs::from_all(LEAST) } else { AccessFs::from_file(LEAST) };
-            writable.push(PathBeneath::new(opened, access));
+            let all = AccessFs::from_all(LEAST);
+            opened.push(beneath(path, judged(path), all)?);
         }
-        let rules = build(spec, jailed, writable).map_err(as_io);
+        let (held, others): (Vec<_>, Vec<_>) =
+            spec.read.iter().partition(|path| judged(path.as_path()).is_some());
+        for path in held {
+            opened.push(beneath(path, judged(path), AccessFs::from_read(LEAST))?);
+        }
+        let rules = build(spec, jailed, &others, opened).map_err(as_io);
         Ok(Self(rules.map_err(at(Stage::Landlock, "prepare rules"))?))
     }
 
@@ -54,10 +59,28 @@ pub(super) fn version() -> Option<u32> {
     sys::landlock_version().filter(|version| *version > 0)
 }
 
+/// A rule for what is at `path`, which must be what was judged.
+fn beneath(
+    path: &Path,
+    judged: Option<FileId>,
+    access: BitFlags<AccessFs>,
+) -> Result<PathBeneath<OwnedFd>, Obstacle> {
+    let root = || at(Stage::Root, path.display().to_string());
+    let opened = match judged {
+        Some(id) => open_held(path, id)?,
+        None => open_exactly(path).map_err(root())?,
+    };
+    let stat = fstat(&opened).map_err(root())?;
+    let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    let access = if directory { access } else { access & AccessFs::from_file(LEAST) };
+    Ok(PathBeneath::new(opened, access))
+}
+
 fn build(
     spec: &Confined,
     jailed: bool,
-    writable: Vec<PathBeneath<OwnedFd>>,
+    read_roots: &[&PathBuf],
+    opened: Vec<PathBeneath<OwnedFd>>,
 ) -> Result<RulesetCreated, RulesetError> {
     let read = AccessFs::from_read(LEAST);
     let all = AccessFs::from_all(LEAST);
@@ -88,12 +111,12 @@ fn build(
         .create()?
         .set_compatibility(CompatLevel::BestEffort)
         .add_rules(listens.into_iter().chain(connects).map(Ok::<_, RulesetError>))?
-        .add_rules(path_beneath_rules(&spec.read, read))?
+        .add_rules(path_beneath_rules(read_roots, read))?
         .add_rules(path_beneath_rules(["/proc"], AccessFs::ReadFile | AccessFs::ReadDir))?
         .add_rules(path_beneath_rules([listed], AccessFs::ReadDir))?
         .add_rules(path_beneath_rules(devices, on_devices))?
         .add_rules(path_beneath_rules(private, all))?
-        .add_rules(writable.into_iter().map(Ok::<_, RulesetError>))
+        .add_rules(opened.into_iter().map(Ok::<_, RulesetError>))
 }
 
 /// Keeps the system's error number, by which a missing mechanism is told from a mistake.

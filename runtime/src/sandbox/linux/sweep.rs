@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, openat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, fstat, openat, statat};
 use rustix::io::Errno;
 
 use super::super::patterns::{Patterns, StateId, Walk};
@@ -163,16 +163,18 @@ struct Directory {
     /// The directory that it is in, if it is not a root.
     parent: Option<Rc<Directory>>,
     name: OsString,
+    /// What was judged as this root, where something was: the name may lead elsewhere by now.
+    held: Option<OwnedFd>,
     opened: OnceCell<OwnedFd>,
 }
 
 impl Directory {
-    fn root(path: &Path) -> Rc<Self> {
-        Rc::new(Self { parent: None, name: path.as_os_str().to_owned(), opened: OnceCell::new() })
+    fn root(path: &Path, held: Option<OwnedFd>) -> Rc<Self> {
+        Rc::new(Self { parent: None, name: path.as_os_str().to_owned(), held, opened: OnceCell::new() })
     }
 
     fn below(parent: &Rc<Self>, name: OsString) -> Rc<Self> {
-        Rc::new(Self { parent: Some(Rc::clone(parent)), name, opened: OnceCell::new() })
+        Rc::new(Self { parent: Some(Rc::clone(parent)), name, held: None, opened: OnceCell::new() })
     }
 
     fn open(&self) -> rustix::io::Result<BorrowedFd<'_>> {
@@ -180,17 +182,19 @@ impl Directory {
             return Ok(opened.as_fd());
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = match &self.parent {
-            None => openat(CWD, &self.name, flags, Mode::empty()),
-            Some(parent) => openat(parent.open()?, &self.name, flags | OFlags::NOFOLLOW, Mode::empty()),
+        let opened = match (&self.parent, &self.held) {
+            (None, None) => openat(CWD, &self.name, flags, Mode::empty()),
+            (None, Some(held)) => openat(held, ".", flags, Mode::empty()),
+            (Some(parent), _) => openat(parent.open()?, &self.name, flags | OFlags::NOFOLLOW, Mode::empty()),
         }?;
         Ok(self.opened.get_or_init(|| opened).as_fd())
     }
 
     fn status(&self) -> rustix::io::Result<rustix::fs::Stat> {
-        match &self.parent {
-            None => statat(CWD, &self.name, AtFlags::empty()),
-            Some(parent) => statat(parent.open()?, &self.name, AtFlags::SYMLINK_NOFOLLOW),
+        match (&self.parent, &self.held) {
+            (None, None) => statat(CWD, &self.name, AtFlags::empty()),
+            (None, Some(held)) => fstat(held),
+            (Some(parent), _) => statat(parent.open()?, &self.name, AtFlags::SYMLINK_NOFOLLOW),
         }
     }
 }
@@ -247,17 +251,28 @@ impl<'a> Sweep<'a> {
             }
         }
         let state = self.walk.state(progress);
-        let Ok(metadata) = fs::metadata(root) else { return };
+        let held = self.spec.held_at(root);
+        let is_dir = match held {
+            Some(held) => held.is_dir(),
+            None => match fs::metadata(root) {
+                Ok(metadata) => metadata.is_dir(),
+                Err(_) => return,
+            },
+        };
         let writable = self.spec.write.iter().any(|write| root.starts_with(write));
-        if !metadata.is_dir() {
+        if !is_dir {
             if self.walk.get(state).is_hit {
                 self.hide(root.to_owned());
             }
             return;
         }
+        let directory = match held.map(|held| held.handle().try_clone_to_owned()).transpose() {
+            Ok(handle) => Directory::root(root, handle),
+            Err(error) => return self.leave_out(root, &error.to_string()),
+        };
         let place =
             Place { path: root.to_owned(), state, writable, in_repository: false, depth: 0, links: 0 };
-        self.visit(&Directory::root(root), place);
+        self.visit(&directory, place);
     }
 
     /// Walks one directory. True when something in it is not to be hidden with it.
@@ -420,7 +435,7 @@ impl<'a> Sweep<'a> {
             self.leave_out(&place.path, "too many symbolic links lead to it");
             return;
         }
-        self.visit(&Directory::root(&real), place);
+        self.visit(&Directory::root(&real, None), place);
     }
 
     /// Keeps a directory of git's as it is, as far as it is not granted.

@@ -363,6 +363,13 @@ impl<'a> Watch<'a> {
                 doing: format!("grant {detail:?} to the step"),
                 source: io::Error::other("a symbolic link leads to it; name its real path"),
             },
+            (Stage::Root, libc::ESTALE) => SpawnError::Io {
+                doing: format!("grant {detail:?} to the step"),
+                source: io::Error::other(
+                    "another file was put in its place while the step was started; resume the run when nothing \
+                     replaces it",
+                ),
+            },
             (Stage::Root, _) => SpawnError::Io { doing: format!("grant {detail:?} to the step"), source },
             // There, but not in what the step may see.
             (Stage::Exec | Stage::Interpreter, libc::ENOENT)

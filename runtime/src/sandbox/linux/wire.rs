@@ -4,9 +4,10 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::super::held::FileId;
 use super::super::{ExitStatus, JailSpec, Net, ProcessLimits, SpawnRequest, proxy};
 use super::sweep::Found;
 use super::walls::{Wall, Walls};
@@ -51,6 +52,7 @@ pub(super) struct Confined {
     pub(super) unix: bool,
     pub(super) read: Vec<PathBuf>,
     pub(super) write: Vec<PathBuf>,
+    pub(super) held: Vec<Held>,
     pub(super) deny: Vec<PathBuf>,
     pub(super) protect: Vec<PathBuf>,
     /// See [`super::super::Replaced`].
@@ -65,6 +67,13 @@ pub(super) struct Confined {
     pub(super) connect: Vec<u16>,
     /// Processes in the namespace, where its numbers shall bound them.
     pub(super) processes: Option<u64>,
+}
+
+/// What must be found at a path, for it was judged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) path: PathBuf,
+    pub(super) id: FileId,
 }
 
 /// What network the step finds.
@@ -88,6 +97,7 @@ impl Confined {
             unix: !spec.unix.is_empty(),
             read: spec.read.iter().chain(&spec.unix).cloned().collect(),
             write: spec.write.clone(),
+            held: spec.held.iter().map(|held| Held { path: held.path().to_owned(), id: held.id() }).collect(),
             deny: spec.deny.iter().chain(&found.deny).cloned().collect(),
             protect: spec.protect.iter().chain(&found.protect).chain(stand_ins).cloned().collect(),
             replaced: spec.replaced.iter().map(|file| file.path.clone()).collect(),
@@ -104,6 +114,11 @@ impl Confined {
             },
             processes: limits.processes.filter(|_| walls.has(Wall::ProcessNumbers)),
         }
+    }
+
+    /// What must be found at this path, if it was judged.
+    pub(super) fn held_at(&self, path: &Path) -> Option<FileId> {
+        self.held.iter().find(|held| held.path == path).map(|held| held.id)
     }
 
     pub(super) fn net_is_host(&self) -> bool {
@@ -124,6 +139,12 @@ impl Confined {
             for path in paths {
                 out.bytes(path.as_os_str().as_bytes());
             }
+        }
+        out.number(self.held.len() as u64);
+        for Held { path, id } in &self.held {
+            out.bytes(path.as_os_str().as_bytes());
+            out.number(id.device);
+            out.number(id.inode);
         }
         out.number(self.private_size);
         out.number(self.network as u64);
@@ -151,6 +172,13 @@ impl Confined {
             replaced: paths(from)?,
             copies: paths(from)?,
             private: paths(from)?,
+            held: (0..from.number()?)
+                .map(|_| {
+                    let path = PathBuf::from(OsString::from_vec(from.bytes()?));
+                    let (device, inode) = (from.number()?, from.number()?);
+                    Ok(Held { path, id: FileId { device, inode } })
+                })
+                .collect::<io::Result<_>>()?,
             private_size: from.number()?,
             network: *NETWORKS.get(usize::from(from.byte()?)).ok_or_else(malformed)?,
             listen: from.ports()?,
@@ -462,6 +490,7 @@ mod tests {
                 unix: true,
                 read: vec!["/usr".into(), "/etc".into()],
                 write: vec!["/w".into()],
+                held: vec![Held { path: "/w".into(), id: FileId { device: 66, inode: 1 << 40 } }],
                 deny: Vec::new(),
                 protect: vec!["/w/.git/hooks".into()],
                 replaced: vec!["/w/run.sh".into()],

@@ -1,0 +1,135 @@
+//! Roots as they were opened: whoever judged a root judged this very directory,
+//! and the step gets this one or none.
+
+use std::fs::{File, FileType, Metadata, metadata};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags, open};
+
+/// A file or directory that was opened, and where it was then. The handle is
+/// kept, so nothing else can have its identity as long as this value lives.
+#[derive(Clone, Debug)]
+pub struct HeldRoot {
+    path: PathBuf,
+    id: FileId,
+    kind: FileType,
+    handle: Arc<File>,
+}
+
+/// What tells a file from all others while somebody has it open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileId {
+    pub(super) device: u64,
+    pub(super) inode: u64,
+}
+
+impl FileId {
+    fn of(meta: &Metadata) -> Self {
+        Self { device: meta.dev(), inode: meta.ino() }
+    }
+}
+
+impl HeldRoot {
+    /// Opens what is at `path` by now, links followed.
+    ///
+    /// # Errors
+    /// When there is nothing, or it has no path any more.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        #[cfg(target_os = "linux")]
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        // Without O_PATH: nothing must wait for the other end of a pipe.
+        #[cfg(not(target_os = "linux"))]
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let handle = File::from(open(path, flags, Mode::empty())?);
+        let path = path_of(&handle)?;
+        let own = handle.metadata()?;
+        let id = FileId::of(&own);
+        if metadata(&path).is_ok_and(|named| FileId::of(&named) == id) {
+            return Ok(Self { path, id, kind: own.file_type(), handle: Arc::new(handle) });
+        }
+        Err(io::Error::other("it was moved or removed while it was opened"))
+    }
+
+    /// Where it was when it was opened, without links.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it is a directory.
+    #[must_use]
+    pub fn is_dir(&self) -> bool {
+        self.kind.is_dir()
+    }
+
+    /// Whether it is a unix socket.
+    #[must_use]
+    pub fn is_socket(&self) -> bool {
+        self.kind.is_socket()
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(super) fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// What was opened.
+    #[cfg(target_os = "linux")]
+    pub(super) fn handle(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+}
+
+impl PartialEq for HeldRoot {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.path, self.id) == (&other.path, other.id)
+    }
+}
+
+impl Eq for HeldRoot {}
+
+#[cfg(target_os = "linux")]
+fn path_of(handle: &File) -> io::Result<PathBuf> {
+    use std::os::fd::AsRawFd;
+    std::fs::read_link(format!("/proc/self/fd/{}", handle.as_raw_fd()))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn path_of(handle: &File) -> io::Result<PathBuf> {
+    use std::os::unix::ffi::OsStringExt;
+    let path = rustix::fs::getpath(handle)?;
+    Ok(PathBuf::from(std::ffi::OsString::from_vec(path.into_bytes())))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn it_is_what_was_opened_whatever_its_name_means_by_then() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = fs::canonicalize(dir.path()).unwrap();
+        fs::create_dir(real.join("a")).unwrap();
+        fs::create_dir(real.join("b")).unwrap();
+        symlink("a", real.join("link")).unwrap();
+        let through_link = HeldRoot::open(&real.join("link")).unwrap();
+        let held = HeldRoot::open(&real.join("a")).unwrap();
+        assert_eq!(held.path(), real.join("a"));
+        assert!(held.is_dir() && !held.is_socket());
+        assert_eq!(through_link, held);
+        fs::rename(real.join("a"), real.join("c")).unwrap();
+        fs::rename(real.join("b"), real.join("a")).unwrap();
+        assert_ne!(HeldRoot::open(&real.join("a")).unwrap(), held);
+        assert_eq!(FileId::of(&held.handle.metadata().unwrap()), held.id);
+        assert!(HeldRoot::open(&real.join("gone")).is_err());
+    }
+}
