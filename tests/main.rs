@@ -19,6 +19,7 @@ mod conformance;
 mod crash;
 mod damaged_stores;
 mod differences;
+mod drop_in;
 mod durability;
 mod faults;
 mod flows;

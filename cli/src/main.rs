@@ -20,7 +20,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The compatibility version: which incumbent's behaviour this binary has.
 /// Clients look for a line of this form.
-const COMPATIBLE_WITH: &str = "2026.6.11";
+const COMPATIBLE_WITH: &str = "2026.9.13";
 
 /// Values may nest deeply, and reading, printing and dropping them recurses;
 /// the memory is only reserved until it is used.

@@ -8,6 +8,7 @@
 //! `Number::toString` and `JSON.stringify`).
 
 pub(crate) mod aside;
+pub(crate) mod complaint;
 pub(crate) mod raw;
 pub(crate) mod scanner;
 pub(crate) mod stream;

@@ -5,15 +5,28 @@ use std::path::Path;
 
 use lobster_runtime::graph::{self, Format};
 use lobster_runtime::json;
-use lobster_runtime::language::workflow::bind_args;
-use lobster_runtime::runtime::load_workflow;
+use lobster_runtime::language::workflow::merge_args;
+use lobster_runtime::runtime::{load_workflow_to_draw, tidied};
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
 
 /// Draws the steps of a workflow file and what each needs.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(override_help = "lobster graph — draws the steps of a workflow file and what each needs
+
+Usage:
+  lobster graph --file FILE [--format mermaid|dot|ascii] [--args-json JSON]
+  lobster graph FILE [--format mermaid|dot|ascii]
+
+Flags:
+  --file       Workflow file path (.lobster, .yaml, .yml, .json)
+  --format     Output format: mermaid (default), dot, ascii
+  --args-json  JSON object used to resolve workflow args for labels
+
+A condition that `run` would refuse is drawn as it is written, with a warning on stderr.
+
+Examples:
   lobster graph inbox-triage.lobster
   lobster graph --file inbox-triage.lobster --format dot | dot -Tsvg > triage.svg")]
 pub(crate) struct Args {
@@ -64,8 +77,11 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
         return Err(CommandError::usage("graph --args-json must be a JSON object"));
     }
     let path = std::env::current_dir()?.join(Path::new(&file));
-    let (workflow, _) = load_workflow(&path)?;
-    let args = bind_args(&workflow, &given).unwrap_or_default();
+    let (workflow, unread) = load_workflow_to_draw(&tidied(&path))?;
+    for unread in unread {
+        super::say(&format!("warning: {unread}; `run` refuses it"));
+    }
+    let args = merge_args(&workflow, &given);
     let mut out = std::io::stdout().lock();
     out.write_all(graph::draw(&workflow, &args, format).as_bytes())?;
     out.flush()?;

@@ -7,7 +7,7 @@ use lobster_runtime::envelope::{Envelope, Failure, FailureKind};
 use lobster_runtime::json;
 use lobster_runtime::language::source::has_workflow_extension;
 use lobster_runtime::runtime::{
-    Planned, PolicySources, RunRequest, RunResult, Runtime, Target, WorkflowFileError, workflow_file,
+    Planned, PolicySources, RunRequest, RunResult, Runtime, Target, WorkflowFileError, tidied, workflow_file,
 };
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{Gate, GateFilter, GateKind, GateStatus, RunId};
@@ -195,6 +195,10 @@ fn request(words: &Words) -> Result<RunRequest, Failure> {
         },
         _ => None,
     };
+    if let Some(file) = &words.file {
+        let path = std::env::current_dir().unwrap_or_default().join(file);
+        workflow_file(&tidied(&path)).map_err(|error| Failure::parse(error.to_string()))?;
+    }
     let target = match words.file.as_ref().or(positional) {
         Some(file) => Target::File(PathBuf::from(file)),
         None => return Ok(RunRequest { target: Target::Pipeline(words.rest.join(" ")), args: None }),

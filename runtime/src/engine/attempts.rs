@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::path::StepPath;
 use super::record::{Record, Scope};
+use super::run::lock;
 use super::workflow::{Enclosing, Frame};
 use crate::cancel::{CancelReason, CancelToken};
 use crate::language::plan::{Retry, Step};
@@ -34,6 +35,10 @@ impl Frame<'_> {
             self.run.forgive(path);
             if self.run.remembers(&path.attempt(number + 1)) {
                 continue;
+            }
+            // The attempt may have paid for an answer that a later stage then failed with.
+            if lock(&self.cost).stops() {
+                self.count_cost(&step.id, None)?;
             }
             let delay = delay_ms(retry, number);
             self.run.services.note(&format!(

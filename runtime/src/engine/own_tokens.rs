@@ -18,7 +18,7 @@ const COLLECTOR: [&str; 2] = ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_
 const INHERIT: &str = "LOBSTER_INHERIT_TOKENS";
 
 /// A shorter value is looked for nowhere: it could be an ordinary word.
-const SHORTEST_HIDDEN: usize = 12;
+pub(crate) const SHORTEST_HIDDEN: usize = 12;
 
 /// What a file of a workspace cannot call a token: steps need these.
 const NEVER: [&str; 10] =

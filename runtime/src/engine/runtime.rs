@@ -4,7 +4,7 @@ mod components;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use serde_json::{Map, Value};
@@ -22,6 +22,7 @@ pub use crate::engine::settings::PolicyFileUsed;
 pub use crate::engine::settings::{PolicySources, Settings};
 use crate::engine::surroundings::Surroundings;
 use crate::json;
+use crate::language::codes;
 use crate::language::diagnostic::Diagnostic;
 use crate::language::pipeline::{self, Pipeline};
 use crate::language::plan::{Plan, Work, Workflow};
@@ -189,6 +190,9 @@ impl Runtime {
                 let given = request.args.clone().unwrap_or_else(|| Value::Object(Map::new()));
                 let args = workflow::bind_args(&workflow, &given)
                     .map_err(|error| Failure::runtime(error.to_string()))?;
+                for line in workflow::reread_arguments(&workflow, &given) {
+                    self.services.note(&format!("warning: {line}"));
+                }
                 let stem =
                     path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
                 let name = workflow.name.clone().unwrap_or(stem);
@@ -487,6 +491,22 @@ pub fn workflow_file(path: &Path) -> Result<(), WorkflowFileError> {
     Ok(())
 }
 
+/// A path as errors name it: without `.` and without what `..` takes back.
+#[must_use]
+pub fn tidied(path: &Path) -> PathBuf {
+    let mut tidy = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir if matches!(tidy.components().next_back(), Some(Component::Normal(_))) => {
+                tidy.pop();
+            }
+            part => tidy.push(part),
+        }
+    }
+    tidy
+}
+
 /// Largest workflow file that is read, in bytes; the largest known in the wild has 53 kB.
 const MAX_SOURCE: u64 = 8 << 20;
 
@@ -515,6 +535,21 @@ pub fn load_workflow(path: &Path) -> Result<(Workflow, Vec<Diagnostic>), Failure
     let source =
         read_source(path).map_err(|error| Failure::runtime(format!("{}: {error}", path.display())))?;
     load_with_warnings(source).map_err(|diagnostic| Failure::runtime(diagnostic.one_line_with_snippet()))
+}
+
+/// Reads a workflow file for a picture of it. Also gives what is wrong with conditions that no run
+/// could read.
+///
+/// # Errors
+/// As [`load_workflow`].
+pub fn load_workflow_to_draw(path: &Path) -> Result<(Workflow, Vec<String>), Failure> {
+    workflow_file(path).map_err(|error| Failure::runtime(error.to_string()))?;
+    let source =
+        read_source(path).map_err(|error| Failure::runtime(format!("{}: {error}", path.display())))?;
+    let (workflow, said) = workflow::load_to_draw(&source, &|path| read_source(path))
+        .map_err(|diagnostic| Failure::runtime(diagnostic.one_line_with_snippet()))?;
+    let unread = said.iter().filter(|said| said.code == codes::CONDITION);
+    Ok((workflow, unread.map(Diagnostic::one_line_with_snippet).collect()))
 }
 
 /// Loads a workflow with the children whose paths are fixed.

@@ -194,7 +194,7 @@ impl Frame<'_> {
     }
 
     /// Counts what a step's model calls cost, and holds it against the limit.
-    fn count_cost(&self, id: &str, result: Option<&Value>) -> Result<(), Stop> {
+    pub(super) fn count_cost(&self, id: &str, result: Option<&Value>) -> Result<(), Stop> {
         for warning in lock(&self.cost).step_done(id, result) {
             self.run.services.note(&warning);
         }
@@ -564,7 +564,7 @@ impl Frame<'_> {
                     StageError::permanent(format!(
                         "Workflow step {} workflow file not found: {}",
                         step.id,
-                        location.display()
+                        crate::engine::runtime::tidied(location).display()
                     ))
                 } else {
                     StageError::permanent(format!("{}: {error}", location.display()))

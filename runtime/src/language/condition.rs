@@ -99,6 +99,12 @@ impl Condition {
         Ok(Self::When(Expression { text: trimmed.to_owned(), root }))
     }
 
+    /// A condition that cannot be read, for a picture of the file: nothing is run by it.
+    pub(super) fn unread(text: &str) -> Self {
+        let text = text.trim_matches(is_js_space).to_owned();
+        Self::When(Expression { text, root: Expr::Constant(Value::Bool(false)) })
+    }
+
     /// Whether the step runs whatever happened before.
     #[must_use]
     pub fn is_always(&self) -> bool {

@@ -39,7 +39,8 @@ impl StageCall {
     /// # Errors
     /// An option that no command can have.
     pub fn from_words(name: &str, words: &[String]) -> Result<Self, PipelineError> {
-        let args = arguments(words.iter().map(|text| Word { text: text.clone(), at: 0 }))?;
+        let words = words.iter().map(|text| Word { text: text.clone(), at: 0 });
+        let args = arguments(words, switches_of(name))?;
         Ok(Self { name: name.to_owned(), args, raw: name.to_owned(), span: 0..name.len() })
     }
 }
@@ -122,22 +123,31 @@ fn stage(text: &str, span: Range<usize>) -> Result<StageCall, PipelineError> {
     let raw = &text[span.clone()];
     let mut words = words(raw, span.start)?.into_iter();
     let name = words.next().ok_or_else(|| PipelineError::new("Empty command stage", span.start))?;
-    Ok(StageCall { name: name.text, args: arguments(words)?, raw: raw.to_owned(), span })
+    let args = arguments(words, switches_of(&name.text))?;
+    Ok(StageCall { name: name.text, args, raw: raw.to_owned(), span })
+}
+
+/// Options of a command that never take the next word for their value: it is
+/// the program to run, as in `exec --json gh pr list`.
+fn switches_of(command: &str) -> &'static [&'static str] {
+    if command == "exec" { &["json", "all-lines"] } else { &[] }
 }
 
 /// Words by the quoting rules; `base` is where `piece` stands in the whole
-/// text. Empty words are dropped, quoted or not: no command has a use for them.
+/// text. A pair of quotes is a word, also with nothing in it.
 fn words(piece: &str, base: usize) -> Result<Vec<Word>, PipelineError> {
     let mut words = Vec::new();
-    let mut word = Word { text: String::new(), at: base };
+    // The word at hand, from its first character or quote on.
+    let mut word: Option<Word> = None;
     let mut quote = None;
     let mut chars = piece.char_indices().peekable();
     while let Some((at, c)) = chars.next() {
-        if word.text.is_empty() && quote.is_none() {
-            word.at = base + at;
+        if quote.is_none() && is_blank(c) {
+            words.extend(word.take());
+            continue;
         }
+        let word = word.get_or_insert_with(|| Word { text: String::new(), at: base + at });
         match quote {
-            None if is_blank(c) => finish(&mut words, &mut word),
             None if matches!(c, '"' | '\'') => quote = Some((at, c)),
             None => word.text.push(c),
             Some((_, open)) if c == open => quote = None,
@@ -162,19 +172,14 @@ fn words(piece: &str, base: usize) -> Result<Vec<Word>, PipelineError> {
     if let Some((at, _)) = quote {
         return Err(PipelineError::new("Unclosed quote", base + at));
     }
-    finish(&mut words, &mut word);
+    words.extend(word);
     Ok(words)
 }
 
-fn finish(words: &mut Vec<Word>, word: &mut Word) {
-    if !word.text.is_empty() {
-        words.push(Word { text: std::mem::take(&mut word.text), at: word.at });
-    }
-}
-
-/// `--key=value`, `--key value` and `--switch` become options. A bare `--` ends
-/// them: all words after it are positional, whatever they look like.
-fn arguments(words: impl Iterator<Item = Word>) -> Result<StageArgs, PipelineError> {
+/// `--key=value`, `--key value` and `--switch` become options; one of `switches`
+/// is one whatever follows it. A bare `--` ends them: all words after it are
+/// positional, whatever they look like.
+fn arguments(words: impl Iterator<Item = Word>, switches: &[&str]) -> Result<StageArgs, PipelineError> {
     let mut args = StageArgs::default();
     let mut words = words.peekable();
     while let Some(word) = words.next() {
@@ -188,6 +193,7 @@ fn arguments(words: impl Iterator<Item = Word>) -> Result<StageArgs, PipelineErr
         }
         let (key, value) = match option.split_once('=') {
             Some((key, value)) => (key, Value::from(value)),
+            None if switches.contains(&option) => (option, Value::Bool(true)),
             None => {
                 let value = words.next_if(|next| !next.text.starts_with("--"));
                 (option, value.map_or(Value::Bool(true), |value| Value::from(value.text)))
@@ -206,16 +212,12 @@ fn arguments(words: impl Iterator<Item = Word>) -> Result<StageArgs, PipelineErr
     Ok(args)
 }
 
-/// Writes one word so that [`parse`] reads it back as it is, or `None` for the
-/// empty word, which cannot be written. A word that begins with `--` is still
-/// read as an option unless a bare `--` stands before it.
+/// Writes one word so that [`parse`] reads it back as it is. A word that begins
+/// with `--` is still read as an option unless a bare `--` stands before it.
 #[must_use]
-pub fn quote(word: &str) -> Option<String> {
-    if word.is_empty() {
-        return None;
-    }
-    if !word.contains(|c| is_blank(c) || matches!(c, '"' | '\'' | '|')) {
-        return Some(word.to_owned());
+pub fn quote(word: &str) -> String {
+    if !word.is_empty() && !word.contains(|c| is_blank(c) || matches!(c, '"' | '\'' | '|')) {
+        return word.to_owned();
     }
     let mut quoted = String::with_capacity(word.len() + 2);
     quoted.push('"');
@@ -226,7 +228,7 @@ pub fn quote(word: &str) -> Option<String> {
         quoted.push(c);
     }
     quoted.push('"');
-    Some(quoted)
+    quoted
 }
 
 /// Options whose values a plan does not show.
@@ -288,7 +290,8 @@ mod tests {
             ("x 'a\nb'", json!(["a\nb"])),
             (r"x 'a\\' b", json!(["a\\\\", "b"])),
             (r"x 'a\nb'", json!(["a\\nb"])),
-            (r#"x "" '' y"#, json!(["y"])),
+            (r#"x "" '' y """#, json!(["", "", "y", ""])),
+            (r#"x ""a '' ' '"#, json!(["a", "", " "])),
             ("x a\u{a0}b", json!(["a\u{a0}b"])),
             (r#"x "a | b" 'c|d'"#, json!(["a | b", "c|d"])),
             (r#"x "a \" | b""#, json!(["a \" | b"])),
@@ -304,7 +307,9 @@ mod tests {
             ("x --a 1 --b --c=2 --d= y", json!({"_": ["y"], "a": "1", "b": true, "c": "2", "d": ""})),
             ("x --a -1 -z --a=k=v", json!({"_": ["-z"], "=": {"a": ["-1"]}, "a": "k=v"})),
             ("x '--v' w", json!({"_": [], "v": "w"})),
-            ("x --p ''", json!({"_": [], "p": true})),
+            ("x --p '' y", json!({"_": ["y"], "p": ""})),
+            ("x --p ''", json!({"_": [], "p": ""})),
+            ("x --json gh pr", json!({"_": ["pr"], "json": "gh"})),
             ("x --=a", json!({"_": [], "": "a"})),
             ("x --__proto__ a", json!({"_": [], "__proto__": "a"})),
             (
@@ -317,6 +322,24 @@ mod tests {
     }
 
     #[test]
+    fn json_of_exec_is_a_switch() {
+        for (text, expected) in [
+            ("exec --json gh pr list", json!({"_": ["gh", "pr", "list"], "json": true})),
+            (
+                "exec curl --json x --all-lines y",
+                json!({"_": ["curl", "x", "y"], "all-lines": true, "json": true}),
+            ),
+            ("exec --json=no gh", json!({"_": ["gh"], "json": "no"})),
+            ("exec --stdin json cat", json!({"_": ["cat"], "stdin": "json"})),
+        ] {
+            assert_eq!(args(text), json!([["exec", expected]]), "{text}");
+        }
+        let words = ["--json", "gh", ""].map(str::to_owned);
+        let call = StageCall::from_words("exec", &words).unwrap();
+        assert_eq!(call.args.positional, ["gh", ""]);
+    }
+
+    #[test]
     fn pieces_and_mistakes_have_places() {
         for (text, error) in [
             ("", json!(["Empty pipeline", 0])),
@@ -324,7 +347,6 @@ mod tests {
             ("a | | b", json!(["Empty command stage", 4])),
             ("| a", json!(["Empty command stage", 0])),
             ("|", json!(["Empty command stage", 0])),
-            ("a | ''", json!(["Empty command stage", 4])),
             ("é it's", json!(["Unclosed quote", 5])),
             ("exec touch ran | template 'x", json!(["Unclosed quote", 26])),
             ("exec 'it'\\''s'", json!(["Unclosed quote", 13])),
@@ -371,8 +393,8 @@ mod tests {
         }
 
         #[test]
-        fn quoted_words_read_back(words in proptest::collection::vec(r#"[a-c|"'\\= \n$`é-]{1,8}"#, 1..5)) {
-            let quoted: Vec<_> = words.iter().filter_map(|word| quote(word)).collect();
+        fn quoted_words_read_back(words in proptest::collection::vec(r#"[a-c|"'\\= \n$`é-]{0,8}"#, 1..5)) {
+            let quoted: Vec<_> = words.iter().map(|word| quote(word)).collect();
             let pipeline = parse(&format!("exec -- {}", quoted.join(" "))).unwrap();
             prop_assert_eq!(&pipeline.stages[0].args.positional, &words);
             prop_assert_eq!(pipeline.stages.len(), 1);

@@ -282,12 +282,8 @@ impl Channel {
         if !reply.is_success() {
             return Err(Failure::Status(reply));
         }
-        let answer = if reply.body.trim().is_empty() {
-            // As with the incumbent, no body is an answer without a result.
-            Value::Null
-        } else {
-            json::parse(&reply.body).map_err(|_| Failure::Request("Response was not JSON".to_owned()))?
-        };
+        // As with the incumbent, no body is an answer without a result.
+        let answer = reply.json().map_err(|_| Failure::Request("Response was not JSON".to_owned()))?;
         let result = match self.provider {
             Provider::OpenClaw => envelope::of_gateway(answer)?,
             Provider::Pi | Provider::Http => envelope::of_adapter(answer)?,

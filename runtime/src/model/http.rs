@@ -16,10 +16,14 @@ use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, redirect};
+use serde_json::Value;
 use tokio::io::{Interest, unix::AsyncFd};
 use tokio::time::timeout;
 
 use crate::cancel::{CancelReason, CancelToken};
+use crate::engine::own_tokens::SHORTEST_HIDDEN;
+use crate::json;
+use crate::stage::byte_limit;
 
 pub(crate) use reqwest::Url;
 
@@ -35,8 +39,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Most bytes of an answer. Larger ones are a fault or an attack: answers are
-/// JSON that a workflow handles. `LOBSTER_HTTP_MAX_BYTES` overrides it.
+/// JSON that a workflow handles. `LOBSTER_MAX_HTTP_RESPONSE_BYTES` and the older
+/// `LOBSTER_HTTP_MAX_BYTES` override it; the smaller counts.
 const MAX_BODY: u64 = 16 << 20;
+
+/// The incumbent's variable for the most bytes of an answer.
+const MAX_RESPONSE: &str = "LOBSTER_MAX_HTTP_RESPONSE_BYTES";
 
 /// Text that is never shown: a token or a key.
 #[derive(Clone, PartialEq, Eq)]
@@ -54,9 +62,20 @@ impl Secret {
         &self.0
     }
 
-    /// `text` without the secret, should a server have repeated it.
-    pub(crate) fn scrub(&self, text: &str) -> String {
-        text.replace(&self.0, "[redacted]")
+    /// Text to be shown or kept, without the secret, should a server have repeated it. A short
+    /// secret could be an ordinary word of it, and is left where it stands.
+    pub(crate) fn mask(&self, text: &str) -> String {
+        if self.0.len() < SHORTEST_HIDDEN { text.to_owned() } else { text.replace(&self.0, "[redacted]") }
+    }
+
+    /// The same in all texts of a value; the names of its fields stay what they are.
+    pub(crate) fn mask_value(&self, value: &mut Value) {
+        match value {
+            Value::String(text) if text.contains(&self.0) => *text = self.mask(text),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.mask_value(item)),
+            Value::Object(map) => map.values_mut().for_each(|item| self.mask_value(item)),
+            Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
     }
 }
 
@@ -112,8 +131,11 @@ pub(crate) struct Reply {
     pub(crate) status: u16,
     /// The standard phrase of the status.
     pub(crate) reason: String,
-    /// The body; bytes that are not UTF-8 are replaced.
-    pub(crate) body: String,
+    /// The body as it came; bytes that are not UTF-8 are replaced. What is shown or kept of it is
+    /// what [`Reply::json`] and [`Reply::excerpt`] give.
+    body: String,
+    /// What the request was made with.
+    secret: Option<Secret>,
     /// How long the server asks to be left alone (`Retry-After`, in seconds or as a date).
     pub(crate) retry_after: Option<Duration>,
 }
@@ -126,7 +148,21 @@ impl Reply {
 
     /// The beginning of the body, for messages.
     pub(crate) fn excerpt(&self) -> String {
-        self.body.chars().take(400).collect()
+        let masked = self.secret.as_ref().map(|secret| secret.mask(&self.body));
+        masked.as_deref().unwrap_or(&self.body).chars().take(400).collect()
+    }
+
+    /// The body as JSON; nothing is null. It is read as it came: only then are texts that hold the
+    /// secret masked.
+    pub(crate) fn json(&self) -> Result<Value, json::JsonError> {
+        if self.body.trim().is_empty() {
+            return Ok(Value::Null);
+        }
+        let mut value = json::parse(&self.body)?;
+        if let Some(secret) = &self.secret {
+            secret.mask_value(&mut value);
+        }
+        Ok(value)
     }
 }
 
@@ -151,7 +187,17 @@ impl Limits {
         };
         let idle =
             number("LOBSTER_HTTP_TIMEOUT_MS", u64::try_from(IDLE_TIMEOUT.as_millis()).unwrap_or(u64::MAX))?;
-        Ok(Self { idle: Duration::from_millis(idle), body: number("LOBSTER_HTTP_MAX_BYTES", MAX_BODY)? })
+        let own = number("LOBSTER_HTTP_MAX_BYTES", MAX_BODY)?;
+        let asked = byte_limit(MAX_RESPONSE, &env).map_err(HttpError::Limit)?;
+        // Whoever names a limit may also name one above ours.
+        let body = match asked {
+            Some(asked) if env("LOBSTER_HTTP_MAX_BYTES").is_some_and(|text| !text.trim().is_empty()) => {
+                own.min(asked)
+            }
+            Some(asked) => asked,
+            None => own,
+        };
+        Ok(Self { idle: Duration::from_millis(idle), body })
     }
 }
 
@@ -173,7 +219,9 @@ pub(crate) enum HttpError {
     Silent { origin: String, idle: Duration },
     #[error("fetch failed: {origin} broke off: {cause}")]
     Broken { origin: String, cause: String },
-    #[error("fetch failed: the answer of {origin} is larger than {limit} bytes (LOBSTER_HTTP_MAX_BYTES)")]
+    #[error(transparent)]
+    Limit(#[from] crate::stage::LimitError),
+    #[error("HTTP response body exceeded {limit} bytes: the answer of {origin} ({MAX_RESPONSE})")]
     TooLarge { origin: String, limit: u64 },
     #[error("fetch failed: {origin} redirects to what is no http(s) address without user and password")]
     BadRedirect { origin: String },
@@ -193,6 +241,7 @@ impl HttpError {
             Self::UserInfo
             | Self::TokenCharacters
             | Self::Setting { .. }
+            | Self::Limit(_)
             | Self::Connect { .. }
             | Self::Setup(_) => false,
         }
@@ -204,6 +253,7 @@ impl HttpError {
             Self::UserInfo
             | Self::TokenCharacters
             | Self::Setting { .. }
+            | Self::Limit(_)
             | Self::Connect { .. }
             | Self::Setup(_) => false,
             Self::Cancelled(_)
@@ -289,10 +339,7 @@ pub(crate) fn post(request: &Post, limits: Limits, cancel: &CancelToken) -> Resu
     });
     // A name that is still being resolved blocks a thread of the runtime; nobody waits for it.
     runtime.shutdown_background();
-    result.map(|reply| match &request.credential {
-        Some(credential) => Reply { body: credential.secret().scrub(&reply.body), ..reply },
-        None => reply,
-    })
+    result.map(|reply| Reply { secret: request.credential.as_ref().map(|it| it.secret().clone()), ..reply })
 }
 
 /// Sends protobuf and gives the status of the answer, of which nothing is read. All of it takes `within` at most.
@@ -410,7 +457,7 @@ async fn read(mut response: Response, origin: &str, limits: Limits) -> Result<Re
     }
     let text = String::from_utf8_lossy(&body);
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    Ok(Reply { status: status.as_u16(), reason, body: text.to_owned(), retry_after })
+    Ok(Reply { status: status.as_u16(), reason, body: text.to_owned(), secret: None, retry_after })
 }
 
 /// The causes of a failure, outermost first, without the address.

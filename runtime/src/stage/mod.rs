@@ -10,6 +10,7 @@
 //! again to get back to where it was.
 
 mod args;
+mod byte_limit;
 mod check;
 mod registry;
 
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use args::{Flag, StageArgs, args_schema, option_schema, words_schema};
+pub(crate) use byte_limit::{LimitError, OUTPUT_VARIABLE, byte_limit};
 pub use check::{Warning, check};
 pub(crate) use check::{is_ours, refuse_unknown};
 pub use registry::{Registry, UnknownCommand};

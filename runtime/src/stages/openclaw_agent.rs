@@ -9,6 +9,7 @@ use crate::stage::{
     Flag, Flow, Host, OUTPUT_LIMIT, PROGRAM_NOT_FOUND, Sink, Stage, StageArgs, StageError, StageKind,
     StageSpec, Stop,
 };
+use crate::stage::{OUTPUT_VARIABLE, byte_limit};
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "openclaw.agent",
@@ -126,12 +127,17 @@ impl Stage for Agent {
         argv.extend(["agent", "--json", "--message"].map(str::to_owned));
         argv.push(message);
         argv.extend(self.options.iter().cloned());
+        // An operator's own limit is named as it is for all commands.
+        let is_lower = byte_limit(OUTPUT_VARIABLE, |name| host.env(name))
+            .is_ok_and(|asked| asked.is_some_and(|asked| asked < MAX_OUTPUT));
         let finished = tool::dispatch(host, argv, Some(MAX_OUTPUT), |error| match error.code.as_deref() {
             Some(PROGRAM_NOT_FOUND) => Some(
                 "openclaw.agent could not find the OpenClaw CLI (openclaw on PATH, or LOBSTER_OPENCLAW_BIN)"
                     .to_owned(),
             ),
-            Some(OUTPUT_LIMIT) => Some(format!("openclaw.agent output exceeded {MAX_OUTPUT} bytes")),
+            Some(OUTPUT_LIMIT) if !is_lower => {
+                Some(format!("openclaw.agent output exceeded {MAX_OUTPUT} bytes"))
+            }
             _ => None,
         })?;
         if !finished.succeeded() {

@@ -32,7 +32,8 @@ resumed run repeats none that was answered. Without it the input is ignored.
 
 The token is --token, else OPENCLAW_TOKEN or CLAWD_TOKEN; one from the environment
 goes to this machine only (localhost, 127.0.0.1, ::1).
-LOBSTER_HTTP_TIMEOUT_MS and LOBSTER_HTTP_MAX_BYTES bound the call.
+--token \"\" sends none. LOBSTER_HTTP_TIMEOUT_MS and LOBSTER_MAX_HTTP_RESPONSE_BYTES
+bound the call.
 ",
     flags: &[
         Flag { name: "url", value: Some("URL"), help: "the gateway (OPENCLAW_URL, CLAWD_URL)" },
@@ -117,7 +118,7 @@ fn build(name: &'static str, args: &StageArgs) -> Result<Box<dyn Stage + Send>, 
         return Err(StageError::permanent(format!("{name} --each requires --args-json to be an object")));
     }
     if args.get("token") == Some(&Value::Bool(true)) {
-        return Err(StageError::permanent(format!("{name} --token has no value")));
+        return Err(StageError::permanent(format!("{name} --token has no value; --token \"\" sends none")));
     }
     let call = Call {
         tool,
@@ -256,11 +257,8 @@ fn result(name: &str, reply: &Reply) -> Result<Value, StageError> {
     if !reply.is_success() {
         return Err(StageError::new(format!("{name} failed ({}): {}", reply.status, reply.excerpt())));
     }
-    if reply.body.trim().is_empty() {
-        return Ok(Value::Null);
-    }
-    let value = json::parse(&reply.body)
-        .map_err(|error| StageError::new(format!("{name} expected JSON response ({error})")))?;
+    let value =
+        reply.json().map_err(|error| StageError::new(format!("{name} expected JSON response ({error})")))?;
     match value {
         Value::Object(mut map) if map.contains_key("ok") => {
             if map.get("ok") == Some(&Value::Bool(true)) {
@@ -358,7 +356,10 @@ mod tests {
                 json!({"tool": "t", "action": "a", "each": true, "args-json": "[1]"}),
                 "openclaw.invoke --each requires --args-json to be an object",
             ),
-            (json!({"tool": "t", "action": "a", "token": true}), "openclaw.invoke --token has no value"),
+            (
+                json!({"tool": "t", "action": "a", "token": true}),
+                "openclaw.invoke --token has no value; --token \"\" sends none",
+            ),
             (json!({"tool": "t", "action": "a"}), "openclaw.invoke requires --url or OPENCLAW_URL"),
             (
                 json!({"tool": "t", "action": "a", "url": " "}),

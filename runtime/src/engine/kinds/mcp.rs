@@ -164,19 +164,20 @@ fn perform(
         sent.set(true);
     }
     let result = session.call(params, target.timeout, cancel)?;
-    let said = || session.scrub(text_of(&result).unwrap_or_else(|| json::compact(&value_of(&result))));
+    let said = || session.masked(&text_of(&result).unwrap_or_else(|| json::compact(&value_of(&result))));
     if result.is_error == Some(true) {
         let message = format!("tool {:?} failed: {}", call.tool, clipped(&said()));
         let error = StageError::new(format!("mcp server {}: {message}", target.name)).with_code(TOOL_ERROR);
         return Ok(failed(&error));
     }
-    let text = session.scrub(json::compact(&value_of(&result)));
-    if text.len() > target.max_bytes {
-        let message = format!("the answer has {} bytes; max_bytes is {}", text.len(), target.max_bytes);
+    let value = session.masked_value(value_of(&result));
+    let size = json::compact(&value).len();
+    if size > target.max_bytes {
+        let message = format!("the answer has {size} bytes; max_bytes is {}", target.max_bytes);
         return Ok(failed(&refusal(target, &message, "mcp_answer_limit")));
     }
     let mut outcome = StepOutcome::new(StepStatus::Ok);
-    outcome.value = json::parse(&text).unwrap_or(Value::String(text));
+    outcome.value = value;
     outcome.detail = json!({ "pin": pin.digest });
     Ok(outcome)
 }

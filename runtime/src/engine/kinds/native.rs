@@ -26,13 +26,15 @@ use crate::policy::Shell;
 use crate::sandbox::{
     Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, Promise, SpawnError, SpawnRequest, Stdin,
 };
-use crate::stage::{DISK_LIMIT, OUTPUT_LIMIT, PROGRAM_NOT_FOUND, Payload, StageError, Stop};
-use crate::stage::{SANDBOX_BLOCKED, explained};
+use crate::stage::{
+    DISK_LIMIT, OUTPUT_LIMIT, PROGRAM_NOT_FOUND, Payload, SANDBOX_BLOCKED, StageError, Stop, explained,
+};
+use crate::stage::{OUTPUT_VARIABLE, byte_limit};
 use crate::store::{Blob, BlobWriter, INLINE_MAX, Redactor, StepOutcome, StepStatus, Store, StoreError};
 
-/// Most bytes kept of a process's stdout unless the step or
-/// `LOBSTER_MAX_OUTPUT_BYTES` says otherwise. A step that prints more has most
-/// likely gone wrong, and filling the disk would take others down with it.
+/// Most bytes kept of a process's stdout unless the step or [`OUTPUT_VARIABLE`] says otherwise. A
+/// step that prints more has most likely gone wrong, and filling the disk would take others down
+/// with it.
 const MAX_STDOUT: u64 = 512 << 20;
 /// Of stderr, the beginning and the end are kept, this much of each.
 const STDERR_END: usize = 128 << 10;
@@ -298,8 +300,13 @@ fn execute(
     cancel: &CancelToken,
     plain_json: &mut Option<bool>,
 ) -> StepOutcome {
-    let own = job.max_output.unwrap_or_else(|| default_cap(&job.env));
-    let cap = decision.stdout_cap.map_or(own, |cap| cap.min(own));
+    let asked = match byte_limit(OUTPUT_VARIABLE, |name| job.env.get(name)) {
+        Ok(asked) => asked,
+        Err(error) => return failed(&StageError::permanent(error.to_string()).with_code("setting")),
+    };
+    let limits = [job.max_output, asked, decision.stdout_cap];
+    let stdout_cap = limits.into_iter().flatten().min().unwrap_or(MAX_STDOUT);
+    let stderr_cap = asked.map_or(decision.limits.stderr_cap, |asked| asked.min(decision.limits.stderr_cap));
     let mut env = decision.env.clone();
     match run.services.secret_variables(job.env.secrets()) {
         Ok(secrets) => {
@@ -330,7 +337,7 @@ fn execute(
             env,
             cwd: job.cwd.clone(),
             stdin,
-            limits: ProcessLimits { stdout_cap: cap, ..decision.limits.clone() },
+            limits: ProcessLimits { stdout_cap, stderr_cap, ..decision.limits.clone() },
             confinement: decision.confinement.clone(),
         };
         run.services.sandbox.run(&request, &mut sinks, cancel).map_err(SpawnFailure::Spawn)
@@ -352,7 +359,7 @@ fn execute(
     match result {
         Ok(exit) => {
             *plain_json = sinks.scan.take().and_then(ScanAside::finish);
-            ended(run, job, exit, sinks, cap, decision, cancel)
+            ended(run, job, exit, sinks, decision, cancel)
         }
         Err(SpawnFailure::Spawn(SpawnError::Sink { stream, source })) => {
             let why = sinks.stdout.error(source);
@@ -371,7 +378,6 @@ fn ended(
     job: &Job,
     exit: Exit,
     sinks: Sinks,
-    cap: u64,
     decision: &super::policy_gate::Decided,
     cancel: &CancelToken,
 ) -> StepOutcome {
@@ -449,10 +455,10 @@ fn ended(
             stop(&mut outcome, StepStatus::Failed, message, DISK_LIMIT);
             outcome.detail["permanent"] = json!(true);
         }
-        Ended::OutputCap { stream, .. } => {
+        Ended::OutputCap { stream, cap } => {
             let message = format!(
-                "the command printed more than {cap} bytes on {stream} and was stopped; \
-                 raise limits.output or LOBSTER_MAX_OUTPUT_BYTES, or write to a file"
+                "Process output exceeded {cap} bytes on {stream}, and the command was stopped; \
+                 raise limits.output or {OUTPUT_VARIABLE}, or write to a file"
             );
             stop(&mut outcome, StepStatus::Failed, message, OUTPUT_LIMIT);
             outcome.detail["permanent"] = json!(true);
@@ -531,10 +537,6 @@ fn stdin(job: &Job) -> io::Result<Stdin> {
             Stdin::File(file)
         }
     })
-}
-
-fn default_cap(env: &Env) -> u64 {
-    env.non_blank("LOBSTER_MAX_OUTPUT_BYTES").and_then(|text| text.parse().ok()).unwrap_or(MAX_STDOUT)
 }
 
 struct Sinks {

@@ -19,6 +19,7 @@ use rmcp::service::{NotificationContext, Peer};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt, RoleClient, ServiceError};
+use serde_json::Value;
 use tokio::sync::{mpsc as orders, oneshot};
 
 use super::config::{Reach, Target};
@@ -161,8 +162,16 @@ impl Session {
     }
 
     /// Text that a server sent, without the token that it was given.
-    pub(crate) fn scrub(&self, text: String) -> String {
-        self.token.as_ref().map_or_else(|| text.clone(), |token| token.scrub(&text))
+    pub(crate) fn masked(&self, text: &str) -> String {
+        self.token.as_ref().map_or_else(|| text.to_owned(), |token| token.mask(text))
+    }
+
+    /// A value that a server sent, without that token in its texts.
+    pub(crate) fn masked_value(&self, mut value: Value) -> Value {
+        if let Some(token) = &self.token {
+            token.mask_value(&mut value);
+        }
+        value
     }
 
     fn order(&self, order: Order) -> Result<(), CallProblem> {

@@ -76,7 +76,6 @@ impl Planner<'_> {
                 }
                 line!(out, "{indent}sub-steps: {}", steps.len());
                 self.sub_steps(&step.id, [item_var, index_var], steps, "       ", out)?;
-                return Ok(());
             }
             Work::Input(input) => {
                 line!(out, "{indent}prompt: {}", input.prompt);

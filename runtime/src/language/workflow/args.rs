@@ -42,17 +42,11 @@ impl ArgsError {
 /// When a required argument has no value, or a given value has the wrong type
 /// or is not one of the choices.
 pub fn bind_args(workflow: &Workflow, given: &Value) -> Result<Map<String, Value>, ArgsError> {
-    let mut args = Map::new();
+    let args = merge_args(workflow, given);
     for spec in &workflow.args {
-        if let Some(default) = &spec.default {
-            args.insert(spec.name.clone(), default.clone());
+        if let Some(value) = args.get(&spec.name).filter(|_| argument_names(given).contains(&spec.name)) {
+            spec.check(value)?;
         }
-    }
-    for (name, value) in entries(given) {
-        if let Some(spec) = workflow.args.iter().find(|spec| spec.name == name) {
-            spec.check(&value)?;
-        }
-        args.insert(name, value);
     }
     match workflow.args.iter().find(|spec| spec.required && !args.contains_key(&spec.name)) {
         Some(spec) => {
@@ -60,6 +54,35 @@ pub fn bind_args(workflow: &Workflow, given: &Value) -> Result<Map<String, Value
         }
         None => Ok(args),
     }
+}
+
+/// The defaults overlaid by what is given, whether or not that fits.
+#[must_use]
+pub fn merge_args(workflow: &Workflow, given: &Value) -> Map<String, Value> {
+    let mut args = Map::new();
+    for spec in &workflow.args {
+        if let Some(default) = &spec.default {
+            args.insert(spec.name.clone(), default.clone());
+        }
+    }
+    for (name, value) in entries(given) {
+        let spec = workflow.args.iter().find(|spec| spec.name == name);
+        let read = spec.and_then(|spec| spec.read_text(&value));
+        args.insert(name, read.unwrap_or(value));
+    }
+    args
+}
+
+/// What is to be said of arguments that were given as text and are taken for what the text spells.
+#[must_use]
+pub fn reread_arguments(workflow: &Workflow, given: &Value) -> Vec<String> {
+    let said = |(name, value): (String, Value)| {
+        let spec = workflow.args.iter().find(|spec| spec.name == name)?;
+        let read = spec.read_text(&value)?;
+        let kind = spec.kind.as_deref().unwrap_or_default();
+        Some(format!("argument {name:?} is of type {kind} and was given as text; {value} is taken as {read}"))
+    };
+    entries(given).into_iter().filter_map(said).collect()
 }
 
 /// The names of the arguments that `given` holds.
@@ -83,6 +106,17 @@ fn entries(given: &Value) -> Vec<(String, Value)> {
 }
 
 impl ArgSpec {
+    /// What a text spells, if the argument is a number or a boolean and the text is exactly one:
+    /// models pass them so.
+    fn read_text(&self, value: &Value) -> Option<Value> {
+        let text = value.as_str()?;
+        let wanted = self.kind.as_deref().filter(|kind| ["number", "integer", "boolean"].contains(kind))?;
+        if text.trim() != text {
+            return None;
+        }
+        json::parse(text).ok().filter(|read| !read.is_null() && has_type(read, wanted))
+    }
+
     /// A given null means "no value" and fits everything.
     fn check(&self, value: &Value) -> Result<(), ArgsError> {
         if value.is_null() {

@@ -32,7 +32,7 @@ use super::template;
 use crate::stage::Registry;
 use step::Known;
 
-pub use args::{ArgsError, argument_names, bind_args};
+pub use args::{ArgsError, argument_names, bind_args, merge_args, reread_arguments};
 use fields::nearest;
 pub use lint::check;
 pub(crate) use places::Places;
@@ -69,6 +69,17 @@ pub fn load(source: &Arc<Source>, loader: Loader<'_>) -> Checked<(Workflow, Vec<
     Ok((workflow, loading.warnings))
 }
 
+/// Reads a workflow file for a picture of it. A condition that no run could read is a warning, and
+/// is drawn as it is written.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_to_draw(source: &Arc<Source>, loader: Loader<'_>) -> Checked<(Workflow, Vec<Diagnostic>)> {
+    let mut loading = Loading { is_for_drawing: true, ..Loading::new(loader, None) };
+    let workflow = loading.file(source)?;
+    Ok((workflow, loading.warnings))
+}
+
 /// The first of the diagnostics that says running is certain to fail.
 #[must_use]
 pub fn certain_failure(diagnostics: &[Diagnostic]) -> Option<&Diagnostic> {
@@ -83,11 +94,13 @@ struct Loading<'a> {
     warnings: Vec<Diagnostic>,
     /// The commands of pipelines, to look for what is probably a mistake, too.
     lint: Option<&'a Registry>,
+    /// Nothing will be run.
+    is_for_drawing: bool,
 }
 
 impl<'a> Loading<'a> {
     fn new(loader: Loader<'a>, lint: Option<&'a Registry>) -> Self {
-        Self { loader, active: Vec::new(), loaded: 0, warnings: Vec::new(), lint }
+        Self { loader, active: Vec::new(), loaded: 0, warnings: Vec::new(), lint, is_for_drawing: false }
     }
 
     fn file(&mut self, source: &Arc<Source>) -> Checked<Workflow> {
@@ -100,6 +113,7 @@ impl<'a> Loading<'a> {
             declared: HashSet::new(),
             arguments: HashSet::new(),
             lint: self.lint,
+            is_for_drawing: self.is_for_drawing,
         };
         let mut workflow = lowering.workflow(&root)?;
         self.active.push(source.path.clone());
@@ -216,6 +230,7 @@ struct Lowering<'a> {
     declared: HashSet<String>,
     arguments: HashSet<String>,
     lint: Option<&'a Registry>,
+    is_for_drawing: bool,
 }
 
 impl Lowering<'_> {

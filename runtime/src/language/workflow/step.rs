@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::super::codes;
 use super::super::condition::Condition;
-use super::super::diagnostic::{Checked, Diagnostic};
+use super::super::diagnostic::{Checked, Diagnostic, Severity};
 use super::super::pipeline;
 use super::super::plan::{Approval, InputRequest, OnError, Retry, Span, Stdin, Step, Wait, Work};
 use super::super::source::{Data, Entry, Node, to_map};
@@ -94,6 +94,17 @@ impl Lowering<'_> {
         let Some(condition) = node.get_some("when").or_else(|| node.get_some("condition")) else {
             return Ok(Condition::Always);
         };
+        match self.read_condition(condition, fatal) {
+            Err(mut error) if self.is_for_drawing => {
+                error.severity = Severity::Warning;
+                self.warnings.push(*error);
+                Ok(Condition::unread(condition.as_text().unwrap_or_default()))
+            }
+            read => read,
+        }
+    }
+
+    fn read_condition(&mut self, condition: &Node, fatal: bool) -> Checked<Condition> {
         match &condition.data {
             Data::Bool(true) => Ok(Condition::Always),
             Data::Bool(false) => Ok(Condition::Never),

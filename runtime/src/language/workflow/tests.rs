@@ -449,6 +449,18 @@ fn circles_end_and_broken_children_are_refused_unless_prepared_for() {
 }
 
 #[test]
+fn a_picture_needs_no_conditions_that_can_be_read() {
+    let text =
+        "steps: [{id: a, run: x}, {id: b, run: x, when: 'length($a.json) == 0'}, {id: c, run: x, when: [1]}]";
+    let source = source("t.lobster", "/t.lobster", text);
+    assert!(load(&source, &nothing).is_err());
+    let (workflow, said) = load_to_draw(&source, &nothing).unwrap();
+    assert_eq!(workflow.steps[1].when.text(), "length($a.json) == 0");
+    assert!(said.iter().all(|said| said.severity == Severity::Warning), "{said:?}");
+    assert_eq!(said.iter().filter(|said| said.code == codes::CONDITION).count(), 2);
+}
+
+#[test]
 fn arguments_are_merged_and_checked() {
     let workflow = good(
         "args:\n  x: {default: D}\n  n: {type: integer}\n  e: {enum: [a, 1], default: a}\n  r: {required: true, description: the repo}\n  nul: {default: }\nsteps: [{id: a, run: x}]",
@@ -459,10 +471,18 @@ fn arguments_are_merged_and_checked() {
         Ok(json!({"x": null, "e": "a", "nul": null, "r": 1, "n": 5.0, "z": "extra"}))
     );
     assert_eq!(bind(json!({})), Err("argument \"r\" is required (the repo)".to_owned()));
+    assert_eq!(bind(json!({"r": 1, "n": "5"})), Ok(json!({"x": "D", "e": "a", "nul": null, "r": 1, "n": 5})));
+    for text in ["", " 5", "5.5", "five", "0x5", "true", "[5]", "null"] {
+        let refused = format!("argument \"n\" must be of type integer, not {}", json!(text));
+        assert_eq!(bind(json!({"r": 1, "n": text})), Err(refused));
+    }
     assert_eq!(
-        bind(json!({"r": 1, "n": "5"})),
-        Err("argument \"n\" must be of type integer, not \"5\"".to_owned())
+        reread_arguments(&workflow, &json!({"n": "5", "e": "a", "z": "1"})),
+        ["argument \"n\" is of type integer and was given as text; \"5\" is taken as 5"]
     );
+    assert!(reread_arguments(&workflow, &json!({"n": 5})).is_empty());
+    // For a picture every default counts, whatever is missing.
+    assert_eq!(Value::Object(merge_args(&workflow, &json!({}))), json!({"x": "D", "e": "a", "nul": null}));
     assert_eq!(
         bind(json!({"r": 1, "e": "b"})),
         Err("argument \"e\" must be one of \"a\", 1, not \"b\"".to_owned())

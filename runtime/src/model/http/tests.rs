@@ -5,11 +5,13 @@ use super::*;
 
 const LIMITS: Limits = Limits { idle: Duration::from_secs(5), body: 1 << 20 };
 
+const TOKEN: &str = "s3cret-0123456789";
+
 fn request(url: &str) -> Post {
     Post {
         url: parse_url(url).unwrap(),
         headers: Vec::new(),
-        credential: Secret::new(" s3cret ").map(Credential::Bearer),
+        credential: Secret::new(&format!(" {TOKEN} ")).map(Credential::Bearer),
         body: r#"{"a":1}"#.to_owned(),
     }
 }
@@ -33,24 +35,42 @@ fn post_to(url: &str) -> Result<Reply, String> {
 fn sends_json_and_reads_the_answer() {
     let server = Server::start([Answer::new(201, "\u{feff}{\"ok\":true}")]);
     let reply = post_to(&server.url("/x?y=1")).unwrap();
-    assert_eq!(
-        reply,
-        Reply { status: 201, reason: "Created".into(), body: "{\"ok\":true}".into(), retry_after: None }
-    );
+    assert_eq!((reply.status, reply.reason.as_str(), reply.retry_after), (201, "Created", None));
+    assert_eq!(reply.json().unwrap(), serde_json::json!({"ok": true}));
     let seen = server.requests();
     assert_eq!(seen.len(), 1);
     assert_eq!((seen[0].method.as_str(), seen[0].path.as_str()), ("POST", "/x?y=1"));
     assert_eq!(seen[0].header("content-type"), Some("application/json"));
-    assert_eq!(seen[0].header("authorization"), Some("Bearer s3cret"));
+    assert_eq!(seen[0].header("authorization"), Some(&*format!("Bearer {TOKEN}")));
     assert_eq!(seen[0].body, r#"{"a":1}"#);
 }
 
 #[test]
 fn an_error_status_is_an_answer_without_the_token() {
-    let server = Server::start([Answer::new(503, "bad token s3cret")]);
+    let server = Server::start([Answer::new(503, &format!("bad token {TOKEN}"))]);
     let reply = post_to(&server.url("/")).unwrap();
-    assert_eq!(reply.body, "bad token [redacted]");
+    assert_eq!(reply.excerpt(), "bad token [redacted]");
     assert!(!reply.is_success());
+}
+
+#[test]
+fn an_answer_is_read_before_the_token_in_it_is_masked() {
+    // A token may be a word, a number or a key of the answer, or what keeps it JSON.
+    for token in ["openclaw", "1234", "ok", "\"", ":", "{", "a-token-of-some-length", "123456789012"] {
+        let answer = serde_json::json!({
+            "ok": true, "openclaw": "/home/u/.openclaw/a.md", "n": 12_345_678_123_456_789_012_u64,
+            "a-token-of-some-length": ["x a-token-of-some-length y", {"k": "1234"}],
+        });
+        let server = Server::start([Answer::json(&answer)]);
+        let mut request = request(&server.url("/"));
+        request.credential = Secret::new(token).map(Credential::Bearer);
+        let read = post(&request, LIMITS, &CancelToken::new()).unwrap().json().unwrap();
+        let mut expected = answer;
+        if token == "a-token-of-some-length" {
+            expected[token][0] = "x [redacted] y".into();
+        }
+        assert_eq!(read, expected, "{token}");
+    }
 }
 
 #[test]
@@ -61,12 +81,12 @@ fn redirects_lose_the_body_or_keep_it_and_credentials_stay_home() {
         Answer::new(200, "got"),
         Answer::redirect(307, &other.url("/there")),
     ]);
-    assert_eq!(post_to(&server.url("/a")).unwrap().body, "got");
+    assert_eq!(post_to(&server.url("/a")).unwrap().excerpt(), "got");
     let seen = server.requests();
     assert_eq!((seen[1].method.as_str(), seen[1].path.as_str(), seen[1].body.as_str()), ("GET", "/next", ""));
     assert_eq!(seen[1].header("content-type"), None);
-    assert_eq!(seen[1].header("authorization"), Some("Bearer s3cret"));
-    assert_eq!(post_to(&server.url("/b")).unwrap().body, "other");
+    assert_eq!(seen[1].header("authorization"), Some(&*format!("Bearer {TOKEN}")));
+    assert_eq!(post_to(&server.url("/b")).unwrap().excerpt(), "other");
     let seen = other.requests();
     assert_eq!((seen[0].method.as_str(), seen[0].body.as_str()), ("POST", r#"{"a":1}"#));
     assert_eq!(seen[0].header("authorization"), None);
@@ -151,9 +171,10 @@ fn large_and_broken_answers_are_named() {
         Answer::raw(""),
         Answer::raw("no http at all\r\n\r\n"),
     ]);
-    for part in ["larger than 1048576 bytes", "larger than 1048576", "broke off", "broke off", "broke off"] {
+    let large = "HTTP response body exceeded 1048576 bytes";
+    for part in [large, large, "fetch failed: ", "fetch failed: ", "fetch failed: "] {
         let error = post_to(&server.url("/secret-path")).unwrap_err();
-        assert!(error.starts_with("fetch failed: ") && error.contains(part), "{part}: {error}");
+        assert!(error.starts_with(part) && (part == large || error.contains("broke off")), "{part}: {error}");
         assert!(!error.contains("secret"), "{error}");
     }
 }
@@ -183,6 +204,22 @@ fn settings_are_numbers() {
     assert_eq!(Limits::from_env(env).unwrap(), Limits { idle: Duration::from_millis(250), body: MAX_BODY });
     for bad in ["0", "x", "-1", "1.5"] {
         assert!(Limits::from_env(|_| Some(bad.to_owned())).is_err(), "{bad}");
+    }
+    let body = |own: &str, asked: &str| {
+        let env = |name: &str| match name {
+            "LOBSTER_HTTP_MAX_BYTES" => Some(own.to_owned()),
+            MAX_RESPONSE => Some(asked.to_owned()),
+            _ => None,
+        };
+        Limits::from_env(env).map(|limits| limits.body).map_err(|error| error.to_string())
+    };
+    assert_eq!(body("", " "), Ok(MAX_BODY));
+    assert_eq!(body("", "99999999"), Ok(99_999_999));
+    assert_eq!(body("1000", "99999999"), Ok(1000));
+    assert_eq!(body("9999", " 1024 "), Ok(1024));
+    for bad in ["0", "-1", "1.5", "+5", "Infinity", "true", "9007199254740992"] {
+        let refused = "LOBSTER_MAX_HTTP_RESPONSE_BYTES must be a positive safe integer (bytes)";
+        assert_eq!(body("", bad), Err(refused.to_owned()), "{bad}");
     }
 }
 

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::json;
+use crate::json::complaint::complaint;
 use crate::json::raw::RawItem;
 use crate::json::scanner::Scanner;
 use crate::stage::{Flow, Payload, Sink, StageError, Stop};
@@ -101,7 +102,9 @@ fn whole(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
         Value::Null
     } else {
         json::parse(text).map_err(|error| {
-            StageError::permanent(format!("exec --json could not parse stdout as JSON: {error}"))
+            // What JavaScript would take and we do not (nesting, lone surrogates) has our own words.
+            let why = complaint(text).unwrap_or_else(|| error.to_string());
+            StageError::permanent(format!("exec --json could not parse stdout as JSON: {why}"))
         })?
     };
     let Value::Array(items) = value else {
