@@ -21,7 +21,16 @@ example:
 
 # recorded behaviour of the incumbent, held against our binary
 conformance *ARGS:
-    python3 ../shared/conformance/run.py --bin target/release/lobster --cases ../shared/conformance/public {{ARGS}}
+    python3 tests/conformance/run.py --bin target/release/lobster --cases tests/conformance/cases {{ARGS}}
+
+# the recorded cases again, from npm's VERSION or from LOBSTER_INCUMBENT=DIR; what it prints is what changed
+record VERSION="2026.9.13" *ARGS:
+    tests/conformance/record.sh {{VERSION}} {{ARGS}}
+
+# the tests that the incumbent ships, against our binary; nightly
+incumbent *ARGS:
+    cargo build --release
+    LOBSTER_REQUIRE_INCUMBENT=1 tests/incumbent/run.sh target/release/lobster {{ARGS}}
 
 # the npm package, and OpenClaw's own plugin over our binary
 openclaw:

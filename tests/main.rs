@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test ends at what it did not expect")]
 
 mod agents;
+mod announced;
 mod answers;
 mod approved_files;
 mod bad_input;

@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
 # The npm package, and OpenClaw's own plugin over our program:
-#   run.sh BINARY [CORPUS]
+#   run.sh BINARY
 # Skips, and says so, what this machine has no node or no network for.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 binary=$(realpath "$1")
-corpus=${2:-$here/../../../shared/conformance}
 export LOBSTER_BIN=$binary
 
 if ! command -v node >/dev/null || (($(node -p 'process.versions.node.split(".")[0]') < 20)); then
@@ -13,11 +12,7 @@ if ! command -v node >/dev/null || (($(node -p 'process.versions.node.split(".")
   exit 0
 fi
 (cd "$here/../../cli/npm" && node --test)
-if [[ -f $corpus/run.py ]]; then
-  python3 "$here/../../cli/npm/conformance/run.py" "$corpus" "$binary"
-else
-  echo "skipped: there is no conformance corpus at $corpus"
-fi
+python3 "$here/../../cli/npm/conformance/run.py" "$here/../conformance" "$binary"
 cache=${OPENCLAW_PLUGINS:-${XDG_CACHE_HOME:-$HOME/.cache}/lobster-openclaw}
 status=0
 "$here/fetch.sh" "$cache" || status=$?

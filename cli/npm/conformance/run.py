@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plays the recorded cases of the tool envelope through the npm package.
 
-    run.py CORPUS BINARY
+    run.py CORPUS BINARY      (CORPUS is tests/conformance)
 
 Every case all of whose calls the package can make is run twice: through the
 binary itself and through the package over it. Both must pass and fail alike.
@@ -46,12 +46,11 @@ def main():
         wrapper.write_text(f"#!/bin/sh\nLOBSTER_BIN='{binary}' exec node '{HERE / 'cli.js'}' \"$@\"\n")
         wrapper.chmod(0o755)
         cases = pathlib.Path(scratch) / "cases"
-        for path in sorted((corpus / "public").rglob("*.json")):
-            case = json.loads(path.read_text())
-            if all(is_in_package(call) for call in case["calls"]):
-                target = cases / path.relative_to(corpus / "public")
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_text(path.read_text())
+        cases.mkdir()
+        for path in sorted((corpus / "cases").glob("*.jsonl")):
+            lines = path.read_text("utf-8").splitlines(keepends=True)
+            chosen = [line for line in lines if all(is_in_package(call) for call in json.loads(line)["calls"])]
+            (cases / path.name).write_text("".join(chosen), "utf-8")
         through = play(corpus, str(wrapper), cases, {})
         mapped = {n: c for n, c in through.items() if not any("exit 97" in p for p in c["problems"])}
         direct = play(corpus, str(binary), cases, {})
