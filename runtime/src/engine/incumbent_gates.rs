@@ -208,8 +208,7 @@ fn read(state_dir: &Path, state_key: &str) -> Option<IncumbentGate> {
     Some(IncumbentGate { token, approval_id: None, is_answered, kind, release })
 }
 
-/// The text of a regular file: `None` inside when it is longer than `limit` or no text.
-#[expect(clippy::option_option, reason = "not there, and there but not readable, are two things")]
+/// The text of a regular file: `None` when there is none, `Some(None)` when it is longer than `limit` or no text.
 fn text(path: &Path, limit: u64) -> Option<Option<String>> {
     // Neither a link to elsewhere nor a pipe that nobody writes to.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
