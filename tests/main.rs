@@ -28,6 +28,7 @@ mod forks;
 mod gates;
 mod guests;
 mod home;
+mod incumbent_gates;
 mod kernel_holds;
 mod large_values;
 mod lesser_kernels;

@@ -15,6 +15,13 @@ fi
 python3 "$here/../../cli/npm/conformance/run.py" "$here/../conformance" "$binary"
 cache=${OPENCLAW_PLUGINS:-${XDG_CACHE_HOME:-$HOME/.cache}/lobster-openclaw}
 status=0
+"$here/shipped.sh" "$cache" || status=$?
+if ((status == 75)); then
+  echo "skipped: the incumbent's own tests cannot be run"
+elif ((status != 0)); then
+  exit "$status"
+fi
+status=0
 "$here/fetch.sh" "$cache" || status=$?
 if ((status == 75)); then
   echo "skipped: OpenClaw's plugin cannot be had"

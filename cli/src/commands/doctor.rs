@@ -51,6 +51,7 @@ pub(crate) fn run(notes: &[String]) -> CommandResult {
             ..Failure::runtime("the shell answered `echo [1]` with something else")
         }),
     };
+    super::gates::tell_of_incumbent(&runtime);
     reply.envelope(&envelope)
 }
 

@@ -93,18 +93,22 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         Some(Task::Reject { id }) => answer(id, || Ok(Reply::Reject)),
         Some(Task::Answer { id, json }) => answer(id, || response(json)),
         Some(Task::Show { id, json }) => {
-            let (_, store) = ready()?;
-            show(&store, &find(&store, id)?, *json)
+            let (runtime, store) = ready()?;
+            show(&store, &find(&runtime, &store, id, None)?, *json)
         }
         Some(Task::Expire { id, json }) => {
-            let (_, store) = ready()?;
-            expire(&store, &find(&store, id)?, *json)
+            let (runtime, store) = ready()?;
+            expire(&store, &find(&runtime, &store, id, Some(&Reply::Cancel))?, *json)
         }
         None => {
-            let (_, store) = ready()?;
+            let (runtime, store) = ready()?;
             match &args.id {
-                Some(id) => show(&store, &find(&store, id)?, args.json),
-                None => list(&store, args.all, args.json),
+                Some(id) => show(&store, &find(&runtime, &store, id, None)?, args.json),
+                None => {
+                    let exit = list(&store, args.all, args.json)?;
+                    tell_of_incumbent(&runtime);
+                    Ok(exit)
+                }
             }
         }
     }
@@ -122,11 +126,37 @@ fn ready() -> Result<(Runtime, Store), CommandError> {
     Ok((runtime, store))
 }
 
-fn find(store: &Store, id: &str) -> Result<Gate, CommandError> {
+/// Questions of the incumbent that are named in full.
+const NAMED: usize = 5;
+
+/// Says on stderr which questions of `@clawdbot/lobster` wait in this state directory.
+pub(crate) fn tell_of_incumbent(runtime: &Runtime) {
+    let gates = lobster_runtime::replay::incumbent_gates(runtime);
+    let (questions, them) = match gates.len() {
+        0 => return,
+        1 => ("1 question of @clawdbot/lobster waits".to_owned(), "it"),
+        more => (format!("{more} questions of @clawdbot/lobster wait"), "them"),
+    };
+    let dir = one_line(&runtime.state_dir().display().to_string());
+    anstream::eprintln!(
+        "{questions} in {dir}; lobster does not take {them} over, answer {them} with that program:"
+    );
+    for gate in gates.iter().take(NAMED) {
+        anstream::eprintln!("  {}", one_line(&gate.command(runtime.state_dir(), None)));
+    }
+    if let Some(more) = gates.len().checked_sub(NAMED).filter(|more| *more > 0) {
+        anstream::eprintln!("  … and {more} more");
+    }
+}
+
+fn find(runtime: &Runtime, store: &Store, id: &str, reply: Option<&Reply>) -> Result<Gate, CommandError> {
+    let foreign =
+        || lobster_runtime::replay::incumbent_refusal(&runtime, id, reply).map(CommandError::failed);
     store.find_gate(id).map_err(|error| match error {
-        wrong @ (StoreError::UnknownGate(_)
-        | StoreError::ShortGate { .. }
-        | StoreError::AmbiguousGate { .. }) => CommandError::usage(wrong),
+        unknown @ StoreError::UnknownGate(_) => foreign().unwrap_or_else(|| CommandError::usage(unknown)),
+        wrong @ (StoreError::ShortGate { .. } | StoreError::AmbiguousGate { .. }) => {
+            CommandError::usage(wrong)
+        }
         other => other.into(),
     })
 }
@@ -202,9 +232,9 @@ fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
 /// Answers with an envelope, whatever becomes of it.
 fn answer(id: &str, reply: impl FnOnce() -> Result<Reply, CommandError>) -> CommandResult {
     let envelope = super::run::Reply { mode: Mode::Tool };
-    let asked = ready().and_then(|(_, store)| {
+    let asked = ready().and_then(|(runtime, store)| {
         let reply = reply()?;
-        let gate = find(&store, id)?;
+        let gate = find(&runtime, &store, id, Some(&reply))?;
         check_answer(&gate, &reply)?;
         let runtime = runtime_of(&gate)?;
         if runtime.policy().is_open() {

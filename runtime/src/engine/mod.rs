@@ -48,8 +48,7 @@ mod workflow;
 
 pub use ask::{Asked, PromptError, Prompter, Said};
 pub use host_calls::RecordedCalls;
-pub(crate) use kinds::component::keep as keep_component;
-pub(crate) use kinds::component::{denied, js_evaluator_digest, proposal, withhold};
+pub(crate) use kinds::component::{denied, js_evaluator_digest, keep as keep_component, proposal, withhold};
 pub use notify::{NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify};
 pub use question::{Fact, QuestionKind, QuestionView, Weight};
 pub use run::Interrupted;

@@ -67,6 +67,8 @@ impl TokenKind {
 pub(crate) struct Token {
     pub(crate) kind: TokenKind,
     pub(crate) key: Option<GateKey>,
+    /// What the token says itself, which may name a question of the incumbent.
+    pub(crate) state_key: String,
 }
 
 /// Why a text is no token.
@@ -103,7 +105,11 @@ const MAX_TOKEN: usize = 16 << 10;
 impl Token {
     /// The text form of a gate's token.
     pub(crate) fn encode(kind: TokenKind, key: GateKey) -> String {
-        let state_key = format!("{}{key}", kind.prefix());
+        Self::encode_key(kind, &format!("{}{key}", kind.prefix()))
+    }
+
+    /// The text form of a token that names a state key.
+    pub(crate) fn encode_key(kind: TokenKind, state_key: &str) -> String {
         encode(
             json::compact(&json!({
                 "protocolVersion": 1,
@@ -148,7 +154,7 @@ impl Token {
         let name = state_key
             .strip_prefix(kind.prefix())
             .or_else(|| state_key.strip_prefix("workflow-resume_").filter(|_| kind == TokenKind::Workflow));
-        Self { kind, key: name.and_then(|name| name.parse().ok()) }
+        Self { kind, key: name.and_then(|name| name.parse().ok()), state_key: state_key.to_owned() }
     }
 }
 

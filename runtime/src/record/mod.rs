@@ -12,6 +12,7 @@ mod fork;
 #[cfg(test)]
 mod fork_model;
 mod helpers;
+mod incumbent_gates;
 mod json_path;
 mod observed;
 mod preimage;
@@ -28,6 +29,7 @@ mod why;
 pub use ahead::{Ahead, NextEffect, ahead};
 pub use diff::{RunDiff, StepChange, StepDifference, diff};
 pub use fork::{DoneAnew, FORK_NOTE, ForkPlan, ForkRequest, fork, plan_fork};
+pub use incumbent_gates::{IncumbentGate, incumbent_gates, incumbent_refusal};
 pub use observed::{observed, rules_of_approvals};
 pub use preimage::{Difference, Part};
 pub use resume::{

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Map, Value, json};
 
 use super::fork::overseer_of_fork;
+use super::incumbent_gates::{self, IncumbentGate};
 use crate::digest::Digest;
 use crate::engine::envelope::{Envelope, Failure};
 use crate::engine::gate::GateQuestion;
@@ -79,7 +80,7 @@ pub fn policy_of(runtime: &Runtime, run: RunId) -> Result<Option<Policy>, Failur
 /// # Errors
 /// When there is none, or none that still can be answered.
 pub fn open_gate(runtime: &Runtime, gate: &GateRef) -> Result<Gate, Failure> {
-    find(runtime, gate, false).map(|(gate, _)| gate)
+    find(runtime, gate, None).map(|(gate, _)| gate)
 }
 
 /// Whether whoever answers here may approve what the gate asks: the workflow or the
@@ -129,8 +130,12 @@ pub fn cancel_run(runtime: &Runtime, run: &str) -> RunResult {
 }
 
 /// The open gate that is meant, and what its run is.
-fn find(runtime: &Runtime, gate: &GateRef, cancel: bool) -> Result<(Gate, TokenKind), Failure> {
+fn find(runtime: &Runtime, gate: &GateRef, reply: Option<&Reply>) -> Result<(Gate, TokenKind), Failure> {
     let store = runtime.store().map_err(failure)?;
+    let cancel = matches!(reply, Some(Reply::Cancel));
+    let foreign = |gate: Option<IncumbentGate>| {
+        gate.map(|gate| Failure::runtime(gate.refusal(runtime.state_dir(), reply)))
+    };
     let (gate, kind) = match gate {
         GateRef::Id(id) => match store.gate_by_id(id) {
             Ok(gate) if gate.status == GateStatus::Open => {
@@ -138,7 +143,9 @@ fn find(runtime: &Runtime, gate: &GateRef, cancel: bool) -> Result<(Gate, TokenK
                 (Ok(gate), kind)
             }
             Ok(_) | Err(StoreError::UnknownGate(_)) => {
-                return Err(Failure::parse(format!("Approval ID \"{id}\" not found or expired")));
+                return Err(foreign(incumbent_gates::by_id(runtime.state_dir(), id)).unwrap_or_else(|| {
+                    Failure::parse(format!("Approval ID \"{id}\" not found or expired"))
+                }));
             }
             Err(error) => return Err(failure(error)),
         },
@@ -148,6 +155,11 @@ fn find(runtime: &Runtime, gate: &GateRef, cancel: bool) -> Result<(Gate, TokenK
                 .key
                 .ok_or_else(|| StoreError::UnknownGate(String::new()))
                 .and_then(|key| store.gate(key));
+            if let Err(StoreError::UnknownGate(_)) = gate
+                && let Some(foreign) = foreign(incumbent_gates::by_key(runtime.state_dir(), &token.state_key))
+            {
+                return Err(foreign);
+            }
             (gate, token.kind)
         }
     };
@@ -166,7 +178,7 @@ fn find(runtime: &Runtime, gate: &GateRef, cancel: bool) -> Result<(Gate, TokenK
 fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failure> {
     let store = runtime.store().map_err(failure)?;
     let cancel = matches!(request.reply, Reply::Cancel);
-    let (gate, kind) = find(runtime, &request.gate, cancel)?;
+    let (gate, kind) = find(runtime, &request.gate, Some(&request.reply))?;
     let question: GateQuestion = serde_json::from_value(gate.detail.clone())
         .map_err(|_| Failure::runtime(format!("Invalid {} resume state", kind.word())))?;
     let approver = runtime.services.env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
