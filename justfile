@@ -59,7 +59,7 @@ crashes POINTS="10000":
 
 # what a policy allows, run in dash, busybox ash and bash; another seed each night
 shells TEXTS="20000":
-    LOBSTER_REQUIRE_SHELLS=1 LOBSTER_SHELL_FUZZ_TEXTS={{TEXTS}} LOBSTER_SHELL_FUZZ_SEED=$(date +%Y%j) cargo test --release -p lobster-runtime --lib policy::shell_fuzz -- --nocapture
+    LOBSTER_REQUIRE_SHELLS=1 LOBSTER_SHELL_FUZZ_TEXTS={{TEXTS}} LOBSTER_SHELL_FUZZ_SEED=$(date +%Y%j) cargo test --release -p lobster-policy --lib shell_fuzz -- --nocapture
 
 # runs killed at random times, with and without their processes; nightly
 kills KILLS="1000":

@@ -8,6 +8,7 @@ mod agents;
 mod announced;
 mod answers;
 mod approved_files;
+mod architecture;
 mod bad_input;
 mod binary;
 mod bundles;

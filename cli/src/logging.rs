@@ -11,7 +11,7 @@ use crate::exit::CommandError;
 /// What of a log is wanted.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 pub(crate) struct Options {
-    /// Logs to stderr: `info`, `debug`, `lobster_runtime::model=debug` (`LOBSTER_LOG`).
+    /// Logs to stderr: `info`, `debug`, `lobster_models=debug` (`LOBSTER_LOG`).
     #[arg(long, global = true, value_name = "FILTER")]
     pub(crate) log: Option<String>,
     /// `text` or `json`, a line each (`LOBSTER_LOG_FORMAT`).
@@ -54,7 +54,7 @@ pub(crate) fn start(options: &Options) -> Result<(), CommandError> {
     };
     let filter = EnvFilter::try_new(&filter).map_err(|error| {
         CommandError::usage(format!("{name} {filter:?} is no filter: {error}"))
-            .with_hint("info, debug, or lobster_runtime::model=debug,info")
+            .with_hint("info, debug, or lobster_models=debug,info")
     })?;
     let (format, name) = match (&options.log_format, env("LOBSTER_LOG_FORMAT")) {
         (Some(format), _) => (format.clone(), "--log-format"),

@@ -150,8 +150,7 @@ pub(crate) fn tell_of_incumbent(runtime: &Runtime) {
 }
 
 fn find(runtime: &Runtime, store: &Store, id: &str, reply: Option<&Reply>) -> Result<Gate, CommandError> {
-    let foreign =
-        || lobster_runtime::replay::incumbent_refusal(&runtime, id, reply).map(CommandError::failed);
+    let foreign = || lobster_runtime::replay::incumbent_refusal(runtime, id, reply).map(CommandError::failed);
     store.find_gate(id).map_err(|error| match error {
         unknown @ StoreError::UnknownGate(_) => foreign().unwrap_or_else(|| CommandError::usage(unknown)),
         wrong @ (StoreError::ShortGate { .. } | StoreError::AmbiguousGate { .. }) => {

@@ -215,7 +215,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     }
     match request(words) {
         Ok(request) => {
-            let find = |runtime: &Runtime| lobster_runtime::replay::run_of_gate(&runtime, &request.gate);
+            let find = |runtime: &Runtime| lobster_runtime::replay::run_of_gate(runtime, &request.gate);
             let runtime = match runtime_of(&find) {
                 Ok(runtime) => runtime,
                 Err(error) => return reply.failure(&error.into()),

@@ -113,7 +113,7 @@ pub(super) fn refusal(code: &str, message: impl Into<String>) -> CallToolResult 
 pub(super) fn perform(runtime: &Runtime, work: Work, limits: Limits) -> Answer {
     let ran = match plan(runtime, work) {
         Ok(Ready::Run(planned)) => runtime.run_planned(&planned),
-        Ok(Ready::Resume(request)) => lobster_runtime::replay::resume(&runtime, &request),
+        Ok(Ready::Resume(request)) => lobster_runtime::replay::resume(runtime, &request),
         Ok(Ready::Changed) => return Answer { run: None, envelope: Value::Null, changed: true },
         Err(failure) => RunResult::from(failure),
     };

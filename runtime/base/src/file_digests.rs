@@ -1,0 +1,167 @@
+//! Digests of files, without reading again what has not changed.
+
+use std::collections::HashMap;
+use std::fs::{Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::OFlags;
+
+use crate::digest::Digest;
+
+/// A file must have been left alone for this long before it was read, or its
+/// digest is not remembered: a second write within the resolution of the file
+/// system's clock would leave the same times behind. FAT counts in 2 seconds,
+/// the coarsest of the file systems in use.
+const SETTLED: i128 = 2_500_000_000;
+
+/// Files that are remembered at once.
+const MAX_KNOWN: usize = 100_000;
+
+/// What tells an unchanged file from a changed one. Nobody can set `changed`,
+/// the time of the last change of content, size, name or rights.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Stamp {
+    dev: u64,
+    ino: u64,
+    size: u64,
+    /// Nanoseconds since 1970.
+    modified: i128,
+    changed: i128,
+}
+
+impl Stamp {
+    fn of(file: &Metadata) -> Self {
+        let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+        Self {
+            dev: file.dev(),
+            ino: file.ino(),
+            size: file.size(),
+            modified: nanos(file.mtime(), file.mtime_nsec()),
+            changed: nanos(file.ctime(), file.ctime_nsec()),
+        }
+    }
+
+    /// Whether any write after `now` must give the file other times.
+    fn is_settled(&self, now: i128) -> bool {
+        self.modified.max(self.changed) + SETTLED <= now
+    }
+}
+
+/// The digests of files that have not changed since they were read.
+#[derive(Default)]
+pub struct FileDigests {
+    known: Mutex<HashMap<Stamp, Digest>>,
+}
+
+impl FileDigests {
+    /// The digest of a regular file's content.
+    pub fn of(&self, path: &Path) -> io::Result<Digest> {
+        self.of_at(path, SystemTime::now())
+    }
+
+    fn of_at(&self, path: &Path, now: SystemTime) -> io::Result<Digest> {
+        // One handle for all that is said of the file, whatever its name means by then.
+        let nonblocking = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
+        let open = || OpenOptions::new().read(true).custom_flags(nonblocking.cast_signed()).open(path);
+        let file = open()?;
+        let before = Stamp::of(&regular(file.metadata()?)?);
+        if let Some(digest) = self.known().get(&before) {
+            return Ok(*digest);
+        }
+        let digest = Digest::of_reader(&file)?;
+        let after = Stamp::of(&file.metadata()?);
+        let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        if before == after && before.is_settled(i128::try_from(now).unwrap_or(0)) {
+            let mut known = self.known();
+            if known.len() >= MAX_KNOWN {
+                known.clear();
+            }
+            known.insert(before, digest);
+        }
+        Ok(digest)
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<Stamp, Digest>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A pipe has no content to speak of: what is read from it is gone.
+fn regular(file: Metadata) -> io::Result<Metadata> {
+    if file.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::time::Duration;
+
+    use super::*;
+
+    /// When the file counts as left alone.
+    fn later() -> SystemTime {
+        SystemTime::now() + Duration::from_secs(10)
+    }
+
+    #[test]
+    fn a_rewrite_within_the_same_instant_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let files = FileDigests::default();
+        // As fast as it goes: the clock of most file systems does not move in between.
+        for round in 0..200_u32 {
+            let content = format!("{round:06}");
+            fs::write(&path, &content).unwrap();
+            assert_eq!(files.of(&path).unwrap(), Digest::of(content.as_bytes()), "round {round}");
+        }
+        assert!(files.known().is_empty(), "a file that was just written is not remembered");
+    }
+
+    #[test]
+    fn a_settled_file_is_read_once_and_any_change_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let files = FileDigests::default();
+        fs::write(&path, "one").unwrap();
+        let one = files.of_at(&path, later()).unwrap();
+        assert_eq!(files.known().len(), 1);
+        let stamp = *files.known().keys().next().unwrap();
+        // Remembered: what is said of it is what was said of it.
+        files.known().insert(stamp, Digest::of(b"remembered"));
+        assert_eq!(files.of_at(&path, later()).unwrap(), Digest::of(b"remembered"));
+        // The same size and, set back, the same time of modification.
+        let modified = fs::metadata(&path).unwrap().modified().unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        fs::write(&path, "two").unwrap();
+        File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
+        let two = files.of_at(&path, later()).unwrap();
+        assert_eq!((one, two), (Digest::of(b"one"), Digest::of(b"two")));
+        // Another file in its place.
+        fs::write(dir.path().join("new"), "six").unwrap();
+        fs::rename(dir.path().join("new"), &path).unwrap();
+        assert_eq!(files.of_at(&path, later()).unwrap(), Digest::of(b"six"));
+    }
+
+    #[test]
+    fn times_to_come_are_not_trusted() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, "x").unwrap();
+        let future = SystemTime::now() + Duration::from_secs(3600);
+        File::options().write(true).open(&path).unwrap().set_modified(future).unwrap();
+        let files = FileDigests::default();
+        files.of_at(&path, later()).unwrap();
+        assert!(files.known().is_empty());
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(FileDigests::default().of(dir.path()).is_err());
+        assert!(FileDigests::default().of(&dir.path().join("gone")).is_err());
+    }
+}

@@ -1,0 +1,365 @@
+//! JSON text as lobster reads and prints it.
+//!
+//! Values are [`serde_json::Value`] with fields in the order they came. What
+//! differs from plain `serde_json` is the text: numbers print as ECMAScript
+//! prints them (`1.0` → `1`, `1e21` → `1e+21`, `-0` → `0`), except that integers
+//! above 2^53 keep all their digits, and a number too large for a double reads
+//! as `null`, which is what clients of the incumbent expect (ECMA-262
+//! `Number::toString` and `JSON.stringify`).
+
+pub mod aside;
+pub mod complaint;
+pub mod raw;
+pub mod scanner;
+pub mod stream;
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
+pub use serde_json::{Map, Number, Value, json};
+
+/// Deepest nesting that is read. Reading, printing and dropping a value all
+/// recurse, and the threads that do so have stacks sized for this.
+pub const MAX_DEPTH: usize = 4096;
+
+/// Why a text is not JSON that lobster takes.
+#[derive(Debug, thiserror::Error)]
+pub enum JsonError {
+    #[error("{0}")]
+    Syntax(#[from] serde_json::Error),
+    #[error("JSON is nested more than {MAX_DEPTH} levels deep")]
+    TooDeep,
+}
+
+/// Reads one JSON value that fills the whole text.
+///
+/// # Errors
+/// When the text is not JSON or is nested too deeply.
+pub fn parse(text: &str) -> Result<Value, JsonError> {
+    parse_as(text)
+}
+
+/// Like [`parse`], into any type.
+///
+/// # Errors
+/// As [`parse`], and when the value does not fit the type.
+pub fn parse_as<T: DeserializeOwned>(text: &str) -> Result<T, JsonError> {
+    // Only what begins like a list or an object can be nested; other text with many brackets is just no JSON.
+    if text.trim_start().starts_with(['[', '{']) {
+        check_depth(text.as_bytes())?;
+    }
+    match read(text) {
+        Err(error) if error.to_string().starts_with("number out of range") => {
+            Ok(read(&without_overflow(text))?)
+        }
+        other => Ok(other?),
+    }
+}
+
+fn read<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    deserializer.disable_recursion_limit();
+    let value = T::deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(value)
+}
+
+/// Counts brackets outside strings; cheap next to parsing.
+fn check_depth(text: &[u8]) -> Result<(), JsonError> {
+    if text.len() <= MAX_DEPTH {
+        return Ok(()); // there are not so many brackets in it
+    }
+    let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
+    for byte in text {
+        if in_string {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => in_string = false,
+                _ => {}
+            }
+            continue;
+        }
+        match byte {
+            b'"' => in_string = true,
+            b'[' | b'{' => {
+                depth += 1;
+                if depth > MAX_DEPTH {
+                    return Err(JsonError::TooDeep);
+                }
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Puts `null` in the place of each number that no double can hold.
+fn without_overflow(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(|c: char| c == '"' || c == '-' || c.is_ascii_digit()) {
+        let (before, from) = rest.split_at(at);
+        out.push_str(before);
+        let end = if from.starts_with('"') {
+            let mut escaped = false;
+            from.char_indices()
+                .skip(1)
+                .find(|(_, c)| {
+                    let closes = *c == '"' && !escaped;
+                    escaped = *c == '\\' && !escaped;
+                    closes
+                })
+                .map_or(from.len(), |(i, _)| i + 1)
+        } else {
+            from.find(|c: char| !matches!(c, '0'..='9' | '-' | '+' | '.' | 'e' | 'E')).unwrap_or(from.len())
+        };
+        let (token, after) = from.split_at(end);
+        let overflows = !token.starts_with('"') && token.parse::<f64>().is_ok_and(f64::is_infinite);
+        out.push_str(if overflows { "null" } else { token });
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Prints numbers as ECMAScript does; everything else is the wrapped formatter's.
+struct Ecma<F>(F);
+
+/// The text of a number: ECMA-262 `Number::toString`, integers in full.
+#[must_use]
+pub fn number_text(number: &Number) -> String {
+    match (number.as_i64(), number.as_u64(), number.as_f64()) {
+        (Some(integer), _, _) => integer.to_string(),
+        (_, Some(integer), _) => integer.to_string(),
+        (_, _, Some(float)) => float_text(float),
+        _ => number.to_string(),
+    }
+}
+
+/// ECMA-262 `Number::toString` of a double.
+#[must_use]
+pub fn float_text(float: f64) -> String {
+    ryu_js::Buffer::new().format(float).to_owned()
+}
+
+macro_rules! forward {
+    ($($name:ident($($arg:ident: $ty:ty),*);)*) => {
+        $(fn $name<W: ?Sized + Write>(&mut self, writer: &mut W $(, $arg: $ty)*) -> io::Result<()> {
+            self.0.$name(writer $(, $arg)*)
+        })*
+    };
+}
+
+impl<F: Formatter> Formatter for Ecma<F> {
+    fn write_f64<W: ?Sized + Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+        writer.write_all(ryu_js::Buffer::new().format(value).as_bytes())
+    }
+
+    forward! {
+        begin_array();
+        end_array();
+        begin_array_value(first: bool);
+        end_array_value();
+        begin_object();
+        end_object();
+        begin_object_key(first: bool);
+        end_object_key();
+        begin_object_value();
+        end_object_value();
+    }
+}
+
+/// Writes `value` on one line, without spaces.
+///
+/// # Errors
+/// Whatever the writer fails with.
+pub fn write_compact(writer: impl Write, value: &impl Serialize) -> serde_json::Result<()> {
+    value.serialize(&mut serde_json::Serializer::with_formatter(writer, Ecma(CompactFormatter)))
+}
+
+/// Writes `value` with two spaces of indentation, without a final newline.
+///
+/// # Errors
+/// Whatever the writer fails with.
+pub fn write_pretty(writer: impl Write, value: &impl Serialize) -> serde_json::Result<()> {
+    value.serialize(&mut serde_json::Serializer::with_formatter(writer, Ecma(PrettyFormatter::new())))
+}
+
+/// `value` on one line.
+#[must_use]
+pub fn compact(value: &impl Serialize) -> String {
+    text(|buffer| write_compact(buffer, value))
+}
+
+/// `value` indented by two spaces, without a final newline.
+#[must_use]
+pub fn pretty(value: &impl Serialize) -> String {
+    text(|buffer| write_pretty(buffer, value))
+}
+
+/// `value` on one line with the keys of every object sorted by UTF-16 code
+/// unit: one text for all values that are equal. (Not RFC 8785: integers keep
+/// all their digits.)
+#[must_use]
+pub fn stable(value: &Value) -> String {
+    compact(&sorted(value))
+}
+
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => items.iter().map(sorted).collect(),
+        Value::Object(map) => {
+            let mut entries: Vec<_> = map.iter().collect();
+            entries.sort_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
+            entries.into_iter().map(|(k, v)| (k.clone(), sorted(v))).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}
+
+fn text(write: impl FnOnce(&mut Vec<u8>) -> serde_json::Result<()>) -> String {
+    let mut buffer = Vec::with_capacity(128);
+    // Only a map with keys that are no strings fails, and `Value` has none.
+    if write(&mut buffer).is_err() {
+        return String::new();
+    }
+    String::from_utf8(buffer).unwrap_or_default()
+}
+
+/// ECMA-262 `String(value)` as the incumbent's templates show it: text as it
+/// is, `null` for null, arrays joined by commas, objects `[object Object]`.
+#[must_use]
+pub fn js_string(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(b) => b.to_string(),
+        Value::Number(n) => number_text(n),
+        Value::String(s) => s.clone(),
+        Value::Array(items) => items
+            .iter()
+            .map(|item| if item.is_null() { String::new() } else { js_string(item) })
+            .collect::<Vec<_>>()
+            .join(","),
+        Value::Object(_) => "[object Object]".to_owned(),
+    }
+}
+
+/// ECMA-262 `Number(text)`: blank is 0, `0x`/`0o`/`0b` and exponents count,
+/// `Infinity` too; anything else is NaN.
+#[must_use]
+pub fn js_number(text: &str) -> f64 {
+    let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
+    if text.is_empty() {
+        return 0.0;
+    }
+    let radix = |digits: &str, radix: u32| {
+        (!digits.is_empty() && digits.chars().all(|c| c.is_digit(radix))).then(|| {
+            digits
+                .chars()
+                .filter_map(|c| c.to_digit(radix))
+                .fold(0.0, |n, d| n * f64::from(radix) + f64::from(d))
+        })
+    };
+    match text.get(..2).map(str::to_ascii_lowercase).as_deref() {
+        Some("0x") => return radix(&text[2..], 16).unwrap_or(f64::NAN),
+        Some("0o") => return radix(&text[2..], 8).unwrap_or(f64::NAN),
+        Some("0b") => return radix(&text[2..], 2).unwrap_or(f64::NAN),
+        _ => {}
+    }
+    match text {
+        "Infinity" | "+Infinity" => f64::INFINITY,
+        "-Infinity" => f64::NEG_INFINITY,
+        _ if text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E')) => {
+            text.parse().unwrap_or(f64::NAN)
+        }
+        _ => f64::NAN,
+    }
+}
+
+/// Follows a path through a value: keys of objects, whole-number indexes of
+/// arrays, nothing else.
+#[must_use]
+pub fn descend<'v>(value: &'v Value, path: &[&str]) -> Option<&'v Value> {
+    path.iter().try_fold(value, |value, segment| match value {
+        Value::Object(map) => map.get(*segment),
+        Value::Array(items) if segment.bytes().all(|b| b.is_ascii_digit()) => {
+            items.get(segment.parse::<usize>().ok()?)
+        }
+        Value::Array(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(text: &str) -> String {
+        parse(text).map_or_else(|e| format!("error: {e}"), |v| compact(&v))
+    }
+
+    #[test]
+    fn numbers_print_as_ecmascript_prints_them() {
+        for (input, printed) in [
+            ("1.0", "1"),
+            ("1E2", "100"),
+            ("-0", "0"),
+            ("-0.0", "0"),
+            ("1e21", "1e+21"),
+            ("0.1e-7", "1e-8"),
+            ("123456789.123456789", "123456789.12345679"),
+            ("12345678901234567890", "12345678901234567890"),
+            ("1e400", "null"),
+            ("[1e400,\"1e400 \\\" 1e400\",-1e999]", "[null,\"1e400 \\\" 1e400\",null]"),
+        ] {
+            assert_eq!(round(input), printed, "{input}");
+        }
+    }
+
+    #[test]
+    fn last_duplicate_wins_in_the_place_of_the_first() {
+        assert_eq!(round(r#"{"a":1,"b":2,"a":3}"#), r#"{"a":3,"b":2}"#);
+    }
+
+    #[test]
+    fn depth_is_bounded_and_bracket_text_is_not_depth() {
+        let deep = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
+        let run = move || {
+            (parse(&deep(3000)).is_ok(), matches!(parse(&deep(MAX_DEPTH + 1)), Err(JsonError::TooDeep)))
+        };
+        let thread = std::thread::Builder::new().stack_size(64 << 20).spawn(run);
+        assert!(matches!(thread.map(std::thread::JoinHandle::join), Ok(Ok((true, true)))));
+        assert!(parse(&format!("\"{}\"", "[".repeat(MAX_DEPTH * 2))).is_ok());
+    }
+
+    #[test]
+    fn stable_text_ignores_key_order() {
+        assert_eq!(stable(&json!({"b": {"d": 1, "c": 2}, "a": []})), r#"{"a":[],"b":{"c":2,"d":1}}"#);
+    }
+
+    #[test]
+    fn number_reads_text_as_ecmascript_does() {
+        for (text, number) in [
+            ("", 0.0),
+            (" 7 ", 7.0),
+            ("0x10", 16.0),
+            ("1e3", 1000.0),
+            (".5", 0.5),
+            ("5.", 5.0),
+            ("-Infinity", f64::NEG_INFINITY),
+        ] {
+            assert!((js_number(text) - number).abs() < f64::EPSILON || js_number(text) == number, "{text}");
+        }
+        for text in ["inf", "nan", "1_000", "0x", "--1", "1e", "infinity", "0xg"] {
+            assert!(js_number(text).is_nan(), "{text}");
+        }
+    }
+
+    #[test]
+    fn string_form_is_ecmascripts() {
+        assert_eq!(js_string(&json!([1, null, ["a", 2.50], {"x": 1}])), "1,,a,2.5,[object Object]");
+    }
+}

@@ -1,0 +1,10 @@
+//! What every other crate stands on: digests, JSON as ECMAScript writes it, JSON
+//! Schema, cancellation, path patterns and quantities. It knows nothing of lobster.
+
+pub mod cancel;
+pub mod digest;
+pub mod file_digests;
+pub mod glob;
+pub mod json;
+pub mod quantity;
+pub mod schema;

@@ -1,0 +1,42 @@
+//! Actions: all that decides what a step gives, and the digest that names it.
+
+use serde_json::Value;
+
+use lobster_base::digest::Digest;
+use lobster_base::json;
+use lobster_stage::Stop;
+use lobster_stage::stopped;
+
+/// An action as the journal keeps it.
+pub(crate) struct ActionRecord {
+    /// `native`, `http`, `component` …
+    pub(crate) kind: String,
+    pub(crate) preimage: Preimage,
+    /// What policy said to it.
+    pub(crate) decision: Value,
+    pub(crate) idempotent: bool,
+}
+
+/// What an action digest is the digest of: canonical JSON (RFC 8785), written once.
+pub struct Preimage {
+    pub(crate) canonical: String,
+    /// BLAKE3 of `canonical`: the action digest.
+    pub(crate) digest: Digest,
+}
+
+impl Preimage {
+    pub(crate) fn of(value: &Value) -> Result<Self, Stop> {
+        Ok(Self::of_canonical(serde_json_canonicalizer::to_string(value).map_err(stopped)?))
+    }
+
+    /// From text that is canonical already.
+    pub(crate) fn of_canonical(canonical: String) -> Self {
+        let digest = Digest::of(canonical.as_bytes());
+        Self { canonical, digest }
+    }
+
+    /// The action as a value, to be looked into.
+    pub fn value(&self) -> Value {
+        json::parse(&self.canonical).unwrap_or_default()
+    }
+}

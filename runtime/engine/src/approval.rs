@@ -1,0 +1,123 @@
+//! What a step's approval gate asks.
+
+use serde_json::Value;
+
+use super::env::Env;
+use super::gate::{Asker, GateQuestion, Identity};
+use super::record::Record;
+use lobster_base::json;
+use lobster_language::plan::{Approval, Step};
+use lobster_stage::stopped;
+use lobster_stage::{Question, Stop};
+
+/// Longest preview taken from a step's output, in UTF-16 units.
+const MAX_PREVIEW: usize = 2000;
+
+/// The question of a step's gate: its own words, over what the step gave.
+///
+/// A step's output may supply the prompt, items and preview (`requiresApproval`
+/// or `prompt` in its JSON) only where the file says nothing; who may answer is
+/// never its business.
+pub(super) fn question(
+    step: &Step,
+    approval: &Approval,
+    record: &Record,
+    env: &Env,
+) -> Result<GateQuestion, Stop> {
+    let json = record.json()?.map(|value| &**value);
+    let suggested = json.and_then(suggestion);
+    let from_output = |key: &str| suggested.and_then(|map| map.get(key));
+    let prompt = approval
+        .prompt
+        .clone()
+        .or_else(|| from_output("prompt").and_then(Value::as_str).map(str::to_owned))
+        .unwrap_or_else(|| format!("Approve {}?", step.id));
+    let items = match (&approval.items, suggested, json) {
+        (Some(items), _, _) => items.clone(),
+        (None, Some(map), _) => map.get("items").and_then(Value::as_array).cloned().unwrap_or_default(),
+        (None, None, Some(value)) => super::record::spread(value.clone()),
+        (None, None, None) => Vec::new(),
+    };
+    let preview = match (&approval.preview, suggested) {
+        (Some(preview), _) => Some(preview.clone()),
+        (None, Some(map)) => map.get("preview").and_then(Value::as_str).map(str::to_owned),
+        (None, None) => preview_of(record, json)?,
+    };
+    let fallback = identity_from_env(env);
+    let identity = Identity {
+        initiated_by: trimmed(approval.initiated_by.as_deref()).or(fallback.initiated_by),
+        required_approver: trimmed(approval.required_approver.as_deref()).or(fallback.required_approver),
+        require_different_approver: approval.require_different_approver
+            || fallback.require_different_approver,
+        ..fallback
+    };
+    Ok(GateQuestion {
+        question: Question::Approval {
+            prompt,
+            items,
+            preview: preview.filter(|text| !text.is_empty()),
+            emit: false,
+        },
+        identity,
+        asker: Asker::Step(step.id.clone()),
+    })
+}
+
+/// What a step's output offers as a question.
+fn suggestion(json: &Value) -> Option<&serde_json::Map<String, Value>> {
+    let truthy = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
+    let map = json.as_object()?;
+    match map.get("requiresApproval").and_then(Value::as_object) {
+        Some(inner) if inner.get("prompt").is_some_and(truthy) => Some(inner),
+        _ => map.get("prompt").is_some_and(truthy).then_some(map),
+    }
+}
+
+fn preview_of(record: &Record, json: Option<&Value>) -> Result<Option<String>, Stop> {
+    let text = match (&record.stdout, json) {
+        (Some(text), _) if !text.is_empty() => text.load().map_err(stopped)?.trim().to_owned(),
+        (_, Some(value)) => json::compact(value),
+        _ => return Ok(None),
+    };
+    Ok(Some(clip(&text, MAX_PREVIEW)))
+}
+
+/// The first `max` UTF-16 units, never splitting a character.
+pub(super) fn clip(text: &str, max: usize) -> String {
+    let mut units = 0;
+    text.chars()
+        .take_while(|c| {
+            units += c.len_utf16();
+            units <= max
+        })
+        .collect()
+}
+
+/// The operator's defaults for gates.
+pub(super) fn identity_from_env(env: &Env) -> Identity {
+    let truthy = |value: String| matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "y");
+    Identity {
+        initiated_by: env.non_blank("LOBSTER_APPROVAL_INITIATED_BY"),
+        required_approver: env.non_blank("LOBSTER_APPROVAL_REQUIRED_APPROVER"),
+        require_different_approver: env
+            .non_blank("LOBSTER_APPROVAL_REQUIRE_DIFFERENT_APPROVER")
+            .is_some_and(truthy),
+        ..Identity::default()
+    }
+}
+
+fn trimmed(text: Option<&str>) -> Option<String> {
+    text.map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clipping_counts_utf16_and_keeps_characters_whole() {
+        assert_eq!(clip("a🦞b", 2), "a");
+        assert_eq!(clip("a🦞b", 3), "a🦞");
+        assert_eq!(clip("abc", 10), "abc");
+    }
+}

@@ -1,0 +1,140 @@
+//! Asking a person who is there: at the terminal, while the run waits.
+
+use std::time::Duration;
+
+use super::gate::{Asker, Binding, GateQuestion};
+use super::path::StepPath;
+use super::question::{Occasion, QuestionView};
+use super::run::Run;
+use lobster_base::cancel::{CancelReason, CancelToken};
+use lobster_base::json;
+use lobster_base::schema::Schema;
+use lobster_stage::stopped;
+use lobster_stage::{Answer, Question, StageError, Stop};
+use lobster_stages::read_answer;
+
+/// Somebody at a terminal.
+pub trait Prompter: Send + Sync {
+    /// Puts a question, and asks again until the answer is one.
+    ///
+    /// # Errors
+    /// When nobody answers in time, or the run is cancelled meanwhile.
+    fn ask(&self, question: &Asked<'_>, cancel: &CancelToken) -> Result<Said, PromptError>;
+}
+
+/// A question that a person is asked now.
+pub struct Asked<'a> {
+    /// All that the person is shown.
+    pub view: &'a QuestionView,
+    /// How long to wait for an answer.
+    pub timeout: Option<Duration>,
+    /// Turns what was typed into an answer, or says why it is none. A yes is `yes`.
+    pub accept: &'a dyn Fn(&str) -> Result<Answer, String>,
+}
+
+/// What a person said.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Said {
+    /// The answer, as [`Asked::accept`] took it.
+    Answer(Answer),
+    /// The run shall not go on.
+    No,
+    /// Nothing yet: the question is kept, and can be answered from anywhere.
+    Later,
+}
+
+/// Why a prompt came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum PromptError {
+    #[error("Timed out waiting for input ({}ms)", .0.as_millis())]
+    TimedOut(Duration),
+    #[error("cancelled")]
+    Cancelled,
+}
+
+/// What a question on the spot came to.
+pub(super) enum Outcome {
+    Answered(Answer),
+    /// With the name of the person, if it is known.
+    Rejected(Option<String>),
+    Later,
+}
+
+impl Run<'_> {
+    /// Asks at the terminal. Whatever the person is shown has no secrets in it.
+    pub(super) fn ask_now(
+        &self,
+        prompter: &dyn Prompter,
+        path: &StepPath,
+        gate: &GateQuestion,
+        binding: &Binding,
+        cancel: &CancelToken,
+    ) -> Result<Outcome, Stop> {
+        let env = &self.services.env;
+        let by = env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
+        let expires_at = gate.identity.ttl_ms.map(|ttl| self.store.clock_ms().saturating_add(ttl));
+        let occasion = Occasion { run: self.id, path: path.as_str(), binding: binding.digest, expires_at };
+        let view = QuestionView::new(&self.store, &self.hidden(gate), &occasion).map_err(stopped)?;
+        let ask = |timeout, accept: &dyn Fn(&str) -> Result<Answer, String>| {
+            match prompter.ask(&Asked { view: &view, timeout, accept }, cancel) {
+                Ok(said) => Ok(said),
+                // Closing the terminal says nothing about the question.
+                Err(PromptError::Cancelled) if self.has_lost_its_terminal() => Ok(Said::Later),
+                Err(PromptError::Cancelled) => Err(Stop::Cancelled),
+                Err(late @ PromptError::TimedOut(_)) => {
+                    Err(Stop::Failed(StageError::permanent(late.to_string())))
+                }
+            }
+        };
+        let said = match &gate.question {
+            Question::Approval { .. } => {
+                let timeout = prompt_timeout(env.get("LOBSTER_APPROVAL_INPUT_TIMEOUT_MS"));
+                ask(timeout, &|_| {
+                    gate.check_approver(by.as_deref())?;
+                    Ok(Answer::Approved { by: by.clone() })
+                })?
+            }
+            Question::Input { schema, .. } => {
+                let schema = Schema::compile(schema).map_err(StageError::permanent)?;
+                ask(None, &|line| match gate.asker {
+                    Asker::Pipeline => {
+                        read_answer(line, &schema).map(Answer::Response).map_err(|error| error.message)
+                    }
+                    Asker::Step(_) => {
+                        let value = json::parse(line.trim()).map_err(|_| {
+                            "Input response must be valid JSON (a text stands in quotes)".to_owned()
+                        })?;
+                        gate.fitting(value, &schema).map(Answer::Response)
+                    }
+                })?
+            }
+        };
+        Ok(match said {
+            Said::Answer(answer) => Outcome::Answered(answer),
+            Said::No => Outcome::Rejected(by),
+            Said::Later => Outcome::Later,
+        })
+    }
+
+    /// Whether this process ends because its terminal was closed.
+    pub(super) fn has_lost_its_terminal(&self) -> bool {
+        matches!(self.services.cancel.reason(), Some(CancelReason::Signal(name)) if name == "SIGHUP")
+    }
+
+    fn hidden(&self, gate: &GateQuestion) -> GateQuestion {
+        if self.services.secrets.is_empty() {
+            return gate.clone();
+        }
+        let redactions = self.services.secrets.redactions();
+        let hidden = serde_json::to_value(gate).ok().and_then(|mut value| {
+            redactions.value(&mut value);
+            serde_json::from_value(value).ok()
+        });
+        hidden.unwrap_or_else(|| gate.clone())
+    }
+}
+
+fn prompt_timeout(setting: Option<String>) -> Option<Duration> {
+    let ms = json::js_number(&setting?).floor();
+    (ms.is_finite() && ms > 0.0).then(|| Duration::from_secs_f64(ms / 1000.0))
+}

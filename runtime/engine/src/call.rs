@@ -1,0 +1,109 @@
+//! Calls on a runtime that serves many: each has its own directory, caller and
+//! end, and shares the store, the policy, the sandbox and loaded components.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use serde_json::{Map, Value, json};
+
+use crate::background::Background;
+use crate::runtime::{Planned, Runtime};
+use crate::services::Services;
+use crate::{Caller, Notes, Progress};
+use lobster_base::cancel::CancelToken;
+use lobster_language::pipeline::Pipeline;
+use lobster_language::plan::Plan;
+use lobster_policy::Policy;
+use lobster_store::{Durability, Event, RunId, RunStatus, StoreError};
+
+/// What one call differs in from the runtime that it is made on.
+pub struct Call {
+    /// Where relative paths start, absolute.
+    pub cwd: PathBuf,
+    pub caller: Caller,
+    /// Cancelled when this call should end.
+    pub cancel: CancelToken,
+    pub notes: Notes,
+    pub progress: Option<Box<dyn Progress>>,
+}
+
+impl Runtime {
+    /// A runtime for one call.
+    #[must_use]
+    pub fn for_call(&self, call: Call) -> Self {
+        let services = &self.services;
+        Self {
+            services: Services {
+                mode: services.mode,
+                env: services.env.clone(),
+                cwd: call.cwd,
+                state_dir: services.state_dir.clone(),
+                registry: services.registry.clone(),
+                cancel: call.cancel,
+                caller: call.caller,
+                prompter: None,
+                notes: Arc::from(call.notes),
+                screen: None,
+                progress: call.progress,
+                notify: services.notify.clone(),
+                background: Background::default(),
+                sandbox: Arc::clone(&services.sandbox),
+                policy: Arc::clone(&services.policy),
+                policy_files: services.policy_files.clone(),
+                place: services.place.clone(),
+                project_is_trusted: services.project_is_trusted,
+                secrets: Arc::clone(&services.secrets),
+                store: services.store.get().cloned().map_or_else(OnceLock::new, OnceLock::from),
+                components: OnceLock::from(services.components().clone()),
+                compiler: services.compiler.clone(),
+                checked: Default::default(),
+                files: Arc::clone(&services.files),
+            },
+        }
+    }
+
+    /// The same runtime under another policy.
+    #[must_use]
+    pub fn with_policy(mut self, policy: Policy) -> Self {
+        self.services.policy = Arc::new(policy);
+        self
+    }
+
+    /// The same runtime, taking nothing from the action cache. What it does is still cached.
+    #[must_use]
+    pub fn without_cache(mut self) -> Self {
+        self.services.env = crate::reuse::without_cache(&self.services.env);
+        self
+    }
+
+    /// Keeps a component in the store, so that `blake3:<digest>` names it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn keep_component(&self, bytes: &[u8]) -> Result<lobster_base::digest::Digest, StoreError> {
+        crate::keep_component(&self.store()?, bytes)
+    }
+
+    /// Records a request that was refused before anything of it ran, so that
+    /// the operator finds it in the history as a failed run.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn record_refusal(&self, name: &str, reason: &str, request: &Value) -> Result<RunId, StoreError> {
+        let plan = Plan::Pipeline(Pipeline { stages: Vec::new() });
+        let run = self.begin(
+            &Planned { plan, args: Map::new(), given: BTreeSet::new(), name: name.to_owned() },
+            None,
+        )?;
+        let detail = json!({ "code": "refused", "request": request });
+        let ended = Event::RunEnded {
+            status: RunStatus::Failed,
+            output: None,
+            error: Some(format!("refused: {reason}")),
+            detail,
+        };
+        run.store.append(run.id, vec![ended], Durability::Synced)?;
+        Ok(run.id)
+    }
+}

@@ -1,0 +1,291 @@
+//! The environment of steps: layers over the process's own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use lobster_base::json;
+use lobster_language::plan::SecretGrant;
+use lobster_models::http;
+
+/// Variables of one step. Cloning shares; [`Env::with`] copies what the plan put there.
+#[derive(Clone, Debug, Default)]
+pub struct Env {
+    inherited: Arc<BTreeMap<OsString, OsString>>,
+    /// What the plan itself put over it: this, not the inherited rest, belongs to actions.
+    granted: Arc<BTreeMap<String, String>>,
+    /// Inherited variables that hold secrets: lobster may read them, no step inherits them.
+    withheld: Arc<BTreeSet<OsString>>,
+    /// Inherited variables from which lobster itself takes tokens: a step has them only if it is
+    /// granted them by name.
+    tokens: Arc<BTreeSet<String>>,
+    /// Granted secrets by their variables; the values come when the step starts.
+    secrets: Arc<BTreeMap<String, String>>,
+}
+
+impl Env {
+    /// The environment that the run inherits.
+    pub(crate) fn inherited(vars: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        Self { inherited: Arc::new(vars.into_iter().collect()), ..Self::default() }
+    }
+
+    /// The same, with variables that no step inherits.
+    pub(crate) fn withholding(mut self, names: BTreeSet<OsString>) -> Self {
+        self.withheld = Arc::new(names);
+        self
+    }
+
+    /// The same, with variables that are lobster's own tokens.
+    pub(crate) fn reserving(mut self, tokens: BTreeSet<String>) -> Self {
+        self.tokens = Arc::new(tokens);
+        self
+    }
+
+    /// This environment with granted secrets.
+    pub(crate) fn with_secrets<'g>(&self, grants: impl IntoIterator<Item = &'g SecretGrant>) -> Self {
+        let secrets: BTreeMap<_, _> =
+            grants.into_iter().map(|grant| (grant.variable.clone(), grant.secret.clone())).collect();
+        if secrets.is_empty() { self.clone() } else { Self { secrets: Arc::new(secrets), ..self.clone() } }
+    }
+
+    /// This environment with more variables, later ones winning.
+    pub(crate) fn with(&self, vars: impl IntoIterator<Item = (String, String)>) -> Self {
+        let mut vars = vars.into_iter().peekable();
+        if vars.peek().is_none() {
+            return self.clone();
+        }
+        let mut granted = BTreeMap::clone(&self.granted);
+        granted.extend(vars);
+        Self { granted: Arc::new(granted), ..self.clone() }
+    }
+
+    /// This environment with one more inherited variable.
+    pub(crate) fn with_inherited(&self, name: &str, value: &str) -> Self {
+        let mut inherited = BTreeMap::clone(&self.inherited);
+        inherited.insert(name.into(), value.into());
+        Self { inherited: Arc::new(inherited), ..self.clone() }
+    }
+
+    /// The value of a variable, if it is text.
+    pub fn get(&self, name: &str) -> Option<String> {
+        let inherited = || self.inherited.get(OsStr::new(name)).and_then(|value| value.to_str());
+        let granted = self.granted.get(name).filter(|value| !self.is_reference(name, value));
+        granted.map(String::as_str).or_else(inherited).map(str::to_owned)
+    }
+
+    /// The value, trimmed, unless it is blank.
+    pub fn non_blank(&self, name: &str) -> Option<String> {
+        self.get(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+    }
+
+    /// The value of a variable that a step is granted by name: anything but a secret.
+    pub(crate) fn passed(&self, name: &str) -> Option<String> {
+        if self.is_withheld(OsStr::new(name)) { None } else { self.get(name) }
+    }
+
+    /// Everything that a child process gets, but for its secrets.
+    pub(crate) fn vars(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        self.for_operator().filter(|(name, _)| !self.is_reserved(name))
+    }
+
+    /// The same with lobster's own tokens, for the operator's own commands and for what a policy names.
+    pub(crate) fn for_operator(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        self.all().filter(|(name, _)| !self.is_withheld(name))
+    }
+
+    /// Whether a variable is lobster's own token.
+    pub(crate) fn is_token(&self, name: &OsStr) -> bool {
+        name.to_str().is_some_and(|name| self.tokens.contains(name))
+    }
+
+    /// A token that the plan does not name.
+    fn is_reserved(&self, name: &OsStr) -> bool {
+        self.is_token(name) && !name.to_str().is_some_and(|name| self.granted.contains_key(name))
+    }
+
+    /// `env: { OPENAI_API_KEY: $OPENAI_API_KEY }` grants a token by its name: the plan never holds it.
+    pub(crate) fn is_reference(&self, name: &str, value: &str) -> bool {
+        value.strip_prefix('$') == Some(name) && self.tokens.contains(name)
+    }
+
+    /// Everything, for what the operator runs; by name.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        let inherited = self.inherited.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()));
+        let granted = self.granted.iter().filter(|(name, value)| !self.is_reference(name, value));
+        let granted = granted.map(|(name, value)| (OsStr::new(name), OsStr::new(value)));
+        inherited.chain(granted).collect::<BTreeMap<_, _>>().into_iter()
+    }
+
+    /// The granted secrets by their variables.
+    pub(crate) fn secrets(&self) -> &BTreeMap<String, String> {
+        &self.secrets
+    }
+
+    fn is_withheld(&self, name: &OsStr) -> bool {
+        // What the plan itself sets under the same name is not the secret.
+        self.withheld.contains(name) && !name.to_str().is_some_and(|name| self.granted.contains_key(name))
+    }
+
+    /// The variables by which people steer lobster itself, without what may be a secret.
+    pub(crate) fn settings(&self) -> Map<String, Value> {
+        let unset = ADDED_SETTINGS.iter().map(|name| ((*name).to_owned(), Value::Null));
+        let set = self.all().filter_map(|(name, value)| {
+            let name = name.to_str().filter(|name| is_setting(name))?;
+            let value = value.to_str()?;
+            let value = if name.ends_with("_URL") { http::without_credentials(value) } else { value.into() };
+            Some((name.to_owned(), value.into()))
+        });
+        unset.chain(set).collect()
+    }
+
+    /// This environment with exactly these settings.
+    pub fn with_settings(&self, settings: &Map<String, Value>) -> Self {
+        let recorded = |name: &str| !ADDED_SETTINGS.contains(&name) || settings.contains_key(name);
+        let mut inherited = BTreeMap::clone(&self.inherited);
+        inherited.retain(|name, _| !name.to_str().is_some_and(|name| is_setting(name) && recorded(name)));
+        inherited
+            .extend(settings.iter().filter_map(|(name, value)| Some((name.into(), value.as_str()?.into()))));
+        Self { inherited: Arc::new(inherited), ..self.clone() }
+    }
+
+    /// What the plan put there.
+    pub(crate) fn granted(&self) -> &BTreeMap<String, String> {
+        &self.granted
+    }
+}
+
+/// Settings that earlier versions did not record: where they are unset the record
+/// says null, and a record without them leaves them as they are.
+const ADDED_SETTINGS: [&str; 3] = ["ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", RUN_STATE_KEY];
+
+/// The name under which a run keeps its model answers; it opens nothing.
+const RUN_STATE_KEY: &str = "LOBSTER_RUN_STATE_KEY";
+
+fn is_setting(name: &str) -> bool {
+    let ours = name.starts_with("LOBSTER_")
+        || matches!(
+            name,
+            "ANTHROPIC_BASE_URL" | "CLAWD_URL" | "GOG_BIN" | "OPENAI_BASE_URL" | "OPENCLAW_URL"
+        );
+    let private =
+        ["TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL", "AUTH"].iter().any(|word| name.contains(word));
+    ours && (!private || name == RUN_STATE_KEY)
+        && !name.starts_with("LOBSTER_ARG")
+        && !matches!(name, "LOBSTER_STATE_DIR" | "LOBSTER_DIE_WITH_PARENT" | super::NOTIFY_VARIABLE)
+}
+
+/// A variable of this size or more does not fit `execve`'s limit for one
+/// string (`MAX_ARG_STRLEN`, 128 KiB on Linux, with the name and its `=`).
+const MAX_VARIABLE: usize = 120 * 1024;
+
+/// The variable that holds all arguments of a workflow.
+pub const ARGS_JSON: &str = "LOBSTER_ARGS_JSON";
+
+/// How the variables begin that hold one argument each.
+pub const ARG_PREFIX: &str = "LOBSTER_ARG_";
+
+/// `LOBSTER_ARGS_JSON` and `LOBSTER_ARG_<NAME>` for a workflow's arguments.
+/// A value too long for a variable is left out; steps get it by `stdin` or `${name}`.
+pub fn argument_vars(args: &Map<String, Value>) -> Vec<(String, String)> {
+    let all = (ARGS_JSON.to_owned(), json::compact(args));
+    let each = args.iter().filter_map(|(name, value)| {
+        let name = variable_name(name);
+        (!name.is_empty()).then(|| (format!("{ARG_PREFIX}{name}"), json::js_string(value)))
+    });
+    std::iter::once(all)
+        .chain(each)
+        .filter(|(_, value)| value.len() < MAX_VARIABLE && !value.contains('\0'))
+        .collect()
+}
+
+/// `my-arg.v2` → `MY_ARG_V2`.
+fn variable_name(arg: &str) -> String {
+    let mut name = String::new();
+    for c in arg.trim().chars().flat_map(char::to_uppercase) {
+        if c.is_ascii_uppercase() || c.is_ascii_digit() {
+            name.push(c);
+        } else if !name.ends_with('_') {
+            name.push('_');
+        }
+    }
+    name.trim_matches('_').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn argument_names_become_variable_names() {
+        let names: Vec<_> = ["my-arg.v2", "__x__", "ünï", "", "a b"].map(variable_name).into();
+        assert_eq!(names, ["MY_ARG_V2", "X", "N", "", "A_B"]);
+    }
+
+    #[test]
+    fn later_layers_win_and_only_layers_are_granted() {
+        let base = Env::inherited([("A".into(), "1".into()), ("B".into(), "1".into())]);
+        let env = base.with([("B".to_owned(), "2".to_owned())]).with([("C".to_owned(), " ".to_owned())]);
+        assert_eq!(
+            (env.get("A"), env.get("B"), env.non_blank("C")),
+            (Some("1".into()), Some("2".into()), None)
+        );
+        assert_eq!(env.granted().keys().collect::<Vec<_>>(), ["B", "C"]);
+    }
+
+    #[test]
+    fn tokens_are_for_steps_that_name_them() {
+        let base = Env::inherited([("KEY".into(), "k".into()), ("A".into(), "1".into())]);
+        let base = base.reserving(BTreeSet::from(["KEY".to_owned()]));
+        let names = |env: &Env| -> Vec<String> {
+            env.vars().map(|(name, value)| format!("{}={}", name.display(), value.display())).collect()
+        };
+        assert_eq!(names(&base), ["A=1"]);
+        assert_eq!((base.get("KEY"), base.passed("KEY")), (Some("k".into()), Some("k".into())));
+        let granted = base.with([("KEY".to_owned(), "$KEY".to_owned())]);
+        assert_eq!(names(&granted), ["A=1", "KEY=k"]);
+        assert_eq!(granted.get("KEY"), Some("k".into()));
+        let own = base.with([("KEY".to_owned(), "mine".to_owned()), ("A".to_owned(), "$A".to_owned())]);
+        assert_eq!(names(&own), ["A=$A", "KEY=mine"]);
+    }
+
+    #[test]
+    fn settings_are_recorded_without_credentials_and_put_back_as_they_were() {
+        let env = |vars: &[(&str, &str)]| {
+            Env::inherited(vars.iter().map(|(name, value)| (name.into(), value.into())))
+        };
+        let there = env(&[
+            ("OPENAI_BASE_URL", "https://ann:pw@h/v1?key=k"),
+            ("OPENCLAW_URL", "ann:pw@h"),
+            ("LOBSTER_RUN_STATE_KEY", "slot1"),
+            ("LOBSTER_LLM_ADAPTER_TOKEN", "t"),
+        ]);
+        let settings = there.settings();
+        assert_eq!(
+            Value::Object(settings.clone()),
+            json::json!({
+                "ANTHROPIC_BASE_URL": null,
+                "LOBSTER_RUN_STATE_KEY": "slot1",
+                "OPENAI_BASE_URL": "https://h/v1?key=%E2%80%A6",
+                "OPENCLAW_URL": "h",
+            })
+        );
+        let here = env(&[("ANTHROPIC_BASE_URL", "http://other"), ("LOBSTER_SHELL", "sh")]);
+        let again = here.with_settings(&settings);
+        assert_eq!(again.settings(), settings);
+        assert_eq!(again.get("LOBSTER_SHELL"), None);
+        // A record of an earlier version does not tell.
+        assert_eq!(here.with_settings(&Map::new()).get("ANTHROPIC_BASE_URL"), Some("http://other".into()));
+    }
+
+    #[test]
+    fn oversized_arguments_stay_out_of_the_environment() {
+        let args = Map::from_iter([
+            ("big".to_owned(), Value::String("x".repeat(200_000))),
+            ("k".to_owned(), json::json!([1])),
+        ]);
+        let vars = argument_vars(&args);
+        assert_eq!(vars, [("LOBSTER_ARG_K".to_owned(), "1".to_owned())]);
+    }
+}

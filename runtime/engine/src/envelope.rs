@@ -1,0 +1,215 @@
+//! The one JSON object that a run answers with.
+
+use std::io::{self, Write};
+
+use serde::ser::{SerializeMap, SerializeSeq};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+use crate::Output;
+use lobster_base::json;
+
+/// The version of the envelope, as the incumbent numbers it.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// What a run, a resume or another tool call came to.
+#[derive(Debug)]
+pub enum Envelope {
+    /// It ended well.
+    Done(Output),
+    /// A person has to approve; the object is the request with its token.
+    NeedsApproval(Value),
+    /// A person has to give input; the object is the request with its token.
+    NeedsInput(Value),
+    /// A person said no, or called it off.
+    Cancelled,
+    /// It failed.
+    Failed(Failure),
+}
+
+/// Why something failed, in the envelope's terms.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    pub kind: FailureKind,
+    pub message: String,
+    /// A name for programs, where there is one (`policy_denied`, `timeout`, `interrupted`).
+    pub code: Option<String>,
+}
+
+/// The type of an error; decides the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// The request itself was wrong: exit code 2.
+    Parse,
+    /// Doing it failed: exit code 1.
+    Runtime,
+    /// `doctor` found a problem: exit code 1.
+    Doctor,
+}
+
+impl FailureKind {
+    /// The name in the envelope.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Parse => "parse_error",
+            Self::Runtime => "runtime_error",
+            Self::Doctor => "doctor_error",
+        }
+    }
+
+    /// The process's exit code.
+    #[must_use]
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Parse => 2,
+            Self::Runtime | Self::Doctor => 1,
+        }
+    }
+}
+
+impl Failure {
+    /// A request that was wrong.
+    pub fn parse(message: impl Into<String>) -> Self {
+        Self { kind: FailureKind::Parse, message: message.into(), code: None }
+    }
+
+    /// Work that failed.
+    pub fn runtime(message: impl Into<String>) -> Self {
+        Self { kind: FailureKind::Runtime, message: message.into(), code: None }
+    }
+}
+
+impl Envelope {
+    /// The exit code that goes with it.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Failed(failure) => failure.kind.exit_code(),
+            Self::Done(_) | Self::NeedsApproval(_) | Self::NeedsInput(_) | Self::Cancelled => 0,
+        }
+    }
+
+    /// Writes the envelope as a tool's client reads it: indented, one final newline.
+    ///
+    /// # Errors
+    /// When the writer fails, or a part of the output can no longer be read from the store.
+    pub fn write(&self, mut writer: impl Write) -> io::Result<()> {
+        json::write_pretty(&mut writer, self)?;
+        writer.write_all(b"\n")?;
+        writer.flush()
+    }
+
+    /// The envelope as one value; for callers that keep results in memory anyway.
+    ///
+    /// # Errors
+    /// When a part of the output can no longer be read from the store.
+    pub fn to_value(&self) -> serde_json::Result<Value> {
+        serde_json::to_value(self)
+    }
+}
+
+/// The JSON Schema of every envelope.
+#[must_use]
+pub fn json_schema() -> Value {
+    use serde_json::json;
+    let closed = |properties: Value, required: &[&str]| json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
+    let text = || json!({ "type": "string" });
+    let good = |status: &[&str], approval: &str, input: &str| {
+        closed(
+            json!({
+                "protocolVersion": { "const": PROTOCOL_VERSION },
+                "ok": { "const": true },
+                "status": { "enum": status },
+                "output": { "type": "array", "description": "the items of the last step; empty while a person is asked" },
+                "requiresApproval": { "$ref": format!("#/definitions/{approval}") },
+                "requiresInput": { "$ref": format!("#/definitions/{input}") },
+            }),
+            &["protocolVersion", "ok", "status", "output", "requiresApproval", "requiresInput"],
+        )
+    };
+    let types: Vec<_> = [FailureKind::Parse, FailureKind::Runtime, FailureKind::Doctor]
+        .iter()
+        .map(|kind| kind.name())
+        .collect();
+    json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "lobster envelope",
+        "oneOf": [
+            good(&["ok", "cancelled"], "none", "none"),
+            good(&["needs_approval"], "approval", "none"),
+            good(&["needs_input"], "none", "input"),
+            closed(
+                json!({
+                    "protocolVersion": { "const": PROTOCOL_VERSION },
+                    "ok": { "const": false },
+                    "error": closed(json!({ "type": { "enum": types }, "message": text() }), &["type", "message"]),
+                }),
+                &["protocolVersion", "ok", "error"],
+            ),
+        ],
+        "definitions": {
+            "none": { "type": "null" },
+            "approval": closed(
+                json!({
+                    "type": { "const": "approval_request" }, "prompt": text(), "items": { "type": "array" },
+                    "preview": text(), "initiatedBy": text(), "requiredApprover": text(),
+                    "requireDifferentApprover": { "const": true }, "resumeToken": text(), "approvalId": text(),
+                }),
+                &["type", "prompt", "items", "resumeToken", "approvalId"],
+            ),
+            "input": closed(
+                json!({
+                    "type": { "const": "input_request" }, "prompt": text(),
+                    "responseSchema": { "type": ["object", "boolean"] }, "defaults": {}, "subject": {}, "resumeToken": text(),
+                }),
+                &["type", "prompt", "responseSchema", "resumeToken"],
+            ),
+        },
+    })
+}
+
+impl Serialize for Envelope {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("protocolVersion", &PROTOCOL_VERSION)?;
+        map.serialize_entry("ok", &!matches!(self, Self::Failed(_)))?;
+        let (status, approval, input) = match self {
+            Self::Failed(failure) => {
+                map.serialize_entry("error", &ErrorFields(failure))?;
+                return map.end();
+            }
+            Self::Done(_) => ("ok", &Value::Null, &Value::Null),
+            Self::NeedsApproval(request) => ("needs_approval", request, &Value::Null),
+            Self::NeedsInput(request) => ("needs_input", &Value::Null, request),
+            Self::Cancelled => ("cancelled", &Value::Null, &Value::Null),
+        };
+        map.serialize_entry("status", status)?;
+        match self {
+            Self::Done(output) => map.serialize_entry("output", output)?,
+            _ => map.serialize_entry("output", &NoItems)?,
+        }
+        map.serialize_entry("requiresApproval", approval)?;
+        map.serialize_entry("requiresInput", input)?;
+        map.end()
+    }
+}
+
+struct NoItems;
+
+impl Serialize for NoItems {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_seq(Some(0))?.end()
+    }
+}
+
+struct ErrorFields<'a>(&'a Failure);
+
+impl Serialize for ErrorFields<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(2))?;
+        map.serialize_entry("type", self.0.kind.name())?;
+        map.serialize_entry("message", &self.0.message)?;
+        map.end()
+    }
+}

@@ -1,0 +1,218 @@
+//! What an effect learnt from outside: the answers of the clock, of randomness
+//! and of HTTP, in the order in which a component asked.
+//!
+//! The record is a blob. Each call is one line `function request-length
+//! answer-length`, the bytes of both, and a line break.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+
+use lobster_component::{HostCall, HostCallTrace};
+
+use lobster_base::digest::Digest;
+use lobster_store::{Blob, BlobReader, BlobWriter, Store, StoreError};
+
+/// Longest request or answer that a record is believed to hold, in bytes: more
+/// than a host call can pass.
+const MAX_PART: u64 = 64 << 20;
+
+/// Keeps calls as they happen.
+pub(super) struct Recording {
+    writer: BlobWriter,
+    calls: u64,
+    failed: Option<io::Error>,
+}
+
+impl Recording {
+    pub(super) fn new(store: &Store) -> Self {
+        Self { writer: store.blob_writer(), calls: 0, failed: None }
+    }
+
+    /// The record, if anything was asked.
+    pub(super) fn finish(self) -> Result<Option<Blob>, StoreError> {
+        match self.failed {
+            Some(error) => Err(self.writer.error(error)),
+            None if self.calls == 0 => Ok(None),
+            None => self.writer.finish().map(Some),
+        }
+    }
+
+    fn write(&mut self, call: &HostCall<'_>, answer: &[u8]) -> io::Result<()> {
+        writeln!(self.writer, "{} {} {}", call.function, call.request.len(), answer.len())?;
+        self.writer.write_all(call.request)?;
+        self.writer.write_all(answer)?;
+        self.writer.write_all(b"\n")
+    }
+}
+
+impl HostCallTrace for Recording {
+    fn recorded(&mut self, _: &HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
+        Ok(None)
+    }
+
+    fn record(&mut self, call: &HostCall<'_>, answer: &[u8]) {
+        self.calls += 1;
+        if self.failed.is_none() {
+            self.failed = self.write(call, answer).err();
+        }
+    }
+}
+
+/// Answers a component's calls from the record of an earlier run, and never
+/// from the world: a call that the record does not have next ends the run.
+pub struct RecordedCalls {
+    /// None: nothing was asked.
+    reader: Option<BufReader<BlobReader>>,
+    calls: u64,
+}
+
+impl RecordedCalls {
+    /// The record of this digest: `detail.host_calls` of an effect's outcome.
+    ///
+    /// # Errors
+    /// When the store does not have it.
+    pub fn open(store: &Store, record: &Digest) -> Result<Self, StoreError> {
+        Ok(Self { reader: Some(BufReader::new(store.open_blob(record)?)), calls: 0 })
+    }
+
+    /// The record of a component that asked nothing.
+    #[must_use]
+    pub fn nothing() -> Self {
+        Self { reader: None, calls: 0 }
+    }
+
+    /// Checks that every recorded call was made.
+    ///
+    /// # Errors
+    /// The sentence that names the first that was not.
+    pub fn finish(&mut self) -> Result<(), String> {
+        match self.next()? {
+            None => Ok(()),
+            Some((function, request, _)) => {
+                Err(format!("the record has {} here, and nothing more is asked", shown(&function, &request)))
+            }
+        }
+    }
+
+    /// The recorded answer to this call, which must be the next one.
+    fn answer(&mut self, call: &HostCall<'_>) -> Result<Vec<u8>, String> {
+        let asked = || shown(call.function, call.request);
+        match self.next()? {
+            None => Err(format!("{} is asked for, but the record ends after {} calls", asked(), self.calls)),
+            Some((function, request, answer)) if function == call.function && request == call.request => {
+                self.calls += 1;
+                Ok(answer)
+            }
+            Some((function, request, _)) => {
+                Err(format!("{} is asked for, the record has {} here", asked(), shown(&function, &request)))
+            }
+        }
+    }
+
+    /// Function, request and answer of the next call.
+    fn next(&mut self) -> Result<Option<Call>, String> {
+        let number = self.calls + 1;
+        let Some(reader) = &mut self.reader else { return Ok(None) };
+        let broken =
+            |why: &dyn std::fmt::Display| format!("the record of call {number} is unreadable: {why}");
+        let mut line = String::new();
+        let taken = reader.by_ref().take(256).read_line(&mut line).map_err(|error| broken(&error))?;
+        if taken == 0 {
+            return Ok(None);
+        }
+        let mut words = line.split_whitespace();
+        let (Some(function), Some(request), Some(answer)) = (words.next(), words.next(), words.next()) else {
+            return Err(broken(&"no head"));
+        };
+        let part = |length: &str| length.parse::<u64>().ok().filter(|length| *length <= MAX_PART);
+        let (Some(request), Some(answer)) = (part(request), part(answer)) else {
+            return Err(broken(&"lengths that cannot be"));
+        };
+        let mut bytes = |length: u64| -> Result<Vec<u8>, String> {
+            let mut part = Vec::new();
+            let taken = reader.by_ref().take(length).read_to_end(&mut part).map_err(|e| broken(&e))?;
+            if taken as u64 == length { Ok(part) } else { Err(broken(&"it ends too early")) }
+        };
+        let (request, answer, end) = (bytes(request)?, bytes(answer)?, bytes(1)?);
+        if end != b"\n" {
+            return Err(broken(&"no line break behind it"));
+        }
+        Ok(Some((function.to_owned(), request, answer)))
+    }
+}
+
+/// Function, request and answer.
+type Call = (String, Vec<u8>, Vec<u8>);
+
+/// A call for a person: requests of numbers as a number, others as text.
+fn shown(function: &str, request: &[u8]) -> String {
+    const MAX: usize = 160;
+    if let Ok(number) = <[u8; 8]>::try_from(request) {
+        return format!("{function} ({} bytes)", u64::from_le_bytes(number));
+    }
+    let text = String::from_utf8_lossy(request);
+    let cut: String = text.chars().take(MAX).collect();
+    let more = if cut.len() < text.len() { "…" } else { "" };
+    if cut.is_empty() { function.to_owned() } else { format!("{function} {cut}{more}") }
+}
+
+impl HostCallTrace for RecordedCalls {
+    fn recorded(&mut self, call: &HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
+        self.answer(call).map(Some)
+    }
+
+    fn record(&mut self, _: &HostCall<'_>, _: &[u8]) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call<'a>(function: &'static str, request: &'a [u8]) -> HostCall<'a> {
+        HostCall { function, request }
+    }
+
+    #[test]
+    fn what_was_recorded_answers_in_order_and_nothing_else_does() {
+        let store = Store::in_memory().unwrap();
+        let mut recording = Recording::new(&store);
+        recording.record(&call("random.get", &[8]), b"12\n 45678");
+        recording.record(&call("wall-clock.now", b""), b"");
+        let blob = recording.finish().unwrap().unwrap();
+
+        let mut recorded = RecordedCalls::open(&store, &blob.digest).unwrap();
+        assert_eq!(recorded.recorded(&call("random.get", &[8])), Ok(Some(b"12\n 45678".to_vec())));
+        assert_eq!(recorded.recorded(&call("wall-clock.now", b"")), Ok(Some(Vec::new())));
+        let error = recorded.recorded(&call("http", b"")).unwrap_err();
+        assert_eq!(error, "http is asked for, but the record ends after 2 calls");
+        assert_eq!(recorded.finish(), Ok(()));
+        assert_eq!(RecordedCalls::nothing().finish(), Ok(()));
+        let left = RecordedCalls::open(&store, &blob.digest).unwrap().finish().unwrap_err();
+        assert!(left.contains("nothing more is asked"), "{left}");
+
+        for other in [call("random.get", &[9]), call("http", &[8])] {
+            let mut recorded = RecordedCalls::open(&store, &blob.digest).unwrap();
+            assert!(recorded.recorded(&other).unwrap_err().contains("the record has random.get"));
+        }
+    }
+
+    #[test]
+    fn nothing_asked_is_no_record() {
+        let store = Store::in_memory().unwrap();
+        assert_eq!(Recording::new(&store).finish().unwrap(), None);
+    }
+
+    #[test]
+    fn a_damaged_record_is_an_error() {
+        let store = Store::in_memory().unwrap();
+        for text in
+            ["random.get 1", "random.get 1 99999999999999\n", "random.get 1 5\n\x08abc", "random.get x y\n"]
+        {
+            let blob = store.put(text.as_bytes()).unwrap();
+            let mut recorded = RecordedCalls::open(&store, &blob.digest).unwrap();
+            assert!(
+                recorded.recorded(&call("random.get", &[8])).unwrap_err().contains("unreadable"),
+                "{text:?}"
+            );
+        }
+    }
+}

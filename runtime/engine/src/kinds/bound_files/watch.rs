@@ -1,0 +1,265 @@
+//! Tells when a name on the way to an approved file is given to something else.
+//!
+//! A copy mounted over a file stays with the file: renamed away, it takes the
+//! mount along, and whatever gets its name is what the step finds. No mount can
+//! prevent that, so it is watched for. The kernel queues the event while it
+//! holds the directory; who has read the directory since has seen all events.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::io::Errno;
+
+use lobster_base::cancel::{CancelReason, CancelToken};
+use lobster_policy::BoundFile;
+
+/// Symbolic links on the way to one file.
+const MAX_LINKS: usize = 40;
+
+/// The names on the way to approved files.
+#[derive(Debug)]
+pub(super) struct Watch {
+    inotify: OwnedFd,
+    /// By the kernel's number of each directory: the directory, and the names
+    /// in it with the files that they lead to.
+    directories: BTreeMap<i32, (PathBuf, BTreeMap<OsString, String>)>,
+    /// The files themselves, with what tells them from any other.
+    files: Vec<(String, PathBuf, Identity)>,
+    /// By the kernel's number of each file: its name, for writes into it.
+    contents: BTreeMap<i32, String>,
+    changed: Mutex<Option<String>>,
+    written: Mutex<Option<String>>,
+}
+
+/// What a file is known by: renaming it changes the last part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity(u64, u64, i64, i64);
+
+impl Identity {
+    fn of(path: &Path) -> io::Result<Self> {
+        let meta = fs::symlink_metadata(path)?;
+        Ok(Self(meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec()))
+    }
+}
+
+impl Watch {
+    /// Watches all names that lead to `files`: in every directory that a step
+    /// may write, and in the file's own.
+    pub(super) fn start<'a>(
+        files: impl Iterator<Item = &'a BoundFile>,
+        writable: &[PathBuf],
+    ) -> Result<Self, (String, io::Error)> {
+        let wrong = |path: &str| {
+            let path = path.to_owned();
+            move |source: io::Error| (path, source)
+        };
+        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
+            .map_err(|error| wrong("(inotify)")(error.into()))?;
+        let mut watch = Self {
+            inotify,
+            directories: BTreeMap::new(),
+            files: Vec::new(),
+            contents: BTreeMap::new(),
+            changed: Mutex::default(),
+            written: Mutex::default(),
+        };
+        let mask = WatchFlags::MOVED_FROM
+            | WatchFlags::MOVED_TO
+            | WatchFlags::CREATE
+            | WatchFlags::DELETE
+            | WatchFlags::DELETE_SELF
+            | WatchFlags::MOVE_SELF
+            | WatchFlags::ONLYDIR;
+        for file in files {
+            let before = way(Path::new(&file.path)).map_err(wrong(&file.path))?;
+            let last = before.len().saturating_sub(1);
+            for (number, (directory, name)) in before.iter().enumerate() {
+                if number != last && !writable.iter().any(|root| directory.starts_with(root)) {
+                    continue;
+                }
+                let id = inotify::add_watch(&watch.inotify, directory, mask)
+                    .map_err(|error| wrong(&file.path)(error.into()))?;
+                let (_, names) =
+                    watch.directories.entry(id).or_insert_with(|| (directory.clone(), BTreeMap::new()));
+                names.insert(name.clone(), file.path.clone());
+            }
+            // What happened before the watch stood is seen by looking again.
+            let real = PathBuf::from(file.real());
+            let identity = Identity::of(&real).map_err(wrong(&file.path))?;
+            if way(Path::new(&file.path)).map_err(wrong(&file.path))? != before {
+                *watch.lock() = Some(file.path.clone());
+            }
+            let id = inotify::add_watch(&watch.inotify, &real, WatchFlags::MODIFY)
+                .map_err(|error| wrong(&file.path)(error.into()))?;
+            watch.contents.insert(id, file.path.clone());
+            watch.files.push((file.path.clone(), real, identity));
+        }
+        Ok(watch)
+    }
+
+    /// The file that another one has taken the name of, if one has.
+    pub(super) fn changed(&self) -> Option<String> {
+        for (directory, _) in self.directories.values() {
+            // Waits for whoever is renaming something in it just now.
+            let _ = fs::read_dir(directory).map(|mut entries| entries.next().map(drop));
+        }
+        self.drain();
+        self.lock().clone()
+    }
+
+    /// The file that something was written into, if one was. That matters only
+    /// where no copy stands in its place; what is written into mapped memory is
+    /// not seen.
+    pub(super) fn written(&self) -> Option<String> {
+        self.drain();
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Runs `work` with a token that is cancelled as soon as something changes.
+    pub(super) fn guard<T>(
+        &self,
+        cancel: &CancelToken,
+        work: impl FnOnce(&CancelToken) -> T,
+    ) -> (T, Option<String>) {
+        if self.files.is_empty() {
+            return (work(cancel), None);
+        }
+        let (inner, over) = (cancel.child(), CancelToken::new());
+        let done = std::thread::scope(|scope| {
+            scope.spawn(|| self.look_out(&inner, &over));
+            // Ends the look-out also when `work` does not return.
+            let _end = End(&over);
+            work(&inner)
+        });
+        (done, self.changed())
+    }
+
+    fn look_out(&self, inner: &CancelToken, over: &CancelToken) {
+        let Ok(end) = over.pollable() else { return };
+        loop {
+            let mut sources = [PollFd::new(&self.inotify, PollFlags::IN), PollFd::new(&end, PollFlags::IN)];
+            match poll(&mut sources, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                // The end is looked at again when the work is done.
+                Err(_) => return,
+            }
+            if over.is_cancelled() {
+                return;
+            }
+            self.drain();
+            if let Some(path) = self.lock().clone() {
+                inner.force(CancelReason::Requested(format!("{path} was replaced")));
+                return;
+            }
+        }
+    }
+
+    /// Reads the events that there are.
+    fn drain(&self) {
+        let mut buffer = [MaybeUninit::uninit(); 8192];
+        let mut changed = self.lock();
+        let mut reader = Reader::new(&self.inotify, &mut buffer);
+        loop {
+            match reader.next() {
+                Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => {
+                    // Some events are lost: the files themselves have to tell.
+                    let other = self.files.iter().find(|(_, real, known)| {
+                        !Identity::of(real).is_ok_and(|identity| identity == *known)
+                    });
+                    if let Some((path, ..)) = other {
+                        changed.get_or_insert_with(|| path.clone());
+                    }
+                }
+                Ok(event) if self.contents.contains_key(&event.wd()) => {
+                    if event.events().contains(ReadFlags::MODIFY) {
+                        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+                        *written = self.contents.get(&event.wd()).cloned();
+                    }
+                }
+                Ok(event) => {
+                    let Some((_, names)) = self.directories.get(&event.wd()) else { continue };
+                    let name = event.file_name().map(|name| OsString::from_vec(name.to_bytes().to_vec()));
+                    let gone = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF;
+                    let path = match &name {
+                        Some(name) => names.get(name),
+                        None if event.events().intersects(gone) => names.values().next(),
+                        None => None,
+                    };
+                    if let Some(path) = path {
+                        changed.get_or_insert_with(|| path.clone());
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        self.changed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends a look-out when it goes.
+struct End<'a>(&'a CancelToken);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.cancel(CancelReason::Superseded);
+    }
+}
+
+/// The directories and the names in them by which the kernel finds `path`.
+fn way(path: &Path) -> io::Result<Vec<(PathBuf, OsString)>> {
+    let mut out = Vec::new();
+    let mut current = PathBuf::from("/");
+    let mut rest: Vec<OsString> = parts(path);
+    let mut links = 0;
+    let mut seen = BTreeSet::new();
+    while let Some(part) = rest.pop() {
+        if part == ".." {
+            current.pop();
+            continue;
+        }
+        let next = current.join(&part);
+        if seen.insert(next.clone()) {
+            out.push((current.clone(), part));
+        }
+        if fs::symlink_metadata(&next)?.is_symlink() {
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(Errno::LOOP.into());
+            }
+            let target = fs::read_link(&next)?;
+            if target.is_absolute() {
+                current = PathBuf::from("/");
+            }
+            rest.extend(parts(&target));
+        } else {
+            current = next;
+        }
+    }
+    Ok(out)
+}
+
+/// The names of a path, the last one first.
+fn parts(path: &Path) -> Vec<OsString> {
+    let parts = path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some(OsString::from("..")),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    });
+    let mut parts: Vec<OsString> = parts.collect();
+    parts.reverse();
+    parts
+}

@@ -1,0 +1,565 @@
+//! WebAssembly components as steps, and inline JavaScript through the evaluator component.
+
+mod action;
+mod grants;
+mod inline;
+mod lent;
+mod loading;
+mod recorded;
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use lobster_component::{
+    Component, Grants, HostCallTrace, Input, Invocation, Kind, Limits, OpenedDirs, RunError, Written,
+    WrittenKind,
+};
+use serde_json::{Map, Value, json};
+
+use crate::action::ActionRecord;
+use crate::env::Env;
+use crate::gate::Asker;
+use crate::host_calls::{RecordedCalls, Recording};
+use crate::overseer::{Profile, RecordedOutside};
+use crate::path::StepPath;
+use crate::pipeline::{failed_outcome, outcome_error};
+use crate::record::{Json, Record, Scope};
+use crate::reuse::Reuse;
+use crate::run::{Run, Scratch};
+use crate::stdin::Input as StepInput;
+use crate::value::{Items, StoreHandle, Text};
+use crate::workflow::Frame;
+use lobster_base::cancel::{CancelReason, CancelToken};
+use lobster_base::digest::Digest;
+use lobster_base::json;
+use lobster_language::plan;
+use lobster_language::plan::{Step, Work};
+use lobster_stage::{Payload, StageError, Stop};
+use lobster_stage::{STORE_FAILED, stopped};
+use lobster_store::{Blob, StepOutcome, StepStatus, Store, StoreError};
+
+pub use action::tree_digest;
+pub use grants::{denied, proposal, withhold};
+use inline::js_args;
+use lent::{RunServices, SharedWriter, Sink};
+#[cfg(test)]
+pub(crate) use loading::JS_EVALUATOR;
+pub(crate) use loading::of_stage;
+pub use loading::{LOAD_FAILED, code_cache, js_evaluator_digest, keep};
+use loading::{Program, js_evaluator, load, not_loaded};
+pub use recorded::compute as compute_recorded;
+
+/// A component to be run once.
+pub(crate) struct Job {
+    /// What people call it; none is the evaluator of `js`.
+    pub(crate) name: Option<String>,
+    pub(crate) program: Program,
+    pub(crate) args: Arguments,
+    pub(crate) input: JobInput,
+    pub(crate) grants: Grants,
+    /// The directories of the grants, from when it was decided about them.
+    pub(crate) opened: Option<OpenedDirs>,
+    pub(crate) limits: Limits,
+    /// Granted secrets by their variables.
+    pub(crate) secrets: BTreeMap<String, String>,
+    /// Grants that the component does not get, each with who refused it.
+    pub(crate) withheld: Vec<String>,
+    pub(crate) asker: Asker,
+    pub(crate) reuse: Reuse,
+    pub(crate) idempotent: bool,
+}
+
+/// What a component is told.
+pub(crate) struct Arguments {
+    members: Map<String, Value>,
+    /// What it gets: its members in their order, and numbers as they were written.
+    text: String,
+}
+
+impl From<Map<String, Value>> for Arguments {
+    fn from(members: Map<String, Value>) -> Self {
+        Self { text: json::compact(&members), members }
+    }
+}
+
+impl Job {
+    /// How it runs; a replay runs it as it ran.
+    fn profile(&self) -> Profile {
+        match (self.program.recorded, &self.name) {
+            (Some((_, profile)), _) => profile,
+            (None, Some(_)) => Profile::Component,
+            (None, None) => Profile::Js,
+        }
+    }
+}
+
+/// What a component reads.
+pub(crate) enum JobInput {
+    Empty,
+    Bytes(Payload),
+    Items(Items),
+}
+
+/// What a component gave.
+pub(crate) struct Output {
+    pub(crate) items: Option<Items>,
+    pub(crate) bytes: Option<Text>,
+}
+
+/// A `component:` or `js:` step.
+pub(crate) fn step(
+    frame: &Frame<'_>,
+    step: &Step,
+    scope: &Scope<'_>,
+    path: &StepPath,
+    env: &Env,
+    cancel: &CancelToken,
+) -> Result<Record, Stop> {
+    let run = frame.run;
+    let patience = loading::patience(run, grants::limits(step), cancel);
+    let (program, args) = match &step.work {
+        Work::Component { component, args } => {
+            let named = frame.fill(component, scope, path)?;
+            let base = frame.workflow.file.parent().unwrap_or(Path::new("/"));
+            let pinned = frame.workflow.components.get(component).filter(|_| *component == named);
+            let loaded = load(run, path, base, &named, pinned, &patience).map_err(|error| {
+                run.fail_at(path);
+                not_loaded(&error, &format!("Workflow step {} component {named}", step.id), cancel)
+            })?;
+            let filled = fill_all(frame, &Value::Object(args.clone()), scope, path)?;
+            (loaded, filled.as_object().cloned().unwrap_or_default())
+        }
+        Work::Js(code) => {
+            let loaded = js_evaluator(run, path, &patience).map_err(|error| {
+                run.fail_at(path);
+                not_loaded(&error, &format!("Workflow step {} js", step.id), cancel)
+            })?;
+            (loaded, js_args(frame, code, step, scope, path)?)
+        }
+        _ => return Ok(Record::new(&step.id)),
+    };
+    let input = match &step.work {
+        // The code has it among its arguments.
+        Work::Js(_) => JobInput::Empty,
+        _ => component_input(frame, step, scope, path)?,
+    };
+    let empty = plan::Grants::default();
+    let wanted = step.extras.grants.as_ref().unwrap_or(&empty);
+    let base = frame.workflow.file.parent().unwrap_or(Path::new("/"));
+    let job = Job {
+        name: match &step.work {
+            Work::Component { component, .. } => Some(component.clone()),
+            _ => None,
+        },
+        grants: grants::of_step(frame, wanted, base, env, scope, path)?,
+        opened: None,
+        secrets: env.secrets().clone(),
+        limits: grants::limits(step),
+        withheld: Vec::new(),
+        asker: Asker::Step(step.id.clone()),
+        reuse: Reuse::of(&step.extras),
+        idempotent: step.extras.idempotent,
+        program,
+        args: args.into(),
+        input,
+    };
+    let done = run_component(run, path, job, cancel).map_err(|stop| naming(step, stop))?;
+    record(frame, step, done)
+}
+
+/// What later steps see of what a component gave.
+pub(crate) fn record(frame: &Frame<'_>, step: &Step, output: Output) -> Result<Record, Stop> {
+    let mut record = Record::new(&step.id);
+    match output {
+        Output { items: Some(items), .. } => {
+            record.stdout = Some(frame.text_of(&items)?);
+            record.json = if items.len() == 0 { Json::value(json!([])) } else { Json::of_items(items) };
+        }
+        Output { bytes: Some(text), .. } => {
+            record.stdout = Some(text);
+            record.json = Json::of_stdout();
+        }
+        Output { .. } => record.stdout = Some(Text::inline("")),
+    }
+    Ok(record)
+}
+
+/// What a component step reads: a list item by item.
+fn component_input(
+    frame: &Frame<'_>,
+    step: &Step,
+    scope: &Scope<'_>,
+    path: &StepPath,
+) -> Result<JobInput, Stop> {
+    if let Some(items) = frame.large_stdin(step, scope) {
+        return Ok(JobInput::Items(items));
+    }
+    Ok(match frame.stdin(step, scope, path)? {
+        StepInput::Nothing => JobInput::Empty,
+        StepInput::Text(text) => JobInput::Bytes(text.payload().map_err(stopped)?),
+        StepInput::Json(value) => match &*value {
+            Value::Array(items) => JobInput::Items(items.clone().into()),
+            single => JobInput::Items(vec![single.clone()].into()),
+        },
+    })
+}
+
+/// The failure with the step that it belongs to: the program's own words name only its work.
+fn naming(step: &Step, stop: Stop) -> Stop {
+    let kind = if matches!(step.work, Work::Js(_)) { "js" } else { "component" };
+    match stop {
+        Stop::Failed(error) => Stop::Failed(StageError {
+            message: format!("Workflow step {} {kind}: {}", step.id, error.message),
+            ..error
+        }),
+        other => other,
+    }
+}
+
+/// Fills in templates in all text inside a value.
+pub(crate) fn fill_all(
+    frame: &Frame<'_>,
+    value: &Value,
+    scope: &Scope<'_>,
+    path: &StepPath,
+) -> Result<Value, Stop> {
+    Ok(match value {
+        Value::String(text) => {
+            let filled = frame.resolve(text, scope).map_err(|error| frame.failed(path, &error))?;
+            filled.load()?.map_or(Value::Null, Arc::unwrap_or_clone)
+        }
+        Value::Array(items) => Value::Array(
+            items.iter().map(|item| fill_all(frame, item, scope, path)).collect::<Result<_, _>>()?,
+        ),
+        Value::Object(map) => Value::Object(
+            map.iter()
+                .map(|(key, value)| Ok((key.clone(), fill_all(frame, value, scope, path)?)))
+                .collect::<Result<_, Stop>>()?,
+        ),
+        other => other.clone(),
+    })
+}
+
+/// Runs a component once per run, or takes the outcome of the same pure action.
+pub(crate) fn run_component(
+    run: &Run<'_>,
+    path: &StepPath,
+    mut job: Job,
+    cancel: &CancelToken,
+) -> Result<Output, Stop> {
+    let decision = grants::admit(run, path, &mut job, cancel)?;
+    if let Some(overseer) = run.overseer() {
+        for (index, dir) in job.grants.read.iter_mut().enumerate() {
+            dir.host = overseer.directory(path, index).unwrap_or_else(|| std::mem::take(&mut dir.host));
+        }
+    }
+    // What a secret decides cannot be told by the action, which only names it.
+    let pure = job.grants.is_pure() && job.grants.write.is_empty() && job.secrets.is_empty();
+    let preimage = action::preimage(run, path, &job)?;
+    let action = preimage.digest;
+    let store = run.store.clone();
+    if !pure {
+        let record =
+            ActionRecord { kind: "component".to_owned(), preimage, decision, idempotent: job.idempotent };
+        let reuse = if job.secrets.is_empty() { job.reuse } else { Reuse::Never };
+        let recorded = run.overseer().and_then(|overseer| overseer.recorded_outside(path));
+        let perform = || match recorded {
+            Some(outside) => again(run, job, action, outside, cancel),
+            None => execute(run, job, action, None, run.scratch(), cancel),
+        };
+        let decode = |outcome: &StepOutcome| output(&store, outcome);
+        return match reuse.covers(false) {
+            true => run.once_in_all(path, &record, (action, reuse), perform, || true, decode),
+            false => run.once(path, &record, perform, decode),
+        };
+    }
+    let reuse = job.reuse;
+    let cache = reuse.covers(true) && run.journals();
+    let compute = || {
+        if cache
+            && run.store.may_be_cached(&action)
+            && let Some(outcome) = run.cached(&action, reuse)?
+        {
+            return Ok(outcome);
+        }
+        let begun = std::time::Instant::now();
+        let _shown = run.services.show_progress(path, "component");
+        let mut outcome = execute(run, job, action, None, run.scratch(), cancel);
+        outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        if cache && run.is_lasting(&outcome) {
+            run.cache(action, &outcome, reuse);
+        }
+        Ok(outcome)
+    };
+    let outcome = run.pure(path, "component", preimage, decision, compute)?;
+    output(&store, &outcome).inspect_err(|_| run.fail_at(path))
+}
+
+/// Executes an effect once more with the answers that it got when it was
+/// recorded. A call that the record does not have next is a failure.
+fn again(
+    run: &Run<'_>,
+    job: Job,
+    action: Digest,
+    outside: RecordedOutside,
+    cancel: &CancelToken,
+) -> StepOutcome {
+    let calls = match outside {
+        RecordedOutside::Nothing => Ok(RecordedCalls::nothing()),
+        RecordedOutside::Calls(record) => RecordedCalls::open(&run.store, &record),
+    };
+    let calls = match calls {
+        Ok(calls) => Arc::new(Mutex::new(calls)),
+        Err(error) => return failed_outcome(&StageError::permanent(error.to_string()).with_code(DIVERGED)),
+    };
+    let outcome = execute(run, job, action, Some(Arc::clone(&calls)), run.scratch(), cancel);
+    if outcome.code.as_deref() == Some(DIVERGED) {
+        return outcome;
+    }
+    match crate::run::lock(&calls).finish() {
+        Ok(()) => outcome,
+        Err(message) => failed_outcome(&StageError::permanent(message).with_code(DIVERGED)),
+    }
+}
+
+/// The code of executions that depart from their record.
+pub const DIVERGED: &str = "diverged";
+
+fn execute(
+    run: &Run<'_>,
+    mut job: Job,
+    action: Digest,
+    recorded: Option<Arc<Mutex<RecordedCalls>>>,
+    scratch: Option<Scratch>,
+    cancel: &CancelToken,
+) -> StepOutcome {
+    let sink = Arc::new(Mutex::new(Sink { writer: run.store.blob_writer(), items: None }));
+    let stderr = Arc::new(Mutex::new(run.store.blob_writer().limit(job.limits.output)));
+    let mut invocation = Invocation::new(std::mem::take(&mut job.args.text), Box::new(Arc::clone(&sink)));
+    invocation.input = match input(&job.input) {
+        Ok(input) => input,
+        Err(error) => {
+            return failed_outcome(&StageError::new(format!("cannot read the step's input: {error}")));
+        }
+    };
+    if job.program.component.kind() != Kind::Step {
+        // What a run of then took stays as it was.
+        if job.program.recorded.is_none()
+            && let Err(error) = job.program.component.check_args(&invocation.args)
+        {
+            return failure(&error, cancel);
+        }
+        invocation.argv = command_arguments(&job.args.members);
+    }
+    invocation.stderr = Box::new(SharedWriter(Arc::clone(&stderr)));
+    let mut enforcement = grants::statement(&job);
+    let withheld = grants::told_withheld(&job);
+    let described_limits = !job.profile().is_js();
+    let secrets = match run.services.secret_variables(&job.secrets) {
+        Ok(variables) => variables,
+        Err(error) => {
+            return failed_outcome(&StageError::permanent(error.to_string()).with_code("secret"));
+        }
+    };
+    invocation.grants = job.grants;
+    invocation.opened = job.opened;
+    invocation.grants.env.retain(|(name, _)| !job.secrets.contains_key(name));
+    invocation.grants.env.extend(secrets);
+    invocation.described_limits = described_limits;
+    invocation.limits = job.limits;
+    invocation.spent = job.program.spent;
+    invocation.seed = *action.as_bytes();
+    invocation.services = Arc::new(RunServices { store: run.store.clone(), run: run.id, scratch });
+    let again = recorded.is_some();
+    let recording = (!again && !invocation.grants.is_pure() && is_recordable(&job.program.component))
+        .then(|| Arc::new(Mutex::new(Recording::new(&run.store))));
+    invocation.trace = match (recorded, &recording) {
+        (Some(recorded), _) if !invocation.grants.is_pure() => {
+            Some(Box::new(recorded) as Box<dyn HostCallTrace>)
+        }
+        (_, Some(recording)) => Some(Box::new(Arc::clone(recording))),
+        (_, None) => None,
+    };
+    let token = cancel.clone();
+    invocation.cancel = Arc::new(move || token.reason().map(|reason| reason.message()));
+    let result = job.program.component.run(invocation);
+    let mut outcome = match result {
+        Ok(done) => {
+            let mut outcome = StepOutcome::new(StepStatus::Ok);
+            outcome.fuel = Some(done.fuel_used);
+            outcome.peak_memory = Some(done.peak_memory);
+            outcome.detail = json!({ "output_bytes": done.output_bytes, "host_call_count": done.host_calls });
+            outcome.exit = Some(done.exit_code);
+            if done.read_state {
+                // It depends on more than its action says, so no other run may reuse it.
+                outcome.detail["read_state"] = json!(true);
+            }
+            if !done.denied.is_empty() {
+                enforcement["denied"] = json!(done.denied);
+            }
+            if done.exit_code == 0 {
+                // Writes become visible now that the step has succeeded.
+                if !done.writes.list().is_empty() {
+                    outcome.detail["written"] = written(done.writes.list());
+                }
+                if again {
+                    drop(done.writes);
+                } else if let Err(error) = done.writes.commit() {
+                    match error.stopped() {
+                        // Nothing has become visible.
+                        Some(reason) => outcome = failure(reason, cancel),
+                        None => {
+                            outcome.status = StepStatus::Failed;
+                            outcome.error = Some(format!("cannot put the step's files in place: {error}"));
+                        }
+                    }
+                }
+            } else {
+                let text = done.stderr_tail.trim();
+                let said = if text.is_empty() { "it said nothing on stderr" } else { text };
+                outcome.status = StepStatus::Failed;
+                outcome.error = Some(format!("component failed ({}): {said}", done.exit_code));
+            }
+            outcome
+        }
+        Err(error) => failure(&error, cancel),
+    };
+    if let (Some(error), Some(withheld)) = (&mut outcome.error, withheld) {
+        error.push_str(&withheld);
+    }
+    outcome.enforcement = enforcement;
+    let kept = take(sink).and_then(|sink| {
+        let blob = sink.writer.finish()?;
+        match sink.items {
+            Some(count) => {
+                outcome.output = Some(blob);
+                outcome.detail["items"] = json!(count);
+            }
+            None => outcome.stdout = Some(blob),
+        }
+        let stderr = take(stderr)?;
+        if stderr.written() > 0 {
+            outcome.stderr = Some(stderr.finish()?);
+        }
+        if let Some(recording) = recording.map(take).transpose()? {
+            let record = recording.finish()?.map(|record| record.digest);
+            outcome.detail["host_calls"] = record.map_or_else(|| json!(NO_CALLS), |digest| json!(digest));
+        }
+        Ok(())
+    });
+    match kept {
+        Ok(()) => outcome,
+        Err(error) => failed_outcome(
+            &StageError::new(format!("cannot keep the output: {error}")).with_code(STORE_FAILED),
+        ),
+    }
+}
+
+/// `detail.host_calls` of an effect that could ask the outside and asked nothing.
+pub const NO_CALLS: &str = "none";
+
+/// Whether everything that the component learns from outside is an answer to a
+/// call. What arrives on a socket is not.
+fn is_recordable(component: &Component) -> bool {
+    let raw = ["wasi:sockets/tcp@", "wasi:sockets/udp@", "wasi:sockets/ip-name-lookup@"];
+    !component.inspect().imports.iter().any(|import| raw.iter().any(|raw| import.starts_with(raw)))
+}
+
+/// The files that a step changed, for its outcome.
+fn written(files: &[Written]) -> Value {
+    files
+        .iter()
+        .map(|file| {
+            let what = match &file.what {
+                WrittenKind::File { digest, size } => {
+                    json!({ "file": digest.to_hex().as_str(), "size": size })
+                }
+                WrittenKind::Directory => json!("directory"),
+                WrittenKind::Link { target } => json!({ "link": target }),
+                WrittenKind::Removed => json!("removed"),
+            };
+            json!({ "path": file.host, "what": what })
+        })
+        .collect()
+}
+
+/// Takes back what was lent to the component.
+fn take<T>(shared: Arc<Mutex<T>>) -> Result<T, StoreError> {
+    let unshared = Arc::try_unwrap(shared).map_err(|_| StoreError::OverLimit { limit: 0 })?;
+    Ok(unshared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
+}
+
+fn failure(error: &RunError, cancel: &CancelToken) -> StepOutcome {
+    if matches!(error, RunError::Cancelled { .. }) {
+        return match cancel.reason() {
+            Some(CancelReason::Timeout(message)) => {
+                let mut outcome = failed_outcome(&StageError::new(message).with_code("timeout"));
+                outcome.status = StepStatus::TimedOut;
+                outcome
+            }
+            _ => StepOutcome::new(StepStatus::Cancelled),
+        };
+    }
+    let retryable = matches!(error, RunError::Step(step) if step.retryable)
+        || matches!(error, RunError::Timeout { .. } | RunError::HostCallTimeout { .. });
+    let code = match error {
+        RunError::Step(step) => step.code.clone(),
+        RunError::OutputFailed { .. } => STORE_FAILED.to_owned(),
+        other => other.name().to_owned(),
+    };
+    let error = StageError { message: error.to_string(), code: Some(code), permanent: !retryable };
+    failed_outcome(&error)
+}
+
+/// A command program gets its arguments as words: `argv: [a, b]`.
+fn command_arguments(args: &Map<String, Value>) -> Vec<String> {
+    args.get("argv")
+        .and_then(Value::as_array)
+        .map_or_else(Vec::new, |words| words.iter().map(json::js_string).collect())
+}
+
+fn input(input: &JobInput) -> io::Result<Input> {
+    Ok(match input {
+        JobInput::Empty => Input::Empty,
+        JobInput::Bytes(payload) => Input::Bytes(payload.open()?),
+        JobInput::Items(Items::Memory(items)) => {
+            let items = Arc::clone(items);
+            let mut next = 0;
+            Input::Items(Box::new(std::iter::from_fn(move || {
+                let item = items.get(next)?;
+                next += 1;
+                Some(Ok(json::compact(item)))
+            })))
+        }
+        JobInput::Items(Items::Stored { store, blob, .. }) => {
+            let reader = store.0.open_blob(&blob.digest).map_err(io::Error::other)?;
+            Input::Items(Box::new(BufReader::with_capacity(64 << 10, reader).lines()))
+        }
+    })
+}
+
+/// An outcome as items or text.
+pub(crate) fn output(store: &Store, outcome: &StepOutcome) -> Result<Output, Stop> {
+    match outcome.status {
+        StepStatus::Ok => {}
+        StepStatus::Cancelled => return Err(Stop::Cancelled),
+        _ => return Err(Stop::Failed(outcome_error(outcome))),
+    }
+    let items = outcome.output.map(|blob| items_of(store, blob, outcome)).transpose()?;
+    Ok(Output { items, bytes: outcome.stdout.map(|blob| Text::stored(store, blob)) })
+}
+
+/// Up to this many bytes of items are parsed at once; more stay in the store.
+const SMALL_ITEMS: u64 = 1 << 20;
+
+fn items_of(store: &Store, blob: Blob, outcome: &StepOutcome) -> Result<Items, Stop> {
+    let count = outcome.detail.get("items").and_then(Value::as_u64).unwrap_or(0);
+    let stored = Items::Stored {
+        store: StoreHandle(store.clone()),
+        blob,
+        count: usize::try_from(count).unwrap_or(usize::MAX),
+    };
+    if blob.len > SMALL_ITEMS { Ok(stored) } else { Ok(Items::Memory(stored.load()?)) }
+}

@@ -1,0 +1,326 @@
+//! What a component gets: what its step grants, its description asks for and
+//! the policy lets a step grant. Each refusal says who refused.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lobster_component::{Capability, Ceilings, Description, DirGrant, Grants, Limits, OpenedDirs, SetBy};
+use serde_json::{Map, Value, json};
+
+use super::Job;
+use crate::env::Env;
+use crate::gate::{GateQuestion, Identity};
+use crate::kinds::{decision_env, journal_decision};
+use crate::overseer::{Profile, RecordedLimits};
+use crate::path::StepPath;
+use crate::record::Scope;
+use crate::run::Run;
+use crate::workflow::Frame;
+use lobster_base::cancel::CancelToken;
+use lobster_base::digest::Digest;
+use lobster_language::plan;
+use lobster_language::plan::Step;
+use lobster_policy::{
+    COMPONENT_SUBJECT, ComponentDecision, ComponentProposal, POLICY_DENIED, Verdict, denial,
+};
+use lobster_stage::{Question, StageError, Stop};
+
+/// The step's grants in the component's terms. Directories stand relative to the workflow file.
+pub(super) fn of_step(
+    frame: &Frame<'_>,
+    wanted: &plan::Grants,
+    base: &Path,
+    env: &Env,
+    scope: &Scope<'_>,
+    path: &StepPath,
+) -> Result<Grants, Stop> {
+    let dirs = |dirs: &[plan::DirGrant]| -> Result<Vec<DirGrant>, Stop> {
+        dirs.iter()
+            .map(|dir| {
+                let from = frame.fill(&dir.from, scope, path)?;
+                Ok(DirGrant { host: base.join(&from), guest: dir.to.clone().unwrap_or(from) })
+            })
+            .collect()
+    };
+    Ok(Grants {
+        read: dirs(&wanted.read)?,
+        write: dirs(&wanted.write)?,
+        env: wanted.env.iter().filter_map(|name| Some((name.clone(), env.passed(name)?))).collect(),
+        net: wanted.net.clone(),
+        clock: wanted.clock,
+        random: wanted.random,
+    })
+}
+
+/// What the step sets, and the defaults; the policy and the component's description can only lower it.
+pub(super) fn limits(step: &Step) -> Limits {
+    let wall = step.timeout_ms.map(Duration::from_millis);
+    Limits::of_step(match &step.extras.limits {
+        Some(plan::Limits { fuel, memory, output }) => {
+            Ceilings { fuel: *fuel, memory: *memory, output: *output, wall }
+        }
+        None => Ceilings { wall, ..Ceilings::default() },
+    })
+}
+
+/// Narrows what a job grants to what its component may have, and asks a person
+/// where the policy wants one. Gives the decision for the journal; none where
+/// nothing is granted.
+pub(super) fn admit(
+    run: &Run<'_>,
+    path: &StepPath,
+    job: &mut Job,
+    cancel: &CancelToken,
+) -> Result<Value, Stop> {
+    let component = job.program.component.clone();
+    let description = match &job.name {
+        Some(_) => component.describe().ok().flatten(),
+        None => None,
+    };
+    if let Some(description) = description {
+        job.withheld = match job.profile() {
+            Profile::ByKind => withhold_kinds(description, &mut job.grants, &mut job.secrets),
+            Profile::ByName | Profile::JsByName | Profile::Component | Profile::Js => {
+                withhold(description, &mut job.grants, &mut job.secrets)
+            }
+        };
+    }
+    let recorded = job.program.recorded;
+    match &recorded {
+        // A replay runs under the limits of the recorded run; it decides nothing.
+        Some((limits, _)) => recorded_limits(limits, &mut job.limits),
+        None => policy_limits(run, &mut job.limits),
+    }
+    // What was done needs no permission any more.
+    let known = run.remembered(path).is_some();
+    if recorded.is_some() || run.overseer().is_none() && known {
+        return Ok(Value::Null);
+    }
+    decide(run, path, job, cancel)
+}
+
+/// Files, variables and hosts that a component's description does not ask for do not reach it.
+/// Gives each of them with who refused.
+pub fn withhold(
+    description: &Description,
+    grants: &mut Grants,
+    secrets: &mut BTreeMap<String, String>,
+) -> Vec<String> {
+    let mut withheld = description.withhold(grants);
+    secrets.retain(|name, _| {
+        let wanted = description.wants_variable(name);
+        if !wanted {
+            withheld.push(format!("secret {name}"));
+        }
+        wanted
+    });
+    withheld.into_iter().map(unasked).collect()
+}
+
+/// As [`withhold`] when only kinds of grants were compared, for replays of the runs of then.
+fn withhold_kinds(
+    description: &Description,
+    grants: &mut Grants,
+    secrets: &mut BTreeMap<String, String>,
+) -> Vec<String> {
+    let wants = |fits: fn(&Capability) -> bool| description.wants.iter().any(|want| fits(&want.capability));
+    let mut withheld = Vec::new();
+    let mut refuse = |what: String| withheld.push(unasked(what));
+    if !wants(|want| matches!(want, Capability::Read(_) | Capability::Write(_))) {
+        grants.read.drain(..).for_each(|dir| refuse(format!("read {}", dir.guest)));
+    }
+    if !wants(|want| matches!(want, Capability::Write(_))) {
+        grants.write.drain(..).for_each(|dir| refuse(format!("write {}", dir.guest)));
+    }
+    if !wants(|want| matches!(want, Capability::Env(_))) {
+        grants.env.drain(..).for_each(|(name, _)| refuse(format!("env {name}")));
+        std::mem::take(secrets).into_keys().for_each(|name| refuse(format!("secret {name}")));
+    }
+    if !wants(|want| matches!(want, Capability::Net(_))) {
+        grants.net.drain(..).for_each(|host| refuse(format!("net {host}")));
+    }
+    withheld
+}
+
+fn unasked(what: String) -> String {
+    what + ": the component's description does not ask for it"
+}
+
+/// What a failure says about the grants that the component did not get. It said
+/// nothing when only kinds were compared, and replays must come to the same words.
+pub(super) fn told_withheld(job: &Job) -> Option<String> {
+    let told = !job.withheld.is_empty() && job.profile() != Profile::ByKind;
+    told.then(|| format!(" (withheld: {})", job.withheld.join("; ")))
+}
+
+pub(super) fn policy_limits(run: &Run<'_>, limits: &mut Limits) {
+    let policy = &run.services.policy;
+    if policy.is_open() {
+        return;
+    }
+    let (all, own) = (&policy.file().limits, &policy.file().components.limits);
+    let ceilings = Ceilings {
+        fuel: own.fuel,
+        memory: Some(own.memory.map_or(all.memory.0, |bytes| bytes.0.min(all.memory.0))),
+        output: own.output.map(|bytes| bytes.0),
+        wall: Some(own.timeout.map_or(all.timeout.0, |span| span.0.min(all.timeout.0))),
+    };
+    *limits = limits.lowered(ceilings, SetBy::Policy);
+}
+
+pub(super) fn recorded_limits(recorded: &RecordedLimits, limits: &mut Limits) {
+    // What is lower than the step wants it was lowered by the policy of then.
+    let ceilings =
+        Ceilings { fuel: recorded.fuel, memory: recorded.memory, output: recorded.output, wall: None };
+    *limits = limits.lowered(ceilings, SetBy::Policy);
+    limits.fuel = recorded.fuel.unwrap_or(limits.fuel);
+    limits.memory = recorded.memory.unwrap_or(limits.memory);
+    limits.output = recorded.output.unwrap_or(limits.output);
+    limits.tables = recorded.tables.unwrap_or(limits.tables);
+}
+
+fn decide(run: &Run<'_>, path: &StepPath, job: &mut Job, cancel: &CancelToken) -> Result<Value, Stop> {
+    // What is decided about is what was opened, and the run uses that.
+    let opened = job.grants.open();
+    let proposal = proposal(job.program.component.digest().into(), &job.grants, &opened);
+    let decided = decide_about(run, path, job, (&proposal, &opened), cancel)?;
+    job.opened = Some(opened);
+    Ok(decided)
+}
+
+fn decide_about(
+    run: &Run<'_>,
+    path: &StepPath,
+    job: &Job,
+    (proposal, opened): (&ComponentProposal, &OpenedDirs),
+    cancel: &CancelToken,
+) -> Result<Value, Stop> {
+    if proposal.is_empty() {
+        return Ok(Value::Null);
+    }
+    let place = decision_env(run.services, &run.surroundings, &run.cwd, &run.services.env);
+    let holds = |dir: &str, wanted: &dyn Fn(&str) -> bool| holds(opened, dir, wanted);
+    let decision = run.services.policy.decide_component(proposal, &place, &holds);
+    let statement = serde_json::to_value(&decision).unwrap_or(Value::Null);
+    let proposed = json!({ "command": component_name(job), "grants": proposal });
+    match decision.verdict {
+        Verdict::Allow => {}
+        Verdict::Deny => {
+            run.fail_at(path);
+            journal_decision(run, path, proposed, statement)?;
+            return Err(Stop::Failed(denied(&decision)));
+        }
+        Verdict::Ask => {
+            let gate = path.gate("policy");
+            if !run.is_answered(&gate.gate("approval")) {
+                journal_decision(run, path, proposed.clone(), statement.clone())?;
+            }
+            let question = GateQuestion {
+                question: Question::Approval {
+                    prompt: format!(
+                        "Policy asks before {} gets its grants: {}",
+                        component_name(job),
+                        decision.message
+                    ),
+                    items: vec![proposed],
+                    preview: None,
+                    emit: false,
+                },
+                identity: Identity::default(),
+                asker: job.asker.clone(),
+            };
+            run.gate(&gate, question, cancel)?;
+        }
+    }
+    Ok(statement)
+}
+
+/// What the policy is asked about: directories by where the opened ones are. One
+/// that could not be opened ends the run later, unless it is refused before.
+pub fn proposal(component: Digest, grants: &Grants, opened: &OpenedDirs) -> ComponentProposal {
+    let real = |(dir, opened): (&DirGrant, Option<&Path>)| match opened {
+        Some(real) => real.display().to_string(),
+        None => std::fs::canonicalize(&dir.host).unwrap_or_else(|_| dir.host.clone()).display().to_string(),
+    };
+    ComponentProposal {
+        component,
+        read: grants.read.iter().zip(opened.read()).map(real).collect(),
+        write: grants.write.iter().zip(opened.write()).map(real).collect(),
+        env: grants.env.iter().map(|(name, _)| name.clone()).collect(),
+        net: grants.net.clone(),
+        clock: grants.clock,
+        random: grants.random,
+    }
+}
+
+fn component_name(job: &Job) -> String {
+    let digest = job.program.component.digest().to_hex();
+    match &job.name {
+        Some(name) => format!("component {name} (blake3:{})", &digest[..12]),
+        None => "js".to_owned(),
+    }
+}
+
+pub fn denied(decision: &ComponentDecision) -> StageError {
+    let message =
+        denial(COMPONENT_SUBJECT, &decision.message, &decision.reason_code, decision.hint.as_deref());
+    StageError::permanent(message).with_code(POLICY_DENIED)
+}
+
+/// More names than this below one granted directory are taken for a refusal: nobody has looked at them.
+const MAX_NAMES: usize = 1_000_000;
+
+/// The first path at or below a directory that fits; links are not followed, nor are they by components.
+/// An opened directory is looked at by way of what was opened, not of its name.
+fn holds(opened: &OpenedDirs, dir: &str, wanted: &dyn Fn(&str) -> bool) -> Option<String> {
+    let way = opened.way_to(Path::new(dir)).unwrap_or_else(|| PathBuf::from(dir));
+    let mut pending = vec![(dir.to_owned(), way)];
+    let mut seen = 0_usize;
+    while let Some((path, way)) = pending.pop() {
+        seen += 1;
+        if wanted(&path) || seen > MAX_NAMES {
+            return Some(path);
+        }
+        if !std::fs::symlink_metadata(&way).is_ok_and(|meta| meta.is_dir()) {
+            continue;
+        }
+        for entry in std::fs::read_dir(&way).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            pending.push((Path::new(&path).join(&name).display().to_string(), way.join(name)));
+        }
+    }
+    None
+}
+
+/// What was asked and what enforced it, for the outcome. What was not granted is not listed.
+pub(super) fn statement(job: &Job) -> Value {
+    let grants = &job.grants;
+    let dirs = |dirs: &[DirGrant]| -> Vec<String> {
+        dirs.iter().map(|dir| format!("{} at {}", dir.host.display(), dir.guest)).collect()
+    };
+    let mut granted = Map::new();
+    let mut grant = |what: &str, is_granted: bool, value: &dyn Fn() -> Value| {
+        if is_granted {
+            granted.insert(what.to_owned(), value());
+        }
+    };
+    grant("read", !grants.read.is_empty(), &|| json!(dirs(&grants.read)));
+    grant("write", !grants.write.is_empty(), &|| json!(dirs(&grants.write)));
+    grant("env", !grants.env.is_empty(), &|| grants.env.iter().map(|(name, _)| name.as_str()).collect());
+    grant("net", !grants.net.is_empty(), &|| json!(grants.net));
+    grant("clock", grants.clock, &|| Value::Bool(true));
+    grant("random", grants.random, &|| Value::Bool(true));
+    grant("secrets", !job.secrets.is_empty(), &|| json!(job.secrets));
+    let mut statement = json!({
+        "asked": "component",
+        "mechanism": "wasm",
+        "pure": grants.is_pure(),
+        "granted": granted,
+        "limits": { "fuel": job.limits.fuel, "memory": job.limits.memory, "output": job.limits.output },
+    });
+    if !job.withheld.is_empty() {
+        statement["withheld"] = json!(job.withheld);
+    }
+    statement
+}

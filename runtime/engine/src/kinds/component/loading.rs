@@ -1,0 +1,200 @@
+//! Where the component of a step comes from: a file, the store, or this binary.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lobster_component::{Component, Limits, LoadError, Patience};
+use serde_json::Value;
+
+use super::grants::policy_limits;
+use crate::overseer::{Profile, RecordedLimits, RecordedProgram};
+use crate::path::StepPath;
+use crate::run::Run;
+use lobster_base::cancel::{CancelReason, CancelToken};
+use lobster_base::digest::Digest;
+use lobster_stage::{ComponentProgram, StageError, Stop};
+use lobster_store::{Store, StoreError};
+
+/// The component that evaluates `js:` steps.
+pub(crate) const JS_EVALUATOR: &[u8] = include_bytes!("../../../../../guest-steps/dist/js-eval.wasm");
+
+/// Largest component that is loaded, in bytes. The largest seen is 70 MB.
+const MAX_COMPONENT: u64 = 512 << 20;
+
+/// The code of steps whose component cannot be had.
+pub const LOAD_FAILED: &str = "component";
+
+/// Why a component cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoadProblem {
+    #[error("{0}")]
+    Load(#[from] LoadError),
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    #[error("{0}")]
+    Digest(#[from] lobster_base::digest::DigestSyntaxError),
+}
+
+/// A component that is about to run.
+pub(crate) struct Program {
+    pub(crate) component: Component,
+    /// What loading it took of the step's time.
+    pub(crate) spent: Duration,
+    /// What the record says of how it ran, where there is one.
+    pub(crate) recorded: Option<(RecordedLimits, Profile)>,
+}
+
+/// How long loading may take: as long as the step with these limits may, under the policy.
+pub(super) fn patience(run: &Run<'_>, limits: Limits, cancel: &CancelToken) -> Patience {
+    let mut limits = limits;
+    policy_limits(run, &mut limits);
+    let token = cancel.clone();
+    Patience::new(&limits, Arc::new(move || token.reason().map(|reason| reason.message())))
+}
+
+/// A step whose component cannot be had.
+pub(super) fn not_loaded(error: &LoadProblem, named: &str, cancel: &CancelToken) -> Stop {
+    match error {
+        LoadProblem::Load(LoadError::Cancelled { .. }) => match cancel.reason() {
+            Some(CancelReason::Timeout(message)) => StageError::new(message).with_code("timeout").into(),
+            _ => Stop::Cancelled,
+        },
+        LoadProblem::Load(LoadError::Timeout { .. }) => {
+            StageError::new(format!("{named}: {error}")).with_code("timeout").into()
+        }
+        _ => StageError::permanent(format!("{named}: {error}")).with_code(LOAD_FAILED).into(),
+    }
+}
+
+/// Loads what a plan names: the component it pinned, a component of the store,
+/// or a file whose name became known only now.
+/// A run loads each of them once; a replay takes the recorded one, whatever the file has become.
+pub(super) fn load(
+    run: &Run<'_>,
+    path: &StepPath,
+    base: &Path,
+    named: &str,
+    pinned: Option<&Digest>,
+    patience: &Patience,
+) -> Result<Program, LoadProblem> {
+    if let Some(recorded) = run.overseer().and_then(|overseer| overseer.program(path)) {
+        return recorded_program(run, recorded, patience);
+    }
+    let key = match (pinned, named.strip_prefix("blake3:")) {
+        (Some(digest), _) => digest.to_string(),
+        (None, Some(hex)) => hex.to_owned(),
+        (None, None) => base.join(named).display().to_string(),
+    };
+    let component = run.loaded(&key, || load_now(run, base, named, pinned, patience))?;
+    Ok(Program { component, spent: patience.spent(), recorded: None })
+}
+
+fn load_now(
+    run: &Run<'_>,
+    base: &Path,
+    named: &str,
+    pinned: Option<&Digest>,
+    patience: &Patience,
+) -> Result<Component, LoadProblem> {
+    match (pinned, named.strip_prefix("blake3:")) {
+        (Some(digest), _) => load_stored(run, digest, patience),
+        (None, Some(hex)) => load_stored(run, &hex.parse::<Digest>()?, patience),
+        (None, None) => {
+            let path = base.join(named);
+            let bytes = std::fs::read(&path).map_err(|source| LoadError::Read { path, source })?;
+            let digest = keep(&run.store, &bytes)?;
+            load_kept(run, &digest, &bytes, patience)
+        }
+    }
+}
+
+/// A component whose bytes have just been hashed.
+fn load_kept(
+    run: &Run<'_>,
+    digest: &Digest,
+    bytes: &[u8],
+    patience: &Patience,
+) -> Result<Component, LoadProblem> {
+    let name = lobster_component::Digest::from_bytes(*digest.as_bytes());
+    run.services.components().load_known(name, bytes.len() as u64, patience, || Ok(bytes.into()))
+}
+
+/// A component of the store, whose bytes are read only if they must be compiled.
+fn load_stored(run: &Run<'_>, digest: &Digest, patience: &Patience) -> Result<Component, LoadProblem> {
+    let size = run.store.blob_len(digest)?.ok_or(StoreError::MissingBlob(*digest))?;
+    let name = lobster_component::Digest::from_bytes(*digest.as_bytes());
+    let bytes = || Ok(run.store.load(digest, MAX_COMPONENT)?.into());
+    run.services.components().load_known(name, size, patience, bytes)
+}
+
+/// A component by its digest alone. It stays loaded while the services live.
+pub(super) fn recorded_program(
+    run: &Run<'_>,
+    recorded: RecordedProgram,
+    patience: &Patience,
+) -> Result<Program, LoadProblem> {
+    let RecordedProgram { component: digest, limits, profile } = recorded;
+    let component = run.loaded(&digest.to_string(), || load_stored(run, &digest, patience))?;
+    Ok(Program { component, spent: patience.spent(), recorded: Some((limits, profile)) })
+}
+
+/// Keeps a component in the store, so that the run can be replayed without its file.
+pub fn keep(store: &Store, bytes: &[u8]) -> Result<Digest, StoreError> {
+    let digest = Digest::of(bytes);
+    if store.blob_len(&digest)?.is_none() {
+        store.put(bytes)?;
+    }
+    Ok(digest)
+}
+
+/// The evaluator, compiled once per machine. It is kept in the store, so that
+/// the run can be replayed by a lobster that has another one.
+pub(super) fn js_evaluator(
+    run: &Run<'_>,
+    path: &StepPath,
+    patience: &Patience,
+) -> Result<Program, LoadProblem> {
+    if let Some(recorded) = run.overseer().and_then(|overseer| overseer.program(path)) {
+        return recorded_program(run, recorded, patience);
+    }
+    let load = || -> Result<_, LoadProblem> {
+        let digest = keep(&run.store, JS_EVALUATOR)?;
+        load_kept(run, &digest, JS_EVALUATOR, patience)
+    };
+    let component = run.loaded("js", load)?;
+    Ok(Program { component, spent: patience.spent(), recorded: None })
+}
+
+/// What the policy knows the evaluator by.
+pub fn js_evaluator_digest() -> Digest {
+    Digest::of(JS_EVALUATOR)
+}
+
+/// The component of a pipeline's stage.
+pub(crate) fn of_stage(
+    run: &Run<'_>,
+    path: &StepPath,
+    cwd: &Path,
+    program: &ComponentProgram,
+    pinned: Option<&Value>,
+    limits: Limits,
+    cancel: &CancelToken,
+) -> Result<Program, Stop> {
+    let patience = patience(run, limits, cancel);
+    match program {
+        ComponentProgram::Js => {
+            js_evaluator(run, path, &patience).map_err(|error| not_loaded(&error, "js", cancel))
+        }
+        ComponentProgram::Named(named) => {
+            let pinned = pinned.and_then(Value::as_str).and_then(|hex| hex.parse::<Digest>().ok());
+            load(run, path, cwd, named, pinned.as_ref(), &patience)
+                .map_err(|error| not_loaded(&error, &format!("component {named}"), cancel))
+        }
+    }
+}
+
+/// Where compiled code is kept, under the store.
+pub fn code_cache(state_dir: &Path) -> PathBuf {
+    state_dir.join("store").join("code")
+}

@@ -1,0 +1,141 @@
+//! Switches off what the settings of a repository could make git run.
+//!
+//! Settings with a name of the repository's choice are only known by listing them,
+//! and git alone reads its files as git does. So git lists them first, which runs
+//! nothing, in the step's own jail without its rights to write and to talk to
+//! anybody: it sees the files that the step will see.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use super::policy_gate::Decided;
+use lobster_base::cancel::CancelToken;
+use lobster_policy::{NamedSettings, POLICY_DENIED, git_settings};
+use lobster_sandbox::{
+    Confinement, Ended, ExitStatus, JailSpec, Net, OutputSinks, ProcessLimits, Sandbox, SpawnRequest, Stdin,
+};
+use lobster_stage::{StageError, Stop};
+
+/// Reading a few files takes milliseconds; only a pipe in their place waits.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Most bytes of names that are read: a repository with more is no usual one.
+const MAX_LIST: u64 = 4 << 20;
+
+/// The variable with the number of settings that the environment gives.
+const COUNT: &str = "GIT_CONFIG_COUNT";
+
+/// Adds to the environment of a step what keeps `git` from running code for the
+/// repository in `cwd`. Nothing is run where the settings cannot be listed.
+pub(super) fn hold(
+    sandbox: &Sandbox,
+    git: &str,
+    cwd: &Path,
+    decided: &mut Decided,
+    cancel: &CancelToken,
+) -> Result<(), Stop> {
+    let listed = list(sandbox, git, cwd, decided, cancel).map_err(|why| {
+        let place = cwd.display();
+        let message = format!("the settings of the git repository in {place} cannot be read: {why}");
+        Stop::Failed(StageError::permanent(message).with_code(POLICY_DENIED))
+    })?;
+    let env = &mut decided.env;
+    let count = env.iter().find(|(name, _)| name == COUNT);
+    let count = count.and_then(|(_, value)| value.to_str()?.parse().ok()).unwrap_or(0);
+    let held = git_settings(&NamedSettings::from_list(&listed), count);
+    env.retain(|(name, _)| !held.iter().any(|(ours, _)| name == ours.as_str()));
+    env.extend(held.into_iter().map(|(name, value)| (name.into(), value.into())));
+    Ok(())
+}
+
+/// The names of all settings that git sees in `cwd`, each with a NUL behind it.
+fn list(
+    sandbox: &Sandbox,
+    git: &str,
+    cwd: &Path,
+    decided: &Decided,
+    cancel: &CancelToken,
+) -> Result<String, String> {
+    let Confinement::Jail(spec) = &decided.confinement else {
+        return Err("the command is not confined".to_owned());
+    };
+    let argv = [git, "config", "--list", "--includes", "--name-only", "-z"];
+    let request = SpawnRequest {
+        argv: argv.iter().map(OsString::from).collect(),
+        env: decided.env.clone(),
+        cwd: cwd.to_owned(),
+        stdin: Stdin::Empty,
+        limits: ProcessLimits {
+            wall: Some(PATIENCE),
+            stdout_cap: MAX_LIST,
+            stderr_cap: MAX_LIST,
+            disk: None,
+            ..decided.limits.clone()
+        },
+        confinement: Confinement::Jail(only_reading(spec)),
+    };
+    let mut names = Names::default();
+    let exit = sandbox.run(&request, &mut names, cancel).map_err(|error| error.to_string())?;
+    match (exit.ended, exit.status) {
+        // A broken file of settings stops every git with an error, so there is nothing to hold.
+        (Ended::ByItself, ExitStatus::Code(_)) => Ok(String::from_utf8_lossy(&names.0).into_owned()),
+        (Ended::ByItself, ExitStatus::Signal(signal)) => Err(format!("git was ended by signal {signal}")),
+        (Ended::TimedOut, _) => Err(format!("git gave no answer within {} s", PATIENCE.as_secs())),
+        (Ended::OutputCap { .. }, _) => Err(format!("it has more than {MAX_LIST} bytes of names")),
+        (Ended::Cancelled, _) => Err("it was cancelled".to_owned()),
+        (Ended::DiskLimit { .. }, _) => Err("git wrote to the disk".to_owned()),
+    }
+}
+
+/// The same jail without a way to change anything or to talk to anybody.
+fn only_reading(spec: &JailSpec) -> JailSpec {
+    let mut only = spec.clone();
+    only.read.append(&mut only.write);
+    only.protect.clear();
+    only.protect_repositories = false;
+    only.unix.clear();
+    only.net = Net::None;
+    only.ports = None;
+    only
+}
+
+#[derive(Default)]
+struct Names(Vec<u8>);
+
+impl OutputSinks for Names {
+    fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
+        self.0.extend_from_slice(chunk);
+        Ok(())
+    }
+
+    fn stderr(&mut self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use lobster_sandbox::Ports;
+
+    #[test]
+    fn who_lists_the_settings_changes_nothing_and_talks_to_nobody() {
+        let spec = JailSpec {
+            read: vec![PathBuf::from("/usr")],
+            write: vec![PathBuf::from("/work")],
+            unix: vec![PathBuf::from("/run/s")],
+            net: Net::Host,
+            ports: Some(Ports { network: "n".to_owned(), listen: vec![1], connect: vec![2] }),
+            deny: vec![PathBuf::from("/work/secret")],
+            ..JailSpec::default()
+        };
+        let only = only_reading(&spec);
+        assert_eq!(only.read, [PathBuf::from("/usr"), PathBuf::from("/work")]);
+        assert!(only.write.is_empty() && only.unix.is_empty() && only.ports.is_none());
+        assert_eq!((only.net, only.deny), (Net::None, spec.deny));
+    }
+}

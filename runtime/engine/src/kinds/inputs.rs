@@ -1,0 +1,213 @@
+//! The files that belong to a step's action because its author says so: what
+//! the patterns of `inputs` match, and what is in it.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirEntry};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use lobster_base::file_digests::FileDigests;
+use lobster_policy::glob_match;
+
+/// Most files that one step's patterns may match: their names and digests are
+/// part of every action that has them.
+const MAX_INPUTS: usize = 50_000;
+
+/// Why the inputs of a step cannot be told.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InputError {
+    #[error("cannot read the input {}: {source}", .path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error("the inputs are more than {MAX_INPUTS} files; name fewer")]
+    TooMany,
+}
+
+/// Each file that a pattern matches with its digest, and each pattern that
+/// matches nothing with null. Patterns are relative to `dir`, and so are names.
+///
+/// `*`, `?` and `[…]` match within a name, `**` any number of directories. What
+/// matches a directory means everything in it. Links to files are read; links to
+/// directories are followed only where a pattern names them.
+pub(crate) fn digests(
+    dir: &Path,
+    patterns: &[String],
+    files: &FileDigests,
+) -> Result<Map<String, Value>, InputError> {
+    let mut search = Search { files, found: Map::new(), matched: false };
+    for pattern in patterns {
+        let mut words: Vec<&str> =
+            pattern.split('/').filter(|word| !word.is_empty() && *word != ".").collect();
+        words.dedup_by(|word, before| *word == "**" && *before == "**");
+        let (root, name) = if pattern.starts_with('/') { (Path::new("/"), "/") } else { (dir, "") };
+        search.matched = false;
+        search.walk(root, name, &words)?;
+        if !search.matched {
+            search.found.insert(format!("{name}{}", words.join("/")), Value::Null);
+        }
+    }
+    Ok(search.found)
+}
+
+struct Search<'f> {
+    files: &'f FileDigests,
+    found: Map<String, Value>,
+    /// Whether the pattern that is looked for matched anything.
+    matched: bool,
+}
+
+impl Search<'_> {
+    /// Takes what matches `words` from `at` on, whose name is `name`.
+    fn walk(&mut self, at: &Path, name: &str, words: &[&str]) -> Result<(), InputError> {
+        let Some((word, rest)) = words.split_first() else { return self.take(at, name) };
+        if *word == "**" {
+            self.walk(at, name, rest)?;
+            if rest.is_empty() {
+                return Ok(()); // that was everything
+            }
+            for entry in entries(at)? {
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    self.walk(&entry.path(), &below(name, &entry.file_name()), words)?;
+                }
+            }
+            return Ok(());
+        }
+        if !word.contains(['*', '?', '[', '\\']) {
+            return self.walk(&at.join(word), &below(name, OsStr::new(word)), rest);
+        }
+        for entry in entries(at)? {
+            let own = entry.file_name();
+            if glob_match(word, &own.to_string_lossy()) {
+                self.walk(&entry.path(), &below(name, &own), rest)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a file, or everything in a directory.
+    fn take(&mut self, at: &Path, name: &str) -> Result<(), InputError> {
+        let Some(metadata) = there(at, fs::metadata(at))? else { return Ok(()) };
+        if metadata.is_dir() {
+            for entry in entries(at)? {
+                let (path, name) = (entry.path(), below(name, &entry.file_name()));
+                let link_to_directory =
+                    entry.file_type().is_ok_and(|kind| kind.is_symlink()) && path.is_dir();
+                if !link_to_directory {
+                    self.take(&path, &name)?;
+                }
+            }
+        } else if metadata.is_file()
+            && let Some(digest) = there(at, self.files.of(at))?
+        {
+            if self.found.len() >= MAX_INPUTS {
+                return Err(InputError::TooMany);
+            }
+            self.matched = true;
+            self.found.insert(name.to_owned(), json!(digest));
+        }
+        Ok(())
+    }
+}
+
+/// The name of something in a directory; bytes that are no text are escaped.
+fn below(dir: &str, name: &OsStr) -> String {
+    let slash = if dir.is_empty() || dir.ends_with('/') { "" } else { "/" };
+    match name.to_str() {
+        Some(name) => format!("{dir}{slash}{name}"),
+        None => format!("{dir}{slash}{}", name.as_bytes().escape_ascii()),
+    }
+}
+
+/// What is in a directory; nothing if it is none.
+fn entries(dir: &Path) -> Result<Vec<DirEntry>, InputError> {
+    let read = fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+    Ok(there(dir, read)?.unwrap_or_default())
+}
+
+/// None for what does not exist, or does not exist any more.
+fn there<T>(path: &Path, result: io::Result<T>) -> Result<Option<T>, InputError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(source) => Err(InputError::Unreadable { path: path.to_owned(), source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use lobster_base::digest::Digest;
+
+    fn place() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a.txt", "b.txt", "c.md", ".hidden", "sub/a.txt", "sub/deep/a.txt", "sub/deep/x"] {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, name).unwrap();
+        }
+        dir
+    }
+
+    fn names(dir: &Path, patterns: &[&str]) -> Vec<String> {
+        let patterns: Vec<_> = patterns.iter().map(|&pattern| pattern.to_owned()).collect();
+        let found = digests(dir, &patterns, &FileDigests::default()).unwrap();
+        let mut names: Vec<_> = found
+            .into_iter()
+            .map(|(name, digest)| if digest.is_null() { format!("no {name}") } else { name })
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn patterns_match_files() {
+        let dir = place();
+        let root = dir.path();
+        symlink("sub", root.join("link")).unwrap();
+        symlink("gone", root.join("dangling")).unwrap();
+        for (patterns, found) in [
+            (&["*.txt"][..], &["a.txt", "b.txt"][..]),
+            (&["./a.txt", "c.md"], &["a.txt", "c.md"]),
+            (&["**/a.txt"], &["a.txt", "sub/a.txt", "sub/deep/a.txt"]),
+            (&["**/**/x"], &["sub/deep/x"]),
+            (&["sub/**"], &["sub/a.txt", "sub/deep/a.txt", "sub/deep/x"]),
+            (&["sub"], &["sub/a.txt", "sub/deep/a.txt", "sub/deep/x"]),
+            (&["sub/*"], &["sub/a.txt", "sub/deep/a.txt", "sub/deep/x"]),
+            (&["link/a.txt"], &["link/a.txt"]),
+            (&["[ab].txt", "?.md", ".hid*"], &[".hidden", "a.txt", "b.txt", "c.md"]),
+            (
+                &["*.csv", "none/**", "dangling", "a.txt/x"],
+                &["no *.csv", "no a.txt/x", "no dangling", "no none/**"],
+            ),
+            (&["sub/../a.txt"], &["sub/../a.txt"]),
+        ] {
+            assert_eq!(names(root, patterns), found, "{patterns:?}");
+        }
+        let all = names(root, &["**"]);
+        assert!(!all.iter().any(|name| name.starts_with("link") || name == "dangling"), "{all:?}");
+        assert_eq!(all.len(), 7);
+        let absolute = root.join("a.txt").display().to_string();
+        assert_eq!(names(root, &[&absolute]), [absolute]);
+    }
+
+    #[test]
+    fn digests_are_those_of_the_contents() {
+        let dir = place();
+        let found = digests(dir.path(), &["a.txt".to_owned()], &FileDigests::default()).unwrap();
+        assert_eq!(Value::from(found), json!({ "a.txt": Digest::of(b"a.txt") }));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        let dir = place();
+        let long = "x".repeat(5000);
+        let error = digests(dir.path(), &[long], &FileDigests::default()).unwrap_err().to_string();
+        assert!(error.starts_with("cannot read the input ") && error.contains("xxx"), "{error}");
+    }
+}

@@ -1,0 +1,192 @@
+//! A policy's grant in the sandbox's terms.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::granted_roots::RootOpener;
+use lobster_policy::{
+    Control, DecisionEnv, Grant, NetGrant, Policy, SYSTEM_READ_ONLY, SandboxMode, builtin_protected,
+    secret_patterns,
+};
+use lobster_sandbox::{HostPort, JailSpec, Mode, Net, Ports, Promise};
+use lobster_stage::StageError;
+
+/// The jail for a command with this grant; `home` is the step's own, `network`
+/// names what the steps of its run share.
+pub(super) fn jail(
+    policy: &Policy,
+    grant: &Grant,
+    home: &Path,
+    place: &DecisionEnv,
+    network: &str,
+) -> Result<JailSpec, StageError> {
+    let defaults = JailSpec::default();
+    let mut spec = JailSpec { read: Vec::new(), write: vec![home.to_owned()], ..defaults };
+    let mut granted = Vec::new();
+    let roots = RootOpener::of(policy, place);
+    for root in &grant.fs_read {
+        match root.as_str() {
+            "@system-ro" => {
+                let trees = || SYSTEM_READ_ONLY.iter().filter(|path| **path != "/proc").map(PathBuf::from);
+                spec.read.extend(trees());
+                spec.system.extend(trees());
+            }
+            "@tmp" | "@step-home" => {}
+            // One that is not there is not there for the step either.
+            path => {
+                let Some(held) = roots.open("read", path)? else { continue };
+                spec.read.push(held.path().to_owned());
+                granted.push(held.path().to_owned());
+                spec.held.push(held);
+            }
+        }
+    }
+    for root in grant.fs_write.iter().filter(|root| !root.starts_with('@')) {
+        let Some(held) = roots.open("write", root)? else { continue };
+        spec.write.push(held.path().to_owned());
+        granted.push(held.path().to_owned());
+        spec.held.push(held);
+    }
+    open_sockets(&mut spec, &roots, &grant.unix)?;
+    // What is named by its path is hidden by it, whatever the walk for patterns comes to.
+    spec.deny = grant.fs_deny.iter().filter(|path| is_plain(path)).map(|path| real(path)).collect();
+    spec.deny_patterns = secret_patterns(place, &granted);
+    spec.deny_patterns.extend(grant.fs_deny.iter().map(|pattern| real_pattern(pattern)));
+    let repository = real(&place.workspace).join(".git");
+    let protected = grant.fs_protect.iter().filter(|path| is_plain(path)).map(|path| real(path));
+    // The sandbox knows what to protect in a repository, here and below.
+    let builtin = builtin_protected(place).map(|path| real(&path));
+    let builtin = builtin.filter(|path| !path.starts_with(&repository));
+    spec.protect = protected.chain(builtin).map(first_file).collect();
+    protect_repository(&mut spec, &repository);
+    spec.net = match &grant.net {
+        NetGrant::None => Net::None,
+        NetGrant::HostNetwork => Net::Host,
+        NetGrant::Hosts(hosts) => Net::Hosts(hosts.iter().filter_map(|host| HostPort::parse(host)).collect()),
+    };
+    if !grant.listen.is_empty() || !grant.connect.is_empty() {
+        if spec.net != Net::None {
+            return Err(StageError::permanent(
+                "the policy grants the command ports of the run's own network (listen, connect) and another \
+                 network as well; it can have one of them: split the step, or set net = \"none\" in the rule",
+            ));
+        }
+        let (listen, connect) = (grant.listen.clone(), grant.connect.clone());
+        spec.ports = Some(Ports { network: network.to_owned(), listen, connect });
+    }
+    let sandbox = &policy.file().sandbox;
+    spec.tree_limits = sandbox.minimum.contains(&Control::TreeLimits);
+    spec.mode = match sandbox.mode {
+        SandboxMode::Strict => Mode::Strict,
+        SandboxMode::Degrade => {
+            let mut minimum: Vec<Promise> = sandbox.minimum.iter().map(|control| promise(*control)).collect();
+            // What stands for it where ports are granted.
+            if minimum.contains(&Promise::NetDeny) {
+                minimum.push(Promise::NetPorts);
+            }
+            Mode::Degrade { minimum }
+        }
+    };
+    Ok(spec)
+}
+
+/// The record holds what other runs read and wrote, and the tokens of open
+/// questions: a step that may read around it finds nothing there.
+pub(super) fn hide_store(spec: &mut JailSpec, state_dir: &Path) {
+    let store = state_dir.join("store");
+    let store = fs::canonicalize(&store).unwrap_or(store);
+    if spec.read.iter().chain(&spec.write).any(|root| store.starts_with(root)) {
+        spec.deny.push(store);
+    }
+}
+
+/// Directories of git's are found when the step starts. Where the workspace
+/// has none, the step must not make one, with hooks and settings of its own.
+fn protect_repository(spec: &mut JailSpec, repository: &Path) {
+    spec.protect_repositories = true;
+    // An empty one may be the placeholder of another lobster, which would take it away.
+    let is_empty = || fs::read_dir(repository).is_ok_and(|mut entries| entries.next().is_none());
+    if repository.symlink_metadata().is_err() || is_empty() {
+        // One placeholder is enough.
+        spec.protect.retain(|path| !path.starts_with(repository));
+        spec.protect.push(repository.to_owned());
+    } else if !spec.write.iter().any(|root| root == repository) {
+        // It is read-only as a whole.
+        spec.protect.retain(|path| path.exists() || !path.starts_with(repository));
+    }
+}
+
+/// Each socket is granted by its own path: what else lies in a directory was not meant.
+fn open_sockets(spec: &mut JailSpec, roots: &RootOpener, paths: &[String]) -> Result<(), StageError> {
+    for path in paths {
+        // One that is not there yet cannot be reached, as ever.
+        let Some(held) = roots.open("reach", path)? else { continue };
+        if !held.is_socket() {
+            let message = format!(
+                "the policy grants unix = [{path:?}], which is no socket; name each socket by its own path"
+            );
+            return Err(StageError::permanent(message));
+        }
+        spec.unix.push(held.path().to_owned());
+        spec.held.push(held);
+    }
+    Ok(())
+}
+
+/// The path without links, as mounts need it.
+pub(super) fn real(path: &str) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| PathBuf::from(path))
+}
+
+fn is_plain(path: &str) -> bool {
+    path.starts_with('/') && !is_pattern(path)
+}
+
+fn is_pattern(name: &str) -> bool {
+    name.contains(['*', '?', '['])
+}
+
+/// A pattern whose fixed beginning is the real path, as the roots are.
+fn real_pattern(text: &str) -> String {
+    let (not, path) = text.strip_prefix('!').map_or(("", text), |path| ("!", path));
+    if !path.starts_with('/') {
+        return text.to_owned();
+    }
+    let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
+    let fixed = names.iter().take_while(|name| !is_pattern(name)).count();
+    for known in (1..=fixed).rev() {
+        if let Ok(found) = fs::canonicalize(format!("/{}", names[..known].join("/"))) {
+            let rest = names[known..].iter().map(|name| format!("/{name}"));
+            return format!("{not}{}{}", found.display(), rest.collect::<String>());
+        }
+    }
+    text.to_owned()
+}
+
+/// Nothing can lie behind a file: to keep that file is to keep what is named.
+fn first_file(path: PathBuf) -> PathBuf {
+    let above = path.ancestors().skip(1).find(|above| above.symlink_metadata().is_ok());
+    match above {
+        Some(above) if above.is_file() => above.to_owned(),
+        _ => path,
+    }
+}
+
+fn promise(control: Control) -> Promise {
+    match control {
+        Control::FsWrite => Promise::FsWrite,
+        Control::FsRead => Promise::FsRead,
+        Control::FsDeny => Promise::FsDeny,
+        Control::FsDenyPatterns => Promise::FsDenyPatterns,
+        Control::FsProtect => Promise::FsProtect,
+        Control::NetDeny => Promise::NetDeny,
+        Control::UnixDeny => Promise::UnixDeny,
+        Control::NoNewPrivs => Promise::NoNewPrivs,
+        Control::TreeKill => Promise::TreeKill,
+        Control::EnvScrub => Promise::EnvScrub,
+        Control::FdClose => Promise::FdClose,
+        Control::Seccomp => Promise::KernelSurface,
+        Control::TreeLimits => Promise::TreeLimits,
+        Control::ApprovedFiles => Promise::ApprovedFiles,
+    }
+}

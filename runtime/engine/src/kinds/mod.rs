@@ -1,0 +1,13 @@
+//! One module per kind of step that does something outside the engine.
+
+pub(crate) mod blocked;
+mod bound_files;
+pub mod component;
+mod git_settings;
+mod granted_roots;
+mod inputs;
+mod jail_spec;
+pub(crate) mod mcp;
+pub(crate) mod native;
+mod policy_gate;
+pub(crate) use policy_gate::{Decided, decision_env, journal_decision};

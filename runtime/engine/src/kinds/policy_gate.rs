@@ -1,0 +1,455 @@
+//! Puts the policy between a step and the process it wants: the decision, the
+//! question where a person decides, and the grant in the sandbox's terms.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::bound_files::{self, Covered, Held};
+use super::git_settings;
+use super::jail_spec::{hide_store, jail, real};
+use super::native::{Job, ShellText};
+use crate::env::Env;
+use crate::gate::{GateQuestion, Identity};
+use crate::path::StepPath;
+use crate::run::Run;
+use crate::services::Services;
+use crate::surroundings::{Surroundings, protected};
+use lobster_base::cancel::CancelToken;
+use lobster_base::digest::Digest;
+use lobster_models::channel::Provider;
+use lobster_policy::{
+    AuditSync, Binding, BoundFile, Command, Decision, DecisionEnv, Grant, HostPrograms, Limits, Overflow,
+    POLICY_DENIED, PROPOSED_RULE, Policy, Proposal, Remember, Shell, Verdict, catalogued_git, changed_files,
+    denial,
+};
+use lobster_sandbox::{Confinement, ProcessLimits};
+use lobster_stage::stopped;
+use lobster_stage::{Question, StageError, Stop};
+use lobster_store::{Durability, Event, GateFilter};
+
+/// The code of an approval that was given to something else.
+pub(super) const APPROVAL_STALE: &str = "approval_stale";
+/// The code of a command whose files nobody can be shown.
+const NOT_COVERED: &str = "approval_files";
+
+/// What the policy allows a process, in the sandbox's terms.
+pub(crate) struct Decided {
+    /// The decision as the journal keeps it.
+    pub(crate) statement: Value,
+    pub(crate) limits: ProcessLimits,
+    pub(crate) confinement: Confinement,
+    /// The complete environment of the process.
+    pub(crate) env: Vec<(OsString, OsString)>,
+    /// Most bytes of stdout, if the policy says so.
+    pub(crate) stdout_cap: Option<u64>,
+    /// The files that an approval covers, as they were approved.
+    pub(crate) approved: Option<Held>,
+    /// The shell whose language a policy read; it and no other is started.
+    pub(crate) shell: Option<Shell>,
+    /// A home of its own, gone with this value.
+    _home: Option<tempfile::TempDir>,
+}
+
+impl Decided {
+    /// Sees to it that the step finds `files` as they were approved, and nothing else.
+    fn hold(&mut self, run: &Run<'_>, files: &[BoundFile]) -> Result<(), Stop> {
+        let Confinement::Jail(spec) = &mut self.confinement else { return Ok(()) };
+        if files.is_empty() {
+            return Ok(());
+        }
+        let held = Held::take(files, &run.services.state_dir, spec)
+            .map_err(|error| StageError::permanent(error.to_string()).with_code(APPROVAL_STALE))?;
+        held.confine(spec);
+        self.approved = Some(held);
+        Ok(())
+    }
+}
+
+/// Decides, and asks a person where the policy wants one.
+pub(crate) fn decide(
+    run: &Run<'_>,
+    path: &StepPath,
+    job: &Job,
+    cancel: &CancelToken,
+) -> Result<Decided, Stop> {
+    let policy = &run.services.policy;
+    let (proposal, place, decision) = judge(run, job);
+    let mut statement = statement(policy, &decision);
+    let shell =
+        (!policy.is_open() && matches!(proposal.command, Command::Shell(_))).then(|| place.shell.clone());
+    if let Some(shell) = &shell {
+        statement["shell"] = json!(shell);
+    }
+    let mut approved_files = None;
+    match decision.verdict {
+        Verdict::Allow => {}
+        Verdict::Deny => {
+            let message =
+                denial("the command", &decision.message, &decision.reason_code, decision.hint.as_deref());
+            run.fail_at(path);
+            journal_decision(run, path, json!(proposal), statement)?;
+            return Err(Stop::Failed(StageError::permanent(message).with_code(POLICY_DENIED)));
+        }
+        Verdict::Ask => {
+            let stdin = match &job.stdin {
+                Some(payload) => Some(Digest::of_reader(payload.open()?)?),
+                None => None,
+            };
+            // Whoever approves sees digests of all that decides what will run;
+            // if any of it differs when the run goes on, the approval is stale.
+            let binding = Binding::new(&proposal, &decision, &place, stdin, |path| {
+                fs::File::open(path).and_then(Digest::of_reader)
+            })?;
+            let covered =
+                covered_files(run, job, &proposal, &place, &decision).inspect_err(|_| run.fail_at(path))?;
+            let not_covered = covered.not_covered;
+            let binding = binding.with_files(covered.files);
+            let terms = decision.ask.clone().unwrap_or_default();
+            let mut item = json!({
+                "command": proposal.command,
+                "cwd": proposal.cwd,
+                "commands": decision.commands,
+                "grant": decision.grant,
+                "programs": binding.programs,
+                "binding": binding.digest().map_err(stopped)?,
+            });
+            if !binding.files.is_empty() {
+                item[FILES] = json!(binding.files);
+            }
+            if !not_covered.is_empty() {
+                item["not_covered"] = json!(not_covered);
+            }
+            let question = GateQuestion {
+                question: Question::Approval {
+                    prompt: format!("Policy asks before this runs: {}", decision.message),
+                    items: vec![item],
+                    preview: Some(match &proposal.command {
+                        Command::Shell(text) => text.clone(),
+                        Command::Argv(words) => words.join(" "),
+                    }),
+                    emit: false,
+                },
+                identity: Identity {
+                    approvers: terms.approvers.clone(),
+                    ttl_ms: decision.ask.as_ref().and_then(|ask| i64::try_from(ask.ttl.0.as_millis()).ok()),
+                    ..Identity::default()
+                },
+                asker: job.asker.clone(),
+            };
+            let gate = path.gate("policy");
+            if !run.is_answered(&gate.gate("approval")) {
+                journal_decision(run, path, json!(proposal), statement.clone())?;
+            }
+            // The same command, bound to the same files and rights, was approved for the run.
+            let approved = StepPath::root().gate(&format!("approved:{}", binding.digest().map_err(stopped)?));
+            if terms.remember == Remember::Never || run.kept(&approved).is_none() {
+                let asked = run.gate(&gate, question, cancel);
+                asked.map_err(|stop| naming_changes(run, &gate.gate("approval"), stop, &binding.files))?;
+                // An answer that a fork took over approves nothing that it does itself.
+                let given = run.is_answered(&gate.gate("approval"));
+                if given && terms.remember != Remember::Never {
+                    run.keep(&approved, || Ok(json!(path.as_str())))?;
+                }
+                if given
+                    && terms.remember == Remember::Policy
+                    && let Some(rule) = policy.rules_of_approval(&decision, proposal.cwd.as_deref(), &place)
+                {
+                    propose(run, path, &rule)?;
+                }
+            }
+            approved_files = Some(binding.files);
+        }
+    }
+    let mut decided = decided(run.services, &decision, statement, &job.env, &place, &run.id.to_string())?;
+    decided.shell = shell;
+    // Who only looks ahead starts nothing.
+    if let Some(files) = approved_files.filter(|_| run.journals()) {
+        decided.hold(run, &files).inspect_err(|_| run.fail_at(path))?;
+    }
+    if !policy.is_open()
+        && let Some(git) = catalogued_git(&decision)
+    {
+        git_settings::hold(&run.services.sandbox, git, &job.cwd, &mut decided, cancel)
+            .inspect_err(|_| run.fail_at(path))?;
+    }
+    Ok(decided)
+}
+
+/// The field of a question's item that lists the files which the answer covers.
+const FILES: &str = "files";
+
+/// The files that an approval of the command covers, as they are now.
+fn covered_files(
+    run: &Run<'_>,
+    job: &Job,
+    proposal: &Proposal,
+    place: &DecisionEnv,
+    decision: &Decision,
+) -> Result<Covered, Stop> {
+    let policy = &run.services.policy;
+    let env = granted_env(policy, &decision.grant, &job.env, Path::new("/"));
+    let path = env.iter().find(|(name, _)| name == "PATH");
+    let argv = super::native::argv(job);
+    let place = bound_files::Place {
+        policy,
+        env: place,
+        starts: argv.first().map(String::as_str),
+        path: path.and_then(|(_, value)| value.to_str().map(str::to_owned)),
+    };
+    bound_files::covered(&place, proposal)
+        .map_err(|error| Stop::Failed(StageError::permanent(error.to_string()).with_code(NOT_COVERED)))
+}
+
+/// An answer that went stale, with the files that made it so.
+fn naming_changes(run: &Run<'_>, gate: &StepPath, stop: Stop, now: &[BoundFile]) -> Stop {
+    let Stop::Failed(error) = stop else { return stop };
+    if error.code.as_deref() != Some(APPROVAL_STALE) {
+        return Stop::Failed(error);
+    }
+    let asked = run.store.gates(&GateFilter { run: Some(run.id), ..GateFilter::default() });
+    let asked = asked.into_iter().flatten().rfind(|asked| asked.path == gate.as_str());
+    let before = asked.and_then(|asked| {
+        let item =
+            ["/question/items/0", "/items/0"].iter().find_map(|place| asked.question.pointer(place))?;
+        serde_json::from_value::<Vec<BoundFile>>(item.get(FILES).cloned().unwrap_or_else(|| json!([]))).ok()
+    });
+    let changes = before.map(|before| changed_files(&before, now)).unwrap_or_default();
+    if changes.is_empty() {
+        return Stop::Failed(error);
+    }
+    let message = format!("{} Changed since: {}.", error.message, changes.join("; "));
+    Stop::Failed(StageError { message, ..error })
+}
+
+/// What the policy says, before any person is asked.
+fn judge(run: &Run<'_>, job: &Job) -> (Proposal, DecisionEnv, Decision) {
+    let command = match &job.program {
+        ShellText::Shell(text) => Command::Shell(text.clone()),
+        ShellText::Argv(argv) => Command::Argv(argv.clone()),
+    };
+    let proposal = Proposal { command, cwd: Some(job.cwd.display().to_string()) };
+    let place = decision_env(run.services, &run.surroundings, &run.cwd, &job.env);
+    let decision = run.services.policy.decide(&proposal, &place);
+    (proposal, place, decision)
+}
+
+/// The files of the programs that a command would start, as far as its text tells.
+pub(super) fn programs(run: &Run<'_>, job: &Job) -> BTreeSet<String> {
+    let (_, _, decision) = judge(run, job);
+    let found = |name: &String| -> Option<String> {
+        let path = if name.contains('/') {
+            job.cwd.join(name)
+        } else {
+            let path = job.env.passed("PATH")?;
+            let mut places = std::env::split_paths(&path).map(|dir| job.cwd.join(dir).join(name));
+            places.find(|place| place.is_file())?
+        };
+        path.is_file().then(|| path.display().to_string())
+    };
+    let commands = decision.commands.iter();
+    commands.filter_map(|command| command.program.clone().or_else(|| found(command.argv.first()?))).collect()
+}
+
+/// Notes a rule that an approval proposes. It stays a note until a person commits it.
+fn propose(run: &Run<'_>, path: &StepPath, rule: &str) -> Result<(), Stop> {
+    let note = Event::Note {
+        path: Some(path.to_string()),
+        text: "the approval proposes a rule for the policy".to_owned(),
+        detail: json!({ PROPOSED_RULE: rule }),
+    };
+    run.append(vec![note], Durability::Lazy)
+}
+
+/// What a process may do that has been decided on. `network` names the one that
+/// it shares with others of its run, where it is granted ports.
+pub(crate) fn decided(
+    services: &Services,
+    decision: &Decision,
+    statement: Value,
+    env: &Env,
+    place: &DecisionEnv,
+    network: &str,
+) -> Result<Decided, Stop> {
+    let policy = &services.policy;
+    if policy.is_open() {
+        return Ok(Decided {
+            statement,
+            limits: ProcessLimits::default(),
+            confinement: Confinement::None,
+            env: open_env(decision, env),
+            stdout_cap: None,
+            approved: None,
+            shell: None,
+            _home: None,
+        });
+    }
+    let home = private_home().map_err(stopped)?;
+    let limits = &policy.file().limits;
+    let mut jail = jail(policy, &decision.grant, home.path(), place, network).map_err(Stop::Failed)?;
+    // What the decision protects was known when the run began; what is known now is protected as well.
+    jail.protect.extend(protected(services).iter().map(|path| real(path)));
+    hide_store(&mut jail, &services.state_dir);
+    Ok(Decided {
+        statement,
+        limits: process_limits(limits),
+        confinement: Confinement::Jail(jail),
+        env: granted_env(policy, &decision.grant, env, home.path()),
+        stdout_cap: Some(match limits.stdout.on_overflow {
+            Overflow::Kill => limits.stdout.cap.0,
+            Overflow::Truncate => limits.stdout.spill.0,
+        }),
+        approved: None,
+        shell: None,
+        _home: Some(home),
+    })
+}
+
+/// Journals a decision that starts nothing; one that does stands with its start.
+pub(crate) fn journal_decision(
+    run: &Run<'_>,
+    path: &StepPath,
+    proposal: Value,
+    mut statement: Value,
+) -> Result<(), Stop> {
+    statement["proposal"] = proposal;
+    let durability = match run.services.policy.file().audit.sync {
+        AuditSync::None => Durability::Lazy,
+        AuditSync::Decision | AuditSync::Every => Durability::Synced,
+    };
+    run.append(vec![Event::Decision { path: path.to_string(), decision: statement }], durability)
+}
+
+/// The facts that a decision may use. The workspace is the directory of the run,
+/// not of whoever takes it up again.
+pub(crate) fn decision_env(
+    services: &Services,
+    surroundings: &Surroundings,
+    workspace: &Path,
+    env: &Env,
+) -> DecisionEnv {
+    let vars: BTreeMap<String, String> = if services.policy.is_open() {
+        env.vars()
+            .filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned())))
+            .collect()
+    } else {
+        let mut vars = services.policy.file().sandbox.env.set.clone();
+        // What a token holds is not for the policy to read.
+        let granted = env.granted().iter().filter(|(name, value)| !env.is_reference(name, value));
+        vars.extend(granted.map(|(name, value)| (name.clone(), value.clone())));
+        vars
+    };
+    DecisionEnv {
+        workspace: workspace.display().to_string(),
+        home: surroundings.home.clone(),
+        tmp: "/tmp".to_owned(),
+        state: surroundings.state.clone(),
+        protected: surroundings.protected.clone(),
+        vars,
+        programs: Box::new(HostPrograms),
+        shell: shell(&services.policy, env),
+    }
+}
+
+/// The shell that runs shell text: `LOBSTER_SHELL`, else `/bin/sh`. Under a
+/// policy no `PATH` has a say in which file that is.
+fn shell(policy: &Policy, env: &Env) -> Shell {
+    let asked = env.non_blank("LOBSTER_SHELL").unwrap_or_else(|| "/bin/sh".to_owned());
+    let search: Vec<PathBuf> = if policy.is_open() {
+        env.passed("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default()
+    } else {
+        policy.file().programs.trusted_dirs.iter().map(PathBuf::from).collect()
+    };
+    Shell::find(&asked, policy, &search, &HostPrograms)
+}
+
+/// What the history keeps of a decision: under the open policy an ordinary
+/// command needs no more than its verdict.
+pub(crate) fn statement(policy: &Policy, decision: &Decision) -> Value {
+    if policy.is_open() && decision.verdict == Verdict::Allow {
+        let mut programs: Vec<_> =
+            decision.commands.iter().filter_map(|command| command.argv.first()).collect();
+        programs.dedup();
+        return json!({
+            "verdict": "allow",
+            "policy": policy.digest(),
+            "reason_code": decision.reason_code,
+            "programs": programs,
+        });
+    }
+    serde_json::to_value(decision).unwrap_or(Value::Null)
+}
+
+/// A home that only this step sees.
+fn private_home() -> std::io::Result<tempfile::TempDir> {
+    let home = tempfile::Builder::new().prefix("lobster-home-").tempdir()?;
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o700))?;
+    Ok(home)
+}
+
+fn process_limits(limits: &Limits) -> ProcessLimits {
+    ProcessLimits {
+        wall: Some(limits.timeout.0),
+        cpu: Some(limits.cpu.0),
+        memory: Some(limits.memory.0),
+        processes: Some(limits.processes),
+        file_size: Some(limits.file_size.0),
+        open_files: Some(limits.open_files),
+        disk: Some(limits.disk.0),
+        ..ProcessLimits::default()
+    }
+}
+
+/// Programs that are lobster under other names, and need its gateway's token.
+const SHIMS: [&str; 2] = ["openclaw.invoke", "clawd.invoke"];
+
+/// The environment without a policy: the inherited one, without lobster's own
+/// tokens unless the command is lobster itself.
+fn open_env(decision: &Decision, env: &Env) -> Vec<(OsString, OsString)> {
+    let starts = |programs: &[&str]| {
+        decision.commands.iter().any(|command| {
+            let name = command.argv.first().and_then(|program| Path::new(program).file_name());
+            name.and_then(|name| name.to_str()).is_some_and(|name| programs.contains(&name))
+        })
+    };
+    let (all, gateway) = (starts(&["lobster"]), starts(&SHIMS));
+    let gateways = Provider::OpenClaw.token_variables();
+    let passes = |name: &OsStr| {
+        all || !env.is_token(name) || gateway && name.to_str().is_some_and(|name| gateways.contains(&name))
+    };
+    let more = env.for_operator().filter(|(name, _)| passes(name));
+    let vars: BTreeMap<&OsStr, &OsStr> = env.vars().chain(more).collect();
+    vars.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// The environment that a policy builds from nothing.
+fn granted_env(policy: &Policy, grant: &Grant, env: &Env, home: &Path) -> Vec<(OsString, OsString)> {
+    let passes = |name: &str| {
+        if env.is_token(OsStr::new(name)) {
+            // A pattern means variables of which nobody knows that they are tokens.
+            return grant.env.iter().any(|exact| exact == name);
+        }
+        grant.env.iter().any(|pattern| match pattern.strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix),
+            None => pattern == name,
+        })
+    };
+    let mut vars: BTreeMap<OsString, OsString> = env
+        .for_operator()
+        .filter(|(name, _)| name.to_str().is_some_and(passes))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    vars.insert("HOME".into(), home.into());
+    for (name, value) in &policy.file().sandbox.env.set {
+        let value = if value == "@step-home" { home.as_os_str().to_owned() } else { value.into() };
+        vars.insert(name.into(), value);
+    }
+    // What the workflow itself sets is part of what was decided.
+    let granted = env.granted().iter().filter(|(name, value)| !env.is_reference(name, value));
+    vars.extend(granted.map(|(name, value)| (name.into(), value.into())));
+    vars.into_iter().collect()
+}

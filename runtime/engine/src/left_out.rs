@@ -1,0 +1,101 @@
+//! What an execution goes on with where a part of the record was left out on
+//! purpose: the step that needs it ends as it was recorded to have ended.
+
+use std::sync::Arc;
+
+use super::kinds::component;
+use super::overseer::RecordedEnd;
+use super::path::StepPath;
+use super::record::{Json, Record};
+use super::run::{Run, lock};
+use super::value::Text;
+use super::workflow::Frame;
+use lobster_language::plan::{Step, Work};
+use lobster_language::template::ExprError;
+use lobster_stage::{Answer, Stop};
+use lobster_store::StepOutcome;
+
+impl Run<'_> {
+    /// How the step at `path` ended when it was recorded, if it stops now for want
+    /// of what was left out of the record; otherwise the stop itself.
+    pub(super) fn recorded_end(&self, path: &StepPath, stop: Stop) -> Result<RecordedEnd, Stop> {
+        let (Some(overseer), Stop::Failed(error)) = (self.overseer(), &stop) else { return Err(stop) };
+        overseer.recorded_end(path, error).unwrap_or(Err(stop))
+    }
+
+    /// The answer that was recorded at a place, whatever the question was.
+    fn recorded_answer(&self, path: &StepPath, kind: &str) -> Option<Answer> {
+        lock(&self.recall).answers.get(&path.gate(kind)).map(|known| known.answer.clone())
+    }
+}
+
+impl Frame<'_> {
+    /// A step's record, or what was recorded of it if it needs what was left out.
+    pub(super) fn or_recorded(
+        &self,
+        step: &Step,
+        path: &StepPath,
+        result: Result<Record, Stop>,
+    ) -> Result<Record, Stop> {
+        let Err(stop) = result else { return result };
+        match self.run.recorded_end(path, stop)? {
+            RecordedEnd::Failed(error) => Err(Stop::Failed(error)),
+            RecordedEnd::Skipped => Ok(unknown(step, path)),
+            RecordedEnd::Done(outcome) => Ok(self.recorded(step, path, outcome.as_deref())),
+        }
+    }
+
+    /// Whether a step is done, if its condition cannot be read.
+    pub(super) fn recorded_condition(&self, path: &StepPath, error: &ExprError) -> Result<bool, Stop> {
+        let end = self.run.recorded_end(path, self.failed(path, error))?;
+        Ok(!matches!(end, RecordedEnd::Skipped))
+    }
+
+    /// Takes the recorded answer to a question that cannot be asked again.
+    pub(super) fn recorded_approval(
+        &self,
+        path: &StepPath,
+        record: &mut Record,
+        stop: Stop,
+    ) -> Result<(), Stop> {
+        match self.run.recorded_end(path, stop)? {
+            RecordedEnd::Failed(error) => return Err(Stop::Failed(error)),
+            RecordedEnd::Skipped | RecordedEnd::Done(_) => {}
+        }
+        let Some(Answer::Approved { by }) = self.run.recorded_answer(path, "approval") else {
+            return Err(Stop::Paused);
+        };
+        record.approved = true;
+        record.approved_by = by;
+        Ok(())
+    }
+
+    fn recorded(&self, step: &Step, path: &StepPath, outcome: Option<&StepOutcome>) -> Record {
+        let store = &self.run.store;
+        match (&step.work, outcome) {
+            (Work::Shell(_) | Work::Exec(_), Some(StepOutcome { stdout: Some(stdout), .. })) => {
+                let stdout = Some(Text::stored(store, *stdout));
+                Record { stdout, json: Json::of_stdout(), ..Record::new(&step.id) }
+            }
+            (Work::Component { .. } | Work::Js(_), Some(outcome)) => component::output(store, outcome)
+                .and_then(|output| component::record(self, step, output))
+                .unwrap_or_else(|_| unknown(step, path)),
+            (Work::Input(_), _) => match self.run.recorded_answer(path, "input") {
+                Some(Answer::Response(response)) => {
+                    Record { response: Some(response), ..Record::new(&step.id) }
+                }
+                Some(Answer::Approved { .. }) | None => unknown(step, path),
+            },
+            _ => unknown(step, path),
+        }
+    }
+}
+
+/// A record of which nothing can be read.
+pub(super) fn unknown(step: &Step, path: &StepPath) -> Record {
+    Record {
+        stdout: Some(Text::left_out(Arc::from(path.as_str()))),
+        json: Json::of_stdout(),
+        ..Record::new(&step.id)
+    }
+}

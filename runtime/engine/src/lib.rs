@@ -1,0 +1,60 @@
+//! Drives plans: order, conditions, branches, loops, retries, timeouts, gates.
+//!
+//! One engine runs files and pipelines, the first time and when they go on.
+
+pub(crate) mod action;
+pub mod call;
+pub mod envelope;
+pub mod mcp;
+pub(crate) mod own_tokens;
+pub mod project_policy;
+pub mod runtime;
+pub(crate) mod secrets;
+mod settings;
+
+mod approval;
+mod ask;
+mod attempts;
+pub(crate) mod background;
+mod effects;
+pub mod env;
+mod for_each;
+pub mod gate;
+mod host_calls;
+pub mod kinds;
+mod left_out;
+mod notify;
+pub mod overseer;
+mod parallel;
+pub mod path;
+pub mod pipeline;
+mod question;
+pub mod recall;
+mod record;
+pub(crate) mod reuse;
+pub mod run;
+pub mod services;
+pub mod settle;
+mod stale;
+mod stdin;
+pub(crate) mod surroundings;
+#[cfg(test)]
+mod tests;
+pub mod token;
+pub(crate) mod unseen;
+pub mod upcoming;
+pub(crate) mod value;
+mod workflow;
+
+pub use ask::{Asked, PromptError, Prompter, Said};
+pub use host_calls::RecordedCalls;
+pub use kinds::component::{denied, js_evaluator_digest, keep as keep_component, proposal, withhold};
+pub use notify::{NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify};
+pub use question::{Fact, QuestionKind, QuestionView, Weight};
+pub use run::Interrupted;
+pub use services::{Caller, Notes, Progress, Screen};
+pub use settle::execute;
+pub use token::gate_token;
+pub use unseen::{Lost, UnseenEnd};
+pub use value::Output;
+pub(crate) use value::read_to_end;

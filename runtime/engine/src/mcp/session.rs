@@ -1,0 +1,450 @@
+//! A connection to one server, on a thread of its own, for as long as a run needs it.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, PipeWriter, Write};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientConfig,
+    Implementation, PaginatedRequestParams, Tool,
+};
+use rmcp::service::{NotificationContext, Peer};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt, RoleClient, ServiceError};
+use serde_json::Value;
+use tokio::sync::{mpsc as orders, oneshot};
+
+use super::config::{Reach, Target};
+use super::lines::{Cause, Lines, note};
+use crate::kinds::Decided;
+use lobster_base::cancel::{CancelReason, CancelToken};
+use lobster_models::http;
+use lobster_models::http::{Secret, Url};
+use lobster_sandbox::{Exit, ExitStatus, OutputSinks, ProcessLimits, Sandbox, SpawnRequest, Stdin};
+
+/// How often a waiting caller looks whether it should stop waiting.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How long a program may take to end by itself once its stdin is closed.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// Pages of a tool list, and tools in it, that are believed.
+const MAX_PAGES: usize = 100;
+const MAX_TOOLS: usize = 4096;
+
+/// What is kept of a program's stderr for messages.
+const STDERR_TAIL: usize = 4 << 10;
+
+/// What a message may have beyond the answer that it carries.
+const FRAME: usize = 64 << 10;
+
+/// A server that is connected.
+pub(crate) struct Session {
+    orders: Option<orders::UnboundedSender<Order>>,
+    tools: Mutex<Vec<Tool>>,
+    changed: Arc<AtomicBool>,
+    cause: Cause,
+    token: Option<Secret>,
+    thread: Option<JoinHandle<()>>,
+}
+
+enum Order {
+    Call {
+        params: Box<CallToolRequestParams>,
+        /// Inside, an error that the server answered with; outside, there is no answer.
+        answer: mpsc::SyncSender<Result<Result<CallToolResult, String>, String>>,
+        /// Dropped when nobody waits any more.
+        wanted: oneshot::Receiver<()>,
+    },
+    List {
+        answer: mpsc::SyncSender<Result<Vec<Tool>, String>>,
+    },
+}
+
+/// Why a call has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallProblem {
+    #[error("cancelled")]
+    Cancelled,
+    #[error("no answer within {} ms", .0.as_millis())]
+    TimedOut(Duration),
+    #[error("{0}")]
+    Failed(String),
+    /// The server answered, with an error.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// What a program needs to start.
+pub(crate) struct Launch {
+    pub(crate) sandbox: Arc<Sandbox>,
+    pub(crate) decided: Decided,
+    pub(crate) cwd: PathBuf,
+}
+
+impl Session {
+    /// Connects, and asks for the tools.
+    pub(crate) fn open(
+        target: &Target,
+        launch: Option<Launch>,
+        cancel: &CancelToken,
+    ) -> Result<Self, CallProblem> {
+        let (ready, connected) = mpsc::sync_channel(1);
+        let (sender, receiver) = orders::unbounded_channel();
+        let (cause, changed) = (Cause::default(), Arc::new(AtomicBool::new(false)));
+        let token = match &target.reach {
+            Reach::Address { token, .. } => token.clone(),
+            Reach::Program { .. } => None,
+        };
+        let work = Connection {
+            target: target.clone(),
+            orders: receiver,
+            changed: Arc::clone(&changed),
+            cause: Arc::clone(&cause),
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("mcp {}", target.name))
+            .spawn(move || work.run(launch, &ready))
+            .map_err(|error| CallProblem::Failed(format!("cannot start a thread: {error}")))?;
+        let mut session = Self {
+            orders: Some(sender),
+            tools: Mutex::default(),
+            changed,
+            cause,
+            token,
+            thread: Some(thread),
+        };
+        // The thread has limits of its own for connecting and for the list.
+        let tools = session.wait(&connected, target.timeout.saturating_mul(2) + FAREWELL, cancel)?;
+        session.tools = Mutex::new(tools);
+        Ok(session)
+    }
+
+    /// The tool of this name as the server describes it now.
+    pub(crate) fn tool(&self, name: &str, cancel: &CancelToken) -> Result<Option<Tool>, CallProblem> {
+        if self.changed.swap(false, Ordering::Relaxed) {
+            let (answer, listed) = mpsc::sync_channel(1);
+            self.order(Order::List { answer })?;
+            let tools = self.wait(&listed, Duration::from_secs(30), cancel)?;
+            *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = tools;
+        }
+        Ok(self.tools().into_iter().find(|tool| tool.name == name))
+    }
+
+    pub(crate) fn tools(&self) -> Vec<Tool> {
+        self.tools.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether calling it again is of no use.
+    pub(crate) fn is_over(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+            || self.cause.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    pub(crate) fn call(
+        &self,
+        params: CallToolRequestParams,
+        timeout: Duration,
+        cancel: &CancelToken,
+    ) -> Result<CallToolResult, CallProblem> {
+        let (answer, given) = mpsc::sync_channel(1);
+        let (_waiting, wanted) = oneshot::channel();
+        self.order(Order::Call { params: Box::new(params), answer, wanted })?;
+        self.wait(&given, timeout, cancel)?.map_err(CallProblem::Refused)
+    }
+
+    /// Text that a server sent, without the token that it was given.
+    pub(crate) fn masked(&self, text: &str) -> String {
+        self.token.as_ref().map_or_else(|| text.to_owned(), |token| token.mask(text))
+    }
+
+    /// A value that a server sent, without that token in its texts.
+    pub(crate) fn masked_value(&self, mut value: Value) -> Value {
+        if let Some(token) = &self.token {
+            token.mask_value(&mut value);
+        }
+        value
+    }
+
+    fn order(&self, order: Order) -> Result<(), CallProblem> {
+        let sent = self.orders.as_ref().is_some_and(|orders| orders.send(order).is_ok());
+        if sent { Ok(()) } else { Err(CallProblem::Failed(self.gone())) }
+    }
+
+    fn wait<T>(
+        &self,
+        from: &mpsc::Receiver<Result<T, String>>,
+        timeout: Duration,
+        cancel: &CancelToken,
+    ) -> Result<T, CallProblem> {
+        let begun = Instant::now();
+        loop {
+            match from.recv_timeout(LOOK) {
+                Ok(Ok(value)) => return Ok(value),
+                Ok(Err(message)) => return Err(CallProblem::Failed(message)),
+                Err(RecvTimeoutError::Disconnected) => return Err(CallProblem::Failed(self.gone())),
+                Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => {
+                    return Err(CallProblem::Cancelled);
+                }
+                Err(RecvTimeoutError::Timeout) if begun.elapsed() >= timeout => {
+                    return Err(CallProblem::TimedOut(timeout));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    fn gone(&self) -> String {
+        let cause = self.cause.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        cause.unwrap_or_else(|| "the server has closed the connection".to_owned())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            // It ends within the farewell and the grace of a kill.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread's side.
+struct Connection {
+    target: Target,
+    orders: orders::UnboundedReceiver<Order>,
+    changed: Arc<AtomicBool>,
+    cause: Cause,
+}
+
+type Ready = mpsc::SyncSender<Result<Vec<Tool>, String>>;
+
+impl Connection {
+    fn run(self, launch: Option<Launch>, ready: &Ready) {
+        let done = match (self.target.reach.clone(), launch) {
+            (Reach::Program { argv, .. }, Some(launch)) => self.program(&argv, launch, ready),
+            (Reach::Address { url, token }, _) => self.address(&url, token.as_ref(), ready),
+            (Reach::Program { .. }, None) => Err("nothing says how it may be started".to_owned()),
+        };
+        if let Err(message) = done {
+            let _ = ready.try_send(Err(message));
+        }
+    }
+
+    fn address(self, url: &Url, token: Option<&Secret>, ready: &Ready) -> Result<(), String> {
+        let client = http::client(url).map_err(|error| error.to_string())?.clone();
+        let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str());
+        config.max_sse_event_size = self.target.max_bytes.saturating_add(FRAME);
+        if let Some(token) = token {
+            config = config.auth_header(token.reveal());
+        }
+        let shown = http::shown(url);
+        tokio_runtime()?.block_on(async {
+            let transport = StreamableHttpClientTransport::with_client(client, config);
+            self.serve(transport, ready, &shown).await
+        })
+    }
+
+    fn program(self, argv: &[String], launch: Launch, ready: &Ready) -> Result<(), String> {
+        let io = |error: io::Error| format!("cannot open a pipe: {error}");
+        let (stdin, to) = io::pipe().map_err(io)?;
+        let (from, stdout) = io::pipe().map_err(io)?;
+        let kill = CancelToken::new();
+        let request = SpawnRequest {
+            argv: argv.iter().map(OsString::from).collect(),
+            env: launch.decided.env.clone(),
+            cwd: launch.cwd.clone(),
+            stdin: Stdin::File(File::from(OwnedFd::from(stdin))),
+            // A server lives as long as its run; its calls have limits of their own.
+            limits: ProcessLimits { wall: None, ..launch.decided.limits.clone() },
+            confinement: launch.decided.confinement.clone(),
+        };
+        let (over, ended) = mpsc::sync_channel::<()>(1);
+        let (token, cause) = (kill.clone(), Arc::clone(&self.cause));
+        let program = std::thread::Builder::new().name("mcp program".to_owned()).spawn(move || {
+            let mut sinks = Sinks { stdout, stderr: Vec::new() };
+            let mut start = |token: &CancelToken| launch.sandbox.run(&request, &mut sinks, token);
+            let (ran, changed) = match &launch.decided.approved {
+                Some(held) => held.guard(&token, start),
+                None => (start(&token), None),
+            };
+            let ran = match changed {
+                Some(changed) => Err(changed.to_string()),
+                None => ran.map_err(|error| error.to_string()),
+            };
+            note(&cause, how_it_ended(ran.as_ref().map_err(Clone::clone), &sinks.stderr));
+            drop((sinks, request));
+            let _ = over.send(());
+        });
+        let program = program.map_err(|error| format!("cannot start a thread: {error}"))?;
+        let (max, cause) = (self.target.max_bytes.saturating_add(FRAME), Arc::clone(&self.cause));
+        let shown = argv.join(" ");
+        let served = tokio_runtime().and_then(|runtime| {
+            runtime.block_on(async {
+                let from = tokio::net::unix::pipe::Receiver::from_owned_fd(from.into()).map_err(io)?;
+                let to = tokio::net::unix::pipe::Sender::from_owned_fd(to.into()).map_err(io)?;
+                self.serve(Lines::new(from, to, max, cause), ready, &shown).await
+            })
+        });
+        // Its stdin is closed now. What does not end by itself is ended.
+        if ended.recv_timeout(FAREWELL).is_err() {
+            kill.cancel(CancelReason::Superseded);
+        }
+        let _ = program.join();
+        served
+    }
+
+    /// Connects, tells that it is ready, and does what is ordered until nobody orders any more.
+    async fn serve<T>(mut self, transport: T, ready: &Ready, shown: &str) -> Result<(), String>
+    where
+        T: rmcp::transport::Transport<RoleClient> + Send + 'static,
+    {
+        let mut info = ClientConfig::default();
+        info.capabilities = ClientCapabilities::default();
+        info.client_info = Implementation::new("lobster", env!("CARGO_PKG_VERSION"));
+        let client = Client { info, changed: Arc::clone(&self.changed) };
+        let connecting = client.serve_with_lifecycle(transport, ClientLifecycleMode::Initialize);
+        let limit = self.target.timeout;
+        let service = match tokio::time::timeout(limit, connecting).await {
+            Ok(Ok(service)) => service,
+            Ok(Err(error)) => return Err(format!("no connection to {shown}: {}", self.caused(&error).await)),
+            Err(_) => return Err(format!("{shown} has not answered within {} ms", limit.as_millis())),
+        };
+        let tools = match tokio::time::timeout(limit, list(&service)).await {
+            Ok(Ok(tools)) => tools,
+            Ok(Err(error)) => return Err(format!("{shown} does not tell its tools: {error}")),
+            Err(_) => return Err(format!("{shown} has not told its tools within {} ms", limit.as_millis())),
+        };
+        if ready.try_send(Ok(tools)).is_err() {
+            return Ok(());
+        }
+        while let Some(order) = self.orders.recv().await {
+            let peer = service.peer().clone();
+            let cause = Arc::clone(&self.cause);
+            tokio::spawn(obey(peer, order, cause));
+        }
+        let _ = tokio::time::timeout(FAREWELL, service.cancel()).await;
+        Ok(())
+    }
+
+    /// A connection that breaks often has a better reason than that.
+    async fn caused(&self, error: &impl std::fmt::Display) -> String {
+        settle(&self.cause).await.unwrap_or_else(|| error.to_string())
+    }
+}
+
+/// The reason for an end, which may become known a little after it.
+async fn settle(cause: &Cause) -> Option<String> {
+    for _ in 0..15 {
+        if let Some(known) = cause.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+            return Some(known);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    None
+}
+
+async fn obey(peer: Peer<RoleClient>, order: Order, cause: Cause) {
+    match order {
+        Order::Call { params, answer, wanted } => {
+            let given = tokio::select! {
+                given = peer.call_tool_once(*params) => given,
+                // Dropping the request tells the server that it is not wanted any more.
+                _ = wanted => return,
+            };
+            let given = match given {
+                Ok(CallToolResponse::Complete(result)) => Ok(Ok(result)),
+                Ok(_) => {
+                    let message = "the tool wants something from its caller, which lobster does not give";
+                    Ok(Err(message.to_owned()))
+                }
+                Err(ServiceError::McpError(error)) => Ok(Err(ServiceError::McpError(error).to_string())),
+                Err(error) => Err(match peer.is_transport_closed() {
+                    true => settle(&cause).await.unwrap_or_else(|| error.to_string()),
+                    false => error.to_string(),
+                }),
+            };
+            let _ = answer.try_send(given);
+        }
+        Order::List { answer } => {
+            let _ = answer.try_send(list(&peer).await);
+        }
+    }
+}
+
+async fn list(peer: &Peer<RoleClient>) -> Result<Vec<Tool>, String> {
+    let (mut tools, mut cursor) = (Vec::new(), None);
+    for _ in 0..MAX_PAGES {
+        let page = PaginatedRequestParams::default().with_cursor(cursor);
+        let listed = peer.list_tools(Some(page)).await.map_err(|error| error.to_string())?;
+        tools.extend(listed.tools);
+        cursor = listed.next_cursor;
+        if cursor.is_none() && tools.len() <= MAX_TOOLS {
+            return Ok(tools);
+        }
+        if tools.len() > MAX_TOOLS {
+            break;
+        }
+    }
+    Err(format!("it lists more than {MAX_TOOLS} tools, or more than {MAX_PAGES} pages of them"))
+}
+
+fn tokio_runtime() -> Result<tokio::runtime::Runtime, String> {
+    let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    built.map_err(|error| format!("cannot start: {error}"))
+}
+
+/// What this side says of itself: it offers a server nothing.
+struct Client {
+    info: ClientConfig,
+    changed: Arc<AtomicBool>,
+}
+
+impl ClientHandler for Client {
+    fn get_info(&self) -> ClientConfig {
+        self.info.clone()
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.changed.store(true, Ordering::Relaxed);
+    }
+}
+
+struct Sinks {
+    stdout: PipeWriter,
+    stderr: Vec<u8>,
+}
+
+impl OutputSinks for Sinks {
+    fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
+        self.stdout.write_all(chunk)
+    }
+
+    fn stderr(&mut self, chunk: &[u8]) -> io::Result<()> {
+        self.stderr.extend_from_slice(&chunk[chunk.len().saturating_sub(STDERR_TAIL)..]);
+        let over = self.stderr.len().saturating_sub(STDERR_TAIL);
+        self.stderr.drain(..over);
+        Ok(())
+    }
+}
+
+fn how_it_ended(ran: Result<&Exit, String>, stderr: &[u8]) -> String {
+    let how = match ran {
+        Err(message) => return message,
+        Ok(exit) => match exit.status {
+            ExitStatus::Code(code) => format!("the server has ended with exit code {code}"),
+            ExitStatus::Signal(signal) => format!("the server was ended by signal {signal}"),
+        },
+    };
+    let said = String::from_utf8_lossy(stderr);
+    if said.trim().is_empty() { how } else { format!("{how}: {}", said.trim()) }
+}

@@ -1,0 +1,257 @@
+//! Tells an operator's command of each new question.
+//!
+//! The command is the operator's: it comes from the settings of the process,
+//! never from a workflow, a step's environment or data, and no policy is asked.
+//! It hears of a gate only when that is durable, runs beside the answer to the
+//! caller, and what becomes of it changes nothing in the run.
+
+use std::ffi::OsString;
+use std::io::{self, Seek, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::question::{Fact, QuestionView};
+use super::run::Run;
+use lobster_base::cancel::CancelToken;
+use lobster_base::json;
+use lobster_sandbox::{
+    Confinement, Ended, ExitStatus, OutputSinks, ProcessLimits, Sandbox, SpawnRequest, Stdin,
+};
+use lobster_store::{Durability, Event, Gate, GateKind, RunId, RunSummary, Store, iso};
+
+/// How long the command may take, unless the settings say otherwise: the
+/// process cannot end before it has.
+pub const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What is kept of what the command prints, for the warning when it fails.
+const MAX_OUTPUT: usize = 4 << 10;
+
+/// How many items the command is shown, and how large all of them may be.
+const MAX_ITEMS: usize = 10;
+const MAX_PREVIEW: usize = 16 << 10;
+
+/// How long to wait until the run is free to be resumed by the command.
+const RELEASE: Duration = Duration::from_secs(2);
+
+/// The variable that names the command; the command itself does not inherit it.
+pub const NOTIFY_VARIABLE: &str = "LOBSTER_NOTIFY";
+
+/// An operator's command.
+#[derive(Clone, Debug)]
+pub struct Notify {
+    /// Text for `/bin/sh`.
+    pub command: String,
+    /// It is killed, with all it started, after so long.
+    pub timeout: Duration,
+}
+
+/// All that the thread needs which tells.
+struct Teller {
+    notify: Notify,
+    sandbox: Arc<Sandbox>,
+    store: Store,
+    notes: Arc<dyn Fn(&str) + Send + Sync>,
+    env: Vec<(OsString, OsString)>,
+    dir: PathBuf,
+    cancel: CancelToken,
+    run: RunId,
+}
+
+/// Tells of new gates, if somebody wants to know.
+pub(super) fn tell(run: &Run<'_>, gates: Vec<Gate>) {
+    let services = run.services;
+    let Some(notify) = services.notify.clone().filter(|_| !gates.is_empty()) else { return };
+    let env = services.env.for_operator().filter(|(name, _)| *name != NOTIFY_VARIABLE);
+    let teller = Teller {
+        notify,
+        sandbox: Arc::clone(&services.sandbox),
+        store: run.store.clone(),
+        notes: Arc::clone(&services.notes),
+        env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+        // Not the caller's directory: an agent can write there what a relative name would find.
+        dir: services.state_dir.clone(),
+        // A closed terminal ends the process, and is the very moment to tell somebody else.
+        cancel: if run.has_lost_its_terminal() { CancelToken::new() } else { services.cancel.clone() },
+        run: run.id,
+    };
+    services.background.start("notify", move || {
+        teller.wait_for_release();
+        for gate in &gates {
+            teller.tell(gate);
+        }
+    });
+}
+
+impl Teller {
+    /// A command may answer at once; before that the run must be nobody's.
+    fn wait_for_release(&self) {
+        let begun = std::time::Instant::now();
+        while self.store.is_claimed(self.run) && begun.elapsed() < RELEASE {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn tell(&self, gate: &Gate) {
+        let begun = std::time::Instant::now();
+        let failure = self.run_command(gate).err();
+        if let Some(why) = &failure {
+            (self.notes)(&format!("warning: the notify command failed for gate {}: {why}", gate.id));
+        }
+        tracing::info!(run = %self.run, gate = gate.id, failure, "notified");
+        let event = Event::Note {
+            path: Some(gate.path.clone()),
+            text: "notified".to_owned(),
+            detail: json!({
+                "gate": gate.id,
+                "ok": failure.is_none(),
+                "durationMs": u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            }),
+        };
+        if let Err(error) = self.store.append(self.run, vec![event], Durability::Lazy) {
+            tracing::warn!(%error, "the notification is not in the journal");
+        }
+    }
+
+    fn run_command(&self, gate: &Gate) -> Result<(), String> {
+        let summary = self.store.run(gate.run).map_err(|error| error.to_string())?;
+        let message = self.message(gate, &summary);
+        let stdin = message_file(&message).map_err(|error| error.to_string())?;
+        let mut env = self.env.clone();
+        env.push(("LOBSTER_RUN_ID".into(), self.run.to_string().into()));
+        env.push(("LOBSTER_GATE_ID".into(), gate.id.clone().into()));
+        // Whoever answers goes on with the run in their own directory; most want this one.
+        env.push(("LOBSTER_RUN_DIR".into(), summary.cwd.clone().into()));
+        // The command's own calls of lobster must find this very store.
+        env.retain(|(name, _)| name != "LOBSTER_STATE_DIR");
+        env.push(("LOBSTER_STATE_DIR".into(), self.dir.clone().into()));
+        let request = SpawnRequest {
+            argv: ["/bin/sh", "-c", &self.notify.command].map(OsString::from).into(),
+            env,
+            cwd: self.dir.clone(),
+            stdin: Stdin::File(stdin),
+            limits: ProcessLimits { wall: Some(self.notify.timeout), ..ProcessLimits::default() },
+            confinement: Confinement::None,
+        };
+        let mut said = Said::default();
+        let exit = self.sandbox.run(&request, &mut said, &self.cancel).map_err(|error| error.to_string())?;
+        let what = match (exit.ended, exit.status) {
+            (Ended::ByItself, ExitStatus::Code(0)) => return Ok(()),
+            (Ended::TimedOut, _) => {
+                format!("it took longer than {} ms and was ended", self.notify.timeout.as_millis())
+            }
+            (Ended::Cancelled, _) => "lobster was told to end".to_owned(),
+            (_, ExitStatus::Code(code)) => format!("it ended with code {code}"),
+            (_, ExitStatus::Signal(signal)) => format!("signal {signal} ended it"),
+        };
+        let said = String::from_utf8_lossy(&said.0).trim().to_owned();
+        Err(if said.is_empty() { what } else { format!("{what}: {said}") })
+    }
+
+    /// What the command reads: the question and how to answer it. No token,
+    /// which would give whoever sees the message the right to answer; an id is
+    /// worth something only to somebody who can use this store.
+    fn message(&self, gate: &Gate, summary: &RunSummary) -> Value {
+        let id = &gate.id;
+        let commands = match gate.kind {
+            GateKind::Approval => json!({
+                "show": format!("lobster gates {id}"),
+                "approve": format!("lobster resume --id {id} --approve yes"),
+                "reject": format!("lobster resume --id {id} --approve no"),
+                "cancel": format!("lobster resume --id {id} --cancel"),
+            }),
+            GateKind::Input => json!({
+                "show": format!("lobster gates {id}"),
+                "answer": format!("lobster resume --id {id} --response-json JSON"),
+                "cancel": format!("lobster resume --id {id} --cancel"),
+            }),
+        };
+        let view = QuestionView::of_gate(&self.store, gate).ok();
+        let (asks, facts) = match &view {
+            Some(view) => (json!(view.kind), bounded(&view.facts)),
+            None => (Value::Null, Value::Null),
+        };
+        let question = &gate.question;
+        let (items, count) = preview(question.get("items"));
+        let text = |name: &str| question.get(name).cloned().unwrap_or_default();
+        json!({
+            "event": "gate_opened",
+            "run": { "id": gate.run, "name": summary.name, "kind": summary.kind, "cwd": summary.cwd },
+            "gate": {
+                "id": id,
+                "kind": gate.kind,
+                "path": gate.path,
+                "createdAt": iso(gate.created_at),
+                "expiresAt": gate.expires_at.map(iso),
+                "requiredApprover": gate.required_approver,
+            },
+            "prompt": text("prompt"),
+            "preview": text("preview"),
+            "items": items,
+            "itemCount": count,
+            "responseSchema": text("responseSchema"),
+            "asks": asks,
+            "facts": facts,
+            "stateDir": self.dir,
+            "commands": commands,
+        })
+    }
+}
+
+/// The facts of a question, each as much of it as there is room for; what is left out is said.
+fn bounded(facts: &[Fact]) -> Value {
+    let mut room = MAX_PREVIEW;
+    let mut fit = |value: &String| {
+        let kept = &value[..value.floor_char_boundary(room)];
+        room -= kept.len();
+        match value.len() - kept.len() {
+            0 => value.clone(),
+            more => format!("{kept}… ({more} more bytes)"),
+        }
+    };
+    let fact = |fact: &Fact| {
+        let shown: Vec<_> = fact.values.iter().take(MAX_ITEMS).map(&mut fit).collect();
+        json!({ "label": fact.label, "values": shown, "more": fact.values.len() - shown.len() })
+    };
+    facts.iter().map(fact).collect()
+}
+
+/// The first items that are not too large, and how many there are.
+fn preview(items: Option<&Value>) -> (Vec<&Value>, usize) {
+    let items = items.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let mut room = MAX_PREVIEW;
+    let fitting = |item: &&Value| {
+        let size = json::compact(item).len();
+        room.checked_sub(size).is_some_and(|left| {
+            room = left;
+            true
+        })
+    };
+    (items.iter().take(MAX_ITEMS).take_while(fitting).collect(), items.len())
+}
+
+fn message_file(message: &Value) -> io::Result<std::fs::File> {
+    let mut file = tempfile::tempfile()?;
+    file.write_all(json::compact(message).as_bytes())?;
+    file.write_all(b"\n")?;
+    file.rewind()?;
+    Ok(file)
+}
+
+/// The beginning of what the command printed.
+#[derive(Default)]
+struct Said(Vec<u8>);
+
+impl OutputSinks for Said {
+    fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
+        let room = MAX_OUTPUT.saturating_sub(self.0.len()).min(chunk.len());
+        self.0.extend_from_slice(&chunk[..room]);
+        Ok(())
+    }
+
+    fn stderr(&mut self, chunk: &[u8]) -> io::Result<()> {
+        self.stdout(chunk)
+    }
+}

@@ -1,0 +1,124 @@
+//! The variables from which lobster itself takes tokens: the one list of them.
+//!
+//! They are lobster's, not its steps': no native step inherits them unless it
+//! is granted them by name, and their values are hidden like secrets in what is
+//! stored and shown.
+
+use lobster_stage::SHORTEST_HIDDEN;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::env::{ARG_PREFIX, Env};
+use lobster_models::channel::Provider;
+use lobster_models::pool;
+
+/// A collector's headers, which hold its key; of each the value is hidden, too.
+const COLLECTOR: [&str; 2] = ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"];
+
+/// Set to `1`: steps inherit these variables as they did before.
+const INHERIT: &str = "LOBSTER_INHERIT_TOKENS";
+
+/// What a file of a workspace cannot call a token: steps need these.
+const NEVER: [&str; 10] =
+    ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "TMPDIR", "TERM", "LANG", "LC_ALL"];
+
+/// The variables, as far as they are set.
+pub(crate) fn names(env: &Env, cwd: &Path) -> BTreeSet<String> {
+    let mut names: BTreeSet<String> = COLLECTOR.iter().map(|name| (*name).to_owned()).collect();
+    for provider in Provider::ALL {
+        names.extend(provider.token_variables().iter().map(|name| (*name).to_owned()));
+    }
+    names.extend(
+        env.all().filter_map(|(name, _)| name.to_str()).filter(|name| is_ours(name)).map(str::to_owned),
+    );
+    let named = pool::key_variables(&|name| env.get(name), cwd)
+        .into_iter()
+        .chain(crate::mcp::token_variables(env.non_blank(crate::mcp::VARIABLE).as_deref(), cwd));
+    names.extend(named.filter(|name| !NEVER.contains(&name.as_str()) && !name.starts_with(ARG_PREFIX)));
+    names.retain(|name| env.get(name).is_some());
+    names
+}
+
+/// `LOBSTER_MCP_TOKEN`, the tokens of adapters, and what comes to be called so.
+fn is_ours(name: &str) -> bool {
+    name.starts_with("LOBSTER_") && name.contains("TOKEN") && !name.starts_with(ARG_PREFIX) && name != INHERIT
+}
+
+/// Whether the operator lets steps inherit them all.
+pub(crate) fn are_inherited(env: &Env) -> bool {
+    env.non_blank(INHERIT).is_some_and(|word| matches!(word.as_str(), "1" | "true" | "yes" | "on"))
+}
+
+/// What is hidden of a variable's value: nothing that other text may be equal to by chance.
+pub(crate) fn hidden(name: &str, value: &str) -> Vec<String> {
+    let mut values = vec![value.trim().to_owned()];
+    if COLLECTOR.contains(&name) {
+        values
+            .extend(value.split(',').filter_map(|header| Some(header.split_once('=')?.1.trim().to_owned())));
+    }
+    // A number would be found inside of numbers.
+    values.retain(|value| value.len() >= SHORTEST_HIDDEN && !value.bytes().all(|byte| byte.is_ascii_digit()));
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn env(vars: &[(&str, &str)]) -> Env {
+        Env::inherited(vars.iter().map(|(name, value)| (name.into(), value.into())))
+    }
+
+    #[test]
+    fn the_list_is_that_of_all_places_that_take_tokens() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(
+            dir.path().join("lobster.mcp.toml"),
+            "version = 1\n[server.a]\nurl = \"https://a.example\"\ntoken_env = \"TICKETS\"\n\
+             [server.b]\nurl = \"https://b.example\"\ntoken_env = \"PATH\"\n",
+        )
+        .unwrap();
+        let pool = r#"{"pools":{"x":[{"name":"n","provider":"openai","key_env":"MAIN_KEY"}]}}"#;
+        let env = env(&[
+            ("OPENAI_API_KEY", "a"),
+            ("ANTHROPIC_API_KEY", "b"),
+            ("OPENCLAW_TOKEN", "c"),
+            ("CLAWD_TOKEN", "d"),
+            ("LOBSTER_MCP_TOKEN", "e"),
+            ("LOBSTER_PI_LLM_ADAPTER_TOKEN", "f"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "g"),
+            ("LOBSTER_ARG_TOKEN", "no"),
+            ("LOBSTER_LLM_POOL", pool),
+            ("MAIN_KEY", "h"),
+            ("TICKETS", "i"),
+            ("PATH", "/bin"),
+            ("OTHER_API_KEY", "no"),
+        ]);
+        let found: Vec<_> = names(&env, dir.path()).into_iter().collect();
+        assert_eq!(
+            found,
+            [
+                "ANTHROPIC_API_KEY",
+                "CLAWD_TOKEN",
+                "LOBSTER_MCP_TOKEN",
+                "LOBSTER_PI_LLM_ADAPTER_TOKEN",
+                "MAIN_KEY",
+                "OPENAI_API_KEY",
+                "OPENCLAW_TOKEN",
+                "OTEL_EXPORTER_OTLP_HEADERS",
+                "TICKETS"
+            ]
+        );
+    }
+
+    #[test]
+    fn short_values_and_numbers_are_not_looked_for() {
+        assert_eq!(hidden("OPENAI_API_KEY", " sk-0123456789 "), ["sk-0123456789"]);
+        assert!(hidden("OPENAI_API_KEY", "short").is_empty());
+        assert!(hidden("OPENAI_API_KEY", "123456789012345").is_empty());
+        assert_eq!(
+            hidden("OTEL_EXPORTER_OTLP_HEADERS", "api-key=0123456789abc,x=y"),
+            ["api-key=0123456789abc,x=y", "0123456789abc"]
+        );
+    }
+}

@@ -1,0 +1,660 @@
+//! Drives pipelines: items are pushed from stage to stage.
+
+use std::cell::{Cell, RefCell};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use lobster_component::{DirGrant, Grants, Limits};
+use serde_json::{Value, json};
+
+use super::action::{ActionRecord, Preimage};
+use super::env::Env;
+use super::gate::{Asker, GateQuestion, Identity};
+use super::kinds::component;
+use super::kinds::component::JobInput;
+use super::path::StepPath;
+use super::reuse::Reuse;
+use super::run::{Run, lock};
+use super::unseen::UnseenEnd;
+use super::value::{ItemSpool, Items, Text};
+use crate::kinds::native::ShellText;
+use crate::kinds::{mcp, native};
+use lobster_base::cancel::{CancelReason, CancelToken};
+use lobster_base::json;
+use lobster_base::json::raw::RawItem;
+use lobster_language::pipeline;
+use lobster_language::pipeline::Pipeline;
+use lobster_language::plan::Extras;
+use lobster_models::cost::CostTracker;
+use lobster_stage::UNKNOWN_END;
+use lobster_stage::WorstCase;
+use lobster_stage::{
+    Answer, Commit, ComponentCall, ComponentDir, ComponentProgram, EffectAction, EffectHost, Flow, Host,
+    Mode, NativeCommand, NativeOutcome, Payload, Program, Question, Registry, Sink, Spool, Stage, StageArgs,
+    StageError, Stop, ToolCall, read_raw,
+};
+use lobster_store::{StepOutcome, StepStatus};
+
+/// Where a pipeline runs.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) path: StepPath,
+    pub(crate) env: Env,
+    pub(crate) cwd: PathBuf,
+    pub(crate) asker: Asker,
+    pub(crate) cancel: CancelToken,
+    /// Keep what renderers show instead of showing it.
+    pub(crate) capture: bool,
+    /// Who counts what model calls cost, and under which step.
+    pub(crate) cost: Option<(Arc<Mutex<CostTracker>>, String)>,
+    /// What the step says about its effects.
+    pub(crate) extras: Option<Extras>,
+}
+
+impl Place {
+    /// Whether the author says that doing its effects twice is the same as once.
+    fn is_idempotent(&self) -> bool {
+        self.extras.as_ref().is_some_and(|extras| extras.idempotent)
+    }
+}
+
+/// What the first stage reads.
+#[derive(Clone, Debug)]
+pub(crate) enum PipelineInput {
+    Nothing,
+    /// An array's elements, or the one value.
+    Value(Arc<Value>),
+    Items(Items),
+}
+
+/// What a pipeline gave.
+pub(crate) struct Done {
+    pub(crate) items: Items,
+    /// What renderers showed, if it was captured.
+    pub(crate) rendered: String,
+}
+
+/// Why pipeline text did not run to its end.
+pub(crate) enum TextStop {
+    Syntax(String),
+    Stop(Stop),
+}
+
+/// Parses and runs pipeline text.
+pub(crate) fn run_text(
+    run: &Run<'_>,
+    text: &str,
+    input: PipelineInput,
+    place: Place,
+) -> Result<Done, TextStop> {
+    let pipeline = pipeline::parse(text).map_err(|error| TextStop::Syntax(error.to_string()))?;
+    run_pipeline(run, &pipeline, input, place).map_err(TextStop::Stop)
+}
+
+/// Makes every stage ready, which checks names and arguments, without running anything.
+pub(crate) fn build(
+    registry: &Registry,
+    pipeline: &Pipeline,
+) -> Result<Vec<Box<dyn Stage + Send>>, StageError> {
+    pipeline.stages.iter().map(|call| (registry.resolve(&call.name)?.build)(&call.args)).collect()
+}
+
+/// Runs a pipeline to its end.
+pub(crate) fn run_pipeline(
+    run: &Run<'_>,
+    pipeline: &Pipeline,
+    input: PipelineInput,
+    place: Place,
+) -> Result<Done, Stop> {
+    let stages = build(&run.services.registry, pipeline)?;
+    pin_components(run, pipeline, &place)?;
+    let starts = matches!(input, PipelineInput::Nothing);
+    let shared = Shared {
+        run,
+        place,
+        rendered: RefCell::default(),
+        has_failed: Cell::default(),
+        deferred: RefCell::default(),
+    };
+    let mut slots: Vec<_> = stages
+        .into_iter()
+        .enumerate()
+        .zip(&pipeline.stages)
+        .map(|((index, stage), call)| Slot {
+            stage,
+            path: shared.place.path.stage(index),
+            span: tracing::info_span!("stage", name = call.name, index),
+            effects: 0,
+            gates: 0,
+            starts: starts && index == 0,
+            enough: false,
+        })
+        .collect();
+    let mut spool = ItemSpool::new(run.store.clone());
+    feed(&mut slots, &shared, &mut spool, &input)?;
+    finish(&mut slots, &shared, &mut spool)?;
+    for (path, action, commit) in shared.deferred.take() {
+        shared.effect_at(&path, action, commit)?;
+    }
+    if shared.place.cancel.is_cancelled() {
+        return Err(Stop::Cancelled);
+    }
+    Ok(Done { items: spool.finish()?, rendered: shared.rendered.take() })
+}
+
+/// Fixes which components run before any stage does, so that a person who is
+/// asked in between approves what runs afterwards.
+fn pin_components(run: &Run<'_>, pipeline: &Pipeline, place: &Place) -> Result<(), Stop> {
+    for (index, call) in pipeline.stages.iter().enumerate() {
+        let named = match call.args.positional.as_slice() {
+            [named] if call.name == "component" && !named.starts_with("blake3:") => named,
+            _ => continue,
+        };
+        run.keep(&pin(&place.path.stage(index)), || {
+            let path = place.cwd.join(named);
+            let bytes = std::fs::read(&path).map_err(|error| {
+                StageError::permanent(format!("component {}: {error}", path.display())).with_code("component")
+            })?;
+            component::keep(&run.store, &bytes)
+                .map(|digest| json!(digest))
+                .map_err(|error| StageError::permanent(error.to_string()))
+        })?;
+    }
+    Ok(())
+}
+
+/// Where the digest of a stage's component is kept.
+fn pin(stage: &StepPath) -> StepPath {
+    stage.gate("component")
+}
+
+fn feed(
+    slots: &mut [Slot],
+    shared: &Shared<'_, '_>,
+    out: &mut ItemSpool,
+    input: &PipelineInput,
+) -> Result<(), Stop> {
+    let items = match input {
+        PipelineInput::Nothing => return Ok(()),
+        PipelineInput::Items(items) => return items.for_each(|item| push(slots, shared, out, item)),
+        PipelineInput::Value(value) => match &**value {
+            Value::Array(items) => items.as_slice(),
+            Value::Null => &[],
+            single => std::slice::from_ref(single),
+        },
+    };
+    for item in items {
+        if push(slots, shared, out, item.clone())? == Flow::Enough {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn push(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool, item: Value) -> Result<Flow, Stop> {
+    let Some((slot, rest)) = slots.split_first_mut() else {
+        out.push(item)?;
+        return Ok(Flow::More);
+    };
+    slot.take(shared, rest, out, |stage, host, out| stage.item(item, host, out))
+}
+
+/// Like [`push`], an item that nobody has read yet.
+fn push_raw(
+    slots: &mut [Slot],
+    shared: &Shared<'_, '_>,
+    out: &mut ItemSpool,
+    item: RawItem<'_>,
+) -> Result<Flow, Stop> {
+    let Some((slot, rest)) = slots.split_first_mut() else {
+        out.push(read_raw(item)?)?;
+        return Ok(Flow::More);
+    };
+    slot.take(shared, rest, out, |stage, host, out| stage.raw(item, host, out))
+}
+
+fn finish(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool) -> Result<(), Stop> {
+    let Some((slot, rest)) = slots.split_first_mut() else { return Ok(()) };
+    if shared.place.cancel.is_cancelled() {
+        return Err(Stop::Cancelled);
+    }
+    let _in = slot.span.clone().entered();
+    let (stage, mut host) = slot.hosted(shared);
+    stage
+        .end(&mut host, &mut Downstream { rest, shared, out })
+        .inspect_err(|stop| shared.failed(stop, host.path))?;
+    finish(rest, shared, out)
+}
+
+struct Slot {
+    stage: Box<dyn Stage + Send>,
+    path: StepPath,
+    span: tracing::Span,
+    /// How many effects and gates the stage has had; they are matched by their order.
+    effects: usize,
+    gates: usize,
+    /// Nothing stands before it, so it has no input rather than an empty one.
+    starts: bool,
+    enough: bool,
+}
+
+impl Slot {
+    /// Has the stage take an item, unless it wants no more.
+    fn take(
+        &mut self,
+        shared: &Shared<'_, '_>,
+        rest: &mut [Slot],
+        out: &mut ItemSpool,
+        give: impl FnOnce(&mut dyn Stage, &mut dyn Host, &mut dyn Sink) -> Result<Flow, Stop>,
+    ) -> Result<Flow, Stop> {
+        if self.enough {
+            return Ok(Flow::Enough);
+        }
+        if shared.place.cancel.is_cancelled() {
+            return Err(Stop::Cancelled);
+        }
+        let _in = self.span.clone().entered();
+        let (stage, mut host) = self.hosted(shared);
+        let flow = give(stage, &mut host, &mut Downstream { rest, shared, out })
+            .inspect_err(|stop| shared.failed(stop, host.path))?;
+        self.enough = flow == Flow::Enough;
+        Ok(flow)
+    }
+
+    /// The stage, and the host that it works with.
+    fn hosted<'h, 'r, 's>(
+        &'h mut self,
+        shared: &'h Shared<'r, 's>,
+    ) -> (&'h mut (dyn Stage + Send), StageHost<'h, 'r, 's>) {
+        let host = StageHost {
+            shared,
+            path: &self.path,
+            effects: &mut self.effects,
+            gates: &mut self.gates,
+            starts: self.starts,
+        };
+        (&mut *self.stage, host)
+    }
+}
+
+struct Downstream<'d, 'r, 's> {
+    rest: &'d mut [Slot],
+    shared: &'d Shared<'r, 's>,
+    out: &'d mut ItemSpool,
+}
+
+impl Sink for Downstream<'_, '_, '_> {
+    fn item(&mut self, item: Value) -> Result<Flow, Stop> {
+        push(self.rest, self.shared, self.out, item)
+    }
+
+    fn raw(&mut self, item: RawItem<'_>) -> Result<Flow, Stop> {
+        push_raw(self.rest, self.shared, self.out, item)
+    }
+}
+
+struct Shared<'r, 's> {
+    run: &'r Run<'s>,
+    place: Place,
+    rendered: RefCell<String>,
+    has_failed: Cell<bool>,
+    /// What happens once the whole pipeline has succeeded.
+    deferred: RefCell<Vec<(StepPath, EffectAction, Commit)>>,
+}
+
+impl Shared<'_, '_> {
+    /// Notes where a failure came from: the stage that it reaches first, not
+    /// those in front of it that hand it on.
+    fn failed(&self, stop: &Stop, path: &StepPath) {
+        if matches!(stop, Stop::Failed(_)) && !self.has_failed.replace(true) {
+            self.run.fail_near(path);
+        }
+    }
+
+    fn effect_at(
+        &self,
+        path: &StepPath,
+        action: EffectAction,
+        perform: impl FnOnce(&EffectHost<'_>) -> Result<Value, StageError>,
+    ) -> Result<Value, Stop> {
+        let record = ActionRecord {
+            kind: action.kind.clone(),
+            preimage: Preimage::of(&json!({ "kind": action.kind, "detail": action.detail }))?,
+            decision: Value::Null,
+            idempotent: action.idempotent || self.place.is_idempotent(),
+        };
+        let cancel = &self.place.cancel;
+        let described = action.clone();
+        let result = self.run.once(
+            path,
+            &record,
+            || {
+                let env = |name: &str| self.place.env.get(name);
+                let reserve = |worst: &WorstCase| {
+                    let Some((cost, step)) = &self.place.cost else { return Ok(()) };
+                    if let Some(line) = lock(cost).reserve(step, worst)? {
+                        self.run.services.note(&line);
+                    }
+                    Ok(())
+                };
+                let host = EffectHost {
+                    reserve: &reserve,
+                    cancel,
+                    state_dir: &self.run.services.state_dir,
+                    is_under_policy: !self.run.services.policy.is_open(),
+                    env: &env,
+                    cwd: &self.place.cwd,
+                };
+                match perform(&host) {
+                    Ok(value) => {
+                        let mut outcome = StepOutcome::new(StepStatus::Ok);
+                        outcome.value = value;
+                        outcome
+                    }
+                    Err(error) => effect_failed(error, cancel, record.idempotent),
+                }
+            },
+            |outcome| match outcome.status {
+                StepStatus::Ok => Ok(outcome.value.clone()),
+                StepStatus::Cancelled => Err(Stop::Cancelled),
+                _ => Err(Stop::Failed(outcome_error(outcome))),
+            },
+        );
+        if let Some((cost, step)) = &self.place.cost {
+            let mut cost = lock(cost);
+            if let Ok(answer) = &result {
+                cost.effect(step, &described, answer);
+            }
+            cost.release(step);
+        }
+        result
+    }
+}
+
+/// The outcome of an effect that gave nothing: a call that was sent and has no answer
+/// may have done its work.
+fn effect_failed(error: StageError, cancel: &CancelToken, idempotent: bool) -> StepOutcome {
+    let reason = cancel.reason();
+    let is_lost = error.code.as_deref() == Some(UNKNOWN_END);
+    match &reason {
+        Some(CancelReason::Timeout(message)) if is_lost && !idempotent => {
+            UnseenEnd::of_call(message).outcome()
+        }
+        Some(_) => StepOutcome::new(StepStatus::Cancelled),
+        None if is_lost && !idempotent => UnseenEnd::of_call(error.message).outcome(),
+        None if is_lost => failed_outcome(&StageError { code: None, ..error }),
+        None => failed_outcome(&error),
+    }
+}
+
+/// Text items as lines, for a component that reads bytes. The last one ends as it did.
+fn lines(run: &Run<'_>, items: &Items) -> Result<Payload, Stop> {
+    let mut writer = run.store.blob_writer();
+    let mut number = 0_u64;
+    items.for_each(|item| {
+        number += 1;
+        let Value::String(text) = item else {
+            let message = format!("component --text: item {number} is no text: {}", clipped(&item));
+            return Err(Stop::Failed(StageError::permanent(message).with_code("bad-input")));
+        };
+        let gap = if number > 1 { "\n" } else { "" };
+        writer.write_all(gap.as_bytes()).and_then(|()| writer.write_all(text.as_bytes()))?;
+        Ok(Flow::More)
+    })?;
+    Text::stored(&run.store, writer.finish().map_err(lobster_stage::stopped)?)
+        .payload()
+        .map_err(lobster_stage::stopped)
+}
+
+fn clipped(item: &Value) -> String {
+    const SHOWN: usize = 60;
+    let text = json::compact(item);
+    if text.chars().count() > SHOWN { text.chars().take(SHOWN).chain(['…']).collect() } else { text }
+}
+
+/// The error that an outcome carries.
+pub fn outcome_error(outcome: &StepOutcome) -> StageError {
+    StageError {
+        message: outcome.error.clone().unwrap_or_else(|| "the step failed without saying why".to_owned()),
+        code: outcome.code.clone(),
+        permanent: outcome.detail.get("permanent").is_some_and(|flag| flag == &Value::Bool(true)),
+    }
+}
+
+/// The outcome that carries an error.
+pub(crate) fn failed_outcome(error: &StageError) -> StepOutcome {
+    let mut outcome = StepOutcome::new(StepStatus::Failed);
+    outcome.error = Some(error.message.clone());
+    outcome.code.clone_from(&error.code);
+    if error.permanent {
+        outcome.detail = json!({ "permanent": true });
+    }
+    outcome
+}
+
+struct StageHost<'h, 'r, 's> {
+    shared: &'h Shared<'r, 's>,
+    path: &'h StepPath,
+    effects: &'h mut usize,
+    gates: &'h mut usize,
+    starts: bool,
+}
+
+impl StageHost<'_, '_, '_> {
+    fn next_effect(&mut self) -> StepPath {
+        let path = self.path.ordinal(*self.effects);
+        *self.effects += 1;
+        path
+    }
+}
+
+impl Host for StageHost<'_, '_, '_> {
+    fn env(&self, name: &str) -> Option<String> {
+        self.shared.place.env.get(name)
+    }
+
+    fn cwd(&self) -> &Path {
+        &self.shared.place.cwd
+    }
+
+    fn mode(&self) -> Mode {
+        self.shared.run.services.mode
+    }
+
+    fn cancel(&self) -> &CancelToken {
+        &self.shared.place.cancel
+    }
+
+    fn registry(&self) -> &Registry {
+        &self.shared.run.services.registry
+    }
+
+    fn effect(
+        &mut self,
+        action: EffectAction,
+        perform: &mut dyn FnMut(&EffectHost<'_>) -> Result<Value, StageError>,
+    ) -> Result<Value, Stop> {
+        let path = self.next_effect();
+        self.shared.effect_at(&path, action, |host| perform(host))
+    }
+
+    fn native(&mut self, command: NativeCommand) -> Result<NativeOutcome, Stop> {
+        let path = self.next_effect();
+        let place = &self.shared.place;
+        let job = native::Job {
+            program: match command.program {
+                Program::Shell(text) => ShellText::Shell(text),
+                Program::Argv(argv) => ShellText::Argv(argv),
+            },
+            stdin: command.stdin,
+            env: place.env.with(command.env),
+            cwd: place.cwd.clone(),
+            idempotent: place.is_idempotent(),
+            dispatches: command.dispatches,
+            reuse: Reuse::Never,
+            inputs: Vec::new(),
+            max_output: command.max_output,
+            json: command.json,
+            asker: place.asker.clone(),
+            missing_shell: "exec shell not found; check LOBSTER_SHELL or ComSpec",
+        };
+        let done = native::run(self.shared.run, &path, job, &place.cancel)?;
+        Ok(NativeOutcome {
+            exit: done.exit,
+            stdout: done.stdout.payload().map_err(lobster_stage::stopped)?,
+            stderr: done.stderr.payload().map_err(lobster_stage::stopped)?,
+            plain_json: done.plain_json,
+            blocked: done.blocked,
+        })
+    }
+
+    fn has_budget(&self) -> bool {
+        self.shared.place.cost.as_ref().is_some_and(|(cost, _)| lock(cost).stops())
+    }
+
+    fn spool(&mut self) -> Result<Box<dyn Spool>, Stop> {
+        Ok(Box::new(ItemSpool::new(self.shared.run.store.clone())))
+    }
+
+    fn component(&mut self, call: ComponentCall, out: &mut dyn Sink) -> Result<(), Stop> {
+        let path = self.next_effect();
+        let place = &self.shared.place;
+        let run = self.shared.run;
+        let items = match call.input {
+            Some(spool) => Some(ItemSpool::taken_back(spool)?.finish()?),
+            None => None,
+        };
+        let input = match items {
+            Some(items) if call.text => JobInput::Bytes(lines(run, &items)?),
+            Some(items) => JobInput::Items(items),
+            None if self.starts && call.program != ComponentProgram::Js => JobInput::Empty,
+            None => JobInput::Items(Vec::new().into()),
+        };
+        let pinned = run.kept(&pin(self.path));
+        let program = component::of_stage(
+            run,
+            &path,
+            &place.cwd,
+            &call.program,
+            pinned.as_ref(),
+            Limits::of_step(call.limits),
+            &place.cancel,
+        )?;
+        let dirs = |dirs: Vec<ComponentDir>| {
+            let grant = |dir: ComponentDir| DirGrant { host: place.cwd.join(dir.host), guest: dir.guest };
+            dirs.into_iter().map(grant).collect()
+        };
+        let grants = call.grants;
+        let mut secrets = place.env.secrets().clone();
+        secrets.retain(|variable, _| grants.env.contains(variable));
+        let job = component::Job {
+            name: match &call.program {
+                ComponentProgram::Named(name) => Some(name.clone()),
+                ComponentProgram::Js => None,
+            },
+            program,
+            args: call.args.into(),
+            input,
+            grants: Grants {
+                read: dirs(grants.read),
+                write: dirs(grants.write),
+                env: grants
+                    .env
+                    .into_iter()
+                    .filter_map(|name| Some((name.clone(), place.env.passed(&name)?)))
+                    .collect(),
+                net: grants.net,
+                clock: grants.clock,
+                random: grants.random,
+            },
+            opened: None,
+            secrets,
+            withheld: Vec::new(),
+            asker: place.asker.clone(),
+            limits: Limits::of_step(call.limits),
+            reuse: match place.extras.as_ref().and_then(|extras| extras.cache) {
+                Some(false) => Reuse::Never,
+                Some(true) | None => Reuse::Pure,
+            },
+            idempotent: place.is_idempotent(),
+        };
+        let done = component::run_component(run, &path, job, &place.cancel)?;
+        if let Some(items) = done.items {
+            return items.for_each(|item| out.item(item));
+        }
+        match done.bytes {
+            Some(text) if !text.is_empty() => {
+                out.item(Value::String(text.load().map_err(lobster_stage::stopped)?.to_string())).map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn mcp(&mut self, call: ToolCall) -> Result<Value, Stop> {
+        let path = self.next_effect();
+        let place = &self.shared.place;
+        let asker = place.asker.clone();
+        let place = mcp::Place { env: &place.env, cwd: &place.cwd, asker, cancel: &place.cancel };
+        mcp::call(self.shared.run, &path, &call, place)
+    }
+
+    fn gate(&mut self, question: Question) -> Result<Answer, Stop> {
+        let path = if *self.gates == 0 { self.path.clone() } else { self.path.ordinal(*self.gates) };
+        *self.gates += 1;
+        let identity = match self.shared.place.asker {
+            Asker::Pipeline => Identity::default(),
+            Asker::Step(_) => super::approval::identity_from_env(&self.shared.run.services.env),
+        };
+        let question = GateQuestion { question, identity, asker: self.shared.place.asker.clone() };
+        self.shared.run.gate(&path, question, &self.shared.place.cancel)
+    }
+
+    fn render(&mut self, text: &str) -> Result<(), Stop> {
+        match &self.shared.run.services.screen {
+            Some(screen) if !self.shared.place.capture => {
+                self.shared.run.shown();
+                Ok(screen(text)?)
+            }
+            _ => {
+                self.shared.rendered.borrow_mut().push_str(text);
+                Ok(())
+            }
+        }
+    }
+
+    fn note(&mut self, line: &str) {
+        self.shared.run.services.note(line);
+    }
+
+    fn no_retry(&mut self) {
+        if !self.shared.place.is_idempotent() {
+            self.shared.run.forbid_retry(self.path);
+        }
+    }
+
+    fn on_success(&mut self, action: EffectAction, commit: Commit) {
+        let path = self.next_effect();
+        self.shared.deferred.borrow_mut().push((path, action, commit));
+    }
+
+    fn call(&mut self, name: &str, args: StageArgs, items: Vec<Value>) -> Result<Vec<Value>, Stop> {
+        let mut stage = (self.registry().resolve(name).map_err(StageError::from)?.build)(&args)?;
+        let mut out = Collected(Vec::new());
+        let mut wanted = true;
+        for item in items {
+            wanted = wanted && stage.item(item, self, &mut out)? == Flow::More;
+        }
+        stage.end(self, &mut out)?;
+        Ok(out.0)
+    }
+}
+
+struct Collected(Vec<Value>);
+
+impl Sink for Collected {
+    fn item(&mut self, item: Value) -> Result<Flow, Stop> {
+        self.0.push(item);
+        Ok(Flow::More)
+    }
+}

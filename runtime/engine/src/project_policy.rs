@@ -1,0 +1,170 @@
+//! A project's own policy file, and whether a person has trusted it.
+//!
+//! Whoever can write to a project can write its policy, an agent included. So
+//! the file counts as it stands only while its bytes are those that a person
+//! has looked at and trusted. Until then it may forbid, but what it allows is
+//! asked about (see [`crate::runtime::Settings::use_policies`]).
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use lobster_base::digest::Digest;
+use lobster_store::{StoreError, UserState, iso, system_clock};
+
+/// What a project's policy file is called, in the workflow's directory or above.
+pub const FILE_NAME: &str = "lobster.policy.toml";
+
+/// The key under which trusted files are kept.
+const KEY: &str = "policies";
+
+/// A policy file that was found, with the bytes that were read once.
+#[derive(Clone, Debug)]
+pub struct ProjectPolicy {
+    /// Without links.
+    pub path: PathBuf,
+    pub text: String,
+    pub digest: Digest,
+}
+
+/// What a person has said about a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// These very bytes are trusted.
+    Trusted,
+    /// Nobody has said anything.
+    Unknown,
+    /// Other bytes were trusted, at this time.
+    Changed { trusted_at: String },
+}
+
+/// One trusted file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trusted {
+    pub path: PathBuf,
+    pub digest: Digest,
+    pub at: String,
+}
+
+impl ProjectPolicy {
+    /// The nearest policy file of `start` or a directory above it.
+    ///
+    /// # Errors
+    /// When there is one that cannot be read.
+    pub fn find(start: &Path) -> io::Result<Option<Self>> {
+        let start = std::fs::canonicalize(start).unwrap_or_else(|_| start.to_owned());
+        let found = start.ancestors().map(|dir| dir.join(FILE_NAME)).find(|path| path.is_file());
+        found.map(|path| Self::read(&path)).transpose()
+    }
+
+    /// Reads one file.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is not text.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        let path = std::fs::canonicalize(path)?;
+        let text = std::fs::read_to_string(&path)?;
+        Ok(Self { digest: Digest::of(text.as_bytes()), path, text })
+    }
+}
+
+/// The files that the owner of a state directory trusts.
+#[derive(Debug)]
+pub struct TrustedPolicies(UserState);
+
+impl TrustedPolicies {
+    /// The record in a state directory.
+    #[must_use]
+    pub fn of(state_dir: &Path) -> Self {
+        Self(UserState::at(&state_dir.join("store").join("trust")))
+    }
+
+    /// All of them.
+    ///
+    /// # Errors
+    /// When the record cannot be read.
+    pub fn list(&self) -> Result<Vec<Trusted>, StoreError> {
+        Ok(self.0.get(KEY)?.map(parse).unwrap_or_default())
+    }
+
+    /// What a person has said about this file.
+    ///
+    /// # Errors
+    /// When the record cannot be read.
+    pub fn standing(&self, file: &ProjectPolicy) -> Result<Standing, StoreError> {
+        let known = self.list()?.into_iter().find(|known| known.path == file.path);
+        Ok(match known {
+            None => Standing::Unknown,
+            Some(known) if known.digest == file.digest => Standing::Trusted,
+            Some(known) => Standing::Changed { trusted_at: known.at },
+        })
+    }
+
+    /// Trusts a file as it stands.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub fn trust(&self, file: &ProjectPolicy) -> Result<(), StoreError> {
+        let entry = Trusted { path: file.path.clone(), digest: file.digest, at: iso((system_clock())()) };
+        self.change(|known| {
+            known.retain(|known| known.path != entry.path);
+            known.push(entry);
+        })
+    }
+
+    /// Takes trust back; false if there was none.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub fn untrust(&self, path: &Path) -> Result<bool, StoreError> {
+        let mut found = false;
+        self.change(|known| {
+            found = known.iter().any(|known| known.path == path);
+            known.retain(|known| known.path != path);
+        })?;
+        Ok(found)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Trusted>)) -> Result<(), StoreError> {
+        self.0.with_lock(KEY, |state| {
+            let mut known = state.get()?.map(parse).unwrap_or_default();
+            change(&mut known);
+            state.set(&serde_json::to_value(&known).unwrap_or(Value::Null))
+        })
+    }
+}
+
+/// What cannot be read trusts nothing.
+fn parse(value: Value) -> Vec<Trusted> {
+    serde_json::from_value(value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trust_belongs_to_the_bytes_and_the_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let project = dir.path().join("project/deep");
+        std::fs::create_dir_all(&project).unwrap();
+        let file = dir.path().join("project").join(FILE_NAME);
+        std::fs::write(&file, "version = 1\n").unwrap();
+        let trusted = TrustedPolicies::of(&dir.path().join("state"));
+        let found = ProjectPolicy::find(&project).unwrap().unwrap();
+        assert_eq!(trusted.standing(&found).unwrap(), Standing::Unknown);
+        trusted.trust(&found).unwrap();
+        assert_eq!(trusted.standing(&found).unwrap(), Standing::Trusted);
+        std::fs::write(&file, "version = 1\nprofile = \"readonly\"\n").unwrap();
+        let found = ProjectPolicy::find(&project).unwrap().unwrap();
+        assert!(matches!(trusted.standing(&found).unwrap(), Standing::Changed { .. }));
+        let elsewhere = project.join(FILE_NAME);
+        std::fs::write(&elsewhere, "version = 1\n").unwrap();
+        assert_eq!(trusted.standing(&ProjectPolicy::read(&elsewhere).unwrap()).unwrap(), Standing::Unknown);
+        assert!(trusted.untrust(&found.path).unwrap());
+        assert!(!trusted.untrust(&found.path).unwrap());
+        assert_eq!(trusted.list().unwrap(), []);
+    }
+}

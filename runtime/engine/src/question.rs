@@ -1,0 +1,541 @@
+//! What a person who is asked is shown: the same facts in a terminal, in
+//! `lobster gates`, to the notify command and over MCP (invariant G5).
+//!
+//! A view is plain data made from the question as it is kept, with the place
+//! that asks and the digest that an answer is bound to. How it is laid out is
+//! up to whoever shows it; which facts there are is decided here alone.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::gate::{Asker, GateQuestion};
+use super::upcoming::plan_after;
+use crate::runtime::recorded;
+use lobster_base::digest::Digest;
+use lobster_base::json;
+use lobster_language::plan::Plan;
+use lobster_policy::Policy;
+use lobster_stage::Question;
+use lobster_stages as stages;
+use lobster_store::{Event, Gate, RunId, RunSummary, Store, StoreError, iso};
+
+/// What sort of answer is asked for, and by whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QuestionKind {
+    /// A workflow or a pipeline asks for yes or no.
+    Approval,
+    /// The policy asks before a command or a component starts.
+    Policy,
+    /// A JSON value is asked for.
+    Input,
+}
+
+/// How much of a fact has to be on the first screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// The text of a command: shown to the letter, as much as there is room for.
+    Exact,
+    /// Always there.
+    Main,
+    /// Left to the full view where there is no room.
+    Minor,
+}
+
+/// One thing to know about a question: `network`, and what is granted of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Fact {
+    pub label: String,
+    pub values: Vec<String>,
+    #[serde(skip)]
+    pub weight: Weight,
+}
+
+impl Fact {
+    fn new(label: impl Into<String>, values: Vec<String>, weight: Weight) -> Self {
+        Self { label: label.into(), values, weight }
+    }
+
+    fn main(label: &str, value: impl Into<String>) -> Self {
+        Self::new(label, vec![value.into()], Weight::Main)
+    }
+
+    fn minor(label: &str, value: impl Into<String>) -> Self {
+        Self::new(label, vec![value.into()], Weight::Minor)
+    }
+}
+
+/// A question as a person sees it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct QuestionView {
+    pub kind: QuestionKind,
+    pub prompt: String,
+    /// Text to look at, unless it says the same as the items.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preview: Option<String>,
+    /// What is approved; empty where the facts say it better.
+    pub items: Vec<Value>,
+    /// What an input request is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<Value>,
+    pub facts: Vec<Fact>,
+    /// The lines of the plan after this question, as a dry run prints them.
+    pub then: Vec<String>,
+}
+
+/// Where a question comes up.
+pub(crate) struct Occasion<'a> {
+    pub(crate) run: RunId,
+    pub(crate) path: &'a str,
+    pub(crate) binding: Digest,
+    /// Milliseconds since 1970.
+    pub(crate) expires_at: Option<i64>,
+}
+
+impl QuestionView {
+    /// The view of a question in the store.
+    ///
+    /// # Errors
+    /// When the run's record cannot be read.
+    pub fn of_gate(store: &Store, gate: &Gate) -> Result<Self, StoreError> {
+        let occasion =
+            Occasion { run: gate.run, path: &gate.path, binding: gate.binding, expires_at: gate.expires_at };
+        match serde_json::from_value::<GateQuestion>(gate.detail.clone()) {
+            Ok(question) => Self::new(store, &question, &occasion),
+            // A store of another version: what was asked is there in any case.
+            Err(_) => Ok(Self {
+                kind: QuestionKind::Approval,
+                prompt: gate.question.get("prompt").map(json::js_string).unwrap_or_default(),
+                preview: None,
+                items: vec![gate.question.clone()],
+                subject: None,
+                facts: vec![Fact::main("digest", gate.binding.short())],
+                then: Vec::new(),
+            }),
+        }
+    }
+
+    /// The view of a question that comes up.
+    pub(crate) fn new(
+        store: &Store,
+        question: &GateQuestion,
+        occasion: &Occasion<'_>,
+    ) -> Result<Self, StoreError> {
+        let summary = store.run(occasion.run)?;
+        let plan: Option<Plan> = recorded(store, &summary.plan).ok();
+        let args = summary.args.and_then(|args| recorded(store, &args).ok()).unwrap_or_default();
+        let then = plan.as_ref().map(|plan| plan_after(&stages::builtin(), plan, &args, occasion.path));
+        // Characters that structure a path are escaped in ids, so no step can have this one.
+        let of_policy = occasion.path.ends_with("!policy!approval");
+        let mut view = match &question.question {
+            Question::Approval { prompt, items, preview, .. } if of_policy => Self {
+                kind: QuestionKind::Policy,
+                facts: items
+                    .iter()
+                    .flat_map(|item| policy_facts(item, preview.as_deref(), is_confined(store, occasion.run)))
+                    .collect(),
+                ..Self::titled(prompt)
+            },
+            Question::Approval { prompt, items, preview, .. } => Self {
+                preview: preview.clone().filter(|preview| !repeats(preview, items)),
+                items: items.clone(),
+                ..Self::titled(prompt)
+            },
+            Question::Input { prompt, schema, defaults, subject, items, .. } => Self {
+                kind: QuestionKind::Input,
+                subject: subject.clone().filter(|subject| !subject.is_null()),
+                items: if subject.is_none() { items.clone() } else { Vec::new() },
+                facts: answer_facts(schema, defaults.as_ref()),
+                ..Self::titled(prompt)
+            },
+        };
+        view.then = then.unwrap_or_default().lines().map(str::to_owned).collect();
+        view.facts.extend(who_asks(question, occasion, &summary, plan.as_ref()));
+        Ok(view)
+    }
+
+    fn titled(prompt: &str) -> Self {
+        Self {
+            kind: QuestionKind::Approval,
+            prompt: prompt.to_owned(),
+            preview: None,
+            items: Vec::new(),
+            subject: None,
+            facts: Vec::new(),
+            then: Vec::new(),
+        }
+    }
+
+    /// How many items are approved.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.items.len()
+    }
+}
+
+/// Whether the steps of a run are confined. Under the built-in policy they are not, whatever
+/// a decision says about grants.
+fn is_confined(store: &Store, run: RunId) -> bool {
+    let first = store.events_after(run, 0, 1).unwrap_or_default();
+    match first.first().map(|record| &record.event) {
+        Some(Event::RunStarted { detail, .. }) => {
+            detail["policy"].as_str() != Some(Policy::builtin().digest().to_string().as_str())
+        }
+        _ => true,
+    }
+}
+
+/// Where the question comes from, who may answer it, until when, and what the answer is bound to.
+fn who_asks(
+    question: &GateQuestion,
+    occasion: &Occasion<'_>,
+    run: &RunSummary,
+    plan: Option<&Plan>,
+) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    let file = match plan {
+        Some(Plan::Workflow(workflow)) => {
+            let file = workflow.file.strip_prefix(&run.cwd).unwrap_or(&workflow.file);
+            Some(file.display().to_string())
+        }
+        Some(Plan::Pipeline(_)) | None => None,
+    };
+    let place = match (&question.asker, file) {
+        (Asker::Step(step), Some(file)) => format!("step {step} of {file}"),
+        (Asker::Step(step), None) => format!("step {step} of {}", run.name),
+        (Asker::Pipeline, _) => format!("the pipeline {}", run.name),
+    };
+    facts.push(Fact::main("asked by", place));
+    facts.push(Fact::minor("run", format!("{} at {}", occasion.run.short(), occasion.path)));
+    let identity = &question.identity;
+    if let Some(by) = &identity.initiated_by {
+        facts.push(Fact::minor("started by", by.as_str()));
+    }
+    let mut may = Vec::new();
+    if let Some(required) = &identity.required_approver {
+        may.push(format!("only {required} may approve"));
+    }
+    if !identity.approvers.is_empty() {
+        may.push(format!("only {} may approve", identity.approvers.join(" or ")));
+    }
+    if identity.require_different_approver {
+        let starter = identity.initiated_by.as_deref().unwrap_or("whoever started it");
+        may.push(format!("{starter} may not approve"));
+    }
+    if !may.is_empty() {
+        facts.push(Fact::new("approver", may, Weight::Main));
+    }
+    if let Some(at) = occasion.expires_at {
+        facts.push(Fact::minor("until", iso(at)));
+    }
+    facts.push(Fact::main("digest", occasion.binding.short()));
+    facts
+}
+
+/// What the policy asks about: the command with all that it would start and get.
+fn policy_facts(item: &Value, preview: Option<&str>, confined: bool) -> Vec<Fact> {
+    let Some(item) = item.as_object() else { return vec![Fact::main("item", json::compact(item))] };
+    let mut facts = Vec::new();
+    let mut known = BTreeSet::from(["command", "cwd", "commands", "grant", "programs", "files", "binding"]);
+    let command = match item.get("command") {
+        Some(Value::String(name)) => name.clone(),
+        Some(Value::Object(one)) => one
+            .get("shell")
+            .and_then(Value::as_str)
+            .map(str::to_owned)
+            .or_else(|| one.get("argv").and_then(Value::as_array).map(|words| quoted(words)))
+            .unwrap_or_else(|| json::compact(one)),
+        Some(Value::Array(words)) => quoted(words),
+        _ => preview.unwrap_or_default().to_owned(),
+    };
+    let words: Vec<&Vec<Value>> = list(item, "commands").filter_map(|one| one["argv"].as_array()).collect();
+    // One simple command is its own text.
+    if words.len() != 1 || words.iter().any(|words| plain(words) != command && quoted(words) != command) {
+        let starts = words.iter().map(|words| quoted(words)).collect::<Vec<_>>();
+        if !starts.is_empty() {
+            facts.push(Fact::new("starts", starts, Weight::Main));
+        }
+    }
+    facts.insert(0, Fact::new("command", vec![command], Weight::Exact));
+    if let Some(cwd) = item.get("cwd").and_then(Value::as_str) {
+        facts.push(Fact::minor("in", cwd));
+    }
+    let digests = |key: &str| -> Vec<String> {
+        list(item, key)
+            .map(|file| {
+                let digest = file["digest"].as_str().unwrap_or_default();
+                let path = file["path"].as_str().map_or_else(|| json::compact(file), str::to_owned);
+                format!("{path}  {}", digest.get(..12).unwrap_or(digest)).trim_end().to_owned()
+            })
+            .collect()
+    };
+    let files = digests("files");
+    if !files.is_empty() {
+        facts.push(Fact::new("runs files", files, Weight::Main));
+    }
+    if let Some(Value::Object(grant)) = item.get("grant") {
+        if confined {
+            facts.extend(grant_facts(grant));
+        } else {
+            facts.push(Fact::main("confined", "no: without a policy it runs with all of your rights"));
+        }
+    }
+    if let Some(Value::Object(grants)) = item.get("grants") {
+        known.insert("grants");
+        for (name, value) in grants.iter().filter(|(_, value)| says_something(value)) {
+            facts.push(Fact::new(name.replace('_', " "), values_of(value), Weight::Main));
+        }
+    }
+    let programs = digests("programs");
+    if !programs.is_empty() {
+        facts.push(Fact::new("programs", programs, Weight::Minor));
+    }
+    for (name, value) in
+        item.iter().filter(|(name, value)| !known.contains(name.as_str()) && says_something(value))
+    {
+        facts.push(Fact::new(name.replace('_', " "), values_of(value), Weight::Main));
+    }
+    facts
+}
+
+/// What a jailed command gets, in words. A right that this version has no words for is shown by its name.
+fn grant_facts(grant: &Map<String, Value>) -> Vec<Fact> {
+    let net = match grant.get("net") {
+        Some(Value::String(word)) if word == "host-network" => {
+            vec!["all that this machine reaches".to_owned()]
+        }
+        Some(Value::Object(net)) => net.get("hosts").map(values_of).unwrap_or_else(|| values_of(&json!(net))),
+        Some(Value::String(_) | Value::Null) | None => vec!["none".to_owned()],
+        Some(other) => values_of(other),
+    };
+    let mut facts = vec![Fact::new("network", net, Weight::Main)];
+    let writes = grant.get("fs_write").map(values_of).unwrap_or_default();
+    let writes = if writes.is_empty() { vec!["nothing that stays".to_owned()] } else { writes };
+    facts.push(Fact::new("may write", writes, Weight::Main));
+    let named = [
+        ("unix", "sockets", Weight::Main),
+        ("unenforceable", "not held", Weight::Main),
+        ("fs_read", "may read", Weight::Minor),
+        ("env", "variables", Weight::Minor),
+        ("fs_protect", "protected", Weight::Minor),
+        ("fs_deny", "hidden", Weight::Minor),
+    ];
+    for (name, label, weight) in named {
+        let values = grant.get(name).map(values_of).unwrap_or_default();
+        if !values.is_empty() {
+            facts.push(Fact::new(label, values, weight));
+        }
+    }
+    let known = ["net", "fs_write"].into_iter().chain(named.iter().map(|(name, ..)| *name));
+    let known: BTreeSet<&str> = known.collect();
+    for (name, value) in
+        grant.iter().filter(|(name, value)| !known.contains(name.as_str()) && says_something(value))
+    {
+        facts.push(Fact::new(name.replace('_', " "), values_of(value), Weight::Main));
+    }
+    facts
+}
+
+/// What an answer has to look like.
+fn answer_facts(schema: &Value, defaults: Option<&Value>) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let required: Vec<&str> = schema
+        .get("required")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    if let Some(properties) = properties {
+        let fields = properties.iter().map(|(name, field)| {
+            let default = defaults.and_then(|defaults| defaults.get(name));
+            let mut text = format!("{name}: {}", shape(field, default));
+            if required.contains(&name.as_str()) {
+                text.push_str(", required");
+            }
+            text
+        });
+        facts.push(Fact::new("fields", fields.collect(), Weight::Main));
+    } else {
+        facts.push(Fact::main("answer", shape(schema, defaults)));
+        if let Some(default) = defaults.filter(|_| schema.get("default").is_none()) {
+            facts.push(Fact::minor("default", json::compact(default)));
+        }
+    }
+    facts
+}
+
+/// A schema in a few words: type, choices, default, description.
+fn shape(schema: &Value, default: Option<&Value>) -> String {
+    let mut parts = Vec::new();
+    match schema.get("type") {
+        Some(Value::String(kind)) => parts.push(kind.clone()),
+        Some(Value::Array(kinds)) => {
+            parts.push(kinds.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" or "));
+        }
+        _ => {}
+    }
+    if let Some(choices) = schema.get("enum").and_then(Value::as_array) {
+        parts.push(format!("one of {}", choices.iter().map(json::compact).collect::<Vec<_>>().join(", ")));
+    }
+    if let Some(only) = schema.get("const") {
+        parts.push(format!("only {}", json::compact(only)));
+    }
+    for (key, word) in
+        [("minimum", "from"), ("maximum", "to"), ("minLength", "at least"), ("maxLength", "at most")]
+    {
+        if let Some(bound) = schema.get(key) {
+            parts.push(format!("{word} {}", json::compact(bound)));
+        }
+    }
+    if let Some(default) = default.or_else(|| schema.get("default")) {
+        parts.push(format!("default {}", json::compact(default)));
+    }
+    if parts.is_empty() {
+        parts.push(match schema {
+            Value::Object(map) if !map.is_empty() => json::compact(schema),
+            _ => "any JSON value".to_owned(),
+        });
+    }
+    let mut text = parts.join(", ");
+    if let Some(about) = schema.get("description").and_then(Value::as_str) {
+        text.push_str(&format!(" ({about})"));
+    }
+    text
+}
+
+fn list<'a>(item: &'a Map<String, Value>, key: &str) -> impl Iterator<Item = &'a Value> {
+    item.get(key).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn values_of(value: &Value) -> Vec<String> {
+    let text = |value: &Value| value.as_str().map_or_else(|| json::compact(value), str::to_owned);
+    match value {
+        Value::Null => Vec::new(),
+        Value::Array(values) => {
+            let mut seen = BTreeSet::new();
+            values.iter().map(text).filter(|value| seen.insert(value.clone())).collect()
+        }
+        one => vec![text(one)],
+    }
+}
+
+fn says_something(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Array(values) => !values.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+        Value::String(text) => !text.is_empty(),
+        Value::Bool(true) | Value::Number(_) => true,
+    }
+}
+
+fn plain(words: &[Value]) -> String {
+    words.iter().map(json::js_string).collect::<Vec<_>>().join(" ")
+}
+
+/// Words so that a reader can tell where one ends.
+fn quoted(words: &[Value]) -> String {
+    let bare = |c: char| c.is_alphanumeric() || "-_./:=@%+,‹›?~".contains(c);
+    let quoted =
+        words.iter().map(json::js_string).map(|word| match word.is_empty() || !word.chars().all(bare) {
+            true => format!("'{}'", word.replace('\'', r"'\''")),
+            false => word,
+        });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+/// Whether a preview is only the items once more, or their beginning, in some layout.
+fn repeats(preview: &str, items: &[Value]) -> bool {
+    if items.is_empty() {
+        return false;
+    }
+    let without_blanks = |text: &str| text.split_whitespace().collect::<String>();
+    let preview = without_blanks(preview);
+    let all: String = items.iter().map(json::compact).collect::<Vec<_>>().join(",");
+    let lines: String = items.iter().map(json::compact).collect();
+    let texts: String = items.iter().map(json::js_string).collect();
+    let listed = preview.strip_prefix('[').map(|rest| rest.strip_suffix(']').unwrap_or(rest));
+    listed.is_some_and(|listed| without_blanks(&all).starts_with(listed))
+        || without_blanks(&lines).starts_with(&preview)
+        || without_blanks(&texts).starts_with(&preview)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(facts: &[Fact]) -> Vec<(&str, Vec<&str>)> {
+        facts
+            .iter()
+            .map(|fact| (fact.label.as_str(), fact.values.iter().map(String::as_str).collect()))
+            .collect()
+    }
+
+    #[test]
+    fn the_policy_shows_what_would_start_and_what_it_gets() {
+        let item = json!({
+            "command": {"shell": "git push -f x; curl -d @a b"}, "cwd": "/w",
+            "commands": [{"argv": ["git", "push", "-f", "x"]}, {"argv": ["curl", "-d", "@a b"]}],
+            "grant": {"fs_read": ["@system-ro"], "fs_write": ["/w"], "net": {"hosts": ["b:443"]}, "env": [], "listen": [3000],
+                      "unix": ["/run/d.sock"], "unenforceable": ["bytes out"]},
+            "files": [{"path": "/w/x.sh", "digest": "0123456789abcdef"}],
+            "programs": [{"path": "/usr/bin/git", "digest": "abcdef0123456789"}], "later": "news",
+        });
+        assert_eq!(
+            labels(&policy_facts(&item, None, true)),
+            [
+                ("command", vec!["git push -f x; curl -d @a b"]),
+                ("starts", vec!["git push -f x", "curl -d '@a b'"]),
+                ("in", vec!["/w"]),
+                ("runs files", vec!["/w/x.sh  0123456789ab"]),
+                ("network", vec!["b:443"]),
+                ("may write", vec!["/w"]),
+                ("sockets", vec!["/run/d.sock"]),
+                ("not held", vec!["bytes out"]),
+                ("may read", vec!["@system-ro"]),
+                ("listen", vec!["3000"]),
+                ("programs", vec!["/usr/bin/git  abcdef012345"]),
+                ("later", vec!["news"]),
+            ]
+        );
+        let open = policy_facts(&item, None, false);
+        assert!(open.iter().any(|fact| fact.label == "confined"), "{open:?}");
+        assert!(open.iter().all(|fact| fact.label != "network"), "{open:?}");
+        let one = json!({"command": {"argv": ["rm", "a b"]}, "commands": [{"argv": ["rm", "a b"]}]});
+        assert_eq!(labels(&policy_facts(&one, None, true))[0], ("command", vec!["rm 'a b'"]));
+    }
+
+    #[test]
+    fn a_preview_that_only_repeats_the_items_is_not_shown_twice() {
+        let items = [json!({"a": 1}), json!({"a": 2}), json!("x y")];
+        for preview in ["[\n  {\"a\": 1},\n  {\"a\": 2}\n]", "{\"a\":1}\n{\"a\":2}", "[{\"a\":1},{\"a"] {
+            assert!(repeats(preview, &items), "{preview}");
+        }
+        assert!(repeats("x y", &items[2..]));
+        for preview in ["two rows", "[{\"a\":3}]"] {
+            assert!(!repeats(preview, &items), "{preview}");
+        }
+        assert!(!repeats("text", &[]));
+    }
+
+    #[test]
+    fn an_answer_is_described_by_its_schema() {
+        let schema = json!({"type": "object", "required": ["n"], "properties": {
+            "n": {"type": "integer", "minimum": 1, "description": "how many"}, "c": {"enum": ["a", "b"], "default": "a"}}});
+        assert_eq!(
+            labels(&answer_facts(&schema, Some(&json!({"n": 3})))),
+            [(
+                "fields",
+                vec![
+                    "n: integer, from 1, default 3 (how many), required",
+                    r#"c: one of "a", "b", default "a""#
+                ]
+            )]
+        );
+        assert_eq!(labels(&answer_facts(&json!({}), None)), [("answer", vec!["any JSON value"])]);
+    }
+}

@@ -1,0 +1,181 @@
+//! What a run knows of itself: its journal, read from the beginning.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::gate::KnownAnswer;
+use super::path::StepPath;
+use lobster_base::digest::Digest;
+use lobster_stage::Answer;
+use lobster_store::{Event, GateAnswer, Record, StepOutcome, StepStatus};
+
+/// The attempt number under which a composite step's summary is journaled: it
+/// is for the history only, the parts are what is recalled.
+pub const SUMMARY: u32 = 0;
+
+/// In the detail of an outcome: the end of the run stopped this effect half-way, so
+/// that for whoever goes on it has begun and not ended.
+pub const CUT_OFF: &str = "cut_off";
+
+/// What an earlier execution of the same run left in the journal.
+#[derive(Default)]
+pub(super) struct Recall {
+    pub(super) ended: HashMap<StepPath, Arc<StepOutcome>>,
+    pub(super) started: HashSet<StepPath>,
+    /// What is known of effects among `started`.
+    pub(super) cut_off: HashMap<StepPath, Arc<StepOutcome>>,
+    pub(super) answers: HashMap<StepPath, KnownAnswer>,
+    /// Composite steps whose summary is journaled already.
+    pub(super) summarised: HashSet<StepPath>,
+    /// Effects that the run performed itself, as opposed to took over.
+    performed: HashSet<StepPath>,
+    /// What came after the first answer that was taken over, with its action if
+    /// it has one: a fork's own effects are not among it, since none was performed.
+    behind: Option<HashMap<StepPath, Option<Digest>>>,
+    /// Outcomes that hold for this action alone: the question before them was asked again.
+    only_for: HashMap<StepPath, Digest>,
+}
+
+/// The answers that a journal holds, by their places.
+pub fn answers(journal: &[Record]) -> HashMap<StepPath, KnownAnswer> {
+    let mut recall = Recall::default();
+    recall.read(journal);
+    recall.answers
+}
+
+impl Recall {
+    pub(super) fn read(&mut self, journal: &[Record]) {
+        for record in journal {
+            match &record.event {
+                Event::StepStarted { path, effect, idempotent, action, detail, .. } => {
+                    let path = StepPath::from(path.as_str());
+                    let reused = detail.get("reused") == Some(&Value::Bool(true));
+                    // An idempotent effect is repeated without asking.
+                    if *effect && !*idempotent {
+                        self.started.insert(path.clone());
+                    }
+                    self.cut_off.remove(&path);
+                    self.only_for.remove(&path);
+                    if *effect && !reused {
+                        // Whatever stands there was not what is wanted now.
+                        self.ended.remove(&path);
+                        self.performed.insert(path);
+                    } else if let Some(behind) = &mut self.behind {
+                        behind.insert(path, *action);
+                    }
+                }
+                Event::StepEnded { path, outcome, .. } if outcome.detail[CUT_OFF] == true => {
+                    self.cut_off.insert(path.as_str().into(), Arc::clone(outcome));
+                }
+                Event::StepEnded { path, attempt: SUMMARY, .. } => {
+                    self.summarised.insert(path.as_str().into());
+                }
+                Event::StepEnded { path, begun, outcome, .. } => {
+                    let path = StepPath::from(path.as_str());
+                    if let Some(behind) = &mut self.behind
+                        && !self.performed.contains(&path)
+                        && (begun.is_some() || !behind.contains_key(&path))
+                    {
+                        behind.insert(path.clone(), begun.as_ref().map(|begun| begun.action));
+                    }
+                    if begun.is_some() {
+                        self.only_for.remove(&path);
+                    }
+                    self.ended.insert(path, Arc::clone(outcome));
+                }
+                Event::GateAnswered { path, gate, binding, answer, by, from } => {
+                    let path = StepPath::from(path.as_str());
+                    let answer = match answer {
+                        GateAnswer::Approved => Answer::Approved { by: by.clone() },
+                        GateAnswer::Response(value) => Answer::Response(value.clone()),
+                        GateAnswer::Rejected => {
+                            self.answers.remove(&path);
+                            continue;
+                        }
+                    };
+                    if from.is_some() {
+                        self.behind.get_or_insert_default();
+                    }
+                    let (gate, by) = (gate.clone(), by.clone());
+                    self.answers
+                        .insert(path, KnownAnswer { answer, binding: *binding, gate, by, from: *from });
+                }
+                Event::GateOpened { path, .. } => {
+                    let path = StepPath::from(path.as_str());
+                    if self.answers.get(&path).is_some_and(|known| known.from.is_some()) {
+                        self.doubt_what_is_behind();
+                    }
+                }
+                Event::GateClosed { path, .. } => {
+                    self.answers.remove(&StepPath::from(path.as_str()));
+                }
+                // A failure at no place was not one of a step: all of them stay as they ended.
+                Event::RetryRequested { path: None, .. } => {}
+                Event::RetryRequested { path: Some(path), .. } => {
+                    self.forget_failures(&StepPath::from(path.as_str()));
+                }
+                Event::RunStarted { .. }
+                | Event::RunResumed { .. }
+                | Event::RunPaused { .. }
+                | Event::RunEnded { .. }
+                | Event::Decision { .. }
+                | Event::Note { .. }
+                | Event::Unknown(_) => {}
+            }
+        }
+        self.started.retain(|path| !self.ended.contains_key(path));
+    }
+
+    /// A question is asked again whose answer was taken over. Another answer may
+    /// lead elsewhere, so an outcome behind it holds for its own action alone,
+    /// and what has no action is found out anew.
+    fn doubt_what_is_behind(&mut self) {
+        for (path, action) in self.behind.take().unwrap_or_default() {
+            match action {
+                Some(action) => {
+                    self.only_for.insert(path, action);
+                }
+                None => {
+                    self.ended.remove(&path);
+                }
+            }
+        }
+        self.summarised.clear();
+    }
+
+    /// Forgets an outcome that holds for another action than this one.
+    pub(super) fn forget_other(&mut self, path: &StepPath, action: Digest) {
+        if self.only_for.get(path).is_some_and(|only| *only != action) {
+            self.only_for.remove(path);
+            self.ended.remove(path);
+        }
+    }
+
+    /// A retry takes up the work at the failed place; what succeeded there stays
+    /// done, and so do failures that a later attempt has made up for.
+    fn forget_failures(&mut self, at: &StepPath) {
+        let made_up_for: HashSet<StepPath> = self
+            .ended
+            .iter()
+            .filter(|(_, outcome)| outcome.status == StepStatus::Ok)
+            .map(|(path, _)| path.any_attempt())
+            .collect();
+        let failed: Vec<_> = self
+            .ended
+            .iter()
+            .filter(|(path, outcome)| path.is_within(at) && outcome.status != StepStatus::Ok)
+            .map(|(path, _)| path.clone())
+            .filter(|path| !made_up_for.contains(&path.any_attempt()))
+            .collect();
+        for path in failed {
+            // Of an interrupted effect that was skipped nobody has seen the end since.
+            let seen = self.ended.remove(&path).is_none_or(|end| end.status != StepStatus::Interrupted);
+            if seen {
+                self.started.remove(&path);
+            }
+        }
+        self.summarised.retain(|path| !at.is_within(path) && !path.is_within(at));
+    }
+}

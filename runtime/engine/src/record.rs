@@ -1,0 +1,362 @@
+//! What later steps see of a step, and the scopes they see it through.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use serde_json::Value;
+
+use super::value::{ItemSpool, Items, Output, Text};
+use lobster_base::json;
+use lobster_base::json::JsonError;
+use lobster_base::json::stream;
+use lobster_base::json::stream::Compacted;
+use lobster_language::template::{ExprError, Lookup, Reference, Scope as Lookups};
+use lobster_stage::Stop;
+use lobster_stage::stopped;
+use lobster_stages::exec::output;
+use lobster_store::{Store, StoreError};
+
+/// The result record of a step: what `$id.path` reads.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record {
+    pub(crate) id: String,
+    pub(crate) stdout: Option<Text>,
+    pub(crate) json: Json,
+    pub(crate) approved: bool,
+    pub(crate) approved_by: Option<String>,
+    pub(crate) initiated_by: Option<String>,
+    pub(crate) subject: Option<Value>,
+    pub(crate) response: Option<Value>,
+    pub(crate) skipped: bool,
+    pub(crate) error: Option<String>,
+    /// Records of branches, which become visible by their own ids.
+    pub(crate) inner: Vec<Arc<Record>>,
+}
+
+/// The `json` of a record: given, or found out by looking.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Json {
+    #[default]
+    Absent,
+    Value(Arc<Value>),
+    /// Whatever stdout parses as; absent if it does not.
+    OfStdout(Arc<Parsed>),
+    /// One item is itself, several are an array.
+    OfItems(Items, Arc<OnceLock<Arc<Value>>>),
+}
+
+/// What is known of the JSON in a step's stdout.
+#[derive(Debug, Default)]
+pub(crate) struct Parsed {
+    value: OnceLock<Option<Arc<Value>>>,
+    /// Set if it is JSON in more levels than are read.
+    too_deep: OnceLock<()>,
+    large: OnceLock<Large>,
+    /// The items of a large list; none if it is something else.
+    items: OnceLock<Option<Items>>,
+    /// Large JSON without blanks; none if it has to be loaded for that.
+    compact: OnceLock<Option<Text>>,
+    /// What was asked for inside of large JSON, by its path.
+    parts: Mutex<HashMap<Vec<String>, Option<Arc<Value>>>>,
+}
+
+/// Whether text is JSON that is handed on and looked into without being loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Large {
+    No,
+    List,
+    Object,
+}
+
+/// JSON of more bytes than this is not loaded, as long as nobody needs all of it.
+const LARGE: u64 = 1 << 20;
+
+impl Json {
+    pub(crate) fn of_stdout() -> Self {
+        Self::OfStdout(Arc::default())
+    }
+
+    pub(crate) fn of_items(items: Items) -> Self {
+        Self::OfItems(items, Arc::default())
+    }
+
+    pub(crate) fn value(value: Value) -> Self {
+        Self::Value(Arc::new(value))
+    }
+}
+
+impl Record {
+    pub(crate) fn new(id: &str) -> Self {
+        Self { id: id.to_owned(), ..Self::default() }
+    }
+
+    /// The `json` value, loaded and parsed now if it was not before.
+    pub(crate) fn json(&self) -> Result<Option<&Arc<Value>>, Unreadable> {
+        match &self.json {
+            Json::Absent => Ok(None),
+            Json::Value(value) => Ok(Some(value)),
+            Json::OfStdout(parsed) => {
+                let cell = &parsed.value;
+                if let Some(known) = cell.get() {
+                    return Ok(known.as_ref());
+                }
+                let value = match &self.stdout {
+                    Some(text) if !text.is_empty() => match json::parse(text.load()?.trim()) {
+                        Ok(value) => Some(Arc::new(value)),
+                        Err(JsonError::TooDeep) => {
+                            let _ = parsed.too_deep.set(());
+                            None
+                        }
+                        Err(JsonError::Syntax(_)) => None,
+                    },
+                    _ => None,
+                };
+                Ok(cell.get_or_init(|| value).as_ref())
+            }
+            Json::OfItems(items, cell) => {
+                if let Some(known) = cell.get() {
+                    return Ok(Some(known));
+                }
+                let items = items.load().map_err(Unreadable::new)?;
+                let value = match items.as_slice() {
+                    [only] => only.clone(),
+                    many => Value::Array(many.to_vec()),
+                };
+                Ok(Some(cell.get_or_init(|| Arc::new(value))))
+            }
+        }
+    }
+
+    /// [`Record::json`] for `$id.json`. What is nested too deeply to be read is an
+    /// error here: an empty input in its place would go unnoticed.
+    fn referenced_json(&self) -> Result<Option<&Arc<Value>>, Unreadable> {
+        let value = self.json()?;
+        match &self.json {
+            Json::OfStdout(parsed) if parsed.too_deep.get().is_some() => {
+                Err(Unreadable::new(format!("{}; read `${}.stdout` instead", JsonError::TooDeep, self.id)))
+            }
+            _ => Ok(value),
+        }
+    }
+
+    /// The items of `json` if it is a large list that nobody has loaded yet. Of
+    /// text, they are put into `store`, and no more than one is held at a time.
+    pub(crate) fn large_list(&self, store: &Store) -> Result<Option<Items>, Stop> {
+        if let Json::OfItems(items @ Items::Stored { .. }, cell) = &self.json {
+            return Ok(Some(items).filter(|items| items.len() > 1 && cell.get().is_none()).cloned());
+        }
+        let Some((parsed, text, Large::List)) = self.large().map_err(stopped)? else { return Ok(None) };
+        if let Some(known) = parsed.items.get() {
+            return Ok(known.clone());
+        }
+        let mut spool = ItemSpool::new(store.clone());
+        output::items(&text.payload().map_err(stopped)?, &mut spool)?;
+        let items = spool.finish()?;
+        Ok(parsed.items.get_or_init(|| Some(items).filter(|items| items.len() > 1)).clone())
+    }
+
+    /// The text of `json`, without blanks, if it is large text that nobody has parsed
+    /// yet. It is put into `store`; of what it says, little more than names is held.
+    pub(crate) fn large_text(&self, store: &Store) -> Result<Option<Text>, Stop> {
+        let Some((parsed, text, _)) = self.large().map_err(stopped)? else { return Ok(None) };
+        if let Some(known) = parsed.compact.get() {
+            return Ok(known.clone());
+        }
+        let mut writer = store.blob_writer();
+        let compacted = stream::compact(text.reader().map_err(stopped)?, &mut writer).map_err(stopped)?;
+        let compact = match compacted {
+            Compacted::Whole => Some(Text::stored(store, writer.finish().map_err(stopped)?)),
+            Compacted::RepeatsAName => None,
+        };
+        Ok(parsed.compact.get_or_init(|| compact).clone())
+    }
+
+    /// What `json` has at `path`, if it is large text that nobody has parsed yet: then
+    /// only this part of it is held.
+    fn large_part(&self, path: &[&str]) -> Result<Option<Option<Arc<Value>>>, Unreadable> {
+        let Some((parsed, text, _)) = self.large().map_err(Unreadable::new)? else { return Ok(None) };
+        let mut parts = parsed.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let key: Vec<_> = path.iter().map(|&segment| segment.to_owned()).collect();
+        if let Some(known) = parts.get(&key) {
+            return Ok(Some(known.clone()));
+        }
+        let found = stream::select(text.reader().map_err(Unreadable::new)?, path)
+            .map_err(Unreadable::new)?
+            .map(Arc::new);
+        parts.insert(key, found.clone());
+        Ok(Some(found))
+    }
+
+    /// Stdout and what is known of it, if it is large JSON that nobody has parsed yet.
+    fn large(&self) -> io::Result<Option<(&Parsed, &Text, Large)>> {
+        let (Json::OfStdout(parsed), Some(text)) = (&self.json, &self.stdout) else { return Ok(None) };
+        if text.stored_len() <= LARGE || parsed.value.get().is_some() {
+            return Ok(None);
+        }
+        let large = match parsed.large.get() {
+            Some(known) => *known,
+            None => {
+                let payload = text.payload().map_err(io::Error::other)?;
+                let large = match output::first_byte(&payload)? {
+                    Some(b'[') if output::is_plain_json(&payload) => Large::List,
+                    Some(b'{') if output::is_plain_json(&payload) => Large::Object,
+                    _ => Large::No,
+                };
+                *parsed.large.get_or_init(|| large)
+            }
+        };
+        Ok((large != Large::No).then_some((parsed, text, large)))
+    }
+
+    /// The items of this record as a workflow's output. They are copied only if
+    /// somebody else holds the record.
+    pub(crate) fn output(self: Arc<Self>) -> Result<Output, Unreadable> {
+        if let Json::OfItems(items, _) = &self.json
+            && items.len() > 1
+        {
+            return Ok(Output::items(items.clone()));
+        }
+        if let Some(value) = self.json()?.cloned() {
+            drop(self);
+            return Ok(spread(Arc::unwrap_or_clone(value)).into());
+        }
+        if let Some(response) = &self.response {
+            return Ok(spread(response.clone()).into());
+        }
+        Ok(self.stdout.clone().map_or_else(Output::empty, Output::text))
+    }
+
+    fn get(&self, key: &str) -> Result<Option<Cow<'_, Value>>, Unreadable> {
+        let text = |text: &Option<String>| text.clone().map(|text| Cow::Owned(Value::String(text)));
+        Ok(match key {
+            "id" => Some(Cow::Owned(Value::String(self.id.clone()))),
+            "stdout" => match &self.stdout {
+                Some(text) => Some(Cow::Owned(Value::String(text.load()?.to_string()))),
+                None => None,
+            },
+            "json" => self.referenced_json()?.map(|value| Cow::Borrowed(&**value)),
+            "approved" => self.approved.then_some(Cow::Owned(Value::Bool(true))),
+            "approvedBy" => text(&self.approved_by),
+            "initiatedBy" => text(&self.initiated_by),
+            "subject" => self.subject.as_ref().map(Cow::Borrowed),
+            "response" => self.response.as_ref().map(Cow::Borrowed),
+            "skipped" => self.skipped.then_some(Cow::Owned(Value::Bool(true))),
+            "error" => self.error.as_ref().map(|_| Cow::Owned(Value::Bool(true))),
+            "errorMessage" => text(&self.error),
+            _ => None,
+        })
+    }
+}
+
+/// An array's elements, or the value alone.
+pub(crate) fn spread(value: Value) -> Vec<Value> {
+    match value {
+        Value::Array(items) => items,
+        other => vec![other],
+    }
+}
+
+/// A result that the store cannot give back.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Unreadable(String);
+
+impl Unreadable {
+    pub(crate) fn new(error: impl std::fmt::Display) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<StoreError> for Unreadable {
+    fn from(error: StoreError) -> Self {
+        Self::new(error)
+    }
+}
+
+impl From<Unreadable> for Stop {
+    fn from(error: Unreadable) -> Self {
+        stopped(error)
+    }
+}
+
+/// The results visible at one place: own ones, then the enclosing scope's. A
+/// loop's rounds and a parallel step's branches have scopes of their own, so
+/// nothing is copied however much came before.
+#[derive(Default)]
+pub(crate) struct Scope<'p> {
+    parent: Option<&'p Scope<'p>>,
+    own: HashMap<String, Arc<Record>>,
+    last_completed: Option<Arc<Record>>,
+}
+
+impl<'p> Scope<'p> {
+    pub(crate) fn within(parent: &'p Self) -> Self {
+        Self { parent: Some(parent), ..Self::default() }
+    }
+
+    /// Makes a record visible, and those of its branches.
+    pub(crate) fn insert(&mut self, record: Arc<Record>) {
+        for inner in &record.inner {
+            self.own.insert(inner.id.clone(), Arc::clone(inner));
+        }
+        if !record.skipped && record.error.is_none() {
+            self.last_completed = Some(Arc::clone(&record));
+        }
+        self.own.insert(record.id.clone(), record);
+    }
+
+    /// A record of this very scope.
+    pub(crate) fn get_own(&self, id: &str) -> Option<&Arc<Record>> {
+        self.own.get(id)
+    }
+
+    /// The record of the latest step that completed here.
+    pub(crate) fn last_completed(&self) -> Option<&Arc<Record>> {
+        self.last_completed.as_ref()
+    }
+
+    /// Every record that can be seen from here, inner ones hiding outer ones.
+    pub(crate) fn visible(&self) -> Vec<&Arc<Record>> {
+        let mut seen = self.parent.map_or_else(Vec::new, Self::visible);
+        seen.retain(|record| !self.own.contains_key(&record.id));
+        seen.extend(self.own.values());
+        seen
+    }
+
+    pub(crate) fn get(&self, id: &str) -> Option<&Arc<Record>> {
+        self.own.get(id).or_else(|| self.parent.and_then(|parent| parent.get(id)))
+    }
+}
+
+impl Lookups for Scope<'_> {
+    fn lookup(&self, id: &str, path: &[&str]) -> Result<Lookup<'_>, ExprError> {
+        let Some(record) = self.get(id) else { return Ok(Lookup::UnknownStep) };
+        let Some((first, rest)) = path.split_first() else { return Ok(Lookup::Missing) };
+        let unreadable = |error: Unreadable| ExprError::Unreadable {
+            reference: Reference {
+                id: id.to_owned(),
+                path: path.iter().map(|&segment| segment.to_owned()).collect(),
+            },
+            reason: error.to_string(),
+        };
+        if *first == "json"
+            && !rest.is_empty()
+            && let Some(part) = record.large_part(rest).map_err(unreadable)?
+        {
+            let part = part.map(|part| Cow::Owned(Arc::unwrap_or_clone(part)));
+            return Ok(part.map_or(Lookup::Missing, Lookup::Found));
+        }
+        Ok(match record.get(first).map_err(unreadable)? {
+            None => Lookup::Missing,
+            Some(value) if rest.is_empty() => Lookup::Found(value),
+            Some(Cow::Borrowed(value)) => {
+                json::descend(value, rest).map_or(Lookup::Missing, |v| Lookup::Found(Cow::Borrowed(v)))
+            }
+            Some(Cow::Owned(value)) => {
+                json::descend(&value, rest).map_or(Lookup::Missing, |v| Lookup::Found(Cow::Owned(v.clone())))
+            }
+        })
+    }
+}

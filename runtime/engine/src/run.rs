@@ -1,0 +1,464 @@
+//! One execution of a plan: what it remembers. How an effect happens once is in [`super::effects`].
+//!
+//! Executing is deterministic apart from effects and answers, and those are
+//! journaled under their [`StepPath`]. So a stopped run goes on by executing its
+//! plan again from the beginning: whatever the journal knows is answered from
+//! there, and the first thing it does not know is where the work continues.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use lobster_component::Component;
+use serde_json::{Value, json};
+
+use super::effects::ended_event;
+use super::gate::{Binding, KnownAnswer, PendingGate};
+use super::overseer::Overseer;
+use super::path::StepPath;
+use super::recall::{Recall, SUMMARY};
+use super::services::Services;
+use super::surroundings::Surroundings;
+use crate::mcp::Session;
+use lobster_base::cancel::CancelReason;
+use lobster_base::digest::Digest;
+use lobster_stage::{McpServer, StageError, Stop, stopped};
+use lobster_store::{
+    Durability, Event, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
+};
+
+/// What to do with an effect that an earlier process started and did not end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Interrupted {
+    /// Stop and say so: a person decides.
+    #[default]
+    Ask,
+    /// Run it again.
+    Retry,
+    /// Take it as failed without running it again.
+    Skip,
+}
+
+/// What a run executes: the blobs of its plan and of its arguments, if it has any.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Task {
+    pub plan: Digest,
+    pub args: Option<Digest>,
+}
+
+/// Values that components keep where there is no run to keep them for.
+pub(crate) type Scratch = Arc<Mutex<HashMap<String, Value>>>;
+
+/// One execution.
+pub struct Run<'s> {
+    pub services: &'s Services,
+    pub(crate) store: Store,
+    pub id: RunId,
+    pub task: Task,
+    /// Where relative paths start: the caller's directory, or the one that an interrupted run was in.
+    pub cwd: PathBuf,
+    /// The policy that answers are bound to.
+    pub policy: Digest,
+    /// What decisions about it depend on, as it was when the run began.
+    pub(crate) surroundings: Surroundings,
+    overseer: Option<Arc<dyn Overseer>>,
+    interrupted: Interrupted,
+    pub(super) recall: Mutex<Recall>,
+    /// Events whose loss would only cost recomputation; written with the next durable one.
+    buffered: Mutex<Buffered>,
+    pending: Mutex<Vec<PendingGate>>,
+    /// Questions whose answers were taken over from another run.
+    unconfirmed: Mutex<Vec<PendingGate>>,
+    failed_at: Mutex<Option<StepPath>>,
+    acted: AtomicBool,
+    rendered: AtomicBool,
+    /// A person at the terminal said no.
+    refused: AtomicBool,
+    /// Values that components keep during an execution that is not recorded.
+    scratch: Scratch,
+    /// Places where something was done that must not be done twice.
+    once_only: Mutex<Vec<StepPath>>,
+    /// Components in use, by digest or by the file they came from.
+    components: Mutex<HashMap<String, Component>>,
+    /// Servers whose tools this execution calls, while they are connected.
+    pub(crate) servers: Mutex<HashMap<McpServer, Arc<Session>>>,
+    /// What this execution has found out and kept so far.
+    kept: Mutex<HashMap<StepPath, Value>>,
+    /// Nothing is taken from the action cache.
+    everything: bool,
+    /// Nobody else executes this run meanwhile.
+    _claim: Option<RunClaim>,
+}
+
+/// Lazy events are written at the latest when there are this many: a transaction
+/// costs the store about the same whether it brings a hundred or some thousands.
+const MAX_BUFFERED: usize = 4096;
+
+/// How long an event may wait for the next one: the most that a crash makes a run
+/// compute again, besides the step that was under way.
+const MAX_WAIT: Duration = Duration::from_secs(1);
+
+/// Events whose loss would only cost recomputation, until they are written.
+#[derive(Default)]
+struct Buffered {
+    events: Vec<Event>,
+    /// When the first of them came.
+    since: Option<Instant>,
+}
+
+impl Buffered {
+    /// Takes an event; says whether it is time to write.
+    fn push(&mut self, event: Event) -> bool {
+        self.events.push(event);
+        let since = *self.since.get_or_insert_with(Instant::now);
+        self.events.len() >= MAX_BUFFERED || since.elapsed() >= MAX_WAIT
+    }
+}
+
+impl<'s> Run<'s> {
+    /// A run that has just been created.
+    pub(crate) fn fresh(
+        services: &'s Services,
+        store: Store,
+        claim: Option<RunClaim>,
+        id: RunId,
+        task: Task,
+    ) -> Self {
+        Self {
+            services,
+            store,
+            id,
+            task,
+            cwd: services.cwd.clone(),
+            policy: services.policy_digest(),
+            surroundings: Surroundings::of(services),
+            overseer: None,
+            interrupted: Interrupted::Ask,
+            recall: Mutex::default(),
+            buffered: Mutex::default(),
+            pending: Mutex::default(),
+            unconfirmed: Mutex::default(),
+            failed_at: Mutex::default(),
+            acted: AtomicBool::new(false),
+            rendered: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
+            scratch: Arc::default(),
+            once_only: Mutex::default(),
+            components: Mutex::default(),
+            servers: Mutex::default(),
+            kept: Mutex::default(),
+            everything: super::reuse::is_off(&services.env),
+            _claim: claim,
+        }
+    }
+
+    /// A run that goes on from its journal.
+    pub fn recalled(
+        services: &'s Services,
+        store: Store,
+        claim: Option<RunClaim>,
+        id: RunId,
+        task: Task,
+        journal: &[JournalRecord],
+        interrupted: Interrupted,
+    ) -> Self {
+        let mut run = Self { interrupted, ..Self::fresh(services, store, claim, id, task) };
+        // What was asked for at the beginning holds to the end.
+        run.everything |= journal.first().is_some_and(|record| match &record.event {
+            Event::RunStarted { detail, .. } => super::reuse::was_off(&detail["settings"]),
+            _ => false,
+        });
+        if let Some(recorded) = journal.first().and_then(|record| match &record.event {
+            Event::RunStarted { detail, .. } => Surroundings::recorded(detail),
+            _ => None,
+        }) {
+            run.surroundings = recorded;
+        }
+        lock(&run.recall).read(journal);
+        run
+    }
+
+    /// The same execution, watched over.
+    pub fn overseen(mut self, overseer: Arc<dyn Overseer>) -> Self {
+        self.overseer = Some(overseer);
+        self
+    }
+
+    /// Who watches over this execution.
+    pub(crate) fn overseer(&self) -> Option<&dyn Overseer> {
+        self.overseer.as_deref()
+    }
+
+    /// Where components keep values instead of the store, if this execution is not recorded.
+    pub(crate) fn scratch(&self) -> Option<Scratch> {
+        (!self.journals()).then(|| Arc::clone(&self.scratch))
+    }
+
+    /// What an action holds instead of the values of granted secrets.
+    pub(crate) fn named_secrets(&self, path: &StepPath, grants: &BTreeMap<String, String>) -> Value {
+        let recorded = self.overseer().and_then(|overseer| overseer.secrets(path));
+        self.services.secrets.named(grants, recorded.as_ref())
+    }
+
+    /// Whether this execution is written into the run's journal.
+    pub(crate) fn journals(&self) -> bool {
+        self.overseer.as_ref().is_none_or(|overseer| overseer.journals())
+    }
+
+    /// Remembers where a failure came from, for a later retry.
+    pub(super) fn located<T>(&self, path: &StepPath, result: Result<T, Stop>) -> Result<T, Stop> {
+        if matches!(result, Err(Stop::Failed(_) | Stop::Cancelled)) {
+            self.fail_at(path);
+        }
+        result
+    }
+
+    /// Notes the place of the latest failure.
+    pub(crate) fn fail_at(&self, path: &StepPath) {
+        *lock(&self.failed_at) = Some(path.clone());
+    }
+
+    /// Forgets a failure inside this place that something made up for: whatever
+    /// ends the run later is not there.
+    pub(crate) fn forgive(&self, path: &StepPath) {
+        let mut failed_at = lock(&self.failed_at);
+        if failed_at.as_ref().is_some_and(|known| known.is_within(path)) {
+            *failed_at = None;
+        }
+    }
+
+    /// Notes a failure that came up at this place, unless it came from inside it.
+    pub(crate) fn fail_near(&self, path: &StepPath) {
+        let mut failed_at = lock(&self.failed_at);
+        if !failed_at.as_ref().is_some_and(|known| known.is_within(path)) {
+            *failed_at = Some(path.clone());
+        }
+    }
+
+    /// The place of the latest failure.
+    pub fn failed_at(&self) -> Option<StepPath> {
+        lock(&self.failed_at).clone()
+    }
+
+    /// What to do with effects that an earlier process began and did not end.
+    pub(super) fn interrupted(&self) -> Interrupted {
+        self.interrupted
+    }
+
+    /// Notes that this execution begins an effect.
+    pub(super) fn note_act(&self) {
+        self.acted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether this execution has begun any effect, as opposed to remembering it.
+    pub fn has_acted(&self) -> bool {
+        self.acted.load(Ordering::Relaxed)
+    }
+
+    /// Notes that something was done here that no retry may repeat.
+    pub(crate) fn forbid_retry(&self, path: &StepPath) {
+        lock(&self.once_only).push(path.clone());
+    }
+
+    /// Whether what was done inside this place may be tried again.
+    pub(crate) fn may_retry(&self, path: &StepPath) -> bool {
+        !lock(&self.once_only).iter().any(|place| place.is_within(path))
+    }
+
+    /// Notes that a person was shown something.
+    pub(crate) fn shown(&self) {
+        self.rendered.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a person was shown something.
+    pub fn has_rendered(&self) -> bool {
+        self.rendered.load(Ordering::Relaxed)
+    }
+
+    /// Stops all that is under way, because a person said no.
+    pub(super) fn refuse(&self) {
+        self.refused.store(true, Ordering::Relaxed);
+        self.services.cancel.cancel(CancelReason::Requested("Not approved".to_owned()));
+    }
+
+    /// Whether a person at the terminal said no.
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Whether a question waits that came up in this execution.
+    pub(super) fn has_pending(&self) -> bool {
+        !lock(&self.pending).is_empty()
+    }
+
+    /// Whether the journal knows how this attempt ended.
+    pub(crate) fn remembers(&self, path: &StepPath) -> bool {
+        let recall = lock(&self.recall);
+        recall.ended.keys().any(|known| known.is_within(path))
+    }
+
+    /// Keeps a value that execution found out and must find the same again; not
+    /// an effect, so it needs no sync and may be found out anew after a crash.
+    pub fn keep(
+        &self,
+        path: &StepPath,
+        find: impl FnOnce() -> Result<Value, StageError>,
+    ) -> Result<Value, Stop> {
+        if let Some(outcome) = self.remembered(path) {
+            return Ok(outcome.value.clone());
+        }
+        let value = find().inspect_err(|_| self.fail_at(path))?;
+        let mut outcome = StepOutcome::new(StepStatus::Ok);
+        outcome.value = value.clone();
+        self.lazily(ended_event(path, Arc::new(outcome)))?;
+        lock(&self.kept).insert(path.clone(), value.clone());
+        Ok(value)
+    }
+
+    /// What was kept at a place, now or in an earlier execution.
+    pub(crate) fn kept(&self, path: &StepPath) -> Option<Value> {
+        let now = lock(&self.kept).get(path).cloned();
+        now.or_else(|| self.remembered(path).map(|outcome| outcome.value.clone()))
+    }
+
+    /// A component that this run uses, loaded the first time it is asked for.
+    pub(crate) fn loaded<E>(
+        &self,
+        key: &str,
+        load: impl FnOnce() -> Result<Component, E>,
+    ) -> Result<Component, E> {
+        if let Some(component) = lock(&self.components).get(key) {
+            return Ok(component.clone());
+        }
+        let component = load()?;
+        lock(&self.components).insert(key.to_owned(), component.clone());
+        Ok(component)
+    }
+
+    /// The outcome of a composite step or decision that was journaled earlier.
+    pub(crate) fn remembered(&self, path: &StepPath) -> Option<Arc<StepOutcome>> {
+        lock(&self.recall).ended.get(path).cloned()
+    }
+
+    /// Journals a step's summary for the history; it is recomputed, not recalled.
+    pub(crate) fn summarise(
+        &self,
+        path: &StepPath,
+        mut outcome: StepOutcome,
+        kind: &str,
+    ) -> Result<(), Stop> {
+        if let Some(overseer) = &self.overseer {
+            overseer.summary(path, &outcome);
+        }
+        if !lock(&self.recall).summarised.insert(path.clone()) {
+            return Ok(());
+        }
+        outcome.detail = json!({ "kind": kind });
+        self.lazily(Event::StepEnded {
+            path: path.to_string(),
+            attempt: SUMMARY,
+            begun: None,
+            outcome: Arc::new(outcome),
+        })
+    }
+
+    /// Journals something whose loss would only cost recomputation.
+    pub fn lazily(&self, event: Event) -> Result<(), Stop> {
+        if !self.journals() {
+            return Ok(());
+        }
+        let due = lock(&self.buffered).push(event);
+        if due { self.append(Vec::new(), Durability::Lazy) } else { Ok(()) }
+    }
+
+    /// Journals events after all that was buffered.
+    pub(crate) fn append(&self, events: Vec<Event>, durability: Durability) -> Result<(), Stop> {
+        let mut all = self.take_buffered();
+        all.extend(events);
+        if all.is_empty() || !self.journals() {
+            return Ok(());
+        }
+        self.store.append(self.id, all, durability).map_err(stopped)
+    }
+
+    /// Whether nothing is to be taken from the action cache.
+    pub(super) fn does_everything(&self) -> bool {
+        self.everything
+    }
+
+    /// Whether an earlier execution began an effect here and did not see it end.
+    pub(super) fn is_cut_off(&self, path: &StepPath) -> bool {
+        lock(&self.recall).started.contains(path)
+    }
+
+    /// Takes what was held back.
+    pub(crate) fn take_buffered(&self) -> Vec<Event> {
+        std::mem::take(&mut *lock(&self.buffered)).events
+    }
+
+    /// The answer to a question at this place, if it was given; `binding` is what would be asked now.
+    pub(crate) fn answer(&self, path: &StepPath, binding: &Binding) -> Result<Option<KnownAnswer>, Stop> {
+        let known = lock(&self.recall).answers.get(path).cloned();
+        match &self.overseer {
+            Some(overseer) => overseer.answer(path, binding, known),
+            None => Ok(known),
+        }
+    }
+
+    /// Whether the question at this place was answered in this run.
+    pub(crate) fn is_answered(&self, path: &StepPath) -> bool {
+        lock(&self.recall).answers.get(path).is_some_and(|known| known.from.is_none())
+    }
+
+    /// Whether an answer stands in the journal, wherever it was given.
+    pub(crate) fn has_answer(&self, path: &StepPath) -> bool {
+        lock(&self.recall).answers.contains_key(path)
+    }
+
+    /// Notes a question whose answer was taken over.
+    pub(crate) fn unconfirmed(&self, gate: PendingGate) {
+        lock(&self.unconfirmed).push(gate);
+    }
+
+    /// Asks again what other runs were answered, now that an effect is about to
+    /// be performed: nobody has approved that it happens once more.
+    pub(super) fn confirm(&self) -> Result<(), Stop> {
+        let unconfirmed = lock(&self.unconfirmed);
+        if unconfirmed.is_empty() || !self.journals() {
+            return Ok(());
+        }
+        let mut pending = lock(&self.pending);
+        for gate in unconfirmed.iter() {
+            if !pending.iter().any(|other| other.path == gate.path) {
+                pending.push(gate.clone());
+            }
+        }
+        Err(Stop::Paused)
+    }
+
+    /// Remembers an answer that was just given, so that the rest of this execution sees it.
+    pub(crate) fn remember_answer(&self, path: &StepPath, answer: KnownAnswer) {
+        lock(&self.recall).answers.insert(path.clone(), answer);
+    }
+
+    /// Registers a question that nobody could answer now.
+    pub(crate) fn pend(&self, gate: PendingGate) {
+        lock(&self.pending).push(gate);
+    }
+
+    /// Takes the questions that came up, in the order of their places in the plan.
+    pub(crate) fn take_pending(&self) -> Vec<PendingGate> {
+        std::mem::take(&mut *lock(&self.pending))
+    }
+
+    /// Forgets questions inside a place whose outcome no longer matters.
+    pub(crate) fn drop_pending(&self, within: &StepPath) {
+        lock(&self.pending).retain(|gate| !gate.path.is_within(within));
+    }
+}
+
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

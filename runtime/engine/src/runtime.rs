@@ -1,0 +1,572 @@
+//! What plans and starts runs, with everything that they share.
+
+mod components;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use serde_json::{Map, Value};
+
+use crate::Caller;
+use crate::background::Background;
+use crate::env::Env;
+use crate::envelope::{Envelope, Failure};
+use crate::run::{Run, Task};
+use crate::secrets::Secrets;
+use crate::services::Services;
+pub use crate::settings::PolicyFileUsed;
+pub use crate::settings::{PolicySources, Settings};
+use crate::surroundings::Surroundings;
+use lobster_base::cancel::CancelToken;
+use lobster_base::digest::Digest;
+use lobster_base::json;
+use lobster_language::codes;
+use lobster_language::diagnostic::Diagnostic;
+use lobster_language::pipeline;
+use lobster_language::pipeline::Pipeline;
+use lobster_language::plan::{Plan, Work, Workflow};
+use lobster_language::source::{Source, has_workflow_extension};
+use lobster_language::workflow;
+use lobster_observe::telemetry;
+use lobster_policy::{AuditPlaces, DecisionEnv, Policy};
+use lobster_sandbox::Sandbox;
+use lobster_stage::{Mode, Registry};
+use lobster_store::{Event, NewRun, RunId, Store, StoreError, state_dir};
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// Pipeline text.
+    Pipeline(String),
+    /// A workflow file, relative to the settings' directory.
+    File(PathBuf),
+}
+
+/// A run to start.
+#[derive(Clone, Debug)]
+pub struct RunRequest {
+    pub target: Target,
+    /// Arguments for a workflow file.
+    pub args: Option<Value>,
+}
+
+/// What a run came to, and its id if it was recorded.
+#[derive(Debug)]
+pub struct RunResult {
+    pub run: Option<RunId>,
+    pub envelope: Envelope,
+    /// Whether a person has been shown something by a renderer already.
+    pub rendered: bool,
+}
+
+impl From<Failure> for RunResult {
+    fn from(failure: Failure) -> Self {
+        Self { run: None, envelope: Envelope::Failed(failure), rendered: false }
+    }
+}
+
+/// Runs workflows and pipelines. Cheap to make: the store, the sandbox's helper
+/// and the component engine start when something needs them.
+pub struct Runtime {
+    pub services: Services,
+}
+
+impl Runtime {
+    /// A runtime with these settings.
+    ///
+    /// # Errors
+    /// When no state directory can be named (neither `LOBSTER_STATE_DIR` nor a home).
+    pub fn new(settings: Settings) -> Result<Self, Failure> {
+        let env = Env::inherited(settings.env);
+        let tokens = crate::own_tokens::names(&env, &settings.cwd);
+        let place = crate::settings::secrets_place(&env);
+        let secrets = Secrets::new(settings.secrets, place, &settings.policy, &env, &tokens);
+        let inherited = crate::own_tokens::are_inherited(&env);
+        let env = env.withholding(secrets.withheld());
+        let env = if inherited { env } else { env.reserving(tokens) };
+        let Some(state_dir) = state_dir(&|name| env.get(name)).map(|dir| settings.cwd.join(dir)) else {
+            return Err(Failure::runtime("no state directory: set LOBSTER_STATE_DIR or HOME"));
+        };
+        Ok(Self {
+            services: Services {
+                mode: settings.mode,
+                env,
+                cwd: settings.cwd,
+                state_dir,
+                registry: settings.registry,
+                cancel: settings.cancel,
+                prompter: settings.prompter,
+                notes: Arc::from(settings.notes),
+                screen: settings.screen,
+                progress: settings.progress,
+                notify: settings.notify,
+                background: Background::default(),
+                caller: Caller::default(),
+                sandbox: Arc::new(Sandbox::new(settings.sandbox)),
+                policy: Arc::new(settings.policy),
+                policy_files: settings.policy_files,
+                place: settings.place,
+                project_is_trusted: settings.project_is_trusted,
+                secrets: Arc::new(secrets),
+                store: OnceLock::new(),
+                components: OnceLock::new(),
+                compiler: settings.compiler,
+                checked: Mutex::default(),
+                files: Arc::default(),
+            },
+        })
+    }
+
+    /// The store of this runtime's state directory.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn store(&self) -> Result<Store, StoreError> {
+        self.services.store()
+    }
+
+    /// Where the policy wants the audit kept beside the store.
+    #[must_use]
+    pub fn audit_places(&self) -> AuditPlaces {
+        self.services.audit_places()
+    }
+
+    /// Where state is kept.
+    #[must_use]
+    pub fn state_dir(&self) -> &Path {
+        &self.services.state_dir
+    }
+
+    /// The engine that loads components, with this state directory's code cache.
+    #[must_use]
+    pub fn components(&self) -> &lobster_component::Engine {
+        self.services.components()
+    }
+
+    /// Cancelled when everything should end.
+    #[must_use]
+    pub fn cancel(&self) -> &CancelToken {
+        &self.services.cancel
+    }
+
+    /// The policy in force.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.services.policy
+    }
+
+    /// The facts about this place that a decision may use.
+    #[must_use]
+    pub fn decision_env(&self) -> DecisionEnv {
+        let surroundings = Surroundings::of(&self.services);
+        crate::kinds::decision_env(&self.services, &surroundings, &self.services.cwd, &self.services.env)
+    }
+
+    /// The commands that pipelines may use.
+    #[must_use]
+    pub fn registry(&self) -> &Registry {
+        &self.services.registry
+    }
+
+    /// Reads and checks what is to be run, without running any of it.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn plan(&self, request: &RunRequest) -> Result<Planned, Failure> {
+        match &request.target {
+            Target::Pipeline(text) => {
+                let pipeline = pipeline::parse(text).map_err(|error| Failure::parse(error.to_string()))?;
+                self.plan_pipeline(pipeline, text)
+            }
+            Target::File(file) => {
+                let path = self.services.cwd.join(file);
+                let workflow = self.load(&path)?;
+                let given = request.args.clone().unwrap_or_else(|| Value::Object(Map::new()));
+                let args = workflow::bind_args(&workflow, &given)
+                    .map_err(|error| Failure::runtime(error.to_string()))?;
+                for line in workflow::reread_arguments(&workflow, &given) {
+                    self.services.note(&format!("warning: {line}"));
+                }
+                let stem =
+                    path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+                let name = workflow.name.clone().unwrap_or(stem);
+                self.check_pipelines(&workflow)?;
+                let given = workflow::argument_names(&given);
+                Ok(Planned { plan: Plan::Workflow(workflow), args, given, name })
+            }
+        }
+    }
+
+    /// Reads and checks a workflow file with all that it is made of.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn workflow(&self, file: &Path) -> Result<Workflow, Failure> {
+        let workflow = self.load(&self.services.cwd.join(file))?;
+        self.check_pipelines(&workflow)?;
+        Ok(workflow)
+    }
+
+    /// Checks a pipeline that is not text; `name` is what people call the run.
+    ///
+    /// # Errors
+    /// An unknown command, or arguments that it refuses.
+    pub fn plan_pipeline(&self, pipeline: Pipeline, name: &str) -> Result<Planned, Failure> {
+        self.warn_about(&pipeline);
+        crate::pipeline::build(&self.services.registry, &pipeline)
+            .map_err(|error| Failure::runtime(error.message))?;
+        components::check_pipeline(&self.services, &pipeline)?;
+        Ok(Planned {
+            plan: Plan::Pipeline(pipeline),
+            args: Map::new(),
+            given: BTreeSet::new(),
+            name: clipped(name, MAX_PIPELINE_NAME),
+        })
+    }
+
+    fn load(&self, path: &Path) -> Result<Workflow, Failure> {
+        let (mut workflow, warnings) = load_workflow(path)?;
+        if let Some(error) = workflow::certain_failure(&warnings) {
+            return Err(Failure::runtime(error.one_line_with_snippet()));
+        }
+        for warning in warnings {
+            self.services.note(&format!("warning: {}", warning.one_line_with_snippet()));
+        }
+        for warning in components::check(&self.services, &mut workflow).into_warnings()? {
+            self.services.note(&format!("warning: {}", warning.one_line_with_snippet()));
+        }
+        Ok(workflow)
+    }
+
+    /// What is wrong or odd with the components of a workflow file and what it
+    /// gives them. A file that is wrong otherwise is not looked at.
+    #[must_use]
+    pub fn check_components(&self, path: &Path) -> Vec<Diagnostic> {
+        let Ok((mut workflow, _)) = load_workflow(path) else { return Vec::new() };
+        components::check(&self.services, &mut workflow).all()
+    }
+
+    /// Finds unknown commands in fixed pipeline text before anything runs.
+    fn check_pipelines(&self, workflow: &Workflow) -> Result<(), Failure> {
+        let known = |name: &str| self.services.registry.get(name).is_some();
+        lobster_language::dry_run::check_commands(workflow, &known)
+            .map_err(|error| Failure::runtime(error.to_string()))
+    }
+
+    /// Says which options of a pipeline nobody will read.
+    fn warn_about(&self, pipeline: &Pipeline) {
+        for call in &pipeline.stages {
+            let Some(spec) = self.services.registry.get(&call.name) else { continue };
+            for warning in lobster_stage::check(spec, &call.args) {
+                let help = warning.help.map(|help| format!(" ({help})")).unwrap_or_default();
+                self.services.note(&format!("warning: {}{help}", warning.message));
+            }
+        }
+    }
+
+    /// What would run, in words: the text of `--dry-run`. Runs nothing.
+    ///
+    /// # Errors
+    /// When a step that may run is certain to fail.
+    pub fn describe(&self, planned: &Planned) -> Result<String, Failure> {
+        match &planned.plan {
+            Plan::Pipeline(pipeline) => Ok(pipeline.plan()),
+            Plan::Workflow(workflow) => {
+                let known = |name: &str| self.services.registry.get(name).is_some();
+                lobster_language::dry_run::dry_run(workflow, &planned.args, &known)
+                    .map_err(|error| Failure::runtime(error.to_string()))
+            }
+        }
+    }
+
+    /// Runs a target to its end or to its first question.
+    pub fn run(&self, request: &RunRequest) -> RunResult {
+        match self.plan(request) {
+            Ok(planned) => self.run_planned(&planned),
+            Err(failure) => failure.into(),
+        }
+    }
+
+    /// Runs what [`Runtime::plan`] gave.
+    pub fn run_planned(&self, planned: &Planned) -> RunResult {
+        if let Err(failure) = self.prepare_secrets(&planned.plan, &planned.args) {
+            return failure.into();
+        }
+        match self.begin(planned, None) {
+            Ok(run) => {
+                let envelope = crate::execute(&run, &planned.plan, &planned.args);
+                RunResult { run: Some(run.id), envelope, rendered: run.has_rendered() }
+            }
+            Err(error) => Failure::runtime(error.to_string()).into(),
+        }
+    }
+
+    /// Finds the secrets that a plan grants, before anything is recorded or done.
+    pub fn prepare_secrets(&self, plan: &Plan, args: &Map<String, Value>) -> Result<(), Failure> {
+        self.services.prepare_secrets(plan, args).map_err(|error| Failure {
+            code: Some("secret".to_owned()),
+            ..Failure::runtime(error.to_string())
+        })
+    }
+
+    /// The working directory as the record holds it.
+    ///
+    /// # Errors
+    /// When it has no UTF-8 form: the record could not name it exactly.
+    pub fn recorded_cwd(&self) -> Result<String, StoreError> {
+        let cwd = &self.services.cwd;
+        cwd.to_str().map(str::to_owned).ok_or_else(|| StoreError::NotUnicode { path: cwd.clone() })
+    }
+
+    /// Records that a run begins.
+    pub fn begin(&self, planned: &Planned, parent: Option<RunId>) -> Result<Run<'_>, StoreError> {
+        let cwd = self.recorded_cwd()?;
+        if planned.starts_processes() {
+            // Without a policy file nothing is confined.
+            self.services.sandbox.warm(!self.services.policy_files.is_empty());
+        }
+        let store = self.services.store()?;
+        if let Plan::Workflow(workflow) = &planned.plan {
+            components::keep(&store, workflow)?;
+        }
+        let task = keep_task(&store, planned)?;
+        let mut detail = self.recorded_surroundings(&store)?;
+        Surroundings::of(&self.services).record(&mut detail);
+        if !planned.args.is_empty() {
+            detail[GIVEN_ARGS] = serde_json::json!(planned.given);
+        }
+        let id = store.create_run(NewRun {
+            name: planned.name.clone(),
+            kind: match planned.plan {
+                Plan::Workflow(_) => "workflow".to_owned(),
+                Plan::Pipeline(_) => "pipeline".to_owned(),
+            },
+            plan: task.plan,
+            args: task.args,
+            mode: match self.services.mode {
+                Mode::Human => "human".to_owned(),
+                Mode::Tool => "tool".to_owned(),
+            },
+            actor: self.services.actor(),
+            cwd,
+            parent,
+            detail,
+        })?;
+        let claim = store.claim_run(id)?;
+        Ok(Run::fresh(&self.services, store, Some(claim), id, task))
+    }
+
+    /// Who is behind this execution, as far as the environment tells.
+    pub(crate) fn start_detail(&self) -> Value {
+        match self.services.env.non_blank("LOBSTER_MESSAGE_ID") {
+            Some(message) => serde_json::json!({ "message": message }),
+            None => Value::Null,
+        }
+    }
+
+    /// Besides who started it, what a replay must know: the policy, and the
+    /// settings of the environment that decide how plans are executed.
+    pub fn recorded_surroundings(&self, store: &Store) -> Result<Value, StoreError> {
+        let mut detail = self.start_detail();
+        let policy = store.put(json::compact(self.services.policy.file()).as_bytes())?;
+        detail["policy"] = self.services.policy_digest().to_string().into();
+        detail["policyFile"] = policy.digest.to_string().into();
+        if let Some(place) = &self.services.place {
+            detail["place"] = place.display().to_string().into();
+        }
+        if !self.services.caller.detail.is_null() {
+            detail["caller"] = self.services.caller.detail.clone();
+        }
+        // A later execution goes on in the same trace.
+        let traced =
+            self.services.env.get("TRACEPARENT").filter(|text| telemetry::trace_parent(text).is_some());
+        if let Some(parent) = traced {
+            detail["traceparent"] = parent.into();
+        }
+        detail["settings"] = Value::Object(self.services.env.settings());
+        Ok(detail)
+    }
+
+    /// Whether every policy file that this runtime was made under was part of the
+    /// policy that the run began under, with the same content: then nothing was
+    /// added to it or changed since.
+    #[must_use]
+    pub fn began_under_policies(&self, run: RunId) -> bool {
+        let first = self.services.store().ok().and_then(|store| store.events_after(run, 0, 1).ok());
+        match first.as_deref().and_then(<[_]>::first).map(|record| &record.event) {
+            Some(Event::RunStarted { detail, .. }) => Surroundings::recorded(detail)
+                .is_some_and(|recorded| recorded.cover(&Surroundings::of(&self.services))),
+            _ => false,
+        }
+    }
+
+    /// Where the project's policy of a recorded run was looked for; going on
+    /// with the run must look there again.
+    #[must_use]
+    pub fn recorded_place(&self, run: RunId) -> Option<PathBuf> {
+        let first = self.services.store().ok()?.events_after(run, 0, 1).ok()?;
+        match first.first().map(|record| &record.event) {
+            Some(Event::RunStarted { detail, .. }) => {
+                detail.get("place").and_then(Value::as_str).map(PathBuf::from)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The field of a run's first event with the names of the arguments that were
+/// given; the others have the defaults of the recorded plan.
+pub const GIVEN_ARGS: &str = "givenArgs";
+
+/// Keeps what will run, and gives its names.
+pub fn keep_task(store: &Store, planned: &Planned) -> Result<Task, StoreError> {
+    // A run that is taken up again must find what it began with. Secrets are not in there: a
+    // plan that holds one in clear does not begin.
+    let plan = store.put_verbatim(json::compact(&planned.plan).as_bytes())?.digest;
+    let args = match planned.args.is_empty() {
+        true => None,
+        false => Some(store.put_verbatim(json::compact(&planned.args).as_bytes())?.digest),
+    };
+    Ok(Task { plan, args })
+}
+
+/// What will run: checked, bound to its arguments, not yet recorded.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    pub plan: Plan,
+    /// The arguments that were given, and the defaults of the others.
+    pub args: Map<String, Value>,
+    /// The names of the arguments that were given.
+    pub given: BTreeSet<String>,
+    /// What people call it.
+    pub name: String,
+}
+
+impl Planned {
+    /// Whether it is likely to start a process, so that preparing for one pays.
+    fn starts_processes(&self) -> bool {
+        match &self.plan {
+            Plan::Pipeline(pipeline) => pipeline.stages.iter().any(|stage| stage.name == "exec"),
+            Plan::Workflow(workflow) => {
+                workflow.all_steps().iter().any(|step| matches!(step.work, Work::Shell(_) | Work::Exec(_)))
+            }
+        }
+    }
+}
+
+/// A file that cannot be a workflow.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkflowFileError {
+    #[error("ENOENT: no such file or directory, stat '{}'", .0.display())]
+    Missing(PathBuf),
+    #[error("Workflow path is not a file: {}", .0.display())]
+    NotAFile(PathBuf),
+    #[error("Workflow file must end in .lobster, .yaml, .yml, or .json: {}", .0.display())]
+    Extension(PathBuf),
+    #[error("cannot read {}: {source}", .path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+}
+
+/// Checks that a path can be run as a workflow file.
+///
+/// # Errors
+/// Why it cannot.
+pub fn workflow_file(path: &Path) -> Result<(), WorkflowFileError> {
+    let metadata = std::fs::metadata(path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => WorkflowFileError::Missing(path.to_owned()),
+        _ => WorkflowFileError::Unreadable { path: path.to_owned(), source },
+    })?;
+    if !metadata.is_file() {
+        return Err(WorkflowFileError::NotAFile(path.to_owned()));
+    }
+    if !has_workflow_extension(path) {
+        return Err(WorkflowFileError::Extension(path.to_owned()));
+    }
+    Ok(())
+}
+
+/// A path as errors name it: without `.` and without what `..` takes back.
+#[must_use]
+pub fn tidied(path: &Path) -> PathBuf {
+    let mut tidy = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir if matches!(tidy.components().next_back(), Some(Component::Normal(_))) => {
+                tidy.pop();
+            }
+            part => tidy.push(part),
+        }
+    }
+    tidy
+}
+
+/// Largest workflow file that is read, in bytes; the largest known in the wild has 53 kB.
+const MAX_SOURCE: u64 = 8 << 20;
+
+/// Reads a source file.
+///
+/// # Errors
+/// When it cannot be read, or is larger than any workflow file is.
+pub fn read_source(path: &Path) -> io::Result<Arc<Source>> {
+    let file = std::fs::File::open(path)?;
+    if file.metadata()?.len() > MAX_SOURCE {
+        return Err(io::Error::other(format!("larger than {MAX_SOURCE} bytes, which no workflow file is")));
+    }
+    let bytes = crate::read_to_end(file, MAX_SOURCE)?;
+    let name = path
+        .file_name()
+        .map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
+    Ok(Arc::new(Source::new(name, path, &bytes)))
+}
+
+/// Reads and checks a workflow file; also gives what is odd about it.
+///
+/// # Errors
+/// The first thing that is wrong with the file.
+pub fn load_workflow(path: &Path) -> Result<(Workflow, Vec<Diagnostic>), Failure> {
+    workflow_file(path).map_err(|error| Failure::runtime(error.to_string()))?;
+    let source =
+        read_source(path).map_err(|error| Failure::runtime(format!("{}: {error}", path.display())))?;
+    load_with_warnings(source).map_err(|diagnostic| Failure::runtime(diagnostic.one_line_with_snippet()))
+}
+
+/// Reads a workflow file for a picture of it. Also gives what is wrong with conditions that no run
+/// could read.
+///
+/// # Errors
+/// As [`load_workflow`].
+pub fn load_workflow_to_draw(path: &Path) -> Result<(Workflow, Vec<String>), Failure> {
+    workflow_file(path).map_err(|error| Failure::runtime(error.to_string()))?;
+    let source =
+        read_source(path).map_err(|error| Failure::runtime(format!("{}: {error}", path.display())))?;
+    let (workflow, said) = workflow::load_to_draw(&source, &|path| read_source(path))
+        .map_err(|diagnostic| Failure::runtime(diagnostic.one_line_with_snippet()))?;
+    let unread = said.iter().filter(|said| said.code == codes::CONDITION);
+    Ok((workflow, unread.map(Diagnostic::one_line_with_snippet).collect()))
+}
+
+/// Loads a workflow with the children whose paths are fixed.
+pub(crate) fn load_with_warnings(
+    source: Arc<Source>,
+) -> Result<(Workflow, Vec<Diagnostic>), Box<Diagnostic>> {
+    workflow::load(&source, &|path| read_source(path))
+}
+
+/// Longest name of a run that is a pipeline's text, in characters.
+const MAX_PIPELINE_NAME: usize = 120;
+
+/// A text on one line of at most `max` characters.
+pub fn clipped(text: &str, max: usize) -> String {
+    let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= max { line } else { line.chars().take(max - 1).chain(['…']).collect() }
+}
+
+/// The digest and text of a recorded plan.
+pub fn recorded<T: serde::de::DeserializeOwned>(store: &Store, digest: &Digest) -> Result<T, Failure> {
+    const MAX_PLAN: u64 = 64 << 20;
+    let bytes = store.load(digest, MAX_PLAN).map_err(|error| Failure::runtime(error.to_string()))?;
+    json::parse_as(&String::from_utf8_lossy(&bytes)).map_err(|error| Failure::runtime(error.to_string()))
+}

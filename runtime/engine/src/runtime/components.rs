@@ -1,0 +1,430 @@
+//! The components that a plan names, looked at before anything runs: whether they
+//! are there and are programs, take their arguments, and may start with what they
+//! are granted. What depends on a template or on an earlier step is left to the run.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lobster_component::{
+    Ceilings, Component, DirGrant, Grants, Limits, LoadError, Patience, RunError, SetBy,
+};
+use serde_json::{Map, Value};
+
+use crate::envelope::Failure;
+use crate::run::lock;
+use crate::services::Services;
+use crate::surroundings::Surroundings;
+use lobster_base::digest::Digest;
+use lobster_base::json;
+use lobster_language::codes;
+use lobster_language::diagnostic::{Diagnostic, Severity};
+use lobster_language::pipeline;
+use lobster_language::pipeline::Pipeline;
+use lobster_language::plan;
+use lobster_language::plan::{OnError, Step, Work, Workflow};
+use lobster_language::source::Source;
+use lobster_language::template;
+use lobster_language::workflow::Places;
+use lobster_policy::Verdict;
+use lobster_stage::{ComponentCall, ComponentProgram, is_ours};
+use lobster_stages::component_call;
+use lobster_store::{Store, StoreError};
+
+/// Notes in the plan the digest of each component whose path is fixed, and says
+/// what is wrong with its components, first things first. A program that is not
+/// there is found out now, unless the step's failure is provided for.
+pub(super) fn check(services: &Services, workflow: &mut Workflow) -> Found {
+    let mut found = Found::default();
+    find(workflow, &mut found);
+    if found.error().is_none() {
+        // A step that sets a directory may stand around others.
+        let cwd = (!sets_cwd(workflow)).then_some(services.cwd.as_path());
+        look(services, workflow, cwd, &mut found);
+    }
+    found
+}
+
+/// What was found out about the components of a workflow.
+#[derive(Default)]
+pub(super) struct Found {
+    diagnostics: Vec<Diagnostic>,
+    /// What the policy would deny. A run comes to it, so that the denial is on record.
+    denials: Vec<Diagnostic>,
+}
+
+impl Found {
+    /// All of it, for whoever checks the file.
+    pub(super) fn all(self) -> Vec<Diagnostic> {
+        self.diagnostics.into_iter().chain(self.denials).collect()
+    }
+
+    fn error(&self) -> Option<&Diagnostic> {
+        self.diagnostics.iter().find(|diagnostic| diagnostic.severity == Severity::Error)
+    }
+
+    /// The first error as a failure of the run; otherwise what is odd.
+    pub(super) fn into_warnings(self) -> Result<Vec<Diagnostic>, Failure> {
+        match self.error() {
+            Some(error) => Err(Failure::runtime(error.one_line_with_snippet())),
+            None => Ok(self.diagnostics),
+        }
+    }
+
+    fn push(&mut self, problem: &Problem, at: Diagnostic) {
+        if problem.is_denial { self.denials.push(at) } else { self.diagnostics.push(at) }
+    }
+}
+
+/// What is wrong with a component, and with which field of its step.
+struct Problem {
+    message: String,
+    fields: &'static [&'static str],
+    is_denial: bool,
+}
+
+impl Problem {
+    fn new(message: String, fields: &'static [&'static str]) -> Self {
+        Self { message, fields, is_denial: false }
+    }
+}
+
+fn find(workflow: &mut Workflow, found: &mut Found) {
+    let mut digests = BTreeMap::new();
+    let base = base(workflow).to_owned();
+    for step in workflow.all_steps() {
+        let Work::Component { component, .. } = &step.work else { continue };
+        if !template::is_constant(component)
+            || component.starts_with("blake3:")
+            || digests.contains_key(component)
+        {
+            continue;
+        }
+        let path = base.join(component);
+        match std::fs::File::open(&path).and_then(Digest::of_reader) {
+            Ok(digest) => {
+                digests.insert(component.clone(), digest);
+            }
+            Err(_) if step.on_error != OnError::Stop => {}
+            Err(error) => {
+                let message = format!(
+                    "Workflow step {} component {component}: cannot read {}: {error}",
+                    step.id,
+                    path.display()
+                );
+                let places = places(workflow);
+                found.diagnostics.push(places.error(codes::COMPONENT, step, &["component"], message));
+            }
+        }
+    }
+    workflow.components = digests;
+    workflow.children.values_mut().for_each(|child| find(child, found));
+}
+
+/// Puts the components that a plan pinned into the store.
+pub(crate) fn keep(store: &Store, workflow: &Workflow) -> Result<(), StoreError> {
+    let base = base(workflow);
+    for (component, digest) in &workflow.components {
+        if store.blob_len(digest)?.is_some() {
+            continue;
+        }
+        let path = base.join(component);
+        let bytes = std::fs::read(&path).map_err(|source| StoreError::Io { doing: "read", path, source })?;
+        crate::keep_component(store, &bytes)?;
+    }
+    workflow.children.values().try_for_each(|child| keep(store, child))
+}
+
+fn sets_cwd(workflow: &Workflow) -> bool {
+    workflow.cwd.is_some()
+        || workflow.all_steps().iter().any(|step| step.cwd.is_some())
+        || workflow.children.values().any(sets_cwd)
+}
+
+fn base(workflow: &Workflow) -> &Path {
+    workflow.file.parent().unwrap_or(Path::new("/"))
+}
+
+/// The file once more, for the places in it: plans know only where steps begin.
+fn places(workflow: &Workflow) -> Places {
+    let source = super::read_source(&workflow.file).unwrap_or_else(|_| {
+        let name = workflow.file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Arc::new(Source::new(name, &workflow.file, b""))
+    });
+    Places::new(source)
+}
+
+/// Loads the components that are certain to run and shows them what they are
+/// given, as far as it is known now. They stay loaded for the run.
+/// `cwd` is where pipelines run, if all of them run there.
+fn look(services: &Services, workflow: &Workflow, cwd: Option<&Path>, found: &mut Found) {
+    for step in workflow.all_steps() {
+        let certain = step.on_error == OnError::Stop && step.when.is_always();
+        let refused = match &step.work {
+            Work::Component { component, args } if certain => {
+                look_at_step(services, workflow, step, component, args, found)
+            }
+            Work::Js(_) if certain => {
+                let grants = literal(services, workflow, step);
+                allowed(services, crate::js_evaluator_digest, &grants).map_err(|problem| Problem {
+                    message: format!("Workflow step {} js: {}", step.id, problem.message),
+                    ..problem
+                })
+            }
+            Work::Pipeline(text) if certain && template::is_constant(text) => {
+                look_at_pipeline(services, workflow, step, text, cwd, found);
+                Ok(())
+            }
+            _ => Ok(()),
+        };
+        if let Err(problem) = refused {
+            let at = places(workflow).error(codes::COMPONENT, step, problem.fields, problem.message.clone());
+            found.push(&problem, at);
+        }
+    }
+    workflow.children.values().for_each(|child| look(services, child, cwd, found));
+}
+
+fn look_at_step(
+    services: &Services,
+    workflow: &Workflow,
+    step: &Step,
+    component: &str,
+    args: &Map<String, Value>,
+    found: &mut Found,
+) -> Result<(), Problem> {
+    let Some(pinned) = workflow.components.get(component) else { return Ok(()) };
+    let limits =
+        Limits::of_step(Ceilings { wall: step.timeout_ms.map(Duration::from_millis), ..Ceilings::default() });
+    let loaded =
+        load_pinned(services, &base(workflow).join(component), *pinned, limits).map_err(|error| {
+            Problem::new(format!("Workflow step {} component {component}: {error}", step.id), &["component"])
+        })?;
+    let name = format!("Workflow step {} component", step.id);
+    check_args(&loaded, args, &name)?;
+    let (grants, withheld) = admitted(&loaded, literal(services, workflow, step));
+    for refused in withheld {
+        let message = format!("Workflow step {} component {component}: withheld {refused}", step.id);
+        let places = places(workflow);
+        let fields = ["grants"];
+        found.diagnostics.push(places.warning(codes::UNASKED_GRANT, step, &fields, message));
+    }
+    let denied = may_start(services, &loaded, &grants, &name);
+    lock(&services.checked).push(loaded);
+    denied
+}
+
+/// The components of a fixed pipeline, which stand in its text.
+fn look_at_pipeline(
+    services: &Services,
+    workflow: &Workflow,
+    step: &Step,
+    text: &str,
+    cwd: Option<&Path>,
+    found: &mut Found,
+) {
+    // What is wrong with the text itself is said elsewhere.
+    let Ok(pipeline) = pipeline::parse(text) else { return };
+    let Err((stage, problem)) = look_at_stages(services, &pipeline, cwd, |_| {}) else { return };
+    let message = format!("Workflow step {} pipeline: {}", step.id, problem.message);
+    let part = ("pipeline", pipeline.stages[stage].span.clone());
+    found.push(&problem, places(workflow).error_in(codes::COMPONENT, step, part, message));
+}
+
+/// The components of a pipeline that runs in the working directory.
+pub(super) fn check_pipeline(services: &Services, pipeline: &Pipeline) -> Result<(), Failure> {
+    let warn = |warning| services.note(&format!("warning: {warning}"));
+    match look_at_stages(services, pipeline, Some(&services.cwd), warn) {
+        Err((_, problem)) if !problem.is_denial => Err(Failure::runtime(problem.message)),
+        _ => Ok(()),
+    }
+}
+
+/// The first stage whose component could not run, and why.
+fn look_at_stages(
+    services: &Services,
+    pipeline: &Pipeline,
+    cwd: Option<&Path>,
+    warn: impl Fn(String),
+) -> Result<(), (usize, Problem)> {
+    for (index, stage) in pipeline.stages.iter().enumerate() {
+        if is_ours(&stage.name)
+            && let Ok(spec) = services.registry.resolve(&stage.name)
+        {
+            // Made once more for the run; the stages of the incumbent speak then.
+            (spec.build)(&stage.args).map_err(|error| (index, Problem::new(error.message, &[])))?;
+        }
+        let Some(call) = component_call(stage) else { continue };
+        let Some(cwd) = cwd else { continue };
+        look_at_stage(services, &call, cwd, &warn).map_err(|problem| (index, problem))?;
+    }
+    Ok(())
+}
+
+fn look_at_stage(
+    services: &Services,
+    call: &ComponentCall,
+    cwd: &Path,
+    warn: &impl Fn(String),
+) -> Result<(), Problem> {
+    let ComponentProgram::Named(file) = &call.program else { return Ok(()) };
+    let name = format!("component {file}");
+    let path = cwd.join(file);
+    // A file may be made by a step before; without one the stage says so itself.
+    if file.starts_with("blake3:") || !path.is_file() {
+        return Ok(());
+    }
+    let loaded = std::fs::File::open(&path)
+        .and_then(Digest::of_reader)
+        .map_err(|source| LoadError::Read { path: path.clone(), source })
+        .and_then(|digest| load_pinned(services, &path, digest, Limits::of_step(call.limits)))
+        .map_err(|error| Problem::new(format!("{name}: {error}"), &[]))?;
+    let fitting = loaded.check_args(&json::compact(&call.args));
+    fitting.or_else(forgiving).map_err(|error| Problem::new(format!("{name}: {error}"), &[]))?;
+    let dirs = |dirs: &[lobster_stage::ComponentDir]| {
+        let dirs = dirs.iter().map(|dir| (cwd.join(&dir.host), dir.guest.clone()));
+        existing(dirs)
+    };
+    let asked = &call.grants;
+    let grants = Grants {
+        read: dirs(&asked.read),
+        write: dirs(&asked.write),
+        env: variables(services, &asked.env, &[]),
+        net: asked.net.clone(),
+        clock: asked.clock,
+        random: asked.random,
+    };
+    let (grants, withheld) = admitted(&loaded, grants);
+    withheld.into_iter().for_each(|refused| warn(format!("{name}: withheld {refused}")));
+    let denied = may_start(services, &loaded, &grants, &name);
+    lock(&services.checked).push(loaded);
+    denied
+}
+
+/// The component that was found in this file, which is read again only if it has
+/// to be compiled.
+fn load_pinned(
+    services: &Services,
+    path: &Path,
+    pinned: Digest,
+    limits: Limits,
+) -> Result<Component, LoadError> {
+    let token = services.cancel.clone();
+    let policy = &services.policy;
+    let most = [policy.file().limits.timeout.0]
+        .into_iter()
+        .chain(policy.file().components.limits.timeout.map(|span| span.0))
+        .min()
+        .filter(|_| !policy.is_open());
+    let limits = limits.lowered(Ceilings { wall: most, ..Ceilings::default() }, SetBy::Policy);
+    let patience = Patience::new(&limits, Arc::new(move || token.reason().map(|reason| reason.message())));
+    let fail = |source| LoadError::Read { path: path.to_owned(), source };
+    let size = std::fs::metadata(path).map_err(fail)?.len();
+    let digest = blake3::Hash::from_bytes(*pinned.as_bytes());
+    services.components().load_known(digest, size, &patience, || {
+        let bytes = std::fs::read(path).map_err(fail)?;
+        if Digest::of(&bytes) != pinned {
+            return Err(fail(std::io::Error::other("it has changed meanwhile")));
+        }
+        Ok(bytes.into())
+    })
+}
+
+fn check_args(component: &Component, args: &Map<String, Value>, name: &str) -> Result<(), Problem> {
+    let args = Value::Object(args.clone());
+    if !is_constant(&args) {
+        return Ok(());
+    }
+    component
+        .check_args(&json::compact(&args))
+        .or_else(forgiving)
+        .map_err(|error| Problem::new(format!("{name}: {error}"), &["args", "component"]))
+}
+
+/// What depends on the moment is the run's to say.
+fn forgiving(error: RunError) -> Result<(), RunError> {
+    let lasting = error.is_deterministic()
+        || matches!(error, RunError::BadDescription { .. } | RunError::BadGrant { .. });
+    if lasting { Err(error) } else { Ok(()) }
+}
+
+/// The grants of a step that are known now. A directory that is not there, or a
+/// variable that is not set, may be so by then; neither is refused too early.
+fn literal(services: &Services, workflow: &Workflow, step: &Step) -> Grants {
+    let Some(grants) = &step.extras.grants else { return Grants::default() };
+    let dirs =
+        |dirs: &[plan::DirGrant]| {
+            let fixed = dirs.iter().filter(|dir| template::is_constant(&dir.from));
+            existing(fixed.map(|dir| {
+                (base(workflow).join(&dir.from), dir.to.clone().unwrap_or_else(|| dir.from.clone()))
+            }))
+        };
+    let own: Vec<_> = workflow.env.iter().chain(&step.env).map(|(name, _)| name.as_str()).collect();
+    Grants {
+        read: dirs(&grants.read),
+        write: dirs(&grants.write),
+        env: variables(services, &grants.env, &own),
+        net: grants.net.clone(),
+        clock: grants.clock,
+        random: grants.random,
+    }
+}
+
+fn existing(dirs: impl Iterator<Item = (PathBuf, String)>) -> Vec<DirGrant> {
+    dirs.filter(|(host, _)| host.is_dir()).map(|(host, guest)| DirGrant { host, guest }).collect()
+}
+
+/// The variables that will reach a step; their values do not matter here.
+fn variables(services: &Services, names: &[String], own: &[&str]) -> Vec<(String, String)> {
+    let is_set = |name: &&String| own.contains(&name.as_str()) || services.env.passed(name).is_some();
+    names.iter().filter(is_set).map(|name| (name.clone(), String::new())).collect()
+}
+
+/// What of its grants a component gets, and what it does not get.
+fn admitted(component: &Component, mut grants: Grants) -> (Grants, Vec<String>) {
+    let withheld = match component.describe() {
+        Ok(Some(description)) => crate::withhold(description, &mut grants, &mut BTreeMap::new()),
+        Ok(None) | Err(_) => Vec::new(),
+    };
+    (grants, withheld)
+}
+
+fn may_start(services: &Services, component: &Component, grants: &Grants, name: &str) -> Result<(), Problem> {
+    component
+        .check_grants(grants)
+        .map_err(|error| Problem::new(format!("{name}: {error}"), &["grants", "component"]))?;
+    allowed(services, || component.digest().into(), grants)
+        .map_err(|problem| Problem { message: format!("{name}: {}", problem.message), ..problem })
+}
+
+/// Whether the policy lets a step grant this. What lies inside a directory may
+/// still change, so only the directory itself is judged now.
+fn allowed(services: &Services, component: impl FnOnce() -> Digest, grants: &Grants) -> Result<(), Problem> {
+    if *grants == Grants::default() {
+        return Ok(());
+    }
+    let proposal = crate::proposal(component(), grants, &grants.open());
+    let place =
+        crate::kinds::decision_env(services, &Surroundings::of(services), &services.cwd, &services.env);
+    let itself = |dir: &str, fits: &dyn Fn(&str) -> bool| fits(dir).then(|| dir.to_owned());
+    let decision = services.policy.decide_component(&proposal, &place, &itself);
+    match decision.verdict {
+        Verdict::Allow | Verdict::Ask => Ok(()),
+        Verdict::Deny => Err(Problem {
+            message: crate::denied(&decision).message,
+            fields: &["grants", "component"],
+            is_denial: true,
+        }),
+    }
+}
+
+/// Whether no text inside is a template.
+fn is_constant(value: &Value) -> bool {
+    match value {
+        Value::String(text) => template::is_constant(text),
+        Value::Array(items) => items.iter().all(is_constant),
+        Value::Object(map) => map.values().all(is_constant),
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+    }
+}

@@ -1,0 +1,238 @@
+//! What runs share: settings, the store, the sandbox, commands.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use lobster_component::{CompilerProgram, Component, Engine, EngineConfig};
+use serde_json::{Map, Value};
+
+use super::ask::Prompter;
+use super::background::Background;
+use super::env::Env;
+use super::notify::Notify;
+use super::path::StepPath;
+use super::surroundings::PolicyFileUsed;
+use crate::envelope::Envelope;
+use crate::secrets;
+use crate::secrets::{Reader, SecretError, Secrets};
+use lobster_base::cancel::CancelToken;
+use lobster_base::digest::Digest;
+use lobster_base::file_digests::FileDigests;
+use lobster_base::json;
+use lobster_language::plan::{Plan, SecretGrant};
+use lobster_observe::audit::Trail;
+use lobster_observe::telemetry::Exporter;
+use lobster_policy::{AuditPlaces, Policy};
+use lobster_sandbox::Sandbox;
+use lobster_stage::{Mode, Registry};
+use lobster_store::{RunId, Store, StoreError};
+
+/// Lines for the person on stderr: warnings, retries, plans.
+pub type Notes = Box<dyn Fn(&str) + Send + Sync>;
+/// Where renderers show their text to a person.
+pub type Screen = Box<dyn Fn(&str) -> io::Result<()> + Send + Sync>;
+
+/// Tells a person what is going on.
+pub trait Progress: Send + Sync {
+    /// Something that may take long begins at a place in the run.
+    fn started(&self, place: &str, kind: &str);
+    /// It is over.
+    fn ended(&self, place: &str);
+}
+
+/// On whose behalf runs are made.
+#[derive(Clone, Debug, Default)]
+pub struct Caller {
+    /// Who the history says it was; none leaves it to `LOBSTER_ACTOR`.
+    pub actor: Option<String>,
+    /// What else the run's first record says about who asked.
+    pub detail: Value,
+}
+
+/// Tells that something is over when it goes.
+pub(crate) struct Shown<'s>(Option<(&'s dyn Progress, String)>);
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        if let Some((progress, place)) = &self.0 {
+            progress.ended(place);
+        }
+    }
+}
+
+/// Everything an execution uses besides its plan.
+pub struct Services {
+    pub mode: Mode,
+    pub env: Env,
+    /// The directory the caller stands in, absolute.
+    pub cwd: PathBuf,
+    pub state_dir: PathBuf,
+    pub registry: Registry,
+    pub cancel: CancelToken,
+    pub caller: Caller,
+    /// Somebody at a terminal, if there is one.
+    pub prompter: Option<Box<dyn Prompter>>,
+    pub notes: Arc<dyn Fn(&str) + Send + Sync>,
+    pub screen: Option<Screen>,
+    pub progress: Option<Box<dyn Progress>>,
+    pub sandbox: Arc<Sandbox>,
+    /// Who is told of new questions.
+    pub notify: Option<Notify>,
+    pub background: Background,
+    /// What native processes may do.
+    pub policy: Arc<Policy>,
+    /// The files that the policy came from; no step may change them.
+    pub policy_files: Vec<PolicyFileUsed>,
+    /// Where the project's policy was looked for, if there is one.
+    pub place: Option<PathBuf>,
+    /// Whether that policy was trusted when it was read.
+    pub project_is_trusted: Option<bool>,
+    /// What the operator has named for steps to receive.
+    pub secrets: Arc<Secrets>,
+    pub store: OnceLock<Store>,
+    pub components: OnceLock<Engine>,
+    /// What compiles them.
+    pub compiler: Option<CompilerProgram>,
+    /// Components that were looked at before the run; held, so that it need not load them again.
+    pub checked: Mutex<Vec<Component>>,
+    /// The contents of files that have not changed since they were read.
+    pub files: Arc<FileDigests>,
+}
+
+/// Below the home directory: what stores promised, for when a whole state
+/// directory is put back to an earlier state.
+const MARKS_OUTSIDE: &str = ".lobster/high-water";
+
+impl Services {
+    /// The store, opened at the first use.
+    pub(crate) fn store(&self) -> Result<Store, StoreError> {
+        if let Some(store) = self.store.get() {
+            return Ok(store.clone());
+        }
+        let outside = self.env.get("HOME").filter(|home| home.starts_with('/'));
+        let outside = outside.map(|home| Path::new(&home).join(MARKS_OUTSIDE));
+        let store = Store::open_noted(&self.state_dir, outside.as_deref())?;
+        if !self.secrets.is_empty() {
+            store.redact(self.secrets.redactions());
+        }
+        let hidden = self.policy.file().audit.redact.clone();
+        let message = self.env.non_blank("LOBSTER_MESSAGE_ID");
+        if let Some(trail) = Trail::new(self.audit_places(), hidden, self.actor(), message) {
+            store.attest(trail);
+        }
+        Ok(self.store.get_or_init(|| store).clone())
+    }
+
+    /// Where the policy wants the audit kept beside the store.
+    pub(crate) fn audit_places(&self) -> AuditPlaces {
+        let home = self.env.get("HOME").map(PathBuf::from).unwrap_or_default();
+        self.policy.file().audit.places(&self.state_dir, &home)
+    }
+
+    /// The component engine; making it costs nothing until it loads something.
+    pub(crate) fn components(&self) -> &Engine {
+        self.components.get_or_init(|| {
+            let code_cache = Some(super::kinds::component::code_cache(&self.state_dir));
+            let compiler = self.compiler.clone();
+            Engine::new(EngineConfig { code_cache, compiler, ..EngineConfig::default() })
+        })
+    }
+
+    /// Tells a person that something began, and that it ended when the value goes.
+    pub(crate) fn show_progress(&self, path: &StepPath, kind: &str) -> Shown<'_> {
+        Shown(self.progress.as_deref().map(|progress| {
+            progress.started(path.as_str(), kind);
+            (progress, path.to_string())
+        }))
+    }
+
+    /// Who the history says asked.
+    pub fn actor(&self) -> Option<String> {
+        self.caller.actor.clone().or_else(|| self.env.non_blank("LOBSTER_ACTOR"))
+    }
+
+    /// Sends the spans of an execution that is over to the collector, if there is one.
+    pub(crate) fn export(&self, store: &Store, run: RunId) {
+        let exporter = match Exporter::from_env(&|name| self.env.get(name)) {
+            Ok(None) => return,
+            Ok(Some(exporter)) => exporter,
+            Err(error) => return tracing::warn!(%error, "no spans are exported"),
+        };
+        let store = store.clone();
+        self.background.start("telemetry", move || {
+            if let Err(error) = exporter.export(&store, run) {
+                tracing::warn!(%run, %error, "the spans of a run were not exported");
+            }
+        });
+    }
+
+    pub(crate) fn note(&self, line: &str) {
+        (self.notes)(&self.secrets.redactions().text(line));
+    }
+
+    /// Finds the secrets that a plan grants, and refuses a plan that holds one in clear.
+    pub(crate) fn prepare_secrets(&self, plan: &Plan, args: &Map<String, Value>) -> Result<(), SecretError> {
+        self.learn_secrets(secrets::grants_of(plan))?;
+        if self.secrets.is_empty() {
+            return Ok(());
+        }
+        self.secrets.check_clear("the arguments of the run hold", &json::compact(args))?;
+        self.secrets.check_clear("the workflow holds", &json::compact(plan))
+    }
+
+    /// Finds values, and hides them from now on.
+    pub(crate) fn learn_secrets<'g>(
+        &self,
+        grants: impl IntoIterator<Item = &'g SecretGrant>,
+    ) -> Result<(), SecretError> {
+        self.secrets.learn(grants, &self.reader())?;
+        self.hide_secrets();
+        Ok(())
+    }
+
+    /// The variables of a step that was granted secrets.
+    pub(crate) fn secret_variables(
+        &self,
+        grants: &BTreeMap<String, String>,
+    ) -> Result<Vec<(String, String)>, SecretError> {
+        if grants.is_empty() {
+            return Ok(Vec::new());
+        }
+        let variables = self.secrets.variables(grants, &self.reader())?;
+        self.hide_secrets();
+        Ok(variables)
+    }
+
+    /// An envelope without secrets. What steps gave comes from the store, which knows none.
+    pub(crate) fn hide(&self, mut envelope: Envelope) -> Envelope {
+        if self.secrets.is_empty() {
+            return envelope;
+        }
+        let redactions = self.secrets.redactions();
+        match &mut envelope {
+            Envelope::Failed(failure) => failure.message = redactions.text(&failure.message).into_owned(),
+            Envelope::NeedsApproval(request) | Envelope::NeedsInput(request) => redactions.value(request),
+            Envelope::Done(_) | Envelope::Cancelled => {}
+        }
+        envelope
+    }
+
+    fn hide_secrets(&self) {
+        if let Some(store) = self.store.get()
+            && !self.secrets.is_empty()
+        {
+            store.redact(self.secrets.redactions());
+        }
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        Reader { env: &self.env, cwd: &self.cwd, sandbox: &self.sandbox, cancel: &self.cancel }
+    }
+
+    /// The policy that decisions are made under, as gates are bound to it.
+    pub fn policy_digest(&self) -> Digest {
+        self.policy.digest()
+    }
+}

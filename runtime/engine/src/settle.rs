@@ -1,0 +1,331 @@
+//! From the end of an execution to its envelope.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Map, Value, json};
+
+use super::gate::{Asker, GateQuestion, PendingGate};
+use super::path::StepPath;
+use super::pipeline::{self, PipelineInput, Place};
+use super::run::{Run, lock};
+use super::token::{Token, TokenKind};
+use super::unseen::{self, Unseen};
+use super::value::{Output, Text};
+use super::workflow::Frame;
+use crate::envelope::{Envelope, Failure};
+use lobster_base::cancel::CancelReason;
+use lobster_base::json;
+use lobster_language::plan::{Plan, Workflow};
+use lobster_models::cost::{CostLimit, CostTracker, LimitAction, Spending};
+use lobster_models::pricing::Pricing;
+use lobster_stage::STORE_FAILED;
+use lobster_stage::{Mode, Question, StageError, Stop};
+use lobster_store::{
+    Blob, Durability, Event, Gate, GateFilter, GateKind, GateRecord, GateStatus, RunStatus, StoreError,
+};
+
+/// Executes a plan to its end, or as far as it goes now.
+pub fn execute(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Envelope {
+    let _span = tracing::info_span!("run", id = %run.id).entered();
+    let result = output_of(run, plan, args);
+    let envelope = settle(run, plan, result)
+        .unwrap_or_else(|error| Envelope::Failed(Failure::runtime(error.to_string())));
+    run.services.export(&run.store, run.id);
+    run.services.hide(envelope)
+}
+
+/// Executes a plan and gives what it came to, without saying so in the journal.
+pub fn output_of(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Result<Output, Stop> {
+    match plan {
+        Plan::Pipeline(pipeline) => {
+            let place = Place {
+                path: StepPath::root(),
+                env: run.services.env.clone(),
+                cwd: run.cwd.clone(),
+                asker: Asker::Pipeline,
+                cancel: run.services.cancel.clone(),
+                capture: run.services.screen.is_none(),
+                cost: None,
+                extras: None,
+            };
+            pipeline::run_pipeline(run, pipeline, PipelineInput::Nothing, place).map(|done| {
+                // In tool mode what a renderer showed last is the result.
+                if done.items.len() == 0 && !done.rendered.is_empty() {
+                    return Output::json_or_text(Text::inline(done.rendered));
+                }
+                Output::items(done.items)
+            })
+        }
+        Plan::Workflow(workflow) => workflow_output(run, workflow, args),
+    }
+}
+
+fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>) -> Result<Output, Stop> {
+    let services = run.services;
+    let cost = cost_tracker(run, workflow, None);
+    let frame = Frame {
+        run,
+        workflow,
+        args,
+        env: services.env.clone(),
+        cwd: run.cwd.clone(),
+        path: StepPath::root(),
+        active: vec![std::fs::canonicalize(&workflow.file).unwrap_or_else(|_| workflow.file.clone())],
+        cost: Arc::clone(&cost),
+    };
+    let last = frame.steps(&services.cancel)?;
+    if let Some(meta) = lock(&cost).summary() {
+        run.lazily(Event::Note { path: None, text: "cost".to_owned(), detail: meta })?;
+    }
+    Ok(match last {
+        Some(record) => record.output()?,
+        None => Output::empty(),
+    })
+}
+
+/// A fresh tracker: a resumed run is told its earlier spending again by the journal.
+pub(super) fn cost_tracker(
+    run: &Run<'_>,
+    workflow: &Workflow,
+    parent: Option<(&Arc<Mutex<CostTracker>>, &str)>,
+) -> Arc<Mutex<CostTracker>> {
+    let (pricing, warning) = Pricing::new(run.services.env.get("LOBSTER_LLM_PRICING_JSON").as_deref());
+    if let Some(warning) = warning {
+        run.services.note(&warning);
+    }
+    let limit = workflow.cost_limit.as_ref().map(|limit| CostLimit {
+        max_usd: limit.max_usd,
+        action: if limit.stop { LimitAction::Stop } else { LimitAction::Warn },
+    });
+    let tracker = CostTracker::new(pricing, limit, Spending::default());
+    Arc::new(Mutex::new(match parent {
+        Some((parent, step)) => tracker.within(Arc::clone(parent), step),
+        None => tracker,
+    }))
+}
+
+/// Journals how the execution ended and says so in an envelope.
+fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<Envelope, StoreError> {
+    let failed_at = run.failed_at().map(|path| path.to_string());
+    let end = |status, output: Option<Blob>, error: Option<String>, code: Option<&str>| -> Result<(), _> {
+        // A retry forgets how the steps there ended, and no step's failure is why nothing could be recorded.
+        let failed_at = failed_at.as_ref().filter(|_| code != Some(STORE_FAILED));
+        let mut detail = json!({ "failed_at": failed_at, "code": code });
+        if status != RunStatus::Ok {
+            // Until somebody decides about them, the run is not over like one whose step failed.
+            tell_unseen(&mut detail, &run.unseen()?);
+        }
+        // What only computed is computed again if a power cut takes its end away (E1).
+        let durability =
+            if status == RunStatus::Ok && !run.has_acted() { Durability::Lazy } else { Durability::Synced };
+        run.end(vec![Event::RunEnded { status, output, error, detail }], durability)
+    };
+    // Whose terminal was closed can answer elsewhere, if nothing was cut off half-way.
+    let result = match result {
+        Err(Stop::Cancelled)
+            if run.has_lost_its_terminal() && run.has_pending() && run.unseen()?.is_empty() =>
+        {
+            Err(Stop::Paused)
+        }
+        other => other,
+    };
+    Ok(match result {
+        Err(_) if run.is_refused() => {
+            // As with an answer from another process.
+            let mut detail = json!({
+                "answer": "rejected",
+                "actor": run.services.actor(),
+                "message": run.services.env.non_blank("LOBSTER_MESSAGE_ID"),
+            });
+            tell_unseen(&mut detail, &run.unseen()?);
+            let ended = Event::RunEnded { status: RunStatus::Cancelled, output: None, error: None, detail };
+            run.end(vec![ended], Durability::Synced)?;
+            Envelope::Cancelled
+        }
+        Ok(output) => {
+            end(RunStatus::Ok, keep_output(run, &output)?, None, None)?;
+            Envelope::Done(output)
+        }
+        Err(Stop::Paused) => match pause(run, plan)? {
+            Ok(envelope) => envelope,
+            Err(error) => {
+                end(RunStatus::Failed, None, Some(error.message.clone()), error.code.as_deref())?;
+                Envelope::Failed(Failure::runtime(error.message))
+            }
+        },
+        Err(Stop::Failed(error)) => {
+            end(RunStatus::Failed, None, Some(error.message.clone()), error.code.as_deref())?;
+            Envelope::Failed(Failure { code: error.code, ..Failure::runtime(error.message) })
+        }
+        Err(Stop::Cancelled) => {
+            let reason = run.services.cancel.reason();
+            // Nobody called it off: what a signal cut off waits for a decision.
+            let signalled = matches!(reason, Some(CancelReason::Signal(_)));
+            let unfinished = signalled && !run.unseen()?.is_empty();
+            let status = if unfinished { RunStatus::Failed } else { RunStatus::Cancelled };
+            let message = reason.map_or_else(|| "cancelled".to_owned(), |reason| reason.message());
+            end(status, None, Some(message.clone()), Some("cancelled"))?;
+            Envelope::Failed(Failure { code: Some("cancelled".to_owned()), ..Failure::runtime(message) })
+        }
+        Err(Stop::Interrupted) => {
+            let message = unseen::question(&run.id.short(), &run.unseen()?);
+            end(RunStatus::Failed, None, Some(message.clone()), Some("interrupted"))?;
+            Envelope::Failed(Failure { code: Some("interrupted".to_owned()), ..Failure::runtime(message) })
+        }
+    })
+}
+
+/// Adds to the end of a run which effects began and were not seen to end, and why.
+fn tell_unseen(detail: &mut Value, unseen: &[Unseen]) {
+    if unseen.is_empty() {
+        return;
+    }
+    detail["cut_off"] = unseen.iter().map(|one| one.path.as_str()).collect();
+    detail["unknown_ends"] = unseen
+        .iter()
+        .map(|one| json!({ "step": one.path, "reason": one.end.reason(), "end": one.end }))
+        .collect();
+}
+
+/// Largest output that the history keeps beside the steps' own, in items' JSON bytes.
+const MAX_KEPT_OUTPUT: usize = 1 << 20;
+
+/// Keeps an output for the history, unless it is large and no step's own.
+pub fn keep_output(run: &Run<'_>, output: &Output) -> Result<Option<Blob>, StoreError> {
+    if let Some(blob) = output.stored() {
+        return Ok(Some(blob));
+    }
+    let Ok(Some(lines)) = output.lines(MAX_KEPT_OUTPUT) else { return Ok(None) };
+    run.store.put(&lines).map(Some)
+}
+
+/// Opens the gates that came up and shows the first of them.
+fn pause(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, StoreError> {
+    let mut pending = run.take_pending();
+    pending.sort_by(|a, b| a.path.cmp(&b.path));
+    let known =
+        run.store.gates(&GateFilter { status: Some(GateStatus::Open), run: Some(run.id), limit: 0 })?;
+    let kind = match plan {
+        Plan::Pipeline(_) => TokenKind::Pipeline,
+        Plan::Workflow(_) => TokenKind::Workflow,
+    };
+    run.end(vec![Event::RunPaused { detail: Value::Null }], Durability::Synced)?;
+    let (mut shown, mut fresh) = (None, Vec::new());
+    for gate in pending {
+        let existing = known
+            .iter()
+            .find(|open| open.path == gate.path.as_str() && gate.binding.is(open.binding))
+            .cloned();
+        let opened = match existing {
+            Some(open) => open,
+            None => {
+                let opened = open(run, &gate)?;
+                tracing::info!(gate = opened.id, path = opened.path, "a person is asked");
+                fresh.push(opened.clone());
+                opened
+            }
+        };
+        shown.get_or_insert((opened, gate));
+    }
+    super::notify::tell(run, fresh);
+    let Some((opened, gate)) = shown else {
+        return Ok(Err(StageError::permanent("the run stopped for a person, but nothing was asked")));
+    };
+    Ok(envelope(run, kind, &opened, &gate))
+}
+
+fn open(run: &Run<'_>, gate: &PendingGate) -> Result<Gate, StoreError> {
+    run.store.open_gate(GateRecord {
+        run: run.id,
+        path: gate.path.to_string(),
+        kind: match gate.question.question {
+            Question::Approval { .. } => GateKind::Approval,
+            Question::Input { .. } => GateKind::Input,
+        },
+        question: Value::Object(gate.question.request()),
+        binding: gate.binding.digest,
+        expires_at: gate.question.identity.ttl_ms.map(|ttl| run.store.clock_ms().saturating_add(ttl)),
+        required_approver: gate.question.identity.required_approver.clone(),
+        detail: serde_json::to_value(&gate.question).unwrap_or(Value::Null),
+    })
+}
+
+fn envelope(
+    run: &Run<'_>,
+    kind: TokenKind,
+    opened: &Gate,
+    gate: &PendingGate,
+) -> Result<Envelope, StageError> {
+    let token = Value::String(Token::encode(kind, opened.key));
+    let mut request = gate.question.request();
+    match gate.question.question {
+        Question::Approval { .. } => {
+            request.insert("resumeToken".into(), token);
+            request.insert("approvalId".into(), json!(opened.id));
+            Ok(Envelope::NeedsApproval(Value::Object(request)))
+        }
+        Question::Input { .. } => {
+            fit_subject(run, &gate.question, &mut request)?;
+            if let (Mode::Human, Asker::Pipeline, Question::Input { items, .. }) =
+                (run.services.mode, &gate.question.asker, &gate.question.question)
+            {
+                request.insert("items".into(), json!(items));
+            }
+            request.insert("resumeToken".into(), token);
+            Ok(Envelope::NeedsInput(Value::Object(request)))
+        }
+    }
+}
+
+/// Largest envelope of an input request, and largest subject in it, in bytes; the incumbent's numbers.
+const MAX_ENVELOPE: usize = 512_000;
+const MAX_SUBJECT: usize = 192_000;
+/// What the token adds to an envelope, as the incumbent reckons it.
+const TOKEN_ALLOWANCE: usize = 220;
+const SUBJECT_PREVIEW: usize = 2000;
+
+/// Cuts a workflow step's subject down until the envelope fits; the recorded question stays whole.
+fn fit_subject(
+    run: &Run<'_>,
+    question: &GateQuestion,
+    request: &mut Map<String, Value>,
+) -> Result<(), StageError> {
+    let Asker::Step(id) = &question.asker else { return Ok(()) };
+    let Some(subject) = request.get("subject").cloned() else { return Ok(()) };
+    let max = run
+        .services
+        .env
+        .non_blank("LOBSTER_MAX_TOOL_ENVELOPE_BYTES")
+        .map(|text| json::js_number(&text).floor())
+        .filter(|max| max.is_finite() && *max >= 1024.0)
+        .map_or(MAX_ENVELOPE, |max| max as usize);
+    let size = |request: &Map<String, Value>| {
+        json::pretty(&Envelope::NeedsInput(Value::Object(request.clone()))).len() + TOKEN_ALLOWANCE
+    };
+    if size(request) <= max {
+        return Ok(());
+    }
+    let text = json::compact(&subject);
+    let cut = |preview: String| json!({ "truncated": true, "bytes": text.len(), "preview": preview });
+    if text.len() > MAX_SUBJECT {
+        request.insert("subject".into(), cut(super::approval::clip(&text, SUBJECT_PREVIEW)));
+    }
+    if size(request) > max {
+        request.insert("subject".into(), cut("[subject omitted: envelope size limit]".to_owned()));
+    }
+    if size(request) > max {
+        return Err(StageError::permanent(format!(
+            "Workflow input step {id} needs_input envelope exceeds {max} bytes even after subject truncation"
+        )));
+    }
+    Ok(())
+}
+
+impl Run<'_> {
+    /// Journals the end of this execution after all that was buffered.
+    fn end(&self, events: Vec<Event>, durability: Durability) -> Result<(), StoreError> {
+        let mut all = self.take_buffered();
+        all.extend(events);
+        self.store.append(self.id, all, durability)
+    }
+}

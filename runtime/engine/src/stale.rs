@@ -1,0 +1,56 @@
+//! Why an answer does not hold any more, in words.
+
+use serde_json::Value;
+
+use super::gate::{GateQuestion, KnownAnswer};
+use super::run::Run;
+use lobster_store::Event;
+
+/// The parts of a policy's question, by the names of their fields.
+const PARTS: [(&str, &str); 7] = [
+    ("command", "the command"),
+    ("cwd", "the working directory"),
+    ("commands", "the programs that it starts"),
+    ("programs", "the content of a program"),
+    ("files", "the content of a file that it runs or reads"),
+    ("grant", "its rights"),
+    ("grants", "its rights"),
+];
+
+/// What differs between what was approved and what is asked now, as far as the record tells.
+pub(super) fn difference(run: &Run<'_>, known: &KnownAnswer, now: &GateQuestion) -> String {
+    if began_under(run).is_some_and(|began| began != run.policy.to_string()) {
+        return "the policy changed".to_owned();
+    }
+    let asked = run.store.gate_by_id(&known.gate).ok();
+    let asked = asked.and_then(|gate| serde_json::from_value::<GateQuestion>(gate.detail).ok());
+    let Some(asked) = asked else { return "the question, its items or the plan changed".to_owned() };
+    let (was, is) = (asked.request(), now.request());
+    let mut changed = Vec::new();
+    if was.get("prompt") != is.get("prompt") {
+        changed.push("the question");
+    }
+    let items = |request: &serde_json::Map<String, Value>| {
+        request.get("items").and_then(Value::as_array).cloned().unwrap_or_default()
+    };
+    for (was, is) in items(&was).iter().zip(&items(&is)) {
+        changed.extend(
+            PARTS.iter().filter(|(field, _)| was.get(*field) != is.get(*field)).map(|(_, words)| *words),
+        );
+    }
+    changed.dedup();
+    match changed.as_slice() {
+        [] if was == is => "the plan or its arguments changed".to_owned(),
+        [] => "its items changed".to_owned(),
+        some => format!("{} changed", some.join(" and ")),
+    }
+}
+
+/// The digest of the policy that the run began under.
+fn began_under(run: &Run<'_>) -> Option<String> {
+    let first = run.store.events_after(run.id, 0, 1).ok()?;
+    match &first.first()?.event {
+        Event::RunStarted { detail, .. } => detail["policy"].as_str().map(str::to_owned),
+        _ => None,
+    }
+}

@@ -1,0 +1,140 @@
+//! What a step reads, and in which form: a value, items one by one, or bytes.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::path::StepPath;
+use super::record::{Record, Scope};
+use super::value::{Items, Text};
+use super::workflow::Frame;
+use lobster_base::json;
+use lobster_language::plan::{Stdin, Step};
+use lobster_language::template;
+use lobster_language::template::{ExprError, Resolved};
+use lobster_stage::stopped;
+use lobster_stage::{Payload, Stop};
+
+/// What a step reads.
+#[derive(Clone, Debug)]
+pub(super) enum Input {
+    Nothing,
+    Text(Text),
+    Json(Arc<Value>),
+}
+
+impl Input {
+    /// All of it in memory; none if it is nothing.
+    pub(super) fn load(self) -> Result<Option<Arc<Value>>, Stop> {
+        Ok(Some(match self {
+            Self::Nothing => return Ok(None),
+            Self::Text(text) => Arc::new(Value::String(text.load().map_err(stopped)?.to_string())),
+            Self::Json(value) => value,
+        }))
+    }
+
+    /// Null is nothing, a string is text.
+    pub(super) fn of(value: Arc<Value>) -> Self {
+        match &*value {
+            Value::Null => Self::Nothing,
+            Value::String(_) => Self::Text(Text::of_value(value)),
+            _ => Self::Json(value),
+        }
+    }
+}
+
+impl Frame<'_> {
+    /// What a step reads.
+    pub(super) fn stdin(&self, step: &Step, scope: &Scope<'_>, path: &StepPath) -> Result<Input, Stop> {
+        let text = match &step.stdin {
+            Stdin::None => return Ok(Input::Nothing),
+            Stdin::Literal(Value::String(text)) => return Ok(Input::Text(Text::inline(text.as_str()))),
+            Stdin::Literal(value) => return Ok(Input::Json(Arc::new(value.clone()))),
+            Stdin::Text(text) => text,
+        };
+        self.resolve(text, scope).map_err(|error| self.failed(path, &error))
+    }
+
+    /// A reference's own value, or text with references filled in.
+    pub(super) fn resolve(&self, text: &str, scope: &Scope<'_>) -> Result<Input, ExprError> {
+        // Whole results are handed on without being copied, and stdout without being loaded.
+        if let Some((field, record)) = self.whole_field(text, scope) {
+            match field.as_str() {
+                "stdout" => return Ok(record.stdout.clone().map_or(Input::Nothing, Input::Text)),
+                "json" => {
+                    // What cannot be read is told below.
+                    if let Ok(Some(value)) = record.json() {
+                        return Ok(Input::of(Arc::clone(value)));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(match template::resolve(text, self.args, scope)? {
+            Resolved::Missing => Input::Nothing,
+            Resolved::Text(text) => Input::Text(Text::inline(text)),
+            Resolved::Value(value) => Input::of(Arc::new(value.into_owned())),
+        })
+    }
+
+    /// What the text names, if it is one field of a record and nothing else.
+    fn whole_field<'s>(&self, text: &str, scope: &'s Scope<'_>) -> Option<(String, &'s Arc<Record>)> {
+        let reference = template::strict_reference(&template::fill_args(text, self.args))?;
+        let [field] = <[String; 1]>::try_from(reference.path).ok()?;
+        Some((field, scope.get(&reference.id)?))
+    }
+
+    /// The items of a large list that a step reads, for whoever takes them one by one.
+    pub(super) fn large_stdin(&self, step: &Step, scope: &Scope<'_>) -> Option<Items> {
+        let Stdin::Text(text) = &step.stdin else { return None };
+        let (field, record) = self.whole_field(text, scope)?;
+        // Whoever loads it is told what cannot be read.
+        if field == "json" { record.large_list(&self.run.store).ok().flatten() } else { None }
+    }
+
+    /// The text of large JSON that a step reads, for whoever takes bytes.
+    pub(super) fn large_text(&self, step: &Step, scope: &Scope<'_>) -> Result<Option<Text>, Stop> {
+        let Stdin::Text(text) = &step.stdin else { return Ok(None) };
+        let Some((field, record)) = self.whole_field(text, scope) else { return Ok(None) };
+        if field != "json" {
+            return Ok(None);
+        }
+        // Whoever loads it is told what cannot be read.
+        if let Ok(Some(text)) = record.large_text(&self.run.store) {
+            return Ok(Some(text));
+        }
+        let items = record.large_list(&self.run.store).ok().flatten();
+        items.map(|items| self.list_text(&items)).transpose()
+    }
+
+    pub(super) fn payload(
+        &self,
+        step: &Step,
+        scope: &Scope<'_>,
+        path: &StepPath,
+    ) -> Result<Option<Payload>, Stop> {
+        if let Some(text) = self.large_text(step, scope)? {
+            return text.payload().map(Some).map_err(stopped);
+        }
+        Ok(match self.stdin(step, scope, path)? {
+            Input::Nothing => None,
+            Input::Text(text) => Some(text.payload().map_err(stopped)?),
+            Input::Json(value) => Some(Payload::Bytes(json::compact(&*value).into_bytes().into())),
+        })
+    }
+
+    /// Items as a step's stdout.
+    pub(super) fn text_of(&self, items: &Items) -> Result<Text, Stop> {
+        match items {
+            Items::Memory(items) => Ok(Text::of_items(Arc::clone(items))),
+            Items::Stored { .. } => self.list_text(items),
+        }
+    }
+
+    /// A list as one JSON text, in the store.
+    fn list_text(&self, items: &Items) -> Result<Text, Stop> {
+        let mut writer = self.run.store.blob_writer();
+        super::value::write_array(&mut writer, items)?;
+        Ok(Text::stored(&self.run.store, writer.finish().map_err(stopped)?))
+    }
+}

@@ -1,0 +1,622 @@
+//! Drives the steps of a workflow file, at every depth.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Map, Value};
+
+use super::env::{Env, argument_vars};
+use super::gate::{Asker, GateQuestion};
+use super::path::StepPath;
+use super::pipeline::{self, PipelineInput};
+use super::record::{Json, Record, Scope};
+use super::reuse::Reuse;
+use super::run::{Run, lock};
+use super::stdin::Input;
+use super::value::Text;
+use crate::kinds::mcp;
+use crate::kinds::native;
+use crate::kinds::native::ShellText;
+use lobster_base::cancel::CancelToken;
+use lobster_base::json;
+use lobster_language as language;
+use lobster_language::plan::{Approval, OnError, Step, Work, Workflow};
+use lobster_language::template;
+use lobster_language::template::ExprError;
+use lobster_models::cost::{CostTracker, Verdict};
+use lobster_stage::{Answer, Payload, Question, StageError, Stop, ToolCall};
+use lobster_store::{StepOutcome, StepStatus};
+
+/// One workflow being executed: the file that was asked for, or a child of it.
+pub(crate) struct Frame<'f> {
+    pub(super) run: &'f Run<'f>,
+    pub(super) workflow: &'f Workflow,
+    pub(super) args: &'f Map<String, Value>,
+    /// What the workflow inherits: the process's environment, or the parent step's.
+    pub(super) env: Env,
+    /// Where steps without a `cwd` run.
+    pub(super) cwd: PathBuf,
+    /// Where in the run this workflow stands.
+    pub(super) path: StepPath,
+    /// The files being executed, outermost first, resolved.
+    pub(super) active: Vec<PathBuf>,
+    pub(super) cost: Arc<Mutex<CostTracker>>,
+}
+
+/// How a step ended, if it did not stop the run.
+pub(super) enum Ended {
+    Completed(Arc<Record>),
+    /// Skipped by its condition, or failed and passed over.
+    Passed,
+    /// Failed, and so nothing after it runs.
+    SkipRest,
+}
+
+impl Frame<'_> {
+    /// Runs all steps; gives the record of the last one that completed.
+    pub(super) fn steps(&self, cancel: &CancelToken) -> Result<Option<Arc<Record>>, Stop> {
+        let mut scope = Scope::default();
+        let last =
+            self.sequence(&self.workflow.steps, &mut scope, &self.path, &Enclosing::default(), cancel)?;
+        self.check_cost()?;
+        Ok(last)
+    }
+
+    /// Runs steps one after the other.
+    pub(super) fn sequence(
+        &self,
+        steps: &[Step],
+        scope: &mut Scope<'_>,
+        at: &StepPath,
+        enclosing: &Enclosing,
+        cancel: &CancelToken,
+    ) -> Result<Option<Arc<Record>>, Stop> {
+        let mut last = None;
+        for step in steps {
+            if cancel.is_cancelled() {
+                return Err(Stop::Cancelled);
+            }
+            match self.step(step, scope, at, enclosing, cancel)? {
+                Ended::Completed(record) => last = Some(record),
+                Ended::Passed => {}
+                Ended::SkipRest => break,
+            }
+        }
+        Ok(last)
+    }
+
+    fn step(
+        &self,
+        step: &Step,
+        scope: &mut Scope<'_>,
+        at: &StepPath,
+        enclosing: &Enclosing,
+        cancel: &CancelToken,
+    ) -> Result<Ended, Stop> {
+        let path = at.step(&step.id);
+        let _span = tracing::info_span!("step", %path, kind = kind_name(&step.work)).entered();
+        let wanted = step.when.evaluate(&*scope);
+        if !wanted.or_else(|error| self.recorded_condition(&path, &error))? {
+            scope.insert(Arc::new(Record { skipped: true, ..Record::new(&step.id) }));
+            self.run.summarise(&path, StepOutcome::new(StepStatus::Skipped), kind_name(&step.work))?;
+            return Ok(Ended::Passed);
+        }
+        let begun = std::time::Instant::now();
+        let result = match &step.work {
+            Work::Input(_) => self.input(step, scope, &path, cancel),
+            _ => self.attempts(step, scope, &path, enclosing, cancel),
+        };
+        let mut record = match self.or_recorded(step, &path, result) {
+            Ok(record) => record,
+            Err(Stop::Failed(error)) if step.on_error != OnError::Stop && !ends_the_run(&error) => {
+                self.run.forgive(&path);
+                self.summarise(step, &path, StepStatus::Failed, Some(&error), begun)?;
+                self.count_cost(&step.id, None)?;
+                scope.insert(Arc::new(Record { error: Some(error.message), ..Record::new(&step.id) }));
+                return Ok(if step.on_error == OnError::SkipRest { Ended::SkipRest } else { Ended::Passed });
+            }
+            Err(stop) => {
+                // What could not be recorded is no failure of the step: whatever the journal says of it stands.
+                if let Stop::Failed(error) = &stop
+                    && error.code.as_deref() != Some(lobster_stage::STORE_FAILED)
+                {
+                    // Without a place, a retry would leave this summary standing.
+                    self.run.fail_near(&path);
+                    self.summarise(step, &path, StepStatus::Failed, Some(error), begun)?;
+                }
+                return Err(stop);
+            }
+        };
+        let result = match &step.work {
+            // Parts are counted under their own ids.
+            Work::Parallel { .. } | Work::ForEach { .. } | Work::Workflow { .. } => None,
+            _ if self.workflow.cost_limit.is_some() => match record.json() {
+                Ok(value) => value.map(|value| &**value),
+                // It was counted when it was recorded.
+                Err(_) if !self.run.journals() => None,
+                Err(unreadable) => return Err(unreadable.into()),
+            },
+            _ => None,
+        };
+        self.count_cost(&step.id, result)?;
+        if let Some(approval) = &step.approval {
+            self.approve(step, approval, &mut record, &path, cancel)
+                .or_else(|stop| self.recorded_approval(&path, &mut record, stop))?;
+        }
+        self.summarise(step, &path, StepStatus::Ok, None, begun)?;
+        let record = Arc::new(record);
+        scope.insert(Arc::clone(&record));
+        Ok(Ended::Completed(record))
+    }
+
+    /// Asks a person about what the step gave.
+    fn approve(
+        &self,
+        step: &Step,
+        approval: &Approval,
+        record: &mut Record,
+        path: &StepPath,
+        cancel: &CancelToken,
+    ) -> Result<(), Stop> {
+        let mut question = super::approval::question(step, approval, record, &self.run.services.env)?;
+        // Who may answer is settled when the question first comes up, not by whoever resumes.
+        let identity = self.run.keep(&path.gate("identity"), || {
+            serde_json::to_value(&question.identity).map_err(|error| StageError::permanent(error.to_string()))
+        })?;
+        question.identity = serde_json::from_value(identity).map_err(lobster_stage::stopped)?;
+        record.initiated_by.clone_from(&question.identity.initiated_by);
+        if let Answer::Approved { by } = self.run.gate(path, question, cancel)? {
+            record.approved = true;
+            record.approved_by = by;
+        }
+        Ok(())
+    }
+
+    fn summarise(
+        &self,
+        step: &Step,
+        path: &StepPath,
+        status: StepStatus,
+        error: Option<&StageError>,
+        begun: std::time::Instant,
+    ) -> Result<(), Stop> {
+        let own_effect = matches!(
+            step.work,
+            Work::Shell(_) | Work::Exec(_) | Work::Component { .. } | Work::Js(_) | Work::Mcp { .. }
+        );
+        if own_effect && error.is_none() {
+            return Ok(()); // the effect itself stands in the journal
+        }
+        let mut outcome = StepOutcome::new(status);
+        outcome.error = error.map(|error| error.message.clone());
+        outcome.code = error.and_then(|error| error.code.clone());
+        outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.run.summarise(path, outcome, kind_name(&step.work))
+    }
+
+    /// Counts what a step's model calls cost, and holds it against the limit.
+    pub(super) fn count_cost(&self, id: &str, result: Option<&Value>) -> Result<(), Stop> {
+        for warning in lock(&self.cost).step_done(id, result) {
+            self.run.services.note(&warning);
+        }
+        self.check_cost()
+    }
+
+    fn check_cost(&self) -> Result<(), Stop> {
+        let verdict = lock(&self.cost).check();
+        match verdict {
+            Verdict::Within => Ok(()),
+            Verdict::Warn(line) => {
+                self.run.services.note(&line);
+                Ok(())
+            }
+            Verdict::Stop(error) => Err(error.into()),
+        }
+    }
+
+    /// One attempt of a step's work, whatever it is.
+    pub(super) fn attempt(
+        &self,
+        step: &Step,
+        scope: &Scope<'_>,
+        path: &StepPath,
+        enclosing: &Enclosing,
+        cancel: &CancelToken,
+    ) -> Result<Record, Stop> {
+        let env = self.step_env(step, scope, enclosing).map_err(|error| self.failed(path, &error))?;
+        let cwd = self.step_cwd(step, enclosing);
+        match &step.work {
+            Work::Nothing => self.carry(step, scope, path),
+            Work::Shell(text) => {
+                let text = self.fill(text, scope, path)?;
+                if text.trim().is_empty() {
+                    return self.carry(step, scope, path);
+                }
+                let stdin = self.payload(step, scope, path)?;
+                self.shell(step, ShellText::Shell(text), stdin, &env, &cwd, path, cancel)
+            }
+            Work::Exec(argv) => {
+                let argv: Vec<_> =
+                    argv.iter().map(|word| self.fill(word, scope, path)).collect::<Result<_, _>>()?;
+                let stdin = self.payload(step, scope, path)?;
+                self.shell(step, ShellText::Argv(argv), stdin, &env, &cwd, path, cancel)
+            }
+            Work::Pipeline(text) => {
+                let text = self.fill(text, scope, path)?;
+                let input = match self.large_stdin(step, scope) {
+                    Some(items) => PipelineInput::Items(items),
+                    None => {
+                        let value = self.stdin(step, scope, path)?.load()?;
+                        value.map_or(PipelineInput::Nothing, PipelineInput::Value)
+                    }
+                };
+                let place = pipeline::Place {
+                    path: path.clone(),
+                    env,
+                    cwd,
+                    asker: Asker::Step(step.id.clone()),
+                    cancel: cancel.clone(),
+                    capture: true,
+                    cost: Some((Arc::clone(&self.cost), step.id.clone())),
+                    extras: Some(step.extras.clone()),
+                };
+                let done = pipeline::run_text(self.run, &text, input, place).map_err(|stop| match stop {
+                    pipeline::TextStop::Syntax(message) => Stop::Failed(StageError::permanent(format!(
+                        "Workflow step {} pipeline parse failed: {message}",
+                        step.id
+                    ))),
+                    pipeline::TextStop::Stop(stop) => stop,
+                })?;
+                self.of_pipeline(&step.id, done)
+            }
+            Work::Workflow { path: file, args } => {
+                self.child(step, file, args, scope, path, &env, &cwd, cancel)
+            }
+            Work::Component { .. } | Work::Js(_) => {
+                super::kinds::component::step(self, step, scope, path, &env, cancel)
+            }
+            Work::Mcp { server, tool, args } => {
+                let filled =
+                    super::kinds::component::fill_all(self, &Value::Object(args.clone()), scope, path)?;
+                let call = ToolCall {
+                    server: server.clone(),
+                    tool: tool.clone(),
+                    args: filled.as_object().cloned().unwrap_or_default(),
+                    idempotent: step.extras.idempotent,
+                };
+                let place = mcp::Place { env: &env, cwd: &cwd, asker: Asker::Step(step.id.clone()), cancel };
+                let value = mcp::call(self.run, path, &call, place).map_err(|stop| match stop {
+                    Stop::Failed(error) => Stop::Failed(StageError {
+                        message: format!("Workflow step {} {}", step.id, error.message),
+                        ..error
+                    }),
+                    other => other,
+                })?;
+                let text = match &value {
+                    Value::String(text) => text.clone(),
+                    other => json::compact(other),
+                };
+                let mut record = Record { stdout: Some(Text::inline(text)), ..Record::new(&step.id) };
+                record.json = if value.is_string() { Json::of_stdout() } else { Json::value(value) };
+                Ok(record)
+            }
+            Work::Parallel { .. } => self.parallel(step, scope, path, cancel),
+            Work::ForEach { .. } => self.for_each(step, scope, path, enclosing, cancel),
+            Work::Input(_) => self.input(step, scope, path, cancel),
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a process is described by all of these")]
+    fn shell(
+        &self,
+        step: &Step,
+        program: ShellText,
+        stdin: Option<Payload>,
+        env: &Env,
+        cwd: &Path,
+        path: &StepPath,
+        cancel: &CancelToken,
+    ) -> Result<Record, Stop> {
+        let shown = program.shown();
+        let job = native::Job {
+            program,
+            stdin,
+            env: env.clone(),
+            cwd: cwd.to_owned(),
+            idempotent: step.extras.idempotent,
+            dispatches: false,
+            reuse: Reuse::of(&step.extras),
+            inputs: step
+                .extras
+                .inputs
+                .iter()
+                .map(|pattern| template::fill_args(pattern, self.args).into_owned())
+                .collect(),
+            max_output: step.extras.limits.as_ref().and_then(|limits| limits.output),
+            json: false,
+            asker: Asker::Step(step.id.clone()),
+            missing_shell: "workflow shell not found; check LOBSTER_SHELL or ComSpec",
+        };
+        let done = native::run(self.run, path, job, cancel)?;
+        if done.exit != Some(0) {
+            let code = done.exit.map_or_else(|| "null".to_owned(), |code| code.to_string());
+            let detail = done.failure_detail(&shown)?;
+            self.run.fail_at(path);
+            return Err(done.failure(format!("workflow command failed ({code}): {detail}")).into());
+        }
+        Ok(Record { stdout: Some(done.stdout), json: Json::of_stdout(), ..Record::new(&step.id) })
+    }
+
+    /// A pipeline's result as a step's record.
+    fn of_pipeline(&self, id: &str, done: pipeline::Done) -> Result<Record, Stop> {
+        let rendered = (!done.rendered.is_empty()).then(|| Text::inline(done.rendered.as_str()));
+        let stdout = match rendered {
+            Some(text) => text,
+            None => self.text_of(&done.items)?,
+        };
+        let json = match done.items.len() {
+            0 => Json::of_stdout(),
+            _ => Json::of_items(done.items),
+        };
+        Ok(Record { stdout: Some(stdout), json, ..Record::new(id) })
+    }
+
+    /// A step without work hands on what it read.
+    fn carry(&self, step: &Step, scope: &Scope<'_>, path: &StepPath) -> Result<Record, Stop> {
+        let mut record = Record::new(&step.id);
+        if let Some(text) = self.large_text(step, scope)? {
+            record.stdout = Some(text);
+            record.json = Json::of_stdout();
+            return Ok(record);
+        }
+        match self.stdin(step, scope, path)? {
+            Input::Nothing => {}
+            Input::Text(text) => {
+                record.stdout = Some(text);
+                record.json = Json::of_stdout();
+            }
+            Input::Json(value) => {
+                record.stdout = Some(Text::of_value(Arc::clone(&value)));
+                record.json = Json::Value(value);
+            }
+        }
+        Ok(record)
+    }
+
+    /// A step that asks for structured input.
+    fn input(
+        &self,
+        step: &Step,
+        scope: &Scope<'_>,
+        path: &StepPath,
+        cancel: &CancelToken,
+    ) -> Result<Record, Stop> {
+        let Work::Input(request) = &step.work else { return Ok(Record::new(&step.id)) };
+        let subject = if step.stdin.is_none() {
+            self.previous_result(scope)?
+        } else {
+            self.stdin(step, scope, path)?.load()?.map_or(Value::Null, Arc::unwrap_or_clone)
+        };
+        let question = GateQuestion {
+            question: Question::Input {
+                prompt: request.prompt.clone(),
+                schema: request.schema.clone(),
+                defaults: request.defaults.clone(),
+                subject: Some(subject.clone()),
+                items: Vec::new(),
+                emit: false,
+            },
+            identity: Default::default(),
+            asker: Asker::Step(step.id.clone()),
+        };
+        let Answer::Response(response) = self.run.gate(path, question, cancel)? else {
+            return Err(StageError::permanent(format!(
+                "Workflow input step {} was answered by an approval",
+                step.id
+            ))
+            .into());
+        };
+        Ok(Record { subject: Some(subject), response: Some(response), ..Record::new(&step.id) })
+    }
+
+    /// What the last completed step of this scope gave.
+    fn previous_result(&self, scope: &Scope<'_>) -> Result<Value, Stop> {
+        let Some(record) = scope.last_completed() else { return Ok(Value::Null) };
+        Ok(match (record.json()?, &record.response, &record.stdout) {
+            (Some(value), _, _) => Value::clone(value),
+            (None, Some(response), _) => response.clone(),
+            (None, None, Some(text)) => {
+                Value::String(text.load().map_err(lobster_stage::stopped)?.to_string())
+            }
+            (None, None, None) => Value::Null,
+        })
+    }
+
+    /// Text with arguments and references filled in.
+    pub(super) fn fill(&self, text: &str, scope: &Scope<'_>, path: &StepPath) -> Result<String, Stop> {
+        template::fill(text, self.args, scope).map_err(|error| self.failed(path, &error))
+    }
+
+    pub(super) fn failed(&self, path: &StepPath, error: &ExprError) -> Stop {
+        self.run.fail_at(path);
+        match error {
+            ExprError::Unreadable { .. } => lobster_stage::stopped(error),
+            ExprError::UnknownStep(_) => Stop::Failed(StageError::permanent(error.to_string())),
+        }
+    }
+
+    /// The environment of a step; see `docs/language.md` for the order of layers.
+    pub(super) fn step_env(
+        &self,
+        step: &Step,
+        scope: &Scope<'_>,
+        enclosing: &Enclosing,
+    ) -> Result<Env, ExprError> {
+        let filled = |vars: &[(String, String)]| -> Result<Vec<_>, ExprError> {
+            vars.iter()
+                .map(|(name, value)| Ok((name.clone(), template::fill(value, self.args, scope)?)))
+                .collect()
+        };
+        let arguments = argument_vars(self.args);
+        let mut layers = arguments.clone();
+        if let Some(dir) = self.workflow.file.parent() {
+            layers.push((WORKFLOW_DIR.to_owned(), dir.display().to_string()));
+        }
+        layers.extend(filled(&self.workflow.env)?);
+        if !enclosing.env.is_empty() {
+            layers.extend(filled(&enclosing.env)?);
+            if enclosing.reinject_args {
+                layers.extend(arguments);
+            }
+        }
+        layers.extend(filled(&step.env)?);
+        Ok(self.env.with(layers).with_secrets(&step.extras.secrets))
+    }
+
+    fn step_cwd(&self, step: &Step, enclosing: &Enclosing) -> PathBuf {
+        let own = step.cwd.as_ref().or(enclosing.cwd.as_ref()).or(self.workflow.cwd.as_ref());
+        match own {
+            Some(dir) => self.run.cwd.join(&*template::fill_args(dir, self.args)),
+            None => self.cwd.clone(),
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a child inherits all of these")]
+    fn child(
+        &self,
+        step: &Step,
+        file: &str,
+        args: &Map<String, Value>,
+        scope: &Scope<'_>,
+        path: &StepPath,
+        env: &Env,
+        cwd: &Path,
+        cancel: &CancelToken,
+    ) -> Result<Record, Stop> {
+        let filled = self.fill(file, scope, path)?;
+        let location = self.workflow.file.parent().unwrap_or(Path::new("/")).join(&filled);
+        let resolved = std::fs::canonicalize(&location).unwrap_or_else(|_| location.clone());
+        if self.active.contains(&resolved) {
+            return Err(StageError::permanent(format!(
+                "Workflow step {} creates a cycle: {} is already being executed",
+                step.id,
+                resolved.display()
+            ))
+            .into());
+        }
+        let loaded;
+        let workflow = match self.workflow.children.get(&filled).filter(|_| filled == file) {
+            Some(child) => child,
+            None => {
+                loaded = self.load_child(step, &location, path)?;
+                &loaded
+            }
+        };
+        let provided: Map<String, Value> = args
+            .iter()
+            .map(|(name, value)| {
+                Ok((
+                    name.clone(),
+                    match value {
+                        Value::String(text) => Value::String(self.fill(text, scope, path)?),
+                        other => other.clone(),
+                    },
+                ))
+            })
+            .collect::<Result<_, Stop>>()?;
+        let bound = language::workflow::bind_args(workflow, &Value::Object(provided))
+            .map_err(|error| StageError::permanent(format!("Workflow step {} {error}", step.id)))?;
+        let mut active = self.active.clone();
+        active.push(resolved);
+        let cost = super::settle::cost_tracker(self.run, workflow, Some((&self.cost, &step.id)));
+        let frame = Frame {
+            run: self.run,
+            workflow,
+            args: &bound,
+            env: env.clone(),
+            cwd: cwd.to_owned(),
+            path: path.clone(),
+            active,
+            cost: Arc::clone(&cost),
+        };
+        let last = frame.steps(cancel);
+        let spent = lock(&cost).clone();
+        lock(&self.cost).absorb(&step.id, &spent);
+        let last = last?;
+        let items = match last {
+            Some(record) => record.output()?.to_vec()?,
+            None => Vec::new(),
+        };
+        let value = match <[Value; 1]>::try_from(items) {
+            Ok([only]) => only,
+            Err(many) => Value::Array(many),
+        };
+        let value = Arc::new(value);
+        let stdout = match &*value {
+            Value::Array(items) if items.is_empty() => Text::inline(""),
+            _ => Text::of_value(Arc::clone(&value)),
+        };
+        Ok(Record { stdout: Some(stdout), json: Json::Value(value), ..Record::new(&step.id) })
+    }
+
+    /// Reads a child whose path became known only now; the run remembers what it read.
+    fn load_child(&self, step: &Step, location: &Path, path: &StepPath) -> Result<Workflow, Stop> {
+        let kept = self.run.keep(&path.gate("plan"), || {
+            let source = crate::runtime::read_source(location).map_err(|error| {
+                if error.kind() == std::io::ErrorKind::NotFound {
+                    StageError::permanent(format!(
+                        "Workflow step {} workflow file not found: {}",
+                        step.id,
+                        crate::runtime::tidied(location).display()
+                    ))
+                } else {
+                    StageError::permanent(format!("{}: {error}", location.display()))
+                }
+            })?;
+            let (workflow, _) = crate::runtime::load_with_warnings(source)
+                .map_err(|diagnostic| StageError::permanent(diagnostic.one_line_with_snippet()))?;
+            serde_json::to_value(workflow).map_err(|error| StageError::permanent(error.to_string()))
+        })?;
+        let workflow: Workflow =
+            serde_json::from_value(kept).map_err(|error| StageError::permanent(error.to_string()))?;
+        if self.run.overseer().is_none() {
+            let found = self.run.services.learn_secrets(crate::secrets::grants_of_file(&workflow));
+            found.map_err(|error| StageError::permanent(error.to_string()).with_code("secret"))?;
+        }
+        Ok(workflow)
+    }
+}
+
+/// What a loop or a parallel step adds to the steps inside it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Enclosing {
+    pub(super) env: Vec<(String, String)>,
+    pub(super) cwd: Option<String>,
+    /// Loops put the argument variables between their own and the sub-step's.
+    pub(super) reinject_args: bool,
+}
+
+/// The variable that tells a step where its workflow file lies, so that a
+/// workflow can bring its own scripts along.
+const WORKFLOW_DIR: &str = "LOBSTER_WORKFLOW_DIR";
+
+/// Whether an error is none of the step's own, so that its `on_error` does not apply.
+fn ends_the_run(error: &StageError) -> bool {
+    matches!(error.code.as_deref(), Some("cost_limit" | lobster_stage::STORE_FAILED))
+}
+
+/// The name of a kind of work in the history.
+pub(super) fn kind_name(work: &Work) -> &'static str {
+    match work {
+        Work::Nothing => "step",
+        Work::Shell(_) | Work::Exec(_) => "native",
+        Work::Pipeline(_) => "pipeline",
+        Work::Workflow { .. } => "workflow",
+        Work::Component { .. } => "component",
+        Work::Js(_) => "js",
+        Work::Mcp { .. } => "mcp",
+        Work::Parallel { .. } => "parallel",
+        Work::ForEach { .. } => "for_each",
+        Work::Input(_) => "input",
+    }
+}

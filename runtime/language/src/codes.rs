@@ -1,0 +1,182 @@
+//! The codes of diagnostics and what `lobster help <code>` prints for them.
+
+/// One code and its page.
+#[derive(Clone, Copy, Debug)]
+pub struct CodePage {
+    pub code: &'static str,
+    pub title: &'static str,
+    pub text: &'static str,
+}
+
+/// The page of a code, in any letter case.
+#[must_use]
+pub fn explain(code: &str) -> Option<&'static CodePage> {
+    PAGES.iter().find(|page| page.code.eq_ignore_ascii_case(code))
+}
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $title:literal, $text:literal;)*) => {
+        $(pub const $name: &str = $code;)*
+        /// Every code, in order.
+        pub const PAGES: &[CodePage] = &[$(CodePage { code: $code, title: $title, text: $text },)*];
+    };
+}
+
+codes! {
+    YAML_SYNTAX = "E0101", "The file is not YAML",
+    "The text could not be read as YAML 1.2. The marked place is where reading stopped; the cause is often \
+     just before it.\n\nCommon causes: a value that contains `: ` or begins with one of `{ [ & * ! | > % @` and \
+     is not quoted; indentation with tabs; a list item that is indented differently from its siblings.\n\n\
+         run: curl -H Accept: text/plain      # wrong: a second `: `\n\
+         run: \"curl -H 'Accept: text/plain'\"  # right";
+    JSON_SYNTAX = "E0102", "The file is not JSON",
+    "Files that end in .json are strict JSON: double quotes, no comments, no commas at the end, no byte order \
+     mark. Rename the file to .lobster or .yaml to use YAML.";
+    DUPLICATE_KEY = "E0103", "A key appears twice in one map",
+    "YAML maps cannot hold the same key twice; one of the two values would be lost. Remove one, or give the \
+     second its own step.";
+    MULTIPLE_DOCUMENTS = "E0104", "The file holds more than one YAML document",
+    "A workflow file is one document. A line `---` after the first content, or content after `...`, begins \
+     another one. Put each workflow in a file of its own and call it with `workflow:`.";
+    ALIAS = "E0105", "A YAML alias cannot be resolved",
+    "`*name` repeats the value marked with `&name` earlier in the file. The anchor must come first, may not \
+     contain itself, and aliases together may not blow the file up beyond a fixed size.";
+    TOO_DEEP = "E0106", "The file is nested too deeply",
+    "Maps and lists may be nested up to 200 levels. Move large constant data into a file of its own and let a \
+     step read it.";
+
+    NOT_A_WORKFLOW = "E0201", "The file is not a workflow",
+    "A workflow file is a map with a non-empty list `steps`:\n\n    name: hello\n    steps:\n      - id: greet\n        \
+     run: echo hello";
+    STEP_SHAPE = "E0202", "A step is incomplete",
+    "A step is a map with a non-empty text `id`, and either one kind of work (run, command, pipeline, workflow, \
+     parallel, for_each, component, js, mcp, exec), or a gate (approval, input).";
+    FIELD_TYPE = "E0203", "A field has a value it cannot take",
+    "The message says what the field takes. Note that in YAML 1.2 only true and false are booleans: yes, no, on \
+     and off are texts, and numbers with underscores or units are texts too.";
+    CONFLICT = "E0204", "Two fields exclude each other",
+    "A step does one kind of work. Split it into two steps; a later step can read an earlier one with \
+     `stdin: $id.json`.";
+    DUPLICATE_ID = "E0205", "Two steps have the same id",
+    "References such as `$id.json` must mean one step, so ids are unique over all steps and parallel branches of \
+     a file. The ids of a loop's sub-steps must differ from each other and from its variables.";
+    GATE_TYPE = "E0206", "An approval gate is mistyped",
+    "`approval` takes true, a prompt, or a map with prompt, items, preview, initiated_by, required_approver and \
+     require_different_approver. Any other value is refused: if it were ignored, the step would run without its \
+     gate.";
+    INPUT_SCHEMA = "E0207", "An input step's schema cannot be used",
+    "`input.responseSchema` is a JSON Schema (draft 7). The message is the schema compiler's.";
+    SECRET = "E0208", "A step asks for a secret that the file does not declare",
+    "List every secret under `secrets:` at the top of the file, so that a reader sees at one glance which ones \
+     the workflow can reach.";
+    CACHE = "E0209", "A step's outcome cannot be reused",
+    "`cache: true` (or `{ttl: 10m}`) reuses the outcome of an equal action instead of running the step. Steps of \
+     the kinds run, command, exec, component and js take it. It is refused where it could not be true: with \
+     secrets, whose values belong to no action, and for components that write files, which would not be \
+     written. `inputs` names the files that belong to the action of a run, command or exec step:\n\n    \
+     - id: count\n      run: wc -l data/*.csv\n      inputs: [data/*.csv]\n      cache: true";
+
+    CONDITION = "E0301", "A condition cannot be read",
+    "Conditions compare references and constants:\n\n    when: $check.json.count > 3 && $gate.approved\n\n\
+     Operators: == != < <= > >= && || ! and parentheses. Strings are quoted, numbers plain; a bare word may stand \
+     only on the right of a comparison. Not available: arithmetic, functions, =, ===, and, or, not, `${arg}`, \
+     `[0]` (write `.0`). References are `$id.field`, with the output under `.json` or `.stdout`.";
+    UNKNOWN_REFERENCE = "E0302", "A reference names no earlier step",
+    "`$id.path` in stdin, for_each or a condition needs a step or parallel branch of that id that comes earlier. \
+     The ids of a loop's sub-steps are known only inside the loop, those of a sub-workflow only inside it.";
+    NOT_A_LIST = "E0303", "A loop does not name a list",
+    "`for_each` is exactly one reference to a list, such as `$collect.json.items`. Text around the reference \
+     makes it text. To loop over a list argument, let a step turn it into JSON first:\n\n    - {id: list, run: cat, \
+     stdin: \"${list}\"}\n    - {id: each, for_each: $list.json, steps: [...]}";
+
+    ARGUMENT = "E0401", "An argument is missing or has the wrong type",
+    "The workflow declares the argument with required, type or enum, and the value given does not fit. Arguments \
+     are given with --args-json '{\"name\": value}', or by a parent workflow with workflow_args.";
+
+    CHILD = "E0501", "A sub-workflow cannot be used",
+    "The file named by `workflow:` was read along with its parent and has an error of its own, shown in the \
+     message. A child that may fail can be marked with on_error: continue.";
+    CHILD_DEPTH = "E0502", "Sub-workflows are nested too deeply",
+    "Workflows call each other more than 32 levels deep, or a file has more than 1000 sub-workflows in all.";
+
+    CHILD_CYCLE = "E0503", "A workflow calls itself",
+    "A step's `workflow:` names a file that is already being executed when the step runs: the workflow itself, or \
+     one that called it. The run fails when it reaches the step, after the effects before it. To repeat steps, use \
+     for_each.";
+
+    UNKNOWN_COMMAND = "E0601", "A pipeline uses an unknown command",
+    "`pipeline:` takes lobster commands, joined by `|`. To run a program, use `run:`, or the command `exec` \
+     inside a pipeline. `lobster commands.list` prints all commands.";
+    PIPELINE_SYNTAX = "E0602", "A pipeline cannot be read",
+    "Stages are joined by `|`; words are separated by spaces; quotes must be closed.";
+
+    COMPONENT = "E0603", "A component cannot run as the step has it",
+    "The program was loaded and shown what the step gives it, before anything runs: it cannot be loaded, does not \
+     take the arguments, imports what the step does not grant, or the policy denies a grant. `lobster step inspect \
+     FILE` prints its arguments and what it asks for.";
+
+    UNKNOWN_FIELD = "W0701", "A field is not known",
+    "The field has no effect. Usually it is a misspelling (timeoutMs for timeout_ms) or belongs to another tool.";
+    IGNORED_VALUE = "W0702", "A value has no effect",
+    "The value is of a type that this field does not use, and older runtimes skip it silently, so it is skipped \
+     here too. Environment values, for example, must be texts: quote numbers.";
+    CHILD_MISSING = "W0703", "A sub-workflow cannot be read now",
+    "The file does not exist or cannot be read at the moment. The step will fail unless an earlier step creates it.";
+
+    STAGE_AS_SHELL = "W0801", "A lobster command is run by the shell",
+    "`run:` and `command:` are texts for /bin/sh, which does not know lobster's own commands such as approve, \
+     where or state.set. Use `pipeline:` for them; for approvals, use an `approval:` step.";
+    FIELD_WITHOUT_JSON = "W0802", "A reference lacks .json or .stdout",
+    "The output of a step stands under `.json` (if it is JSON) or `.stdout`. `$id.field` looks for a field of \
+     the step itself, finds nothing and gives an empty text; a condition on it is false.";
+    PASTED_ARGUMENT = "W0803", "An argument is pasted into shell text",
+    "`${arg}` is replaced by the argument's text before the shell sees it, so a value with spaces, quotes or `;` \
+     changes the command. Read the environment variable instead, which the shell treats as data: \
+     \"$LOBSTER_ARG_NAME\".";
+    BRACED_REFERENCE = "W0804", "A reference is written in braces",
+    "`${step.json.x}` is not a reference and reaches the shell as it is, which answers `bad substitution`. Write \
+     `$step.json.x`.";
+    REFERENCE_ORDER = "W0805", "A reference in text names no earlier step",
+    "Inside text, a reference to an unknown step is left as it is (it might be meant for the shell), so the \
+     command would see the letters `$id.path`.";
+    BRACKET_INDEX = "W0806", "A list is indexed with brackets",
+    "List elements are written `$id.json.0`, not `$id.json[0]`. The text `[0]` is left behind as it is.";
+    ARGUMENT_SPEC = "W0807", "An argument's declaration is off",
+    "A declaration is a map with default, required, type, enum and description.";
+    PASTED_REFERENCE = "W0808", "A step's output is pasted into shell text",
+    "The output replaces the reference before the shell sees the command: a quote, a space or `$(...)` in it \
+     changes the command. Hand it over with `stdin: $id.json`, or through `env:`.";
+    INPUT_OUTSIDE = "W0809", "A field has no effect on this kind of step",
+    "The field belongs to another kind of step and is ignored here.";
+    STAGE_OPTION = "W0810", "An option or word of a pipeline command has no effect",
+    "The command does not know the option, or takes no words besides its options, and ignores it. `lobster help \
+     <command>` lists what it takes.";
+    IDLE_INPUTS = "W0811", "Input files decide nothing",
+    "`inputs` makes files part of the step's action, so that `lobster why` names the one that changed and `lobster \
+     fork` runs the step again. Whether a new run does the step is another matter: it does, unless `cache: true` \
+     lets it reuse the outcome of an equal action. `cache: false` says that this is meant.";
+    UNASKED_GRANT = "W0812", "A component does not get a grant",
+    "A component gets the files, variables and hosts that its step grants and its description asks for. What the \
+     description does not ask for does not reach it, and it fails as if nothing had been granted. Remove the grant, \
+     or have the component's author ask for it in `wants`.";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_unique_sorted_and_explained() {
+        let errors: Vec<_> =
+            PAGES.iter().map(|page| page.code).filter(|code| code.starts_with('E')).collect();
+        let mut sorted = errors.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(errors, sorted);
+        for page in PAGES {
+            assert!(page.text.len() > 60 && !page.title.ends_with('.'), "{}", page.code);
+        }
+        assert_eq!(explain("e0301").map(|page| page.code), Some(CONDITION));
+        assert!(explain("E9999").is_none());
+    }
+}

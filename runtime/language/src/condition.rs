@@ -1,0 +1,554 @@
+//! Conditions: `when:` and `condition:`.
+//!
+//! ```text
+//! or    := and ( "||" and )*
+//! and   := cmp ( "&&" cmp )*
+//! cmp   := unary [ ( "==" | "!=" | "<=" | ">=" | "<" | ">" ) unary ]
+//! unary := "!" unary | prim
+//! prim  := "(" or ")" | reference | string | number | true | false | null | word
+//! ```
+//!
+//! A word is a string and may stand only on the right of a comparison. Both
+//! sides of `&&` and `||` are always evaluated, so that a misspelt reference
+//! fails whatever the other side is.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Number, Value};
+
+use super::template::{ExprError, Lookup, Reference, Scope, is_js_space, reference_at};
+use lobster_base::json;
+
+/// Deepest nesting of `!` and parentheses. Parsing and evaluation recurse.
+const MAX_DEPTH: usize = 100;
+/// Longest text of a condition, in bytes: bounds what one condition may cost.
+const MAX_LENGTH: usize = 16 << 10;
+
+/// Whether a step runs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Condition {
+    #[default]
+    Always,
+    Never,
+    When(Expression),
+}
+
+/// A condition that needs results.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expression {
+    text: String,
+    root: Expr,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Expr {
+    Constant(Value),
+    Reference(Reference),
+    Not(Box<Expr>),
+    And(Vec<Expr>),
+    Or(Vec<Expr>),
+    Compare(Box<(Expr, Operator, Expr)>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operator {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+/// A text that is no condition.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Unsupported condition: {text}")]
+pub struct ConditionError {
+    /// The condition, trimmed.
+    pub text: String,
+    /// Where reading stopped: a byte offset in the untrimmed text, at most its length.
+    pub at: usize,
+    /// What is wrong there.
+    pub reason: String,
+}
+
+impl Condition {
+    /// Reads a condition.
+    ///
+    /// # Errors
+    /// When the text is outside the grammar above.
+    pub fn parse(text: &str) -> Result<Self, ConditionError> {
+        let trimmed = text.trim_matches(is_js_space);
+        match trimmed {
+            "true" => return Ok(Self::Always),
+            "false" => return Ok(Self::Never),
+            _ => {}
+        }
+        let offset = text.len() - text.trim_start_matches(is_js_space).len();
+        let fail = |(at, reason): (usize, String)| ConditionError {
+            text: trimmed.to_owned(),
+            at: (offset + at).min(text.len()),
+            reason,
+        };
+        if trimmed.len() > MAX_LENGTH {
+            return Err(fail((0, format!("conditions may be {MAX_LENGTH} bytes long"))));
+        }
+        let mut parser = Parser { text: trimmed, at: 0, depth: 0 };
+        let root = parser.whole().map_err(fail)?;
+        Ok(Self::When(Expression { text: trimmed.to_owned(), root }))
+    }
+
+    /// A condition that cannot be read, for a picture of the file: nothing is run by it.
+    pub(super) fn unread(text: &str) -> Self {
+        let text = text.trim_matches(is_js_space).to_owned();
+        Self::When(Expression { text, root: Expr::Constant(Value::Bool(false)) })
+    }
+
+    /// Whether the step runs whatever happened before.
+    #[must_use]
+    pub fn is_always(&self) -> bool {
+        *self == Self::Always
+    }
+
+    /// The text as written, trimmed.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Always => "true",
+            Self::Never => "false",
+            Self::When(expression) => &expression.text,
+        }
+    }
+
+    /// Whether the step runs, given what is known now.
+    ///
+    /// # Errors
+    /// When a reference names an unknown step, or a result cannot be read.
+    pub fn evaluate(&self, scope: &dyn Scope) -> Result<bool, ExprError> {
+        match self {
+            Self::Always => Ok(true),
+            Self::Never => Ok(false),
+            Self::When(expression) => Ok(is_truthy(evaluate(&expression.root, scope)?.as_deref())),
+        }
+    }
+
+    /// What the condition comes to as far as it can be told before results
+    /// exist; none if it depends on what is not known yet.
+    ///
+    /// # Errors
+    /// What `facts` fails with.
+    pub fn decide<E>(&self, facts: &dyn Fn(&Reference) -> Result<Fact, E>) -> Result<Option<bool>, E> {
+        match self {
+            Self::Always => Ok(Some(true)),
+            Self::Never => Ok(Some(false)),
+            Self::When(expression) => Ok(match decide(&expression.root, facts)? {
+                Fact::Unknown => None,
+                Fact::Known(value) => Some(is_truthy(value.as_ref())),
+            }),
+        }
+    }
+
+    /// All references, from left to right.
+    #[must_use]
+    pub fn references(&self) -> Vec<&Reference> {
+        let mut found = Vec::new();
+        if let Self::When(expression) = self {
+            expression.root.collect(&mut found);
+        }
+        found
+    }
+}
+
+impl Expr {
+    fn collect<'e>(&'e self, found: &mut Vec<&'e Reference>) {
+        match self {
+            Self::Constant(_) => {}
+            Self::Reference(reference) => found.push(reference),
+            Self::Not(inner) => inner.collect(found),
+            Self::And(parts) | Self::Or(parts) => parts.iter().for_each(|part| part.collect(found)),
+            Self::Compare(sides) => {
+                sides.0.collect(found);
+                sides.2.collect(found);
+            }
+        }
+    }
+}
+
+/// Written as `true`, `false` or the text; read back from any of them or null.
+impl Serialize for Condition {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Always => serializer.serialize_bool(true),
+            Self::Never => serializer.serialize_bool(false),
+            Self::When(expression) => serializer.serialize_str(&expression.text),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Condition {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Value::deserialize(deserializer)? {
+            Value::Null | Value::Bool(true) => Ok(Self::Always),
+            Value::Bool(false) => Ok(Self::Never),
+            Value::String(text) => Self::parse(&text).map_err(serde::de::Error::custom),
+            Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+                Err(serde::de::Error::custom("Unsupported condition type"))
+            }
+        }
+    }
+}
+
+type Fault = (usize, String);
+
+struct Parser<'t> {
+    text: &'t str,
+    at: usize,
+    depth: usize,
+}
+
+impl<'t> Parser<'t> {
+    fn rest(&self) -> &'t str {
+        &self.text[self.at..]
+    }
+
+    fn blanks(&mut self) {
+        let rest = self.rest();
+        self.at += rest.len() - rest.trim_start_matches(is_js_space).len();
+    }
+
+    fn fault<T>(&self, reason: impl Into<String>) -> Result<T, Fault> {
+        Err((self.at, reason.into()))
+    }
+
+    fn take(&mut self, token: &str) -> bool {
+        self.blanks();
+        let found = self.rest().starts_with(token);
+        if found {
+            self.at += token.len();
+        }
+        found
+    }
+
+    fn whole(&mut self) -> Result<Expr, Fault> {
+        let root = self.or()?;
+        self.blanks();
+        if self.at < self.text.len() {
+            return self.fault(self.stray());
+        }
+        Ok(root)
+    }
+
+    /// What to say about text that continues where the condition could end.
+    fn stray(&self) -> String {
+        let rest = self.rest();
+        match rest.chars().next() {
+            Some('[') => "list elements are written `.0`, not `[0]`".to_owned(),
+            Some('=') => "equality is `==`".to_owned(),
+            Some('&') => "and is `&&`".to_owned(),
+            Some('|') => "or is `||`".to_owned(),
+            Some(')') => "no parenthesis is open".to_owned(),
+            Some('+' | '-' | '*' | '/' | '%') => "there is no arithmetic in conditions".to_owned(),
+            Some('?') => "there is no `a ? b : c`; write `a && b || !a && c`".to_owned(),
+            Some('<' | '>' | '!') => "comparisons cannot be chained".to_owned(),
+            Some(_) if rest.starts_with("and ") || rest.starts_with("or ") => {
+                "write `&&` and `||`".to_owned()
+            }
+            _ => "the condition should end here, or go on with an operator".to_owned(),
+        }
+    }
+
+    fn or(&mut self) -> Result<Expr, Fault> {
+        self.chain("||", Self::and, Expr::Or)
+    }
+
+    fn and(&mut self) -> Result<Expr, Fault> {
+        self.chain("&&", Self::comparison, Expr::And)
+    }
+
+    fn chain(
+        &mut self,
+        operator: &str,
+        part: fn(&mut Self) -> Result<Expr, Fault>,
+        join: fn(Vec<Expr>) -> Expr,
+    ) -> Result<Expr, Fault> {
+        let first = part(self)?;
+        if !self.take(operator) {
+            return Ok(first);
+        }
+        let mut parts = vec![first, part(self)?];
+        while self.take(operator) {
+            parts.push(part(self)?);
+        }
+        Ok(join(parts))
+    }
+
+    fn comparison(&mut self) -> Result<Expr, Fault> {
+        let left = self.unary(false)?;
+        let operators = [
+            ("==", Operator::Equal),
+            ("!=", Operator::NotEqual),
+            ("<=", Operator::LessOrEqual),
+            (">=", Operator::GreaterOrEqual),
+            ("<", Operator::Less),
+            (">", Operator::Greater),
+        ];
+        let Some((_, operator)) = operators.into_iter().find(|(token, _)| self.take(token)) else {
+            return Ok(left);
+        };
+        if matches!(operator, Operator::Equal | Operator::NotEqual) && self.rest().starts_with('=') {
+            return self.fault("write `==` or `!=`");
+        }
+        let right = self.unary(true)?;
+        Ok(Expr::Compare(Box::new((left, operator, right))))
+    }
+
+    fn unary(&mut self, words: bool) -> Result<Expr, Fault> {
+        self.blanks();
+        if self.rest().starts_with('!') && !self.rest().starts_with("!=") {
+            self.at += 1;
+            return self.deeper(|parser| Ok(Expr::Not(Box::new(parser.unary(words)?))));
+        }
+        self.primary(words)
+    }
+
+    fn deeper(&mut self, read: impl FnOnce(&mut Self) -> Result<Expr, Fault>) -> Result<Expr, Fault> {
+        if self.depth >= MAX_DEPTH {
+            return self.fault(format!("the condition is nested more than {MAX_DEPTH} levels deep"));
+        }
+        self.depth += 1;
+        let expr = read(self);
+        self.depth -= 1;
+        expr
+    }
+
+    fn primary(&mut self, words: bool) -> Result<Expr, Fault> {
+        let rest = self.rest();
+        match rest.chars().next() {
+            None => self.fault("something is missing at the end"),
+            Some('(') => {
+                self.at += 1;
+                self.deeper(|parser| {
+                    let inner = parser.or()?;
+                    if parser.take(")") { Ok(inner) } else { parser.fault("a parenthesis is not closed") }
+                })
+            }
+            Some('$') => match reference_at(rest) {
+                Some((len, reference)) => {
+                    self.at += len;
+                    Ok(Expr::Reference(reference))
+                }
+                None if rest.starts_with("${") => {
+                    self.fault("arguments cannot be used in conditions; let a step print the argument and compare its output")
+                }
+                None => self.fault("a reference is `$id.field`, for example `$check.json.ok`"),
+            },
+            Some(quote @ ('"' | '\'')) => self.string(quote),
+            Some('-' | '0'..='9') => self.number(),
+            Some(c) if c.is_ascii_alphabetic() || c == '_' => self.word(words),
+            Some(c) => self.fault(format!("{c:?} does not begin a value")),
+        }
+    }
+
+    fn string(&mut self, quote: char) -> Result<Expr, Fault> {
+        let mut text = String::new();
+        let mut chars = self.rest().char_indices().skip(1);
+        while let Some((at, c)) = chars.next() {
+            match c {
+                '\\' => match chars.next() {
+                    Some((_, literal)) => text.push(literal),
+                    None => break,
+                },
+                _ if c == quote => {
+                    self.at += at + 1;
+                    return Ok(Expr::Constant(Value::String(text)));
+                }
+                _ => text.push(c),
+            }
+        }
+        self.fault("a quote is not closed")
+    }
+
+    fn number(&mut self) -> Result<Expr, Fault> {
+        let rest = self.rest();
+        let digits = |from: usize| rest[from..].bytes().take_while(u8::is_ascii_digit).count();
+        let sign = usize::from(rest.starts_with('-'));
+        let whole = digits(sign);
+        if whole == 0 {
+            return self.fault("there is no arithmetic in conditions");
+        }
+        let mut end = sign + whole;
+        if rest[end..].starts_with('.') && digits(end + 1) > 0 {
+            end += 1 + digits(end + 1);
+        }
+        let number = rest[..end].parse::<f64>().ok().and_then(Number::from_f64);
+        let Some(number) = number else { return self.fault("the number is too large") };
+        self.at += end;
+        Ok(Expr::Constant(Value::Number(number)))
+    }
+
+    fn word(&mut self, allowed: bool) -> Result<Expr, Fault> {
+        let rest = self.rest();
+        let len = rest.bytes().take_while(|b| super::template::is_id_byte(*b)).count();
+        let word = &rest[..len];
+        let value = match word {
+            "true" => Value::Bool(true),
+            "false" => Value::Bool(false),
+            "null" => Value::Null,
+            _ if allowed => Value::String(word.to_owned()),
+            _ => {
+                return self
+                    .fault(format!("the word `{word}` may only stand right of a comparison; quote text"));
+            }
+        };
+        self.at += len;
+        Ok(Expr::Constant(value))
+    }
+}
+
+/// A value, or none where ECMAScript has `undefined`.
+type Operand<'s> = Option<Cow<'s, Value>>;
+
+fn evaluate<'s>(expr: &'s Expr, scope: &'s dyn Scope) -> Result<Operand<'s>, ExprError> {
+    let boolean = |value: bool| Some(Cow::Owned(Value::Bool(value)));
+    Ok(match expr {
+        Expr::Constant(value) => Some(Cow::Borrowed(value)),
+        Expr::Reference(reference) => match reference.look_up(scope)? {
+            Lookup::UnknownStep => return Err(ExprError::UnknownStep(reference.clone())),
+            Lookup::Missing => None,
+            Lookup::Found(value) => Some(value),
+        },
+        Expr::Not(inner) => boolean(!is_truthy(evaluate(inner, scope)?.as_deref())),
+        Expr::And(parts) => boolean(!truths(parts, scope)?.contains(&false)),
+        Expr::Or(parts) => boolean(truths(parts, scope)?.contains(&true)),
+        Expr::Compare(sides) => {
+            let (left, right) = (evaluate(&sides.0, scope)?, evaluate(&sides.2, scope)?);
+            boolean(compare(left.as_deref(), sides.1, right.as_deref()))
+        }
+    })
+}
+
+/// What is known of a value before a run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fact {
+    Unknown,
+    /// The value, or that there will be none.
+    Known(Option<Value>),
+}
+
+impl Fact {
+    fn truth(&self) -> Option<bool> {
+        match self {
+            Self::Unknown => None,
+            Self::Known(value) => Some(is_truthy(value.as_ref())),
+        }
+    }
+
+    fn of(truth: Option<bool>) -> Self {
+        truth.map_or(Self::Unknown, |truth| Self::Known(Some(Value::Bool(truth))))
+    }
+}
+
+/// Evaluates with three truth values (Kleene): what one known side settles is settled.
+fn decide<E>(expr: &Expr, facts: &dyn Fn(&Reference) -> Result<Fact, E>) -> Result<Fact, E> {
+    let truths = |parts: &[Expr]| {
+        parts.iter().map(|part| Ok(decide(part, facts)?.truth())).collect::<Result<Vec<_>, E>>()
+    };
+    let settled_by = |truths: &[Option<bool>], settling: bool| {
+        if truths.contains(&Some(settling)) {
+            Some(settling)
+        } else if truths.contains(&None) {
+            None
+        } else {
+            Some(!settling)
+        }
+    };
+    Ok(match expr {
+        Expr::Constant(value) => Fact::Known(Some(value.clone())),
+        Expr::Reference(reference) => facts(reference)?,
+        Expr::Not(inner) => Fact::of(decide(inner, facts)?.truth().map(|truth| !truth)),
+        Expr::And(parts) => Fact::of(settled_by(&truths(parts)?, false)),
+        Expr::Or(parts) => Fact::of(settled_by(&truths(parts)?, true)),
+        Expr::Compare(sides) => match (decide(&sides.0, facts)?, decide(&sides.2, facts)?) {
+            (Fact::Known(left), Fact::Known(right)) => {
+                Fact::of(Some(compare(left.as_ref(), sides.1, right.as_ref())))
+            }
+            _ => Fact::Unknown,
+        },
+    })
+}
+
+fn truths(parts: &[Expr], scope: &dyn Scope) -> Result<Vec<bool>, ExprError> {
+    parts.iter().map(|part| Ok(is_truthy(evaluate(part, scope)?.as_deref()))).collect()
+}
+
+/// ECMA-262 `ToBoolean`, with none as `undefined`.
+fn is_truthy(value: Option<&Value>) -> bool {
+    match value {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(value)) => *value,
+        Some(Value::Number(number)) => number.as_f64().is_some_and(|n| n != 0.0),
+        Some(Value::String(text)) => !text.is_empty(),
+        Some(Value::Array(_) | Value::Object(_)) => true,
+    }
+}
+
+fn compare(left: Option<&Value>, operator: Operator, right: Option<&Value>) -> bool {
+    let ordered = |holds: fn(&f64, &f64) -> bool| match (ordinal(left), ordinal(right)) {
+        (Some(left), Some(right)) => holds(&left, &right),
+        _ => false,
+    };
+    match operator {
+        Operator::Equal => same(left, right),
+        Operator::NotEqual => !same(left, right),
+        Operator::Less => ordered(f64::lt),
+        Operator::LessOrEqual => ordered(f64::le),
+        Operator::Greater => ordered(f64::gt),
+        Operator::GreaterOrEqual => ordered(f64::ge),
+    }
+}
+
+/// ECMA-262 `Object.is` on scalars; arrays and objects by content, whatever the order of keys.
+fn same(left: Option<&Value>, right: Option<&Value>) -> bool {
+    match (left, right) {
+        (None, None) => true,
+        (Some(left), Some(right)) => same_value(left, right),
+        _ => false,
+    }
+}
+
+fn same_value(left: &Value, right: &Value) -> bool {
+    match (left, right) {
+        (Value::Number(left), Value::Number(right)) => same_number(left, right),
+        (Value::Array(left), Value::Array(right)) => {
+            left.len() == right.len() && left.iter().zip(right).all(|(l, r)| same_value(l, r))
+        }
+        (Value::Object(left), Value::Object(right)) => {
+            left.len() == right.len()
+                && left.iter().all(|(key, l)| right.get(key).is_some_and(|r| same_value(l, r)))
+        }
+        _ => left == right,
+    }
+}
+
+/// Equal as doubles, with `-0` apart from `0`.
+fn same_number(left: &Number, right: &Number) -> bool {
+    match (left.as_f64(), right.as_f64()) {
+        (Some(left), Some(right)) => left == right && left.is_sign_negative() == right.is_sign_negative(),
+        _ => left == right,
+    }
+}
+
+/// What `<` and its kin compare: numbers, and texts that ECMA-262 `Number` reads.
+fn ordinal(value: Option<&Value>) -> Option<f64> {
+    match value? {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) if text.chars().all(is_js_space) => None,
+        Value::String(text) => Some(json::js_number(text)).filter(|number| !number.is_nan()),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+#[cfg(test)]
+#[path = "condition_tests.rs"]
+mod tests;

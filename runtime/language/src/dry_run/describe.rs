@@ -1,0 +1,356 @@
+//! The lines of the plan.
+
+use std::fmt::Write;
+
+use super::super::plan::{Approval, Grants, OnError, Retry, SecretGrant, Stdin, Step, Wait, Work, Workflow};
+use super::super::template;
+use super::commands::{Nest, Place};
+use super::{Expectation, PlanError, Planner};
+use lobster_base::json;
+
+const DEPENDS: &str = "  [contains step output refs — unknown at plan time]";
+const UNKNOWN: &str = "  [output unknown at plan time]";
+const DEFERRED: &str = "[command validation deferred — stage name depends on step output]";
+const SKIPPED: &str = "[skipped — condition: false]";
+
+/// Writes one line. Writing to a `String` cannot fail.
+macro_rules! line {
+    ($out:expr, $($arg:tt)*) => {{ let _ = writeln!($out, $($arg)*); }};
+}
+
+/// What a sub-workflow holds, in one line.
+pub(super) fn contents(child: &Workflow) -> String {
+    fn count(steps: &[Step], gates: &mut usize) -> usize {
+        let mut total = 0;
+        for step in steps {
+            total += 1;
+            *gates += usize::from(step.approval.is_some() || matches!(step.work, Work::Input(_)));
+            if let Work::Parallel { branches: steps, .. } | Work::ForEach { steps, .. } = &step.work {
+                total += count(steps, gates);
+            }
+        }
+        total
+    }
+    let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
+    let mut gates = 0;
+    let steps = count(&child.steps, &mut gates);
+    match gates {
+        0 => format!("contains: {}", plural(steps, "step")),
+        gates => format!("contains: {}, {}", plural(steps, "step"), plural(gates, "gate")),
+    }
+}
+
+impl Planner<'_> {
+    pub(super) fn top_step(&mut self, number: usize, step: &Step, out: &mut String) -> Result<(), PlanError> {
+        let runs = self.runs(step)?;
+        if runs == Some(false) {
+            line!(out, "  {number}. {}  {SKIPPED}", step.id);
+            self.visited(step, runs);
+            return Ok(());
+        }
+        line!(out, "  {number}. {}  [{}]{}", step.id, kind(&step.work), runs_if(step, runs));
+        self.details(step, out)?;
+        self.visited(step, runs);
+        Ok(())
+    }
+
+    fn details(&mut self, step: &Step, out: &mut String) -> Result<(), PlanError> {
+        let indent = "     ";
+        match &step.work {
+            Work::Nothing => {}
+            Work::Parallel { wait, timeout_ms, branches } => {
+                line!(out, "{indent}wait: {}", if *wait == Wait::Any { "any" } else { "all" });
+                if let Some(timeout) = timeout_ms {
+                    line!(out, "{indent}timeout: {timeout}ms");
+                }
+                self.branches(&step.id, branches, indent, out)?;
+            }
+            Work::ForEach { over, item_var, index_var, batch_size, pause_ms, steps } => {
+                line!(out, "{indent}for_each: {}{}", self.shown(over), self.loop_note(step, over)?);
+                line!(out, "{indent}item_var: {item_var}, index_var: {index_var}");
+                if *batch_size > 1 {
+                    line!(out, "{indent}batch_size: {batch_size}");
+                }
+                if let Some(pause) = pause_ms {
+                    line!(out, "{indent}pause_ms: {pause}");
+                }
+                line!(out, "{indent}sub-steps: {}", steps.len());
+                self.sub_steps(&step.id, [item_var, index_var], steps, "       ", out)?;
+            }
+            Work::Input(input) => {
+                line!(out, "{indent}prompt: {}", input.prompt);
+                line!(out, "{indent}[input required]");
+                return Ok(());
+            }
+            work => {
+                let place = Place { id: &step.id, nest: None };
+                line!(out, "{indent}{}", self.work_line(work));
+                self.work_notes(step, place, indent, out)?;
+            }
+        }
+        self.settings(step, indent, out)
+    }
+
+    /// What kinds of work other than containers do: `run: echo hi`.
+    fn work_line(&self, work: &Work) -> String {
+        let with_note = |key: &str, text: &str| {
+            let shown = self.shown(text);
+            let note = if self.depends_on_results(&shown) { DEPENDS } else { "" };
+            format!("{key}: {shown}{note}")
+        };
+        match work {
+            Work::Shell(text) => with_note("run", text),
+            Work::Pipeline(text) => with_note("pipeline", text),
+            Work::Workflow { path, .. } => with_note("workflow", path),
+            Work::Component { component, .. } => with_note("component", component),
+            Work::Js(text) => format!("js: {text}"),
+            Work::Mcp { server, tool, .. } => format!("mcp: {server} {tool}"),
+            Work::Exec(argv) => {
+                let words: Vec<_> = argv.iter().map(|word| quoted(&self.shown(word))).collect();
+                format!("exec: {}", words.join(" "))
+            }
+            Work::Input(input) => format!("prompt: {}", input.prompt),
+            Work::Nothing | Work::Parallel { .. } | Work::ForEach { .. } => String::new(),
+        }
+    }
+
+    /// Checks the work, and adds what is to be said besides.
+    fn work_notes(
+        &self,
+        step: &Step,
+        place: Place<'_>,
+        indent: &str,
+        out: &mut String,
+    ) -> Result<(), PlanError> {
+        match &step.work {
+            Work::Pipeline(text) => {
+                if self.pipeline(place, &self.shown(text))? {
+                    line!(out, "{indent}{DEFERRED}");
+                }
+            }
+            Work::Workflow { path, args } => {
+                if !args.is_empty() {
+                    let names: Vec<&str> = args.keys().map(String::as_str).collect();
+                    line!(out, "{indent}args: {}", names.join(", "));
+                }
+                line!(out, "{indent}{}", self.child(step, path, args)?);
+            }
+            Work::Component { args, .. } | Work::Mcp { args, .. } if !args.is_empty() => {
+                line!(out, "{indent}args: {}", json::compact(args));
+            }
+            Work::Nothing
+            | Work::Shell(_)
+            | Work::Exec(_)
+            | Work::Component { .. }
+            | Work::Js(_)
+            | Work::Mcp { .. }
+            | Work::Parallel { .. }
+            | Work::ForEach { .. }
+            | Work::Input(_) => {}
+        }
+        Ok(())
+    }
+
+    fn loop_note(&self, step: &Step, over: &str) -> Result<&'static str, PlanError> {
+        let place = format!("Workflow step {} for_each", step.id);
+        Ok(match self.strict(over, &place)? {
+            Some(_) => UNKNOWN,
+            None if self.depends_on_results(&template::fill_args(over, self.args)) => DEPENDS,
+            None => "",
+        })
+    }
+
+    /// Everything a step says besides its work.
+    fn settings(&self, step: &Step, indent: &str, out: &mut String) -> Result<(), PlanError> {
+        if let Stdin::Text(text) = &step.stdin {
+            let shown = self.shown(text);
+            if self.strict(text, &format!("Workflow step {} stdin", step.id))?.is_some() {
+                line!(out, "{indent}stdin: {shown}{UNKNOWN}");
+            } else if self.depends_on_results(&shown) {
+                line!(out, "{indent}stdin: {shown}{DEPENDS}");
+            }
+        }
+        if let Some(timeout) = step.timeout_ms {
+            line!(out, "{indent}timeout: {timeout}ms");
+        }
+        match step.on_error {
+            OnError::Stop => {}
+            OnError::Continue => {
+                line!(out, "{indent}on_error: continue");
+            }
+            OnError::SkipRest => {
+                line!(out, "{indent}on_error: skip_rest");
+            }
+        }
+        if let Some(retry) = step.retry.as_ref().filter(|retry| retry.max > 1) {
+            line!(out, "{indent}{}", retry_line(retry));
+        }
+        if let Some(grants) = &step.extras.grants {
+            line!(out, "{indent}grants: {}", grants_line(grants));
+        }
+        if !step.extras.secrets.is_empty() {
+            let secrets = step.extras.secrets.iter().map(|grant| match grant {
+                SecretGrant { secret, variable } if secret == variable => secret.clone(),
+                SecretGrant { secret, variable } => format!("{secret} as {variable}"),
+            });
+            line!(out, "{indent}secrets: {}", secrets.collect::<Vec<_>>().join(", "));
+        }
+        if let Some(approval) = &step.approval {
+            line!(out, "{indent}{}", approval_line(approval));
+        }
+        Ok(())
+    }
+
+    fn branches(
+        &mut self,
+        id: &str,
+        branches: &[Step],
+        indent: &str,
+        out: &mut String,
+    ) -> Result<(), PlanError> {
+        for branch in branches {
+            let runs = self.runs(branch)?;
+            if runs == Some(false) {
+                line!(out, "{indent}branch {}: {SKIPPED}", branch.id);
+                continue;
+            }
+            let text = self.branch_text(branch);
+            line!(out, "{indent}branch {}: {text}{}", branch.id, runs_if(branch, runs));
+            let place = Place { id, nest: Some(Nest::Branch(&branch.id)) };
+            self.inside(branch, place, &format!("{indent}  "), out)?;
+        }
+        Ok(())
+    }
+
+    /// `[shell] echo hi`: branches are told without the name of the field.
+    fn branch_text(&self, branch: &Step) -> String {
+        let told = self.work_line(&branch.work);
+        let text = told.split_once(": ").map_or("", |(_, text)| text);
+        let text = text.strip_suffix(DEPENDS).unwrap_or(text);
+        match kind(&branch.work) {
+            kind if text.is_empty() => format!("[{kind}]"),
+            kind => format!("[{kind}] {text}"),
+        }
+    }
+
+    fn sub_steps(
+        &mut self,
+        id: &str,
+        variables: [&String; 2],
+        steps: &[Step],
+        indent: &str,
+        out: &mut String,
+    ) -> Result<(), PlanError> {
+        let outside = self.known.clone();
+        self.known.extend(variables.map(|name| (name.clone(), Expectation::Variable)));
+        for (index, step) in steps.iter().enumerate() {
+            let runs = self.runs(step)?;
+            let number = index + 1;
+            if runs == Some(false) {
+                line!(out, "{indent}{number}. {}  {SKIPPED}", step.id);
+            } else {
+                let told = self.work_line(&step.work);
+                let told = told.strip_suffix(DEPENDS).unwrap_or(&told);
+                let blank = if told.is_empty() { "" } else { " " };
+                let kind = kind(&step.work);
+                line!(out, "{indent}{number}. {}  [{kind}]{blank}{told}{}", step.id, runs_if(step, runs));
+                let place = Place { id, nest: Some(Nest::SubStep(&step.id)) };
+                self.inside(step, place, &format!("{indent}   "), out)?;
+            }
+            self.visited(step, runs);
+        }
+        self.known = outside;
+        Ok(())
+    }
+
+    /// What stands below the line of a branch or sub-step.
+    fn inside(
+        &mut self,
+        step: &Step,
+        place: Place<'_>,
+        indent: &str,
+        out: &mut String,
+    ) -> Result<(), PlanError> {
+        match &step.work {
+            Work::Parallel { branches, .. } => self.branches(&step.id, branches, indent, out)?,
+            Work::ForEach { over, item_var, index_var, steps, .. } => {
+                line!(out, "{indent}for_each: {}{}", self.shown(over), self.loop_note(step, over)?);
+                self.sub_steps(&step.id, [item_var, index_var], steps, indent, out)?;
+            }
+            Work::Nothing
+            | Work::Shell(_)
+            | Work::Exec(_)
+            | Work::Pipeline(_)
+            | Work::Workflow { .. }
+            | Work::Component { .. }
+            | Work::Js(_)
+            | Work::Mcp { .. }
+            | Work::Input(_) => self.work_notes(step, place, indent, out)?,
+        }
+        if matches!(step.work, Work::Input(_)) {
+            line!(out, "{indent}[input required]");
+        }
+        self.settings(step, indent, out)
+    }
+}
+
+fn kind(work: &Work) -> &'static str {
+    match work {
+        Work::Nothing => "no-op",
+        Work::Shell(_) => "shell",
+        Work::Exec(_) => "exec",
+        Work::Pipeline(_) => "pipeline",
+        Work::Workflow { .. } => "workflow",
+        Work::Component { .. } => "component",
+        Work::Js(_) => "js",
+        Work::Mcp { .. } => "mcp",
+        Work::Parallel { .. } => "parallel",
+        Work::ForEach { .. } => "for_each",
+        Work::Input(_) => "input",
+    }
+}
+
+fn runs_if(step: &Step, runs: Option<bool>) -> String {
+    match runs {
+        None => format!("  [runs if: {} — else skipped]", step.when.text()),
+        Some(_) => String::new(),
+    }
+}
+
+fn retry_line(retry: &Retry) -> String {
+    let backoff = if retry.exponential { "exponential" } else { "fixed" };
+    let jitter = if retry.jitter { ", jitter" } else { "" };
+    format!(
+        "retry: up to {} attempts, {backoff} backoff (base: {}ms{jitter})",
+        retry.max,
+        json::float_text(retry.delay_ms)
+    )
+}
+
+fn approval_line(approval: &Approval) -> String {
+    let mut said = "[approval required]".to_owned();
+    if let Some(approver) = &approval.required_approver {
+        let _ = write!(said, "  by {approver}");
+    }
+    said
+}
+
+fn grants_line(grants: &Grants) -> String {
+    let directories = |word: &str, list: &[super::super::plan::DirGrant]| {
+        list.iter().map(|grant| format!("{word} {}", grant.from)).collect::<Vec<_>>()
+    };
+    let mut parts = directories("read", &grants.read);
+    parts.extend(directories("write", &grants.write));
+    parts.extend(grants.env.iter().map(|name| format!("env {name}")));
+    parts.extend(grants.net.iter().map(|host| format!("net {host}")));
+    parts.extend(grants.clock.then(|| "clock".to_owned()));
+    parts.extend(grants.random.then(|| "random".to_owned()));
+    if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
+}
+
+/// A word as a reader can tell it from its neighbours.
+fn quoted(word: &str) -> String {
+    let plain =
+        !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\'));
+    if plain { word.to_owned() } else { json::compact(&word) }
+}

@@ -1,0 +1,397 @@
+//! The Plan: what will be done, as plain data.
+//!
+//! A plan is serialisable, printable and complete: a run executes the plan that
+//! it recorded and never reads its files again. Text that depends on arguments
+//! or earlier results stays text here; the engine fills it in step by step
+//! (`template`), because an argument's value may itself contain references.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use lobster_stage::McpServer;
+
+use super::condition::Condition;
+use super::pipeline::Pipeline;
+use lobster_base::digest::Digest;
+
+/// What one run executes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "there is one plan a run, and it is passed by reference")]
+pub enum Plan {
+    /// A workflow file.
+    Workflow(Workflow),
+    /// A one-line pipeline.
+    Pipeline(Pipeline),
+}
+
+/// Where something stands in its source: byte offsets, end exclusive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    pub start: usize,
+    pub end: usize,
+}
+
+/// A workflow file, checked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Workflow {
+    /// The file it was read from, absolute.
+    pub file: PathBuf,
+    /// Digest of the file's bytes.
+    pub source: Digest,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Declared arguments in file order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<ArgSpec>,
+    /// Variables for every step, in file order; values are templates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<(String, String)>,
+    /// Names of secrets that steps may ask for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
+    /// Working directory of every step; `${arg}` is filled in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_limit: Option<CostLimit>,
+    pub steps: Vec<Step>,
+    /// Sub-workflows whose path is fixed, by the path as written, read along with this file.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub children: BTreeMap<String, Workflow>,
+    /// The components whose paths are fixed, by the path as written: the run
+    /// uses these bytes, whatever becomes of the files.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub components: BTreeMap<String, Digest>,
+}
+
+impl Workflow {
+    /// Every step of this file, at every depth, outer ones first.
+    pub fn all_steps(&self) -> Vec<&Step> {
+        let mut pending: Vec<&Step> = self.steps.iter().rev().collect();
+        let mut all = Vec::new();
+        while let Some(step) = pending.pop() {
+            match &step.work {
+                Work::Parallel { branches: inside, .. } | Work::ForEach { steps: inside, .. } => {
+                    pending.extend(inside.iter().rev());
+                }
+                _ => {}
+            }
+            all.push(step);
+        }
+        all
+    }
+}
+
+/// A declared argument.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ArgSpec {
+    pub name: String,
+    /// Present, possibly null, if the declaration has the key `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "present")]
+    pub default: Option<Value>,
+    #[serde(default)]
+    pub required: bool,
+    /// `string`, `number`, `integer`, `boolean`, `array` or `object`.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "type")]
+    pub kind: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choices: Option<Vec<Value>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+}
+
+/// Keeps `Some(null)` apart from `None` in JSON.
+mod present {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use serde_json::Value;
+
+    pub(super) fn serialize<S: Serializer>(value: &Option<Value>, serializer: S) -> Result<S::Ok, S::Error> {
+        value.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+        Value::deserialize(deserializer).map(Some)
+    }
+}
+
+/// One step. Branches of `parallel` and sub-steps of `for_each` are steps too.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    pub id: String,
+    pub span: Span,
+    pub work: Work,
+    /// Asked after the work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Approval>,
+    #[serde(default, skip_serializing_if = "Condition::is_always")]
+    pub when: Condition,
+    #[serde(default, skip_serializing_if = "Stdin::is_none")]
+    pub stdin: Stdin,
+    /// On top of the workflow's variables; values are templates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<(String, String)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Retry>,
+    /// Per attempt, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    #[serde(default)]
+    pub on_error: OnError,
+    #[serde(default, skip_serializing_if = "Extras::is_default")]
+    pub extras: Extras,
+}
+
+/// The fields that the incumbent does not know.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Extras {
+    /// `cache: true|false`; none leaves it to the kind of step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<bool>,
+    /// How long a cached effect may be reused, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_ttl_ms: Option<u64>,
+    /// Glob patterns of files that belong to the action.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<String>,
+    /// An interrupted attempt may be repeated without asking.
+    #[serde(default)]
+    pub idempotent: bool,
+    /// Secrets that reach this step as variables.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<SecretGrant>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grants: Option<Grants>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
+}
+
+impl Extras {
+    /// Whether nothing is set.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A secret and the variable that holds it for one step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "SecretForm", into = "SecretForm")]
+pub struct SecretGrant {
+    pub secret: String,
+    pub variable: String,
+}
+
+/// A name alone is both.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum SecretForm {
+    Same(String),
+    Named { secret: String, variable: String },
+}
+
+impl From<SecretForm> for SecretGrant {
+    fn from(form: SecretForm) -> Self {
+        match form {
+            SecretForm::Same(name) => Self { variable: name.clone(), secret: name },
+            SecretForm::Named { secret, variable } => Self { secret, variable },
+        }
+    }
+}
+
+impl From<SecretGrant> for SecretForm {
+    fn from(grant: SecretGrant) -> Self {
+        match grant {
+            SecretGrant { secret, variable } if secret == variable => Self::Same(secret),
+            SecretGrant { secret, variable } => Self::Named { secret, variable },
+        }
+    }
+}
+
+/// What a step does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Work {
+    /// Nothing but its gate; stdin becomes the result.
+    Nothing,
+    /// Text for the shell.
+    Shell(String),
+    /// A program and its arguments, without a shell; each is a template.
+    Exec(Vec<String>),
+    /// Pipeline text; a template.
+    Pipeline(String),
+    /// Another workflow file.
+    Workflow {
+        /// A template.
+        path: String,
+        args: Map<String, Value>,
+    },
+    /// A WebAssembly component.
+    Component {
+        /// Path (a template), or `blake3:<digest>`.
+        component: String,
+        /// Text anywhere inside is a template.
+        args: Map<String, Value>,
+    },
+    /// A tool of another program, over the Model Context Protocol.
+    Mcp {
+        server: McpServer,
+        tool: String,
+        /// Text anywhere inside is a template.
+        args: Map<String, Value>,
+    },
+    /// Inline JavaScript over `input`, `args` and `steps`.
+    Js(String),
+    Parallel {
+        wait: Wait,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_ms: Option<u64>,
+        branches: Vec<Step>,
+    },
+    ForEach {
+        /// A reference to an array.
+        over: String,
+        item_var: String,
+        index_var: String,
+        batch_size: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pause_ms: Option<u64>,
+        steps: Vec<Step>,
+    },
+    /// A question for structured input.
+    Input(InputRequest),
+}
+
+/// Which branches a parallel step waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wait {
+    #[default]
+    All,
+    Any,
+}
+
+/// What a step reads.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stdin {
+    /// Nothing.
+    #[default]
+    None,
+    /// A template; if it is exactly one reference, the value itself.
+    Text(String),
+    /// A value as it stands in the file.
+    Literal(Value),
+}
+
+impl Stdin {
+    /// Whether the step reads nothing.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::None
+    }
+}
+
+/// An approval gate.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Approval {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<Vec<Value>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preview: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initiated_by: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub required_approver: Option<String>,
+    #[serde(default)]
+    pub require_different_approver: bool,
+}
+
+/// A request for structured input.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InputRequest {
+    pub prompt: String,
+    /// JSON Schema, known to compile.
+    pub schema: Value,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "present")]
+    pub defaults: Option<Value>,
+}
+
+/// When and how often a failed step is tried again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Retry {
+    /// Attempts in all, at least 1.
+    pub max: u64,
+    pub exponential: bool,
+    pub delay_ms: f64,
+    pub max_delay_ms: f64,
+    pub jitter: bool,
+}
+
+/// What a failure of the step does to the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnError {
+    #[default]
+    Stop,
+    Continue,
+    SkipRest,
+}
+
+/// `cost_limit`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CostLimit {
+    pub max_usd: f64,
+    /// End the run when exceeded, instead of warning.
+    pub stop: bool,
+}
+
+/// `grants`: what a step may touch. Nothing that is not listed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Grants {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub read: Vec<DirGrant>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub write: Vec<DirGrant>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<String>,
+    /// `host:port`, or `host` for the usual ports.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub net: Vec<String>,
+    #[serde(default)]
+    pub clock: bool,
+    #[serde(default)]
+    pub random: bool,
+}
+
+/// A directory and where a component sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DirGrant {
+    /// Host directory, relative to the workflow file's; a template.
+    pub from: String,
+    /// Guest path; none means the path as written in `from`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+}
+
+/// `limits`: ceilings a step asks for itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fuel: Option<u64>,
+    /// Bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
+    /// Bytes of output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<u64>,
+}

@@ -1,0 +1,235 @@
+//! What a plain YAML scalar means.
+
+use serde_json::Number;
+
+use super::source::Data;
+use lobster_base::json;
+
+/// Which types plain scalars have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Schema {
+    /// YAML 1.2 core.
+    Core,
+    /// YAML 1.1: more booleans, octals with a leading zero, underscores, base 60.
+    Yaml11,
+}
+
+/// The value of a plain scalar.
+pub(super) fn resolve(text: &str, schema: Schema) -> Data {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Data::Null,
+        "true" | "True" | "TRUE" => return Data::Bool(true),
+        "false" | "False" | "FALSE" => return Data::Bool(false),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" | "-.inf" | "-.Inf" | "-.INF" | ".nan"
+        | ".NaN" | ".NAN" => return Data::NotFinite,
+        _ => {}
+    }
+    let number = match schema {
+        Schema::Core => core_number(text),
+        Schema::Yaml11 => match text {
+            "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => return Data::Bool(true),
+            "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => return Data::Bool(false),
+            _ => number_1_1(text),
+        },
+    };
+    number.unwrap_or_else(|| Data::Text(text.to_owned()))
+}
+
+fn all(text: &str, radix: u32) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_digit(radix))
+}
+
+fn core_number(text: &str) -> Option<Data> {
+    if let Some(digits) = text.strip_prefix("0o").filter(|digits| all(digits, 8)) {
+        return integer(digits, 8, false);
+    }
+    if let Some(digits) = text.strip_prefix("0x").filter(|digits| all(digits, 16)) {
+        return integer(digits, 16, false);
+    }
+    let (negative, unsigned) = sign(text);
+    if all(unsigned, 10) {
+        return integer(unsigned, 10, negative);
+    }
+    is_float(unsigned).then(|| float(text))
+}
+
+fn number_1_1(text: &str) -> Option<Data> {
+    let (negative, unsigned) = sign(text);
+    if !unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+        return None;
+    }
+    let plain = unsigned.replace('_', "");
+    let based = [("0b", 2), ("0x", 16), ("0", 8)];
+    if let Some((digits, radix)) =
+        based.iter().find_map(|(prefix, radix)| Some((plain.strip_prefix(prefix)?, *radix)))
+        && all(digits, radix)
+    {
+        return integer(digits, radix, negative);
+    }
+    if all(&plain, 10) {
+        return integer(&plain, 10, negative);
+    }
+    if plain.contains(':') {
+        return base_60(&plain, negative);
+    }
+    is_float(&plain).then(|| float(&format!("{}{plain}", if negative { "-" } else { "" })))
+}
+
+/// `1:30:00` as YAML 1.1 counts it.
+fn base_60(text: &str, negative: bool) -> Option<Data> {
+    let mut total = 0.0;
+    for (index, part) in text.split(':').enumerate() {
+        let fits =
+            all(part, 10) && (index == 0 || (part.len() <= 2 && part.parse::<u8>().is_ok_and(|n| n < 60)));
+        if !fits {
+            return None;
+        }
+        total = total * 60.0 + part.parse::<f64>().ok()?;
+    }
+    Some(finite(if negative { -total } else { total }))
+}
+
+fn sign(text: &str) -> (bool, &str) {
+    match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    }
+}
+
+/// `.5`, `5.`, `5.5`, each with or without exponent, and `5e3`.
+fn is_float(unsigned: &str) -> bool {
+    let (mantissa, exponent) = match unsigned.find(['e', 'E']) {
+        Some(at) => (&unsigned[..at], Some(&unsigned[at + 1..])),
+        None => (unsigned, None),
+    };
+    if let Some(exponent) = exponent
+        && !all(exponent.strip_prefix(['+', '-']).unwrap_or(exponent), 10)
+    {
+        return false;
+    }
+    match mantissa.split_once('.') {
+        Some(("", fraction)) => all(fraction, 10),
+        Some((whole, fraction)) => all(whole, 10) && (fraction.is_empty() || all(fraction, 10)),
+        None => exponent.is_some() && all(mantissa, 10),
+    }
+}
+
+fn float(text: &str) -> Data {
+    finite(text.trim_start_matches('+').parse().unwrap_or(f64::NAN))
+}
+
+/// Whole floats are integers, as in ECMAScript, so that `timeout_ms: 5e3` counts.
+fn finite(value: f64) -> Data {
+    Number::from_f64(value).map_or(Data::NotFinite, Data::Number)
+}
+
+/// Digits up to 64 bits are kept; beyond that the nearest double.
+fn integer(digits: &str, radix: u32, negative: bool) -> Option<Data> {
+    if let Ok(value) = u64::from_str_radix(digits, radix) {
+        if !negative {
+            return Some(Data::Number(value.into()));
+        }
+        if value == 0 {
+            return Some(finite(-0.0));
+        }
+        if let Ok(value) = i64::try_from(-i128::from(value)) {
+            return Some(Data::Number(value.into()));
+        }
+    }
+    let value = digits
+        .chars()
+        .filter_map(|c| c.to_digit(radix))
+        .fold(0.0, |total, digit| total * f64::from(radix) + f64::from(digit));
+    // Decimal digits are rounded once, as a whole.
+    let value = if radix == 10 { digits.parse().unwrap_or(value) } else { value };
+    Some(finite(if negative { -value } else { value }))
+}
+
+/// A scalar as the key of a map: its kind, to tell `1` from `"1"`, and its text.
+pub(super) fn key_text(data: &Data) -> Option<(u8, String)> {
+    match data {
+        Data::Null => Some((0, String::new())),
+        Data::Bool(value) => Some((1, value.to_string())),
+        Data::Number(number) => Some((2, json::number_text(number))),
+        Data::Text(text) => Some((3, text.clone())),
+        Data::NotFinite | Data::List(_) | Data::Map(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::plan::Span;
+    use super::super::source::Node;
+    use super::*;
+
+    fn value(text: &str, schema: Schema) -> String {
+        match resolve(text, schema) {
+            Data::NotFinite => "not finite".to_owned(),
+            data => json::compact(&Node { data, span: Span::default() }.to_value()),
+        }
+    }
+
+    #[test]
+    fn core_schema() {
+        for (text, expected) in [
+            ("", "null"),
+            ("~", "null"),
+            ("Null", "null"),
+            ("nULL", "\"nULL\""),
+            ("TRUE", "true"),
+            ("tRUE", "\"tRUE\""),
+            ("yes", "\"yes\""),
+            ("off", "\"off\""),
+            ("0o17", "15"),
+            ("0x1F", "31"),
+            ("0X1F", "\"0X1F\""),
+            ("-0x1F", "\"-0x1F\""),
+            ("017", "17"),
+            ("+12", "12"),
+            ("-0", "0"),
+            ("1_000", "\"1_000\""),
+            ("1:30", "\"1:30\""),
+            ("2024-01-02", "\"2024-01-02\""),
+            ("1e3", "1000"),
+            ("1.", "1"),
+            (".5", "0.5"),
+            ("-.5E-1", "-0.05"),
+            (".", "\".\""),
+            ("e5", "\"e5\""),
+            ("1e", "\"1e\""),
+            ("+", "\"+\""),
+            ("--1", "\"--1\""),
+            (".inf", "not finite"),
+            ("-.INF", "not finite"),
+            (".NaN", "not finite"),
+            ("1e999", "not finite"),
+            ("18446744073709551615", "18446744073709551615"),
+            ("-9223372036854775808", "-9223372036854775808"),
+            ("100000000000000000000", "100000000000000000000"),
+            ("64MiB", "\"64MiB\""),
+        ] {
+            assert_eq!(value(text, Schema::Core), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn yaml_1_1_types() {
+        for (text, expected) in [
+            ("yes", json!(true)),
+            ("N", json!(false)),
+            ("017", json!(15)),
+            ("0o17", json!("0o17")),
+            ("0b101", json!(5)),
+            ("1_000", json!(1000)),
+            ("1:30", json!(90.0)),
+            ("1:75", json!("1:75")),
+            ("1_0.5", json!(10.5)),
+            ("_1", json!("_1")),
+        ] {
+            let data = resolve(text, Schema::Yaml11);
+            assert_eq!(Node { data, span: Span::default() }.to_value(), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Source text as a tree of values that know where they stand.
+//!
+//! Two dialects give the same tree: YAML 1.2 core ([`super::yaml`]) and strict
+//! JSON ([`super::json_text`]). Everything that is later said about a file
+//! points into this tree.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Map, Number, Value};
+
+use super::diagnostic::Checked;
+use super::plan::Span;
+use lobster_base::digest::Digest;
+
+/// Deepest nesting of a workflow file. Trees are walked and dropped
+/// recursively, so this also bounds the stack; real files stay below 20.
+pub const MAX_DEPTH: usize = 200;
+
+/// The text of a file and what it is called.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// As shown to people.
+    pub name: String,
+    /// Absolute; sub-workflows are looked for beside it.
+    pub path: PathBuf,
+    pub text: String,
+    /// Of the file's bytes.
+    pub digest: Digest,
+}
+
+impl Source {
+    /// A source from the bytes of a file. Bytes that are not UTF-8 read as U+FFFD.
+    #[must_use]
+    pub fn new(name: impl Into<String>, path: impl Into<PathBuf>, bytes: &[u8]) -> Self {
+        Self {
+            name: name.into(),
+            path: path.into(),
+            text: String::from_utf8_lossy(bytes).into_owned(),
+            digest: Digest::of(bytes),
+        }
+    }
+
+    /// Line and column of a byte offset, both from 1; the column counts characters.
+    #[must_use]
+    pub fn position(&self, offset: usize) -> (usize, usize) {
+        let before = self.text.get(..self.boundary(offset)).unwrap_or_default();
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let column = before[line_start..].trim_start_matches('\u{feff}').chars().count() + 1;
+        (before.matches('\n').count() + 1, column)
+    }
+
+    /// The line that holds a byte offset, without its end, and where it starts.
+    #[must_use]
+    pub fn line_at(&self, offset: usize) -> (usize, &str) {
+        let at = self.boundary(offset);
+        let start = self.text[..at].rfind('\n').map_or(0, |n| n + 1);
+        let end = self.text[at..].find('\n').map_or(self.text.len(), |n| at + n);
+        (start, self.text[start..end].trim_end_matches('\r'))
+    }
+
+    /// `span` moved onto character boundaries inside the text.
+    #[must_use]
+    pub fn clamp(&self, span: Span) -> Span {
+        let start = self.boundary(span.start);
+        Span { start, end: self.boundary(span.end).max(start) }
+    }
+
+    fn boundary(&self, offset: usize) -> usize {
+        let mut at = offset.min(self.text.len());
+        while !self.text.is_char_boundary(at) {
+            at -= 1;
+        }
+        at
+    }
+
+    /// The tree of this source: JSON for `.json`, YAML for everything else.
+    ///
+    /// # Errors
+    /// One diagnostic that points at the first thing that is wrong.
+    pub(crate) fn parse(self: &Arc<Self>) -> Checked<Node> {
+        if is_json(&self.path) { super::json_text::parse(self) } else { super::yaml::parse(self) }
+    }
+}
+
+fn is_json(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
+}
+
+/// Whether the file name is one that `run` and `graph` take as a workflow file.
+#[must_use]
+pub fn has_workflow_extension(path: &Path) -> bool {
+    path.extension()
+        .and_then(|extension| extension.to_str())
+        .is_some_and(|e| ["lobster", "yaml", "yml", "json"].iter().any(|known| e.eq_ignore_ascii_case(known)))
+}
+
+/// A value and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Node {
+    pub(crate) data: Data,
+    pub(crate) span: Span,
+}
+
+/// What a node holds.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Data {
+    Null,
+    Bool(bool),
+    Number(Number),
+    /// `.inf`, `-.inf` or `.nan`, which JSON cannot write: null as a value, no number to a check.
+    NotFinite,
+    Text(String),
+    List(Vec<Node>),
+    /// In file order; keys are unique.
+    Map(Vec<Entry>),
+}
+
+/// One key of a map and its value.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) key: String,
+    pub(crate) key_span: Span,
+    pub(crate) value: Node,
+}
+
+impl Node {
+    /// The value of a key, if this is a map that has it.
+    pub(crate) fn get(&self, key: &str) -> Option<&Self> {
+        self.entry(key).map(|entry| &entry.value)
+    }
+
+    /// A key with its value.
+    pub(crate) fn entry(&self, key: &str) -> Option<&Entry> {
+        self.as_map()?.iter().find(|entry| entry.key == key)
+    }
+
+    /// The value of a key, unless it is missing or null.
+    pub(crate) fn get_some(&self, key: &str) -> Option<&Self> {
+        self.get(key).filter(|node| !node.is_null())
+    }
+
+    pub(crate) fn as_map(&self) -> Option<&[Entry]> {
+        match &self.data {
+            Data::Map(entries) => Some(entries),
+            Data::Null
+            | Data::Bool(_)
+            | Data::Number(_)
+            | Data::NotFinite
+            | Data::Text(_)
+            | Data::List(_) => None,
+        }
+    }
+
+    pub(crate) fn as_list(&self) -> Option<&[Self]> {
+        if let Data::List(items) = &self.data { Some(items) } else { None }
+    }
+
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        if let Data::Text(text) = &self.data { Some(text) } else { None }
+    }
+
+    pub(crate) fn as_bool(&self) -> Option<bool> {
+        if let Data::Bool(value) = &self.data { Some(*value) } else { None }
+    }
+
+    pub(crate) fn as_f64(&self) -> Option<f64> {
+        if let Data::Number(number) = &self.data { number.as_f64() } else { None }
+    }
+
+    pub(crate) fn is_null(&self) -> bool {
+        self.data == Data::Null
+    }
+
+    /// ECMA-262 `ToBoolean`.
+    pub(crate) fn is_truthy(&self) -> bool {
+        match &self.data {
+            Data::Null => false,
+            Data::Bool(value) => *value,
+            Data::Number(number) => number.as_f64().is_some_and(|n| n != 0.0),
+            Data::Text(text) => !text.is_empty(),
+            Data::NotFinite | Data::List(_) | Data::Map(_) => true,
+        }
+    }
+
+    /// What kind of value this is, for messages.
+    pub(crate) fn kind(&self) -> &'static str {
+        match &self.data {
+            Data::Null => "null",
+            Data::Bool(_) => "a boolean",
+            Data::Number(_) | Data::NotFinite => "a number",
+            Data::Text(_) => "text",
+            Data::List(_) => "a list",
+            Data::Map(_) => "a map",
+        }
+    }
+
+    /// The value without its places.
+    pub(crate) fn to_value(&self) -> Value {
+        match &self.data {
+            Data::Null | Data::NotFinite => Value::Null,
+            Data::Bool(value) => Value::Bool(*value),
+            Data::Number(number) => Value::Number(number.clone()),
+            Data::Text(text) => Value::String(text.clone()),
+            Data::List(items) => items.iter().map(Self::to_value).collect(),
+            Data::Map(entries) => Value::Object(to_map(entries)),
+        }
+    }
+
+    /// Where a part of this text stands in the source. Exact when the source
+    /// spells the text as it is; else the place of the first line that holds
+    /// the fragment, or the whole node.
+    pub(crate) fn part(&self, source: &Source, part: Range<usize>) -> Span {
+        let whole = source.clamp(self.span);
+        let (Some(text), Some(written)) = (self.as_text(), source.text.get(whole.start..whole.end)) else {
+            return whole;
+        };
+        let Some(fragment) = text.get(part.clone()).filter(|fragment| !fragment.is_empty()) else {
+            return whole;
+        };
+        let quote = usize::from(written.starts_with(['"', '\'']));
+        let direct = quote + part.start;
+        if written.get(direct..direct + fragment.len()) == Some(fragment)
+            && written.get(quote..direct) == text.get(..part.start)
+        {
+            return Span { start: whole.start + direct, end: whole.start + direct + fragment.len() };
+        }
+        // Block scalars and folded text: the same occurrence, counted from the start.
+        let nth = text[..part.start].matches(fragment).count();
+        match written.match_indices(fragment).nth(nth) {
+            Some((at, _)) => Span { start: whole.start + at, end: whole.start + at + fragment.len() },
+            None => whole,
+        }
+    }
+}
+
+/// The values of a map's entries by key.
+pub(crate) fn to_map(entries: &[Entry]) -> Map<String, Value> {
+    entries.iter().map(|entry| (entry.key.clone(), entry.value.to_value())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(text: &str) -> Arc<Source> {
+        Arc::new(Source::new("t.lobster", "/t.lobster", text.as_bytes()))
+    }
+
+    #[test]
+    fn positions_count_lines_and_characters_from_one() {
+        let source = source("\u{feff}a: é☃x\r\nb: 1\n");
+        assert_eq!(source.position(0), (1, 1));
+        assert_eq!(source.position("\u{feff}a: é☃".len()), (1, 6));
+        assert_eq!(source.position(source.text.find('b').unwrap_or(0)), (2, 1));
+        assert_eq!(source.position(9999), (3, 1));
+        assert_eq!(source.line_at(4).1, "\u{feff}a: é☃x");
+    }
+
+    #[test]
+    fn parts_of_text_are_found_in_every_style() {
+        for text in [
+            "k: echo $a.x end",
+            "k: 'echo $a.x end'",
+            "k: \"echo $a.x \\x65nd\"",
+            "k: |\n  first\n  echo $a.x end\n",
+            "k: >\n  echo\n  $a.x end\n",
+        ] {
+            let source = source(text);
+            let tree = source.parse().unwrap();
+            let node = tree.get("k").unwrap();
+            let at = node.as_text().unwrap().find("$a.x").unwrap();
+            let span = node.part(&source, at..at + 4);
+            assert_eq!(&source.text[span.start..span.end], "$a.x", "{text}");
+        }
+    }
+
+    #[test]
+    fn extensions() {
+        for (path, known) in
+            [("a.lobster", true), ("a.YML", true), ("a.json", true), ("a.txt", false), ("a", false)]
+        {
+            assert_eq!(has_workflow_extension(Path::new(path)), known, "{path}");
+        }
+    }
+}

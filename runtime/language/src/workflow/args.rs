@@ -1,0 +1,260 @@
+//! Declared arguments, and the values given for them.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use super::super::codes;
+use super::super::diagnostic::Diagnostic;
+use super::super::plan::{ArgSpec, Workflow};
+use super::super::source::{Entry, Node};
+use super::{Lowering, fields};
+use lobster_base::json;
+
+const SPEC_FIELDS: &[&str] = &["default", "description", "required", "type", "enum"];
+const TYPES: &[&str] = &["string", "number", "integer", "boolean", "array", "object"];
+
+/// Arguments that do not fit what the workflow declares.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ArgsError {
+    #[error("argument {name:?} is required{}", description.as_ref().map(|d| format!(" ({d})")).unwrap_or_default())]
+    Missing { name: String, description: Option<String> },
+    #[error("argument {name:?} must be of type {wanted}, not {given}")]
+    Type { name: String, wanted: String, given: String },
+    #[error("argument {name:?} must be one of {choices}, not {given}")]
+    Choice { name: String, choices: String, given: String },
+}
+
+impl ArgsError {
+    /// The code that explains the error.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        codes::ARGUMENT
+    }
+}
+
+/// The arguments of a run: the defaults in file order, overlaid by what is given.
+///
+/// As in the incumbent, a list gives arguments named by index, a text one per
+/// character, other scalars none, and unknown names are taken as they are.
+///
+/// # Errors
+/// When a required argument has no value, or a given value has the wrong type
+/// or is not one of the choices.
+pub fn bind_args(workflow: &Workflow, given: &Value) -> Result<Map<String, Value>, ArgsError> {
+    let args = merge_args(workflow, given);
+    for spec in &workflow.args {
+        if let Some(value) = args.get(&spec.name).filter(|_| argument_names(given).contains(&spec.name)) {
+            spec.check(value)?;
+        }
+    }
+    match workflow.args.iter().find(|spec| spec.required && !args.contains_key(&spec.name)) {
+        Some(spec) => {
+            Err(ArgsError::Missing { name: spec.name.clone(), description: spec.description.clone() })
+        }
+        None => Ok(args),
+    }
+}
+
+/// The defaults overlaid by what is given, whether or not that fits.
+#[must_use]
+pub fn merge_args(workflow: &Workflow, given: &Value) -> Map<String, Value> {
+    let mut args = Map::new();
+    for spec in &workflow.args {
+        if let Some(default) = &spec.default {
+            args.insert(spec.name.clone(), default.clone());
+        }
+    }
+    for (name, value) in entries(given) {
+        let spec = workflow.args.iter().find(|spec| spec.name == name);
+        let read = spec.and_then(|spec| spec.read_text(&value));
+        args.insert(name, read.unwrap_or(value));
+    }
+    args
+}
+
+/// What is to be said of arguments that were given as text and are taken for what the text spells.
+#[must_use]
+pub fn reread_arguments(workflow: &Workflow, given: &Value) -> Vec<String> {
+    let said = |(name, value): (String, Value)| {
+        let spec = workflow.args.iter().find(|spec| spec.name == name)?;
+        let read = spec.read_text(&value)?;
+        let kind = spec.kind.as_deref().unwrap_or_default();
+        Some(format!("argument {name:?} is of type {kind} and was given as text; {value} is taken as {read}"))
+    };
+    entries(given).into_iter().filter_map(said).collect()
+}
+
+/// The names of the arguments that `given` holds.
+#[must_use]
+pub fn argument_names(given: &Value) -> BTreeSet<String> {
+    entries(given).into_iter().map(|(name, _)| name).collect()
+}
+
+/// ECMA-262 `Object.entries`.
+fn entries(given: &Value) -> Vec<(String, Value)> {
+    match given {
+        Value::Object(map) => map.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+        Value::Array(items) => {
+            items.iter().enumerate().map(|(i, item)| (i.to_string(), item.clone())).collect()
+        }
+        Value::String(text) => {
+            text.chars().enumerate().map(|(i, c)| (i.to_string(), c.to_string().into())).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
+    }
+}
+
+impl ArgSpec {
+    /// What a text spells, if the argument is a number or a boolean and the text is exactly one:
+    /// models pass them so.
+    fn read_text(&self, value: &Value) -> Option<Value> {
+        let text = value.as_str()?;
+        let wanted = self.kind.as_deref().filter(|kind| ["number", "integer", "boolean"].contains(kind))?;
+        if text.trim() != text {
+            return None;
+        }
+        json::parse(text).ok().filter(|read| !read.is_null() && has_type(read, wanted))
+    }
+
+    /// A given null means "no value" and fits everything.
+    fn check(&self, value: &Value) -> Result<(), ArgsError> {
+        if value.is_null() {
+            return Ok(());
+        }
+        if let Some(wanted) = &self.kind
+            && !has_type(value, wanted)
+        {
+            let (name, wanted, given) = (self.name.clone(), wanted.clone(), abridged(value));
+            return Err(ArgsError::Type { name, wanted, given });
+        }
+        match &self.choices {
+            Some(choices) if !choices.iter().any(|choice| json::stable(choice) == json::stable(value)) => {
+                Err(ArgsError::Choice {
+                    name: self.name.clone(),
+                    choices: choices.iter().map(json::compact).collect::<Vec<_>>().join(", "),
+                    given: abridged(value),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn has_type(value: &Value, wanted: &str) -> bool {
+    match wanted {
+        "string" => value.is_string(),
+        "number" => value.is_number(),
+        "integer" => value.as_f64().is_some_and(|n| n.fract() == 0.0),
+        "boolean" => value.is_boolean(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        _ => true,
+    }
+}
+
+/// A value short enough for a message.
+fn abridged(value: &Value) -> String {
+    let text = json::compact(value);
+    match text.char_indices().nth(60) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
+    }
+}
+
+impl Lowering<'_> {
+    pub(super) fn arg_specs(&mut self, root: &Node) -> Vec<ArgSpec> {
+        let Some(node) = root.get_some("args") else { return Vec::new() };
+        let Some(entries) = node.as_map() else {
+            let message = format!("args is {} instead of a map and declares nothing", node.kind());
+            self.warn(codes::ARGUMENT_SPEC, node.span, message);
+            return Vec::new();
+        };
+        entries.iter().map(|entry| self.arg_spec(entry)).collect()
+    }
+
+    fn arg_spec(&mut self, Entry { key, value, .. }: &Entry) -> ArgSpec {
+        let mut spec = ArgSpec {
+            name: key.clone(),
+            default: None,
+            required: false,
+            kind: None,
+            choices: None,
+            description: None,
+        };
+        if value.as_map().is_none() {
+            if !value.is_null() {
+                let message =
+                    format!("the declaration of argument {key:?} is {} instead of a map", value.kind());
+                let warning = Diagnostic::warning(self.source, codes::ARGUMENT_SPEC, value.span, message);
+                let written = self.source.text.get(value.span.start..value.span.end).unwrap_or_default();
+                let single_line = !written.contains('\n');
+                let warning =
+                    warning.with_help(format!("for a default value, write `{key}: {{default: ...}}`"));
+                self.warnings.push(if single_line {
+                    warning.with_fix(value.span, format!("{{default: {written}}}"))
+                } else {
+                    warning
+                });
+            }
+            return spec;
+        }
+        self.unknown_fields(value, SPEC_FIELDS, &format!("the declaration of argument {key:?}"));
+        spec.default = value.get("default").map(Node::to_value);
+        spec.description = value.get("description").and_then(Node::as_text).map(str::to_owned);
+        spec.required = self.required(key, value);
+        spec.kind = self.arg_type(key, value);
+        spec.choices = self.choices(key, value);
+        if let (Some(default), Some(node)) = (&spec.default, value.get("default"))
+            && let Err(error) = spec.check(default)
+        {
+            self.warn(codes::ARGUMENT_SPEC, node.span, format!("the default does not fit: {error}"));
+        }
+        spec
+    }
+
+    fn required(&mut self, name: &str, spec: &Node) -> bool {
+        let Some(node) = spec.get_some("required") else { return false };
+        node.as_bool().unwrap_or_else(|| {
+            let message =
+                format!("required of argument {name:?} is {} instead of true or false", node.kind());
+            self.warn(codes::ARGUMENT_SPEC, node.span, message);
+            false
+        })
+    }
+
+    fn arg_type(&mut self, name: &str, spec: &Node) -> Option<String> {
+        let node = spec.get_some("type")?;
+        let known = node.as_text().filter(|text| TYPES.contains(text));
+        if known.is_none() {
+            let message = format!("the type of argument {name:?} is not known and is not checked");
+            let warning = Diagnostic::warning(self.source, codes::ARGUMENT_SPEC, node.span, message);
+            let meant = node.as_text().and_then(|text| match text {
+                "bool" => Some("boolean"),
+                "int" => Some("integer"),
+                "str" | "text" => Some("string"),
+                "float" => Some("number"),
+                "list" => Some("array"),
+                "map" | "dict" | "json" => Some("object"),
+                _ => fields::nearest(text, TYPES),
+            });
+            self.warnings.push(match meant {
+                Some(meant) => {
+                    warning.with_help(format!("did you mean `{meant}`?")).with_fix(node.span, meant)
+                }
+                None => warning.with_help(format!("types are {}", TYPES.join(", "))),
+            });
+        }
+        known.map(str::to_owned)
+    }
+
+    fn choices(&mut self, name: &str, spec: &Node) -> Option<Vec<Value>> {
+        let node = spec.get_some("enum")?;
+        let choices = node.as_list().filter(|items| !items.is_empty());
+        if choices.is_none() {
+            let message = format!("enum of argument {name:?} is not a list of values and is not checked");
+            self.warn(codes::ARGUMENT_SPEC, node.span, message);
+        }
+        choices.map(|items| items.iter().map(Node::to_value).collect())
+    }
+}

@@ -1,0 +1,455 @@
+//! What is probably a mistake, although it can be run: `lobster check`.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::super::codes;
+use super::super::diagnostic::{Diagnostic, Severity};
+use super::super::pipeline;
+use super::super::plan::{Span, Step, Work, Workflow};
+use super::super::source::{Data, Entry, Node, Source};
+use super::super::template::{self, Reference};
+use super::step::bracket_index;
+use super::{Loader, Loading, Lowering, nearest};
+use lobster_stage as stage;
+use lobster_stage::Registry;
+
+/// What `lobster check` says about a file.
+#[derive(Debug)]
+pub struct Report {
+    /// In the order of the source, errors of the file itself first.
+    pub diagnostics: Vec<Diagnostic>,
+    /// The workflow, unless it was refused.
+    pub workflow: Option<Workflow>,
+}
+
+impl Report {
+    /// Whether the file would be refused.
+    #[must_use]
+    pub fn has_errors(&self) -> bool {
+        self.diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
+    }
+}
+
+/// Checks a workflow file and its sub-workflows for errors and likely mistakes.
+#[must_use]
+pub fn check(source: &Arc<Source>, loader: Loader<'_>, commands: &Registry) -> Report {
+    let mut loading = Loading::new(loader, Some(commands));
+    let loaded = loading.file(source);
+    let mut diagnostics = std::mem::take(&mut loading.warnings);
+    let workflow = match loaded {
+        Ok(workflow) => Some(workflow),
+        Err(error) => {
+            diagnostics.push(*error);
+            None
+        }
+    };
+    diagnostics.sort_by(|a, b| (&a.file, a.span.start, a.code).cmp(&(&b.file, b.span.start, b.code)));
+    Report { diagnostics, workflow }
+}
+
+/// Commands of pipelines that no shell knows. Names that are also usual
+/// programs, such as `head` and `sort`, are not among them.
+const STAGES: &[&str] = &[
+    "approve",
+    "ask",
+    "where",
+    "pick",
+    "dedupe",
+    "groupBy",
+    "json",
+    "llm.invoke",
+    "llm_task.invoke",
+    "openclaw.invoke",
+    "openclaw.agent",
+    "clawd.invoke",
+    "gog.gmail.search",
+    "gog.gmail.send",
+    "email.triage",
+    "state.get",
+    "state.set",
+    "diff.last",
+    "commands.list",
+    "workflows.list",
+    "workflows.run",
+];
+
+/// What the record of a step can hold.
+const RECORD_FIELDS: &[&str] = &[
+    "id",
+    "json",
+    "stdout",
+    "approved",
+    "approvedBy",
+    "initiatedBy",
+    "subject",
+    "response",
+    "skipped",
+    "error",
+    "errorMessage",
+];
+
+/// All ids of steps, branches and sub-steps, at any depth.
+pub(super) fn collect_ids(node: &Node, ids: &mut HashSet<String>) {
+    for step in node.get("steps").and_then(Node::as_list).unwrap_or_default() {
+        collect_step(step, ids);
+    }
+}
+
+fn collect_step(step: &Node, ids: &mut HashSet<String>) {
+    ids.extend(step.get("id").and_then(Node::as_text).map(str::to_owned));
+    collect_ids(step, ids);
+    let branches = step.get("parallel").and_then(|parallel| parallel.get("branches"));
+    for branch in branches.and_then(Node::as_list).unwrap_or_default() {
+        collect_step(branch, ids);
+    }
+}
+
+impl Lowering<'_> {
+    pub(super) fn lint_step(&mut self, node: &Node, step: &Step, commands: &Registry, fatal: bool) {
+        if let (Work::Pipeline(text), Some(written)) = (&step.work, node.get("pipeline")) {
+            self.lint_pipeline(written, text, commands, &step.id, fatal);
+        }
+        if let Work::Shell(text) = &step.work {
+            let key = if node.get("run").and_then(Node::as_text) == Some(text) { "run" } else { "command" };
+            if let Some(entry) = node.entry(key) {
+                self.lint_shell(entry, text);
+            }
+        }
+        for key in ["run", "command", "pipeline", "workflow", "cwd", "for_each"] {
+            if let Some(value) = node.get(key) {
+                self.lint_text(value);
+            }
+        }
+        for key in ["stdin", "env", "workflow_args", "args", "exec"] {
+            if let Some(value) = node.get(key) {
+                self.lint_texts(value);
+            }
+        }
+        let condition = node.get_some("when").or_else(|| node.get_some("condition"));
+        if let Some((condition, text)) = condition.and_then(|node| Some((node, node.as_text()?))) {
+            for (range, reference) in template::references_in(text) {
+                self.lint_record_field(condition, range, &reference);
+            }
+        }
+    }
+
+    fn lint_pipeline(&mut self, node: &Node, text: &str, commands: &Registry, id: &str, fatal: bool) {
+        // Text that cannot be read has been told about, or may become readable.
+        let Ok(parsed) = pipeline::parse(text) else { return };
+        for stage in parsed.stages.iter().filter(|stage| !stage.name.contains('$')) {
+            let span = node.part(self.source, stage.span.start..stage.span.start + stage.name.len());
+            match commands.resolve(&stage.name) {
+                Err(unknown) => {
+                    let message =
+                        format!("Workflow step {id} pipeline references unknown command: {}", stage.name);
+                    let help = unknown.nearest.map(|name| format!("did you mean `{name}`?"));
+                    let said = self.said(codes::UNKNOWN_COMMAND, span, message, fatal);
+                    said.help = help
+                        .or_else(|| Some("to run a program, use `run:`, or the command `exec`".to_owned()));
+                }
+                Ok(spec) => {
+                    for warning in stage::check(spec, &stage.args) {
+                        let mut said =
+                            Diagnostic::warning(self.source, codes::STAGE_OPTION, span, warning.message);
+                        said.help = warning.help;
+                        self.warnings.push(said);
+                    }
+                }
+            }
+        }
+    }
+
+    fn lint_texts(&mut self, node: &Node) {
+        match &node.data {
+            Data::Text(_) => self.lint_text(node),
+            Data::List(items) => items.iter().for_each(|item| self.lint_texts(item)),
+            Data::Map(entries) => entries.iter().for_each(|entry| self.lint_texts(&entry.value)),
+            Data::Null | Data::Bool(_) | Data::Number(_) | Data::NotFinite => {}
+        }
+    }
+
+    fn lint_text(&mut self, node: &Node) {
+        let Some(text) = node.as_text() else { return };
+        for (range, reference) in template::references_in(text) {
+            self.lint_order(node, range.clone(), &reference);
+            self.lint_record_field(node, range.clone(), &reference);
+            if let Some((bracket, index)) = bracket_index(&text[range.end..]).filter(|(b, _)| b.start == 0)
+                && self.known.contains(&reference.id)
+            {
+                let span = node.part(self.source, range.start..range.end + bracket.end);
+                let message = format!("list elements are written `.{index}`, not `[{index}]`");
+                let fixed = format!("${reference}.{index}");
+                self.push(codes::BRACKET_INDEX, span, message, format!("write `{fixed}`"), Some(fixed));
+            }
+        }
+        for (range, reference) in braced_references(text) {
+            if self.declared.contains(&reference.id) || self.known.contains(&reference.id) {
+                let span = node.part(self.source, range);
+                let fixed = format!("${reference}");
+                let message = format!("`${{{reference}}}` is not a reference and stays as it is");
+                self.push(codes::BRACED_REFERENCE, span, message, format!("write `{fixed}`"), Some(fixed));
+            }
+        }
+    }
+
+    /// References in text that will stay as they are because their step comes later or does not exist.
+    fn lint_order(&mut self, node: &Node, range: Range<usize>, reference: &Reference) {
+        // A sole reference as stdin or for_each has been looked at already.
+        if self.known.contains(&reference.id) || node.as_text().and_then(template::strict_reference).is_some()
+        {
+            return;
+        }
+        let span = node.part(self.source, range);
+        if self.declared.contains(&reference.id) {
+            let message = format!("`${reference}` names a step that has no result here, and stays as it is");
+            let help = "only earlier steps, and steps of the same loop, can be referred to";
+            self.push(codes::REFERENCE_ORDER, span, message, help.to_owned(), None);
+        } else if RECORD_FIELDS.contains(&reference.path[0].as_str()) {
+            let message = format!("`${reference}` names no step, and stays as it is");
+            let names = self.known.names();
+            let help = match nearest(&reference.id, &names) {
+                Some(near) => format!("did you mean `${near}.{}`?", reference.path.join(".")),
+                None => "only earlier steps can be referred to".to_owned(),
+            };
+            self.push(codes::REFERENCE_ORDER, span, message, help, None);
+        }
+    }
+
+    /// `$id.field`, where the field can only be part of the output.
+    fn lint_record_field(&mut self, node: &Node, range: Range<usize>, reference: &Reference) {
+        if !self.known.contains(&reference.id) || RECORD_FIELDS.contains(&reference.path[0].as_str()) {
+            return;
+        }
+        let span = node.part(self.source, range);
+        let message =
+            format!("`${reference}` is always empty: the output of a step stands under .json or .stdout");
+        let fixed = format!("${}.json.{}", reference.id, reference.path.join("."));
+        self.push(codes::FIELD_WITHOUT_JSON, span, message, format!("write `{fixed}`"), Some(fixed));
+    }
+
+    fn lint_shell(&mut self, entry: &Entry, text: &str) {
+        let node = &entry.value;
+        let quoting = quoting(text);
+        if let Some((range, stage)) = stage_in_shell(text, &quoting) {
+            let span = node.part(self.source, range);
+            let message =
+                format!("`{stage}` is a lobster command, but `{}` is text for the shell", entry.key);
+            let alone = text.trim().starts_with(stage) && !text.contains([';', '&', '\n', '`', '>', '<']);
+            let (help, fix) = match stage {
+                "approve" => ("use a step with `approval: <question>`".to_owned(), None),
+                _ if alone => (format!("write `pipeline: {stage} ...`"), Some("pipeline".to_owned())),
+                _ => (format!("put it in a step of its own, with `pipeline: {stage} ...`"), None),
+            };
+            let mut warning =
+                Diagnostic::warning(self.source, codes::STAGE_AS_SHELL, span, message).with_help(help);
+            if let Some(replacement) = fix {
+                warning = warning.with_fix(entry.key_span, replacement);
+            }
+            self.warnings.push(warning);
+        }
+        for (range, name) in template::args_in(text) {
+            if !self.arguments.contains(name) {
+                continue;
+            }
+            let variable = format!("$LOBSTER_ARG_{}", variable_name(name));
+            let (help, fix) = match quoting.get(range.start) {
+                Some(Quote::Double) => (format!("write `{variable}`"), Some(variable)),
+                Some(Quote::Single) => (
+                    format!("use double quotes and write `{variable}`, or hand the value over with `stdin:`"),
+                    None,
+                ),
+                _ => (format!("write `\"{variable}\"`"), Some(format!("\"{variable}\""))),
+            };
+            let span = node.part(self.source, range);
+            let message = format!("the value of argument `{name}` becomes part of the shell command");
+            self.push(codes::PASTED_ARGUMENT, span, message, help, fix);
+        }
+        for (range, reference) in template::references_in(text) {
+            let harmless = matches!(reference.path[0].as_str(), "approved" | "skipped" | "id" | "error");
+            if self.known.contains(&reference.id) && !harmless {
+                let span = node.part(self.source, range);
+                let message = format!("the output `${reference}` becomes part of the shell command");
+                let help = format!(
+                    "hand it over with `env: {{NAME: ${reference}}}` and use \"$NAME\", or with `stdin:`"
+                );
+                self.push(codes::PASTED_REFERENCE, span, message, help, None);
+            }
+        }
+    }
+
+    fn push(&mut self, code: &'static str, span: Span, message: String, help: String, fix: Option<String>) {
+        let mut warning = Diagnostic::warning(self.source, code, span, message).with_help(help);
+        // A folded or escaped text cannot be edited at a place that was only guessed.
+        if let Some(fix) =
+            fix.filter(|_| self.source.text.get(span.start..span.end).is_some_and(|w| w.starts_with('$')))
+        {
+            warning = warning.with_fix(span, fix);
+        }
+        self.warnings.push(warning);
+    }
+}
+
+/// `${id.path}`, which looks like a reference and is none.
+fn braced_references(text: &str) -> impl Iterator<Item = (Range<usize>, Reference)> {
+    text.match_indices("${").filter_map(|(start, _)| {
+        let inner = format!("${}", text[start + 2..].split('}').next()?);
+        let end = start + 2 + inner.len();
+        let reference = template::strict_reference(&inner)?;
+        (text.get(end - 1..end) == Some("}")).then_some((start..end, reference))
+    })
+}
+
+/// How a byte of shell text is quoted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Quote {
+    None,
+    Single,
+    Double,
+}
+
+/// The quoting of every byte of a shell text. Here-documents and nested
+/// substitutions are not followed; this serves warnings only.
+fn quoting(text: &str) -> Vec<Quote> {
+    let mut state = Quote::None;
+    let mut escaped = false;
+    let mut out = Vec::with_capacity(text.len());
+    for byte in text.bytes() {
+        let next = match (state, byte) {
+            _ if escaped => state,
+            (Quote::None, b'\'') => Quote::Single,
+            (Quote::None, b'"') => Quote::Double,
+            (Quote::Single, b'\'') | (Quote::Double, b'"') => Quote::None,
+            (state, _) => state,
+        };
+        escaped = !escaped && byte == b'\\' && state != Quote::Single;
+        // The quotes themselves count as quoted.
+        out.push(if state == Quote::None { next } else { state });
+        state = next;
+    }
+    out
+}
+
+/// The first word of a shell command that is a lobster command.
+fn stage_in_shell(text: &str, quoting: &[Quote]) -> Option<(Range<usize>, &'static str)> {
+    let mut starts = vec![0];
+    for (at, byte) in text.bytes().enumerate() {
+        if matches!(byte, b'|' | b';' | b'&' | b'\n' | b'(') && quoting.get(at) == Some(&Quote::None) {
+            starts.push(at + 1);
+        }
+    }
+    starts.into_iter().find_map(|start| {
+        let rest = &text[start..];
+        let blank = rest.len() - rest.trim_start().len();
+        let begin = start + blank;
+        let len = text[begin..]
+            .find(|c: char| c.is_whitespace() || matches!(c, ';' | '|' | '&' | ')'))
+            .unwrap_or(text.len() - begin);
+        let word = &text[begin..begin + len];
+        STAGES.iter().find(|stage| **stage == word).map(|stage| (begin..begin + len, *stage))
+    })
+}
+
+/// `my-arg.v2` as the environment has it: `MY_ARG_V2`.
+fn variable_name(argument: &str) -> String {
+    let upper: String = argument
+        .trim()
+        .to_uppercase()
+        .chars()
+        .map(|c| if c.is_ascii_uppercase() || c.is_ascii_digit() { c } else { ' ' })
+        .collect();
+    upper.split_whitespace().collect::<Vec<_>>().join("_")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    fn lint(text: &str) -> Vec<(&'static str, String, Option<String>)> {
+        let source = Arc::new(Source::new("t.lobster", "/t.lobster", text.as_bytes()));
+        let report = check(&source, &|_| Err(io::ErrorKind::NotFound.into()), &lobster_stages::builtin());
+        assert!(!report.has_errors(), "{:?}", report.diagnostics);
+        let marked = |d: &Diagnostic| d.source().text[d.span.start..d.span.end].to_owned();
+        report
+            .diagnostics
+            .iter()
+            .map(|d| (d.code, marked(d), d.fix.as_ref().map(|f| f.replacement.clone())))
+            .collect()
+    }
+
+    #[test]
+    fn mistakes_of_real_authors_are_found_with_their_fix() {
+        let found = lint(
+            "args:\n  who: {default: x, required: yes, type: str}\n  bare: 5\n\
+             steps:\n  - id: a\n    command: clawd.invoke --tool x\n    timeoutMs: 5\n    on_success: b\n\
+             \x20 - id: b\n    run: echo ${who} \"${who}\" $a.json.x ${a.json.y} $c.json $a.json.l[0] $typo.stdout $HOME.bak\n\
+             \x20 - id: c\n    command: cat x | state.set k\n    when: $a.ok == true\n    env: {N: 5, M: $b.name}\n\
+             \x20 - id: d\n    run: approve --prompt ok\n",
+        );
+        let expected: Vec<(&str, &str, Option<&str>)> = vec![
+            ("W0807", "yes", None),
+            ("W0807", "str", Some("string")),
+            ("W0807", "5", Some("{default: 5}")),
+            ("W0801", "clawd.invoke", Some("pipeline")),
+            ("W0701", "timeoutMs", Some("timeout_ms")),
+            ("W0701", "on_success", None),
+            ("W0803", "${who}", Some("\"$LOBSTER_ARG_WHO\"")),
+            ("W0803", "${who}", Some("$LOBSTER_ARG_WHO")),
+            ("W0808", "$a.json.x", None),
+            ("W0804", "${a.json.y}", Some("$a.json.y")),
+            ("W0805", "$c.json", None),
+            ("W0806", "$a.json.l[0]", Some("$a.json.l.0")),
+            ("W0808", "$a.json.l", None),
+            ("W0805", "$typo.stdout", None),
+            ("W0801", "state.set", None),
+            ("W0802", "$a.ok", Some("$a.json.ok")),
+            ("W0702", "5", None),
+            ("W0802", "$b.name", Some("$b.json.name")),
+            ("W0801", "approve", None),
+        ];
+        let found: Vec<_> =
+            found.iter().map(|(code, marked, fix)| (*code, marked.as_str(), fix.as_deref())).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn sound_files_are_left_in_peace() {
+        let found = lint(
+            "name: x\nversion: 1\nargs: {who: {default: x, type: string, required: true, enum: [x, y]}}\n\
+             steps:\n  - id: a\n    name: first\n    description: d\n    run: echo \"$LOBSTER_ARG_WHO\" | head -n 1 | sort; echo 'approve'\n\
+             \x20 - {id: g, approval: ok?, stdin: $a.json}\n  - {id: l, for_each: $a.json.items, steps: [{id: s, run: cat, stdin: $item.json.x, when: $g.approved}]}\n\
+             \x20 - {id: p, pipeline: 'where x==1 | json', stdin: $l.json}\n",
+        );
+        assert_eq!(found, []);
+    }
+
+    #[test]
+    fn pipelines_are_looked_into() {
+        let found = lint(
+            "steps:\n  - {id: a, run: x}\n  - id: b\n    on_error: continue\n    pipeline: exec echo | jsn | head --nn 3 | $a.stdout\n  - {id: c, on_error: continue, pipeline: \"exec 'oops\"}\n",
+        );
+        let found: Vec<_> = found.iter().map(|(code, marked, _)| (*code, marked.as_str())).collect();
+        assert_eq!(found, [("E0601", "jsn"), ("W0810", "head"), ("E0602", "'")]);
+    }
+
+    #[test]
+    fn shell_quoting_is_followed() {
+        let text = r#"a 'b "c' "d 'e\"" f"#;
+        let states = quoting(text);
+        for (part, state) in [
+            ("a", Quote::None),
+            ("b", Quote::Single),
+            ("c", Quote::Single),
+            ("d", Quote::Double),
+            ("e", Quote::Double),
+            ("f", Quote::None),
+        ] {
+            assert_eq!(states[text.find(part).unwrap()], state, "{part}");
+        }
+        assert_eq!(variable_name("my-arg.v2"), "MY_ARG_V2");
+        assert_eq!(variable_name("__x__"), "X");
+    }
+}

@@ -1,0 +1,288 @@
+//! Workflow files: from source to [`Workflow`].
+//!
+//! Loading has two passes. [`validate`] refuses what the incumbent refuses, in
+//! its order and with its messages, so that clients that read them keep
+//! working. [`step`] then builds the plan and refuses what the incumbent only
+//! finds out while running, or never.
+
+mod args;
+mod fields;
+mod lint;
+mod own;
+mod places;
+mod schema;
+mod secrets;
+mod step;
+mod validate;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::codes;
+use super::condition::Condition;
+use super::diagnostic::{Checked, Diagnostic, Severity};
+use super::plan::{CostLimit, OnError, Span, Step, Wait, Work, Workflow};
+use super::source::{Node, Source};
+use super::template;
+use lobster_stage::Registry;
+use step::Known;
+
+pub use args::{ArgsError, argument_names, bind_args, merge_args, reread_arguments};
+use fields::nearest;
+pub use lint::check;
+pub use places::Places;
+pub use schema::json_schema;
+
+/// Gives the source of a sub-workflow by its path.
+pub type Loader<'a> = &'a dyn Fn(&Path) -> io::Result<Arc<Source>>;
+
+/// Levels of sub-workflows, and sub-workflows in all: a small set of files can
+/// name each other so often that reading every call would never end.
+const MAX_CHILD_DEPTH: usize = 32;
+const MAX_CHILDREN: usize = 1000;
+
+/// How much is said about one file and its children; nobody reads more, and
+/// a hostile file could make the saying long.
+const MAX_WARNINGS: usize = 200;
+
+/// Reads a workflow file and the sub-workflows whose paths are fixed, and says
+/// what is odd about them.
+///
+/// A sub-workflow that cannot be read now is left out of `children`, with a
+/// warning: an earlier step may create it. So is one that calls a file which is
+/// already being loaded: running it would not end, which the engine reports.
+///
+/// Diagnostics of severity error are about things that are certain to fail when
+/// the file is run, such as a reference to no earlier step: running should
+/// refuse them (see [`certain_failure`]), drawing a graph need not.
+///
+/// # Errors
+/// The first thing that is wrong with the file itself.
+pub fn load(source: &Arc<Source>, loader: Loader<'_>) -> Checked<(Workflow, Vec<Diagnostic>)> {
+    let mut loading = Loading::new(loader, None);
+    let workflow = loading.file(source)?;
+    Ok((workflow, loading.warnings))
+}
+
+/// Reads a workflow file for a picture of it. A condition that no run could read is a warning, and
+/// is drawn as it is written.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_to_draw(source: &Arc<Source>, loader: Loader<'_>) -> Checked<(Workflow, Vec<Diagnostic>)> {
+    let mut loading = Loading { is_for_drawing: true, ..Loading::new(loader, None) };
+    let workflow = loading.file(source)?;
+    Ok((workflow, loading.warnings))
+}
+
+/// The first of the diagnostics that says running is certain to fail.
+#[must_use]
+pub fn certain_failure(diagnostics: &[Diagnostic]) -> Option<&Diagnostic> {
+    diagnostics.iter().find(|diagnostic| diagnostic.severity == Severity::Error)
+}
+
+struct Loading<'a> {
+    loader: Loader<'a>,
+    /// Paths from the root to the file that is being loaded.
+    active: Vec<PathBuf>,
+    loaded: usize,
+    warnings: Vec<Diagnostic>,
+    /// The commands of pipelines, to look for what is probably a mistake, too.
+    lint: Option<&'a Registry>,
+    /// Nothing will be run.
+    is_for_drawing: bool,
+}
+
+impl<'a> Loading<'a> {
+    fn new(loader: Loader<'a>, lint: Option<&'a Registry>) -> Self {
+        Self { loader, active: Vec::new(), loaded: 0, warnings: Vec::new(), lint, is_for_drawing: false }
+    }
+
+    fn file(&mut self, source: &Arc<Source>) -> Checked<Workflow> {
+        let root = source.parse()?;
+        validate::workflow(source, &root)?;
+        let mut lowering = Lowering {
+            source,
+            warnings: &mut self.warnings,
+            known: Known::default(),
+            declared: HashSet::new(),
+            arguments: HashSet::new(),
+            lint: self.lint,
+            is_for_drawing: self.is_for_drawing,
+        };
+        let mut workflow = lowering.workflow(&root)?;
+        self.active.push(source.path.clone());
+        let children = self.children(source, &workflow.steps);
+        self.active.pop();
+        workflow.children = children?;
+        Ok(workflow)
+    }
+
+    fn children(&mut self, source: &Arc<Source>, steps: &[Step]) -> Checked<BTreeMap<String, Workflow>> {
+        let mut calls = Vec::new();
+        collect_calls(steps, true, &mut calls);
+        let mut children = BTreeMap::new();
+        let directory = source.path.parent().unwrap_or(Path::new("")).to_owned();
+        for Call { step, path: written, fatal } in calls {
+            let path = directory.join(written);
+            if self.active.contains(&path) {
+                // A run finds it when it gets there: a condition may keep it from that.
+                if self.lint.is_some() && step.when != Condition::Never {
+                    let message = format!(
+                        "Workflow step {} creates a cycle: {written} is being executed when the step runs",
+                        step.id
+                    );
+                    let error = Diagnostic::error(source, codes::CHILD_CYCLE, step.span, message);
+                    self.warnings.push(error.with_help(
+                        "a workflow cannot call itself, directly or through others; use for_each to repeat steps",
+                    ));
+                }
+                continue;
+            }
+            if children.contains_key(written) {
+                continue;
+            }
+            self.loaded += 1;
+            if self.active.len() > MAX_CHILD_DEPTH || self.loaded > MAX_CHILDREN {
+                let message =
+                    format!("Workflow step {} calls sub-workflows too deeply or too many of them", step.id);
+                return Err(Diagnostic::error(source, codes::CHILD_DEPTH, step.span, message));
+            }
+            let child = match (self.loader)(&path) {
+                Ok(child) => child,
+                Err(error) => {
+                    let message = format!(
+                        "Workflow step {} workflow file cannot be read now: {written}: {error}",
+                        step.id
+                    );
+                    let warning = Diagnostic::warning(source, codes::CHILD_MISSING, step.span, message);
+                    self.warnings
+                        .push(warning.with_help("create the file, or let an earlier step create it"));
+                    continue;
+                }
+            };
+            match self.file(&child) {
+                Ok(child) => {
+                    children.insert(written.to_owned(), child);
+                }
+                // The step would fail whenever it is reached, and nothing is prepared for that.
+                Err(error) if fatal => return Err(error),
+                Err(error) => {
+                    let message = format!(
+                        "Workflow step {} workflow {written} cannot be used: {}",
+                        step.id, error.message
+                    );
+                    self.warnings.push(Diagnostic::warning(source, codes::CHILD, step.span, message));
+                }
+            }
+        }
+        Ok(children)
+    }
+}
+
+/// A step that calls a fixed path.
+struct Call<'s> {
+    step: &'s Step,
+    /// As written.
+    path: &'s str,
+    /// Whether a failure of the step is a failure of the run.
+    fatal: bool,
+}
+
+/// All calls of fixed paths, at any depth.
+fn collect_calls<'s>(steps: &'s [Step], fatal: bool, calls: &mut Vec<Call<'s>>) {
+    for step in steps {
+        let fatal = fatal && step.on_error == OnError::Stop && step.when != Condition::Never;
+        match &step.work {
+            Work::Workflow { path, .. } if template::is_constant(path) => {
+                calls.push(Call { step, path, fatal })
+            }
+            Work::Parallel { wait, branches, .. } => {
+                collect_calls(branches, fatal && *wait == Wait::All, calls)
+            }
+            // A loop may have no items.
+            Work::ForEach { steps, .. } => collect_calls(steps, false, calls),
+            Work::Workflow { .. }
+            | Work::Nothing
+            | Work::Shell(_)
+            | Work::Exec(_)
+            | Work::Pipeline(_)
+            | Work::Component { .. }
+            | Work::Js(_)
+            | Work::Mcp { .. }
+            | Work::Input(_) => {}
+        }
+    }
+}
+
+/// The second pass: builds the plan of a file that [`validate`] has accepted.
+struct Lowering<'a> {
+    source: &'a Arc<Source>,
+    warnings: &'a mut Vec<Diagnostic>,
+    /// The ids that the step at hand can refer to.
+    known: Known,
+    /// All ids of the file, and all declared arguments, for lints.
+    declared: HashSet<String>,
+    arguments: HashSet<String>,
+    lint: Option<&'a Registry>,
+    is_for_drawing: bool,
+}
+
+impl Lowering<'_> {
+    fn workflow(&mut self, root: &Node) -> Checked<Workflow> {
+        self.unknown_fields(root, fields::TOP_FIELDS, "the top of a workflow file");
+        let text = |key: &str| root.get(key).and_then(Node::as_text).map(str::to_owned);
+        let secrets = self.texts(root, "secrets", "secrets")?;
+        let args = self.arg_specs(root);
+        self.declared_secrets(root, &secrets, &args)?;
+        if self.lint.is_some() {
+            self.arguments = args.iter().map(|spec| spec.name.clone()).collect();
+            lint::collect_ids(root, &mut self.declared);
+        }
+        let mut steps = Vec::new();
+        for node in root.get("steps").and_then(Node::as_list).unwrap_or_default() {
+            steps.push(self.step(node, &secrets, true)?);
+        }
+        Ok(Workflow {
+            file: self.source.path.clone(),
+            source: self.source.digest,
+            name: text("name"),
+            description: text("description"),
+            args,
+            env: self.env(root, "env"),
+            cwd: self.cwd(root, "cwd")?,
+            cost_limit: self.cost_limit(root),
+            secrets,
+            steps,
+            children: BTreeMap::new(),
+            components: BTreeMap::new(),
+        })
+    }
+
+    /// Whether enough has been said.
+    fn is_full(&self) -> bool {
+        self.warnings.len() >= MAX_WARNINGS
+    }
+
+    fn warn(&mut self, code: &'static str, span: Span, message: impl Into<String>) {
+        self.warnings.push(Diagnostic::warning(self.source, code, span, message));
+    }
+
+    fn error<T>(&self, code: &'static str, node: &Node, message: impl Into<String>) -> Checked<T> {
+        Err(Diagnostic::error(self.source, code, node.span, message))
+    }
+
+    fn cost_limit(&mut self, root: &Node) -> Option<CostLimit> {
+        let node = root.get("cost_limit")?;
+        self.unknown_fields(node, fields::COST_FIELDS, "cost_limit");
+        Some(CostLimit {
+            max_usd: node.get("max_usd").map_or(f64::NAN, validate::js_number_of),
+            stop: node.get("action").and_then(Node::as_text) == Some("stop"),
+        })
+    }
+}

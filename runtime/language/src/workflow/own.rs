@@ -1,0 +1,459 @@
+//! The fields that the incumbent does not know: `exec`, `component`, `js`, `mcp`,
+//! `grants`, `limits`, `cache`, `inputs`, `idempotent`, `secrets`.
+//!
+//! Files that use them were written for this runtime, so every mistake in them
+//! is an error.
+
+use super::super::codes;
+use super::super::diagnostic::{Checked, Diagnostic};
+use super::super::plan::{DirGrant, Extras, Grants, Limits, Work};
+use super::super::source::{Data, Node};
+use super::{Lowering, nearest};
+use lobster_stage::McpServer;
+
+impl Lowering<'_> {
+    /// A list of texts under a key, or one text alone.
+    pub(super) fn texts(&self, owner: &Node, key: &str, name: &str) -> Checked<Vec<String>> {
+        let Some(node) = owner.get_some(key) else { return Ok(Vec::new()) };
+        let items = match &node.data {
+            Data::List(items) => items.as_slice(),
+            Data::Text(_) => std::slice::from_ref(node),
+            Data::Null | Data::Bool(_) | Data::Number(_) | Data::NotFinite | Data::Map(_) => {
+                return self.error(
+                    codes::FIELD_TYPE,
+                    node,
+                    format!("{name} must be a list of texts, not {}", node.kind()),
+                );
+            }
+        };
+        items
+            .iter()
+            .map(|item| match item.as_text() {
+                Some(text) if !text.is_empty() => Ok(text.to_owned()),
+                Some(_) => self.error(codes::FIELD_TYPE, item, format!("{name} must not hold an empty text")),
+                None => self.error(
+                    codes::FIELD_TYPE,
+                    item,
+                    format!("{name} must hold texts only, not {}", item.kind()),
+                ),
+            })
+            .collect()
+    }
+
+    fn flag(&self, owner: &Node, key: &str, name: &str) -> Checked<bool> {
+        match owner.get_some(key) {
+            None => Ok(false),
+            Some(node) => match node.as_bool() {
+                Some(value) => Ok(value),
+                None => self.error(
+                    codes::FIELD_TYPE,
+                    node,
+                    format!("{name} must be true or false, not {}", node.kind()),
+                ),
+            },
+        }
+    }
+
+    /// Rights and ceilings must not be misread, so unknown keys in them are errors.
+    fn only(&self, node: &Node, known: &[&str], name: &str) -> Checked<()> {
+        let Some(entries) = node.as_map() else {
+            return self.error(codes::FIELD_TYPE, node, format!("{name} must be a map, not {}", node.kind()));
+        };
+        match entries.iter().find(|entry| !known.contains(&entry.key.as_str())) {
+            None => Ok(()),
+            Some(entry) => {
+                let message = format!("{name} has no field {:?}", entry.key);
+                let error = Diagnostic::error(self.source, codes::FIELD_TYPE, entry.key_span, message);
+                Err(match nearest(&entry.key, known) {
+                    Some(meant) => error
+                        .with_help(format!("did you mean `{meant}`?"))
+                        .with_fix(entry.key_span, meant)
+                        .into(),
+                    None => error.with_help(format!("it takes {}", known.join(", "))).into(),
+                })
+            }
+        }
+    }
+
+    /// `exec: [program, argument, ...]`.
+    pub(super) fn exec(&self, node: &Node, prefix: &str) -> Checked<Work> {
+        let Some(items) = node.as_list().filter(|items| !items.is_empty()) else {
+            let message = format!("{prefix}exec must be a list: the program and its arguments");
+            let error = Diagnostic::error(self.source, codes::FIELD_TYPE, node.span, message);
+            return Err(error
+                .with_help("for example `exec: [git, log, -n, \"5\"]`; use `run:` for shell text")
+                .into());
+        };
+        let mut argv = Vec::new();
+        for item in items {
+            match &item.data {
+                Data::Text(text) => argv.push(text.clone()),
+                Data::Number(number) => argv.push(lobster_base::json::number_text(number)),
+                Data::Null | Data::Bool(_) | Data::NotFinite | Data::List(_) | Data::Map(_) => {
+                    return self.error(
+                        codes::FIELD_TYPE,
+                        item,
+                        format!("{prefix}exec must hold texts only, not {}", item.kind()),
+                    );
+                }
+            }
+        }
+        if argv.first().is_some_and(|program| program.trim().is_empty()) {
+            return self.error(codes::FIELD_TYPE, node, format!("{prefix}exec names no program"));
+        }
+        Ok(Work::Exec(argv))
+    }
+
+    pub(super) fn component(&self, step: &Node, node: &Node, prefix: &str) -> Checked<Work> {
+        let Some(component) = node.as_text().filter(|text| !text.trim().is_empty()) else {
+            let message = format!("{prefix}component must be a path, or blake3: and a digest");
+            return self.error(codes::FIELD_TYPE, node, message);
+        };
+        if let Some(hex) = component.strip_prefix("blake3:")
+            && hex.parse::<lobster_base::digest::Digest>().is_err()
+        {
+            let message = format!("{prefix}component digest must be 64 lower-case hex digits after blake3:");
+            return self.error(codes::FIELD_TYPE, node, message);
+        }
+        Ok(Work::Component { component: component.to_owned(), args: self.args(step, prefix)? })
+    }
+
+    fn args(&self, step: &Node, prefix: &str) -> Checked<serde_json::Map<String, serde_json::Value>> {
+        match step.get_some("args").map(|args| (args, args.as_map())) {
+            None => Ok(serde_json::Map::new()),
+            Some((_, Some(entries))) => Ok(super::super::source::to_map(entries)),
+            Some((args, None)) => {
+                let message = format!("{prefix}args must be a map, not {}", args.kind());
+                self.error(codes::FIELD_TYPE, args, message)
+            }
+        }
+    }
+
+    /// `mcp: {server: NAME, tool: TOOL}`, or with `command: [...]` or `url:` in place of the name.
+    pub(super) fn mcp(&self, step: &Node, node: &Node, prefix: &str) -> Checked<Work> {
+        let name = format!("{prefix}mcp");
+        self.only(node, &["server", "command", "url", "tool"], &name)?;
+        let text = |key: &str| match node.get_some(key) {
+            None => Ok(None),
+            Some(value) => match value.as_text().filter(|text| !text.trim().is_empty()) {
+                Some(text) => Ok(Some(text.to_owned())),
+                None => self.error(codes::FIELD_TYPE, value, format!("{name}.{key} must be a text")),
+            },
+        };
+        let argv =
+            node.get_some("command").map(|node| self.exec(node, &format!("{name}.command: "))).transpose()?;
+        let server = match (text("server")?, argv, text("url")?) {
+            (Some(named), None, None) => McpServer::Named(named),
+            (None, Some(Work::Exec(argv)), None) => McpServer::Command(argv),
+            (None, None, Some(url)) => McpServer::Url(url),
+            _ => {
+                let message = format!("{name} takes one of server, command and url");
+                let error = Diagnostic::error(self.source, codes::FIELD_TYPE, node.span, message);
+                return Err(error.with_help("for example `mcp: {server: files, tool: read_file}`").into());
+            }
+        };
+        match text("tool")? {
+            Some(tool) => Ok(Work::Mcp { server, tool, args: self.args(step, prefix)? }),
+            None => self.error(codes::FIELD_TYPE, node, format!("{name} names no tool")),
+        }
+    }
+
+    pub(super) fn js(&self, node: &Node, prefix: &str) -> Checked<Work> {
+        match node.as_text().filter(|text| !text.trim().is_empty()) {
+            Some(text) => Ok(Work::Js(text.to_owned())),
+            None => self.error(
+                codes::FIELD_TYPE,
+                node,
+                format!("{prefix}js must be JavaScript text, not {}", node.kind()),
+            ),
+        }
+    }
+
+    pub(super) fn extras(
+        &mut self,
+        step: &Node,
+        work: &Work,
+        declared: &[String],
+        prefix: &str,
+    ) -> Checked<Extras> {
+        let (cache, cache_ttl_ms) = self.cache(step, prefix)?;
+        let extras = Extras {
+            cache,
+            cache_ttl_ms,
+            inputs: self.texts(step, "inputs", &format!("{prefix}inputs"))?,
+            idempotent: self.flag(step, "idempotent", &format!("{prefix}idempotent"))?,
+            secrets: self.secrets(step, declared, prefix)?,
+            grants: step.get_some("grants").map(|node| self.grants(node, prefix)).transpose()?,
+            limits: step.get_some("limits").map(|node| self.limits(node, prefix)).transpose()?,
+        };
+        self.secrets_in_text(step, work, &extras.secrets, declared, prefix)?;
+        self.out_of_place(step, work, prefix)?;
+        self.caching(step, work, &extras, prefix)?;
+        Ok(extras)
+    }
+
+    /// Fields that this kind of work does not use: errors if they promise
+    /// confinement, else warnings.
+    fn out_of_place(&mut self, step: &Node, work: &Work, prefix: &str) -> Checked<()> {
+        let runs_itself = match work {
+            Work::Shell(_) | Work::Exec(_) | Work::Pipeline(_) | Work::Component { .. } | Work::Js(_) => true,
+            Work::Nothing
+            | Work::Workflow { .. }
+            | Work::Parallel { .. }
+            | Work::ForEach { .. }
+            | Work::Mcp { .. }
+            | Work::Input(_) => false,
+        };
+        if runs_itself {
+            return Ok(());
+        }
+        for key in ["grants", "limits", "secrets"] {
+            if let Some(node) = step.get_some(key) {
+                let message = format!("{prefix}{key} has no effect on a step that runs nothing itself");
+                let error = Diagnostic::error(self.source, codes::CONFLICT, node.span, message);
+                return Err(error.with_help("put it on the steps inside").into());
+            }
+        }
+        let has_effect = matches!(work, Work::Mcp { .. });
+        if let Some(node) = step.get_some("idempotent").filter(|_| !has_effect) {
+            let message = format!("{prefix}idempotent has no effect on a step that runs nothing itself");
+            self.warn(codes::INPUT_OUTSIDE, node.span, message);
+        }
+        Ok(())
+    }
+
+    /// A promise that a step's outcome lasts stands where it can be kept, or is refused.
+    fn caching(&mut self, step: &Node, work: &Work, extras: &Extras, prefix: &str) -> Checked<()> {
+        let is_native = matches!(work, Work::Shell(_) | Work::Exec(_));
+        let is_component = matches!(work, Work::Component { .. } | Work::Js(_));
+        let refuse = |node: &Node, message: String, help: &str| -> Checked<()> {
+            let error = Diagnostic::error(self.source, codes::CACHE, node.span, format!("{prefix}{message}"));
+            Err(error.with_help(help).into())
+        };
+        if let Some(node) = step.get_some("cache").filter(|_| extras.cache == Some(true)) {
+            if !is_native && !is_component {
+                return refuse(
+                    node,
+                    "cache: only run, command, exec, component and js steps can be cached".to_owned(),
+                    "put it on the steps inside; model calls have a cache of their own",
+                );
+            }
+            if !extras.secrets.is_empty() {
+                return refuse(
+                    node,
+                    "cache: a step with secrets is never cached".to_owned(),
+                    "let a step without secrets do what is to be cached",
+                );
+            }
+            if is_component && extras.grants.as_ref().is_some_and(|grants| !grants.write.is_empty()) {
+                return refuse(
+                    node,
+                    "cache: a step that may write files is never cached".to_owned(),
+                    "a cached step is not run, so its files would not be written; print the result instead",
+                );
+            }
+        }
+        if let Some(node) = step.get_some("inputs") {
+            if !is_native {
+                let help = if is_component {
+                    "what a component can read belongs to its action by itself: see grants.read"
+                } else {
+                    "put it on the steps inside"
+                };
+                return refuse(
+                    node,
+                    "inputs: only run, command and exec steps take input files".to_owned(),
+                    help,
+                );
+            }
+            if extras.cache.is_none() {
+                let message = format!(
+                    "{prefix}inputs without cache: the step runs whether they changed or not \
+                     (`cache: true` reuses its outcome, `cache: false` says that this is meant)"
+                );
+                self.warn(codes::IDLE_INPUTS, node.span, message);
+            }
+        }
+        Ok(())
+    }
+
+    /// `cache: true`, `cache: false` or `cache: {ttl: 10m}`.
+    fn cache(&self, step: &Node, prefix: &str) -> Checked<(Option<bool>, Option<u64>)> {
+        let Some(node) = step.get_some("cache") else { return Ok((None, None)) };
+        if let Some(value) = node.as_bool() {
+            return Ok((Some(value), None));
+        }
+        if node.as_map().is_none() {
+            return self.error(
+                codes::FIELD_TYPE,
+                node,
+                format!("{prefix}cache must be true, false or {{ttl: <duration>}}"),
+            );
+        }
+        let name = format!("{prefix}cache");
+        self.only(node, &["ttl"], &name)?;
+        Ok((Some(true), self.amount(node, "ttl", &name, Unit::Duration)?))
+    }
+
+    fn grants(&self, node: &Node, prefix: &str) -> Checked<Grants> {
+        let name = format!("{prefix}grants");
+        self.only(node, &["read", "write", "env", "net", "clock", "random"], &name)?;
+        Ok(Grants {
+            read: self.directories(node, "read", &name)?,
+            write: self.directories(node, "write", &name)?,
+            env: self.texts(node, "env", &format!("{name}.env"))?,
+            net: self.hosts(node, &name)?,
+            clock: self.flag(node, "clock", &format!("{name}.clock"))?,
+            random: self.flag(node, "random", &format!("{name}.random"))?,
+        })
+    }
+
+    fn directories(&self, grants: &Node, key: &str, name: &str) -> Checked<Vec<DirGrant>> {
+        let Some(node) = grants.get_some(key) else { return Ok(Vec::new()) };
+        let name = format!("{name}.{key}");
+        let items = node.as_list().unwrap_or(std::slice::from_ref(node));
+        items.iter().map(|item| self.directory(item, &name)).collect()
+    }
+
+    fn directory(&self, item: &Node, name: &str) -> Checked<DirGrant> {
+        let path = |node: &Node| match node.as_text().filter(|text| !text.trim().is_empty()) {
+            Some(text) => Ok(text.to_owned()),
+            None => {
+                let message =
+                    format!("{name} must hold directories, or {{from: <directory>, to: <guest path>}}");
+                self.error(codes::FIELD_TYPE, node, message)
+            }
+        };
+        if item.as_map().is_none() {
+            return Ok(DirGrant { from: path(item)?, to: None });
+        }
+        self.only(item, &["from", "to"], name)?;
+        let to = item.get_some("to").map(path).transpose()?;
+        if let (Some(guest), Some(node)) = (&to, item.get("to"))
+            && (!guest.starts_with('/') || guest.split('/').any(|part| part == ".."))
+        {
+            return self.error(
+                codes::FIELD_TYPE,
+                node,
+                format!("{name} guest path must be absolute, without `..`"),
+            );
+        }
+        Ok(DirGrant { from: path(item.get("from").unwrap_or(item))?, to })
+    }
+
+    fn hosts(&self, grants: &Node, name: &str) -> Checked<Vec<String>> {
+        let name = format!("{name}.net");
+        let hosts = self.texts(grants, "net", &name)?;
+        for host in &hosts {
+            let port_fits = match host.rsplit_once(':') {
+                // An IPv6 address without a port ends in `]`.
+                Some((_, port)) if !port.ends_with(']') => {
+                    port == "*" || port.parse::<u16>().is_ok_and(|n| n > 0)
+                }
+                _ => true,
+            };
+            if !port_fits || host.contains(['/', ' ', '@']) {
+                let node = grants.get("net").unwrap_or(grants);
+                let message = format!("{name} takes `host` or `host:port`, not {host:?}");
+                return self.error(codes::FIELD_TYPE, node, message);
+            }
+        }
+        Ok(hosts)
+    }
+
+    fn limits(&self, node: &Node, prefix: &str) -> Checked<Limits> {
+        let name = format!("{prefix}limits");
+        self.only(node, &["fuel", "memory", "output"], &name)?;
+        Ok(Limits {
+            fuel: self.amount(node, "fuel", &name, Unit::Count)?,
+            memory: self.amount(node, "memory", &name, Unit::Bytes)?,
+            output: self.amount(node, "output", &name, Unit::Bytes)?,
+        })
+    }
+
+    fn amount(&self, owner: &Node, key: &str, name: &str, unit: Unit) -> Checked<Option<u64>> {
+        let Some(node) = owner.get_some(key) else { return Ok(None) };
+        let amount = match &node.data {
+            Data::Number(number) => number.as_u64(),
+            Data::Text(text) => unit.parse(text),
+            Data::Null | Data::Bool(_) | Data::NotFinite | Data::List(_) | Data::Map(_) => None,
+        };
+        match amount.filter(|amount| *amount > 0) {
+            Some(amount) => Ok(Some(amount)),
+            None => {
+                self.error(codes::FIELD_TYPE, node, format!("{name}.{key} must be {}", unit.description()))
+            }
+        }
+    }
+}
+
+/// What a text amount counts. Bare numbers are units, bytes or milliseconds.
+#[derive(Clone, Copy)]
+enum Unit {
+    Count,
+    Bytes,
+    Duration,
+}
+
+impl Unit {
+    fn description(self) -> &'static str {
+        match self {
+            Self::Count => "a positive whole number, such as 2_000_000",
+            Self::Bytes => "a positive size, such as 64MiB or 1_000_000",
+            Self::Duration => "a positive duration, such as 500ms, 10s, 5m, 1h or 7d",
+        }
+    }
+
+    fn suffixes(self) -> &'static [(&'static str, u64)] {
+        match self {
+            Self::Count => &[("", 1)],
+            Self::Bytes => &[
+                ("", 1),
+                ("b", 1),
+                ("kb", 1000),
+                ("mb", 1_000_000),
+                ("gb", 1_000_000_000),
+                ("kib", 1 << 10),
+                ("mib", 1 << 20),
+                ("gib", 1 << 30),
+            ],
+            Self::Duration => {
+                &[("", 1), ("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)]
+            }
+        }
+    }
+
+    fn parse(self, text: &str) -> Option<u64> {
+        let text = text.trim();
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
+        let number: u64 = text[..end].replace('_', "").parse().ok()?;
+        let suffix = text[end..].trim().to_ascii_lowercase();
+        let (_, factor) = self.suffixes().iter().find(|(known, _)| *known == suffix)?;
+        number.checked_mul(*factor)
+    }
+}
+
+#[cfg(test)]
+mod unit_tests {
+    use super::Unit;
+
+    #[test]
+    fn amounts() {
+        for (unit, text, amount) in [
+            (Unit::Count, "2_000_000_000", Some(2_000_000_000)),
+            (Unit::Count, "64MiB", None),
+            (Unit::Bytes, "64MiB", Some(64 << 20)),
+            (Unit::Bytes, "8 kB", Some(8000)),
+            (Unit::Bytes, "1gib", Some(1 << 30)),
+            (Unit::Bytes, "99999999999GiB", None),
+            (Unit::Bytes, "-1", None),
+            (Unit::Bytes, "1.5MiB", None),
+            (Unit::Bytes, "", None),
+            (Unit::Duration, "10m", Some(600_000)),
+            (Unit::Duration, "250", Some(250)),
+            (Unit::Duration, "1w", None),
+        ] {
+            assert_eq!(unit.parse(text), amount, "{text}");
+        }
+    }
+}

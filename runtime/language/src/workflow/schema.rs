@@ -1,0 +1,321 @@
+//! The JSON Schema of workflow files, for editors and for programs that write them.
+//!
+//! Which fields there are comes from [`super::fields`]; here stands what each
+//! may hold. The schema is stricter than the reader: fields that have no effect
+//! are warned about there and refused here.
+
+use serde_json::{Map, Value, json};
+
+use super::fields;
+
+/// The schema.
+#[must_use]
+pub fn json_schema() -> Value {
+    json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "lobster workflow",
+        "type": "object",
+        "required": ["steps"],
+        "properties": properties(fields::TOP_FIELDS, top),
+        "patternProperties": own(),
+        "additionalProperties": false,
+        "definitions": {
+            "step": {
+                "type": "object",
+                "required": ["id"],
+                "properties": properties(fields::STEP_FIELDS, step),
+                "patternProperties": own(),
+                "additionalProperties": false,
+            },
+            "steps": { "type": "array", "items": { "$ref": "#/definitions/step" }, "minItems": 1 },
+            "texts": { "type": "array", "items": { "type": "string" } },
+            "env": { "type": "object", "additionalProperties": { "type": ["string", "number", "boolean", "null"] } },
+            "size": { "type": ["integer", "string"], "description": "bytes, or as 64MiB" },
+            "directory": {
+                "oneOf": [
+                    { "type": "string" },
+                    object(json!({ "from": { "type": "string" }, "to": { "type": "string" } }), &["from"]),
+                ],
+            },
+        },
+    })
+}
+
+/// Keys that are the author's own.
+fn own() -> Value {
+    json!({ "^(x-|\\.)": {} })
+}
+
+fn properties(names: &[&str], describe: fn(&str) -> Option<Value>) -> Map<String, Value> {
+    names.iter().map(|name| ((*name).to_owned(), describe(name).unwrap_or_else(|| json!({})))).collect()
+}
+
+fn object(properties: Value, required: &[&str]) -> Value {
+    json!({
+        "type": "object", "properties": properties, "required": required,
+        "patternProperties": own(), "additionalProperties": false,
+    })
+}
+
+fn note(mut schema: Value, description: &str) -> Option<Value> {
+    schema["description"] = description.into();
+    Some(schema)
+}
+
+fn text(description: &str) -> Option<Value> {
+    note(json!({ "type": "string" }), description)
+}
+
+fn top(name: &str) -> Option<Value> {
+    match name {
+        "name" | "description" => text("A note for readers"),
+        "version" => note(json!({ "type": ["string", "number"] }), "A note for readers"),
+        "steps" => note(json!({ "$ref": "#/definitions/steps" }), "What is done, in order"),
+        "args" => note(
+            json!({
+                "type": "object",
+                "additionalProperties": {
+                    "type": ["object", "null"],
+                    "properties": {
+                        "default": {},
+                        "description": { "type": "string" },
+                        "required": { "type": "boolean" },
+                        "type": { "enum": ["string", "number", "integer", "boolean", "array", "object"] },
+                        "enum": { "type": "array" },
+                    },
+                },
+            }),
+            "Arguments by name; steps read them as ${name} or $LOBSTER_ARG_NAME",
+        ),
+        "env" => note(json!({ "$ref": "#/definitions/env" }), "Variables of every step"),
+        "cwd" => text("Working directory of every step"),
+        "cost_limit" => note(
+            object(
+                json!({ "max_usd": { "type": "number", "minimum": 0 }, "action": { "enum": ["warn", "stop"] } }),
+                &["max_usd"],
+            ),
+            "Most that calls of models may cost",
+        ),
+        "secrets" => {
+            note(json!({ "$ref": "#/definitions/texts" }), "Names of the secrets that steps may ask for")
+        }
+        _ => None,
+    }
+}
+
+fn step(name: &str) -> Option<Value> {
+    work(name).or_else(|| around(name)).or_else(|| rights(name))
+}
+
+/// What a step does.
+fn work(name: &str) -> Option<Value> {
+    let number = |description: &str| note(json!({ "type": ["number", "string"] }), description);
+    match name {
+        "run" | "command" => text("Text for the shell"),
+        "pipeline" => text("lobster commands joined by |"),
+        "workflow" => text("Another workflow file, relative to this one"),
+        "workflow_args" => note(json!({ "type": "object" }), "Its arguments"),
+        "parallel" => note(
+            object(
+                named(fields::PARALLEL_FIELDS, |field| match field {
+                    "wait" => json!({ "enum": ["all", "any"] }),
+                    "timeout_ms" => json!({ "type": ["number", "string"] }),
+                    _ => json!({ "$ref": "#/definitions/steps" }),
+                }),
+                &["branches"],
+            ),
+            "Steps at the same time",
+        ),
+        "for_each" => text("A reference to a list, $id.json"),
+        "steps" => note(json!({ "$ref": "#/definitions/steps" }), "What is done for each item"),
+        "item_var" | "index_var" => text("The name that sub-steps read it by"),
+        "batch_size" => number("Items of one round"),
+        "pause_ms" => number("Pause between rounds"),
+        "component" => text("A WebAssembly component: a path, or blake3:<digest>"),
+        "args" => note(json!({ "type": "object" }), "Arguments of the component"),
+        "mcp" => note(
+            object(
+                json!({
+                    "server": { "type": "string", "minLength": 1 }, "command": { "$ref": "#/definitions/texts" },
+                    "url": { "type": "string", "minLength": 1 }, "tool": { "type": "string", "minLength": 1 },
+                }),
+                &["tool"],
+            ),
+            "A tool of another MCP server, by the operator's name for it, a program or a URL",
+        ),
+        "js" => text("JavaScript over `input`, in a sandbox"),
+        "exec" => {
+            note(json!({ "$ref": "#/definitions/texts" }), "A program and its arguments, without a shell")
+        }
+        "input" => note(
+            object(
+                named(fields::INPUT_FIELDS, |field| match field {
+                    "prompt" => json!({ "type": "string" }),
+                    "responseSchema" => json!({ "type": ["object", "boolean"] }),
+                    _ => json!({}),
+                }),
+                &["prompt", "responseSchema"],
+            ),
+            "Asks a person for JSON",
+        ),
+        _ => None,
+    }
+}
+
+/// What belongs to any step.
+fn around(name: &str) -> Option<Value> {
+    match name {
+        "id" => {
+            note(json!({ "type": "string", "minLength": 1 }), "Later steps refer to it: $id.json, $id.stdout")
+        }
+        "name" | "description" => text("A note for readers"),
+        "env" => note(json!({ "$ref": "#/definitions/env" }), "Variables on top of the file's"),
+        "cwd" => text("Working directory"),
+        "stdin" => note(json!({}), "What it reads: $id.json, $id.stdout, text, or a value"),
+        "approval" => note(
+            json!({
+                "oneOf": [
+                    { "type": "boolean" },
+                    { "type": "string", "minLength": 1, "description": "The question" },
+                    object(
+                        named(fields::APPROVAL_FIELDS, |field| match field {
+                            "items" => json!({}),
+                            "require_different_approver" | "requireDifferentApprover" => json!({ "type": "boolean" }),
+                            _ => json!({ "type": "string" }),
+                        }),
+                        &[],
+                    ),
+                ],
+            }),
+            "Stops after the work until a person agrees",
+        ),
+        "when" | "condition" => note(
+            json!({ "type": ["string", "boolean"] }),
+            "Whether it runs: $id.approved, $id.json.n > 3 && ...",
+        ),
+        "retry" => note(
+            object(
+                named(fields::RETRY_FIELDS, |field| match field {
+                    "backoff" => json!({ "enum": ["fixed", "exponential"] }),
+                    "jitter" => json!({ "type": "boolean" }),
+                    _ => json!({ "type": "number", "minimum": 0 }),
+                }),
+                &[],
+            ),
+            "Trying again when it fails",
+        ),
+        "timeout_ms" => note(json!({ "type": ["number", "string"] }), "For each attempt"),
+        "on_error" => note(json!({ "enum": ["stop", "continue", "skip_rest"] }), "What a failure means"),
+        _ => None,
+    }
+}
+
+/// Confinement, caching, recovery.
+fn rights(name: &str) -> Option<Value> {
+    match name {
+        "cache" => note(
+            json!({ "oneOf": [{ "type": "boolean" }, object(json!({ "ttl": { "type": ["string", "integer"] } }), &["ttl"])] }),
+            "Reuse the outcome of an equal action, on the author's word; of run, command, exec, component and js steps",
+        ),
+        "inputs" => note(
+            json!({ "$ref": "#/definitions/texts" }),
+            "Glob patterns of files that belong to the action; of run, command and exec steps",
+        ),
+        "idempotent" => note(json!({ "type": "boolean" }), "An interrupted attempt may be repeated unasked"),
+        "secrets" => note(
+            json!({ "oneOf": [
+                { "$ref": "#/definitions/texts" },
+                { "type": "object", "additionalProperties": { "type": "string" } },
+            ] }),
+            "Secrets that reach it as variables of the same names, or of others: VARIABLE: secret",
+        ),
+        "grants" => {
+            let directories = json!({ "type": "array", "items": { "$ref": "#/definitions/directory" } });
+            note(
+                object(
+                    json!({
+                        "read": directories, "write": directories,
+                        "env": { "$ref": "#/definitions/texts" }, "net": { "$ref": "#/definitions/texts" },
+                        "clock": { "type": "boolean" }, "random": { "type": "boolean" },
+                    }),
+                    &[],
+                ),
+                "What it may touch; nothing else",
+            )
+        }
+        "limits" => note(
+            object(
+                json!({
+                    "fuel": { "type": ["integer", "string"] },
+                    "memory": { "$ref": "#/definitions/size" }, "output": { "$ref": "#/definitions/size" },
+                }),
+                &[],
+            ),
+            "What it may use",
+        ),
+        _ => None,
+    }
+}
+
+fn named(names: &[&str], describe: fn(&str) -> Value) -> Value {
+    names.iter().map(|name| ((*name).to_owned(), describe(name))).collect::<Map<_, _>>().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lobster_base::schema::Schema;
+
+    #[test]
+    fn every_field_that_is_read_is_described() {
+        let schema = json_schema();
+        let described = |properties: &Value, names: &[&str]| {
+            for name in names {
+                let field = &properties[*name];
+                assert!(field.get("description").is_some(), "{name} has no description: {field}");
+            }
+        };
+        described(&schema["properties"], fields::TOP_FIELDS);
+        described(&schema["definitions"]["step"]["properties"], fields::STEP_FIELDS);
+    }
+
+    #[test]
+    fn workflows_that_run_fit() {
+        let schema = Schema::compile(&json_schema()).unwrap();
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut files = vec![root.join("examples/inbox-triage/triage.lobster")];
+        for entry in std::fs::read_dir(root.join("tests/flows")).unwrap() {
+            files.push(entry.unwrap().path().join("flow.lobster"));
+        }
+        assert!(files.len() > 20);
+        for file in files {
+            let source = std::sync::Arc::new(crate::source::Source::new(
+                "flow.lobster",
+                &*file,
+                &std::fs::read(&file).unwrap(),
+            ));
+            let error = schema.first_error(&source.parse().unwrap().to_value());
+            assert!(error.is_none(), "{}: {}", file.display(), error.unwrap());
+        }
+    }
+
+    #[test]
+    fn mistakes_are_found() {
+        let schema = Schema::compile(&json_schema()).unwrap();
+        let error = |workflow: Value| schema.first_error(&workflow).map(|error| error.pointer.clone());
+        assert_eq!(error(json!({"steps": [{"id": "a", "run": "true", "x-mine": 1}]})), None);
+        assert_eq!(error(json!({"steps": [{"id": "a", "retry": {"max": 3}, "pipeline": "json"}]})), None);
+        for wrong in [
+            json!({}),
+            json!({"steps": []}),
+            json!({"steps": [{"run": "true"}]}),
+            json!({"steps": [{"id": "a", "timeoutMs": 1}]}),
+            json!({"steps": [{"id": "a", "approval": ""}]}),
+            json!({"steps": [{"id": "a", "for_each": "$b.json", "steps": [{"id": "c", "nope": 1}]}]}),
+            json!({"steps": [{"id": "a", "parallel": {"branches": [{"id": "b", "on_error": "x"}]}}]}),
+            json!({"steps": [{"id": "a", "js": "1", "grants": {"everything": true}}]}),
+        ] {
+            assert!(error(wrong.clone()).is_some(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Anthropic's messages (`POST /v1/messages`). A schema is imposed by a tool
+//! that the model must call.
+
+use serde_json::{Map, Value, json};
+
+use super::channel::Failure;
+use super::openai::copy;
+use super::request::{Request, Retry};
+use lobster_stage::StageError;
+
+/// The version of the interface, sent as `anthropic-version`.
+pub(crate) const VERSION: &str = "2023-06-01";
+
+/// Most tokens of an answer where the request names no limit; the interface demands one.
+pub(crate) const MAX_TOKENS: u32 = 4096;
+
+/// The name of the tool whose arguments are the answer.
+const TOOL: &str = "answer";
+
+/// The request's body.
+pub(crate) fn body(request: &Request, retry: Option<&Retry>) -> Result<Value, StageError> {
+    let Some(model) = &request.model else {
+        return Err(StageError::permanent("provider anthropic needs --model or LOBSTER_LLM_MODEL"));
+    };
+    let mut content = request.text();
+    if let Some(retry) = retry {
+        content.push_str(&retry.text());
+    }
+    let mut body = Map::new();
+    body.insert("model".into(), json!(model));
+    body.insert(
+        "max_tokens".into(),
+        request.max_output_tokens.as_ref().map_or(json!(MAX_TOKENS), |n| json!(n)),
+    );
+    if let Some(temperature) = &request.temperature {
+        body.insert("temperature".into(), json!(temperature));
+    }
+    body.insert("messages".into(), json!([{"role": "user", "content": content}]));
+    if let Some(schema) = &request.output_schema {
+        let (schema, _) = tool_schema(schema);
+        body.insert(
+            "tools".into(),
+            json!([{"name": TOOL, "description": "Gives the answer.", "input_schema": schema}]),
+        );
+        body.insert("tool_choice".into(), json!({"type": "tool", "name": TOOL}));
+    }
+    Ok(Value::Object(body))
+}
+
+/// The schema of the tool's arguments, which must be an object; any other
+/// answer is put into one, and the second value is true.
+fn tool_schema(schema: &Value) -> (Value, bool) {
+    if schema.get("type").and_then(Value::as_str) == Some("object") {
+        return (schema.clone(), false);
+    }
+    (json!({"type": "object", "properties": {"value": schema}, "required": ["value"]}), true)
+}
+
+/// The answer in the form of an adapter's result.
+pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Value>, Failure> {
+    let Some(blocks) = answer.get("content").and_then(Value::as_array) else {
+        let said = answer.pointer("/error/message").and_then(Value::as_str);
+        return Err(match said {
+            Some(message) => Failure::Remote(message.to_owned()),
+            None => Failure::Envelope("content must be array".to_owned()),
+        });
+    };
+    let kind = |block: &Value| block.get("type").and_then(Value::as_str).map(str::to_owned);
+    let text: String = blocks
+        .iter()
+        .filter(|block| kind(block).as_deref() == Some("text"))
+        .filter_map(|block| block.get("text").and_then(Value::as_str))
+        .collect();
+    let call = blocks.iter().find(|block| kind(block).as_deref() == Some("tool_use"));
+    let output = match (&request.output_schema, call.and_then(|block| block.get("input"))) {
+        (Some(schema), Some(input)) => {
+            let data = if tool_schema(schema).1 { input.get("value").cloned() } else { Some(input.clone()) };
+            json!({"format": "json", "text": lobster_base::json::compact(&data), "data": data})
+        }
+        (Some(_) | None, _) => super::openai::output(&text, request),
+    };
+    let mut result = Map::new();
+    result.insert("output".into(), output);
+    copy(answer, "id", "runId", &mut result);
+    copy(answer, "model", "model", &mut result);
+    if let Some(usage) = answer.get("usage").filter(|usage| usage.is_object()) {
+        let count = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or(0);
+        // What is written to or read from the provider's prompt cache was read by the model, too.
+        let input = count("input_tokens")
+            .saturating_add(count("cache_creation_input_tokens"))
+            .saturating_add(count("cache_read_input_tokens"));
+        let output = count("output_tokens");
+        result.insert(
+            "usage".into(),
+            json!({"inputTokens": input, "outputTokens": output, "totalTokens": input.saturating_add(output)}),
+        );
+    }
+    match answer.get("stop_reason").and_then(Value::as_str) {
+        Some("max_tokens") => {
+            result.insert("warnings".into(), json!(["the answer was cut at the limit of output tokens"]));
+        }
+        Some("refusal") => return Err(Failure::Remote("the model refuses to answer".to_owned())),
+        _ => {}
+    }
+    Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(schema: Option<Value>) -> Request {
+        Request { prompt: "p".into(), model: Some("m".into()), output_schema: schema, ..Request::default() }
+    }
+
+    #[test]
+    fn bodies() {
+        assert_eq!(
+            body(&request(None), None).unwrap(),
+            json!({"model": "m", "max_tokens": 4096, "messages": [{"role": "user", "content": "p"}]})
+        );
+        let with = body(&request(Some(json!({"type": "array"}))), None).unwrap();
+        assert_eq!(
+            with["tools"][0]["input_schema"],
+            json!({"type": "object", "properties": {"value": {"type": "array"}}, "required": ["value"]})
+        );
+        assert_eq!(with["tool_choice"], json!({"type": "tool", "name": "answer"}));
+        assert!(body(&Request::default(), None).is_err());
+    }
+
+    #[test]
+    fn results() {
+        let answer = json!({
+            "id": "msg", "model": "m-1", "stop_reason": "tool_use",
+            "content": [{"type": "text", "text": "so: "}, {"type": "tool_use", "input": {"value": [1]}}],
+            "usage": {"input_tokens": 3, "cache_read_input_tokens": 10, "output_tokens": 4},
+        });
+        let shown = |schema: Option<Value>| Value::Object(result(&answer, &request(schema)).unwrap());
+        assert_eq!(
+            shown(Some(json!({"type": "array"})))["output"],
+            json!({"format": "json", "text": "[1]", "data": [1]})
+        );
+        assert_eq!(shown(Some(json!({"type": "object"})))["output"]["data"], json!({"value": [1]}));
+        assert_eq!(
+            shown(None),
+            json!({
+                "output": {"format": "text", "text": "so: "}, "runId": "msg", "model": "m-1",
+                "usage": {"inputTokens": 13, "outputTokens": 4, "totalTokens": 17},
+            })
+        );
+        let message = |answer: Value| result(&answer, &request(None)).unwrap_err().message("C");
+        assert_eq!(message(json!({"error": {"message": "overloaded"}})), "C remote error: overloaded");
+        assert!(message(json!({})).contains("content must be array"));
+    }
+}

@@ -1,0 +1,418 @@
+//! Where a model is asked: a provider with its address and its key.
+
+use serde_json::{Map, Value, json};
+
+use super::envelope;
+use super::request::{Request, Retry};
+use super::{anthropic, openai};
+use crate::http;
+use crate::http::{Credential, HttpError, Limits, Post, Reply, Secret, Url};
+use lobster_base::cancel::CancelToken;
+use lobster_base::json;
+use lobster_stage::WorstCase;
+use lobster_stage::{CANCELLED, StageError};
+
+/// The languages that models are spoken to in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provider {
+    /// The `llm-task` tool of an OpenClaw gateway.
+    OpenClaw,
+    /// The adapter of a Pi host.
+    Pi,
+    /// Any adapter that speaks lobster's own payloads.
+    Http,
+    /// OpenAI's chat completions, which many servers imitate.
+    OpenAi,
+    /// Anthropic's messages.
+    Anthropic,
+}
+
+impl Provider {
+    pub const ALL: [Self; 5] = [Self::OpenClaw, Self::Pi, Self::Http, Self::OpenAi, Self::Anthropic];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OpenClaw => "openclaw",
+            Self::Pi => "pi",
+            Self::Http => "http",
+            Self::OpenAi => "openai",
+            Self::Anthropic => "anthropic",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|provider| provider.name() == name)
+    }
+
+    /// The variables that may hold the address; the first that is set counts.
+    fn url_variables(self) -> &'static [&'static str] {
+        match self {
+            Self::OpenClaw => &["OPENCLAW_URL", "CLAWD_URL"],
+            Self::Pi => &["LOBSTER_PI_LLM_ADAPTER_URL"],
+            Self::Http => &["LOBSTER_LLM_ADAPTER_URL"],
+            Self::OpenAi => &["OPENAI_BASE_URL"],
+            Self::Anthropic => &["ANTHROPIC_BASE_URL"],
+        }
+    }
+
+    /// The variables that may hold the token or key.
+    pub fn token_variables(self) -> &'static [&'static str] {
+        match self {
+            Self::OpenClaw => &["OPENCLAW_TOKEN", "CLAWD_TOKEN"],
+            Self::Pi => &["LOBSTER_PI_LLM_ADAPTER_TOKEN"],
+            Self::Http => &["LOBSTER_LLM_ADAPTER_TOKEN"],
+            Self::OpenAi => &["OPENAI_API_KEY"],
+            Self::Anthropic => &["ANTHROPIC_API_KEY"],
+        }
+    }
+
+    fn default_url(self) -> Option<&'static str> {
+        match self {
+            Self::OpenClaw | Self::Pi | Self::Http => None,
+            Self::OpenAi => Some("https://api.openai.com/v1"),
+            Self::Anthropic => Some("https://api.anthropic.com"),
+        }
+    }
+
+    /// Turns what the operator configured into the address that is posted to.
+    fn endpoint(self, mut url: Url) -> Url {
+        match self {
+            Self::OpenClaw => {
+                url.set_path("/tools/invoke");
+                url.set_query(None);
+            }
+            Self::Pi | Self::Http => {
+                if matches!(url.path(), "" | "/") {
+                    url.set_path("/invoke");
+                }
+            }
+            Self::OpenAi => extend(&mut url, "/chat/completions"),
+            Self::Anthropic => {
+                let base = url.path().trim_end_matches('/').trim_end_matches("/v1").to_owned();
+                url.set_path(&base);
+                extend(&mut url, "/v1/messages");
+            }
+        }
+        url.set_fragment(None);
+        url
+    }
+}
+
+fn extend(url: &mut Url, path: &str) {
+    let base = url.path().trim_end_matches('/');
+    if !base.ends_with(path) {
+        url.set_path(&format!("{base}{path}"));
+    }
+}
+
+/// Most tokens of an answer where none are named and a budget needs to know.
+const BUDGETED_TOKENS: u32 = anthropic::MAX_TOKENS;
+
+/// One way to a model.
+#[derive(Clone, Debug)]
+pub struct Channel {
+    pub provider: Provider,
+    url: Url,
+    credential: Option<Credential>,
+    limits: Limits,
+}
+
+/// What of a channel is given, and not taken from the variables of its provider.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Given<'a> {
+    pub url: Option<&'a str>,
+    /// Blank is no token at all.
+    pub token: Option<&'a str>,
+    /// The operator named the variable of the key for this very address.
+    pub token_is_for_url: bool,
+    /// Longest silence, in milliseconds.
+    pub timeout_ms: Option<u64>,
+}
+
+/// A model's answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The fields of an adapter's `result`.
+    pub result: Map<String, Value>,
+    /// The model whose price holds.
+    pub billed: Option<String>,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum Failure {
+    Http(HttpError),
+    /// A status that is no success.
+    Status(Reply),
+    /// What came back is of no use.
+    Request(String),
+    /// The adapter said no.
+    Remote(String),
+    /// The answer lacks what every answer has.
+    Envelope(String),
+    /// What it might cost does not fit the budget; nobody was asked.
+    Budget(StageError),
+}
+
+impl Channel {
+    /// The channel of a provider, for the command `command`.
+    pub fn new(
+        command: &str,
+        provider: Provider,
+        given: Given<'_>,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, StageError> {
+        let refuse = |text: String| StageError::permanent(format!("{command} {text}"));
+        let url = given
+            .url
+            .map(str::to_owned)
+            .or_else(|| provider.url_variables().iter().find_map(|name| env(name)))
+            .filter(|url| !url.trim().is_empty())
+            .or_else(|| provider.default_url().map(str::to_owned))
+            .ok_or_else(|| {
+                let (first, others) = provider.url_variables().split_first().unwrap_or((&"", &[]));
+                let others: String = others.iter().map(|name| format!(" (or {name})")).collect();
+                refuse(format!("requires {first}{others} for provider={}", provider.name()))
+            })?;
+        let url = http::parse_url(&url)
+            .filter(http::is_http)
+            .map(|url| provider.endpoint(url))
+            .ok_or_else(|| refuse("request failed: Invalid URL".to_owned()))?;
+        let secret = match given.token {
+            Some(token) => Secret::new(token),
+            None => {
+                provider.token_variables().iter().find_map(|name| env(name)).as_deref().and_then(Secret::new)
+            }
+        };
+        let ambient = given.token.is_none() || given.token_is_for_url;
+        if secret.is_some() && ambient && !http::is_loopback(&url) {
+            let names = provider.token_variables().join("/");
+            match provider {
+                // The gateway's token is in the environment of many programs and the address in
+                // that of others; together they must not leak it.
+                Provider::OpenClaw if given.token.is_none() => {
+                    return Err(refuse(format!(
+                        "refuses to send {names} to a gateway that is not local; pass --token explicitly for \
+                         remote endpoints"
+                    )));
+                }
+                Provider::OpenAi | Provider::Anthropic if url.scheme() != "https" => {
+                    return Err(refuse(format!("refuses to send {names} unencrypted; use an https address")));
+                }
+                _ => {}
+            }
+        }
+        let mut limits = Limits::from_env(env).map_err(|error| refuse(error.to_string()))?;
+        if let Some(ms) = given.timeout_ms {
+            limits.idle = std::time::Duration::from_millis(ms);
+        }
+        let credential = secret.map(|secret| match provider {
+            Provider::Anthropic => Credential::Header("x-api-key", secret),
+            _ => Credential::Bearer(secret),
+        });
+        Ok(Self { provider, url, credential, limits })
+    }
+
+    /// Whether lobster speaks to the model itself, and so may bound its answers:
+    /// adapters get what the incumbent sends them and choose what is left open.
+    fn is_direct(&self) -> bool {
+        matches!(self.provider, Provider::OpenAi | Provider::Anthropic)
+    }
+
+    /// The request, with a limit of tokens if a budget must know the most that it can cost.
+    pub fn bounded(&self, request: &Request, has_budget: bool) -> Request {
+        let mut request = request.clone();
+        if has_budget && self.is_direct() && request.max_output_tokens.is_none() {
+            request.max_output_tokens = Some(BUDGETED_TOKENS.into());
+        }
+        request
+    }
+
+    /// The most that asking can use. No tokenizer makes more than one token of a byte.
+    pub(crate) fn worst_case(&self, request: &Request, retry: Option<&Retry>) -> Option<WorstCase> {
+        let body = self.body(request, retry).ok()?;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates at both ends")]
+        let whole = |tokens: f64| tokens.ceil() as u64;
+        Some(WorstCase {
+            model: request.model.clone(),
+            input_tokens: json::compact(&body).len() as u64,
+            output_tokens: request.max_output_tokens.as_ref().and_then(|n| n.as_f64()).map(whole),
+        })
+    }
+
+    /// What will be done, without secrets.
+    pub fn detail(&self, request: &Request, retry: Option<&Retry>) -> Value {
+        json!({
+            "provider": self.provider.name(),
+            "method": "POST",
+            "url": http::shown(&self.url),
+            "body": self.body(request, retry).unwrap_or_else(|error| json!({"refused": error.message})),
+        })
+    }
+
+    fn body(&self, request: &Request, retry: Option<&Retry>) -> Result<Value, StageError> {
+        match self.provider {
+            Provider::OpenClaw => {
+                Ok(json!({"tool": "llm-task", "action": "invoke", "args": request.payload(retry)}))
+            }
+            Provider::Pi | Provider::Http => Ok(request.payload(retry)),
+            Provider::OpenAi => openai::body(request, retry, &self.url),
+            Provider::Anthropic => anthropic::body(request, retry),
+        }
+    }
+
+    /// Asks, once.
+    pub(crate) fn ask(
+        &self,
+        request: &Request,
+        retry: Option<&Retry>,
+        cancel: &CancelToken,
+    ) -> Result<Answer, Failure> {
+        let body = self.body(request, retry).map_err(|error| Failure::Request(error.message))?;
+        let post = Post {
+            url: self.url.clone(),
+            headers: match self.provider {
+                Provider::Anthropic => vec![("anthropic-version", anthropic::VERSION)],
+                _ => Vec::new(),
+            },
+            credential: self.credential.clone(),
+            body: json::compact(&body),
+        };
+        let reply = http::post(&post, self.limits, cancel).map_err(Failure::Http)?;
+        if !reply.is_success() {
+            return Err(Failure::Status(reply));
+        }
+        // As with the incumbent, no body is an answer without a result.
+        let answer = reply.json().map_err(|_| Failure::Request("Response was not JSON".to_owned()))?;
+        let result = match self.provider {
+            Provider::OpenClaw => envelope::of_gateway(answer)?,
+            Provider::Pi | Provider::Http => envelope::of_adapter(answer)?,
+            Provider::OpenAi => openai::result(&answer, request)?,
+            Provider::Anthropic => anthropic::result(&answer, request)?,
+        };
+        let reported = result.get("model").and_then(Value::as_str).map(str::to_owned);
+        let billed = match self.provider {
+            Provider::OpenAi | Provider::Anthropic => billed(reported, request.model.clone()),
+            Provider::OpenClaw | Provider::Pi | Provider::Http => reported,
+        };
+        Ok(Answer { result, billed })
+    }
+}
+
+/// Providers answer with the dated name of the model that was asked for
+/// (`gpt-4o-2024-08-06`); prices go by the name that was asked for.
+fn billed(reported: Option<String>, asked: Option<String>) -> Option<String> {
+    match (reported, asked) {
+        (Some(reported), Some(asked)) if reported.starts_with(&format!("{asked}-")) => Some(asked),
+        (None, asked) => asked,
+        (reported, _) => reported,
+    }
+}
+
+impl Failure {
+    /// The message of the command that asked.
+    pub(crate) fn message(&self, command: &str) -> String {
+        match self {
+            Self::Http(error @ HttpError::Cancelled(_)) => error.to_string(),
+            Self::Http(error) => format!("{command} request failed: {error}"),
+            Self::Status(reply) => {
+                format!("{command} request failed: {} {}: {}", reply.status, reply.reason, reply.excerpt())
+            }
+            Self::Request(text) => format!("{command} request failed: {text}"),
+            Self::Remote(text) => format!("{command} remote error: {text}"),
+            Self::Envelope(why) => format!("{command} received invalid response envelope ({why})"),
+            Self::Budget(error) => error.message.clone(),
+        }
+    }
+
+    pub fn error(&self, command: &str) -> StageError {
+        if let Self::Budget(error) = self {
+            return error.clone();
+        }
+        let error = StageError::new(self.message(command));
+        if matches!(self, Self::Http(HttpError::Cancelled(_))) { error.with_code(CANCELLED) } else { error }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn channel(provider: Provider, given: Given<'_>, vars: &[(&str, &str)]) -> Result<Channel, String> {
+        let env = |name: &str| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+        Channel::new("C", provider, given, &env).map_err(|error| error.message)
+    }
+
+    fn url(provider: Provider, name: &str, value: &str) -> String {
+        channel(provider, Given::default(), &[(name, value)]).unwrap().url.to_string()
+    }
+
+    #[test]
+    fn addresses() {
+        assert_eq!(url(Provider::OpenClaw, "OPENCLAW_URL", "http://h/a/b?q=1#f"), "http://h/tools/invoke");
+        assert_eq!(url(Provider::OpenClaw, "CLAWD_URL", "http://h"), "http://h/tools/invoke");
+        assert_eq!(url(Provider::Http, "LOBSTER_LLM_ADAPTER_URL", "http://h/?k=1"), "http://h/invoke?k=1");
+        assert_eq!(url(Provider::Pi, "LOBSTER_PI_LLM_ADAPTER_URL", "http://h/v1/x?k=1"), "http://h/v1/x?k=1");
+        assert_eq!(url(Provider::OpenAi, "OPENAI_BASE_URL", "http://h/v1/"), "http://h/v1/chat/completions");
+        assert_eq!(url(Provider::OpenAi, "X", ""), "https://api.openai.com/v1/chat/completions");
+        assert_eq!(url(Provider::Anthropic, "ANTHROPIC_BASE_URL", "https://h/v1"), "https://h/v1/messages");
+        assert_eq!(url(Provider::Anthropic, "X", ""), "https://api.anthropic.com/v1/messages");
+    }
+
+    #[test]
+    fn refusals() {
+        let refusal =
+            |provider, vars: &[(&str, &str)]| channel(provider, Given::default(), vars).unwrap_err();
+        assert_eq!(
+            refusal(Provider::OpenClaw, &[]),
+            "C requires OPENCLAW_URL (or CLAWD_URL) for provider=openclaw"
+        );
+        assert_eq!(
+            refusal(Provider::OpenClaw, &[("OPENCLAW_URL", ""), ("CLAWD_URL", "http://h")]),
+            "C requires OPENCLAW_URL (or CLAWD_URL) for provider=openclaw"
+        );
+        assert_eq!(refusal(Provider::Pi, &[]), "C requires LOBSTER_PI_LLM_ADAPTER_URL for provider=pi");
+        assert_eq!(
+            refusal(Provider::Http, &[("LOBSTER_LLM_ADAPTER_URL", "not a url")]),
+            "C request failed: Invalid URL"
+        );
+        assert_eq!(
+            refusal(Provider::Http, &[("LOBSTER_LLM_ADAPTER_URL", "ftp://h/")]),
+            "C request failed: Invalid URL"
+        );
+        let remote = [("CLAWD_TOKEN", "t"), ("OPENCLAW_URL", "https://gw.example.test")];
+        assert!(refusal(Provider::OpenClaw, &remote).contains("pass --token explicitly"));
+        let given = Given { token: Some("t"), ..Given::default() };
+        assert!(channel(Provider::OpenClaw, given, &remote).is_ok());
+        let plain = [("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", "http://gw.example.test")];
+        assert!(refusal(Provider::OpenAi, &plain).contains("unencrypted"));
+    }
+
+    #[test]
+    fn tokens() {
+        let token = |given: Option<&str>, vars: &[(&str, &str)]| {
+            let mut all = vec![("OPENCLAW_URL", "http://localhost:1")];
+            all.extend(vars);
+            channel(Provider::OpenClaw, Given { token: given, ..Given::default() }, &all).unwrap().credential
+        };
+        let bearer = |text: &str| Secret::new(text).map(Credential::Bearer);
+        assert_eq!(token(None, &[("OPENCLAW_TOKEN", "a"), ("CLAWD_TOKEN", "b")]), bearer("a"));
+        assert_eq!(token(None, &[("CLAWD_TOKEN", " b ")]), bearer("b"));
+        assert_eq!(token(Some("c"), &[("OPENCLAW_TOKEN", "a")]), bearer("c"));
+        assert_eq!(token(Some(" "), &[("OPENCLAW_TOKEN", "a")]), None);
+        let key = channel(Provider::Anthropic, Given::default(), &[("ANTHROPIC_API_KEY", "k")]).unwrap();
+        assert_eq!(key.credential, Secret::new("k").map(|secret| Credential::Header("x-api-key", secret)));
+        assert!(!format!("{key:?}").contains("\"k\""));
+    }
+
+    #[test]
+    fn dated_models_are_billed_by_their_family() {
+        let b = |reported: Option<&str>, asked: Option<&str>| {
+            billed(reported.map(str::to_owned), asked.map(str::to_owned))
+        };
+        assert_eq!(b(Some("gpt-4o-2024-08-06"), Some("gpt-4o")).as_deref(), Some("gpt-4o"));
+        assert_eq!(b(Some("gpt-4o-mini"), Some("other")).as_deref(), Some("gpt-4o-mini"));
+        assert_eq!(b(None, Some("m")).as_deref(), Some("m"));
+        assert_eq!(b(Some("m"), None).as_deref(), Some("m"));
+    }
+}

@@ -1,0 +1,424 @@
+//! What a run has spent on models, and whether it may go on.
+//!
+//! The engine tells the tracker of every effect that a step is answered
+//! ([`CostTracker::effect`]), live or from the journal, and of every step that
+//! has ended ([`CostTracker::step_done`]). Calls of models are billed from the
+//! effects, so a call counts whatever later happened to its answer: dropped,
+//! projected, rejected by a schema, lost with a failed step. An answer from a
+//! cache is no call. Besides, a value with an object `usage` in the result of a
+//! step counts as a call that some program made, unless that usage is known to
+//! come from a call of this run or from a cache.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::pricing::Pricing;
+use super::{CALL, LOOKUP, Spend};
+use lobster_base::digest::Digest;
+use lobster_base::json;
+use lobster_stage::WorstCase;
+use lobster_stage::{EffectAction, StageError};
+
+/// The limit of a workflow file: `cost_limit`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CostLimit {
+    /// US dollars; spending exactly so much is allowed.
+    pub max_usd: f64,
+    /// What happens above it.
+    pub action: LimitAction,
+}
+
+/// What happens when a limit is passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LimitAction {
+    /// A line on stderr at every check.
+    #[default]
+    Warn,
+    /// The run fails.
+    Stop,
+}
+
+/// How the spending stands against the limit.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// Within it, or there is none.
+    Within,
+    /// Above it; the line is for stderr.
+    Warn(String),
+    /// Above it; the run ends with this, whatever `retry` and `on_error` say.
+    Stop(StageError),
+}
+
+/// Spending of one run. [`Spending`] is the part that outlives the process.
+#[derive(Clone, Debug)]
+pub struct CostTracker {
+    pricing: Pricing,
+    limit: Option<CostLimit>,
+    spending: Spending,
+    /// Calls of steps that have not ended, by step. Not kept over a pause: the
+    /// journal tells of them again when the step is run again.
+    open: BTreeMap<String, Vec<Spend>>,
+    /// What calls under way may cost at most, in dollars, by step; and what the
+    /// sub-workflow of a step has spent that is not absorbed yet.
+    held: BTreeMap<String, f64>,
+    /// The tracker of the workflow around this one, and the step that runs this one.
+    parent: Option<(Arc<Mutex<CostTracker>>, String)>,
+}
+
+/// What has been spent so far: kept with the run, restored when it is resumed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spending {
+    total_input_tokens: u64,
+    total_output_tokens: u64,
+    /// Not rounded.
+    total_usd: f64,
+    by_step: Vec<Entry>,
+    /// Calls that have been billed, so that none is billed twice when a failed step is tried again.
+    billed: BTreeSet<String>,
+    /// Digests of the usages that calls and caches of this run gave.
+    known: BTreeSet<Digest>,
+    /// Models without a rate that a person has been told of.
+    warned: BTreeSet<Option<String>>,
+}
+
+/// One call as the summary shows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    step_id: String,
+    model: Option<String>,
+    input_tokens: u64,
+    output_tokens: u64,
+    cost_usd: f64,
+}
+
+/// A call that was paid for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PaidCall {
+    pub model: Option<String>,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    /// At today's rates; none for a model without a rate.
+    pub cost_usd: Option<f64>,
+}
+
+/// The calls that the recorded answer of an effect was paid for.
+pub fn paid_calls(answer: &Value, pricing: &Pricing) -> Vec<PaidCall> {
+    let paid = |spend: Spend| {
+        let (input_tokens, output_tokens) = used(&spend.usage);
+        let rate = spend.model.as_deref().and_then(|model| pricing.rate(model));
+        let cost_usd = rate.map(|rate| rounded(rate.cost(input_tokens, output_tokens)));
+        PaidCall { model: spend.model, input_tokens, output_tokens, cost_usd }
+    };
+    Spend::of_answer(answer).into_iter().map(paid).collect()
+}
+
+impl CostTracker {
+    /// A tracker for a run that has spent `spending` before.
+    #[must_use]
+    pub fn new(pricing: Pricing, limit: Option<CostLimit>, spending: Spending) -> Self {
+        Self { pricing, limit, spending, open: BTreeMap::new(), held: BTreeMap::new(), parent: None }
+    }
+
+    /// The same tracker for a sub-workflow that `step` runs: what it is about
+    /// to spend must fit the limits around it, too.
+    #[must_use]
+    pub fn within(mut self, parent: Arc<Mutex<Self>>, step: &str) -> Self {
+        self.parent = Some((parent, step.to_owned()));
+        self
+    }
+
+    /// Whether a call may be refused because of what it could cost.
+    #[must_use]
+    pub fn stops(&self) -> bool {
+        let parent = |(parent, _): &(Arc<Mutex<Self>>, String)| locked(parent).stops();
+        self.limit.is_some_and(|limit| limit.action == LimitAction::Stop)
+            || self.parent.as_ref().is_some_and(parent)
+    }
+
+    /// Puts aside what a call of `step` may cost, until [`CostTracker::release`].
+    /// A call whose price or length nobody knows is free until it is billed, as
+    /// with the incumbent; gives the line for stderr that says so of a price.
+    ///
+    /// # Errors
+    /// When it might pass a limit whose action is `stop`, or that limit is passed already.
+    pub fn reserve(&mut self, step: &str, worst: &WorstCase) -> Result<Option<String>, StageError> {
+        let rate = worst.model.as_deref().and_then(|model| self.pricing.rate(model));
+        let usd = rate.zip(worst.output_tokens).map(|(rate, output)| rate.cost(worst.input_tokens, output));
+        let held = self.held.get(step).copied().unwrap_or(0.0) + usd.unwrap_or(0.0);
+        self.hold(step, held).map_err(|room| refused(worst, usd, &room))?;
+        match &worst.model {
+            Some(model) if rate.is_none() && self.stops() => Ok(self.unpriced(Some(model.clone()))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Forgets what was put aside for `step`: its call is over, and billed if it was answered.
+    pub fn release(&mut self, step: &str) {
+        if self.held.remove(step).is_none() {
+            return;
+        }
+        if let Some((parent, step)) = &self.parent {
+            // Less than was held before always fits.
+            let _ = locked(parent).hold(step, self.committed());
+        }
+    }
+
+    fn hold(&mut self, step: &str, usd: f64) -> Result<(), Room> {
+        let before = self.held.insert(step.to_owned(), usd);
+        let committed = self.committed();
+        let own = match self.limit {
+            Some(limit) if limit.action == LimitAction::Stop && rounded(committed) > limit.max_usd => {
+                Err(Room {
+                    limit: limit.max_usd,
+                    left: limit.max_usd - (committed - usd + before.unwrap_or(0.0)),
+                })
+            }
+            _ => Ok(()),
+        };
+        let held = own.and_then(|()| match &self.parent {
+            Some((parent, step)) => locked(parent).hold(step, committed),
+            None => Ok(()),
+        });
+        if held.is_err() {
+            match before {
+                Some(before) => self.held.insert(step.to_owned(), before),
+                None => self.held.remove(step),
+            };
+        }
+        held
+    }
+
+    /// What is spent, whether billed or not, and what may still be.
+    fn committed(&self) -> f64 {
+        let open: f64 =
+            self.open.values().flatten().map(|spend| self.cost(spend.model.as_deref(), &spend.usage)).sum();
+        self.spending.total_usd + open + self.held.values().sum::<f64>()
+    }
+
+    fn cost(&self, model: Option<&str>, usage: &Map<String, Value>) -> f64 {
+        let (input, output) = used(usage);
+        model.and_then(|model| self.pricing.rate(model)).map_or(0.0, |rate| rate.cost(input, output))
+    }
+
+    /// Notes what an effect of `step` was answered. Only calls of models and
+    /// look-ups of earlier answers matter; all others are ignored. Telling the
+    /// same call twice is telling it once.
+    pub fn effect(&mut self, step: &str, action: &EffectAction, answer: &Value) {
+        match action.kind.as_str() {
+            CALL => {
+                for spend in Spend::of_answer(answer) {
+                    self.spending.known.insert(usage_digest(&spend.usage));
+                    let open = self.open.entry(step.to_owned()).or_default();
+                    if !self.spending.billed.contains(&spend.call)
+                        && !open.iter().any(|s| s.call == spend.call)
+                    {
+                        open.push(spend);
+                    }
+                }
+            }
+            LOOKUP => {
+                if let Some(usage) = answer.pointer("/item/usage").filter(|usage| usage.is_object()) {
+                    self.spending.known.insert(usage_digest(usage));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Bills what `step` called, and what its result shows that other programs
+    /// called. `result` is the step's JSON; `None` for a step that failed and
+    /// for one whose parts were billed under their own ids (loops, parallel
+    /// blocks, sub-workflows). Returns lines for stderr.
+    pub fn step_done(&mut self, step: &str, result: Option<&Value>) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for spend in self.open.remove(step).unwrap_or_default() {
+            self.spending.billed.insert(spend.call);
+            warnings.extend(self.bill(step, spend.model, &spend.usage));
+        }
+        let records = match result {
+            Some(Value::Array(items)) => items.as_slice(),
+            Some(item) => std::slice::from_ref(item),
+            None => &[],
+        };
+        for record in records {
+            if let Some(Value::Object(usage)) = record.get("usage")
+                && !self.spending.known.contains(&usage_digest(&record["usage"]))
+            {
+                let model = record.get("model").and_then(Value::as_str).map(str::to_owned);
+                warnings.extend(self.bill(step, model, usage));
+            }
+        }
+        warnings
+    }
+
+    /// Forgets what `step` called: a branch that lost, whose calls do not count.
+    pub fn discard(&mut self, step: &str) {
+        self.open.remove(step);
+    }
+
+    /// Bills everything that a sub-workflow billed, under the `step` that ran it.
+    pub fn absorb(&mut self, step: &str, child: &Self) {
+        self.spending.known.extend(&child.spending.known);
+        for entry in &child.spending.by_step {
+            self.add(Entry { step_id: step.to_owned(), ..entry.clone() });
+        }
+        self.release(step);
+    }
+
+    /// Compares the spending with the limit, in constant time.
+    #[must_use]
+    pub fn check(&self) -> Verdict {
+        let Some(limit) = self.limit else { return Verdict::Within };
+        let total = rounded(self.spending.total_usd);
+        if total <= limit.max_usd {
+            return Verdict::Within;
+        }
+        let (total, max) = (fixed(total, 4), fixed(limit.max_usd, 2));
+        match limit.action {
+            LimitAction::Warn => Verdict::Warn(format!("[WARN] Cost ${total} exceeds limit ${max}")),
+            LimitAction::Stop => Verdict::Stop(
+                StageError::permanent(format!("Cost limit exceeded: ${total} > ${max} limit"))
+                    .with_code("cost_limit"),
+            ),
+        }
+    }
+
+    /// The summary for `_meta.cost`; `None` when nothing was called.
+    #[must_use]
+    pub fn summary(&self) -> Option<Value> {
+        let spending = &self.spending;
+        (!spending.by_step.is_empty()).then(|| {
+            json!({
+                "totalInputTokens": spending.total_input_tokens,
+                "totalOutputTokens": spending.total_output_tokens,
+                "estimatedCostUsd": rounded(spending.total_usd),
+                "byStep": spending.by_step,
+            })
+        })
+    }
+
+    /// What has been spent, to be kept with the run.
+    #[must_use]
+    pub fn spending(&self) -> &Spending {
+        &self.spending
+    }
+
+    fn bill(&mut self, step: &str, model: Option<String>, usage: &Map<String, Value>) -> Option<String> {
+        let (input, output) = used(usage);
+        let rate = model.as_deref().and_then(|model| self.pricing.rate(model));
+        let warning = if rate.is_none() { self.unpriced(model.clone()) } else { None };
+        let cost_usd = rate.map_or(0.0, |rate| rate.cost(input, output));
+        self.add(Entry {
+            step_id: step.to_owned(),
+            model,
+            input_tokens: input,
+            output_tokens: output,
+            cost_usd,
+        });
+        warning
+    }
+
+    /// The line that names a model without a rate, once.
+    fn unpriced(&mut self, model: Option<String>) -> Option<String> {
+        let name = json::compact(&model.as_deref().unwrap_or("<missing>"));
+        self.spending.warned.insert(model).then(|| {
+            format!(
+                "[WARN] No LLM pricing configured for model {name}; recording zero cost. Set \
+                 LOBSTER_LLM_PRICING_JSON to enable cost_limit enforcement for this model."
+            )
+        })
+    }
+
+    fn add(&mut self, entry: Entry) {
+        let spending = &mut self.spending;
+        spending.total_input_tokens = spending.total_input_tokens.saturating_add(entry.input_tokens);
+        spending.total_output_tokens = spending.total_output_tokens.saturating_add(entry.output_tokens);
+        spending.total_usd += entry.cost_usd;
+        spending.by_step.push(entry);
+    }
+}
+
+/// The limit that a call might pass, and what is left of it.
+struct Room {
+    limit: f64,
+    left: f64,
+}
+
+/// Why a call is not made: what it might cost, or what has been spent before.
+fn refused(worst: &WorstCase, usd: Option<f64>, room: &Room) -> StageError {
+    let left = fixed(room.left.max(0.0), 4);
+    let limit = fixed(room.limit, 2);
+    let message = match (usd, worst.output_tokens) {
+        (Some(usd), Some(output)) => format!(
+            "Cost limit: the call was not made, since it may cost up to ${} (model {}: at most {} tokens in, \
+             {output} out) and ${left} of the limit of ${limit} is left. Lower --max-output-tokens, or raise \
+             cost_limit.max_usd.",
+            fixed(usd, 4),
+            worst.model.as_deref().unwrap_or_default(),
+            worst.input_tokens,
+        ),
+        _ => format!(
+            "Cost limit: the call was not made, since ${left} of the limit of ${limit} is left. Raise \
+             cost_limit.max_usd."
+        ),
+    };
+    StageError::permanent(message).with_code("cost_limit")
+}
+
+fn locked(tracker: &Mutex<CostTracker>) -> std::sync::MutexGuard<'_, CostTracker> {
+    tracker.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The tokens that were read and written.
+fn used(usage: &Map<String, Value>) -> (u64, u64) {
+    (
+        tokens(usage, ["inputTokens", "input_tokens", "prompt_tokens"]),
+        tokens(usage, ["outputTokens", "output_tokens", "completion_tokens"]),
+    )
+}
+
+/// Equal for usages that are equal as JSON, whatever the order of their fields.
+fn usage_digest(usage: &impl Serialize) -> Digest {
+    // Maps of JSON always have a canonical form; were there none, the empty text would stand for it.
+    Digest::of_json(usage).unwrap_or_else(|_| Digest::of(b""))
+}
+
+/// A token count as ECMAScript's `Number` reads the first field that is there:
+/// rounded down, nothing below zero, nothing that is no number.
+fn tokens(usage: &Map<String, Value>, names: [&str; 3]) -> u64 {
+    let value = names.iter().find_map(|name| usage.get(*name).filter(|value| !value.is_null()));
+    let number = match value {
+        Some(Value::Number(number)) => number.as_f64().unwrap_or(0.0),
+        Some(Value::String(text)) => json::js_number(text),
+        Some(Value::Bool(true)) => 1.0,
+        _ => 0.0,
+    };
+    const LARGEST: f64 = 9_007_199_254_740_991.0; // 2^53 - 1, above which a double skips integers
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 0..2^53")]
+    let count = if number.is_finite() { number.floor().clamp(0.0, LARGEST) as u64 } else { 0 };
+    count
+}
+
+/// To six decimals, as `Math.round` does.
+fn rounded(usd: f64) -> f64 {
+    (usd * 1e6 + 0.5).floor() / 1e6
+}
+
+/// ECMA-262 `Number.prototype.toFixed`, which rounds ties up.
+fn fixed(number: f64, digits: usize) -> String {
+    let scale = 10f64.powi(i32::try_from(digits).unwrap_or(0));
+    let scaled = number * scale;
+    if scaled.fract() == 0.5 && scaled / scale == number {
+        return format!("{:.digits$}", scaled.ceil() / scale);
+    }
+    format!("{number:.digits$}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! Which channels of a pool are left alone, and until when.
+//!
+//! Kept in the state directory, so that what one run found out spares the next
+//! one the same wait. A hint only: if it cannot be read or written, every
+//! channel counts as healthy.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use lobster_store::{StoreError, UserState, system_clock};
+
+/// The name of the file, in a directory where no workflow's state keys are.
+const KEY: &str = "channels";
+
+/// Longest that a channel is left alone, whatever its server asks for.
+pub(crate) const LONGEST: Duration = Duration::from_secs(3600);
+
+/// The health of the channels that share a state directory.
+pub struct Health(UserState);
+
+impl Health {
+    pub fn at(state_dir: &Path) -> Self {
+        Self(UserState::at(&state_dir.join("models")))
+    }
+
+    /// For each resting channel the moment its rest ends, in milliseconds since 1970.
+    pub(crate) fn resting(&self) -> BTreeMap<String, i64> {
+        match self.0.get(KEY) {
+            Ok(kept) => resting(kept, system_clock()()),
+            Err(error) => {
+                tracing::warn!(%error, "the health of the model channels cannot be read");
+                BTreeMap::new()
+            }
+        }
+    }
+
+    /// Leaves a channel alone for a while.
+    pub(crate) fn rest(&self, channel: &str, why: &str, rest: Duration) {
+        tracing::info!(channel, why, rest_ms = millis(rest), "channel rests");
+        self.change(|resting, now| {
+            resting.insert(channel.to_owned(), now.saturating_add(millis(rest.min(LONGEST))));
+        });
+    }
+
+    /// Notes that a channel answered.
+    pub(crate) fn well(&self, channel: &str) {
+        if self.resting().contains_key(channel) {
+            self.change(|resting, _| {
+                resting.remove(channel);
+            });
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, i64>, i64)) {
+        let kept = self.0.with_lock(KEY, |state| -> Result<(), StoreError> {
+            let now = system_clock()();
+            let mut all = resting(state.get().unwrap_or_default(), now);
+            change(&mut all, now);
+            state.set(&json!({ "restingUntil": all }))
+        });
+        if let Err(error) = kept {
+            tracing::warn!(%error, "the health of the model channels cannot be kept");
+        }
+    }
+}
+
+/// Those of the kept rests that still last. One further away than the longest
+/// rest was written by a clock that has been set back since.
+fn resting(kept: Option<Value>, now: i64) -> BTreeMap<String, i64> {
+    let kept = kept.and_then(|mut kept| serde_json::from_value(kept.get_mut("restingUntil")?.take()).ok());
+    let mut all: BTreeMap<String, i64> = kept.unwrap_or_default();
+    all.retain(|_, until| *until > now && *until <= now.saturating_add(millis(LONGEST)));
+    all
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rests_are_kept_and_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let health = Health::at(dir.path());
+        health.rest("a", "429", Duration::from_secs(30));
+        health.rest("b", "503", Duration::from_secs(1_000_000));
+        assert_eq!(Vec::from_iter(Health::at(dir.path()).resting().into_keys()), ["a", "b"]);
+        health.well("a");
+        assert_eq!(Vec::from_iter(health.resting().into_keys()), ["b"]);
+    }
+
+    #[test]
+    fn what_is_damaged_or_past_is_no_rest() {
+        let kept = |value: Value| resting(Some(value), 1_000);
+        assert!(kept(json!({"restingUntil": {"a": 999, "b": i64::MAX}})).is_empty());
+        assert!(kept(json!({"restingUntil": {"a": "x"}})).is_empty());
+        assert!(kept(json!([1])).is_empty());
+        assert_eq!(kept(json!({"restingUntil": {"a": 1_001}})).len(), 1);
+    }
+}

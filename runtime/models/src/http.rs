@@ -1,0 +1,508 @@
+//! The one HTTP client.
+//!
+//! Every request that lobster itself makes is a [`Post`]. A call blocks its
+//! thread, ends within milliseconds when its token is cancelled, and bounds
+//! what it waits for and what it reads. Redirects are followed as browsers do
+//! (RFC 9110 §15.4): 301, 302 and 303 become a GET without the body, 307 and
+//! 308 repeat the request; a credential never follows to another origin.
+//! Proxies of the process environment are not used.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::OnceLock;
+use std::task::Poll;
+use std::time::Duration;
+
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, redirect};
+use serde_json::Value;
+use tokio::io::{Interest, unix::AsyncFd};
+use tokio::time::timeout;
+
+use lobster_base::cancel::{CancelReason, CancelToken};
+use lobster_base::json;
+use lobster_stage::SHORTEST_HIDDEN;
+use lobster_stage::byte_limit;
+
+pub use reqwest::Url;
+
+/// Most redirects that are followed, as in the Fetch standard.
+const MAX_REDIRECTS: usize = 20;
+
+/// How long a connection may take: longer than any retransmission that still
+/// succeeds, shorter than a person's patience.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Longest silence of a server before an answer or within it; models think
+/// for minutes. `LOBSTER_HTTP_TIMEOUT_MS` overrides it.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Most bytes of an answer. Larger ones are a fault or an attack: answers are
+/// JSON that a workflow handles. `LOBSTER_MAX_HTTP_RESPONSE_BYTES` and the older
+/// `LOBSTER_HTTP_MAX_BYTES` override it; the smaller counts.
+const MAX_BODY: u64 = 16 << 20;
+
+/// The incumbent's variable for the most bytes of an answer.
+const MAX_RESPONSE: &str = "LOBSTER_MAX_HTTP_RESPONSE_BYTES";
+
+/// Text that is never shown: a token or a key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// A secret of the trimmed text, or none if that is empty.
+    pub fn new(text: &str) -> Option<Self> {
+        let text = text.trim();
+        (!text.is_empty()).then(|| Self(text.to_owned()))
+    }
+
+    /// The secret itself, for the one who needs it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// Text to be shown or kept, without the secret, should a server have repeated it. A short
+    /// secret could be an ordinary word of it, and is left where it stands.
+    pub fn mask(&self, text: &str) -> String {
+        if self.0.len() < SHORTEST_HIDDEN { text.to_owned() } else { text.replace(&self.0, "[redacted]") }
+    }
+
+    /// The same in all texts of a value; the names of its fields stay what they are.
+    pub fn mask_value(&self, value: &mut Value) {
+        match value {
+            Value::String(text) if text.contains(&self.0) => *text = self.mask(text),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.mask_value(item)),
+            Value::Object(map) => map.values_mut().for_each(|item| self.mask_value(item)),
+            Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
+}
+
+/// What proves who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credential {
+    /// `authorization: Bearer …`
+    Bearer(Secret),
+    /// The secret alone in a header of this name.
+    Header(&'static str, Secret),
+}
+
+impl Credential {
+    fn secret(&self) -> &Secret {
+        match self {
+            Self::Bearer(secret) | Self::Header(_, secret) => secret,
+        }
+    }
+
+    fn header(&self) -> Result<(HeaderName, HeaderValue), HttpError> {
+        let (name, value) = match self {
+            Self::Bearer(secret) => (AUTHORIZATION, format!("Bearer {}", secret.0)),
+            Self::Header(name, secret) => (HeaderName::from_static(name), secret.0.clone()),
+        };
+        let mut value = HeaderValue::from_str(&value).map_err(|_| HttpError::TokenCharacters)?;
+        value.set_sensitive(true);
+        Ok((name, value))
+    }
+}
+
+/// A JSON request.
+#[derive(Clone, Debug)]
+pub struct Post {
+    /// Where to.
+    pub url: Url,
+    /// Headers beside `content-type`.
+    pub headers: Vec<(&'static str, &'static str)>,
+    /// Sent to the origin of `url` alone.
+    pub credential: Option<Credential>,
+    /// JSON text.
+    pub body: String,
+}
+
+/// A complete answer, whatever its status.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Reply {
+    pub status: u16,
+    /// The standard phrase of the status.
+    pub(crate) reason: String,
+    /// The body as it came; bytes that are not UTF-8 are replaced. What is shown or kept of it is
+    /// what [`Reply::json`] and [`Reply::excerpt`] give.
+    body: String,
+    /// What the request was made with.
+    secret: Option<Secret>,
+    /// How long the server asks to be left alone (`Retry-After`, in seconds or as a date).
+    pub(crate) retry_after: Option<Duration>,
+}
+
+impl Reply {
+    /// Whether the status is one of success.
+    pub fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    /// The beginning of the body, for messages.
+    pub fn excerpt(&self) -> String {
+        let masked = self.secret.as_ref().map(|secret| secret.mask(&self.body));
+        masked.as_deref().unwrap_or(&self.body).chars().take(400).collect()
+    }
+
+    /// The body as JSON; nothing is null. It is read as it came: only then are texts that hold the
+    /// secret masked.
+    pub fn json(&self) -> Result<Value, json::JsonError> {
+        if self.body.trim().is_empty() {
+            return Ok(Value::Null);
+        }
+        let mut value = json::parse(&self.body)?;
+        if let Some(secret) = &self.secret {
+            secret.mask_value(&mut value);
+        }
+        Ok(value)
+    }
+}
+
+/// What a call may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest silence.
+    pub(crate) idle: Duration,
+    /// Most bytes of the body.
+    pub(crate) body: u64,
+}
+
+impl Limits {
+    /// The limits that the environment asks for.
+    pub fn from_env(env: impl Fn(&str) -> Option<String>) -> Result<Self, HttpError> {
+        let number = |name: &'static str, default: u64| match env(name) {
+            Some(text) if !text.trim().is_empty() => {
+                let value = text.trim().parse::<u64>().ok().filter(|n| *n > 0);
+                value.ok_or(HttpError::Setting { name, value: text })
+            }
+            _ => Ok(default),
+        };
+        let idle =
+            number("LOBSTER_HTTP_TIMEOUT_MS", u64::try_from(IDLE_TIMEOUT.as_millis()).unwrap_or(u64::MAX))?;
+        let own = number("LOBSTER_HTTP_MAX_BYTES", MAX_BODY)?;
+        let asked = byte_limit(MAX_RESPONSE, &env).map_err(HttpError::Limit)?;
+        // Whoever names a limit may also name one above ours.
+        let body = match asked {
+            Some(asked) if env("LOBSTER_HTTP_MAX_BYTES").is_some_and(|text| !text.trim().is_empty()) => {
+                own.min(asked)
+            }
+            Some(asked) => asked,
+            None => own,
+        };
+        Ok(Self { idle: Duration::from_millis(idle), body })
+    }
+}
+
+/// Why there is no answer. The messages name the origin, never the path or the
+/// query: both may hold secrets.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    #[error("{}", .0.message())]
+    Cancelled(CancelReason),
+    #[error("the URL holds a user name or password; give the token with --token instead")]
+    UserInfo,
+    #[error("the token holds a character that no HTTP header can carry")]
+    TokenCharacters,
+    #[error("{name} must be a whole number above 0, not {value:?}")]
+    Setting { name: &'static str, value: String },
+    #[error("fetch failed: no connection to {origin}: {cause}")]
+    Connect { origin: String, cause: String },
+    #[error("fetch failed: {origin} was silent for {} ms (LOBSTER_HTTP_TIMEOUT_MS)", .idle.as_millis())]
+    Silent { origin: String, idle: Duration },
+    #[error("fetch failed: {origin} broke off: {cause}")]
+    Broken { origin: String, cause: String },
+    #[error(transparent)]
+    Limit(#[from] lobster_stage::LimitError),
+    #[error("HTTP response body exceeded {limit} bytes: the answer of {origin} ({MAX_RESPONSE})")]
+    TooLarge { origin: String, limit: u64 },
+    #[error("fetch failed: {origin} redirects to what is no http(s) address without user and password")]
+    BadRedirect { origin: String },
+    #[error("fetch failed: more than {MAX_REDIRECTS} redirects, the last from {origin}")]
+    TooManyRedirects { origin: String },
+    #[error("fetch failed: {0}")]
+    Setup(String),
+}
+
+impl HttpError {
+    /// Whether the request may have reached the server, and no answer of it came back.
+    pub fn is_answer_lost(&self) -> bool {
+        match self {
+            Self::Silent { .. } | Self::Broken { .. } | Self::Cancelled(_) => true,
+            // Whatever the answer was, there was one.
+            Self::TooLarge { .. } | Self::BadRedirect { .. } | Self::TooManyRedirects { .. } => false,
+            Self::UserInfo
+            | Self::TokenCharacters
+            | Self::Setting { .. }
+            | Self::Limit(_)
+            | Self::Connect { .. }
+            | Self::Setup(_) => false,
+        }
+    }
+
+    /// Whether the request may have reached the server.
+    pub fn is_after_sending(&self) -> bool {
+        match self {
+            Self::UserInfo
+            | Self::TokenCharacters
+            | Self::Setting { .. }
+            | Self::Limit(_)
+            | Self::Connect { .. }
+            | Self::Setup(_) => false,
+            Self::Cancelled(_)
+            | Self::Silent { .. }
+            | Self::Broken { .. }
+            | Self::TooLarge { .. }
+            | Self::BadRedirect { .. }
+            | Self::TooManyRedirects { .. } => true,
+        }
+    }
+}
+
+/// Reads an http(s) address; `None` where it is not one.
+pub fn parse_url(text: &str) -> Option<Url> {
+    Url::parse(text.trim()).ok()
+}
+
+/// Whether the address has the scheme of HTTP.
+pub fn is_http(url: &Url) -> bool {
+    matches!(url.scheme(), "http" | "https")
+}
+
+/// Whether the host is this machine, by the three names that cannot mean
+/// another one.
+pub fn is_loopback(url: &Url) -> bool {
+    matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"))
+}
+
+/// The address as it may be journaled and shown: without user, password and
+/// fragment, and with the values of its query hidden.
+pub fn shown(url: &Url) -> String {
+    let mut shown = url.clone();
+    // Both fail only for addresses without a host, which are never requested.
+    let _ = shown.set_username("");
+    let _ = shown.set_password(None);
+    shown.set_fragment(None);
+    if url.query().is_some() {
+        let names: Vec<String> = url.query_pairs().map(|(name, _)| format!("{name}=…")).collect();
+        shown.set_query(Some(&names.join("&")));
+    }
+    shown.into()
+}
+
+/// An address that somebody configured, as far as it may be journaled. What is
+/// no address is kept but for what would be its user and password.
+pub fn without_credentials(text: &str) -> String {
+    match parse_url(text) {
+        Some(url) if url.has_host() => shown(&url),
+        _ => text.rsplit('@').next().unwrap_or_default().to_owned(),
+    }
+}
+
+/// Sends `request` and reads the whole answer.
+///
+/// # Errors
+/// Whatever came between: never a status, which is part of the [`Reply`].
+pub fn post(request: &Post, limits: Limits, cancel: &CancelToken) -> Result<Reply, HttpError> {
+    if let Some(reason) = cancel.reason() {
+        return Err(HttpError::Cancelled(reason));
+    }
+    if !request.url.username().is_empty() || request.url.password().is_some() {
+        return Err(HttpError::UserInfo);
+    }
+    let setup = |error: std::io::Error| HttpError::Setup(error.to_string());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(setup)?;
+    let result = runtime.block_on(async {
+        let fd = cancel.pollable().map_err(setup)?;
+        // SAFETY: the descriptor is borrowed from `cancel`, which never closes or replaces it and
+        // outlives this block; a `BorrowedFd` always answers with the same descriptor.
+        #[expect(unsafe_code, reason = "tokio offers no safe way to wait for a borrowed descriptor")]
+        let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+        let fd = fd.map_err(|error| setup(error.into()))?;
+        let mut cancelled = pin!(fd.readable());
+        let mut work = pin!(exchange(request, limits));
+        poll_fn(|cx| {
+            if cancelled.as_mut().poll(cx).is_ready() {
+                let reason = cancel.reason().unwrap_or(CancelReason::Superseded);
+                return Poll::Ready(Err(HttpError::Cancelled(reason)));
+            }
+            work.as_mut().poll(cx)
+        })
+        .await
+    });
+    // A name that is still being resolved blocks a thread of the runtime; nobody waits for it.
+    runtime.shutdown_background();
+    result.map(|reply| Reply { secret: request.credential.as_ref().map(|it| it.secret().clone()), ..reply })
+}
+
+/// Sends protobuf and gives the status of the answer, of which nothing is read. All of it takes `within` at most.
+pub fn post_protobuf(
+    url: &Url,
+    headers: &[(String, String)],
+    body: Vec<u8>,
+    within: Duration,
+) -> Result<u16, HttpError> {
+    let origin = url.origin().ascii_serialization();
+    let limits = Limits { idle: within, body: 0 };
+    let mut request =
+        client(url)?.post(url.clone()).header(CONTENT_TYPE, "application/x-protobuf").body(body);
+    for (name, value) in headers {
+        let mut value = HeaderValue::from_str(value).map_err(|_| HttpError::TokenCharacters)?;
+        value.set_sensitive(true);
+        request = request.header(name, value);
+    }
+    let setup = |error: std::io::Error| HttpError::Setup(error.to_string());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(setup)?;
+    let sent = runtime.block_on(send(request, &origin, limits));
+    runtime.shutdown_background();
+    sent.map(|response| response.status().as_u16())
+}
+
+async fn exchange(request: &Post, limits: Limits) -> Result<Reply, HttpError> {
+    let (mut url, mut with_body) = (request.url.clone(), true);
+    for _ in 0..=MAX_REDIRECTS {
+        let origin = url.origin().ascii_serialization();
+        let response = send(prepare(request, &url, with_body)?, &origin, limits).await?;
+        let Some(target) = redirect_target(&response, &url, &origin)? else {
+            return read(response, &origin, limits).await;
+        };
+        with_body &=
+            matches!(response.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
+        url = target;
+    }
+    Err(HttpError::TooManyRedirects { origin: url.origin().ascii_serialization() })
+}
+
+fn prepare(request: &Post, url: &Url, with_body: bool) -> Result<RequestBuilder, HttpError> {
+    let method = if with_body { Method::POST } else { Method::GET };
+    let mut builder = client(url)?.request(method, url.clone());
+    if with_body {
+        builder = builder.header(CONTENT_TYPE, "application/json").body(request.body.clone());
+    }
+    for (name, value) in &request.headers {
+        builder = builder.header(*name, *value);
+    }
+    if let Some(credential) = request.credential.as_ref().filter(|_| url.origin() == request.url.origin()) {
+        let (name, value) = credential.header()?;
+        builder = builder.header(name, value);
+    }
+    Ok(builder)
+}
+
+async fn send(request: RequestBuilder, origin: &str, limits: Limits) -> Result<Response, HttpError> {
+    match timeout(limits.idle, request.send()).await {
+        Ok(Ok(response)) => Ok(response),
+        Ok(Err(error)) if error.is_connect() => {
+            Err(HttpError::Connect { origin: origin.to_owned(), cause: cause(&error) })
+        }
+        Ok(Err(error)) => Err(HttpError::Broken { origin: origin.to_owned(), cause: cause(&error) }),
+        Err(_) => Err(HttpError::Silent { origin: origin.to_owned(), idle: limits.idle }),
+    }
+}
+
+/// RFC 9110 §10.2.3: seconds, or the date from which on to try again.
+fn retry_after(text: &str, now: jiff::Timestamp) -> Option<Duration> {
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
+    Some(Duration::try_from(date.duration_since(now)).unwrap_or(Duration::ZERO))
+}
+
+fn redirect_target(response: &Response, url: &Url, origin: &str) -> Result<Option<Url>, HttpError> {
+    if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return Ok(None);
+    }
+    let Some(location) = response.headers().get(LOCATION) else { return Ok(None) };
+    let location = String::from_utf8_lossy(location.as_bytes());
+    match url.join(&location) {
+        Ok(target) if is_http(&target) && target.username().is_empty() && target.password().is_none() => {
+            Ok(Some(target))
+        }
+        _ => Err(HttpError::BadRedirect { origin: origin.to_owned() }),
+    }
+}
+
+async fn read(mut response: Response, origin: &str, limits: Limits) -> Result<Reply, HttpError> {
+    let too_large = || HttpError::TooLarge { origin: origin.to_owned(), limit: limits.body };
+    if response.content_length().is_some_and(|length| length > limits.body) {
+        return Err(too_large());
+    }
+    let status = response.status();
+    let reason = status.canonical_reason().unwrap_or_default().to_owned();
+    let retry_after = response
+        .headers()
+        .get(RETRY_AFTER)
+        .and_then(|value| retry_after(value.to_str().ok()?.trim(), jiff::Timestamp::now()));
+    let mut body = Vec::new();
+    loop {
+        match timeout(limits.idle, response.chunk()).await {
+            Ok(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
+            Ok(Ok(None)) => break,
+            Ok(Err(error)) => {
+                return Err(HttpError::Broken { origin: origin.to_owned(), cause: cause(&error) });
+            }
+            Err(_) => return Err(HttpError::Silent { origin: origin.to_owned(), idle: limits.idle }),
+        }
+        if body.len() as u64 > limits.body {
+            return Err(too_large());
+        }
+    }
+    let text = String::from_utf8_lossy(&body);
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    Ok(Reply { status: status.as_u16(), reason, body: text.to_owned(), secret: None, retry_after })
+}
+
+/// The causes of a failure, outermost first, without the address.
+pub(crate) fn cause(error: &reqwest::Error) -> String {
+    let mut causes: Vec<String> = Vec::new();
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        let text = error.to_string();
+        // The client's own layer only says that it was the client.
+        if causes.last() != Some(&text) && !text.starts_with("client error (") {
+            causes.push(text);
+        }
+        source = error.source();
+    }
+    if causes.is_empty() { "the request could not be made".to_owned() } else { causes.join(": ") }
+}
+
+/// The client for the address. The one for plain HTTP knows no certificate
+/// authorities, so that a call on this machine does not wait for the system's to
+/// be read. Connections are not kept: each call runs on a runtime of its own.
+pub fn client(url: &Url) -> Result<&'static Client, HttpError> {
+    static PLAIN: OnceLock<Client> = OnceLock::new();
+    static TLS: OnceLock<Client> = OnceLock::new();
+    let (cell, plain) = if url.scheme() == "https" { (&TLS, false) } else { (&PLAIN, true) };
+    if let Some(client) = cell.get() {
+        return Ok(client);
+    }
+    // Fails only where another part of the process has chosen a provider, which then is used.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut builder = Client::builder()
+        .no_proxy()
+        .redirect(redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .connect_timeout(CONNECT_TIMEOUT)
+        .pool_max_idle_per_host(0)
+        .user_agent(concat!("lobster/", env!("CARGO_PKG_VERSION")));
+    if plain {
+        builder = builder.tls_certs_only([]);
+    }
+    let client = builder.build().map_err(|error| HttpError::Setup(cause(&error)))?;
+    Ok(cell.get_or_init(|| client))
+}
+
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! A real HTTP server on the loopback that answers as told and plays faults.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+/// What one connection is answered with.
+#[derive(Clone)]
+pub struct Answer {
+    bytes: Vec<u8>,
+    /// Keep the connection open and silent after the bytes.
+    hang: bool,
+}
+
+impl Answer {
+    pub fn new(status: u16, body: &str) -> Self {
+        Self::raw(&format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{body}", body.len()))
+    }
+
+    pub fn json(body: &serde_json::Value) -> Self {
+        Self::new(200, &body.to_string())
+    }
+
+    pub fn redirect(status: u16, to: &str) -> Self {
+        Self::raw(&format!("HTTP/1.1 {status} X\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n"))
+    }
+
+    pub fn raw(bytes: &str) -> Self {
+        Self { bytes: bytes.as_bytes().to_vec(), hang: false }
+    }
+
+    pub fn hang() -> Self {
+        Self::hang_after("")
+    }
+
+    pub fn hang_after(bytes: &str) -> Self {
+        Self { hang: true, ..Self::raw(bytes) }
+    }
+}
+
+/// What arrived.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub method: String,
+    pub path: String,
+    pub headers: Vec<(String, String)>,
+    pub body: String,
+}
+
+impl Seen {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap()
+    }
+}
+
+/// Answers one request per connection; the last answer is given again and again.
+pub struct Server {
+    address: SocketAddr,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Server {
+    pub fn start(answers: impl IntoIterator<Item = Answer>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&seen);
+        let mut answers = answers.into_iter().collect::<Vec<_>>().into_iter();
+        std::thread::spawn(move || {
+            let mut kept = Vec::new();
+            let mut last = None;
+            for stream in listener.incoming() {
+                let Ok(mut stream) = stream else { return };
+                let Some(request) = read(&mut stream) else { continue };
+                log.lock().unwrap().push(request);
+                last = answers.next().or(last);
+                let Some(answer) = &last else { continue };
+                // A client that is gone is what some tests want.
+                let _ = stream.write_all(&answer.bytes);
+                if answer.hang {
+                    kept.push(stream);
+                }
+            }
+        });
+        Self { address, seen }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub fn requests(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+fn read(stream: &mut TcpStream) -> Option<Seen> {
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    reader.read_line(&mut line).ok()?;
+    let mut words = line.split_whitespace();
+    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let mut headers = Vec::new();
+    loop {
+        line.clear();
+        reader.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.trim_end().split_once(':') else { break };
+        headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+    }
+    let mut seen = Seen { method, path, headers, body: String::new() };
+    let length = seen.header("content-length").and_then(|v| v.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    seen.body = String::from_utf8(body).ok()?;
+    Some(seen)
+}

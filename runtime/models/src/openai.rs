@@ -1,0 +1,197 @@
+//! OpenAI's chat completions (`POST /chat/completions`), the form that most
+//! model servers offer.
+
+use serde_json::{Map, Value, json};
+
+use super::channel::Failure;
+use super::request::{Request, Retry};
+use crate::http::Url;
+use lobster_base::json;
+use lobster_stage::StageError;
+
+/// The request's body.
+pub(crate) fn body(request: &Request, retry: Option<&Retry>, url: &Url) -> Result<Value, StageError> {
+    let Some(model) = &request.model else {
+        return Err(StageError::permanent("provider openai needs --model or LOBSTER_LLM_MODEL"));
+    };
+    let mut content = request.text();
+    if let Some(retry) = retry {
+        content.push_str(&retry.text());
+    }
+    let mut body = Map::new();
+    body.insert("model".into(), json!(model));
+    body.insert("messages".into(), json!([{"role": "user", "content": content}]));
+    if let Some(limit) = &request.max_output_tokens {
+        // OpenAI's newer models refuse the old name; imitations often know it only.
+        let own = url.host_str() == Some("api.openai.com");
+        body.insert(if own { "max_completion_tokens" } else { "max_tokens" }.into(), json!(limit));
+    }
+    if let Some(temperature) = &request.temperature {
+        body.insert("temperature".into(), json!(temperature));
+    }
+    if let Some(schema) = &request.output_schema {
+        let format = json!({"name": "output", "schema": schema, "strict": is_strict(schema)});
+        body.insert("response_format".into(), json!({"type": "json_schema", "json_schema": format}));
+    }
+    Ok(Value::Object(body))
+}
+
+/// Whether the schema is one that "strict" decoding takes: closed objects with
+/// all their properties required, and an object at the top.
+fn is_strict(schema: &Value) -> bool {
+    schema.get("type").and_then(Value::as_str) == Some("object") && is_closed(schema)
+}
+
+fn is_closed(schema: &Value) -> bool {
+    const KNOWN: [&str; 7] =
+        ["type", "properties", "required", "additionalProperties", "items", "enum", "description"];
+    let Some(map) = schema.as_object().filter(|map| map.keys().all(|key| KNOWN.contains(&key.as_str())))
+    else {
+        return false;
+    };
+    let closed = match map.get("properties").and_then(Value::as_object) {
+        Some(properties) => {
+            let required = map.get("required").and_then(Value::as_array);
+            map.get("additionalProperties") == Some(&Value::Bool(false))
+                && properties.keys().all(|key| required.is_some_and(|names| names.contains(&json!(key))))
+                && properties.values().all(is_closed)
+        }
+        None => map.get("type").and_then(Value::as_str) != Some("object"),
+    };
+    closed && map.get("items").is_none_or(is_closed)
+}
+
+/// The answer in the form of an adapter's result.
+pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Value>, Failure> {
+    let Some(choice) = answer.pointer("/choices/0") else {
+        let said = answer.pointer("/error/message").and_then(Value::as_str);
+        return Err(match said {
+            Some(message) => Failure::Remote(message.to_owned()),
+            None => Failure::Envelope("choices/0 is missing".to_owned()),
+        });
+    };
+    if let Some(refusal) = choice.pointer("/message/refusal").and_then(Value::as_str) {
+        return Err(Failure::Remote(format!("the model refuses: {refusal}")));
+    }
+    let Some(text) = choice.pointer("/message/content").and_then(Value::as_str) else {
+        return Err(Failure::Envelope("choices/0/message/content must be string".to_owned()));
+    };
+    let mut result = Map::new();
+    result.insert("output".into(), output(text, request));
+    copy(answer, "id", "runId", &mut result);
+    copy(answer, "model", "model", &mut result);
+    if let Some(usage) = answer.get("usage").filter(|usage| usage.is_object()) {
+        let count = |name: &str| usage.get(name).and_then(Value::as_u64);
+        let (input, output) = (count("prompt_tokens").unwrap_or(0), count("completion_tokens").unwrap_or(0));
+        let total = count("total_tokens").unwrap_or_else(|| input.saturating_add(output));
+        let usage = json!({"inputTokens": input, "outputTokens": output, "totalTokens": total});
+        result.insert("usage".into(), usage);
+    }
+    if choice.get("finish_reason").and_then(Value::as_str) == Some("length") {
+        result.insert("warnings".into(), json!(["the answer was cut at the limit of output tokens"]));
+    }
+    Ok(result)
+}
+
+/// The text of a model; with a schema also what it says as JSON, if it does.
+pub(super) fn output(text: &str, request: &Request) -> Value {
+    match request.output_schema.as_ref().and_then(|_| json::parse(text.trim()).ok()) {
+        Some(data) => json!({"format": "json", "text": text, "data": data}),
+        None => json!({"format": "text", "text": text}),
+    }
+}
+
+/// Copies a field that is text.
+pub(super) fn copy(from: &Value, name: &str, to: &str, result: &mut Map<String, Value>) {
+    if let Some(value) = from.get(name).filter(|value| value.is_string()) {
+        result.insert(to.to_owned(), value.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(schema: Option<Value>) -> Request {
+        Request {
+            prompt: "p".into(),
+            model: Some("m".into()),
+            output_schema: schema,
+            max_output_tokens: Some(5.into()),
+            ..Request::default()
+        }
+    }
+
+    #[test]
+    fn bodies() {
+        let other = Url::parse("http://localhost/v1/chat/completions").unwrap();
+        let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": false});
+        assert_eq!(
+            body(
+                &request(Some(schema.clone())),
+                Some(&Retry { attempt: 2, errors: vec!["/n must be integer".into()] }),
+                &other
+            )
+            .unwrap(),
+            json!({
+                "model": "m",
+                "messages": [{"role": "user", "content": "p\n\n[The previous answer did not fit the schema: /n must be integer. Answer again so that it fits.]"}],
+                "max_tokens": 5,
+                "response_format": {"type": "json_schema", "json_schema": {"name": "output", "schema": schema, "strict": true}},
+            })
+        );
+        let own = Url::parse("https://api.openai.com/v1/chat/completions").unwrap();
+        assert_eq!(body(&request(None), None, &own).unwrap()["max_completion_tokens"], 5);
+        assert!(body(&Request::default(), None, &own).is_err());
+    }
+
+    #[test]
+    fn strictness() {
+        for (schema, strict) in [
+            (json!({"type": "object", "properties": {}, "additionalProperties": false}), true),
+            (
+                json!({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": false}),
+                false,
+            ),
+            (json!({"type": "object", "properties": {}}), false),
+            (json!({"type": "object"}), false),
+            (json!({"type": "array", "items": {"type": "string"}}), false),
+            (
+                json!({"type": "object", "properties": {"a": {"type": "array", "items": {"type": "object"}}}, "required": ["a"], "additionalProperties": false}),
+                false,
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {"minLength": 1}}, "required": ["a"], "additionalProperties": false}),
+                false,
+            ),
+        ] {
+            assert_eq!(is_strict(&schema), strict, "{schema}");
+        }
+    }
+
+    #[test]
+    fn results() {
+        let answer = json!({
+            "id": "c1", "model": "m-1",
+            "choices": [{"message": {"content": " {\"n\":1} "}, "finish_reason": "length"}],
+            "usage": {"prompt_tokens": 3, "completion_tokens": 4},
+        });
+        assert_eq!(
+            Value::Object(result(&answer, &request(Some(json!({})))).unwrap()),
+            json!({
+                "output": {"format": "json", "text": " {\"n\":1} ", "data": {"n": 1}},
+                "runId": "c1", "model": "m-1",
+                "usage": {"inputTokens": 3, "outputTokens": 4, "totalTokens": 7},
+                "warnings": ["the answer was cut at the limit of output tokens"],
+            })
+        );
+        let message = |answer: Value| result(&answer, &request(None)).unwrap_err().message("C");
+        assert_eq!(message(json!({"error": {"message": "no"}})), "C remote error: no");
+        assert_eq!(message(json!([])), "C received invalid response envelope (choices/0 is missing)");
+        assert_eq!(
+            message(json!({"choices": [{"message": {"refusal": "never"}}]})),
+            "C remote error: the model refuses: never"
+        );
+        assert!(message(json!({"choices": [{"message": {"content": null}}]})).contains("must be string"));
+    }
+}

@@ -1,0 +1,220 @@
+//! What is asked of a model, whoever answers.
+
+use serde_json::{Map, Number, Value, json};
+use sha2::{Digest, Sha256};
+
+use lobster_base::json;
+
+/// Fields of an artifact that are text wherever they occur.
+const TEXT_FIELDS: [&str; 6] = ["kind", "role", "name", "mimeType", "text", "uri"];
+
+/// A request before it takes a provider's form.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    pub prompt: String,
+    pub model: Option<String>,
+    /// Normalised: each is an object.
+    pub artifacts: Vec<Value>,
+    pub artifact_hashes: Vec<String>,
+    pub metadata: Option<Value>,
+    pub output_schema: Option<Value>,
+    pub schema_version: String,
+    pub max_output_tokens: Option<Number>,
+    pub temperature: Option<Number>,
+}
+
+/// Why the model is asked again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Retry {
+    /// 2 for the first repetition.
+    pub attempt: u32,
+    /// What did not fit the schema, each with its place.
+    pub errors: Vec<String>,
+}
+
+impl Request {
+    /// Takes the items of the pipeline and of `--artifacts-json` as artifacts.
+    pub fn set_artifacts(&mut self, items: Vec<Value>) {
+        self.artifacts = items.into_iter().map(artifact).collect();
+        self.artifact_hashes =
+            self.artifacts.iter().map(|artifact| sha256(&json::stable(artifact))).collect();
+    }
+
+    /// What adapters would refuse: fields of artifacts that must be text and are not.
+    pub fn violations(&self) -> Vec<String> {
+        let fields = |(index, artifact): (usize, &Value)| {
+            TEXT_FIELDS
+                .iter()
+                .filter(|name| artifact.get(**name).is_some_and(|value| !value.is_string()))
+                .map(|name| format!("data/artifacts/{index}/{name} must be string"))
+                .collect::<Vec<_>>()
+        };
+        self.artifacts.iter().enumerate().flat_map(fields).collect()
+    }
+
+    /// The body that adapters receive.
+    pub fn payload(&self, retry: Option<&Retry>) -> Value {
+        let mut body = Map::new();
+        body.insert("prompt".into(), json!(self.prompt));
+        let mut put = |name: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                body.insert(name.to_owned(), value);
+            }
+        };
+        put("model", self.model.as_ref().map(|model| json!(model)));
+        put("artifacts", Some(json!(self.artifacts)));
+        put("artifactHashes", Some(json!(self.artifact_hashes)));
+        put("metadata", self.metadata.clone());
+        put("outputSchema", self.output_schema.clone());
+        put("schemaVersion", Some(json!(self.schema_version)));
+        put("maxOutputTokens", self.max_output_tokens.clone().map(Value::Number));
+        put("temperature", self.temperature.clone().map(Value::Number));
+        put("retryContext", retry.map(|r| json!({"attempt": r.attempt, "validationErrors": r.errors})));
+        Value::Object(body)
+    }
+
+    /// The name under which the answer is remembered; the incumbent's caches are shared.
+    pub fn cache_key(&self, provider: &str) -> String {
+        let model = self.model.clone().unwrap_or_else(|| format!("{provider}-default"));
+        sha256(&json::stable(&json!({
+            "artifactHashes": self.artifact_hashes,
+            "cacheKeyVersion": 2,
+            "maxOutputTokens": self.max_output_tokens,
+            "model": model,
+            "outputSchema": self.output_schema,
+            "prompt": self.prompt,
+            "provider": provider,
+            "schemaVersion": self.schema_version,
+            "temperature": self.temperature,
+        })))
+    }
+
+    /// The artifacts as text, for providers that know messages only.
+    pub(crate) fn text(&self) -> String {
+        let mut text = self.prompt.clone();
+        for (index, artifact) in self.artifacts.iter().enumerate() {
+            let only_text = artifact
+                .as_object()
+                .filter(|map| map.keys().all(|key| matches!(key.as_str(), "kind" | "text")))
+                .and_then(|map| map.get("text")?.as_str());
+            let content = only_text.map_or_else(|| json::compact(artifact), str::to_owned);
+            text.push_str(&format!("\n\n[artifact {}]\n{content}", index + 1));
+        }
+        text
+    }
+}
+
+impl Retry {
+    /// What a model is told about its last answer.
+    pub(crate) fn text(&self) -> String {
+        format!(
+            "\n\n[The previous answer did not fit the schema: {}. Answer again so that it fits.]",
+            self.errors.join("; ")
+        )
+    }
+}
+
+/// An item as an artifact.
+fn artifact(item: Value) -> Value {
+    match item {
+        Value::Object(_) => item,
+        Value::String(_) | Value::Number(_) | Value::Bool(_) => {
+            json!({"kind": "text", "text": json::js_string(&item)})
+        }
+        Value::Null | Value::Array(_) => json!({"kind": "json", "data": item}),
+    }
+}
+
+fn sha256(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A number as JSON prints it in ECMAScript; none for what JSON has no number for.
+pub fn number(value: f64) -> Option<Number> {
+    const EXACT: f64 = 9_007_199_254_740_992.0; // 2^53
+    if value.fract() == 0.0 && value.abs() <= EXACT {
+        #[expect(clippy::cast_possible_truncation, reason = "a whole number of at most 2^53")]
+        return Some(Number::from(value as i64));
+    }
+    Number::from_f64(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(prompt: &str) -> Request {
+        Request { prompt: prompt.into(), schema_version: "v1".into(), ..Request::default() }
+    }
+
+    #[test]
+    fn hashes_and_keys_are_the_incumbents() {
+        assert_eq!(
+            request("hi1").cache_key("openclaw"),
+            "c19776fcb9312487823a190e1a071196a937064a535b280e49b24af3f5dd60ce"
+        );
+        let mut with = request("x");
+        with.set_artifacts(vec![json!("t"), json!({"b": 1, "a": 2})]);
+        assert_eq!(
+            with.artifact_hashes[0],
+            "986f63dbbb5eb49dea4d21721a42ea81e12c9dbed805ed444775dae591fe56c3"
+        );
+        let mut other = request("x");
+        other.set_artifacts(vec![json!("t"), json!({"a": 2, "b": 1.0})]);
+        assert_eq!(with.cache_key("http"), other.cache_key("http"));
+        assert_ne!(with.cache_key("http"), with.cache_key("pi"));
+        let named = Request { model: Some("http-default".into()), ..with.clone() };
+        assert_eq!(named.cache_key("http"), with.cache_key("http"));
+    }
+
+    #[test]
+    fn payloads_hold_what_is_there_in_order() {
+        assert_eq!(
+            json::compact(&request("hi1").payload(None)),
+            r#"{"prompt":"hi1","artifacts":[],"artifactHashes":[],"schemaVersion":"v1"}"#
+        );
+        let full = Request {
+            model: Some("m".into()),
+            metadata: Some(json!({"a": 1})),
+            output_schema: Some(json!({"type": "object"})),
+            max_output_tokens: number(100.0),
+            temperature: number(0.5),
+            ..request("p")
+        };
+        assert_eq!(
+            json::compact(
+                &full.payload(Some(&Retry { attempt: 2, errors: vec!["/ must be object".into()] }))
+            ),
+            r#"{"prompt":"p","model":"m","artifacts":[],"artifactHashes":[],"metadata":{"a":1},"outputSchema":{"type":"object"},"schemaVersion":"v1","maxOutputTokens":100,"temperature":0.5,"retryContext":{"attempt":2,"validationErrors":["/ must be object"]}}"#
+        );
+        assert_eq!(number(f64::NAN), None);
+        assert_eq!(number(f64::INFINITY), None);
+    }
+
+    #[test]
+    fn items_become_artifacts() {
+        let mut request = request("p");
+        request.set_artifacts(vec![
+            json!("text"),
+            json!(5),
+            json!(true),
+            json!({"any": 1}),
+            json!([1, 2]),
+            json!(null),
+            json!({"kind": 3, "text": null}),
+        ]);
+        assert_eq!(
+            json!(request.artifacts),
+            json!([
+                {"kind": "text", "text": "text"}, {"kind": "text", "text": "5"}, {"kind": "text", "text": "true"},
+                {"any": 1}, {"kind": "json", "data": [1, 2]}, {"kind": "json", "data": null}, {"kind": 3, "text": null}
+            ])
+        );
+        assert_eq!(
+            request.violations(),
+            ["data/artifacts/6/kind must be string", "data/artifacts/6/text must be string"]
+        );
+        assert!(request.text().starts_with("p\n\n[artifact 1]\ntext\n\n[artifact 2]\n5\n"));
+        assert!(request.text().contains("[artifact 4]\n{\"any\":1}"));
+    }
+}

@@ -1,0 +1,576 @@
+//! Who proposed what, what was decided, who approved, what started and how it
+//! ended: a reading of the journals (S4), with nothing of its own.
+
+mod trail;
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use lobster_base::digest::Digest;
+use lobster_base::json;
+use lobster_policy::{Redaction, Span};
+use lobster_store::{
+    BrokenChain, Event, GateAnswer, Record, RunFilter, RunId, RunSummary, Store, StoreError, UnknownWord, iso,
+};
+
+pub use trail::Trail;
+
+/// The pre-image of an action is small; its data is named by digests.
+const MAX_ACTION: u64 = 16 << 20;
+
+/// What an entry is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A run began, went on, paused or ended.
+    Run,
+    /// Policy said allow, ask or deny to a proposal.
+    Decision,
+    /// A person was asked, or answered.
+    Approval,
+    /// An effect or computation began.
+    Start,
+    /// It ended.
+    End,
+    /// Anything else that was noted.
+    Note,
+}
+
+impl Kind {
+    const ALL: [Self; 6] = [Self::Run, Self::Decision, Self::Approval, Self::Start, Self::End, Self::Note];
+
+    /// Its one spelling.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Decision => "decision",
+            Self::Approval => "approval",
+            Self::Start => "start",
+            Self::End => "end",
+            Self::Note => "note",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = UnknownWord;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| UnknownWord::new(text))
+    }
+}
+
+/// Which entries are wanted; what is not set does not matter.
+#[derive(Clone, Debug, Default)]
+pub struct AuditFilter {
+    pub run: Option<RunId>,
+    pub actor: Option<String>,
+    /// Milliseconds since 1970, inclusive.
+    pub since: Option<i64>,
+    /// Exclusive.
+    pub until: Option<i64>,
+    /// `allow`, `ask` or `deny`.
+    pub verdict: Option<String>,
+    pub kind: Option<Kind>,
+    /// A program by its name, as in `git`.
+    pub program: Option<String>,
+}
+
+/// One thing that happened, and the record that says so.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AuditEntry {
+    pub time: String,
+    pub run: RunId,
+    /// The record in the run's chain, and its hash.
+    pub seq: u64,
+    pub hash: Digest,
+    pub kind: Kind,
+    /// What happened, in a word or two: `denied`, `approved`, `started` …
+    pub what: String,
+    /// On whose behalf (`LOBSTER_ACTOR`); of an approval, who answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actor: Option<String>,
+    /// The message that led to it (`LOBSTER_MESSAGE_ID`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<String>,
+    /// Why, or how it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What was proposed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<String>,
+    /// The digest of the action, or of the policy that decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    #[serde(skip)]
+    at: i64,
+}
+
+impl AuditFilter {
+    fn takes(&self, entry: &AuditEntry) -> bool {
+        let is = |wanted: &Option<String>, found: &Option<String>| wanted.is_none() || wanted == found;
+        self.since.is_none_or(|since| entry.at >= since)
+            && self.until.is_none_or(|until| entry.at < until)
+            && self.kind.is_none_or(|kind| entry.kind == kind)
+            && is(&self.actor, &entry.actor)
+            && is(&self.verdict, &entry.verdict)
+            && self.program.as_ref().is_none_or(|program| entry.programs.contains(program))
+    }
+
+    /// Whether anything of a run can be wanted.
+    fn may_take(&self, run: &RunSummary) -> bool {
+        self.run.is_none_or(|wanted| wanted == run.id)
+            && self.until.is_none_or(|until| run.started_at < until)
+            && self.since.is_none_or(|since| run.ended_at.is_none_or(|end| end >= since))
+    }
+}
+
+/// Reads the journals, the oldest run first, and hands on what the filter takes.
+///
+/// # Errors
+/// When a journal cannot be read, or `take` fails.
+pub fn read<E: From<StoreError>>(
+    store: &Store,
+    filter: &AuditFilter,
+    hidden: &[Redaction],
+    mut take: impl FnMut(AuditEntry) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut runs = store.runs(&RunFilter::default())?;
+    runs.reverse();
+    for run in runs.iter().filter(|run| filter.may_take(run)) {
+        let journal = store.events(run.id)?;
+        for entry in entries(store, &journal) {
+            if filter.takes(&entry) {
+                take(clean(entry, hidden))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// On whose behalf records are written.
+#[derive(Clone, Debug, Default)]
+struct Behalf {
+    actor: Option<String>,
+    message: Option<String>,
+}
+
+impl Behalf {
+    fn of(event: &Event) -> Option<Self> {
+        let (actor, detail) = match event {
+            Event::RunStarted { actor, detail, .. } => (actor.clone(), detail),
+            Event::RunResumed { by, detail } => (by.clone(), detail),
+            // A run that was called off says by whom.
+            Event::RunEnded { detail, .. } if detail.get("answer").is_some() => {
+                (detail.get("actor").and_then(Value::as_str).map(str::to_owned), detail)
+            }
+            _ => return None,
+        };
+        Some(Self { actor, message: detail.get("message").and_then(Value::as_str).map(str::to_owned) })
+    }
+}
+
+fn entries(store: &Store, journal: &[Record]) -> Vec<AuditEntry> {
+    let mut behalf = Behalf::default();
+    let mut found = Vec::new();
+    for (at, record) in journal.iter().enumerate() {
+        if let Some(now) = Behalf::of(&record.event) {
+            behalf = now;
+        }
+        let whose = match &record.event {
+            // An answer is written before the run goes on, by the process that then takes it up.
+            Event::GateAnswered { from: None, .. } | Event::RetryRequested { .. } => {
+                journal[at..].iter().find_map(|later| Behalf::of(&later.event)).unwrap_or_default()
+            }
+            _ => behalf.clone(),
+        };
+        describe(store, record, &whose, &mut found);
+    }
+    found
+}
+
+fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<AuditEntry>) {
+    let entry = |kind: Kind, what: &str| AuditEntry {
+        time: iso(record.at),
+        run: record.run,
+        seq: record.seq,
+        hash: record.hash(),
+        kind,
+        what: what.to_owned(),
+        actor: whose.actor.clone(),
+        message: whose.message.clone(),
+        step: record.event.path().map(str::to_owned),
+        verdict: None,
+        reason: None,
+        command: None,
+        programs: Vec::new(),
+        digest: None,
+        at: record.at,
+    };
+    match &record.event {
+        Event::RunStarted { name, cwd, detail, .. } => found.push(AuditEntry {
+            reason: Some(format!("{name} in {cwd}")),
+            digest: text_at(detail, "policy"),
+            ..entry(Kind::Run, "started")
+        }),
+        Event::RunResumed { detail, .. } => {
+            found.push(AuditEntry { digest: text_at(detail, "policy"), ..entry(Kind::Run, "resumed") });
+        }
+        Event::RunPaused { .. } => found.push(entry(Kind::Run, "paused")),
+        Event::RunEnded { status, error, .. } => {
+            found.push(AuditEntry { reason: error.clone(), ..entry(Kind::Run, status.as_str()) });
+        }
+        Event::Decision { decision, .. } => {
+            let proposed = decision.get("proposal").map(Proposed::of_proposal).unwrap_or_default();
+            found.push(decided(entry(Kind::Decision, ""), decision, proposed));
+        }
+        Event::StepStarted { kind, action, decision, .. } => {
+            found.extend(began(store, entry, kind, *action, decision));
+        }
+        // What composite steps and the engine keep for themselves is no end of anything.
+        Event::StepEnded { attempt: 0, .. } => {}
+        Event::StepEnded { path, .. } if path.contains('!') => {}
+        Event::StepEnded { begun, outcome, .. } => {
+            let mut what = outcome.status.as_str();
+            if let Some(begun) = begun {
+                let mut entries = began(store, entry, &begun.kind, Some(begun.action), &begun.decision);
+                if begun.effect {
+                    // It was decided about, and then nothing had to be started.
+                    entries.retain(|entry| entry.kind != Kind::Start);
+                    what = "cached";
+                }
+                found.extend(entries);
+            }
+            let exit = outcome.exit.map(|code| format!("exit {code}"));
+            found.push(AuditEntry { reason: outcome.error.clone().or(exit), ..entry(Kind::End, what) });
+        }
+        Event::GateOpened { gate, kind, binding, .. } => found.push(AuditEntry {
+            reason: Some(format!("{kind} {gate}")),
+            digest: Some(binding.to_string()),
+            ..entry(Kind::Approval, "asked")
+        }),
+        Event::GateAnswered { gate, answer, by, binding, from, .. } => found.push(AuditEntry {
+            actor: by.clone().or_else(|| whose.actor.clone()),
+            reason: Some(match from {
+                Some(run) => format!("{gate}, taken over from run {}", run.short()),
+                None => gate.clone(),
+            }),
+            digest: Some(binding.to_string()),
+            ..entry(
+                Kind::Approval,
+                match answer {
+                    GateAnswer::Approved => "approved",
+                    GateAnswer::Rejected => "rejected",
+                    GateAnswer::Response(_) => "answered",
+                },
+            )
+        }),
+        Event::GateClosed { gate, status, by, .. } => found.push(AuditEntry {
+            actor: by.clone().or_else(|| whose.actor.clone()),
+            reason: Some(gate.clone()),
+            ..entry(Kind::Approval, status.as_str())
+        }),
+        Event::RetryRequested { by, .. } => {
+            found.push(AuditEntry {
+                actor: by.clone().or_else(|| whose.actor.clone()),
+                ..entry(Kind::Run, "retry requested")
+            });
+        }
+        Event::Note { text, .. } => found.push(entry(Kind::Note, text)),
+        Event::Unknown(value) => {
+            let kind = value.get("type").and_then(Value::as_str).unwrap_or("unknown");
+            found.push(entry(Kind::Note, kind));
+        }
+    }
+}
+
+fn text_at(value: &Value, key: &str) -> Option<String> {
+    value.get(key).and_then(Value::as_str).map(str::to_owned)
+}
+
+/// The start of a step, after what was decided about it.
+fn began(
+    store: &Store,
+    entry: impl Fn(Kind, &str) -> AuditEntry,
+    kind: &str,
+    action: Option<Digest>,
+    decision: &Value,
+) -> Vec<AuditEntry> {
+    let proposed = action.map(|action| Proposed::of_action(store, &action)).unwrap_or_default();
+    let mut programs = programs(decision);
+    programs.extend(proposed.program.clone());
+    programs.dedup();
+    let start = AuditEntry {
+        reason: Some(kind.to_owned()),
+        command: proposed.command.clone(),
+        programs,
+        digest: action.map(|action| action.to_string()),
+        ..entry(Kind::Start, "started")
+    };
+    let decided = (!decision.is_null()).then(|| decided(entry(Kind::Decision, ""), decision, proposed));
+    decided.into_iter().chain([start]).collect()
+}
+
+fn decided(entry: AuditEntry, decision: &Value, proposed: Proposed) -> AuditEntry {
+    let verdict = text_at(decision, "verdict");
+    let what = match verdict.as_deref() {
+        Some("allow") => "allowed",
+        Some("ask") => "asks",
+        Some("deny") => "denied",
+        _ => "decided",
+    };
+    let reason = match (text_at(decision, "reason_code"), text_at(decision, "message")) {
+        (Some(code), Some(message)) => Some(format!("{code}: {message}")),
+        (code, message) => code.or(message),
+    };
+    let mut programs = programs(decision);
+    if programs.is_empty() {
+        programs.extend(proposed.program);
+    }
+    AuditEntry {
+        what: what.to_owned(),
+        verdict,
+        reason,
+        command: proposed.command,
+        programs,
+        digest: text_at(decision, "policy"),
+        ..entry
+    }
+}
+
+/// The names of the programs that a decision found.
+fn programs(decision: &Value) -> Vec<String> {
+    let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    let listed = decision.get("programs").and_then(Value::as_array).into_iter().flatten();
+    let commands = decision.get("commands").and_then(Value::as_array).into_iter().flatten();
+    let mut names: Vec<String> = listed
+        .filter_map(Value::as_str)
+        .chain(commands.filter_map(|command| command.get("argv")?.get(0)?.as_str()))
+        .map(base)
+        .collect();
+    names.dedup();
+    names
+}
+
+/// What somebody wanted to run.
+#[derive(Clone, Default)]
+struct Proposed {
+    command: Option<String>,
+    program: Option<String>,
+}
+
+impl Proposed {
+    /// From the pre-image of an action.
+    fn of_action(store: &Store, action: &Digest) -> Self {
+        let Ok(bytes) = store.load(action, MAX_ACTION) else { return Self::default() };
+        let Ok(action) = json::parse(&String::from_utf8_lossy(&bytes)) else { return Self::default() };
+        let component = action.get("component").and_then(Value::as_str);
+        if let Some(digest) = component {
+            return Self { command: Some(format!("component blake3:{digest}")), program: None };
+        }
+        Self::of_words(action.get("argv"))
+    }
+
+    /// From the proposal that a decision holds.
+    fn of_proposal(proposal: &Value) -> Self {
+        match proposal.get("command") {
+            Some(command) if command.get("shell").is_some() => {
+                Self { command: text_at(command, "shell"), program: None }
+            }
+            Some(command) if command.get("argv").is_some() => Self::of_words(command.get("argv")),
+            Some(Value::String(text)) => Self { command: Some(text.clone()), program: None },
+            _ => Self::default(),
+        }
+    }
+
+    fn of_words(words: Option<&Value>) -> Self {
+        let words: Vec<&str> =
+            words.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        match words.as_slice() {
+            [] => Self::default(),
+            // A shell's text says more than that a shell ran.
+            [_, flag, text] if matches!(*flag, "-c" | "-lc") => {
+                Self { command: Some((*text).to_owned()), program: None }
+            }
+            [program, ..] => Self {
+                command: Some(words.join(" ")),
+                program: program.rsplit('/').next().map(str::to_owned),
+            },
+        }
+    }
+}
+
+/// Hides what the policy keeps out of audit records. Secrets are not in the journal to begin with.
+fn clean(mut entry: AuditEntry, hidden: &[Redaction]) -> AuditEntry {
+    for text in [&mut entry.command, &mut entry.reason].into_iter().flatten() {
+        if hidden.contains(&Redaction::UrlUserinfo) {
+            *text = without_userinfo(text);
+        }
+        if hidden.contains(&Redaction::HighEntropyArgs) {
+            *text = without_keys(text);
+        }
+    }
+    entry
+}
+
+/// `scheme://user:password@host` without what stands before the `@`.
+fn without_userinfo(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        clean.push_str(before);
+        let authority = after.find(|c: char| "/?#'\"` \t\n|&;()<>".contains(c)).unwrap_or(after.len());
+        match after[..authority].rfind('@') {
+            Some(end) => {
+                clean.push_str("«userinfo»");
+                rest = &after[end..];
+            }
+            None => rest = after,
+        }
+    }
+    clean + rest
+}
+
+/// Words that look like keys: a known beginning, or too irregular for a name.
+fn without_keys(text: &str) -> String {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || "+/=_-".contains(c);
+    let mut clean = String::with_capacity(text.len());
+    for part in text.split_inclusive(|c| !is_word(c)) {
+        let word = part.trim_end_matches(|c| !is_word(c));
+        if looks_like_key(word) {
+            clean.push_str("«key»");
+            clean.push_str(&part[word.len()..]);
+        } else {
+            clean.push_str(part);
+        }
+    }
+    clean
+}
+
+fn looks_like_key(word: &str) -> bool {
+    const BEGINNINGS: [&str; 11] =
+        ["AKIA", "ASIA", "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "sk-", "AIza"];
+    const SHORTEST: usize = 24;
+    /// Bits a character; hexadecimal digests have at most 4, names and paths less.
+    const IRREGULAR: f64 = 4.2;
+    if word.len() >= 16 && BEGINNINGS.iter().any(|beginning| word.starts_with(beginning)) {
+        return true;
+    }
+    let mixed = word.bytes().any(|b| b.is_ascii_digit())
+        && word.bytes().any(|b| b.is_ascii_lowercase())
+        && word.bytes().any(|b| b.is_ascii_uppercase());
+    let mut counts = [0_u32; 256];
+    word.bytes().for_each(|byte| counts[usize::from(byte)] += 1);
+    let len = word.len() as f64;
+    let bits: f64 = counts
+        .iter()
+        .filter(|count| **count > 0)
+        .map(|count| f64::from(*count) / len)
+        .map(|p| -p * p.log2())
+        .sum();
+    word.len() >= SHORTEST && mixed && bits >= IRREGULAR
+}
+
+/// A point in time as people give it: RFC 3339, a date, or how long ago (`90m`, `7d`).
+///
+/// # Errors
+/// When it is none of these.
+pub fn parse_time(text: &str, now: i64) -> Result<i64, String> {
+    let text = text.trim();
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(time.as_millisecond());
+    }
+    if let Ok(time) = format!("{text}T00:00:00Z").parse::<Timestamp>() {
+        return Ok(time.as_millisecond());
+    }
+    if let Ok(Span(ago)) = text.parse::<Span>() {
+        return Ok(now.saturating_sub(i64::try_from(ago.as_millis()).unwrap_or(i64::MAX)));
+    }
+    Err(format!("{text:?} is no time: give 2026-05-01T12:00:00Z, 2026-05-01, or how long ago (90m, 7d)"))
+}
+
+/// What walking every chain found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ChainReport {
+    pub runs: u64,
+    pub records: u64,
+    /// Runs whose last head is kept outside the store.
+    pub anchored: u64,
+    /// The first broken record of each run that has one.
+    pub broken: Vec<BrokenChain>,
+}
+
+/// Walks the chain of every run, or of one, and holds them against what an
+/// anchor outside the store knows of them.
+///
+/// # Errors
+/// When the database or the anchor cannot be read.
+pub fn verify(store: &Store, only: Option<RunId>, anchor: Option<&Path>) -> Result<ChainReport, StoreError> {
+    let mut report = ChainReport::default();
+    let runs = store.runs(&RunFilter::default())?;
+    for run in runs.iter().filter(|run| only.is_none_or(|only| only == run.id)) {
+        report.runs += 1;
+        report.records += run.records;
+        match store.verify_chain(run.id) {
+            Ok(()) => {}
+            Err(StoreError::BrokenChain { run, seq, why }) => {
+                report.broken.push(BrokenChain { run, seq, why });
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    if let Some(anchor) = anchor {
+        trail::compare(store, anchor, only, &mut report)?;
+    }
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_in_commands_are_hidden() {
+        for (text, clean) in [
+            ("git clone https://me:pw@example.com/x.git", "git clone https://«userinfo»@example.com/x.git"),
+            ("curl http://a.b/c?d=e@f", "curl http://a.b/c?d=e@f"),
+            ("curl -H 'X: ghp_abcdefghijklmnopqrst1234' u", "curl -H 'X: «key»' u"),
+            ("x --key=9fX2kQ7vLpZr4TbWn8YcHs3Jd6", "x «key»"),
+            (
+                "git show 3f786850e387550fdab836ed7e6dc881de23001b",
+                "git show 3f786850e387550fdab836ed7e6dc881de23001b",
+            ),
+            ("cargo test some_very_long_test_name_2", "cargo test some_very_long_test_name_2"),
+        ] {
+            assert_eq!(without_keys(&without_userinfo(text)), clean);
+        }
+    }
+
+    #[test]
+    fn times_are_given_in_three_ways() {
+        let now = 1_000_000_000_000;
+        assert_eq!(parse_time("2001-09-09T01:46:40Z", now), Ok(now));
+        assert_eq!(parse_time("2001-09-09", now), Ok(now - 6_400_000));
+        assert_eq!(parse_time("90m", now), Ok(now - 90 * 60_000));
+        assert!(parse_time("yesterday", now).is_err());
+    }
+}

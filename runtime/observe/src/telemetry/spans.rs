@@ -1,0 +1,475 @@
+//! From the events of a journal to spans.
+//!
+//! All executions of a run are one trace, whose id is the run's own, unless the
+//! caller had a trace (`TRACEPARENT`) to put it into. Span ids are digests of
+//! the run and the place in its journal: exporting twice gives the same spans.
+
+use std::collections::HashMap;
+
+use lobster_base::digest::Digest;
+use lobster_store::{Event, Record, RunId, RunStatus, StepOutcome, StepStatus};
+
+/// One span, with the times in nanoseconds since 1970.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Span {
+    pub(super) trace: [u8; 16],
+    pub(super) id: [u8; 8],
+    pub(super) parent: Option<[u8; 8]>,
+    /// A span of another trace that brought this one about.
+    pub(super) link: Option<TraceParent>,
+    pub(super) name: String,
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) attributes: Attributes,
+    pub(super) events: Vec<Moment>,
+    pub(super) failed: bool,
+}
+
+pub(super) type Attributes = Vec<(&'static str, Value)>;
+
+/// The value of an attribute.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value {
+    Text(String),
+    Flag(bool),
+    Number(i64),
+}
+
+/// Something that happened within a span.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Moment {
+    pub(super) at: u64,
+    pub(super) name: &'static str,
+    pub(super) attributes: Attributes,
+}
+
+/// A place in a trace, as the W3C's `traceparent` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceParent {
+    pub(super) trace: [u8; 16],
+    pub(super) span: [u8; 8],
+}
+
+/// Reads a `traceparent`; `None` for what is none.
+pub fn trace_parent(text: &str) -> Option<TraceParent> {
+    let mut parts = text.trim().split('-');
+    let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let parent = TraceParent { trace: hex(trace)?, span: hex(span)? };
+    let [version] = hex::<1>(version)?;
+    hex::<1>(flags)?;
+    let is_whole = parts.next().is_none() || version > 0;
+    (version != 0xff && is_whole && parent.trace != [0; 16] && parent.span != [0; 8]).then_some(parent)
+}
+
+fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    if text.len() != 2 * N || !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(2 * index..2 * index + 2)?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+/// The spans of the latest execution that a journal tells of: the execution's
+/// own, and one for each attempt of a step.
+pub(super) fn of_latest_execution(journal: &[Record]) -> Vec<Span> {
+    let Some((first, Event::RunStarted { name, kind, mode, detail, .. })) =
+        journal.first().map(|record| (record, &record.event))
+    else {
+        return Vec::new();
+    };
+    let begins =
+        |record: &Record| matches!(record.event, Event::RunStarted { .. } | Event::RunResumed { .. });
+    let from = journal.iter().rposition(begins).unwrap_or(0);
+    let Some((begin, events)) = journal[from..].split_first() else { return Vec::new() };
+    let asked = |detail: &serde_json::Value| {
+        detail.get("traceparent").and_then(|v| v.as_str()).and_then(trace_parent)
+    };
+    let caller = asked(detail);
+    let trace = Trace {
+        run: first.run,
+        id: caller.map_or(*first.run.as_bytes(), |caller| caller.trace),
+        execution: span_id(first.run, begin.seq),
+    };
+    let mut steps = trace.steps(events);
+    let last = events.last().unwrap_or(begin);
+    let end = steps.iter().map(|step| step.end).fold(nanos(last.at), u64::max);
+    let ended = events.iter().rev().find_map(|record| match &record.event {
+        Event::RunEnded { status, detail, .. } => {
+            Some((*status, detail.get("code").and_then(|code| code.as_str())))
+        }
+        Event::RunPaused { .. } => Some((RunStatus::Waiting, None)),
+        _ => None,
+    });
+    let (status, code) = ended.unwrap_or((RunStatus::Running, None));
+    let resumed = from > 0;
+    let mut attributes = vec![
+        ("lobster.run.id", text(first.run.to_string())),
+        ("lobster.run.kind", text(kind)),
+        ("lobster.run.mode", text(mode)),
+        ("lobster.run.status", text(status.as_str())),
+    ];
+    // The name of a pipeline is its text, which may hold anything.
+    let is_file = kind == "workflow";
+    if is_file {
+        attributes.push(("lobster.run.name", text(name)));
+    }
+    if let Some(code) = code {
+        attributes.push(("error.type", text(code)));
+    }
+    let verb = if resumed { "resume" } else { "run" };
+    let execution = Span {
+        trace: trace.id,
+        id: trace.execution,
+        parent: if resumed { Some(span_id(first.run, first.seq)) } else { caller.map(|caller| caller.span) },
+        link: match &begin.event {
+            Event::RunResumed { detail, .. } => asked(detail),
+            _ => None,
+        },
+        name: if is_file { format!("{verb} {name}") } else { format!("{verb} {kind}") },
+        start: nanos(begin.at),
+        end,
+        attributes,
+        events: moments(events),
+        failed: status == RunStatus::Failed,
+    };
+    steps.insert(0, execution);
+    steps
+}
+
+struct Trace {
+    run: RunId,
+    id: [u8; 16],
+    execution: [u8; 8],
+}
+
+/// A step's span and its path, until it is known whose child it is.
+struct Placed<'j> {
+    path: &'j str,
+    /// Its parts have paths below its own.
+    is_composite: bool,
+    span: Span,
+}
+
+impl Trace {
+    fn steps(&self, events: &[Record]) -> Vec<Span> {
+        let mut started: HashMap<(&str, u32), &Record> = HashMap::new();
+        let mut placed = Vec::new();
+        for record in events {
+            match &record.event {
+                Event::StepStarted { path, attempt, .. } => {
+                    started.insert((path, *attempt), record);
+                }
+                Event::StepEnded { path, attempt, begun, outcome } => {
+                    let begin = started.remove(&(path.as_str(), *attempt));
+                    // What was only found out and kept is no work.
+                    if begin.is_some() || begun.is_some() || *attempt == 0 {
+                        placed.push(self.step(path, begin, record, outcome));
+                    }
+                }
+                _ => {}
+            }
+        }
+        nest(placed, self.execution)
+    }
+
+    fn step<'j>(
+        &self,
+        path: &'j str,
+        begin: Option<&Record>,
+        end: &Record,
+        outcome: &StepOutcome,
+    ) -> Placed<'j> {
+        let kind = match (begin.map(|record| &record.event), &end.event) {
+            (Some(Event::StepStarted { kind, .. }), _) => kind.clone(),
+            (_, Event::StepEnded { begun: Some(begun), .. }) => begun.kind.clone(),
+            _ => outcome.detail.get("kind").and_then(|kind| kind.as_str()).unwrap_or("step").to_owned(),
+        };
+        let duration = outcome.duration_us.saturating_mul(1_000);
+        let ended = nanos(end.at);
+        // Lazy events bear the time at which they were written, both the same.
+        let (start, end_at) = match begin.map(|record| nanos(record.at)) {
+            Some(at) if ended.saturating_sub(at).saturating_add(1_000_000) >= duration => {
+                (at, at.saturating_add(duration))
+            }
+            _ => (ended.saturating_sub(duration), ended),
+        };
+        let mut attributes = vec![
+            ("lobster.run.id", text(self.run.to_string())),
+            ("lobster.step.path", text(path)),
+            ("lobster.step.kind", text(&kind)),
+            ("lobster.step.status", text(outcome.status.as_str())),
+        ];
+        attributes.extend(outcome.exit.map(|exit| ("process.exit.code", Value::Number(exit.into()))));
+        attributes.extend(outcome.fuel.map(|fuel| ("lobster.step.fuel", number(fuel))));
+        attributes.extend(outcome.peak_memory.map(|bytes| ("lobster.step.peak_memory", number(bytes))));
+        attributes.extend(outcome.code.as_ref().map(|code| ("error.type", text(code))));
+        if outcome.cached {
+            attributes.push(("lobster.step.cached", Value::Flag(true)));
+        }
+        if kind == lobster_models::CALL {
+            attributes.extend(model_call(&outcome.value));
+        }
+        let span = Span {
+            trace: self.id,
+            id: span_id(self.run, end.seq),
+            parent: None,
+            link: None,
+            name: format!("{kind} {}", place(path)),
+            start,
+            end: end_at,
+            attributes,
+            events: Vec::new(),
+            failed: match outcome.status {
+                StepStatus::Ok | StepStatus::Skipped | StepStatus::Waiting => false,
+                StepStatus::Failed
+                | StepStatus::Interrupted
+                | StepStatus::Cancelled
+                | StepStatus::TimedOut
+                | StepStatus::Refused => true,
+            },
+        };
+        let begun = matches!(&end.event, Event::StepEnded { begun: Some(_), .. });
+        Placed { path, is_composite: begin.is_none() && !begun, span }
+    }
+}
+
+/// Finds the parents, and stretches them over their children: when a composite
+/// step's own record was written says little about when it ran.
+fn nest(mut placed: Vec<Placed<'_>>, root: [u8; 8]) -> Vec<Span> {
+    let composites: HashMap<&str, usize> = placed
+        .iter()
+        .enumerate()
+        .filter(|(_, step)| step.is_composite)
+        .map(|(index, step)| (step.path, index))
+        .collect();
+    let parents: Vec<Option<usize>> =
+        placed.iter().enumerate().map(|(own, step)| enclosing(step.path, own, &composites)).collect();
+    // Longer paths first, so that a stretched parent stretches its own in turn.
+    let mut order: Vec<usize> = (0..placed.len()).collect();
+    order.sort_by_key(|index| std::cmp::Reverse(placed[*index].path.len()));
+    let mut touched = vec![false; placed.len()];
+    for child in order {
+        let Some(parent) = parents[child] else {
+            placed[child].span.parent = Some(root);
+            continue;
+        };
+        let (start, end, id) = (placed[child].span.start, placed[child].span.end, placed[parent].span.id);
+        placed[child].span.parent = Some(id);
+        let span = &mut placed[parent].span;
+        (span.start, span.end) =
+            if touched[parent] { (span.start.min(start), span.end.max(end)) } else { (start, end) };
+        touched[parent] = true;
+    }
+    placed.into_iter().map(|step| step.span).collect()
+}
+
+/// The innermost composite step around a path.
+fn enclosing(path: &str, own: usize, composites: &HashMap<&str, usize>) -> Option<usize> {
+    let mut cuts: Vec<usize> = path
+        .char_indices()
+        .filter(|(_, c)| matches!(c, '/' | '[' | '#' | '|' | '!' | '.'))
+        .map(|(at, _)| at)
+        .collect();
+    cuts.reverse();
+    std::iter::once(path.len())
+        .chain(cuts)
+        .filter_map(|cut| composites.get(path.get(..cut)?))
+        .copied()
+        .find(|found| *found != own)
+}
+
+/// The questions and answers of an execution.
+fn moments(events: &[Record]) -> Vec<Moment> {
+    let moment = |record: &Record| {
+        let (name, gate, kind) = match &record.event {
+            Event::GateOpened { gate, kind, .. } => ("gate.opened", gate, Some(kind)),
+            Event::GateAnswered { gate, .. } => ("gate.answered", gate, None),
+            Event::GateClosed { gate, .. } => ("gate.closed", gate, None),
+            _ => return None,
+        };
+        let mut attributes = vec![("lobster.gate.id", text(gate))];
+        attributes.extend(kind.map(|kind| ("lobster.gate.kind", text(kind))));
+        Some(Moment { at: nanos(record.at), name, attributes })
+    };
+    events.iter().filter_map(moment).collect()
+}
+
+/// Who answered and what it used, by the semantic conventions for models.
+fn model_call(answer: &serde_json::Value) -> Attributes {
+    let mut attributes = Vec::new();
+    let texts = [
+        ("gen_ai.provider.name", answer.get("provider")),
+        ("gen_ai.response.model", answer.pointer("/result/model")),
+    ];
+    attributes.extend(texts.into_iter().filter_map(|(key, value)| Some((key, text(value?.as_str()?)))));
+    let numbers = [
+        ("gen_ai.usage.input_tokens", answer.pointer("/result/usage/inputTokens")),
+        ("gen_ai.usage.output_tokens", answer.pointer("/result/usage/outputTokens")),
+    ];
+    attributes.extend(numbers.into_iter().filter_map(|(key, value)| Some((key, number(value?.as_u64()?)))));
+    attributes.extend(
+        answer
+            .get("hops")
+            .and_then(|hops| hops.as_array())
+            .map(|hops| ("lobster.model.hops", number(hops.len() as u64))),
+    );
+    attributes
+}
+
+/// A path without what differs from round to round and attempt to attempt:
+/// names of spans are few.
+fn place(path: &str) -> String {
+    let mut place = String::new();
+    let mut skipping = false;
+    for c in path.chars() {
+        skipping = match c {
+            '[' | '#' => true,
+            ']' => false,
+            _ => skipping && c.is_ascii_digit(),
+        };
+        if !skipping && c != ']' {
+            place.push(c);
+        }
+    }
+    place
+}
+
+fn span_id(run: RunId, seq: u64) -> [u8; 8] {
+    let digest = Digest::of(format!("{run} {seq}").as_bytes());
+    let mut id = [0; 8];
+    id.copy_from_slice(&digest.as_bytes()[..8]);
+    id
+}
+
+fn nanos(ms: i64) -> u64 {
+    u64::try_from(ms).unwrap_or(0).saturating_mul(1_000_000)
+}
+
+fn text(value: impl AsRef<str>) -> Value {
+    Value::Text(value.as_ref().to_owned())
+}
+
+fn number(value: u64) -> Value {
+    Value::Number(i64::try_from(value).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn journal(events: &[(i64, serde_json::Value)]) -> Vec<Record> {
+        let run: RunId = "018f3c2e-0000-7000-8000-000000000001".parse().unwrap();
+        events
+            .iter()
+            .zip(1..)
+            .map(|((at, event), seq)| Record {
+                run,
+                seq,
+                at: *at,
+                prev: Digest::of(b""),
+                event: serde_json::from_value(event.clone()).unwrap(),
+                text: String::new(),
+            })
+            .collect()
+    }
+
+    fn started(traceparent: Option<&str>) -> serde_json::Value {
+        json!({"type": "run_started", "name": "flow", "kind": "workflow", "plan": Digest::of(b""), "mode": "tool",
+               "cwd": "/", "detail": {"traceparent": traceparent}})
+    }
+
+    fn begin(path: &str, kind: &str) -> serde_json::Value {
+        json!({"type": "step_started", "path": path, "attempt": 1, "kind": kind, "effect": true})
+    }
+
+    fn end(path: &str, attempt: u32, status: &str, us: u64) -> serde_json::Value {
+        json!({"type": "step_ended", "path": path, "attempt": attempt,
+               "outcome": {"status": status, "error": "secret text", "duration_us": us, "detail": {"kind": "pipeline"}}})
+    }
+
+    #[test]
+    fn steps_stand_in_what_encloses_them() {
+        let spans = of_latest_execution(&journal(&[
+            (1_000, started(None)),
+            (1_010, begin("fetch|0.0", "native")),
+            (1_030, end("fetch|0.0", 1, "ok", 20_000)),
+            (1_040, begin("other", "native")),
+            (1_050, end("other", 1, "failed", 10_000)),
+            (1_050, end("fetch", 0, "ok", 21_000)),
+            (1_060, json!({"type": "run_ended", "status": "failed", "detail": {"code": "oops"}})),
+        ]));
+        let shown: Vec<_> = spans
+            .iter()
+            .map(|s| (s.name.as_str(), s.start / 1_000_000, s.end / 1_000_000, s.failed))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                ("run flow", 1_000, 1_060, true),
+                ("native fetch|0.0", 1_010, 1_030, false),
+                ("native other", 1_040, 1_050, true),
+                ("pipeline fetch", 1_010, 1_030, false),
+            ]
+        );
+        assert_eq!(spans[1].parent, Some(spans[3].id));
+        assert_eq!(
+            (spans[2].parent, spans[3].parent, spans[0].parent),
+            (Some(spans[0].id), Some(spans[0].id), None)
+        );
+        assert_eq!(
+            &spans[0].trace,
+            "018f3c2e-0000-7000-8000-000000000001".parse::<RunId>().unwrap().as_bytes()
+        );
+        assert!(!format!("{spans:?}").contains("secret"));
+    }
+
+    #[test]
+    fn a_resumed_run_goes_on_in_its_trace() {
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let other = "00-11111111111111111111111111111111-2222222222222222-01";
+        let first = [
+            (1_000, started(Some(parent))),
+            (1_001, begin("a", "native")),
+            (1_002, end("a", 1, "ok", 1_000)),
+            (1_002, json!({"type": "run_paused"})),
+            (
+                1_003,
+                json!({"type": "gate_opened", "path": "b!approval", "gate": "4f90c468", "kind": "approval",
+                           "binding": Digest::of(b""), "question": Digest::of(b"")}),
+            ),
+        ];
+        let whole = of_latest_execution(&journal(&first));
+        assert_eq!((whole.len(), whole[0].events[0].name), (2, "gate.opened"));
+        let caller = trace_parent(parent).unwrap();
+        assert_eq!((whole[0].trace, whole[0].parent), (caller.trace, Some(caller.span)));
+        let mut second = Vec::from(first);
+        second.push((5_000, json!({"type": "run_resumed", "detail": {"traceparent": other}})));
+        second.push((5_001, json!({"type": "run_ended", "status": "ok"})));
+        let resumed = of_latest_execution(&journal(&second));
+        assert_eq!((resumed.len(), resumed[0].name.as_str()), (1, "resume flow"));
+        assert_eq!((resumed[0].trace, resumed[0].parent), (caller.trace, Some(whole[0].id)));
+        assert_eq!(resumed[0].link, trace_parent(other));
+    }
+
+    #[test]
+    fn trace_parents_are_checked() {
+        for wrong in [
+            "",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+            "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-x",
+            "00-é-b7ad6b7169203331-01",
+        ] {
+            assert_eq!(trace_parent(wrong), None, "{wrong}");
+        }
+        assert!(trace_parent("01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more").is_some());
+    }
+}

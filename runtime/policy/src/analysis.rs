@@ -1,0 +1,516 @@
+//! The state of one analysis: what has been found so far about a command.
+//!
+//! An analysis reads shell text the way bash would, without running any of it;
+//! `portable` sees to it that the shell in use reads it the same way.
+//! Wherever it cannot know, it keeps *unknown* as a value of its own; nothing
+//! unknown is ever taken for harmless.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use brush_parser::ast;
+use serde::Serialize;
+
+use super::Policy;
+use super::dialect::Dialect;
+use super::env::DecisionEnv;
+use super::file::Rule;
+use super::paths::Roots;
+
+/// Wrappers inside wrappers that are still followed.
+pub(crate) const WRAPPER_DEPTH: usize = 8;
+/// Code inside code (substitutions, `sh -c`, functions) that is still followed.
+const CODE_DEPTH: usize = 64;
+/// Simple commands judged before an analysis gives up.
+const COMMAND_BUDGET: usize = 8_192;
+/// Values a variable may have before it counts as unknown.
+pub(crate) const MAX_VALUES: usize = 1_024;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    /// A person decides.
+    Ask,
+    /// Never under a policy file.
+    Deny,
+    /// Never at all; no rule and no approval can allow it.
+    Hard,
+}
+
+/// A range of characters in the proposed shell text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct TextSpan {
+    /// The first character, counted from 0.
+    pub start: usize,
+    /// One past the last character.
+    pub end: usize,
+}
+
+/// One thing that speaks against simply running the command.
+#[derive(Clone, Debug)]
+pub(crate) struct Finding {
+    pub(crate) level: Level,
+    pub(crate) code: String,
+    pub(crate) message: String,
+    pub(crate) hint: Option<&'static str>,
+    pub(crate) span: Option<TextSpan>,
+    pub(crate) rule: Option<String>,
+}
+
+/// One word of a command after expansion, as far as it can be known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Arg {
+    /// The known text; unknown parts are left out.
+    pub(crate) text: String,
+    /// Some part is not known.
+    pub(crate) unknown: bool,
+    /// The word begins with a part that is not known.
+    pub(crate) unknown_start: bool,
+    /// Every unknown part is a variable that is known to be unset.
+    pub(crate) unset: bool,
+    /// Some part was quoted, so the word exists even when empty.
+    pub(crate) quoted: bool,
+    /// It is one of several words an unquoted value was split into.
+    pub(crate) from_split: bool,
+    /// An unquoted wildcard is part of it.
+    pub(crate) glob: bool,
+    /// The wildcard is its first character.
+    pub(crate) glob_start: bool,
+    /// The text is a wildcard that a loop or `set` has replaced by the names it
+    /// matches: quotes no longer undo it.
+    pub(crate) matched: bool,
+    /// The unknown part is a file name or list item that `find` or `xargs`
+    /// puts in.
+    pub(crate) item: bool,
+    /// The unknown part is a number.
+    pub(crate) numeric: bool,
+    /// The unknown part is a directory whose loss ends the system, or the list
+    /// of everything below it.
+    pub(crate) vital: bool,
+    /// The id of the process that supervises the step.
+    pub(crate) supervisor: bool,
+    /// Where the unknown part came from.
+    pub(crate) taint: Taint,
+}
+
+/// What went into data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taint {
+    /// It came over the network.
+    pub(crate) network: bool,
+    /// It was decoded from something unreadable.
+    pub(crate) decoded: bool,
+}
+
+impl Taint {
+    pub(crate) fn join(self, other: Self) -> Self {
+        Self { network: self.network || other.network, decoded: self.decoded || other.decoded }
+    }
+}
+
+impl Arg {
+    pub(crate) fn literal(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+
+    pub(crate) fn unknown() -> Self {
+        Self { unknown: true, unknown_start: true, ..Self::default() }
+    }
+
+    pub(crate) fn unset() -> Self {
+        Self { unset: true, ..Self::unknown() }
+    }
+
+    pub(crate) fn number() -> Self {
+        Self { numeric: true, ..Self::unknown() }
+    }
+
+    /// The word as a variable holds it once its wildcards are replaced by names.
+    pub(crate) fn after_matching(mut self) -> Self {
+        self.matched |= self.glob;
+        self
+    }
+
+    /// Whether the text stands for the names of files that match it.
+    pub(crate) fn stands_for_names(&self) -> bool {
+        self.glob || self.matched
+    }
+
+    /// The whole text, when every part of it is known and nothing in it is
+    /// still to be matched against file names.
+    pub(crate) fn known(&self) -> Option<&str> {
+        (!self.unknown && !self.glob).then_some(&self.text)
+    }
+
+    /// Whether the word may turn into a flag or several words when run.
+    pub(crate) fn may_be_flag(&self) -> bool {
+        (self.unknown_start && !self.numeric && !self.text.starts_with('/')) || self.glob_start
+    }
+
+    /// The text a person is shown: `‹?›` for what cannot be known.
+    pub(crate) fn shown(&self) -> String {
+        match (self.unknown, self.unknown_start) {
+            (false, _) => self.text.clone(),
+            (true, true) => format!("‹?›{}", self.text),
+            (true, false) => format!("{}‹?›", self.text),
+        }
+    }
+}
+
+/// What a command's standard output carries.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Flow {
+    /// The exact text, when it follows from the command alone.
+    pub(crate) known: Option<String>,
+    pub(crate) taint: Taint,
+    /// It can only be a number.
+    pub(crate) numeric: bool,
+    /// A shell or interpreter took part without visible code.
+    pub(crate) shell: bool,
+    /// Shells differ on the escapes in it, so that `known` is one of several.
+    pub(crate) disputed: bool,
+    /// It names everything below a directory whose loss ends the system.
+    pub(crate) vital: bool,
+}
+
+impl Flow {
+    pub(crate) fn join(self, other: Self) -> Self {
+        Self {
+            known: None,
+            taint: self.taint.join(other.taint),
+            numeric: false,
+            shell: self.shell || other.shell,
+            disputed: self.disputed || other.disputed,
+            vital: self.vital || other.vital,
+        }
+    }
+}
+
+/// What a command's standard input is.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Input {
+    /// Nothing: steps start with an empty standard input.
+    #[default]
+    Empty,
+    /// The output of the pipeline before it.
+    Pipe(Flow),
+    /// A file.
+    File,
+    /// A here-document or here-string; `None` when parts are unknown.
+    Text(Option<String>, Taint),
+}
+
+impl Input {
+    pub(crate) fn taint(&self) -> Taint {
+        match self {
+            Self::Pipe(flow) => flow.taint,
+            Self::Text(_, taint) => *taint,
+            Self::Empty | Self::File => Taint::default(),
+        }
+    }
+
+    /// Whether shells differ on what the known text is.
+    pub(crate) fn is_disputed(&self) -> bool {
+        matches!(self, Self::Pipe(flow) if flow.disputed)
+    }
+
+    pub(crate) fn known(&self) -> Option<&str> {
+        match self {
+            Self::Pipe(flow) => flow.known.as_deref(),
+            Self::Text(text, _) => text.as_deref(),
+            Self::Empty | Self::File => None,
+        }
+    }
+}
+
+/// What later commands of the same shell see.
+#[derive(Clone, Default)]
+pub(crate) struct Scope {
+    /// Possible values by variable; a variable not listed is as in the
+    /// environment.
+    pub(crate) vars: HashMap<String, Vec<Arg>>,
+    pub(crate) arrays: HashMap<String, Vec<Arg>>,
+    pub(crate) functions: HashMap<String, Function>,
+    pub(crate) positional: Vec<Arg>,
+    /// The positional parameters belong to a caller that is not known.
+    pub(crate) positional_unknown: bool,
+    pub(crate) cwd: String,
+    pub(crate) opened: Vec<i32>,
+}
+
+/// A function of the text, with the text its positions refer to.
+#[derive(Clone)]
+pub(crate) struct Function {
+    pub(crate) body: Arc<ast::FunctionBody>,
+    pub(crate) text: Arc<str>,
+}
+
+/// A function call or definition being followed.
+pub(crate) struct Call {
+    pub(crate) name: String,
+    /// How many pipelines and background jobs surrounded the call.
+    pub(crate) spread: usize,
+}
+
+/// One simple command that would start, as the decision reports it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CommandFact {
+    /// Program and arguments; `‹?›` stands for what cannot be known.
+    pub argv: Vec<String>,
+    /// The file that would run, when it is a trusted program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// What lets it run: the ids of matching rules, or `catalogue`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub covered_by: Vec<String>,
+    /// What it was seen to touch.
+    pub facts: Facts,
+}
+
+/// On what grounds one command of a text runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Draw<'a> {
+    /// The command in a word, for messages.
+    pub(crate) name: String,
+    /// The rules that speak of it, whose rights it draws.
+    pub(crate) rules: Vec<&'a Rule>,
+    /// It runs because the catalogue knows it.
+    pub(crate) catalogued: bool,
+}
+
+/// What a command was seen to touch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Facts {
+    /// Paths read, normalised; wildcards kept.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reads: Vec<String>,
+    /// Paths written or removed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub writes: Vec<String>,
+    /// The network is used.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub net: bool,
+    /// Code runs that the analysis cannot read.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub opaque: bool,
+    /// Some word is only known when the command runs.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dynamic: bool,
+}
+
+/// The whole of one analysis.
+pub(crate) struct Analysis<'a> {
+    pub(crate) policy: &'a Policy,
+    pub(crate) env: &'a DecisionEnv,
+    pub(crate) roots: &'a Roots,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) commands: Vec<CommandFact>,
+    pub(crate) rules: Vec<&'a Rule>,
+    /// Everything that draws rights: programs, and code that cannot be read.
+    pub(crate) draws: Vec<Draw<'a>>,
+    pub(crate) scope: Scope,
+    /// The directory in which the command starts.
+    pub(crate) start: String,
+    pub(crate) calls: Vec<Call>,
+    /// Nesting of code in code.
+    pub(crate) depth: usize,
+    /// Nesting of wrappers in wrappers.
+    pub(crate) wrapped: usize,
+    /// Nesting of conditions: an assignment may or may not happen.
+    pub(crate) conditional: usize,
+    /// Nesting of pipelines and background jobs.
+    pub(crate) spread: usize,
+    /// The facts of the command being judged.
+    pub(crate) facts: Facts,
+    pub(crate) budget: usize,
+    pub(crate) choice: Option<Choice>,
+    /// The source of every expansion that was read as arithmetic.
+    pub(crate) arithmetic_read: Vec<String>,
+    /// What the code read next finds on its standard input.
+    pub(crate) child_input: Input,
+    pub(crate) span: Option<TextSpan>,
+    /// The names that an approval has to cover, where they are wanted.
+    pub(crate) mentions: Option<Box<super::covered::Mentions>>,
+    /// The language of the shell that runs the text being read.
+    pub(crate) dialect: Dialect,
+    /// The code of every substitution that was followed.
+    pub(crate) codes_read: Vec<String>,
+    /// The command is an applet of busybox, whatever file has its name.
+    pub(crate) is_applet: bool,
+    /// The text is what another shell would read in the proposed one.
+    pub(crate) is_second_reading: bool,
+}
+
+/// Which of its possible values each variable has in one reading of a command.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Choice {
+    pub(crate) picks: Vec<Pick>,
+    /// Substitutions were already followed in the first reading.
+    pub(crate) repeated: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Pick {
+    pub(crate) name: String,
+    pub(crate) index: usize,
+    pub(crate) count: usize,
+}
+
+impl Choice {
+    /// Moves to the next combination; `false` when all were read.
+    pub(crate) fn advance(&mut self) -> bool {
+        self.repeated = true;
+        while let Some(last) = self.picks.last_mut() {
+            last.index += 1;
+            if last.index < last.count {
+                return true;
+            }
+            self.picks.pop();
+        }
+        false
+    }
+}
+
+impl<'a> Analysis<'a> {
+    pub(crate) fn new(policy: &'a Policy, env: &'a DecisionEnv, roots: &'a Roots, cwd: String) -> Self {
+        Self {
+            policy,
+            env,
+            roots,
+            findings: Vec::new(),
+            commands: Vec::new(),
+            rules: Vec::new(),
+            draws: Vec::new(),
+            start: cwd.clone(),
+            scope: Scope { cwd, ..Scope::default() },
+            calls: Vec::new(),
+            depth: 0,
+            wrapped: 0,
+            conditional: 0,
+            spread: 0,
+            facts: Facts::default(),
+            budget: COMMAND_BUDGET,
+            choice: None,
+            arithmetic_read: Vec::new(),
+            child_input: Input::Empty,
+            span: None,
+            mentions: None,
+            dialect: env.shell.dialect,
+            codes_read: Vec::new(),
+            is_applet: false,
+            is_second_reading: false,
+        }
+    }
+
+    /// A fresh analysis of some text this one came across, in the same place.
+    pub(crate) fn probe(&self) -> Self {
+        let mut probe = Self::new(self.policy, self.env, self.roots, self.scope.cwd.clone());
+        probe.scope.vars.clone_from(&self.scope.vars);
+        probe.depth = self.depth + 1;
+        probe.wrapped = self.wrapped;
+        probe.budget = self.budget / 4;
+        probe.dialect = self.dialect;
+        probe.is_second_reading = self.is_second_reading;
+        probe
+    }
+
+    fn find(
+        &mut self,
+        level: Level,
+        code: impl Into<String>,
+        message: impl Into<String>,
+        hint: Option<&'static str>,
+    ) {
+        let finding =
+            Finding { level, code: code.into(), message: message.into(), hint, span: self.span, rule: None };
+        let known =
+            |f: &Finding| f.level == finding.level && f.code == finding.code && f.message == finding.message;
+        if !self.findings.iter().any(known) {
+            self.findings.push(finding);
+        }
+    }
+
+    pub(crate) fn ask(&mut self, code: &str, message: impl Into<String>) {
+        self.find(Level::Ask, code, message, None);
+    }
+
+    pub(crate) fn ask_hint(&mut self, code: &str, message: impl Into<String>, hint: &'static str) {
+        self.find(Level::Ask, code, message, Some(hint));
+    }
+
+    pub(crate) fn deny(&mut self, code: &str, message: impl Into<String>) {
+        self.find(Level::Deny, code, message, None);
+    }
+
+    pub(crate) fn deny_hint(&mut self, code: &str, message: impl Into<String>, hint: &'static str) {
+        self.find(Level::Deny, code, message, Some(hint));
+    }
+
+    pub(crate) fn hard(&mut self, id: &str, message: impl Into<String>, hint: Option<&'static str>) {
+        self.find(Level::Hard, format!("hard:{id}"), message, hint);
+    }
+
+    pub(crate) fn by_rule(&mut self, level: Level, rule: &Rule, message: String) {
+        self.find(level, format!("rule:{}", rule.id), message, None);
+        if let Some(last) = self.findings.last_mut() {
+            last.rule = Some(rule.id.clone());
+        }
+    }
+
+    /// Notes that `name` runs, on which grounds.
+    pub(crate) fn draw(&mut self, name: &str, rules: Vec<&'a Rule>, catalogued: bool) {
+        let same = |draw: &Draw<'_>| {
+            draw.catalogued == catalogued
+                && draw.rules.len() == rules.len()
+                && draw.rules.iter().zip(&rules).all(|(a, b)| std::ptr::eq(*a, *b))
+                // What nothing covers counts each by itself.
+                && (catalogued || !rules.is_empty() || draw.name == name)
+        };
+        if !self.draws.iter().any(same) {
+            self.draws.push(Draw { name: name.to_owned(), rules, catalogued });
+        }
+    }
+
+    /// The first hard finding, when there is one.
+    pub(crate) fn hard_finding(&self) -> Option<&Finding> {
+        self.findings.iter().find(|f| f.level == Level::Hard)
+    }
+
+    /// Runs `inside` one level deeper in code, or refuses.
+    pub(crate) fn deeper<T: Default>(&mut self, inside: impl FnOnce(&mut Self) -> T) -> T {
+        if self.depth >= CODE_DEPTH.min(self.policy.limits().nesting) {
+            self.deny("limit:nesting", "code is nested too deeply to be read");
+            return T::default();
+        }
+        self.depth += 1;
+        let out = inside(self);
+        self.depth -= 1;
+        out
+    }
+
+    /// Runs `inside` in a copy of the scope, as a subshell would.
+    pub(crate) fn subshell<T>(&mut self, inside: impl FnOnce(&mut Self) -> T) -> T {
+        let saved = self.scope.clone();
+        let out = inside(self);
+        self.scope = saved;
+        out
+    }
+
+    /// Runs `inside` as something that may or may not happen.
+    pub(crate) fn maybe<T>(&mut self, inside: impl FnOnce(&mut Self) -> T) -> T {
+        self.conditional += 1;
+        let out = inside(self);
+        self.conditional -= 1;
+        out
+    }
+
+    /// Counts one command; `false` when the analysis has to give up.
+    pub(crate) fn spend(&mut self) -> bool {
+        if self.budget == 0 {
+            self.deny("limit:commands", "there are too many commands to be read");
+            return false;
+        }
+        self.budget -= 1;
+        true
+    }
+}

@@ -1,0 +1,118 @@
+//! Rules that an approval proposes. What a person approved under
+//! `remember = "policy"` is written down as a rule for the operator to read,
+//! edit and commit; it widens nothing by itself.
+
+use std::fmt::Write as _;
+
+use super::Policy;
+use super::decide::{Command, Decision, Proposal, Verdict};
+use super::env::DecisionEnv;
+use super::file::{Effect, Remember, Rule, RuleGrant};
+use super::suggest::{list, text};
+use lobster_base::digest::Digest;
+
+/// The field of a note in the journal that holds a proposed rule, as text of a policy file.
+pub const PROPOSED_RULE: &str = "proposed_rule";
+
+impl Policy {
+    /// The rules that would let what was asked about run unasked, as text of a
+    /// policy file: one for each command that a rule with `remember = "policy"`
+    /// asks about, with its exact arguments and the rights of that rule. A
+    /// command with a word that is known only when it runs gets none.
+    #[must_use]
+    pub fn rules_of_approval(
+        &self,
+        decision: &Decision,
+        cwd: Option<&str>,
+        env: &DecisionEnv,
+    ) -> Option<String> {
+        let mut out = String::new();
+        for command in decision.commands.iter().filter(|command| command.covered_by.is_empty()) {
+            if command.argv.is_empty() || command.argv.iter().any(|word| word.contains("‹?›")) {
+                continue;
+            }
+            let alone =
+                Proposal { command: Command::Argv(command.argv.clone()), cwd: cwd.map(str::to_owned) };
+            let alone = self.decide(&alone, env);
+            let remembers = alone.ask.as_ref().is_some_and(|terms| terms.remember == Remember::Policy);
+            if alone.verdict != Verdict::Ask || !remembers {
+                continue;
+            }
+            let asks = |rule: &&Rule| rule.effect == Effect::Ask && alone.rule_ids.contains(&rule.id);
+            let asking: Vec<&Rule> = self.rules().iter().filter(asks).collect();
+            // Writing to a String cannot fail.
+            let _ = write_rule(&mut out, &command.argv, &asking);
+        }
+        (!out.is_empty()).then_some(out)
+    }
+}
+
+fn write_rule(out: &mut String, argv: &[String], asking: &[&Rule]) -> std::fmt::Result {
+    let ids: Vec<&str> = asking.iter().map(|rule| rule.id.as_str()).collect();
+    let name = Digest::of(argv.join("\0").as_bytes()).short();
+    if !out.is_empty() {
+        out.push('\n');
+    }
+    writeln!(
+        out,
+        "# Counts only where {} no longer asks about this command: a question beats a permission.",
+        ids.join(", ").escape_debug()
+    )?;
+    writeln!(out, "[[rule]]\nid = {}", text(&format!("{}-{name}", ids.first().unwrap_or(&"approved"))))?;
+    writeln!(out, "effect = \"allow\"\nargv = {}", list(argv))?;
+    // Where several rules ask together, whose rights it needs is for a person to say.
+    let grants: Vec<&RuleGrant> = asking.iter().map(|rule| &rule.grant).collect();
+    if let [grant] = grants.as_slice()
+        && let Ok(toml::Value::Table(mut table)) = toml::Value::try_from(grant)
+    {
+        table.retain(|_, value| value.as_array().is_none_or(|entries| !entries.is_empty()));
+        if !table.is_empty() {
+            writeln!(out, "grant = {}", toml::Value::Table(table))?;
+        }
+    }
+    writeln!(out, "why = \"proposed by an approval; not reviewed yet\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_approval_proposes_the_exact_command_with_the_rights_of_its_rule() {
+        let policy = Policy::load(
+            "version = 1\nextends = [\"builtin:readonly-catalog@1\"]\n\
+             [[rule]]\nid = \"deps\"\neffect = \"ask\"\nprogram = \"cargo\"\nargs = { first = [\"fetch\"] }\n\
+             grant = { net = { hosts = [\"registry.example:443\"] } }\nask = { remember = \"policy\" }\n\
+             [[rule]]\nid = \"web\"\neffect = \"ask\"\nprogram = \"systemctl\"\nask = { remember = \"run\" }\n",
+            "p.toml",
+        )
+        .unwrap();
+        let env = DecisionEnv::fixture();
+        let rules = |text: &str| {
+            let decision = policy.decide(&Proposal::shell(text), &env);
+            assert_eq!(decision.verdict, Verdict::Ask, "{text}");
+            policy.rules_of_approval(&decision, None, &env)
+        };
+        let proposed = rules("ls && cargo fetch --locked").unwrap();
+        let lines: Vec<&str> = proposed.lines().collect();
+        assert_eq!(lines[1], "[[rule]]", "{proposed}");
+        assert!(lines[2].starts_with("id = \"deps-"), "{proposed}");
+        assert_eq!(
+            lines[3..],
+            [
+                "effect = \"allow\"",
+                "argv = [\"cargo\", \"fetch\", \"--locked\"]",
+                "grant = { net = { hosts = [\"registry.example:443\"] } }",
+                "why = \"proposed by an approval; not reviewed yet\"",
+            ]
+        );
+        // A person can commit it: it loads, and allows this command and no other.
+        let committed = Policy::load(&format!("version = 1\n{proposed}"), "p.toml").unwrap();
+        let verdict = |text: &str| committed.decide(&Proposal::shell(text), &env).verdict;
+        assert_eq!(verdict("cargo fetch --locked"), Verdict::Allow);
+        assert_eq!(verdict("cargo fetch"), Verdict::Ask);
+        // Nothing for what other terms ask, and nothing that is not known to the last word.
+        assert_eq!(rules("systemctl restart nginx"), None);
+        assert_eq!(rules("cargo fetch $(cat list)"), None);
+    }
+}

@@ -1,0 +1,195 @@
+//! The settings that a repository could use to make a reading git run code.
+//!
+//! `GIT_CONFIG_COUNT` has the precedence of the command line, so a setting with
+//! a fixed name is held for every repository. Those that carry a name of the
+//! repository's choice (`diff.NAME.textconv`) can only be held once they are
+//! known: whoever starts the command lists them first.
+
+use super::super::Decision;
+
+/// Settings with fixed names, and what holds them.
+const FIXED: &[(&str, &str)] = &[
+    ("core.fsmonitor", "false"),
+    ("core.hooksPath", "/dev/null"),
+    ("core.pager", "cat"),
+    ("core.editor", "false"),
+    ("core.sshCommand", "false"),
+    ("core.askPass", "false"),
+    ("core.gitProxy", "false"),
+    ("core.alternateRefsCommand", "true"),
+    ("credential.helper", ""),
+    ("gpg.program", "false"),
+    ("gpg.openpgp.program", "false"),
+    ("gpg.x509.program", "false"),
+    ("gpg.ssh.program", "false"),
+    ("log.showSignature", "false"),
+    // A submodule has settings of its own.
+    ("diff.ignoreSubmodules", "dirty"),
+    ("status.submoduleSummary", "false"),
+    ("submodule.recurse", "false"),
+];
+
+/// Variables that hold what no setting does: nothing is fetched, by any program.
+const VARIABLES: &[(&str, &str)] = &[
+    ("GIT_ALLOW_PROTOCOL", ""),
+    ("GIT_NO_LAZY_FETCH", "1"),
+    ("GIT_OPTIONAL_LOCKS", "0"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_PAGER", "cat"),
+];
+
+/// Settings whose names the repository chose, and what holds them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamedSettings(Vec<(String, &'static str)>);
+
+impl NamedSettings {
+    /// Picks from the output of `git config --list --name-only -z` what could
+    /// run a program.
+    pub fn from_list(list: &str) -> Self {
+        let mut held: Vec<(String, &'static str)> = Vec::new();
+        for name in list.split('\0').filter(|name| !name.is_empty()) {
+            let lower = name.to_ascii_lowercase();
+            let section = lower.split('.').next().unwrap_or("");
+            let key = lower.rsplit('.').next().unwrap_or("");
+            let value = match (section, key) {
+                // git passes the content through what is named here.
+                ("diff", "textconv") => "cat",
+                // git stops with an error at an empty one.
+                ("diff", "external" | "command") => "",
+                ("filter", "clean" | "smudge" | "process") => "",
+                ("filter", "required") => "false",
+                ("pager", _) => "cat",
+                ("submodule", "ignore") => "dirty",
+                _ => continue,
+            };
+            if !held.iter().any(|(known, _)| known == name) {
+                held.push((name.to_owned(), value));
+            }
+        }
+        Self(held)
+    }
+}
+
+/// The git programs that a decision lets run because the catalogue covers them.
+pub fn catalogued_git(decision: &Decision) -> Option<&str> {
+    decision
+        .commands
+        .iter()
+        .filter(|command| command.covered_by.iter().any(|by| by == "catalogue"))
+        .filter(|command| command.argv.first().is_some_and(|name| name == "git" || name.ends_with("/git")))
+        .find_map(|command| command.program.as_deref())
+}
+
+/// The variables that hold all these settings, for an environment in which
+/// `count` settings are given already.
+pub fn git_settings(named: &NamedSettings, count: usize) -> Vec<(String, String)> {
+    let settings: Vec<(&str, &str)> =
+        FIXED.iter().copied().chain(named.0.iter().map(|(name, value)| (name.as_str(), *value))).collect();
+    let mut vars: Vec<(String, String)> =
+        VARIABLES.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    for (at, (name, value)) in settings.iter().enumerate() {
+        vars.push((format!("GIT_CONFIG_KEY_{}", count + at), (*name).to_owned()));
+        vars.push((format!("GIT_CONFIG_VALUE_{}", count + at), (*value).to_owned()));
+    }
+    vars.push(("GIT_CONFIG_COUNT".to_owned(), (count + settings.len()).to_string()));
+    vars
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn settings_that_run_programs_are_picked_by_name() {
+        let list =
+            "user.name\0diff.evil.textconv\0DIFF.a.b.Command\0filter.x.clean\0diff.external\0color.ui\0";
+        let held = NamedSettings::from_list(list).0;
+        let names: Vec<&str> = held.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["diff.evil.textconv", "DIFF.a.b.Command", "filter.x.clean", "diff.external"]);
+    }
+
+    /// Runs git in `dir` with nothing but `vars`.
+    fn git(dir: &Path, vars: &[(String, String)], args: &[&str]) -> Option<std::process::Output> {
+        Command::new("git")
+            .args(args)
+            .current_dir(dir)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH")?)
+            .env("HOME", dir)
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .envs(vars.iter().map(|(name, value)| (name, value)))
+            .output()
+            .ok()
+    }
+
+    #[test]
+    fn a_hostile_repository_runs_nothing_under_the_settings() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path();
+        let canary = dir.join("canary");
+        let evil = dir.join("evil.sh");
+        let script = format!("#!/bin/sh\necho ran >> {}\ncat\n", canary.display());
+        std::fs::write(&evil, script).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&evil, mode).unwrap();
+        let Some(version) = git(dir, &[], &["init", "-q", "."]) else { return };
+        if !version.status.success() {
+            return;
+        }
+        std::fs::write(dir.join("a.txt"), "a\n").unwrap();
+        std::fs::write(dir.join(".gitattributes"), "*.txt diff=evil filter=evil\n").unwrap();
+        let identity = ["-c", "user.email=a@b", "-c", "user.name=x"];
+        for words in [&["add", "."][..], &["commit", "-q", "-m", "i"]] {
+            assert!(git(dir, &[], &[&identity, words].concat()).unwrap().status.success());
+        }
+        let evil = evil.display().to_string();
+        for name in [
+            "core.fsmonitor",
+            "core.pager",
+            "core.sshCommand",
+            "diff.evil.textconv",
+            "filter.evil.clean",
+            "gpg.program",
+            "pager.log",
+        ] {
+            assert!(git(dir, &[], &["config", name, &evil]).unwrap().status.success());
+        }
+        let hooks = dir.join(".git/hooks/post-index-change");
+        std::fs::create_dir_all(hooks.parent().unwrap()).unwrap();
+        std::fs::copy(dir.join("evil.sh"), hooks).unwrap();
+        git(dir, &[], &["config", "log.showSignature", "true"]).unwrap();
+        std::fs::write(dir.join("a.txt"), "a\nb\n").unwrap();
+        let verbs: &[&[&str]] = &[
+            &["status", "--short"],
+            &["diff"],
+            &["log", "-p"],
+            &["show"],
+            &["blame", "a.txt"],
+            &["grep", "a"],
+            &["ls-files", "-m"],
+            &["describe", "--always", "--dirty"],
+        ];
+        // Without the settings the repository has its way: the test tests something.
+        git(dir, &[], &["status"]).unwrap();
+        assert!(std::fs::remove_file(&canary).is_ok(), "the repository runs nothing at all");
+        let list = git(dir, &[], &["config", "--list", "--name-only", "-z"]).unwrap().stdout;
+        let named = NamedSettings::from_list(&String::from_utf8(list).unwrap());
+        let vars = git_settings(&named, 0);
+        for verb in verbs {
+            let out = git(dir, &vars, verb).unwrap();
+            assert!(out.status.success(), "{verb:?}: {}", String::from_utf8_lossy(&out.stderr));
+            assert!(!canary.exists(), "{verb:?} ran a program of the repository");
+        }
+        // A program in place of the diff cannot be switched off by name; git stops instead.
+        for name in ["diff.external", "diff.evil.command"] {
+            git(dir, &[], &["config", name, &evil]).unwrap();
+            let list = git(dir, &[], &["config", "--list", "--name-only", "-z"]).unwrap().stdout;
+            let named = NamedSettings::from_list(&String::from_utf8(list).unwrap());
+            assert!(!git(dir, &git_settings(&named, 0), &["diff"]).unwrap().status.success());
+            assert!(!canary.exists(), "{name} ran");
+        }
+    }
+}

@@ -1,0 +1,496 @@
+//! The catalogue of programs that only read: versioned data, and the checks
+//! that make each entry true.
+
+mod awk;
+mod filter;
+mod find;
+#[cfg(test)]
+mod generated;
+mod git;
+mod git_settings;
+mod hunt;
+mod options;
+mod sed;
+
+pub use git_settings::{NamedSettings, catalogued_git, git_settings};
+
+use super::analysis::{Analysis, Arg};
+use options::{Entry, Line, Operands, Part, entry, read};
+
+/// Programs that answer `--version` without doing anything else.
+const VERSIONED: &[&str] = &[
+    "python",
+    "python2",
+    "python3",
+    "pypy",
+    "pypy3",
+    "perl",
+    "ruby",
+    "node",
+    "nodejs",
+    "deno",
+    "bun",
+    "php",
+    "lua",
+    "luajit",
+    "java",
+    "javac",
+    "go",
+    "rustc",
+    "cargo",
+    "rustup",
+    "rustfmt",
+    "gcc",
+    "g++",
+    "cc",
+    "clang",
+    "clang++",
+    "make",
+    "gmake",
+    "cmake",
+    "ninja",
+    "meson",
+    "npm",
+    "yarn",
+    "pnpm",
+    "npx",
+    "corepack",
+    "tsc",
+    "pip",
+    "pip3",
+    "pipx",
+    "poetry",
+    "uv",
+    "git",
+    "docker",
+    "podman",
+    "kubectl",
+    "helm",
+    "terraform",
+    "tofu",
+    "ansible",
+    "curl",
+    "wget",
+    "ssh",
+    "rsync",
+    "tar",
+    "zip",
+    "unzip",
+    "gzip",
+    "xz",
+    "zstd",
+    "openssl",
+    "gpg",
+    "sqlite3",
+    "psql",
+    "mysql",
+    "redis-cli",
+    "nginx",
+    "systemctl",
+    "journalctl",
+    "tmux",
+    "vim",
+    "nvim",
+    "emacs",
+    "less",
+    "jq",
+    "yq",
+    "rg",
+    "fd",
+    "bat",
+    "fzf",
+    "awk",
+    "gawk",
+    "mawk",
+    "sed",
+    "grep",
+    "find",
+    "xargs",
+    "parallel",
+    "strace",
+    "gdb",
+    "lldb",
+    "valgrind",
+    "ffmpeg",
+    "convert",
+    "magick",
+    "pandoc",
+    "dot",
+    "ghc",
+    "stack",
+    "cabal",
+    "swift",
+    "kotlinc",
+    "scala",
+    "sbt",
+    "mvn",
+    "gradle",
+    "dotnet",
+    "mono",
+    "R",
+    "Rscript",
+    "julia",
+    "ocaml",
+    "opam",
+    "elixir",
+    "mix",
+    "erl",
+    "zig",
+    "nim",
+    "crystal",
+    "dart",
+    "flutter",
+    "bundle",
+    "gem",
+    "rake",
+    "composer",
+    "aws",
+    "gcloud",
+    "az",
+    "gh",
+    "lobster",
+    "buildah",
+    "skopeo",
+    "protoc",
+    "bazel",
+    "pytest",
+    "ruff",
+    "mypy",
+    "black",
+    "eslint",
+    "prettier",
+    "jest",
+    "blkid",
+    "mount",
+    "lsblk",
+    "bash",
+    "zsh",
+    "dash",
+];
+
+/// Whether the command only prints a version.
+pub(crate) fn is_version_query(name: &str, args: &[Arg]) -> bool {
+    const FLAGS: &[&str] = &["--version", "-V", "-VV", "-version", "-vV"];
+    if !VERSIONED.contains(&name)
+        && !VERSIONED.contains(&name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.'))
+    {
+        return false;
+    }
+    let known: Option<Vec<&str>> = args.iter().map(Arg::known).collect();
+    let Some(words) = known else { return false };
+    // `-v` prints the version of these; others take it for "verbose".
+    let short = matches!(
+        name,
+        "node"
+            | "npm"
+            | "yarn"
+            | "pnpm"
+            | "bun"
+            | "php"
+            | "ruby"
+            | "perl"
+            | "nginx"
+            | "lua"
+            | "docker"
+            | "tsc"
+            | "rustup"
+    );
+    let is_version = |w: &&str| FLAGS.contains(w) || (short && *w == "-v");
+    words.iter().any(is_version) && words.iter().all(|w| is_version(w) || *w == "--verbose")
+        || matches!(words.as_slice(), ["version"] if matches!(name, "go" | "docker" | "podman" | "helm" | "terraform" | "tofu" | "openssl" | "gh" | "lobster" | "npm" | "zig" | "bazel"))
+}
+
+/// Whether the catalogue knows the program at all.
+pub(crate) fn names_program(name: &str) -> bool {
+    entry(name).is_some() || matches!(name, "git" | "find" | "ip" | "openssl" | "go")
+}
+
+/// Whether no argument of the program is ever a path it opens.
+pub(crate) fn is_text_only(name: &str) -> bool {
+    matches!(
+        name,
+        "echo"
+            | "printf"
+            | "basename"
+            | "dirname"
+            | "seq"
+            | "expr"
+            | "yes"
+            | "sleep"
+            | "true"
+            | "false"
+            | "which"
+            | "type"
+            | "whereis"
+            | "tr"
+            | "date-text"
+            | "test"
+            | "["
+            | "whatis"
+            | "apropos"
+            | "dpkg-query"
+            | "pgrep"
+            | "pkill"
+            | "kill"
+            | "ps"
+            | "logger"
+    )
+}
+
+/// Programs whose verbs have lines of their own in the table.
+const WITH_VERBS: &[&str] = &["openssl", "go"];
+
+/// Which words of a known command are text: a pattern, a script, a message.
+pub(crate) fn text_words(name: &str, args: &[Arg]) -> Vec<bool> {
+    let is_text = |part: &Part| matches!(part, Part::TextValue | Part::OptionWithText | Part::Pattern);
+    match name {
+        "git" => git::text_words(args),
+        "find" | "gfind" => find::text_words(args),
+        "yq" if filter::has_verb(args) => {
+            let mut words = text_words(name, &args[1..]);
+            words.insert(0, true);
+            words
+        }
+        _ => match entry(name) {
+            Some(entry) => read(entry, args).parts.iter().map(is_text).collect(),
+            None => vec![false; args.len()],
+        },
+    }
+}
+
+/// The text of the script operand of sed or awk.
+fn script_operand<'a>(name: &str, args: &'a [Arg]) -> Option<&'a Arg> {
+    let line = read(entry(name)?, args);
+    args.get(line.pattern()?)
+}
+
+impl Analysis<'_> {
+    /// Whether the catalogue covers the command: `Ok(false)` for a program it
+    /// does not know, an error with the reason for a use that does more than
+    /// read.
+    pub(crate) fn catalogued(&mut self, name: &str, args: &[Arg]) -> Result<bool, String> {
+        match name {
+            "git" => return self.git(args),
+            "ip" => return self.ip(args),
+            "tee" => return Ok(args.iter().all(|a| super::paths::is_harmless_device(&a.text))),
+            _ => {}
+        }
+        if WITH_VERBS.contains(&name) {
+            let verb = args.first().and_then(Arg::known).unwrap_or("");
+            let Some(entry) = entry(&format!("{name}/{verb}")) else {
+                return Err(format!("{name} {verb} is not known to only read"));
+            };
+            let args = &args[1..];
+            self.judge_line(entry, &read(entry, args), args)?;
+            return Ok(true);
+        }
+        let Some(entry) = entry(name) else {
+            return Ok(false);
+        };
+        let rewritten;
+        let args = match name {
+            "tar" | "bsdtar" => {
+                rewritten = without_bundle(args)?;
+                &rewritten
+            }
+            "yq" if filter::has_verb(args) => &args[1..],
+            _ => args,
+        };
+        let line = read(entry, args);
+        let judged = self.judge_line(entry, &line, args);
+        self.refuse_hunt(name, &line, args);
+        match name {
+            "sed" | "gsed" => {
+                let script = self.sed(&line, args);
+                judged?;
+                script?;
+            }
+            "awk" | "gawk" | "mawk" | "nawk" | "original-awk" => {
+                judged?;
+                awk::judge_line(&line, args)?;
+            }
+            "jq" | "gojq" | "jaq" | "yq" => {
+                judged?;
+                filter::judge_line(&line, args)?;
+            }
+            // It asks the loader that the file names, which may be anything.
+            "ldd" => {
+                judged?;
+                let own =
+                    |at: usize| self.is_trusted_path(&args[at].text) || args[at].text.starts_with("/usr/");
+                if !line.operands().all(|at| args[at].known().is_some() && own(at)) {
+                    return Err("ldd may run what it looks at".to_owned());
+                }
+            }
+            "tar" | "bsdtar" => {
+                judged?;
+                if line.paths().any(|archive| archive.text.contains(':')) {
+                    return Err("the archive is on another host".to_owned());
+                }
+            }
+            "date" => {
+                judged?;
+                if line.operands().any(|at| !args[at].text.starts_with('+') || args[at].unknown_start) {
+                    return Err("an operand without + sets the clock".to_owned());
+                }
+            }
+            "sysctl" => {
+                judged?;
+                if line.operands().any(|at| args[at].unknown || args[at].text.contains('=')) {
+                    return Err("name=value sets a kernel parameter".to_owned());
+                }
+            }
+            _ => judged?,
+        }
+        Ok(true)
+    }
+
+    /// Reads what the line names, and says what in it does more than read.
+    fn judge_line(&mut self, entry: &Entry, line: &Line, args: &[Arg]) -> Result<(), String> {
+        for path in line.paths() {
+            self.read_path(path);
+        }
+        let mut problem = line.problem.clone();
+        let mut refuse = |why: String| {
+            problem.get_or_insert(why);
+        };
+        for (nth, at) in line.operands().enumerate() {
+            let arg = &args[at];
+            if nth == 0 && !entry.verbs.is_empty() && !entry.verbs.contains(&arg.text.as_str()) {
+                refuse(format!("{} is not one of the verbs that only read", arg.shown()));
+            }
+            match entry.operands {
+                Operands::Paths | Operands::Pattern => self.read_path(arg),
+                Operands::FirstOnly if nth == 0 => self.read_path(arg),
+                Operands::FirstOnly => refuse("the second operand is written".to_owned()),
+                Operands::None => refuse(format!("the operand {} changes something", arg.shown())),
+                Operands::Meta | Operands::Text | Operands::Free | Operands::Git => {}
+            }
+        }
+        problem.map_or(Ok(()), Err)
+    }
+
+    fn ip(&mut self, args: &[Arg]) -> Result<bool, String> {
+        const OBJECTS: &[&str] = &[
+            "address",
+            "addr",
+            "link",
+            "route",
+            "neighbour",
+            "neighbor",
+            "neigh",
+            "rule",
+            "maddress",
+            "maddr",
+            "mroute",
+            "tunnel",
+            "netns",
+            "ntable",
+            "netconf",
+            "token",
+            "vrf",
+            "stats",
+            "nexthop",
+            "a",
+            "l",
+            "r",
+            "n",
+            "ru",
+        ];
+        const FLAGS: &[&str] = &[
+            "s",
+            "stats",
+            "statistics",
+            "d",
+            "details",
+            "r",
+            "resolve",
+            "h",
+            "human",
+            "human-readable",
+            "4",
+            "6",
+            "0",
+            "o",
+            "oneline",
+            "t",
+            "timestamp",
+            "ts",
+            "br",
+            "brief",
+            "j",
+            "json",
+            "p",
+            "pretty",
+            "c",
+            "color",
+            "N",
+            "Numeric",
+            "V",
+            "Version",
+        ];
+        let mut rest = args.iter();
+        let mut object = None;
+        while let Some(arg) = rest.next() {
+            let text = arg.text.as_str();
+            if arg.unknown {
+                return Err("a word is not known yet".to_owned());
+            }
+            if let Some(flag) = text.strip_prefix('-') {
+                let flag = flag.trim_start_matches('-');
+                if flag == "b" || (flag.len() > 1 && "batch".starts_with(flag)) {
+                    if let Some(file) = rest.next() {
+                        self.read_path(file);
+                    }
+                    return Err("-batch runs commands from a file".to_owned());
+                }
+                if matches!(flag, "n" | "netns") {
+                    return Err("-netns enters another namespace".to_owned());
+                }
+                match flag {
+                    "f" | "family" | "l" | "loops" | "rc" | "rcvbuf" => {
+                        rest.next();
+                    }
+                    _ if FLAGS.contains(&flag) => {}
+                    _ => return Err(format!("option -{flag} is not known to only read")),
+                }
+                continue;
+            }
+            object = Some(text);
+            break;
+        }
+        let Some(object) = object else { return Ok(true) };
+        if !OBJECTS.contains(&object) {
+            return Err(format!("ip {object} is not known to only read"));
+        }
+        match rest.next().map(|a| a.text.as_str()) {
+            None | Some("show" | "list" | "ls" | "lst" | "get" | "help" | "identify" | "pids") => Ok(true),
+            // Elsewhere `s` may be short for `set`.
+            Some("s" | "sh") if matches!(object, "address" | "addr" | "a") => Ok(true),
+            Some(verb) => Err(format!("ip {object} {verb} changes the network")),
+        }
+    }
+}
+
+/// tar's first word may be its options without a dash; their values follow in
+/// order. Only `f` takes one among those that list.
+fn without_bundle(args: &[Arg]) -> Result<Vec<Arg>, String> {
+    let Some(first) = args.first().filter(|a| !a.text.is_empty() && !a.text.starts_with('-') && !a.unknown)
+    else {
+        return Ok(args.to_vec());
+    };
+    let flags: String = first.text.chars().filter(|c| *c != 'f').collect();
+    let files = first.text.chars().filter(|c| *c == 'f').count();
+    if files > 1 {
+        return Err("-f is given twice".to_owned());
+    }
+    let mut out = Vec::with_capacity(args.len() + 2);
+    if !flags.is_empty() {
+        out.push(Arg::literal(format!("-{flags}")));
+    }
+    if files == 1 {
+        out.push(Arg::literal("-f"));
+    }
+    out.extend_from_slice(&args[1..]);
+    Ok(out)
+}

@@ -1,0 +1,422 @@
+//! One simple command: its assignments, the shell's own commands, and the way
+//! to whatever program it starts.
+
+use super::analysis::{Analysis, Arg, Flow, Input};
+use super::wrappers::is_shell;
+
+/// A simple command with its words expanded.
+#[derive(Debug, Default)]
+pub(crate) struct Invocation {
+    pub(crate) args: Vec<Arg>,
+    pub(crate) assignments: Vec<Assignment>,
+    pub(crate) input: Input,
+    /// Functions and shell builtins may answer to the name.
+    pub(crate) functions: bool,
+    /// The command stands in the text itself, not behind a wrapper.
+    pub(crate) is_plain: bool,
+}
+
+/// `name=value`, `name+=value`, `name[i]=value` or `name=(...)`.
+#[derive(Debug)]
+pub(crate) struct Assignment {
+    pub(crate) name: String,
+    pub(crate) index: Option<String>,
+    pub(crate) array: bool,
+    pub(crate) append: bool,
+    pub(crate) value: Vec<Arg>,
+}
+
+/// Variables that change what later words mean or which code is loaded.
+const PROTECTED_VARIABLES: &[&str] = &[
+    "PATH",
+    "IFS",
+    "ENV",
+    "BASH_ENV",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "PS4",
+    "PROMPT_COMMAND",
+    "BASH_XTRACEFD",
+    "GLIBC_TUNABLES",
+    "GCONV_PATH",
+    "HOSTALIASES",
+    "LOCALDOMAIN",
+    "RES_OPTIONS",
+    "MALLOC_TRACE",
+    "NLSPATH",
+    "TZDIR",
+    "BASH_LOADABLES_PATH",
+    "ZDOTDIR",
+    "FPATH",
+    "EXECIGNORE",
+];
+const PROTECTED_PREFIXES: &[&str] = &["LD_", "DYLD_", "BASH_FUNC_", "LOBSTER_", "MALLOC_"];
+
+/// Variables any command may be given.
+const HARMLESS_VARIABLES: &[&str] = &[
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "TERM",
+    "COLUMNS",
+    "LINES",
+    "NO_COLOR",
+    "CLICOLOR",
+    "CLICOLOR_FORCE",
+    "FORCE_COLOR",
+    "COLORTERM",
+    "CI",
+    "RUST_BACKTRACE",
+    "RUST_LOG",
+    "CARGO_TERM_COLOR",
+    "PYTHONUNBUFFERED",
+    "PYTHONDONTWRITEBYTECODE",
+    "DEBIAN_FRONTEND",
+    "GIT_OPTIONAL_LOCKS",
+    "GIT_TERMINAL_PROMPT",
+    "NODE_ENV",
+    "BLOCKSIZE",
+    "BLOCK_SIZE",
+    "TIMEFORMAT",
+    "SYSTEMD_COLORS",
+    "GREP_COLORS",
+    "GREP_COLOR",
+    "LS_COLORS",
+    "QUOTING_STYLE",
+    "TIME_STYLE",
+];
+
+/// Variables whose value some common program runs or loads.
+const LOADED_VARIABLES: &[&str] = &[
+    "PAGER",
+    "EDITOR",
+    "VISUAL",
+    "BROWSER",
+    "SHELL",
+    "LESSOPEN",
+    "LESSCLOSE",
+    "LESS",
+    "LESSEDIT",
+    "MANPAGER",
+    "MANOPT",
+    "NODE_OPTIONS",
+    "NODE_PATH",
+    "PYTHONPATH",
+    "PYTHONSTARTUP",
+    "PYTHONHOME",
+    "PERL5LIB",
+    "PERL5OPT",
+    "PERL5DB",
+    "RUBYOPT",
+    "RUBYLIB",
+    "LUA_PATH",
+    "LUA_INIT",
+    "LUA_CPATH",
+    "CLASSPATH",
+    "JAVA_TOOL_OPTIONS",
+    "_JAVA_OPTIONS",
+    "RUSTC_WRAPPER",
+    "RUSTC",
+    "RUSTFLAGS",
+    "CC",
+    "CXX",
+    "LD",
+    "CFLAGS",
+    "LDFLAGS",
+    "MAKEFLAGS",
+    "SSH_ASKPASS",
+    "SUDO_ASKPASS",
+    "RIPGREP_CONFIG_PATH",
+    "TAR_OPTIONS",
+    "GZIP",
+    "ZIPOPT",
+    "HOME",
+    "TMPDIR",
+    "XDG_CONFIG_HOME",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "RSYNC_RSH",
+    "CVS_RSH",
+    "SYSTEMD_PAGER",
+    "SYSTEMD_EDITOR",
+    "FCEDIT",
+    "HISTFILE",
+    "CDPATH",
+    "GLOBIGNORE",
+    "BASH_COMPAT",
+    "KUBECONFIG",
+    "DOCKER_HOST",
+    "DOCKER_CONFIG",
+    "AWK_PATH",
+    "AWKPATH",
+    "AWKLIBPATH",
+    "PKG_CONFIG_PATH",
+    "OPENSSL_CONF",
+    "SSLKEYLOGFILE",
+    "CURL_HOME",
+];
+const LOADED_PREFIXES: &[&str] =
+    &["GIT_", "CARGO_", "npm_config_", "NPM_CONFIG_", "PIP_", "PERL", "PYTHON", "RUBY", "JAVA_"];
+
+fn matches_any(name: &str, exact: &[&str], prefixes: &[&str]) -> bool {
+    exact.contains(&name) || prefixes.iter().any(|prefix| name.starts_with(prefix))
+}
+
+impl super::Policy {
+    /// Whether a variable decides which code runs, so that nobody may set it for a step.
+    pub fn is_protected_variable(name: &str) -> bool {
+        matches_any(name, PROTECTED_VARIABLES, PROTECTED_PREFIXES)
+    }
+}
+
+impl Analysis<'_> {
+    /// Judges an assignment that only this shell sees.
+    pub(crate) fn check_assignment(&mut self, name: &str, value: &Arg) {
+        if matches_any(name, PROTECTED_VARIABLES, PROTECTED_PREFIXES) {
+            self.deny(
+                "protected-variable",
+                format!("{name} changes which code runs and may not be assigned"),
+            );
+        } else if matches_any(name, LOADED_VARIABLES, LOADED_PREFIXES) && !HARMLESS_VARIABLES.contains(&name)
+        {
+            self.probe_value(value);
+            self.ask("variable", format!("{name} decides what some programs run or load"));
+        }
+    }
+
+    /// Judges an assignment that programs see.
+    pub(crate) fn check_exported(&mut self, name: &str, value: &Arg) {
+        self.check_assignment(name, value);
+        let harmless = HARMLESS_VARIABLES.contains(&name) || name.starts_with("LC_");
+        if !harmless && !matches_any(name, PROTECTED_VARIABLES, PROTECTED_PREFIXES) {
+            self.probe_value(value);
+            self.ask("variable", format!("{name} is not among the variables known to be harmless"));
+        }
+    }
+
+    /// A value that may be run: a hard block in it is one of the command.
+    fn probe_value(&mut self, value: &Arg) {
+        if !value.text.is_empty() {
+            let text = value.text.clone();
+            self.probe_code(&text, "the value of a variable");
+        }
+    }
+
+    /// Judges a command and says what its output carries.
+    pub(crate) fn invoke(&mut self, mut inv: Invocation) -> Flow {
+        if inv.args.is_empty() {
+            for assignment in std::mem::take(&mut inv.assignments) {
+                self.store(assignment, false);
+            }
+            return Flow { known: Some(String::new()), ..Flow::default() };
+        }
+        let first = inv.args[0].clone();
+        let is_read = first.known() == Some("read");
+        for assignment in std::mem::take(&mut inv.assignments) {
+            let value = assignment.value.first().cloned().unwrap_or_default();
+            // `IFS= read` sets it for that one builtin only.
+            if !(is_read && assignment.name == "IFS" && !value.unknown) {
+                self.check_exported(&assignment.name, &value);
+            }
+            if !is_read {
+                self.maybe(|a| a.set_variable(&assignment.name, value));
+            }
+        }
+        if first.glob {
+            self.deny_hint(
+                "program-glob",
+                format!("the program name {:?} is a wildcard", first.text),
+                "write the program's name",
+            );
+            return Flow::default();
+        }
+        if first.unknown {
+            return self.dynamic_program(&inv);
+        }
+        if first.from_split && !self.policy.is_open() {
+            let would: Vec<String> = inv.args.iter().map(Arg::shown).collect();
+            self.facts.dynamic = true;
+            self.ask("dynamic-program", format!("a value is split into the command {:?}", would.join(" ")));
+            self.draw("a program that is not known", Vec::new(), false);
+            self.record(&inv.args, None, Vec::new());
+            return Flow { shell: true, ..Flow::default() };
+        }
+        if !first.text.is_ascii() {
+            self.deny(
+                "program-name",
+                format!("the program name {} is not ASCII", first.text.escape_unicode()),
+            );
+            return Flow::default();
+        }
+        if first.text.is_empty() {
+            self.draw("a program that is not known", Vec::new(), false);
+            self.ask("program-name", "the program name is empty");
+            return Flow::default();
+        }
+        if inv.functions && self.scope.functions.contains_key(&first.text) {
+            let args = inv.args.split_off(1);
+            return self.call(&first.text, &args, &inv.input);
+        }
+        if inv.functions
+            && let Some(call) = self.calls.iter().find(|call| call.name == first.text)
+            && self.spread > call.spread
+        {
+            self.hard("fork-bomb", format!("{} starts itself again", first.text), None);
+            return Flow::default();
+        }
+        if !first.text.contains('/')
+            && inv.functions
+            && let Some(flow) = self.builtin(&first.text, &inv)
+        {
+            return flow;
+        }
+        self.program_command(inv)
+    }
+
+    /// A program whose name only the run will show.
+    fn dynamic_program(&mut self, inv: &Invocation) -> Flow {
+        self.facts.dynamic = true;
+        let first = &inv.args[0];
+        if first.taint.network {
+            self.hard("download-run", "the program name comes from the network", None);
+        }
+        self.ask("dynamic-program", "the program's name is only known when the command runs");
+        self.draw("a program that is not known", Vec::new(), false);
+        self.record(&inv.args, None, Vec::new());
+        let shape = inv.args[1..].to_vec();
+        let suffix = first.text.clone();
+        let mut guesses: Vec<Vec<Arg>> = vec![shape.clone()];
+        let device = shape.iter().any(|a| a.text.starts_with("/dev/"));
+        let guesses_by_name: &[&str] = match (shape.is_empty(), device) {
+            (true, _) => &[],
+            (false, true) => &["rm", "dd", "sh", "mkfs", "chmod", "find", "tee"],
+            (false, false) => &["rm", "dd", "sh", "chmod", "find"],
+        };
+        for guess in guesses_by_name.iter().copied() {
+            let mut args = vec![Arg::literal(guess)];
+            args.extend(shape.iter().cloned());
+            guesses.push(args);
+        }
+        if !suffix.is_empty() {
+            let base = suffix.rsplit('/').next().unwrap_or(&suffix).to_owned();
+            let mut args = vec![Arg::literal(base)];
+            args.extend(shape);
+            guesses.push(args);
+        }
+        for args in guesses {
+            if args.is_empty() {
+                continue;
+            }
+            let mut probe = self.probe();
+            probe.invoke(Invocation { args, input: inv.input.clone(), ..Invocation::default() });
+            if let Some(hit) = probe.hard_finding() {
+                let message = format!("a program that is not known, used as in: {}", hit.message);
+                self.deny("dynamic-destructive", message);
+                break;
+            }
+        }
+        Flow { shell: true, ..Flow::default() }
+    }
+
+    /// Runs the command behind a wrapper that passes everything on.
+    pub(crate) fn inner(&mut self, args: Vec<Arg>, outer: &Invocation, builtins: bool) -> Flow {
+        if args.is_empty() {
+            return Flow::default();
+        }
+        if self.wrapped >= super::analysis::WRAPPER_DEPTH {
+            self.deny("limit:wrappers", "there are too many wrappers around the command");
+            return Flow::default();
+        }
+        self.wrapped += 1;
+        let saved = if builtins { Some(std::mem::take(&mut self.scope.functions)) } else { None };
+        let flow = self.invoke(Invocation {
+            args,
+            input: outer.input.clone(),
+            functions: builtins,
+            ..Invocation::default()
+        });
+        if let Some(functions) = saved {
+            self.scope.functions = functions;
+        }
+        self.wrapped -= 1;
+        flow
+    }
+
+    /// The one text that `args` joined by blanks are; refuses unknown code.
+    pub(crate) fn code_text(&mut self, args: &[Arg], by: &str) -> Option<String> {
+        let origin = taint(args);
+        if origin.network {
+            self.hard(
+                "download-run",
+                format!("{by} runs code that comes from the network"),
+                Some("download to a file, read it, and run it as a step of its own"),
+            );
+            return None;
+        }
+        if args.iter().any(|a| a.unknown) {
+            self.facts.opaque = true;
+            if origin.decoded {
+                self.deny("obfuscated", format!("{by} runs decoded data"));
+            }
+            let known: Vec<&str> = args.iter().map(|a| a.text.as_str()).collect();
+            let known = known.join(" ");
+            if args.iter().filter(|a| a.unknown).all(|a| a.item && !a.unknown_start) {
+                self.draw(by, Vec::new(), false);
+                self.ask(
+                    "item-code",
+                    format!("{by} runs text into which file names are put; they may hold code"),
+                );
+                return Some(known);
+            }
+            self.deny_hint(
+                "opaque-code",
+                format!("{by} runs code that is only known when it runs"),
+                "write the command out, or pass the data as an argument after the code",
+            );
+            self.probe_code(&known, by);
+            return None;
+        }
+        Some(args.iter().map(|a| a.text.as_str()).collect::<Vec<_>>().join(" "))
+    }
+
+    /// A command that is a program: a wrapper, a shell, or a leaf.
+    fn program_command(&mut self, inv: Invocation) -> Flow {
+        let full = inv.args[0].text.clone();
+        let name = full.rsplit('/').next().unwrap_or(&full).to_owned();
+        if full.contains('/') && !self.is_trusted_path(&full) {
+            // Its name is only a label, but a hard block is one under any path.
+            return self.untrusted(&full, &name, &inv);
+        }
+        if let Some(flow) = self.wrapper(&name, &inv) {
+            return flow;
+        }
+        if is_shell(&name) {
+            return self.shell_command(&name, &inv);
+        }
+        self.leaf(&name, &inv)
+    }
+}
+
+/// Everything after leading flags and one `--`.
+pub(crate) fn skip_flags(args: &[Arg]) -> &[Arg] {
+    let mut rest = args;
+    while let Some(first) = rest.first() {
+        if first.text == "--" {
+            return &rest[1..];
+        }
+        if !first.text.starts_with('-') || first.text == "-" {
+            break;
+        }
+        rest = &rest[1..];
+    }
+    rest
+}
+
+/// What any of the words carry.
+pub(crate) fn taint(args: &[Arg]) -> super::analysis::Taint {
+    args.iter().fold(Default::default(), |taint, arg| arg.taint.join(taint))
+}

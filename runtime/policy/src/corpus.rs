@@ -1,0 +1,261 @@
+//! Running a corpus of commands with their expected verdicts.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::Policy;
+use super::decide::{Command, Proposal, Verdict};
+use super::dialect::{Dialect, Shell};
+use super::env::DecisionEnv;
+use super::file::Profile;
+
+/// Why a corpus could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum CorpusError {
+    /// The file could not be read.
+    #[error("cannot read the corpus {path}: {source}")]
+    Read {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A line is not a case.
+    #[error("{path}:{line}: {source}; a case is {{\"id\", \"command\", \"expect\"}} on one line")]
+    Line {
+        /// The file.
+        path: String,
+        /// 1-based.
+        line: usize,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+/// One line of a corpus.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    id: String,
+    command: String,
+    #[serde(default)]
+    cwd: Option<String>,
+    #[serde(default)]
+    policy_profile: Option<Profile>,
+    expect: Expected,
+    #[serde(default, rename = "why")]
+    _why: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Expected {
+    Allow,
+    Ask,
+    Deny,
+}
+
+impl From<Expected> for Verdict {
+    fn from(expected: Expected) -> Self {
+        match expected {
+            Expected::Allow => Self::Allow,
+            Expected::Ask => Self::Ask,
+            Expected::Deny => Self::Deny,
+        }
+    }
+}
+
+/// What one case came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CaseResult {
+    /// The case's id.
+    pub id: String,
+    /// The verdict given.
+    pub verdict: Verdict,
+    /// The verdict expected.
+    pub expect: Verdict,
+    /// The deciding reason.
+    pub reason: String,
+}
+
+impl CaseResult {
+    /// Whether the verdict is the expected one.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.verdict == self.expect
+    }
+}
+
+/// What a whole corpus came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CorpusReport {
+    /// Every case in file order.
+    pub cases: Vec<CaseResult>,
+    /// Cases with the expected verdict.
+    pub passed: usize,
+    /// The others.
+    pub failed: usize,
+}
+
+impl Policy {
+    /// Decides every line of the JSONL file `path` in the corpus fixture and
+    /// compares with what it expects. Nothing is run.
+    ///
+    /// # Errors
+    /// [`CorpusError`] when the file cannot be read or a line is not a case.
+    pub fn test_corpus(&self, path: &Path) -> Result<CorpusReport, CorpusError> {
+        self.test_corpus_in(path, Dialect::Bash)
+    }
+
+    /// As [`Self::test_corpus`], with a shell of this language in the fixture.
+    ///
+    /// # Errors
+    /// [`CorpusError`] when the file cannot be read or a line is not a case.
+    pub fn test_corpus_in(&self, path: &Path, dialect: Dialect) -> Result<CorpusReport, CorpusError> {
+        let shown = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| CorpusError::Read { path: shown.clone(), source })?;
+        let env = DecisionEnv::fixture().with_shell(Shell::example(dialect));
+        let mut cases = Vec::new();
+        for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            let case: Case = serde_json::from_str(line).map_err(|source| CorpusError::Line {
+                path: shown.clone(),
+                line: at + 1,
+                source,
+            })?;
+            let policy;
+            let policy = match case.policy_profile {
+                Some(profile) if profile != self.file().profile => {
+                    policy = self.with_profile(profile);
+                    &policy
+                }
+                Some(_) | None => self,
+            };
+            let proposal = Proposal { command: Command::Shell(case.command), cwd: case.cwd };
+            let decision = policy.decide(&proposal, &env);
+            cases.push(CaseResult {
+                id: case.id,
+                verdict: decision.verdict,
+                expect: case.expect.into(),
+                reason: format!("{}: {}", decision.reason_code, decision.message),
+            });
+        }
+        let passed = cases.iter().filter(|case| case.passed()).count();
+        Ok(CorpusReport { failed: cases.len() - passed, passed, cases })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn corpus_dir() -> std::path::PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/policy")
+    }
+
+    /// Commands of a review from outside: no verdict may be more lenient.
+    #[test]
+    fn no_case_of_the_red_team_is_more_lenient_than_expected() {
+        let text = std::fs::read_to_string(corpus_dir().join("example.toml")).unwrap();
+        let policy = Policy::load(&text, "example.toml").unwrap();
+        for (file, count) in [("redteam.jsonl", 223), ("redteam-2.jsonl", 513)] {
+            let report = policy.test_corpus(&corpus_dir().join(file)).unwrap();
+            let lenient: Vec<String> = report
+                .cases
+                .iter()
+                .filter(|case| case.verdict < case.expect)
+                .map(|case| format!("{} {:?} not {:?}: {}", case.id, case.verdict, case.expect, case.reason))
+                .collect();
+            assert_eq!(lenient, Vec::<String>::new(), "{} of {}", lenient.len(), report.cases.len());
+            assert_eq!(report.cases.len(), count, "{file}");
+        }
+    }
+
+    /// However a wildcard that finds hidden secrets reaches a command that
+    /// reads, in every shell: spelled out, through a loop, `set` or a variable.
+    #[test]
+    fn no_way_of_naming_hidden_files_by_wildcard_reads_secrets() {
+        let text = std::fs::read_to_string(corpus_dir().join("example.toml")).unwrap();
+        let policy = Policy::load(&text, "example.toml").unwrap();
+        let patterns = [".*", ".??*", ".e*", ".[!.]*", ".en?", "src/.*", "./.*", ".env*"];
+        let readers = [
+            "cat {}",
+            "for f in {}; do cat \"$f\"; done",
+            "for f in {}; do cat $f; done",
+            "for f in {}; do cat -- \"./$f\"; done",
+            "for f in a {}; do head -n 1 \"$f\"; done",
+            "for f in {}; do cat < \"$f\"; done",
+            "for f in {}; do g=$f; cat \"$g\"; done",
+            "for f in {}; do for g in \"$f\"; do grep x \"$g\"; done; done",
+            "for f in {}; do (cat \"$f\"); done",
+            "set -- {}; cat \"$@\"",
+            "set -- {}; cat \"$1\"",
+            "set -- {}; for f; do cat \"$f\"; done",
+            "f={}; cat $f",
+        ];
+        for dialect in [Dialect::Dash, Dialect::Ash, Dialect::Bash] {
+            let env = DecisionEnv::fixture().with_shell(Shell::example(dialect));
+            for (pattern, reader) in patterns.iter().flat_map(|p| readers.iter().map(move |r| (p, r))) {
+                let text = reader.replace("{}", pattern);
+                let decision = policy.decide(&Proposal::shell(text.clone()), &env);
+                assert_ne!(decision.verdict, Verdict::Allow, "{dialect:?}: {text}");
+            }
+            let plain = "for f in *.md; do cat \"$f\"; done";
+            assert_eq!(policy.decide(&Proposal::shell(plain), &env).verdict, Verdict::Allow);
+        }
+    }
+
+    #[test]
+    fn every_case_of_the_corpus_gets_its_verdict() {
+        let text = std::fs::read_to_string(corpus_dir().join("example.toml")).unwrap();
+        let policy = Policy::load(&text, "example.toml").unwrap();
+        let report = policy.test_corpus(&corpus_dir().join("corpus.jsonl")).unwrap();
+        let wrong: Vec<String> = report
+            .cases
+            .iter()
+            .filter(|case| !case.passed())
+            .map(|case| format!("{} {:?} not {:?}: {}", case.id, case.verdict, case.expect, case.reason))
+            .collect();
+        assert_eq!(wrong, Vec::<String>::new(), "{} of {}", report.passed, report.cases.len());
+    }
+
+    /// The verdicts under another shell are never milder than the expected ones.
+    #[test]
+    fn no_shell_makes_a_verdict_of_the_corpus_milder() {
+        let text = std::fs::read_to_string(corpus_dir().join("example.toml")).unwrap();
+        let policy = Policy::load(&text, "example.toml").unwrap();
+        let strictness = |verdict: Verdict| {
+            [Verdict::Allow, Verdict::Ask, Verdict::Deny].iter().position(|v| *v == verdict)
+        };
+        for dialect in [Dialect::Dash, Dialect::Ash] {
+            let report = policy.test_corpus_in(&corpus_dir().join("corpus.jsonl"), dialect).unwrap();
+            let milder: Vec<String> = report
+                .cases
+                .iter()
+                .filter(|case| strictness(case.verdict) < strictness(case.expect))
+                .map(|case| format!("{} {:?} not {:?}: {}", case.id, case.verdict, case.expect, case.reason))
+                .collect();
+            assert_eq!(milder, Vec::<String>::new(), "{dialect:?}");
+        }
+    }
+
+    /// What people and agents run most keeps its verdict in every shell.
+    #[test]
+    fn plain_commands_keep_their_verdicts() {
+        let text = std::fs::read_to_string(corpus_dir().join("example.toml")).unwrap();
+        let policy = Policy::load(&text, "example.toml").unwrap();
+        for dialect in [Dialect::Dash, Dialect::Ash, Dialect::Bash] {
+            let report = policy.test_corpus_in(&corpus_dir().join("plain.jsonl"), dialect).unwrap();
+            let changed: Vec<String> = report
+                .cases
+                .iter()
+                .filter(|case| !case.passed())
+                .map(|case| format!("{} {:?} not {:?}: {}", case.id, case.verdict, case.expect, case.reason))
+                .collect();
+            eprintln!("{dialect:?}: {} of {}\n{}", report.passed, report.cases.len(), changed.join("\n"));
+            assert_eq!(report.cases.len(), 245);
+            assert!(changed.len() * 20 <= report.cases.len(), "{dialect:?}: {changed:#?}");
+        }
+    }
+}

@@ -1,0 +1,485 @@
+//! Which files an approval of a command has to cover: whatever its text names
+//! that would be executed, sourced or read.
+//!
+//! This part looks at no file. It collects the names that the analysis comes
+//! across, with what each is to the command that names it; which of them are
+//! files, and what those run in turn, is found out where the question is put.
+//! A name too many costs a look at the disk, a name too few is a hole: so
+//! names are collected from every word that may be one.
+
+mod programs;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use self::programs::{attached_values, is_file_option, script_operands, tool};
+use super::analysis::{Analysis, Arg, Input};
+use super::code::is_interpreter;
+use super::command::Invocation;
+use super::decide::Command;
+use super::env::DecisionEnv;
+use super::paths::{Roots, is_harmless_device, normalise};
+use super::wrappers::is_shell;
+use super::{Policy, catalogue};
+
+/// Names collected from one text; beyond it the rest is not covered.
+const MAX_MENTIONS: usize = 4_096;
+/// Working directories that a relative name may belong to.
+const MAX_DIRECTORIES: usize = 16;
+
+/// What a file is to the command that an approval covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FileRole {
+    /// It is read, or handed to a program that may read it.
+    Read,
+    /// A program takes its instructions from it.
+    Sourced,
+    /// It is run.
+    Executed,
+}
+
+/// How the words after a path are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lookup {
+    /// A path, relative to the working directory if it begins with no slash.
+    File,
+    /// A path with wildcards.
+    Glob,
+    /// The name of a program, looked for on the `PATH`.
+    Program,
+    /// A path that may also be that of a file in a directory above.
+    Upward,
+}
+
+/// In which language a file holds instructions, as far as those can be read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Language {
+    /// Whatever its first line says.
+    Unknown,
+    Shell,
+    Make,
+    Just,
+    /// `package.json`, of which these scripts run; all, if none is named.
+    Package(BTreeSet<String>),
+    /// The scripts of an interpreter, such as `python`.
+    Script(&'static str),
+    /// Nothing that is run.
+    Data,
+}
+
+/// A name in a command's text.
+#[derive(Clone, Debug)]
+pub struct Mention {
+    pub name: String,
+    pub lookup: Lookup,
+    pub role: FileRole,
+    pub language: Language,
+    /// The program that gets it may write it as well, so that no read-only copy
+    /// can stand in its place.
+    pub may_write: bool,
+    /// The values of the shell's variables where it is named.
+    pub vars: BTreeMap<String, Vec<Arg>>,
+}
+
+impl Mention {
+    /// A file that is run, whatever it is.
+    pub fn program(name: &str) -> Self {
+        Self::new(name, Lookup::File, FileRole::Executed, Language::Unknown)
+    }
+
+    /// A name that is looked for in this way and used for this.
+    pub fn new(name: &str, lookup: Lookup, role: FileRole, language: Language) -> Self {
+        Self { name: name.to_owned(), lookup, role, language, may_write: false, vars: BTreeMap::new() }
+    }
+}
+
+/// A command that lists files, whose output may become names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    pub starts: Vec<String>,
+    /// Patterns of which a file's name matches one; any, if there is none.
+    pub names: Vec<String>,
+    pub recursive: bool,
+}
+
+/// All that one text names.
+#[derive(Debug, Default)]
+pub struct Mentions {
+    pub files: Vec<Mention>,
+    /// Directories that relative names may belong to, the first one first.
+    pub directories: Vec<String>,
+    /// Files that the text is known to write.
+    pub written: BTreeSet<String>,
+    pub listings: Vec<Listing>,
+    /// Something is executed whose name only the run will show.
+    pub dynamic: bool,
+    /// A shell runs what it reads, which may be what any command read before.
+    pub shell_reads: bool,
+    /// Something runs that is not known to do no more than read and write.
+    pub runs_code: bool,
+    /// What is executed or sourced and cannot be covered, in words.
+    pub not_covered: BTreeSet<String>,
+}
+
+impl Mentions {
+    fn add(&mut self, mention: Mention) {
+        if self.files.len() < MAX_MENTIONS {
+            self.files.push(mention);
+        } else {
+            self.not_covered.insert("the rest of a very long command".to_owned());
+        }
+    }
+
+    fn add_directory(&mut self, directory: &str) {
+        if self.directories.len() < MAX_DIRECTORIES
+            && !self.directories.iter().any(|known| known == directory)
+        {
+            self.directories.push(directory.to_owned());
+        }
+    }
+}
+
+/// What a file that is analysed on its own finds around it.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    pub vars: BTreeMap<String, Vec<Arg>>,
+    /// It is a script: its arguments are not known.
+    pub is_script: bool,
+}
+
+/// The language of the scripts of a program named on a script's first line.
+pub fn interpreter_language(name: &str) -> Language {
+    match name {
+        "make" | "gmake" => Language::Make,
+        "just" => Language::Just,
+        _ if is_shell(name) || is_interpreter(name) => programs::language(name),
+        _ => Language::Data,
+    }
+}
+
+impl Policy {
+    /// The names in a command, started in `cwd`.
+    pub fn mentions(
+        &self,
+        command: &Command,
+        cwd: &str,
+        env: &DecisionEnv,
+        around: &Surroundings,
+    ) -> Mentions {
+        let roots = self.roots(env);
+        let mut analysis = Analysis::new(self, env, &roots, cwd.to_owned());
+        let mut mentions = Mentions::default();
+        mentions.add_directory(cwd);
+        analysis.mentions = Some(Box::new(mentions));
+        analysis.scope.positional_unknown = around.is_script;
+        analysis.scope.vars.extend(around.vars.clone());
+        match command {
+            Command::Shell(text) => {
+                analysis.walk_text(text);
+            }
+            Command::Argv(words) => {
+                let args = words.iter().map(|word| Arg::literal(word.clone())).collect();
+                analysis.invoke(Invocation { args, ..Invocation::default() });
+            }
+        }
+        let unread = analysis
+            .findings
+            .iter()
+            .any(|f| matches!(f.code.as_str(), "syntax" | "ambiguous") || f.code.starts_with("limit:"));
+        let mut mentions = analysis.mentions.take().map(|mentions| *mentions).unwrap_or_default();
+        if unread {
+            mentions.runs_code = true;
+            mentions.not_covered.insert("text that cannot be read with certainty".to_owned());
+        }
+        mentions
+    }
+
+    /// Whether nobody but the system's administrator changes what is at this
+    /// real path: the place of trusted programs and of the system's own files.
+    pub fn is_system_file(&self, path: &str, roots: &Roots) -> bool {
+        let trusted = self.programs().trusted_dirs.iter().map(String::as_str);
+        let mut system = trusted.chain(super::SYSTEM_READ_ONLY.iter().copied()).chain(["/dev", "/run"]);
+        system.any(|directory| super::paths::is_under(path, directory)) && !roots.is_writable(path)
+    }
+}
+
+impl Analysis<'_> {
+    fn mention(&mut self, arg: &Arg, role: FileRole, language: Language, may_write: bool) {
+        let (cwd, vars) = (self.scope.cwd.clone(), &self.scope.vars);
+        let Some(mentions) = &mut self.mentions else { return };
+        mentions.add_directory(&cwd);
+        if arg.unknown || arg.text.is_empty() {
+            if role != FileRole::Read && arg.unknown {
+                mentions.dynamic = true;
+            }
+            return;
+        }
+        let name = arg.text.strip_prefix("file://").unwrap_or(&arg.text).to_owned();
+        if name.len() > 4096 || is_harmless_device(&name) {
+            return;
+        }
+        let vars = if role == FileRole::Read { BTreeMap::new() } else { vars.clone().into_iter().collect() };
+        // A wildcard that a variable carries is one where the value is made, and
+        // the value stands here for all files that match.
+        let is_pattern = arg.glob || name.contains(['*', '?', '[']);
+        let lookup = if is_pattern { Lookup::Glob } else { Lookup::File };
+        mentions.add(Mention { name, lookup, role, language, may_write, vars });
+    }
+
+    /// A file that a shell builtin reads as code.
+    pub(crate) fn mention_sourced(&mut self, file: &Arg) {
+        self.mention(file, FileRole::Sourced, Language::Shell, false);
+        if let Some(mentions) = &mut self.mentions {
+            mentions.runs_code = true;
+            if !file.unknown && !file.text.contains('/') {
+                // The shell looks for it on the PATH.
+                mentions.add(Mention {
+                    name: file.text.clone(),
+                    lookup: Lookup::Program,
+                    role: FileRole::Sourced,
+                    language: Language::Shell,
+                    may_write: false,
+                    vars: BTreeMap::new(),
+                });
+            }
+        }
+    }
+
+    /// A file that is only read, by a redirect or a program known to read.
+    pub(crate) fn mention_read(&mut self, file: &Arg) {
+        if self.mentions.is_some() {
+            self.mention(file, FileRole::Read, Language::Data, false);
+        }
+    }
+
+    /// A file that is written, created or removed.
+    pub(crate) fn mention_written(&mut self, file: &Arg) {
+        if self.mentions.is_none() || file.unknown_start {
+            return;
+        }
+        let path = normalise(&self.scope.cwd, &file.text);
+        if let Some(mentions) = &mut self.mentions {
+            mentions.written.insert(path);
+        }
+    }
+
+    /// What a shell reads its code from, if that is not known.
+    pub(crate) fn mention_input_as_code(&mut self, name: &str, input: &Input) {
+        if let Some(mentions) = &mut self.mentions {
+            mentions.runs_code = true;
+            mentions.shell_reads = true;
+            if matches!(input, Input::Pipe(_)) {
+                let note =
+                    format!("what {name} reads from the commands before it, unless they only read files");
+                mentions.not_covered.insert(note);
+            }
+        }
+    }
+
+    /// The files below some directories, as `find` and `ls` name them.
+    pub(crate) fn mention_listing(&mut self, starts: &[Arg], args: &[Arg], recursive: bool) {
+        let Some(mentions) = &mut self.mentions else { return };
+        let cwd = &self.scope.cwd;
+        let starts = starts.iter().filter(|start| !start.unknown).map(|start| normalise(cwd, &start.text));
+        let names = args.windows(2).filter(|pair| matches!(pair[0].text.as_str(), "-name" | "-iname"));
+        let mut names: Vec<String> = names.map(|pair| pair[1].text.clone()).collect();
+        // Patterns under a negation say what is left out.
+        if args.iter().any(|arg| matches!(arg.text.as_str(), "!" | "-not" | "-iname")) {
+            names.clear();
+        }
+        let listing = Listing { starts: starts.collect(), names, recursive };
+        if !mentions.listings.contains(&listing) {
+            mentions.listings.push(listing);
+        }
+    }
+
+    /// Words that stand for the files which match them, wherever they go from there.
+    pub(crate) fn mention_wildcards(&mut self, words: &[Arg]) {
+        if self.mentions.is_some() {
+            for word in words.iter().filter(|word| word.glob && !word.unknown) {
+                self.mention_listing(std::slice::from_ref(word), &[], false);
+            }
+        }
+    }
+
+    /// A wrapper that chooses or loads code of its own, such as `npx`.
+    pub(crate) fn mention_wrapper(&mut self, name: &str, args: &[Arg]) {
+        if self.mentions.is_some() {
+            self.mention_program(name, args);
+            self.mention_tool(name, args);
+        }
+    }
+
+    /// Collects what one command of the text names. `covered` tells that the
+    /// catalogue knows it to do no more than read.
+    pub(crate) fn mention_command(&mut self, args: &[Arg], covered: &[String]) {
+        if self.mentions.is_none() {
+            return;
+        }
+        let Some((first, rest)) = args.split_first() else { return };
+        if first.unknown || first.glob {
+            if let Some(mentions) = &mut self.mentions {
+                mentions.dynamic = true;
+                mentions.runs_code = true;
+            }
+            self.mention_operands(rest, true);
+            return;
+        }
+        let full = first.text.clone();
+        let name = full.rsplit('/').next().unwrap_or(&full).to_owned();
+        self.mention_program(&full, rest);
+        let reads_only = covered.iter().any(|by| by == "catalogue") && !is_shell(&name);
+        let writes = super::effects::is_writer(&name) && self.resolve(&full).is_some();
+        if !(reads_only || writes)
+            && let Some(mentions) = &mut self.mentions
+        {
+            mentions.runs_code = true;
+        }
+        match name.as_str() {
+            "ls" | "dir" | "vdir" | "fd" | "fdfind" | "rg" | "tree" => {
+                let starts: Vec<Arg> =
+                    rest.iter().filter(|arg| !arg.text.starts_with('-')).cloned().collect();
+                let starts = if starts.is_empty() { vec![Arg::literal(".")] } else { starts };
+                let recursive = name != "ls" || rest.iter().any(|arg| arg.text == "-R");
+                self.mention_listing(&starts, &[], recursive);
+            }
+            "git" if rest.iter().any(|arg| matches!(arg.text.as_str(), "ls-files" | "grep" | "diff")) => {
+                self.mention_listing(&[Arg::literal(".")], &[], true);
+            }
+            _ => {}
+        }
+        if catalogue::is_text_only(&name) {
+            return;
+        }
+        let runs = is_shell(&name) || is_interpreter(&name);
+        if runs {
+            self.mention_scripts(&name, rest);
+        }
+        self.mention_tool(&name, rest);
+        self.mention_operands(rest, !reads_only);
+    }
+
+    /// The file that is the program itself.
+    fn mention_program(&mut self, full: &str, args: &[Arg]) {
+        let trusted = full.contains('/') && self.resolve(full).is_some();
+        if trusted {
+            return;
+        }
+        let lookup = if full.contains('/') { Lookup::File } else { Lookup::Program };
+        let vars = self.scope.vars.clone().into_iter().collect();
+        let cwd = self.scope.cwd.clone();
+        let Some(mentions) = &mut self.mentions else { return };
+        mentions.add_directory(&cwd);
+        let mention = Mention {
+            name: full.to_owned(),
+            lookup,
+            role: FileRole::Executed,
+            language: Language::Unknown,
+            may_write: false,
+            vars,
+        };
+        if full.contains('/') {
+            for arg in args.iter().filter(|arg| arg.unknown) {
+                let note = format!("{full} {}: a word that is only known when it runs", arg.shown());
+                mentions.not_covered.insert(note);
+            }
+        }
+        mentions.add(mention);
+    }
+
+    /// The script that a shell or interpreter is given.
+    fn mention_scripts(&mut self, name: &str, args: &[Arg]) {
+        let language = programs::language(name);
+        let found = script_operands(name, args);
+        for script in &found.scripts {
+            self.mention(script, FileRole::Executed, language.clone(), false);
+            // A directory stands for a file in it.
+            for inside in ["__main__.py", "index.js"].into_iter().filter(|_| !is_shell(name)) {
+                let inside = Arg { text: format!("{}/{inside}", script.text), ..script.clone() };
+                self.mention(&inside, FileRole::Executed, language.clone(), false);
+            }
+            if script.unknown {
+                let note = format!("{name} {}: a name that is only known when it runs", script.shown());
+                self.note_not_covered(note);
+            }
+        }
+        for module in found.modules {
+            let path = module.replace('.', "/");
+            for candidate in
+                [format!("{path}.py"), format!("{path}/__main__.py"), format!("{path}/__init__.py")]
+            {
+                self.mention(&Arg::literal(candidate), FileRole::Executed, language.clone(), false);
+            }
+            self.note_not_covered(format!(
+                "what the module {module} is, where it is not a file in the directory"
+            ));
+        }
+    }
+
+    /// The files that a build tool or task runner takes its instructions from.
+    fn mention_tool(&mut self, name: &str, args: &[Arg]) {
+        let Some(tool) = tool(name, args) else { return };
+        let saved = self.scope.cwd.clone();
+        if let Some(directory) = tool.directory {
+            self.scope.cwd = normalise(&saved, &directory);
+        }
+        let cwd = self.scope.cwd.clone();
+        if let Some(mentions) = &mut self.mentions {
+            mentions.runs_code = true;
+            mentions.add_directory(&cwd);
+            for (file, language, lookup) in tool.files {
+                mentions.add(Mention {
+                    name: file,
+                    lookup,
+                    role: FileRole::Sourced,
+                    language,
+                    may_write: tool.may_write,
+                    vars: BTreeMap::new(),
+                });
+            }
+            mentions.not_covered.extend(tool.not_covered);
+        }
+        self.scope.cwd = saved;
+    }
+
+    /// Every word that may be the name of a file.
+    fn mention_operands(&mut self, args: &[Arg], may_write: bool) {
+        let mut after_option = false;
+        for arg in args {
+            let is_option = arg.text.starts_with('-') && arg.text.len() > 1;
+            if is_option {
+                for (value, named_by) in attached_values(&arg.text) {
+                    let value = Arg { text: value.to_owned(), ..arg.clone() };
+                    self.mention(
+                        &value,
+                        FileRole::Read,
+                        Language::Data,
+                        may_write && !is_file_option(named_by),
+                    );
+                }
+                after_option = is_file_option(&arg.text);
+                continue;
+            }
+            self.mention(arg, FileRole::Read, Language::Data, may_write && !after_option);
+            for prefix in ["@", "<", "+"] {
+                if let Some(value) = arg.text.strip_prefix(prefix) {
+                    let value = Arg { text: value.to_owned(), ..arg.clone() };
+                    self.mention(&value, FileRole::Read, Language::Data, may_write);
+                }
+            }
+            if let Some((_, value)) = arg.text.split_once('=') {
+                let value = Arg { text: value.trim_start_matches('@').to_owned(), ..arg.clone() };
+                self.mention(&value, FileRole::Read, Language::Data, may_write);
+            }
+            after_option = false;
+        }
+    }
+
+    fn note_not_covered(&mut self, note: String) {
+        if let Some(mentions) = &mut self.mentions {
+            mentions.not_covered.insert(note);
+        }
+    }
+}

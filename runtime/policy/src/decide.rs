@@ -1,0 +1,515 @@
+//! The decision: from a proposed command to a verdict with its reasons.
+
+use brush_parser::ast;
+use serde::Serialize;
+
+use super::analysis::{Analysis, Arg, CommandFact, Finding, Level, TextSpan};
+use super::command::Invocation;
+use super::dialect::Dialect;
+use super::env::DecisionEnv;
+use super::file::{NetDefault, NetGrantSpec, NetWord, Profile, Rule};
+use super::parse::{parse, unshowable};
+use super::paths::{Roots, expand_root, normalise};
+use super::{ENGINE_VERSION, Policy};
+use lobster_base::digest::Digest;
+use lobster_base::quantity::Span;
+
+/// A command somebody wants to run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Proposal {
+    /// What would run.
+    pub command: Command,
+    /// The working directory; `None` for the workspace.
+    pub cwd: Option<String>,
+}
+
+/// The two ways to say what to run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Command {
+    /// Text for a shell.
+    Shell(String),
+    /// A program and its arguments; no shell takes part.
+    Argv(Vec<String>),
+}
+
+impl Proposal {
+    /// Shell text in the workspace.
+    #[must_use]
+    pub fn shell(text: impl Into<String>) -> Self {
+        Self { command: Command::Shell(text.into()), cwd: None }
+    }
+
+    /// A program with arguments in the workspace.
+    #[must_use]
+    pub fn argv<S: Into<String>>(words: impl IntoIterator<Item = S>) -> Self {
+        Self { command: Command::Argv(words.into_iter().map(Into::into).collect()), cwd: None }
+    }
+}
+
+/// The answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// It may run, with the decision's grant.
+    Allow,
+    /// A person decides; then it may run with the decision's grant.
+    Ask,
+    /// It does not run.
+    Deny,
+}
+
+impl Verdict {
+    /// The word used in corpora and records.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Ask => "ask",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+/// One reason that speaks against simply running the command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Reason {
+    /// What this reason alone would have led to.
+    pub verdict: Verdict,
+    /// A stable name; `hard:*` reasons have no approval path.
+    pub code: String,
+    /// What was seen.
+    pub message: String,
+    /// Where in the shell text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub span: Option<TextSpan>,
+}
+
+/// A verdict with everything it rests on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Decision {
+    /// The answer.
+    pub verdict: Verdict,
+    /// The code of the deciding reason; `covered` when nothing spoke against.
+    pub reason_code: String,
+    /// The deciding reason in one sentence.
+    pub message: String,
+    /// What to do instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// Where the deciding reason stands in the shell text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub span: Option<TextSpan>,
+    /// Every reason found, strictest first.
+    pub reasons: Vec<Reason>,
+    /// The ids of the rules that matched.
+    pub rule_ids: Vec<String>,
+    /// Every simple command that would start.
+    pub commands: Vec<CommandFact>,
+    /// The rights the command gets if it runs.
+    pub grant: Grant,
+    /// The terms of the approval, when one is needed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ask: Option<super::AskTerms>,
+    /// Whether the whole command was read. `false` only under the built-in
+    /// policy, which lets text run that it could not read.
+    pub analysed: bool,
+    /// The digest of the policy.
+    pub policy: Digest,
+    /// The engine and catalogue that decided.
+    pub engine_version: &'static str,
+}
+
+/// The network a command gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NetGrant {
+    /// None.
+    #[default]
+    None,
+    /// These `host:port` pairs.
+    Hosts(Vec<String>),
+    /// The host's own.
+    HostNetwork,
+}
+
+/// The rights of one command. Paths are absolute, except `@system-ro`, `@tmp`
+/// and `@step-home`, which the sandbox provides.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Grant {
+    /// Readable roots.
+    pub fs_read: Vec<String>,
+    /// Writable roots.
+    pub fs_write: Vec<String>,
+    /// Never readable, in order, with `!` exceptions.
+    pub fs_deny: Vec<String>,
+    /// Read-only even below a writable root.
+    pub fs_protect: Vec<String>,
+    /// Network.
+    pub net: NetGrant,
+    /// Names of variables passed through; a trailing `*` matches the rest.
+    pub env: Vec<String>,
+    /// Unix sockets.
+    pub unix: Vec<String>,
+    /// Ports of the run's own network where it may listen.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub listen: Vec<u16>,
+    /// Ports of the run's own network that it may connect to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub connect: Vec<u16>,
+    /// What the kernel cannot hold, in the words of the rules.
+    pub unenforceable: Vec<String>,
+}
+
+impl Policy {
+    /// Decides about one command. The same arguments always give the same
+    /// answer; nothing is started and nothing but program files is looked at.
+    #[must_use]
+    pub fn decide(&self, proposal: &Proposal, env: &DecisionEnv) -> Decision {
+        let roots = self.roots(env);
+        let cwd = match &proposal.cwd {
+            Some(cwd) => normalise(&env.workspace, cwd),
+            None => env.workspace.clone(),
+        };
+        let mut analysis = Analysis::new(self, env, &roots, cwd);
+        let mut analysed = true;
+        match &proposal.command {
+            Command::Shell(text) => {
+                if env.shell.dialect == Dialect::Unknown && !self.is_open() {
+                    analysis.deny_hint(
+                        "shell",
+                        format!(
+                            "shell text would be run by {}, which is not dash, busybox ash or bash \
+                             in a directory that the policy trusts",
+                            env.shell.program.display()
+                        ),
+                        "set LOBSTER_SHELL=/bin/bash, or give the step a program with its arguments instead of shell text",
+                    );
+                }
+                if self.within_limits(&mut analysis, text) {
+                    analysis.walk_text(text);
+                } else {
+                    analysed = false;
+                }
+            }
+            Command::Argv(words) => {
+                if words.iter().all(|word| self.within_limits(&mut analysis, word)) {
+                    let args = words.iter().map(|word| Arg::literal(word.clone())).collect();
+                    analysis.invoke(Invocation { args, ..Invocation::default() });
+                } else {
+                    analysed = false;
+                }
+            }
+        }
+        analysed &= !analysis
+            .findings
+            .iter()
+            .any(|f| matches!(f.code.as_str(), "syntax" | "ambiguous") || f.code.starts_with("limit:"));
+        if self.file().profile == Profile::Locked && !self.is_open() && analysis.hard_finding().is_none() {
+            self.judge_locked(&mut analysis, proposal);
+        }
+        self.conclude(analysis, env, analysed)
+    }
+
+    pub fn roots(&self, env: &DecisionEnv) -> Roots {
+        let fs = &self.file().sandbox.fs;
+        Roots::new(&fs.read, &fs.write, &fs.deny, &fs.protect, env)
+    }
+
+    fn within_limits(&self, analysis: &mut Analysis<'_>, text: &str) -> bool {
+        let limit = self.limits().source.0;
+        if u64::try_from(text.len()).unwrap_or(u64::MAX) > limit {
+            analysis.deny_hint(
+                "limit:source",
+                format!("the text is {} bytes long; the limit is {limit}", text.len()),
+                "put the data into a file and pass its name",
+            );
+            return false;
+        }
+        if let Some((at, c)) = unshowable(text) {
+            analysis.span = Some(TextSpan { start: at, end: at + 1 });
+            analysis.deny_hint(
+                "unshowable",
+                format!("character U+{:04X} cannot be shown faithfully", u32::from(c)),
+                "remove it, or let `printf` write it from an escape",
+            );
+            // What it would run is still worth saying, but not here.
+            return self.is_open() && c != '\0';
+        }
+        true
+    }
+
+    /// The `locked` profile: one simple command, equal to a listed one.
+    fn judge_locked(&self, analysis: &mut Analysis<'_>, proposal: &Proposal) {
+        let words = match &proposal.command {
+            Command::Argv(words) => Some(words.clone()),
+            Command::Shell(text) => only_simple_command(self, analysis, text),
+        };
+        let allowed = words.is_some_and(|words| {
+            let Some((program, args)) = words.split_first() else {
+                return false;
+            };
+            let program = analysis.resolve(program);
+            program.is_some()
+                && self.file().locked.argv.iter().any(|listed| {
+                    listed
+                        .split_first()
+                        .is_some_and(|(name, rest)| analysis.resolve(name) == program && rest == args)
+                })
+        });
+        // Other words than the listed ones may be what the shell reads.
+        let misread = |f: &Finding| matches!(f.code.as_str(), "dialect" | "shell" | "ambiguous");
+        if allowed && !analysis.findings.iter().any(misread) {
+            analysis.findings.clear();
+        } else {
+            analysis.deny_hint(
+                "locked",
+                "the profile is locked and this is not one of its commands",
+                "run one of the commands listed under [locked]",
+            );
+        }
+    }
+
+    fn conclude(&self, mut analysis: Analysis<'_>, env: &DecisionEnv, analysed: bool) -> Decision {
+        if self.file().profile != Profile::Locked && !self.is_open() {
+            self.keep_grants_apart(&mut analysis, env);
+        }
+        // The catalogue's commands never get the network, whatever the default is.
+        let quiet = analysis.draws.iter().all(|draw| draw.catalogued);
+        let Analysis { mut findings, commands, rules, roots, .. } = analysis;
+        if self.is_open() {
+            findings.retain(|f| f.level == Level::Hard);
+        }
+        findings.sort_by_key(|f| std::cmp::Reverse(f.level));
+        let unattended = self.file().profile == Profile::ReadOnly;
+        let verdict_of = |finding: &Finding| match finding.level {
+            Level::Ask if unattended => Verdict::Deny,
+            Level::Ask => Verdict::Ask,
+            Level::Deny | Level::Hard => Verdict::Deny,
+        };
+        let verdict = findings.first().map_or(Verdict::Allow, verdict_of);
+        let (reason_code, message, hint, span) = match findings.first() {
+            Some(f) => {
+                let suffix = if f.level == Level::Ask && unattended {
+                    " (the readonly profile never asks)"
+                } else {
+                    ""
+                };
+                (f.code.clone(), format!("{}{suffix}", f.message), f.hint.map(str::to_owned), f.span)
+            }
+            None if !analysed => (
+                "not-analysed".to_owned(),
+                "no policy file is in force, and the text could not be read".to_owned(),
+                None,
+                None,
+            ),
+            None if self.is_open() => {
+                ("open".to_owned(), "no policy file is in force".to_owned(), None, None)
+            }
+            None => (
+                "covered".to_owned(),
+                "every command is covered by a rule or the catalogue".to_owned(),
+                None,
+                None,
+            ),
+        };
+        let mut rule_ids: Vec<String> = rules.iter().map(|r| r.id.clone()).collect();
+        rule_ids.extend(findings.iter().filter_map(|f| f.rule.clone()));
+        rule_ids.sort();
+        rule_ids.dedup();
+        let asks_itself = findings.iter().any(|f| f.level == Level::Ask && f.rule.is_none());
+        let mut grant = match verdict {
+            Verdict::Deny => Grant::default(),
+            Verdict::Allow | Verdict::Ask => self.grant(&rules, asks_itself, quiet, env, roots),
+        };
+        // Git cannot commit without it, and a person sees that it is granted.
+        let repository = format!("{}/.git", env.workspace);
+        if verdict == Verdict::Ask
+            && grant.fs_write.contains(&env.workspace)
+            && !grant.fs_write.contains(&repository)
+            && commands.iter().any(|command| command.program.as_deref().is_some_and(is_git))
+        {
+            grant.fs_write.push(repository);
+        }
+        let ask = (verdict == Verdict::Ask).then(|| ask_terms(&rules));
+        Decision {
+            verdict,
+            reason_code,
+            message,
+            hint,
+            span,
+            reasons: findings
+                .iter()
+                .map(|f| Reason {
+                    verdict: verdict_of(f),
+                    code: f.code.clone(),
+                    message: f.message.clone(),
+                    span: f.span,
+                })
+                .collect(),
+            rule_ids,
+            commands,
+            grant,
+            ask,
+            analysed,
+            policy: self.digest(),
+            engine_version: ENGINE_VERSION,
+        }
+    }
+
+    /// What the matched rules grant, over what every step gets. Several
+    /// commands have been kept apart before. A command that needs a person
+    /// beyond any rule gets the policy's write roots: the person sees what it
+    /// does, the roots bound it.
+    pub(super) fn grant(
+        &self,
+        rules: &[&Rule],
+        whole_roots: bool,
+        quiet: bool,
+        env: &DecisionEnv,
+        roots: &Roots,
+    ) -> Grant {
+        let sandbox = &self.file().sandbox;
+        let resolve = |path: &String| {
+            if let Some(path) = path.strip_prefix('!') {
+                return format!("!{}", expand_root(path, env));
+            }
+            if path.starts_with("@system-ro") || path.starts_with("@tmp") || path.starts_with("@step-home") {
+                path.clone()
+            } else {
+                expand_root(path, env)
+            }
+        };
+        let mut grant = Grant {
+            fs_read: sandbox.fs.read.iter().map(resolve).collect(),
+            fs_deny: sandbox.fs.deny.iter().map(resolve).collect(),
+            fs_protect: sandbox.fs.protect.iter().map(resolve).chain(env.protected.iter().cloned()).collect(),
+            env: sandbox.env.pass.clone(),
+            net: match sandbox.net.default {
+                _ if quiet => NetGrant::None,
+                NetDefault::None => NetGrant::None,
+                NetDefault::Hosts => NetGrant::Hosts(sandbox.net.hosts.clone()),
+                NetDefault::HostNetwork => NetGrant::HostNetwork,
+            },
+            ..Grant::default()
+        };
+        if whole_roots || self.is_open() {
+            grant.fs_write.extend(sandbox.fs.write.iter().map(resolve));
+        }
+        for rule in rules {
+            grant.fs_read.extend(rule.grant.fs_read.iter().map(resolve));
+            for path in &rule.grant.fs_write {
+                match path.strip_suffix(":ro") {
+                    Some(read) => grant.fs_read.push(resolve(&read.to_owned())),
+                    None => grant.fs_write.push(resolve(path)),
+                }
+            }
+            grant.env.extend(rule.grant.env.iter().cloned());
+            grant.unix.extend(rule.grant.unix.iter().cloned());
+            grant.listen.extend(&rule.grant.listen);
+            grant.connect.extend(&rule.grant.connect);
+            grant.unenforceable.extend(rule.grant.unenforceable.iter().cloned());
+            match (&mut grant.net, &rule.grant.net) {
+                (_, None | Some(NetGrantSpec::Word(NetWord::None))) | (NetGrant::HostNetwork, Some(_)) => {}
+                (net, Some(NetGrantSpec::Word(NetWord::HostNetwork))) => *net = NetGrant::HostNetwork,
+                (NetGrant::Hosts(hosts), Some(NetGrantSpec::Hosts(more))) => {
+                    hosts.extend(more.hosts.iter().cloned());
+                }
+                (net @ NetGrant::None, Some(NetGrantSpec::Hosts(more))) => {
+                    *net = NetGrant::Hosts(more.hosts.clone());
+                }
+            }
+        }
+        // No rule can grant what is protected.
+        grant.fs_write.retain(|path| !roots.is_protected(path));
+        for list in [
+            &mut grant.fs_read,
+            &mut grant.fs_write,
+            &mut grant.env,
+            &mut grant.unix,
+            &mut grant.unenforceable,
+        ] {
+            let mut seen = std::collections::HashSet::new();
+            list.retain(|entry| seen.insert(entry.clone()));
+        }
+        grant
+    }
+}
+
+fn is_git(program: &str) -> bool {
+    program.rsplit('/').next() == Some("git")
+}
+
+/// The code of the failure that a denial is.
+pub const POLICY_DENIED: &str = "policy_denied";
+
+/// A denial in words: what, why, its codes, and what to do instead. Envelopes
+/// have no fields for these, so the message carries them all.
+pub fn denial(subject: &str, message: &str, reason_code: &str, hint: Option<&str>) -> String {
+    let hint = hint.map(|hint| format!("; hint: {hint}")).unwrap_or_default();
+    format!("policy denied {subject}: {message} [{POLICY_DENIED}, {reason_code}]{hint}")
+}
+
+/// The strictest terms of all the rules that ask.
+fn ask_terms(rules: &[&Rule]) -> super::AskTerms {
+    /// A question that no rule limits stands for a day.
+    const UNSAID: Span = Span(std::time::Duration::from_secs(24 * 3600));
+    /// Whom nobody can be, where the rules agree on nobody.
+    const NOBODY: &str = "nobody: the rules name different approvers";
+    let mut terms = super::AskTerms { ttl: UNSAID, ..super::AskTerms::default() };
+    let mut first = true;
+    for ask in rules.iter().filter_map(|rule| rule.ask.as_ref()) {
+        if std::mem::take(&mut first) {
+            terms = ask.clone();
+        } else {
+            terms.ttl = terms.ttl.min(ask.ttl);
+            terms.remember = terms.remember.min(ask.remember);
+            if terms.approvers.is_empty() {
+                terms.approvers.clone_from(&ask.approvers);
+            } else if !ask.approvers.is_empty() {
+                terms.approvers.retain(|who| ask.approvers.contains(who));
+                if terms.approvers.is_empty() {
+                    terms.approvers.push(NOBODY.to_owned());
+                }
+            }
+        }
+    }
+    terms
+}
+
+/// The words of `text` when it is exactly one simple command of plain words.
+fn only_simple_command(policy: &Policy, analysis: &mut Analysis<'_>, text: &str) -> Option<Vec<String>> {
+    let program = parse(text, policy.limits().nesting).ok()?;
+    let [list] = program.complete_commands.as_slice() else {
+        return None;
+    };
+    let [ast::CompoundListItem(and_or, ast::SeparatorOperator::Sequence)] = list.0.as_slice() else {
+        return None;
+    };
+    let pipeline = &and_or.first;
+    if !and_or.additional.is_empty() || pipeline.bang || pipeline.timed.is_some() {
+        return None;
+    }
+    let [ast::Command::Simple(simple)] = pipeline.seq.as_slice() else {
+        return None;
+    };
+    if simple.prefix.as_ref().is_some_and(|prefix| !prefix.0.is_empty()) {
+        return None;
+    }
+    let mut words = vec![simple.word_or_name.as_ref()?.value.clone()];
+    for item in simple.suffix.iter().flat_map(|suffix| &suffix.0) {
+        match item {
+            ast::CommandPrefixOrSuffixItem::Word(word)
+            | ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word) => words.push(word.value.clone()),
+            ast::CommandPrefixOrSuffixItem::IoRedirect(_)
+            | ast::CommandPrefixOrSuffixItem::ProcessSubstitution(..) => return None,
+        }
+    }
+    let mut out = Vec::new();
+    for word in words {
+        for arg in analysis.expand(&word) {
+            out.push(arg.known()?.to_owned());
+        }
+    }
+    Some(out)
+}

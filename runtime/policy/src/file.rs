@@ -1,0 +1,853 @@
+//! The policy file: TOML text to a typed document, once.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::component::ComponentPolicy;
+use super::reference::{SecretReference, check_references};
+use lobster_base::quantity::{Bytes, Span};
+
+/// Why a policy file cannot be used.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum PolicyError {
+    /// The text is not TOML, or not a policy.
+    #[error("{origin}:{line}:{column}: {message}{}", suggestion_text(.suggestion))]
+    Syntax {
+        /// The file or layer name.
+        origin: String,
+        /// 1-based line of the first offending byte.
+        line: usize,
+        /// 1-based column, in characters.
+        column: usize,
+        /// What is wrong.
+        message: String,
+        /// The known name nearest to the unknown one.
+        suggestion: Option<String>,
+    },
+    /// The format version is not one this engine reads.
+    #[error("{origin}: policy format {found} is not supported; this lobster reads format 1")]
+    Version {
+        /// The file or layer name.
+        origin: String,
+        /// The version found.
+        found: u32,
+    },
+    /// An `extends` entry that names nothing.
+    #[error("{origin}: extends {name:?}: there is no such base; known: {known}")]
+    UnknownBase {
+        /// The file or layer name.
+        origin: String,
+        /// The entry.
+        name: String,
+        /// What could have been meant.
+        known: String,
+    },
+    /// A rule that cannot mean anything.
+    #[error("{origin}: rule {rule:?}: {message}")]
+    Rule {
+        /// The file or layer name.
+        origin: String,
+        /// The rule's id.
+        rule: String,
+        /// What is wrong and what to write.
+        message: String,
+    },
+    /// One of a rule's own examples contradicts it.
+    #[error("{origin}: rule {rule:?}: example {example:?} {message}")]
+    Example {
+        /// The file or layer name.
+        origin: String,
+        /// The rule's id.
+        rule: String,
+        /// The `match` or `not_match` entry.
+        example: String,
+        /// Which way it contradicts the rule.
+        message: String,
+    },
+    /// A secret reference that cannot be used.
+    #[error("{origin}: secrets.{name}: {message}")]
+    Secret {
+        /// The file or layer name.
+        origin: String,
+        /// The secret's name.
+        name: String,
+        /// What is wrong and what to write.
+        message: String,
+    },
+    /// A place for the audit that cannot be used.
+    #[error("{origin}: {key}: {message}")]
+    Audit {
+        /// The file or layer name.
+        origin: String,
+        /// The key.
+        key: String,
+        /// What is wrong and what to write.
+        message: String,
+    },
+    /// A path that is neither absolute nor a known root.
+    #[error(
+        "{origin}: {field}: {path:?} is not a root; write an absolute path, \"~/...\", or a \
+         path under @workspace, @tmp, @state, @step-home or @system-ro"
+    )]
+    Root {
+        /// The file or layer name.
+        origin: String,
+        /// The key that holds the path.
+        field: String,
+        /// The entry.
+        path: String,
+    },
+}
+
+fn suggestion_text(suggestion: &Option<String>) -> String {
+    suggestion.as_ref().map_or_else(String::new, |name| format!("; did you mean {name:?}?"))
+}
+
+/// A whole policy document (format 1). Every table may be left out; what is
+/// absent takes the strict default shown on the field.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyFile {
+    /// Format version; 1.
+    pub version: u32,
+    /// What happens to commands no rule speaks of.
+    #[serde(default)]
+    pub profile: Profile,
+    /// Versioned catalogues built into lobster: `builtin:readonly-catalog@1`.
+    #[serde(default)]
+    pub extends: Vec<String>,
+    /// Ceilings for every step.
+    #[serde(default)]
+    pub limits: Limits,
+    /// What the sandbox promises.
+    #[serde(default)]
+    pub sandbox: Sandbox,
+    /// Where programs may come from.
+    #[serde(default)]
+    pub programs: Programs,
+    /// The rules; a deny beats an ask beats an allow, order means nothing.
+    #[serde(default, rename = "rule")]
+    pub rules: Vec<Rule>,
+    /// The commands of the `locked` profile.
+    #[serde(default)]
+    pub locked: Locked,
+    /// Additions to the built-in hard blocks.
+    #[serde(default)]
+    pub hard: Hard,
+    /// How decisions are recorded.
+    #[serde(default)]
+    pub audit: Audit,
+    /// What component steps may be granted.
+    #[serde(default, skip_serializing_if = "ComponentPolicy::is_default")]
+    pub components: ComponentPolicy,
+    /// Where secrets come from, by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, SecretReference>,
+}
+
+/// The answer to commands that no rule speaks of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Profile {
+    /// Reads run, everything else is denied; nothing asks.
+    ReadOnly,
+    /// Reads run, everything else asks.
+    #[default]
+    Default,
+    /// Only the exact commands of `[locked]` run.
+    Locked,
+}
+
+impl Profile {
+    /// How much the profile lets through; smaller is stricter.
+    pub(crate) fn freedom(self) -> u8 {
+        match self {
+            Self::Locked => 0,
+            Self::ReadOnly => 1,
+            Self::Default => 2,
+        }
+    }
+}
+
+/// Ceilings: a step may ask for less, never for more.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Wall clock of one step.
+    pub timeout: Span,
+    /// Processor time of one process.
+    pub cpu: Span,
+    /// Memory of one step.
+    pub memory: Bytes,
+    /// Processes and threads of one step.
+    pub processes: u64,
+    /// Size of any file a step writes.
+    pub file_size: Bytes,
+    /// What a step adds to the directories it may write, in all.
+    #[serde(skip_serializing_if = "is_default_disk")]
+    pub disk: Bytes,
+    /// Open files of one process.
+    pub open_files: u64,
+    /// Standard output.
+    pub stdout: OutputLimit,
+    /// Standard error.
+    pub stderr: OutputLimit,
+    /// Longest shell text that is analysed at all.
+    pub source: Bytes,
+    /// Deepest nesting of brackets and keywords in shell text.
+    pub nesting: usize,
+}
+
+/// Enough for the build of a large project; a disk that is in use has more free.
+const DEFAULT_DISK: Bytes = Bytes(8 << 30);
+
+/// Left out of documents that do not name it, so that older policies keep their digests.
+fn is_default_disk(disk: &Bytes) -> bool {
+    *disk == DEFAULT_DISK
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            timeout: Span(std::time::Duration::from_secs(120)),
+            cpu: Span(std::time::Duration::from_secs(60)),
+            memory: Bytes(2 << 30),
+            processes: 256,
+            file_size: Bytes(1 << 30),
+            disk: DEFAULT_DISK,
+            open_files: 256,
+            stdout: OutputLimit::default(),
+            stderr: OutputLimit { cap: Bytes(256 << 10), spill: Bytes(16 << 20), ..Default::default() },
+            source: Bytes(64 << 10),
+            nesting: 64,
+        }
+    }
+}
+
+/// How much of an output is kept, and what happens to the rest.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct OutputLimit {
+    /// Bytes kept.
+    pub cap: Bytes,
+    /// Bytes read beyond the cap before the step is killed.
+    pub spill: Bytes,
+    /// What the overflow does to the step.
+    pub on_overflow: Overflow,
+}
+
+impl Default for OutputLimit {
+    fn default() -> Self {
+        Self { cap: Bytes(1 << 20), spill: Bytes(64 << 20), on_overflow: Overflow::Truncate }
+    }
+}
+
+/// What output beyond the cap does to its step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Overflow {
+    /// The rest is counted and dropped until `spill`.
+    Truncate,
+    /// The step is killed at the cap.
+    Kill,
+}
+
+/// What the sandbox promises, and whether it may promise less.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sandbox {
+    /// What happens when this host cannot hold a promise.
+    pub mode: SandboxMode,
+    /// The controls that must hold even when degraded.
+    pub minimum: Vec<Control>,
+    /// The user a step runs as.
+    pub user: SandboxUser,
+    /// File roots.
+    pub fs: FsRoots,
+    /// Network.
+    pub net: NetPolicy,
+    /// Environment variables.
+    pub env: EnvPolicy,
+}
+
+/// What happens when a promised control is missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxMode {
+    /// Refuse to run.
+    #[default]
+    Strict,
+    /// Run when `minimum` holds, and say so in the record.
+    Degrade,
+}
+
+/// One thing the kernel can be asked to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Control {
+    /// Writes stay inside the write roots.
+    FsWrite,
+    /// Reads stay inside the read roots.
+    FsRead,
+    /// What is denied by its path stays hidden.
+    FsDeny,
+    /// What patterns deny stays hidden.
+    FsDenyPatterns,
+    /// What is protected stays as it is.
+    FsProtect,
+    /// No network.
+    NetDeny,
+    /// No unix socket but those granted.
+    UnixDeny,
+    /// Privileges never grow.
+    NoNewPrivs,
+    /// Everything a step started ends with it.
+    TreeKill,
+    /// The environment is built from nothing.
+    EnvScrub,
+    /// No inherited file descriptor survives.
+    FdClose,
+    /// The system call filter is in place.
+    Seccomp,
+    /// Memory and process limits hold for the whole tree.
+    TreeLimits,
+    /// A step finds the files that an approval covers as they were approved.
+    ApprovedFiles,
+}
+
+/// The user a step runs as. There is one answer; a file that asks for another
+/// one is refused rather than given less than it asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxUser {
+    /// The caller's user; root drops every capability.
+    #[default]
+    Inherit,
+}
+
+/// File roots. Entries are absolute, begin with `~/`, or begin with
+/// `@workspace`, `@tmp`, `@state`, `@step-home` or are `@system-ro`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FsRoots {
+    /// What steps may read.
+    pub read: Vec<String>,
+    /// What steps may write.
+    pub write: Vec<String>,
+    /// Secrets: never read, in gitignore-like order with `!` exceptions.
+    pub deny: Vec<String>,
+    /// Read-only even inside a write root.
+    pub protect: Vec<String>,
+}
+
+impl Default for FsRoots {
+    fn default() -> Self {
+        Self {
+            read: vec!["@workspace".to_owned(), "@system-ro".to_owned()],
+            write: vec!["@workspace".to_owned(), "@tmp".to_owned()],
+            deny: Vec::new(),
+            protect: Vec::new(),
+        }
+    }
+}
+
+/// Network rights of steps.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NetPolicy {
+    /// What every step gets.
+    pub default: NetDefault,
+    /// `host:port` entries for `default = "hosts"`.
+    pub hosts: Vec<String>,
+}
+
+/// The network every step gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum NetDefault {
+    /// None at all.
+    #[default]
+    None,
+    /// The listed hosts.
+    Hosts,
+    /// The host's own network.
+    HostNetwork,
+}
+
+impl NetDefault {
+    pub(crate) fn freedom(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Hosts => 1,
+            Self::HostNetwork => 2,
+        }
+    }
+}
+
+/// Environment of steps.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct EnvPolicy {
+    /// Names passed through; a trailing `*` matches the rest.
+    pub pass: Vec<String>,
+    /// Values set for every step.
+    pub set: BTreeMap<String, String>,
+    /// Names of secret references a step may receive.
+    pub secrets: Vec<String>,
+}
+
+/// Where programs may come from.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Programs {
+    /// Directories whose programs are trusted; looked up in this order, never
+    /// through `PATH`.
+    pub trusted_dirs: Vec<String>,
+    /// Program names tied to one path.
+    pub pin: BTreeMap<String, String>,
+}
+
+impl Default for Programs {
+    fn default() -> Self {
+        Self {
+            trusted_dirs: ["/usr/bin", "/bin", "/usr/sbin", "/sbin"].map(str::to_owned).into(),
+            pin: BTreeMap::new(),
+        }
+    }
+}
+
+/// One rule: which commands, and what happens to them.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// The name decisions and records use.
+    pub id: String,
+    /// What a match means.
+    pub effect: Effect,
+    /// The program's name; with `args`, or alone for every use of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// The shape of the arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<ArgShape>,
+    /// The exact command instead of `program`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub argv: Option<Vec<ArgPattern>>,
+    /// The rights a matching command gets beyond reading the read roots.
+    #[serde(default)]
+    pub grant: RuleGrant,
+    /// Why the rule is there; shown to whoever approves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Who may approve, for how long, and what is remembered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ask: Option<AskTerms>,
+    /// Commands that must match; checked when the policy is loaded.
+    #[serde(default, rename = "match")]
+    pub matches: Vec<String>,
+    /// Commands that must not match; checked when the policy is loaded.
+    #[serde(default)]
+    pub not_match: Vec<String>,
+}
+
+/// What a matching rule says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Effect {
+    /// The command runs with the rule's grant.
+    Allow,
+    /// A person decides.
+    Ask,
+    /// The command never runs.
+    Deny,
+}
+
+/// The shape of a command's arguments. Every given condition must hold.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ArgShape {
+    /// The first argument is one of these.
+    pub first: Vec<String>,
+    /// Some argument is one of these.
+    pub contains_any: Vec<String>,
+    /// No argument before `--` is one of these flags, also abbreviated or
+    /// with a value attached.
+    pub deny_flags: Vec<String>,
+    /// No argument contains one of these words, whatever stands around it. An
+    /// allow rule with such words does not match a command with an option that
+    /// names a file, another configuration or another account.
+    pub deny_words: Vec<String>,
+    /// Options that such a rule matches all the same.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allow_flags: Vec<String>,
+}
+
+/// One position of an exact command.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum ArgPattern {
+    /// This text.
+    Exact(String),
+    /// One of these texts.
+    OneOf(OneOf),
+}
+
+/// Alternatives for one position of an exact command.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OneOf {
+    /// The accepted texts.
+    pub one_of: Vec<String>,
+}
+
+/// Rights beyond reading the policy's read roots.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RuleGrant {
+    /// Further paths to read.
+    pub fs_read: Vec<String>,
+    /// Paths to write; a trailing `:ro` makes one a read.
+    pub fs_write: Vec<String>,
+    /// Network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub net: Option<NetGrantSpec>,
+    /// Further variables to pass.
+    pub env: Vec<String>,
+    /// Unix sockets to reach, each by its own path.
+    pub unix: Vec<String>,
+    /// TCP ports to listen on, in a network that only steps of the same run see.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub listen: Vec<u16>,
+    /// TCP ports of that network to connect to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub connect: Vec<u16>,
+    /// Why the kernel cannot hold this grant, where it cannot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unenforceable: Option<String>,
+}
+
+/// The network part of a grant: `"none"`, `"host-network"`, or a host list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum NetGrantSpec {
+    /// A word.
+    Word(NetWord),
+    /// Named hosts.
+    Hosts(NetHosts),
+}
+
+/// Network grants that are one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum NetWord {
+    /// No network.
+    None,
+    /// The host's own network.
+    HostNetwork,
+}
+
+/// A list of `host:port` entries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NetHosts {
+    /// The hosts.
+    pub hosts: Vec<String>,
+}
+
+/// The terms of an approval.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AskTerms {
+    /// Who may answer; empty for anybody who can answer a gate.
+    pub approvers: Vec<String>,
+    /// How long the question stands; then the answer is no.
+    pub ttl: Span,
+    /// What a yes is good for.
+    pub remember: Remember,
+}
+
+impl Default for AskTerms {
+    fn default() -> Self {
+        Self {
+            approvers: Vec::new(),
+            ttl: Span(std::time::Duration::from_secs(900)),
+            remember: Remember::Never,
+        }
+    }
+}
+
+/// What an approval is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Remember {
+    /// This one step.
+    Never,
+    /// The same command for the rest of the run.
+    Run,
+    /// As `run`; and a rule is proposed, for a person to commit:
+    /// `lobster policy suggest --approved` prints it.
+    Policy,
+}
+
+/// The exact commands of the `locked` profile.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Locked {
+    /// Argument lists, program first.
+    pub argv: Vec<Vec<String>>,
+    /// Digests of the components that may be granted what their steps grant.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub components: Vec<String>,
+}
+
+/// Hard blocks beyond the built-in ones.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Hard {
+    /// The additions.
+    pub extra: Vec<HardRule>,
+}
+
+/// One added hard block.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HardRule {
+    /// The name decisions use.
+    pub id: String,
+    /// The program that never runs.
+    pub program: String,
+    /// Only when some argument is one of these; empty for every use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub contains_any: Vec<String>,
+}
+
+/// How decisions are recorded.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Audit {
+    /// A directory for a copy of each entry of the audit: JSON lines, a file a
+    /// day. Absolute, or under `~` or `@state`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// When a record must be on disk.
+    pub sync: AuditSync,
+    /// A file for the heads of the hash chains, by which `lobster audit verify`
+    /// notices a store that was cut or replaced. Absolute, or under `~` or `@state`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub anchor: Option<String>,
+    /// What `lobster audit` does not print and the copy does not hold.
+    pub redact: Vec<Redaction>,
+}
+
+/// Where the audit is kept beside the store, by full path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditPlaces {
+    /// The directory of the copy.
+    pub copy: Option<PathBuf>,
+    /// The file of the anchors.
+    pub anchor: Option<PathBuf>,
+}
+
+impl Audit {
+    /// The places on this host.
+    #[must_use]
+    pub fn places(&self, state: &Path, home: &Path) -> AuditPlaces {
+        let full = |path: &String| match (path.strip_prefix("@state"), path.strip_prefix('~')) {
+            (Some(rest), _) => state.join(rest.trim_start_matches('/')),
+            (None, Some(rest)) => home.join(rest.trim_start_matches('/')),
+            (None, None) => PathBuf::from(path),
+        };
+        AuditPlaces { copy: self.path.as_ref().map(full), anchor: self.anchor.as_ref().map(full) }
+    }
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        Self {
+            path: None,
+            sync: AuditSync::Decision,
+            anchor: None,
+            redact: vec![Redaction::SecretRefs, Redaction::UrlUserinfo, Redaction::HighEntropyArgs],
+        }
+    }
+}
+
+/// When a record must be on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AuditSync {
+    /// Whenever the system gets to it.
+    None,
+    /// Before the process starts.
+    Decision,
+    /// Every record.
+    Every,
+}
+
+/// What is kept out of records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Redaction {
+    /// Values of secret references.
+    SecretRefs,
+    /// User and password in URLs.
+    UrlUserinfo,
+    /// Arguments that look like keys.
+    HighEntropyArgs,
+}
+
+/// Names `extends` may give.
+pub(crate) const BUILTIN_BASES: &[&str] = &["builtin:readonly-catalog@1"];
+
+impl PolicyFile {
+    /// Parses the text of a policy file. `origin` names it in errors.
+    ///
+    /// # Errors
+    /// [`PolicyError`] with line, column and the nearest known name.
+    pub fn parse(text: &str, origin: &str) -> Result<Self, PolicyError> {
+        let file: Self = toml::from_str(text).map_err(|error| syntax_error(&error, text, origin))?;
+        if file.version != 1 {
+            return Err(PolicyError::Version { origin: origin.to_owned(), found: file.version });
+        }
+        for name in &file.extends {
+            if !BUILTIN_BASES.contains(&name.as_str()) {
+                return Err(PolicyError::UnknownBase {
+                    origin: origin.to_owned(),
+                    name: name.clone(),
+                    known: BUILTIN_BASES.join(", "),
+                });
+            }
+        }
+        file.check_roots(origin)?;
+        check_references(&file.secrets, origin)?;
+        Ok(file)
+    }
+
+    fn check_roots(&self, origin: &str) -> Result<(), PolicyError> {
+        let fs = &self.sandbox.fs;
+        let none = Vec::new();
+        let mut all: Vec<(String, &String)> = Vec::new();
+        for (field, list) in [
+            ("sandbox.fs.read", &fs.read),
+            ("sandbox.fs.write", &fs.write),
+            ("sandbox.fs.protect", &fs.protect),
+            ("components.read", self.components.read.as_ref().unwrap_or(&none)),
+            ("components.write", self.components.write.as_ref().unwrap_or(&none)),
+            ("programs.trusted_dirs", &self.programs.trusted_dirs),
+        ] {
+            all.extend(list.iter().map(|path| (field.to_owned(), path)));
+        }
+        all.extend(
+            fs.deny
+                .iter()
+                .filter(|p| !p.trim_start_matches('!').starts_with("**/"))
+                .map(|p| ("sandbox.fs.deny".to_owned(), p)),
+        );
+        for rule in &self.rules {
+            for (key, list) in [("fs_read", &rule.grant.fs_read), ("fs_write", &rule.grant.fs_write)] {
+                all.extend(list.iter().map(|p| (format!("rule {:?} grant.{key}", rule.id), p)));
+            }
+        }
+        for (field, path) in [("audit.path", &self.audit.path), ("audit.anchor", &self.audit.anchor)] {
+            let Some(path) = path else { continue };
+            if ["@workspace", "@tmp", "@step-home"].iter().any(|root| path.starts_with(root)) {
+                let message = "steps may write there; name an absolute path, or one under @state";
+                return Err(PolicyError::Audit {
+                    origin: origin.to_owned(),
+                    key: field.to_owned(),
+                    message: message.to_owned(),
+                });
+            }
+            all.push((field.to_owned(), path));
+        }
+        for (field, path) in all {
+            let text = path.trim_start_matches('!').trim_end_matches(":ro");
+            let rooted = text.starts_with('/')
+                || text == "@system-ro"
+                || ["~", "@workspace", "@tmp", "@state", "@step-home"].iter().any(|root| {
+                    text.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+                });
+            if !rooted || text.split('/').any(|c| c == "..") {
+                return Err(PolicyError::Root { origin: origin.to_owned(), field, path: path.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    /// The JSON Schema of a policy document, for editors.
+    #[must_use]
+    pub fn json_schema() -> serde_json::Value {
+        schemars::schema_for!(PolicyFile).to_value()
+    }
+}
+
+pub(super) fn syntax_error(error: &toml::de::Error, text: &str, origin: &str) -> PolicyError {
+    let message = error.message().trim().to_owned();
+    let start = error.span().map_or(0, |span| span.start).min(text.len());
+    let before = text.get(..start).unwrap_or("");
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    PolicyError::Syntax {
+        origin: origin.to_owned(),
+        line: before.matches('\n').count() + 1,
+        column: before[line_start..].chars().count() + 1,
+        suggestion: nearest_name(&message),
+        message,
+    }
+}
+
+/// Finds the nearest expected name in serde's "unknown field `x`, expected one
+/// of `a`, `b`" message.
+fn nearest_name(message: &str) -> Option<String> {
+    if !(message.starts_with("unknown field") || message.starts_with("unknown variant")) {
+        return None;
+    }
+    let mut names = message.split('`').skip(1).step_by(2);
+    let unknown = names.next()?;
+    names
+        .map(|name| (strsim::damerau_levenshtein(unknown, name), name))
+        .filter(|(distance, name)| *distance <= 1 + name.len() / 3)
+        .min()
+        .map(|(_, name)| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_keys_name_line_column_and_the_nearest_key() {
+        let error = PolicyFile::parse("version = 1\n[sandbox.fs]\nraed = []\n", "p.toml").unwrap_err();
+        insta::assert_snapshot!(error.to_string(), @r#"p.toml:3:1: unknown field `raed`, expected one of `read`, `write`, `deny`, `protect`; did you mean "read"?"#);
+    }
+
+    #[test]
+    fn wrong_values_are_named() {
+        let error = PolicyFile::parse("version = 1\nprofile = \"read-only\"\n", "p.toml").unwrap_err();
+        insta::assert_snapshot!(error.to_string(), @r#"p.toml:2:11: unknown variant `read-only`, expected one of `readonly`, `default`, `locked`; did you mean "readonly"?"#);
+        let error =
+            PolicyFile::parse("version = 1\n[sandbox]\nuser = \"dedicated\"\n", "p.toml").unwrap_err();
+        insta::assert_snapshot!(error.to_string(), @"p.toml:3:8: unknown variant `dedicated`, expected `inherit`");
+        let error = PolicyFile::parse("version = 1\n[limits]\ntimeout = \"soon\"\n", "p.toml").unwrap_err();
+        insta::assert_snapshot!(error.to_string(), @r#"p.toml:3:11: "soon" is not a duration such as "90s" or "15m""#);
+        let error = PolicyFile::parse("version = 2\n", "p.toml").unwrap_err();
+        insta::assert_snapshot!(error.to_string(), @"p.toml: policy format 2 is not supported; this lobster reads format 1");
+    }
+
+    #[test]
+    fn relative_roots_are_refused() {
+        let error = PolicyFile::parse("version = 1\n[sandbox.fs]\nread = [\"src\"]\n", "p.toml").unwrap_err();
+        assert!(matches!(error, PolicyError::Root { ref path, .. } if path == "src"), "{error}");
+        let error =
+            PolicyFile::parse("version = 1\n[sandbox.fs]\nwrite = [\"@workspace/../x\"]\n", "p").unwrap_err();
+        assert!(matches!(error, PolicyError::Root { .. }), "{error}");
+    }
+
+    #[test]
+    fn unknown_bases_are_refused() {
+        let error = PolicyFile::parse("version = 1\nextends = [\"builtin:all\"]\n", "p.toml").unwrap_err();
+        insta::assert_snapshot!(error.to_string(), @r#"p.toml: extends "builtin:all": there is no such base; known: builtin:readonly-catalog@1"#);
+    }
+}

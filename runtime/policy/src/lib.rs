@@ -1,0 +1,215 @@
+//! The policy engine: may this native command run, and with which rights?
+//!
+//! A decision is a pure function of the policy, the proposed command and the
+//! place it would run in; only program resolution looks at the file system.
+//! It routes a command (run, ask, refuse) and tells a person what they would
+//! approve. It is not the wall: every `allow` carries a grant, and the sandbox
+//! holds the command to it. What the analysis cannot read is never taken for
+//! harmless.
+
+mod analysis;
+mod approved;
+mod arithmetic;
+mod binding;
+mod builtins;
+mod catalogue;
+mod code;
+mod command;
+mod component;
+mod corpus;
+mod covered;
+mod decide;
+mod dialect;
+mod effects;
+mod env;
+mod expand;
+mod explain;
+mod file;
+mod grants;
+mod hard;
+mod layers;
+mod leaf;
+mod lint;
+#[cfg(test)]
+mod metamorphic;
+#[cfg(test)]
+mod oracle;
+mod output;
+mod parse;
+mod paths;
+mod portable;
+
+mod quoting;
+mod redirects;
+mod reference;
+mod rules;
+mod shell;
+#[cfg(test)]
+mod shell_fuzz;
+mod suggest;
+mod wrappers;
+
+pub use analysis::{CommandFact, Facts, TextSpan};
+pub use approved::PROPOSED_RULE;
+pub use binding::changed_files;
+pub use binding::{Binding, BoundFile, BoundProgram};
+pub use catalogue::{NamedSettings, catalogued_git, git_settings};
+pub use component::COMPONENT_SUBJECT;
+pub use component::{
+    ComponentDecision, ComponentLimits, ComponentPolicy, ComponentProposal, GrantKind, Holds,
+};
+pub use corpus::{CaseResult, CorpusError, CorpusReport};
+pub use covered::FileRole;
+pub use covered::{Language, Listing, Lookup, Mention, Mentions, Surroundings, interpreter_language};
+pub use decide::{Command, Decision, Grant, NetGrant, Proposal, Reason, Verdict};
+pub use decide::{POLICY_DENIED, denial};
+pub use dialect::{Dialect, Shell};
+pub use env::{DecisionEnv, EveryProgram, HostPrograms, Resolve};
+pub use file::{
+    ArgPattern, ArgShape, AskTerms, Audit, AuditPlaces, AuditSync, Control, Effect, EnvPolicy, FsRoots, Hard,
+    HardRule, Limits, Locked, NetDefault, NetGrantSpec, NetHosts, NetPolicy, NetWord, OneOf, OutputLimit,
+    Overflow, PolicyError, PolicyFile, Profile, Programs, Redaction, Remember, Rule, RuleGrant, Sandbox,
+    SandboxMode, SandboxUser,
+};
+pub use layers::{Layer, LayerText};
+pub use lint::{Lint, LintKind};
+pub use lobster_base::quantity::{Bytes, Span};
+pub use paths::{Roots, SYSTEM_READ_ONLY, builtin_protected, glob_match, secret_patterns, write_roots};
+pub use reference::{SecretReference, parse_references};
+pub use suggest::{Difference, Observed, ObservedCommand, Stopped, Suggestion};
+
+use serde::Serialize;
+
+use lobster_base::digest::Digest;
+
+/// The version of the decision procedure, part of every decision.
+pub const ENGINE_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/catalogue@1");
+
+/// What happens to commands when no policy file was given, or one was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Stance {
+    /// Everything runs except hard blocks: what scripts written before there
+    /// was a policy expect.
+    Open,
+    /// Only what is covered runs.
+    Closed,
+}
+
+/// A loaded policy: typed, checked against its own examples, and named by its
+/// digest.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    file: PolicyFile,
+    stance: Stance,
+    digest: Digest,
+}
+
+impl Policy {
+    /// The policy in force when no policy file is given: everything runs, as
+    /// it did before, except hard blocks.
+    #[must_use]
+    pub fn builtin() -> Self {
+        let file = PolicyFile {
+            version: 1,
+            profile: Profile::Default,
+            extends: Vec::new(),
+            limits: Limits::default(),
+            sandbox: Sandbox::default(),
+            programs: Programs::default(),
+            rules: Vec::new(),
+            locked: Locked::default(),
+            hard: Hard::default(),
+            audit: Audit::default(),
+            components: ComponentPolicy::default(),
+            secrets: std::collections::BTreeMap::new(),
+        };
+        Self::new(file, Stance::Open)
+    }
+
+    /// Loads one policy file. `origin` names it in errors.
+    ///
+    /// # Errors
+    /// [`PolicyError`] when the text is not a policy, or a rule contradicts
+    /// its own examples.
+    pub fn load(text: &str, origin: &str) -> Result<Self, PolicyError> {
+        let policy = Self::new(PolicyFile::parse(text, origin)?, Stance::Closed);
+        policy.check_rules(origin)?;
+        Ok(policy)
+    }
+
+    /// The policy of a recorded run, as the store kept its document.
+    ///
+    /// # Errors
+    /// When the document is none of this version's.
+    pub fn recorded(document: &str) -> Result<Self, lobster_base::json::JsonError> {
+        Ok(Self::new(lobster_base::json::parse_as(document)?, Stance::Closed))
+    }
+
+    fn new(file: PolicyFile, stance: Stance) -> Self {
+        #[derive(Serialize)]
+        struct Named<'a> {
+            engine: &'static str,
+            stance: Stance,
+            file: &'a PolicyFile,
+        }
+        let named = Named { engine: ENGINE_VERSION, stance, file: &file };
+        // Every map in the document has string keys, so it has a JSON form.
+        let digest = Digest::of_json(&named).unwrap_or_else(|error| {
+            Digest::of(format!("{error}:{named_file:?}", named_file = named.file).as_bytes())
+        });
+        Self { file, stance, digest }
+    }
+
+    /// The name of this policy: BLAKE3 of its canonical JSON, with the version
+    /// of the engine and of the catalogue.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// The policy document.
+    #[must_use]
+    pub fn file(&self) -> &PolicyFile {
+        &self.file
+    }
+
+    /// Whether this is the built-in policy, under which nothing but hard
+    /// blocks is refused.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.stance == Stance::Open
+    }
+
+    /// This policy under another profile: what `--profile` and a corpus line
+    /// ask for.
+    #[must_use]
+    pub fn with_profile(&self, profile: Profile) -> Self {
+        Self::new(PolicyFile { profile, ..self.file.clone() }, self.stance)
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.file.limits
+    }
+
+    pub(crate) fn programs(&self) -> &Programs {
+        &self.file.programs
+    }
+
+    pub(crate) fn rules(&self) -> &[Rule] {
+        &self.file.rules
+    }
+
+    pub(crate) fn hard_extra(&self) -> &[HardRule] {
+        &self.file.hard.extra
+    }
+
+    /// Whether an allow rule may grant what it says under this profile: the
+    /// unattended profiles refuse what the kernel cannot hold, unless the rule
+    /// says why it knows that.
+    pub(crate) fn may_grant(&self, rule: &Rule) -> bool {
+        self.file.profile == Profile::Default
+            || rule.grant.unix.is_empty()
+            || rule.grant.unenforceable.is_some()
+    }
+}

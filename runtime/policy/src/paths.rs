@@ -1,0 +1,532 @@
+//! What a path means to the policy: root, secret, protected, device.
+//!
+//! Everything here is lexical. Whether a path exists, or is a symbolic link,
+//! is not asked: the decision must be the same on every host, and links are
+//! the sandbox's business.
+
+use std::path::{Path, PathBuf};
+
+use super::Policy;
+use super::env::DecisionEnv;
+pub use lobster_base::glob::glob_match;
+
+/// Files nobody needs to name in a policy for them to be secret.
+const BUILTIN_SECRETS: &[&str] = &[
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/sudoers",
+    "/etc/sudoers.d",
+    "/etc/ssh/ssh_host_*_key",
+    "/etc/ssl/private",
+    "/etc/security/opasswd",
+    "/etc/krb5.keytab",
+    "/proc/*/environ",
+    "!/proc/self/environ",
+    "/proc/*/mem",
+    "/proc/*/task/*/environ",
+    "/proc/kcore",
+    "/run/secrets",
+    "/var/run/secrets",
+    "**/.ssh",
+    "**/.aws",
+    "**/.gnupg",
+    "**/.netrc",
+    "**/.git-credentials",
+    "**/.pgpass",
+    "**/.my.cnf",
+    "**/.vault-token",
+    "**/.password-store",
+    "**/id_rsa",
+    "**/id_dsa",
+    "**/id_ecdsa",
+    "**/id_ed25519",
+    "~/.kube",
+    "~/.docker/config.json",
+    "~/.npmrc",
+    "~/.pypirc",
+    "~/.config/gcloud",
+    "~/.config/gh",
+    "~/.config/op",
+    "~/.azure",
+    "~/.cargo/credentials",
+    "~/.cargo/credentials.toml",
+    "~/.local/share/keyrings",
+    "~/.mozilla",
+    "~/.config/google-chrome",
+    "~/.bash_history",
+    "~/.zsh_history",
+];
+
+/// Places a step never changes, whatever the policy file says. The rest of
+/// `@workspace/.git` it changes only by a grant that names it: the sandbox
+/// holds that, here and in repositories below the workspace.
+const BUILTIN_PROTECTED: &[&str] = &[
+    "@workspace/.git/hooks",
+    "@workspace/.git/config",
+    "@workspace/.git/config.worktree",
+    "@workspace/.git/commondir",
+    "@workspace/.git/modules",
+    "@workspace/.git/worktrees",
+    "@workspace/.git/info/attributes",
+    "@workspace/.git/objects/info/alternates",
+    "@workspace/.lobster",
+    "@workspace/.lobster-cache",
+    "@workspace/lobster.policy.toml",
+];
+
+/// The built-in secrets as patterns for the sandbox, which looks for them on
+/// disk. What is granted by its own name is not hidden by the patterns that
+/// cover it.
+pub fn secret_patterns(env: &DecisionEnv, granted: &[PathBuf]) -> Vec<String> {
+    let covers =
+        |text: &str, path: &Path| PathPattern::new(text, env).covers(&components(&path.to_string_lossy()));
+    // The jail's own /proc shows no process but the step's.
+    let all = BUILTIN_SECRETS.iter().filter(|text| !text.trim_start_matches('!').starts_with("/proc/"));
+    let (covering, others): (Vec<&str>, Vec<&str>) =
+        all.partition(|text| granted.iter().any(|path| covers(text, path)));
+    let meant = granted.iter().filter(|path| covering.iter().any(|text| covers(text, path)));
+    let expanded =
+        |texts: Vec<&str>| texts.into_iter().map(|text| expand_root(text, env)).collect::<Vec<_>>();
+    let meant: Vec<String> = meant.map(|path| format!("!{}", path.display())).collect();
+    [expanded(covering), meant, expanded(others)].concat()
+}
+
+/// The built-in protected places of a workspace.
+pub fn builtin_protected(env: &DecisionEnv) -> impl Iterator<Item = String> {
+    BUILTIN_PROTECTED.iter().map(|text| expand_root(text, env))
+}
+
+/// Where a policy lets any step write.
+pub fn write_roots(policy: &Policy, env: &DecisionEnv) -> impl Iterator<Item = String> {
+    let general = &policy.file().sandbox.fs.write;
+    let granted = policy.rules().iter().flat_map(|rule| &rule.grant.fs_write);
+    let roots = general.iter().chain(granted).filter(|path| !path.ends_with(":ro"));
+    // These two are each step's own.
+    let shared = roots.filter(|path| !path.starts_with("@tmp") && !path.starts_with("@step-home"));
+    shared.map(|path| normalise("/", &expand_root(path, env)))
+}
+
+/// What `@system-ro` stands for: the operating system's own read-only trees
+/// and the kernel's views of itself.
+pub const SYSTEM_READ_ONLY: &[&str] = &[
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/proc",
+    "/sys",
+    "/etc/alternatives",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/timezone",
+];
+
+/// Device nodes that hold no data of the host.
+const HARMLESS_DEVICES: &[&str] = &[
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/stdin",
+    "/dev/stdout",
+    "/dev/stderr",
+    "/dev/tty",
+];
+
+/// Beginnings of the names of devices that are a disk, memory or ports.
+const RAW_DEVICES: &[&str] = &[
+    "sd", "hd", "vd", "xvd", "nvme", "mmcblk", "dm-", "md", "loop", "nbd", "sr", "zd", "zram", "mapper/",
+    "disk/", "block/", "mem", "kmem", "port", "pmem", "bcache", "drbd", "rbd", "fd0", "st0", "mtd", "ubi",
+    "vg", "raw/",
+];
+
+/// Writes under these reach the kernel itself.
+const KERNEL_TRIGGERS: &[&str] = &[
+    "/proc/sysrq-trigger",
+    "/proc/sys",
+    "/proc/acpi",
+    "/proc/bus",
+    "/sys",
+    "/dev/mem",
+    "/dev/kmem",
+    "/dev/port",
+    "/dev/watchdog",
+];
+
+/// Directories one level below a top directory whose loss ends the system.
+const CRITICAL_SECOND_LEVEL: &[&str] = &["/var/lib", "/var/log", "/boot/efi", "/boot/grub"];
+
+/// One pattern of a deny list, split at its slashes.
+#[derive(Clone, Debug)]
+struct PathPattern {
+    negated: bool,
+    components: Vec<String>,
+}
+
+impl PathPattern {
+    fn new(text: &str, env: &DecisionEnv) -> Self {
+        let (negated, text) = match text.strip_prefix('!') {
+            Some(rest) => (true, rest),
+            None => (false, text),
+        };
+        let expanded = expand_root(text, env);
+        Self {
+            negated,
+            components: expanded.split('/').filter(|c| !c.is_empty()).map(str::to_owned).collect(),
+        }
+    }
+
+    /// Whether the pattern names `path` or a directory above it.
+    fn covers(&self, path: &[&str]) -> bool {
+        covers(&self.components, path)
+    }
+}
+
+fn covers(pattern: &[String], path: &[&str]) -> bool {
+    let Some((first, rest)) = pattern.split_first() else {
+        return true;
+    };
+    if first == "**" {
+        return (0..=path.len()).any(|skip| covers(rest, &path[skip..]));
+    }
+    match path.split_first() {
+        Some((component, deeper)) => glob_match(first, component) && covers(rest, deeper),
+        None => false,
+    }
+}
+
+/// Replaces `@workspace`, `@tmp`, `@state`, `@step-home` and a leading `~`.
+pub(crate) fn expand_root(text: &str, env: &DecisionEnv) -> String {
+    for (name, root) in [
+        ("@workspace", env.workspace.as_str()),
+        ("@tmp", env.tmp.as_str()),
+        ("@state", env.state.as_str()),
+        ("@step-home", env.home.as_str()),
+        ("~", env.home.as_str()),
+    ] {
+        if let Some(rest) = text.strip_prefix(name)
+            && (rest.is_empty() || rest.starts_with('/'))
+        {
+            return format!("{root}{rest}");
+        }
+    }
+    text.to_owned()
+}
+
+/// Joins `text` to `cwd` and removes `.`, `..` and doubled slashes without
+/// looking at the file system. `/proc/<pid>/root` is the root it shows.
+pub(crate) fn normalise(cwd: &str, text: &str) -> String {
+    let mut out: Vec<&str> = Vec::new();
+    let joined;
+    let full = if text.starts_with('/') {
+        text
+    } else {
+        joined = format!("{cwd}/{text}");
+        &joined
+    };
+    for component in full.split('/') {
+        match component {
+            "" | "." => {}
+            ".." => {
+                out.pop();
+            }
+            "root" if is_process(&out) => out.clear(),
+            "cwd" if is_process(&out) => {
+                out.clear();
+                out.extend(cwd.split('/').filter(|c| !c.is_empty()));
+            }
+            other => out.push(other),
+        }
+    }
+    let mut path = String::with_capacity(full.len());
+    for component in out {
+        path.push('/');
+        path.push_str(component);
+    }
+    if path.is_empty() {
+        path.push('/');
+    }
+    path
+}
+
+/// Whether these are the components of `/proc/<pid>` or of one of its tasks.
+fn is_process(path: &[&str]) -> bool {
+    matches!(path, ["proc", _] | ["proc", _, "task", _])
+}
+
+/// Whether `path` is `root` or lies below it; both normalised.
+pub(crate) fn is_under(path: &str, root: &str) -> bool {
+    root == "/" || path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn components(path: &str) -> Vec<&str> {
+    path.split('/').filter(|c| !c.is_empty()).collect()
+}
+
+/// The roots of one policy, resolved for one decision.
+#[derive(Clone, Debug)]
+pub struct Roots {
+    read: Vec<String>,
+    write: Vec<String>,
+    protect: Vec<String>,
+    secrets: Vec<PathPattern>,
+    home: String,
+    workspace: String,
+}
+
+impl Roots {
+    /// Resolves the root names of a policy for `env`.
+    pub(crate) fn new(
+        read: &[String],
+        write: &[String],
+        deny: &[String],
+        protect: &[String],
+        env: &DecisionEnv,
+    ) -> Self {
+        let resolve = |list: &[String]| {
+            let mut out = Vec::new();
+            for entry in list {
+                if entry == "@system-ro" {
+                    out.extend(SYSTEM_READ_ONLY.iter().map(|s| (*s).to_owned()));
+                } else {
+                    out.push(normalise("/", &expand_root(entry, env)));
+                }
+            }
+            out
+        };
+        let mut protect = resolve(protect);
+        protect.extend(BUILTIN_PROTECTED.iter().map(|entry| normalise("/", &expand_root(entry, env))));
+        protect.extend(env.protected.iter().cloned());
+        let mut read = resolve(read);
+        read.extend(HARMLESS_DEVICES.iter().map(|d| (*d).to_owned()));
+        read.push("/dev/fd".to_owned());
+        Self {
+            read,
+            write: resolve(write),
+            protect,
+            secrets: BUILTIN_SECRETS
+                .iter()
+                .copied()
+                .chain(deny.iter().map(String::as_str))
+                .map(|text| PathPattern::new(text, env))
+                .collect(),
+            home: env.home.clone(),
+            workspace: env.workspace.clone(),
+        }
+    }
+
+    /// Whether reading `path` shows a secret. The last pattern that covers
+    /// the path decides, so that `!**/.env.example` can take one back.
+    pub(crate) fn is_secret(&self, path: &str) -> bool {
+        let path = components(path);
+        let mut secret = false;
+        for pattern in &self.secrets {
+            if pattern.negated == secret && pattern.covers(&path) {
+                secret = !pattern.negated;
+            }
+        }
+        secret
+    }
+
+    /// Whether a path with shell wildcards can name a secret: some component
+    /// that is more than wildcards matches where a secret's name stands.
+    pub(crate) fn glob_reaches_secret(&self, path: &str) -> bool {
+        let path = components(path);
+        self.secrets.iter().filter(|pattern| !pattern.negated).any(|pattern| {
+            let named: Vec<&str> =
+                pattern.components.iter().map(String::as_str).filter(|c| *c != "**").collect();
+            let floating = named.len() != pattern.components.len();
+            if named.iter().any(|c| c.contains('*')) {
+                return false;
+            }
+            let starts = if floating { 0..path.len() } else { 0..1 };
+            starts.into_iter().any(|start| {
+                let tail = &path[start..];
+                tail.len() >= named.len()
+                    && named.iter().zip(tail).all(|(name, part)| glob_match(part, name))
+                    && named.iter().zip(tail).all(|(name, part)| {
+                        *name == *part
+                            || part.chars().filter(|c| !matches!(c, '*' | '?' | '[' | ']')).count() >= 2
+                            // Wildcards find hidden names only behind a dot.
+                            || (part.starts_with('.') && name.starts_with('.'))
+                    })
+            })
+        })
+    }
+
+    /// Whether a name alone, as given to `find -name`, asks for a secret.
+    pub(crate) fn is_secret_name(&self, name: &str) -> bool {
+        let base = name.rsplit('/').next().unwrap_or(name);
+        self.secrets.iter().any(|pattern| {
+            !pattern.negated
+                && pattern.components.last().is_some_and(|last| {
+                    last.chars().any(|c| c != '*') && (last == base || glob_match(base, last))
+                })
+        }) && base.chars().filter(|c| !matches!(c, '*' | '?')).count() >= 2
+            && !self.is_example(base)
+    }
+
+    fn is_example(&self, base: &str) -> bool {
+        self.secrets.iter().any(|p| p.negated && p.components.last().is_some_and(|last| last == base))
+    }
+
+    /// Whether steps may read `path`.
+    pub(crate) fn is_readable(&self, path: &str) -> bool {
+        self.read.iter().chain(&self.write).any(|root| is_under(path, root))
+    }
+
+    /// Whether steps may write `path`, protection aside.
+    pub(crate) fn is_writable(&self, path: &str) -> bool {
+        self.write.iter().any(|root| is_under(path, root))
+    }
+
+    /// Whether `path` is protected even inside a write root.
+    pub(crate) fn is_protected(&self, path: &str) -> bool {
+        self.protect.iter().any(|root| is_under(path, root))
+    }
+
+    /// Whether losing everything at `path` ends the system or the user's
+    /// work: the root, a top directory, the home directory, anything above
+    /// home or workspace. `path` may carry wildcards.
+    pub(crate) fn is_vital(&self, path: &str) -> bool {
+        let mut parts = components(path);
+        // `/etc/*` empties /etc; `/*/x` reaches into every top directory.
+        while parts.last().is_some_and(|last| last.chars().all(|c| matches!(c, '*' | '.' | '?'))) {
+            parts.pop();
+        }
+        let path = format!("/{}", parts.join("/"));
+        if parts.is_empty() {
+            return true;
+        }
+        if self.write.contains(&path) || path == self.workspace {
+            return false;
+        }
+        if parts.len() == 1 {
+            return path != "/tmp";
+        }
+        path == self.home
+            || is_under(&self.home, &path)
+            || (self.workspace != "/" && is_under(&self.workspace, &path))
+            || (parts.len() == 2 && parts[0] == "usr")
+            || CRITICAL_SECOND_LEVEL.contains(&path.as_str())
+            || (parts.len() == 2 && parts[0] == "home" && parts[1].contains(['*', '?', '[']))
+    }
+}
+
+/// Whether `path` is one of the device nodes everybody may use.
+pub(crate) fn is_harmless_device(path: &str) -> bool {
+    HARMLESS_DEVICES.contains(&path)
+        || path.starts_with("/dev/fd/")
+        || path.strip_prefix("/proc/self/fd/").is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// Whether `path` is a disk, memory or another raw device. Wildcards count as
+/// whatever they could stand for.
+pub(crate) fn is_raw_device(path: &str) -> bool {
+    path.strip_prefix("/dev/").is_some_and(|name| {
+        RAW_DEVICES.iter().any(|device| name.starts_with(device))
+            || (name.contains(['*', '?', '[']) && !name.contains('/'))
+    })
+}
+
+/// Whether writing `path` commands the kernel.
+pub(crate) fn is_kernel_trigger(path: &str) -> bool {
+    KERNEL_TRIGGERS.iter().any(|root| is_under(path, root))
+}
+
+/// Whether bash opens a network connection for this path.
+pub(crate) fn is_net_pseudo_device(path: &str) -> bool {
+    path.starts_with("/dev/tcp/") || path.starts_with("/dev/udp/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roots() -> Roots {
+        let own = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
+        Roots::new(
+            &own(&["@workspace", "@system-ro", "/etc/hosts", "/var/log"]),
+            &own(&["@workspace", "@tmp"]),
+            &own(&["~/.ssh", "**/.env", "**/.env.*", "!**/.env.example"]),
+            &own(&["@workspace/.git/hooks"]),
+            &DecisionEnv::fixture(),
+        )
+    }
+
+    #[test]
+    fn paths_are_normalised_without_touching_the_disk() {
+        assert_eq!(normalise("/srv/repo", "../../../etc/shadow"), "/etc/shadow");
+        assert_eq!(normalise("/srv/repo", "./usr/../"), "/srv/repo");
+        assert_eq!(normalise("/", "//"), "/");
+        assert_eq!(normalise("/srv/repo", "/proc/self/root/bin/rm"), "/bin/rm");
+        assert_eq!(normalise("/srv/repo", "/proc/self/cwd/../x"), "/srv/x");
+    }
+
+    #[test]
+    fn secrets_follow_the_last_matching_pattern() {
+        let roots = roots();
+        assert!(roots.is_secret("/srv/repo/.env"));
+        assert!(roots.is_secret("/srv/repo/a/.env.local"));
+        assert!(!roots.is_secret("/srv/repo/.env.example"));
+        assert!(roots.is_secret("/home/agent/.ssh/id_ed25519"));
+        assert!(roots.is_secret("/root/.ssh"));
+        assert!(roots.is_secret("/proc/1/environ"));
+        assert!(!roots.is_secret("/proc/self/environ"));
+        assert!(!roots.is_secret("/srv/repo/src/env.rs"));
+        assert!(roots.glob_reaches_secret("/etc/sh*"));
+        assert!(roots.glob_reaches_secret("/srv/repo/.e*"));
+        assert!(!roots.glob_reaches_secret("/srv/repo/*"));
+    }
+
+    #[test]
+    fn vital_paths_include_globs_and_ancestors() {
+        let roots = roots();
+        for vital in ["/", "/*", "/etc", "/etc/*", "/home", "/home/agent", "/srv", "/usr/lib"] {
+            assert!(roots.is_vital(vital), "{vital}");
+        }
+        for fine in ["/srv/repo", "/srv/repo/*", "/tmp", "/tmp/x", "/srv/repo/target"] {
+            assert!(!roots.is_vital(fine), "{fine}");
+        }
+    }
+
+    #[test]
+    fn the_sandbox_reads_patterns_as_the_policy_does() {
+        use lobster_sandbox::JailSpec;
+        // Small alphabets, so that names meet often.
+        const PARTS: [&str; 9] = ["**", "*", "a", "b", "a*", "*b", "?", "[ab]c", "ac"];
+        const NAMES: [&str; 6] = ["a", "b", "ac", "bc", "ab", "x"];
+        let env = DecisionEnv::fixture();
+        let mut state = 1u64;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(state >> 33).unwrap() % below
+        };
+        let (mut secret, total) = (0, 20_000);
+        for _ in 0..total {
+            let deny: Vec<String> = (0..1 + random(4))
+                .map(|_| {
+                    let not = if random(3) == 0 { "!" } else { "" };
+                    let start = if random(2) == 0 { "**" } else { "" };
+                    let rest: String = (0..1 + random(3)).map(|_| format!("/{}", PARTS[random(9)])).collect();
+                    format!("{not}{start}{rest}")
+                })
+                .collect();
+            let path: String = (0..1 + random(5)).map(|_| format!("/{}", NAMES[random(6)])).collect();
+            let roots = Roots::new(&[], &[], &deny, &[], &env);
+            let spec = JailSpec { deny_patterns: deny.clone(), ..JailSpec::default() };
+            let by_policy = roots.is_secret(&path);
+            assert_eq!(spec.hides(Path::new(&path)), by_policy, "{path} by {deny:?}");
+            secret += usize::from(by_policy);
+        }
+        assert!(secret > total / 10 && secret < total * 9 / 10, "{secret} of {total}");
+    }
+}

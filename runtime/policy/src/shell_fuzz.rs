@@ -1,0 +1,439 @@
+//! Real shells as the judges of the dialects: nothing that a verdict of `allow`
+//! lets through starts a program that was not judged, or writes a file.
+//!
+//! Random text is put together from shell fragments and from mutated lines of
+//! the corpus. Its programs `p1` to `p9` are canaries: they exist, they are the
+//! only ones in `PATH`, and no rule covers them. Text that is allowed runs in the
+//! shell it was judged for, and what is allowed with bash runs in all three, since
+//! the verdict of a corpus must not depend on the host.
+//!
+//! `LOBSTER_SHELL_FUZZ_TEXTS` and `LOBSTER_SHELL_FUZZ_SEED` choose how many texts
+//! and which; with `LOBSTER_REQUIRE_SHELLS=1` a shell that is missing is a failure.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command as Process, Stdio};
+use std::time::{Duration, Instant};
+
+use super::oracle::{FRAGMENTS, Random};
+use super::{DecisionEnv, Dialect, Policy, Proposal, Shell, Verdict};
+
+/// Further fragments: what the shells are known to read differently, and
+/// programs of the catalogue, so that more texts are allowed.
+const MORE: &[&str] = &[
+    "echo a ",
+    "echo a ",
+    "ls ",
+    "cat x ",
+    "true ",
+    "true; ",
+    ": ",
+    "test x ",
+    "[ a ] ",
+    "[ a = b ] && ",
+    "x=1 ",
+    "y='a b'; ",
+    "&>/dev/null ",
+    "&>>/dev/null ",
+    "&> ",
+    ">&/dev/null ",
+    "$'\\'",
+    "$'\\''",
+    "\\'",
+    "'\\''",
+    "$'a\\tb' ",
+    "' #'",
+    " #'",
+    "# '\n",
+    "[[ x || ",
+    "[[ x && ",
+    "[[ a > ",
+    "[[ a < ",
+    "[[ ! x || (",
+    ") ]]",
+    " || ",
+    " && ",
+    "((p1))",
+    "((x",
+    "((1",
+    "x))",
+    "1))",
+    "a[1]=",
+    "a[0]=p2 ",
+    "a+=(",
+    "x+=",
+    "declare ",
+    "typeset x=",
+    "local x=",
+    "export x=$(echo a) ",
+    "readonly ",
+    "${x:1}",
+    "${x^}",
+    "${x@Q}",
+    "${x//a/",
+    "${x:-'",
+    "${x:-\"",
+    "\"${x:-'}'}\"",
+    "\"${x%'}",
+    "'}\"",
+    "${x:-`",
+    "`}",
+    "{a,b}",
+    "{1..2}",
+    "{fd}>",
+    "{fd}</dev/null ",
+    "10>/dev/null ",
+    "3>&1 ",
+    ">&- ",
+    "~+",
+    "~-",
+    "$10",
+    "${10}",
+    "$_",
+    "$RANDOM",
+    "for ((;;)); do ",
+    "for i do ",
+    "for i\nin a\ndo ",
+    "; done\n",
+    "break; done; ",
+    "case x in (a|x) ",
+    "case x in x) true;& y) ",
+    ";;& *) ",
+    "<<$(",
+    "<<\\E\n",
+    "<<\"E\"\n",
+    "<<E\\\nF\n",
+    "<<'E F'\n",
+    "\nE F\n",
+    "<<E;",
+    "\nE",
+    "E\n",
+    "\tE\n",
+    "\\\nE\n",
+    "\\\n&",
+    "&\\\n&",
+    "|\\\n|",
+    "$\\\n(p1)",
+    "$(\\\n",
+    "i\\\nf ",
+    "\"\\\n\"",
+    "\"$(",
+    ")\"",
+    "\"`",
+    "`\"",
+    "`echo \"",
+    "\\`",
+    "\\\\`",
+    "echo '\\c' ",
+    "echo '\\0160\\061' ",
+    "| xargs ",
+    "| cat ",
+    "|& cat ",
+    "printf '%s\\n' ",
+    "printf '\\160\\061' ",
+    "eval \"",
+    "eval '",
+    "eval echo ",
+    "trap 'p3' EXIT ",
+    "alias ls=p4\n",
+    "alias x=",
+    "set -- ",
+    "set -k ",
+    "set +B; ",
+    "set -o posix; ",
+    "shopt -s extglob\n",
+    "@(a|b)",
+    "!(p1)",
+    "?(a)",
+    "[^a]",
+    "[!a]",
+    "function ",
+    "function f() { ",
+    "f () {\n",
+    "f()\n(",
+    "f() true; ",
+    "echo() { p5; }; ",
+    "time -p ",
+    "time { ",
+    "time (",
+    "! ! ",
+    "! time ",
+    "coproc x { ",
+    "select x in ",
+    "do ",
+    "done ",
+    "then ",
+    "fi ",
+    "else ",
+    "elif ",
+    "esac ",
+    "in ",
+    "{",
+    "}",
+    "}; ",
+    "( ",
+    "(:)",
+    "() ",
+    "((",
+    "( (",
+    "$((",
+    "$(( 1 ",
+    " ))",
+    "$[",
+    "]",
+    "$(<x)",
+    "$(# p1\n",
+    "$(case x in x) ",
+    ";; esac)",
+    "é",
+    "\u{e9}\u{4e2d}",
+    "=(p6)",
+    "x=(",
+    "x=~ ",
+    "echo a=~ ",
+    "export x=~ ",
+    "<(",
+    ">(",
+    "<>x ",
+    ">|/dev/null ",
+    "2>/dev/null ",
+    "</dev/null ",
+    "<<<x ",
+    "exec ",
+    "exec >/dev/null; ",
+    "command ",
+    "command -v ",
+    "builtin ",
+    ". ",
+    "source ",
+    "let x=p1 ",
+    "read x ",
+    "read -r x; ",
+    "unset x; ",
+    "chdir; ",
+    "cd; ",
+    "wait; ",
+    "exit; ",
+    "return; ",
+];
+
+struct Canaries {
+    dir: tempfile::TempDir,
+}
+
+impl Canaries {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let bin = dir.path().join("bin");
+        std::fs::create_dir_all(&bin).unwrap();
+        let log = dir.path().join("log");
+        for n in 1..=9 {
+            let file = bin.join(format!("p{n}"));
+            std::fs::write(&file, format!("#!/bin/sh\necho \"$0 $*\" >>'{}'\n", log.display())).unwrap();
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        Self { dir }
+    }
+
+    /// What running `text` gave away, if anything. A file whose name is a number
+    /// does not count with `numbers`: `((3 > 2))` is arithmetic in bash, and all
+    /// that dash makes of it.
+    fn run(&self, shell: &Shell, text: &str, numbers: bool) -> Option<String> {
+        let home = self.dir.path().join("home");
+        std::fs::create_dir_all(&home).unwrap();
+        for n in 1..=9 {
+            let _ = std::os::unix::fs::symlink(format!("../bin/p{n}"), home.join(format!("p{n}")));
+        }
+        let argv = shell.argv(text);
+        let mut child = Process::new(&argv[0])
+            .args(&argv[1..])
+            .current_dir(&home)
+            .env_clear()
+            .env("PATH", self.dir.path().join("bin"))
+            .env("HOME", &home)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let begun = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            if begun.elapsed() > Duration::from_secs(3) {
+                let _ = child.kill();
+                let _ = child.wait();
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(300));
+        }
+        self.look(numbers)
+    }
+
+    /// What was left behind since the last look. A job in the background may
+    /// come late; then the text after it is named.
+    fn look(&self, numbers: bool) -> Option<String> {
+        let log = self.dir.path().join("log");
+        let home = self.dir.path().join("home");
+        let mut seen = Vec::new();
+        if let Ok(started) = std::fs::read_to_string(&log) {
+            let _ = std::fs::remove_file(&log);
+            seen.push(format!("started {started:?}"));
+        }
+        for entry in std::fs::read_dir(&home).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if !(name.starts_with('p') && name.len() == 2) {
+                let _ = std::fs::remove_file(entry.path());
+                if numbers && name.bytes().all(|b| b.is_ascii_digit()) {
+                    continue;
+                }
+                seen.push(format!("wrote {name:?}"));
+            }
+        }
+        (!seen.is_empty()).then(|| seen.join(", "))
+    }
+}
+
+/// Whether running `text` by mistake could reach beyond the scratch directory.
+fn is_confined(text: &str) -> bool {
+    let rest = text.replace("/dev/null", "").replace("./p", "");
+    !rest.contains('/') && !rest.contains("kill") && !rest.contains("..;") && rest.len() < 400
+}
+
+fn corpus() -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/policy/corpus.jsonl");
+    let text = std::fs::read_to_string(path).unwrap();
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    let commands = lines.map(|line| {
+        let case: serde_json::Value = serde_json::from_str(line).unwrap();
+        case["command"].as_str().unwrap().to_owned()
+    });
+    commands.filter(|command| is_confined(command)).collect()
+}
+
+/// One line of the corpus with a few fragments put in or characters left out.
+fn mutated(line: &str, random: &mut Random) -> String {
+    let mut text = line.to_owned();
+    for _ in 0..1 + random.below(3) {
+        let mut at = random.below(text.len() + 1);
+        while !text.is_char_boundary(at) {
+            at -= 1;
+        }
+        match random.below(4) {
+            0 if at < text.len() => {
+                text.remove(at);
+            }
+            1 => text.insert_str(at, FRAGMENTS[random.below(FRAGMENTS.len())]),
+            _ => text.insert_str(at, MORE[random.below(MORE.len())]),
+        }
+    }
+    text
+}
+
+fn texts(count: usize, seed: u64) -> Vec<String> {
+    let mut random = Random(seed);
+    let corpus = corpus();
+    let mut text = move || {
+        if random.below(3) == 0 {
+            return mutated(&corpus[random.below(corpus.len())], &mut random);
+        }
+        let mut text = String::new();
+        for _ in 0..1 + random.below(7) {
+            let list = if random.below(3) == 0 { FRAGMENTS } else { MORE };
+            text.push_str(list[random.below(list.len())]);
+        }
+        text
+    };
+    std::iter::from_fn(|| Some(text())).filter(|text| is_confined(text)).take(count).collect()
+}
+
+fn installed(dialect: Dialect) -> Option<Shell> {
+    let names: &[&str] = match dialect {
+        Dialect::Dash => &["/usr/bin/dash", "/bin/dash"],
+        Dialect::Ash => &["/usr/bin/busybox", "/bin/busybox"],
+        Dialect::Bash | Dialect::Unknown => &["/usr/bin/bash", "/bin/bash"],
+    };
+    let program = names.iter().map(PathBuf::from).find(|path| path.exists());
+    if program.is_none() {
+        assert!(std::env::var_os("LOBSTER_REQUIRE_SHELLS").is_none(), "{} is not installed", dialect.name());
+        eprintln!("skipped: {} is not installed", dialect.name());
+    }
+    Some(Shell { program: program?, dialect })
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn example_texts(count: u64) -> Vec<String> {
+    let count = usize::try_from(number("LOBSTER_SHELL_FUZZ_TEXTS", count)).unwrap();
+    texts(count, number("LOBSTER_SHELL_FUZZ_SEED", 20_261_122).max(1))
+}
+
+/// The generator reaches what the dialects are there for: of the texts that are
+/// refused for nothing but their language, dash does start canaries.
+#[test]
+fn what_is_refused_for_its_language_would_start_programs() {
+    let Some(shell) = installed(Dialect::Dash) else {
+        return;
+    };
+    let policy = Policy::load("version = 1\n", "p").unwrap();
+    let env = DecisionEnv::fixture().with_shell(Shell::example(Dialect::Dash));
+    let canaries = Canaries::new();
+    let refused = example_texts(2_000).into_iter().take(2_000).filter(|text| {
+        let reasons = policy.decide(&Proposal::shell(text.clone()), &env).reasons;
+        !reasons.is_empty() && reasons.iter().all(|reason| reason.code == "dialect")
+    });
+    let started = refused.filter(|text| canaries.run(&shell, text, false).is_some()).count();
+    assert!(started > 0, "the generator no longer reaches what shells read differently");
+}
+
+#[test]
+fn what_is_allowed_starts_nothing_that_was_not_judged() {
+    // A debug build judges a tenth as many in the same time.
+    let default = if cfg!(debug_assertions) { 2_000 } else { 20_000 };
+    let texts = example_texts(default);
+    let policy = Policy::load("version = 1\n", "p").unwrap();
+    let shells: Vec<Shell> =
+        [Dialect::Dash, Dialect::Ash, Dialect::Bash].into_iter().filter_map(installed).collect();
+    let workers = std::thread::available_parallelism().map_or(2, usize::from).min(8);
+    let part = texts.len().div_ceil(workers).max(1);
+    let results: Vec<(usize, Vec<String>)> = std::thread::scope(|scope| {
+        let handles: Vec<_> = texts
+            .chunks(part)
+            .map(|texts| {
+                let (policy, shells) = (&policy, &shells);
+                scope.spawn(move || {
+                    let canaries = Canaries::new();
+                    let (mut ran, mut bad) = (0, Vec::new());
+                    for judged in [Dialect::Dash, Dialect::Ash, Dialect::Bash] {
+                        let env = DecisionEnv::fixture().with_shell(Shell::example(judged));
+                        for text in texts {
+                            if policy.decide(&Proposal::shell(text.clone()), &env).verdict != Verdict::Allow {
+                                continue;
+                            }
+                            for shell in
+                                shells.iter().filter(|s| judged == Dialect::Bash || s.dialect == judged)
+                            {
+                                ran += 1;
+                                if let Some(seen) = canaries.run(shell, text, judged == Dialect::Bash) {
+                                    bad.push(format!(
+                                        "{text:?} judged for {judged:?}, in {:?}: {seen}",
+                                        shell.dialect
+                                    ));
+                                }
+                            }
+                        }
+                    }
+                    std::thread::sleep(Duration::from_millis(300));
+                    bad.extend(canaries.look(true).map(|seen| format!("one of the last texts {seen}")));
+                    (ran, bad)
+                })
+            })
+            .collect();
+        handles.into_iter().map(|handle| handle.join().unwrap()).collect()
+    });
+    let ran: usize = results.iter().map(|(ran, _)| ran).sum();
+    let bad: Vec<String> = results.into_iter().flat_map(|(_, bad)| bad).collect();
+    eprintln!("{} texts, {ran} runs of what was allowed", texts.len());
+    assert!(bad.is_empty(), "{} of {ran}:\n{}", bad.len(), bad.join("\n"));
+    assert!(ran > texts.len() / 50, "only {ran} runs: the generator no longer writes what is allowed");
+}

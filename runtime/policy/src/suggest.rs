@@ -1,0 +1,481 @@
+//! From what runs were seen to do to a policy, and back: what a policy would
+//! have stopped, and which of its rights nobody used.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use super::Policy;
+use super::decide::{Command, Proposal, Verdict};
+use super::env::DecisionEnv;
+use super::file::Effect;
+use super::paths::{is_under, normalise};
+use lobster_sandbox::HostPort;
+
+/// Different argument lists of one verb before a rule speaks of the verb
+/// instead of listing each.
+const VARIANTS_BEFORE_A_SHAPE: usize = 3;
+
+/// What one run was seen to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observed {
+    /// The run's id.
+    pub run: String,
+    /// The programs it started.
+    pub commands: Vec<ObservedCommand>,
+}
+
+/// One program that was started, with everything it touched.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObservedCommand {
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// The working directory; `None` for the workspace.
+    #[serde(default)]
+    pub cwd: Option<String>,
+    /// Absolute paths it read.
+    #[serde(default)]
+    pub reads: Vec<String>,
+    /// Absolute paths it wrote, created or removed.
+    #[serde(default)]
+    pub writes: Vec<String>,
+    /// `host:port` pairs it reached.
+    #[serde(default)]
+    pub hosts: Vec<String>,
+}
+
+/// A proposed policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Suggestion {
+    /// The policy file, for a person to read, edit and commit.
+    pub toml: String,
+    /// Commands left out because no rule can allow them.
+    pub refused: Vec<String>,
+}
+
+/// How a policy compares with what runs did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// Commands that would not simply have run.
+    pub stopped: Vec<Stopped>,
+    /// Allow and ask rules that no observed command needed.
+    pub unused_rules: Vec<String>,
+    /// Write roots and hosts nobody touched, as `write <root>` or `host <name>`.
+    pub unused_rights: Vec<String>,
+}
+
+/// A command the policy would have stopped or asked about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Stopped {
+    /// The run.
+    pub run: String,
+    /// The command.
+    pub argv: Vec<String>,
+    /// What would have happened.
+    pub verdict: Verdict,
+    /// Why.
+    pub reason: String,
+}
+
+/// Everything seen of one group of commands.
+#[derive(Default)]
+struct Group {
+    argvs: BTreeSet<Vec<String>>,
+    runs: BTreeSet<String>,
+    reads: BTreeSet<String>,
+    writes: BTreeSet<String>,
+    hosts: BTreeSet<String>,
+}
+
+impl Policy {
+    /// Proposes a policy under which the observed runs would have run: the
+    /// catalogue for what only reads, and for everything else a rule with the
+    /// smallest grant, marked with the runs it comes from. A bare program name
+    /// is never proposed.
+    #[must_use]
+    pub fn suggest(runs: &[Observed], env: &DecisionEnv) -> Suggestion {
+        let bare = Self::with_catalogue_only();
+        let mut groups: BTreeMap<(String, String), Group> = BTreeMap::new();
+        let mut refused = BTreeSet::new();
+        for run in runs {
+            for command in run.commands.iter().filter(|c| !c.argv.is_empty()) {
+                let decision = bare.decide(&proposal(command), env);
+                let hard = decision.reason_code.starts_with("hard:");
+                if hard || decision.verdict == Verdict::Deny {
+                    refused.insert(format!("{} ({})", command.argv.join(" "), decision.message));
+                    continue;
+                }
+                let quiet = command.writes.is_empty() && command.hosts.is_empty();
+                if decision.verdict == Verdict::Allow && quiet {
+                    continue;
+                }
+                let verb = command.argv.get(1).filter(|w| !w.starts_with('-')).cloned();
+                let group = groups.entry((command.argv[0].clone(), verb.unwrap_or_default())).or_default();
+                group.argvs.insert(command.argv.clone());
+                group.runs.insert(run.run.clone());
+                group.reads.extend(command.reads.iter().cloned());
+                group.writes.extend(command.writes.iter().cloned());
+                group.hosts.extend(command.hosts.iter().cloned());
+            }
+        }
+        let toml = write_policy(&groups, &refused, env);
+        Suggestion { toml, refused: refused.into_iter().collect() }
+    }
+
+    /// The programs that a recorded process was made of, with the files that
+    /// their arguments name: shell text is taken apart, wrappers are unwrapped.
+    /// The `host:port` pairs that the process reached fall to the programs that
+    /// use the network by what they are, else to all that the catalogue does
+    /// not let run without one.
+    #[must_use]
+    pub fn observe(
+        argv: &[String],
+        cwd: Option<String>,
+        hosts: &[String],
+        env: &DecisionEnv,
+    ) -> Vec<ObservedCommand> {
+        let whole = ObservedCommand {
+            argv: argv.to_vec(),
+            cwd: cwd.clone(),
+            hosts: hosts.to_vec(),
+            ..ObservedCommand::default()
+        };
+        let decision = Self::with_catalogue_only().decide(&proposal(&whole), env);
+        let known = |command: &&super::CommandFact| !command.argv.is_empty() && !command.facts.dynamic;
+        let parts: Vec<_> = decision.commands.iter().filter(known).collect();
+        // What cannot be told apart stays as it is.
+        if parts.len() < decision.commands.len() || parts.is_empty() {
+            return vec![whole];
+        }
+        let files = |paths: &[String]| -> Vec<String> {
+            paths.iter().filter(|path| path.starts_with('/') && !path.contains('*')).cloned().collect()
+        };
+        let named = parts.iter().any(|command| command.facts.net);
+        let uncovered = parts.iter().any(|command| command.covered_by.is_empty());
+        let reaches = |command: &super::CommandFact| match (named, uncovered) {
+            (true, _) => command.facts.net,
+            (false, true) => command.covered_by.is_empty(),
+            (false, false) => true,
+        };
+        // One text runs in one sandbox: those of its commands that need rules
+        // need equal rights, or the text asks.
+        let shared = |paths: fn(&super::Facts) -> &Vec<String>| -> Vec<String> {
+            let needing = parts.iter().filter(|command| command.covered_by.is_empty());
+            let all: BTreeSet<String> = needing.flat_map(|command| files(paths(&command.facts))).collect();
+            all.into_iter().collect()
+        };
+        let (reads, writes) = (shared(|facts| &facts.reads), shared(|facts| &facts.writes));
+        let own = |command: &super::CommandFact, shared: &Vec<String>, own: &[String]| {
+            if command.covered_by.is_empty() { shared.clone() } else { files(own) }
+        };
+        let part = |command: &super::CommandFact| ObservedCommand {
+            argv: command.argv.clone(),
+            cwd: cwd.clone(),
+            reads: own(command, &reads, &command.facts.reads),
+            writes: own(command, &writes, &command.facts.writes),
+            hosts: if reaches(command) { hosts.to_vec() } else { Vec::new() },
+        };
+        parts.iter().copied().map(part).collect()
+    }
+
+    fn with_catalogue_only() -> Self {
+        let file = super::PolicyFile { ..Self::builtin().file };
+        Self::new(file, super::Stance::Closed)
+    }
+
+    /// Compares this policy with what runs did.
+    #[must_use]
+    pub fn check_against(&self, runs: &[Observed], env: &DecisionEnv) -> Difference {
+        let mut difference = Difference::default();
+        let mut used_rules = BTreeSet::new();
+        let mut writes = BTreeSet::new();
+        let mut hosts = BTreeSet::new();
+        for run in runs {
+            for command in run.commands.iter().filter(|c| !c.argv.is_empty()) {
+                let decision = self.decide(&proposal(command), env);
+                used_rules.extend(decision.rule_ids.iter().cloned());
+                writes.extend(command.writes.iter().cloned());
+                hosts.extend(command.hosts.iter().cloned());
+                let outside = outside_grant(&decision.grant, command, env);
+                let (verdict, reason) = match (decision.verdict, outside) {
+                    (Verdict::Allow, None) => continue,
+                    (Verdict::Allow, Some(right)) => {
+                        (Verdict::Deny, format!("the sandbox would have stopped it: {right}"))
+                    }
+                    (verdict, _) => (verdict, decision.message),
+                };
+                difference.stopped.push(Stopped {
+                    run: run.run.clone(),
+                    argv: command.argv.clone(),
+                    verdict,
+                    reason,
+                });
+            }
+        }
+        difference.unused_rules = self
+            .rules()
+            .iter()
+            .filter(|rule| rule.effect != Effect::Deny && !used_rules.contains(&rule.id))
+            .map(|rule| rule.id.clone())
+            .collect();
+        let place = |root: &str| normalise("/", &super::paths::expand_root(root, env));
+        let touched = |root: &str| writes.iter().any(|path| is_under(path, &place(root)));
+        let mut roots: BTreeSet<String> = self.file().sandbox.fs.write.iter().cloned().collect();
+        let mut granted_hosts: BTreeSet<String> = self.file().sandbox.net.hosts.iter().cloned().collect();
+        for rule in self.rules() {
+            roots.extend(rule.grant.fs_write.iter().filter(|p| !p.ends_with(":ro")).cloned());
+            if let Some(super::NetGrantSpec::Hosts(list)) = &rule.grant.net {
+                granted_hosts.extend(list.hosts.iter().cloned());
+            }
+        }
+        difference.unused_rights = roots
+            .iter()
+            .filter(|root| !touched(root))
+            .map(|root| format!("write {root}"))
+            .chain(
+                granted_hosts
+                    .iter()
+                    .filter(|granted| !hosts.iter().any(|host| covers(granted, host)))
+                    .map(|granted| format!("host {granted}")),
+            )
+            .collect();
+        difference
+    }
+}
+
+fn proposal(command: &ObservedCommand) -> Proposal {
+    Proposal { command: Command::Argv(command.argv.clone()), cwd: command.cwd.clone() }
+}
+
+/// The first right an observed command used and its grant does not hold.
+fn outside_grant(grant: &super::Grant, command: &ObservedCommand, env: &DecisionEnv) -> Option<String> {
+    let place = |root: &String| normalise("/", &super::paths::expand_root(root, env));
+    let writable: Vec<String> = grant.fs_write.iter().map(place).collect();
+    let write = command.writes.iter().find(|path| !writable.iter().any(|root| is_under(path, root)));
+    if let Some(path) = write {
+        return Some(format!("it writes {path}"));
+    }
+    let host = command.hosts.iter().find(|host| match &grant.net {
+        super::NetGrant::None => true,
+        super::NetGrant::Hosts(granted) => !granted.iter().any(|granted| covers(granted, host)),
+        super::NetGrant::HostNetwork => false,
+    });
+    host.map(|host| format!("it reaches {host}"))
+}
+
+/// Whether a granted `host:port`, which may begin with `*.`, is one that was reached.
+fn covers(granted: &str, reached: &str) -> bool {
+    match (HostPort::parse(granted), HostPort::parse(reached)) {
+        (Some(granted), Some(reached)) => granted.covers(&reached.host, reached.port),
+        _ => false,
+    }
+}
+
+pub(super) fn text(value: &str) -> String {
+    toml::Value::from(value).to_string()
+}
+
+pub(super) fn list<'a>(values: impl IntoIterator<Item = &'a String>) -> String {
+    let items: Vec<String> = values.into_iter().map(|value| text(value)).collect();
+    format!("[{}]", items.join(", "))
+}
+
+/// `path` with the workspace and home written as their names.
+fn rooted(path: &str, env: &DecisionEnv) -> String {
+    for (root, name) in [(&env.workspace, "@workspace"), (&env.tmp, "@tmp"), (&env.home, "~")] {
+        if is_under(path, root) {
+            return format!("{name}{}", &path[root.len()..]);
+        }
+    }
+    path.to_owned()
+}
+
+/// The directories that hold all of `paths`: one level below the root they are
+/// in, or the directory of a single file.
+fn directories(paths: &BTreeSet<String>, env: &DecisionEnv) -> BTreeSet<String> {
+    paths
+        .iter()
+        .map(|path| {
+            let root = [&env.workspace, &env.tmp, &env.home].into_iter().find(|r| is_under(path, r));
+            let Some(root) = root else {
+                let parent = path.rsplit_once('/').map_or("/", |(dir, _)| dir);
+                return if parent.is_empty() { path.clone() } else { parent.to_owned() };
+            };
+            let below = path[root.len()..].trim_start_matches('/');
+            match below.split_once('/') {
+                Some((first, _)) => rooted(&format!("{root}/{first}"), env),
+                // A file cannot be granted before it is there, so its directory is.
+                None => rooted(root, env),
+            }
+        })
+        .collect()
+}
+
+fn write_policy(
+    groups: &BTreeMap<(String, String), Group>,
+    refused: &BTreeSet<String>,
+    env: &DecisionEnv,
+) -> String {
+    let mut out = String::from(
+        "# Proposed from recorded runs. Read every rule before you commit it: that a\n\
+         # command ran once does not mean that it should always run.\n\
+         version = 1\nprofile = \"default\"\nextends = [\"builtin:readonly-catalog@1\"]\n\n\
+         [sandbox.fs]\nread = [\"@workspace\", \"@system-ro\"]\nwrite = [\"@workspace\", \"@tmp\"]\n",
+    );
+    let mut ids: BTreeSet<String> = BTreeSet::new();
+    for ((program, verb), group) in groups {
+        let base = program.rsplit('/').next().unwrap_or(program);
+        let shaped = !verb.is_empty() && group.argvs.len() >= VARIANTS_BEFORE_A_SHAPE;
+        let argvs: Vec<Option<&Vec<String>>> =
+            if shaped { vec![None] } else { group.argvs.iter().map(Some).collect() };
+        for argv in argvs {
+            let mut id: String = format!("{base}-{verb}")
+                .chars()
+                .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+                .collect();
+            id = id.trim_matches('-').to_owned();
+            while !ids.insert(id.clone()) {
+                id.push_str("-x");
+            }
+            // Writing to a String cannot fail.
+            let _ = write_rule(&mut out, &id, (program, verb), argv, group, env);
+        }
+    }
+    if !refused.is_empty() {
+        out.push_str("\n# Seen, and left out because no rule can allow them:\n");
+        for command in refused {
+            let _ = writeln!(out, "#   {}", command.escape_debug());
+        }
+    }
+    out
+}
+
+fn write_rule(
+    out: &mut String,
+    id: &str,
+    (program, verb): (&str, &str),
+    argv: Option<&Vec<String>>,
+    group: &Group,
+    env: &DecisionEnv,
+) -> std::fmt::Result {
+    let runs: Vec<String> = group.runs.iter().map(|run| run.escape_debug().to_string()).collect();
+    writeln!(out, "\n# seen in {}", runs.join(", "))?;
+    writeln!(out, "[[rule]]\nid = {}\neffect = \"allow\"", text(id))?;
+    match argv {
+        Some(argv) => writeln!(out, "argv = {}", list(argv))?,
+        None => {
+            writeln!(out, "program = {}", text(program))?;
+            writeln!(out, "args = {{ first = [{}] }}", text(verb))?;
+        }
+    }
+    let mut grant = Vec::new();
+    let outside: BTreeSet<String> = group
+        .reads
+        .iter()
+        .filter(|path| {
+            !is_under(path, &env.workspace)
+                && !super::paths::SYSTEM_READ_ONLY.iter().any(|root| is_under(path, root))
+        })
+        .map(|path| rooted(path, env))
+        .collect();
+    if !outside.is_empty() {
+        grant.push(format!("fs_read = {}", list(&outside)));
+    }
+    let writes = directories(&group.writes, env);
+    if !writes.is_empty() {
+        grant.push(format!("fs_write = {}", list(&writes)));
+    }
+    if !group.hosts.is_empty() {
+        grant.push(format!("net = {{ hosts = {} }}", list(&group.hosts)));
+    }
+    if !grant.is_empty() {
+        writeln!(out, "grant = {{ {} }}", grant.join(", "))?;
+    }
+    writeln!(out, "why = \"proposed from recorded runs; not reviewed yet\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(argv: &[&str], writes: &[&str], hosts: &[&str]) -> ObservedCommand {
+        let own = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect();
+        ObservedCommand { argv: own(argv), writes: own(writes), hosts: own(hosts), ..Default::default() }
+    }
+
+    fn runs() -> Vec<Observed> {
+        vec![
+            Observed {
+                run: "run-1".to_owned(),
+                commands: vec![
+                    command(&["cargo", "build"], &["/srv/repo/target/debug/x"], &[]),
+                    command(&["cargo", "build", "--release"], &["/srv/repo/target/release/x"], &[]),
+                    command(&["ls", "-l"], &[], &[]),
+                    command(&["mkfs.ext4", "/dev/sda"], &[], &[]),
+                ],
+            },
+            Observed {
+                run: "run-2".to_owned(),
+                commands: vec![
+                    command(&["cargo", "build", "-p", "a"], &[], &[]),
+                    command(&["curl", "-fsS", "https://api.example/x"], &[], &["api.example:443"]),
+                ],
+            },
+        ]
+    }
+
+    #[test]
+    fn a_suggestion_allows_exactly_what_was_seen() {
+        let env = DecisionEnv::fixture();
+        let suggestion = Policy::suggest(&runs(), &env);
+        insta::assert_snapshot!(suggestion.toml, @r#"
+        # Proposed from recorded runs. Read every rule before you commit it: that a
+        # command ran once does not mean that it should always run.
+        version = 1
+        profile = "default"
+        extends = ["builtin:readonly-catalog@1"]
+
+        [sandbox.fs]
+        read = ["@workspace", "@system-ro"]
+        write = ["@workspace", "@tmp"]
+
+        # seen in run-1, run-2
+        [[rule]]
+        id = "cargo-build"
+        effect = "allow"
+        program = "cargo"
+        args = { first = ["build"] }
+        grant = { fs_write = ["@workspace/target"] }
+        why = "proposed from recorded runs; not reviewed yet"
+
+        # seen in run-2
+        [[rule]]
+        id = "curl"
+        effect = "allow"
+        argv = ["curl", "-fsS", "https://api.example/x"]
+        grant = { net = { hosts = ["api.example:443"] } }
+        why = "proposed from recorded runs; not reviewed yet"
+
+        # Seen, and left out because no rule can allow them:
+        #   mkfs.ext4 /dev/sda (mkfs.ext4 formats a device)
+        "#);
+        let policy = Policy::load(&suggestion.toml, "suggested.toml").unwrap();
+        let difference = policy.check_against(&runs(), &env);
+        assert_eq!(difference.stopped.iter().map(|s| s.argv[0].as_str()).collect::<Vec<_>>(), ["mkfs.ext4"]);
+        assert_eq!(difference.unused_rules, Vec::<String>::new());
+        assert_eq!(difference.unused_rights, ["write @tmp"]);
+    }
+
+    #[test]
+    fn missing_rights_are_named() {
+        let env = DecisionEnv::fixture();
+        let policy = Policy::load("version = 1\n[[rule]]\nid = \"b\"\neffect = \"allow\"\nprogram = \"cargo\"\nargs = { first = [\"build\"] }\n[[rule]]\nid = \"t\"\neffect = \"allow\"\nprogram = \"make\"\n", "p").unwrap();
+        let difference = policy.check_against(&runs(), &env);
+        assert_eq!(
+            difference.stopped[0].reason,
+            "the sandbox would have stopped it: it writes /srv/repo/target/debug/x"
+        );
+        assert_eq!(difference.unused_rules, ["t"]);
+    }
+}

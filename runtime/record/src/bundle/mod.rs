@@ -1,0 +1,200 @@
+//! Bundles: a run in one file, enough to check and replay it on a machine that
+//! has nothing else. See `docs/record.md` for the format.
+
+mod destination;
+mod format;
+mod read;
+mod redaction;
+mod signature;
+mod trees;
+mod write;
+
+use std::fs::File;
+use std::io::{BufReader, ErrorKind, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use destination::{Destination, Refused};
+use read::Bundle;
+pub use read::BundleError;
+pub(super) use redaction::CUT;
+pub use signature::{KeyError, PublicKey, SigningKey};
+pub use trees::Directory;
+pub(super) use trees::Unpacked;
+
+use super::verify::{Carried, ReplayOptions, ReplayReport, replay_journal};
+use lobster_engine::envelope::Failure;
+use lobster_engine::runtime::Runtime;
+use lobster_store::{RunId, Store};
+
+/// How to write a bundle.
+#[derive(Clone, Debug, Default)]
+pub struct ExportOptions {
+    /// Who vouches for it.
+    pub sign: Option<Arc<SigningKey>>,
+    /// Steps whose payload is dropped, with all that repeats it; its digest stays. One at
+    /// least is an effect.
+    pub redact: Vec<String>,
+    /// Takes in the directories that components could read.
+    pub directories: bool,
+    /// Replaces a file that is not a bundle.
+    pub force: bool,
+}
+
+/// How to take in a bundle.
+#[derive(Clone, Debug, Default)]
+pub struct ImportOptions {
+    /// Who must have signed it.
+    pub signer: Option<PublicKey>,
+    /// Takes the run in as it stands, without executing it again.
+    pub unreplayed: bool,
+}
+
+/// What a bundle holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BundleSummary {
+    pub run: RunId,
+    pub name: String,
+    pub records: u64,
+    pub blobs: u64,
+    /// Of the whole file.
+    pub bytes: u64,
+    /// Steps whose payload was left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub redacted: Vec<String>,
+    /// What repeated the payload of these, and was left out with it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+    /// Whose signature it carries.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signed_by: Option<PublicKey>,
+    /// Directories that components could read, and whether they are in it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub directories: Vec<Directory>,
+}
+
+/// What checking a bundle found; damage is an error, not a report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BundleReport {
+    pub bundle: BundleSummary,
+    pub replay: ReplayReport,
+}
+
+/// Writes a run into a file, which appears only when it is complete. What is
+/// there already is replaced only if it is a bundle; pipes and devices are written to.
+///
+/// # Errors
+/// When the run is not known or damaged, a step to redact is not an effect
+/// of it, or the file cannot be written.
+pub fn export_bundle(
+    runtime: &Runtime,
+    run: &str,
+    file: &Path,
+    options: &ExportOptions,
+) -> Result<BundleSummary, Failure> {
+    let (store, id) = sound_run(runtime, run)?;
+    let refused = |refused: Refused| match refused {
+        Refused::NotABundle(_) => Failure::parse(refused.to_string()),
+        Refused::Io { .. } => Failure::runtime(refused.to_string()),
+    };
+    let mut destination = Destination::open(file, options.force).map_err(refused)?;
+    let summary = write::write(&store, id, options, destination.writer())?;
+    destination.finish().map_err(refused)?;
+    Ok(summary)
+}
+
+/// Writes a run somewhere, as [`Runtime::export_bundle`] does into a file.
+///
+/// # Errors
+/// As [`Runtime::export_bundle`].
+pub fn export_bundle_to(
+    runtime: &Runtime,
+    run: &str,
+    out: &mut dyn Write,
+    options: &ExportOptions,
+) -> Result<BundleSummary, Failure> {
+    let (store, id) = sound_run(runtime, run)?;
+    write::write(&store, id, options, out)
+}
+
+/// A run whose journal is the chain that was written.
+fn sound_run(runtime: &Runtime, run: &str) -> Result<(Store, RunId), Failure> {
+    let store = runtime.store().map_err(super::verify::failure)?;
+    let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
+    store.verify_chain(id).map_err(super::verify::failure)?;
+    Ok((store, id))
+}
+
+/// Checks every byte of a bundle and replays its run from nothing but the
+/// bundle, which `signer` must have signed if there is one.
+///
+/// # Errors
+/// [`BundleError::Useless`] with the object that is not as it was written,
+/// [`BundleError::Unsigned`], [`BundleError::OtherSigner`].
+pub fn verify_bundle(
+    runtime: &Runtime,
+    file: &Path,
+    signer: Option<&PublicKey>,
+) -> Result<BundleReport, BundleError> {
+    let store = Store::in_memory()?;
+    let bundle = read_file(file, &store)?;
+    bundle.check_signer(file, signer)?;
+    let carried = Carried {
+        redacted: bundle.redacted.steps.into_iter().collect(),
+        left_out: bundle.redacted.blobs.into_iter().collect(),
+        directories: Unpacked::of_bundle(&store, &bundle.summary.directories)?,
+    };
+    let replay = replay_journal(runtime, &store, &bundle.journal, &ReplayOptions::default(), carried)?;
+    Ok(BundleReport { bundle: bundle.summary, replay })
+}
+
+/// Takes the run of a bundle into this store, after checking every byte of it
+/// and replaying it.
+///
+/// # Errors
+/// As [`Runtime::verify_bundle`]; [`BundleError::Unverified`]; when the run is here
+/// already; when parts of its journal were redacted, because it would no longer be
+/// the chain that was written.
+pub fn import_bundle(
+    runtime: &Runtime,
+    file: &Path,
+    options: &ImportOptions,
+) -> Result<BundleSummary, BundleError> {
+    // Nothing of a damaged or foreign bundle reaches the store.
+    let signer = options.signer.as_ref();
+    if options.unreplayed {
+        read_file(file, &Store::in_memory()?)?.check_signer(file, signer)?;
+    } else {
+        let unverified = |why: String| BundleError::Unverified { file: file.to_owned(), why };
+        let report = verify_bundle(runtime, file, signer).map_err(|error| match error {
+            BundleError::Replay(failure) => unverified(failure.message),
+            other => other,
+        })?;
+        if !report.replay.is_faithful() {
+            return Err(unverified("it does not replay as it was recorded".to_owned()));
+        }
+    }
+    let store = runtime.store()?;
+    let bundle = read_file(file, &store)?;
+    if bundle.edited {
+        return Err(BundleError::Edited(file.to_owned()));
+    }
+    let texts = bundle.journal.into_iter().map(|record| record.text).collect();
+    store.import_run(texts, &bundle.redacted)?;
+    Ok(bundle.summary)
+}
+
+fn read_file(file: &Path, store: &Store) -> Result<Bundle, BundleError> {
+    let unreadable = |source| BundleError::Unreadable { path: file.to_owned(), source };
+    let from = File::open(file).map_err(unreadable)?;
+    if from.metadata().map_err(unreadable)?.is_dir() {
+        return Err(unreadable(ErrorKind::IsADirectory.into()));
+    }
+    read::read(BufReader::new(from), store).map_err(|error| error.of(file))
+}
+
+#[cfg(test)]
+mod tests;

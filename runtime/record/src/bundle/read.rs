@@ -1,0 +1,223 @@
+//! Reading a bundle, every byte of which is checked.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::format::{MAGIC, MAX_MANIFEST, MAX_RECORD, Manifest};
+use super::redaction::payload;
+use super::{BundleSummary, PublicKey, signature};
+use lobster_base::digest::Digest;
+use lobster_base::json;
+use lobster_engine::envelope::Failure;
+use lobster_store::{Record, Redacted, Store, StoreError, parse_record};
+
+/// Why a bundle cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    #[error("cannot read {}: {source}; name a file that `lobster bundle export` wrote", .path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error(
+        "it is not a lobster bundle, as it does not begin like one; name a file that `lobster bundle export` wrote"
+    )]
+    NotABundle,
+    #[error("the bundle is damaged, because {object} {why}; get another copy, or export the run again")]
+    Damaged { object: String, why: String },
+    /// What is wrong with which file.
+    #[error("{}: {why}", .file.display())]
+    Useless { file: PathBuf, why: Box<BundleError> },
+    #[error(
+        "{}: parts of its journal were redacted, so it can be verified but not imported; ask for a bundle without --redact", .0.display()
+    )]
+    Edited(PathBuf),
+    #[error("{} is not signed, but a signature by {wanted} is demanded; ask for one made with `lobster bundle export --sign`", .file.display())]
+    Unsigned { file: PathBuf, wanted: PublicKey },
+    #[error("{} is signed by {found}, and not by {wanted} as demanded", .file.display())]
+    OtherSigner { file: PathBuf, found: PublicKey, wanted: PublicKey },
+    #[error(
+        "{}: {why}; `lobster bundle verify` says more, `lobster bundle import --no-replay` takes it in nevertheless", .file.display()
+    )]
+    Unverified { file: PathBuf, why: String },
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    #[error("{}", .0.message)]
+    Replay(Failure),
+}
+
+impl From<Failure> for BundleError {
+    fn from(failure: Failure) -> Self {
+        Self::Replay(failure)
+    }
+}
+
+impl BundleError {
+    /// The same, naming the file.
+    pub(super) fn of(self, file: &Path) -> Self {
+        match self {
+            Self::NotABundle | Self::Damaged { .. } => {
+                Self::Useless { file: file.to_owned(), why: Box::new(self) }
+            }
+            other => other,
+        }
+    }
+}
+
+/// A bundle whose blobs are in a store.
+pub(super) struct Bundle {
+    pub(super) summary: BundleSummary,
+    pub(super) journal: Vec<Record>,
+    /// What is not in it.
+    pub(super) redacted: Redacted,
+    /// A record is not the text that was written.
+    pub(super) edited: bool,
+}
+
+impl Bundle {
+    /// Checks that the bundle is signed by whom it should be.
+    pub(super) fn check_signer(&self, file: &Path, wanted: Option<&PublicKey>) -> Result<(), BundleError> {
+        let file = file.to_owned();
+        match (wanted, self.summary.signed_by) {
+            (Some(&wanted), None) => Err(BundleError::Unsigned { file, wanted }),
+            (Some(&wanted), Some(found)) if found != wanted => {
+                Err(BundleError::OtherSigner { file, found, wanted })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Reads a bundle to its end, its blobs into `store`.
+pub(super) fn read(mut from: impl Read, store: &Store) -> Result<Bundle, BundleError> {
+    let mut magic = [0; MAGIC.len()];
+    from.read_exact(&mut magic).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => BundleError::NotABundle,
+        _ => damaged("the header", &error),
+    })?;
+    if magic != *MAGIC {
+        return Err(BundleError::NotABundle);
+    }
+    let manifest_digest = {
+        let mut digest = [0; 32];
+        from.read_exact(&mut digest).map_err(|error| cut_header(&error))?;
+        Digest::from(digest)
+    };
+    let mut len = [0; 8];
+    from.read_exact(&mut len).map_err(|error| cut_header(&error))?;
+    let len = u64::from_le_bytes(len);
+    let text = checked(&mut from, len, MAX_MANIFEST, &manifest_digest, || "the manifest".to_owned())?;
+    let manifest: Manifest =
+        json::parse_as(&String::from_utf8_lossy(&text)).map_err(|error| damaged("the manifest", &error))?;
+    let mut bytes = (MAGIC.len() + 32 + 8) as u64 + len;
+
+    let mut journal: Vec<Record> = Vec::new();
+    let mut prev = Digest::from([0; 32]);
+    for (entry, seq) in manifest.records.iter().zip(1_u64..) {
+        let name = || format!("record {seq} of the journal");
+        let text = checked(&mut from, entry.len, MAX_RECORD, &entry.digest, name)?;
+        bytes += entry.len;
+        let text = String::from_utf8(text).map_err(|error| damaged(&name(), &error))?;
+        let record = parse_record(manifest.run, seq, text).map_err(|error| damaged(&name(), &error))?;
+        if record.prev != prev {
+            return Err(damaged(&name(), &"does not carry the hash of the record before"));
+        }
+        prev = entry.hash.unwrap_or(entry.digest);
+        journal.push(record);
+    }
+    for entry in &manifest.blobs {
+        let name = || format!("blob {} ({})", entry.digest, entry.what);
+        let mut writer = store.blob_writer();
+        let copied = io::copy(&mut (&mut from).take(entry.len), &mut writer)
+            .map_err(|error| damaged(&name(), &error))?;
+        if copied < entry.len {
+            return Err(damaged(&name(), &"is cut off"));
+        }
+        let blob = writer.finish()?;
+        if blob.digest != entry.digest {
+            return Err(damaged(&name(), &format!("has other bytes: they hash to {}", blob.digest)));
+        }
+        bytes += entry.len;
+    }
+    let head = [&magic[..], &manifest_digest.as_bytes()[..]].concat();
+    let (signed_by, tail) = signer(from, &head)?;
+    bytes += tail;
+    // Bundles of the first kind do not list what they left out.
+    let redact = manifest.redacted.iter().cloned().collect();
+    let given = journal.iter().flat_map(|record| payload(record, &redact));
+    let left_out: BTreeSet<Digest> = manifest.left_out.iter().map(|blob| blob.digest).chain(given).collect();
+    let names: BTreeSet<String> = manifest.left_out.into_iter().map(|blob| blob.what).collect();
+    let own: Vec<String> = manifest.redacted.iter().map(|step| format!(" of step {step}")).collect();
+    Ok(Bundle {
+        redacted: Redacted { steps: manifest.redacted.clone(), blobs: left_out.into_iter().collect() },
+        edited: manifest.records.iter().any(|entry| entry.hash.is_some()),
+        summary: BundleSummary {
+            run: manifest.run,
+            name: manifest.name,
+            records: manifest.records.len() as u64,
+            blobs: manifest.blobs.len() as u64,
+            bytes,
+            redacted: manifest.redacted,
+            left_out: names
+                .into_iter()
+                .filter(|name| name.starts_with("action") || !own.iter().any(|step| name.ends_with(step)))
+                .collect(),
+            signed_by,
+            directories: manifest.directories,
+        },
+        journal,
+    })
+}
+
+/// Whose signature follows the last blob, and how long it is.
+fn signer(from: impl Read, head: &[u8]) -> Result<(Option<PublicKey>, u64), BundleError> {
+    let object = "the signature";
+    let mut tail = Vec::new();
+    from.take(signature::LENGTH as u64 + 1)
+        .read_to_end(&mut tail)
+        .map_err(|error| damaged("the end of the file", &error))?;
+    if tail.is_empty() {
+        return Ok((None, 0));
+    }
+    let marked = tail.len().min(signature::MARK.len());
+    if tail[..marked] != signature::MARK[..marked] || tail.len() > signature::LENGTH {
+        return Err(damaged("the end of the file", &"is followed by something"));
+    }
+    if tail.len() < signature::LENGTH {
+        return Err(damaged(object, &"is cut off"));
+    }
+    let key = signature::check(head, &tail).ok_or_else(|| damaged(object, &"does not fit the bundle"))?;
+    Ok((Some(key), tail.len() as u64))
+}
+
+fn cut_header(error: &io::Error) -> BundleError {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => damaged("the header", &"is cut off"),
+        _ => damaged("the header", error),
+    }
+}
+
+/// Exactly `len` bytes that hash to `digest`.
+fn checked(
+    from: &mut impl Read,
+    len: u64,
+    max: u64,
+    digest: &Digest,
+    name: impl Fn() -> String,
+) -> Result<Vec<u8>, BundleError> {
+    if len > max {
+        return Err(damaged(&name(), &format!("claims {len} bytes, more than the {max} it may have")));
+    }
+    let mut bytes = Vec::new();
+    from.take(len).read_to_end(&mut bytes).map_err(|error| damaged(&name(), &error))?;
+    if (bytes.len() as u64) < len {
+        return Err(damaged(&name(), &"is cut off"));
+    }
+    let found = Digest::of(&bytes);
+    if found != *digest {
+        return Err(damaged(&name(), &format!("has other bytes: they hash to {found}")));
+    }
+    Ok(bytes)
+}
+
+pub(super) fn damaged(object: &str, why: &impl std::fmt::Display) -> BundleError {
+    BundleError::Damaged { object: object.to_owned(), why: why.to_string() }
+}

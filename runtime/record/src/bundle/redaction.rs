@@ -1,0 +1,357 @@
+//! What a redacted step gave, and where else the record of its run repeats it.
+//!
+//! Sought are the texts of all that the step gave: each as a whole, as compact
+//! JSON, and the strings and lines in it. A text that the run knew before the
+//! step ended tells nothing of it, and is not sought. What was computed from it
+//! and is another text is not found: whoever leaves out a step has to name the
+//! steps that say the same in other words.
+
+use std::collections::{BTreeSet, HashSet};
+
+use aho_corasick::AhoCorasick;
+use serde_json::{Value, json};
+
+use crate::recording::Recording;
+use crate::verify::failure;
+use lobster_base::digest::Digest;
+use lobster_base::json;
+use lobster_engine::envelope::Failure;
+use lobster_store::{Blob, Event, Record, Store, parse_record};
+
+/// Shorter texts stand in too many places to say anything; they are compared, not sought.
+const SHORTEST: usize = 8;
+
+/// So much of the beginning of a text is sought: a copy has it too.
+const LONGEST: usize = 1 << 10;
+
+/// Texts that are sought at once.
+const MOST: usize = 200_000;
+
+/// Largest result that is sought, in bytes, and largest blob whose JSON is looked into.
+const MAX_SOUGHT: u64 = 64 << 20;
+
+/// The parts of an event that are in people's and programs' own words.
+const WORDS: [&str; 8] = ["value", "error", "detail", "decision", "answer", "text", "code", "by"];
+
+/// The blobs of what a redacted step gave, and of what it was told by others on
+/// the way. The empty one says nothing, and others share it.
+pub(super) fn payload(record: &Record, redact: &BTreeSet<String>) -> Vec<Digest> {
+    match &record.event {
+        Event::StepEnded { path, outcome, .. } if redact.contains(path) => {
+            let blobs = [outcome.stdout, outcome.stderr, outcome.output].into_iter().flatten();
+            let beside = [&outcome.detail["host_calls"], &outcome.detail["partial_stdout"]["digest"]];
+            blobs
+                .filter(|blob| blob.len > 0)
+                .map(|blob| blob.digest)
+                .chain(beside.into_iter().filter_map(|text| text.as_str()?.parse().ok()))
+                .filter(|digest| *digest != Digest::of(b""))
+                .collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What must not be in the bundle.
+pub(super) struct Sought<'a> {
+    redact: &'a BTreeSet<String>,
+    finder: AhoCorasick,
+    /// Texts too short to be sought.
+    short: HashSet<Vec<u8>>,
+    /// What the run was given, which cannot repeat what it had not yet.
+    given: HashSet<Digest>,
+}
+
+impl<'a> Sought<'a> {
+    /// Reads what the steps to redact gave.
+    pub(super) fn of(
+        store: &Store,
+        recording: &Recording,
+        journal: &[Record],
+        redact: &'a BTreeSet<String>,
+    ) -> Result<Self, Failure> {
+        let given = given(store, recording, journal);
+        let (mut long, mut short) = (HashSet::new(), HashSet::new());
+        for step in redact {
+            let mut texts = Texts::default();
+            let mut ended = journal.len();
+            for (index, record) in journal.iter().enumerate() {
+                let Event::StepEnded { path, outcome, .. } = &record.event else { continue };
+                if path != step {
+                    continue;
+                }
+                ended = ended.min(index);
+                texts.value(&outcome.value);
+                texts.text(outcome.error.as_deref().unwrap_or_default().as_bytes());
+                for digest in payload(record, redact) {
+                    // What another redaction left out before is not here to be repeated.
+                    let Some(len) = store.blob_len(&digest).map_err(failure)? else { continue };
+                    if len > MAX_SOUGHT {
+                        return Err(too_much(step));
+                    }
+                    texts.whole(&store.load(&digest, MAX_SOUGHT).map_err(failure)?);
+                }
+            }
+            if texts.long.len() > MOST {
+                return Err(too_much(step));
+            }
+            let texts = texts.without_known(&known_before(store, recording, journal, step, ended))?;
+            long.extend(texts.long);
+            short.extend(texts.short);
+        }
+        Ok(Self { redact, finder: finder(long.into_iter().collect())?, short, given })
+    }
+
+    /// Whether a blob repeats any of it.
+    pub(super) fn is_in_blob(&self, store: &Store, blob: &Blob) -> Result<bool, Failure> {
+        if self.given.contains(&blob.digest) {
+            return Ok(false);
+        }
+        if blob.len > MAX_SOUGHT {
+            let reader = store.open_blob(&blob.digest).map_err(failure)?;
+            return self
+                .finder
+                .stream_find_iter(reader)
+                .next()
+                .transpose()
+                .map(|hit| hit.is_some())
+                .map_err(failure);
+        }
+        let bytes = store.load(&blob.digest, MAX_SOUGHT).map_err(failure)?;
+        if self.is_short(bytes.trim_ascii()) {
+            return Ok(true);
+        }
+        let mut found = false;
+        each_text(&bytes, &mut |text| found = found || self.finder.is_match(text));
+        Ok(found || as_json(&bytes).is_some_and(|action| self.is_read_by(&action)))
+    }
+
+    /// Whether an action reads a value that is too short to be sought.
+    fn is_read_by(&self, action: &Value) -> bool {
+        let args = &action["args"];
+        let steps = args["steps"].as_object().into_iter().flat_map(|steps| steps.values());
+        [&action["input"], &action["stdin"], &args["input"]]
+            .into_iter()
+            .chain(steps)
+            .any(|value| self.is_short(json::compact(value).as_bytes()))
+    }
+
+    fn is_short(&self, text: &[u8]) -> bool {
+        self.short.contains(text)
+    }
+
+    /// The text of a record without any of it; with its hash in the chain if that changed it.
+    pub(super) fn cut(&self, record: &Record) -> Result<(String, Option<Digest>), Failure> {
+        let mut whole = json::parse(&record.text).map_err(failure)?;
+        let before = whole.clone();
+        let event = &mut whole["event"];
+        if matches!(&record.event, Event::StepEnded { path, .. } if self.redact.contains(path)) {
+            let outcome = &mut event["outcome"];
+            if let Some(value) = outcome.get_mut("value") {
+                *value = json!({ "redacted": Digest::of_json(value).map_err(failure)? });
+            }
+            if let Some(Value::String(error)) = outcome.get_mut("error") {
+                *error = cut(error);
+            }
+        }
+        self.cut_words(event, false);
+        if whole == before {
+            return Ok((record.text.clone(), None));
+        }
+        let text = json::compact(&whole);
+        if parse_record(record.run, record.seq, text.clone()).is_err() {
+            return Err(Failure::runtime(format!(
+                "record {} of the run repeats what a redacted step gave, where it cannot be left out",
+                record.seq
+            )));
+        }
+        Ok((text, Some(record.hash())))
+    }
+
+    /// Leaves out of an event's words what repeats any of it.
+    fn cut_words(&self, value: &mut Value, words: bool) {
+        match value {
+            Value::String(text) => {
+                if words && self.finder.is_match(text.as_bytes()) {
+                    *text = cut(text);
+                }
+                return;
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.cut_words(item, words)),
+            Value::Object(map) => {
+                for (key, value) in map.iter_mut() {
+                    self.cut_words(value, words || WORDS.contains(&key.as_str()));
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+        // A number, a key, or a value as a whole.
+        let text = json::compact(value);
+        if words && self.finder.is_match(text.as_bytes()) {
+            *value = json!({ "redacted": Digest::of(text.as_bytes()) });
+        }
+    }
+}
+
+/// What stands for a text that was left out.
+fn cut(text: &str) -> String {
+    format!("{CUT}{}", Digest::of(text.as_bytes()))
+}
+
+/// How a text begins that was left out.
+pub(crate) const CUT: &str = "redacted blake3:";
+
+fn too_much(step: &str) -> Failure {
+    Failure::runtime(format!(
+        "what step '{step}' gave is too much to be looked for in the rest of the run, so it cannot be promised that it is left out"
+    ))
+}
+
+fn finder(texts: Vec<Vec<u8>>) -> Result<AhoCorasick, Failure> {
+    AhoCorasick::new(texts).map_err(failure)
+}
+
+/// Blobs that were there before any step: the plan, the arguments, the policy, and components.
+fn given(store: &Store, recording: &Recording, journal: &[Record]) -> HashSet<Digest> {
+    let mut given: HashSet<Digest> =
+        [Some(recording.task.plan), recording.task.args].into_iter().flatten().collect();
+    for record in journal {
+        if let Event::RunStarted { detail, .. } | Event::RunResumed { detail, .. } = &record.event {
+            given.extend(detail["policyFile"].as_str().and_then(|text| text.parse::<Digest>().ok()));
+        }
+    }
+    for (path, _) in recording.in_order() {
+        let action = recording.preimage(store, path);
+        given.extend(action.and_then(|action| action["component"].as_str()?.parse::<Digest>().ok()));
+    }
+    given
+}
+
+/// What was known before a step ended: what the run was given, the records
+/// before, and what the step was told to do.
+fn known_before(
+    store: &Store,
+    recording: &Recording,
+    journal: &[Record],
+    step: &str,
+    ended: usize,
+) -> Vec<Vec<u8>> {
+    let action = recording.steps.get(step).and_then(|step| step.action);
+    let blobs = [Some(recording.task.plan), recording.task.args, action].into_iter().flatten();
+    let blobs = blobs.filter_map(|digest| store.load(&digest, MAX_SOUGHT).ok());
+    let records = journal.iter().take(ended).map(|record| record.text.clone().into_bytes());
+    blobs.chain(records).collect()
+}
+
+/// The texts of something.
+#[derive(Default)]
+struct Texts {
+    long: HashSet<Vec<u8>>,
+    short: HashSet<Vec<u8>>,
+}
+
+impl Texts {
+    /// A whole result: as it is, as JSON, and by its lines.
+    fn whole(&mut self, bytes: &[u8]) {
+        self.text(bytes);
+        match as_json(bytes) {
+            Some(value) => self.value(&value),
+            None => bytes.split(|byte| *byte == b'\n').for_each(|line| {
+                self.part(line.trim_ascii());
+                if let Some(item) = as_json(line) {
+                    self.value(&item);
+                }
+            }),
+        }
+    }
+
+    fn value(&mut self, value: &Value) {
+        if value.is_null() {
+            return;
+        }
+        self.text(json::compact(value).as_bytes());
+        match value {
+            Value::Array(items) => items.iter().for_each(|item| self.part(json::compact(item).as_bytes())),
+            Value::Object(map) => map.values().for_each(|item| self.part(json::compact(item).as_bytes())),
+            _ => {}
+        }
+        self.strings(value);
+    }
+
+    fn strings(&mut self, value: &Value) {
+        match value {
+            Value::String(text) => {
+                text.lines().for_each(|line| self.part(line.trim().as_bytes()));
+                self.part(text.trim().as_bytes());
+            }
+            Value::Array(items) => items.iter().for_each(|item| self.strings(item)),
+            Value::Object(map) => map.iter().for_each(|(key, value)| {
+                self.part(key.as_bytes());
+                self.strings(value);
+            }),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    /// A result as a whole.
+    fn text(&mut self, bytes: &[u8]) {
+        let text = bytes.trim_ascii();
+        let says_nothing = matches!(text, b"" | b"null" | b"true" | b"false" | b"[]" | b"{}" | b"\"\"");
+        if text.len() < SHORTEST && !says_nothing {
+            self.short.insert(text.to_owned());
+        }
+        self.part(text);
+    }
+
+    fn part(&mut self, text: &[u8]) {
+        if text.len() >= SHORTEST {
+            self.long.insert(text[..text.len().min(LONGEST)].to_owned());
+        }
+    }
+
+    fn without_known(self, known: &[Vec<u8>]) -> Result<Self, Failure> {
+        let mut long: Vec<Vec<u8>> = self.long.into_iter().collect();
+        let finder = finder(long.clone())?;
+        let mut seen = vec![false; long.len()];
+        for text in known {
+            each_text(text, &mut |text| {
+                for hit in finder.find_overlapping_iter(text) {
+                    seen[hit.pattern().as_usize()] = true;
+                }
+            });
+        }
+        let mut seen = seen.into_iter();
+        long.retain(|_| !seen.next().unwrap_or(false));
+        Ok(Self { long: long.into_iter().collect(), short: self.short })
+    }
+}
+
+/// A text, and the strings in it if it is JSON: they may stand there in other spelling.
+fn each_text(bytes: &[u8], found: &mut impl FnMut(&[u8])) {
+    fn strings(value: &Value, found: &mut impl FnMut(&[u8])) {
+        match value {
+            Value::String(text) => found(text.as_bytes()),
+            Value::Array(items) => items.iter().for_each(|item| strings(item, found)),
+            Value::Object(map) => map.iter().for_each(|(key, value)| {
+                found(key.as_bytes());
+                strings(value, found);
+            }),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+    found(bytes);
+    match as_json(bytes) {
+        Some(value) => {
+            found(json::compact(&value).as_bytes());
+            strings(&value, found);
+        }
+        None => bytes.split(|byte| *byte == b'\n').filter_map(as_json).for_each(|item| {
+            found(json::compact(&item).as_bytes());
+            strings(&item, found);
+        }),
+    }
+}
+
+fn as_json(bytes: &[u8]) -> Option<Value> {
+    let text = std::str::from_utf8(bytes.trim_ascii()).ok()?;
+    text.starts_with(['{', '[', '"']).then(|| json::parse(text).ok()).flatten()
+}

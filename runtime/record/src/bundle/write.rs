@@ -1,0 +1,190 @@
+//! Writing a bundle.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io::{self, Write};
+
+use super::format::{BlobEntry, LeftOut, MAGIC, Manifest, RecordEntry};
+use super::redaction::{Sought, payload};
+use super::{BundleSummary, ExportOptions, SigningKey, trees};
+use crate::recording::Recording;
+use crate::verify::failure;
+use lobster_base::digest::Digest;
+use lobster_base::json;
+use lobster_engine::envelope::Failure;
+use lobster_store::{Blob, Event, Record, RunId, Store};
+
+/// Writes the whole bundle of a run.
+pub(super) fn write(
+    store: &Store,
+    run: RunId,
+    options: &ExportOptions,
+    out: &mut dyn Write,
+) -> Result<BundleSummary, Failure> {
+    let journal = store.events(run).map_err(failure)?;
+    let recording = Recording::read(&journal)?;
+    let before = store.redacted(run).map_err(failure)?;
+    let mut redact = steps_to_redact(&recording, &options.redact)?;
+    redact.extend(before.steps);
+    let sought = match redact.is_empty() {
+        true => None,
+        false => Some(Sought::of(store, &recording, &journal, &redact)?),
+    };
+    let names = names(&journal);
+    let what = |digest: &Digest| names.get(digest).cloned().unwrap_or_else(|| "part of an action".to_owned());
+    let payload: HashSet<Digest> = journal.iter().flat_map(|record| payload(record, &redact)).collect();
+    let mut left_out: Vec<LeftOut> = before
+        .blobs
+        .iter()
+        .chain(&payload)
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .map(|digest| LeftOut { digest: *digest, what: what(digest) })
+        .collect();
+    let (mut blobs, mut copies) = (Vec::new(), BTreeSet::new());
+    for blob in store.blobs_of_run(run).map_err(failure)? {
+        let (digest, what) = (blob.digest, what(&blob.digest));
+        let is_copy = || sought.as_ref().map_or(Ok(false), |sought| sought.is_in_blob(store, &blob));
+        if payload.contains(&digest) {
+            continue;
+        } else if is_copy()? {
+            copies.insert(what.clone());
+            left_out.push(LeftOut { digest, what });
+        } else {
+            blobs.push(BlobEntry { len: blob.len, digest, what });
+        }
+    }
+    let (directories, contents) = trees::of_run(store, &recording, options.directories)?;
+    let mut known: HashSet<Digest> = blobs.iter().map(|blob| blob.digest).collect();
+    for entry in contents {
+        let blob = Blob { digest: entry.digest, len: entry.len };
+        if let Some(sought) = &sought
+            && sought.is_in_blob(store, &blob)?
+        {
+            return Err(Failure::parse(format!(
+                "{} repeats what a redacted step gave; export without directories",
+                entry.what
+            )));
+        }
+        if known.insert(entry.digest) {
+            blobs.push(entry);
+        }
+    }
+    let texts: Vec<(String, Option<Digest>)> = match &sought {
+        Some(sought) => journal.iter().map(|record| sought.cut(record)).collect::<Result<_, _>>()?,
+        None => journal.iter().map(|record| (record.text.clone(), None)).collect(),
+    };
+    let manifest = Manifest {
+        run,
+        name: recording.name.clone(),
+        records: texts
+            .iter()
+            .map(|(text, hash)| RecordEntry {
+                len: text.len() as u64,
+                digest: Digest::of(text.as_bytes()),
+                hash: *hash,
+            })
+            .collect(),
+        blobs,
+        redacted: redact.into_iter().collect(),
+        left_out,
+        directories,
+    };
+    let key = options.sign.as_deref();
+    let bytes = copy(store, &manifest, &texts, key, out)
+        .map_err(|error| Failure::runtime(format!("cannot write the bundle: {error}")))?;
+    Ok(BundleSummary {
+        run,
+        name: manifest.name,
+        records: manifest.records.len() as u64,
+        blobs: manifest.blobs.len() as u64,
+        bytes,
+        redacted: manifest.redacted,
+        left_out: copies.into_iter().collect(),
+        signed_by: key.map(SigningKey::public),
+        directories: manifest.directories,
+    })
+}
+
+fn copy(
+    store: &Store,
+    manifest: &Manifest,
+    texts: &[(String, Option<Digest>)],
+    key: Option<&SigningKey>,
+    out: &mut dyn Write,
+) -> io::Result<u64> {
+    let text = json::compact(manifest).into_bytes();
+    let head = [&MAGIC[..], &Digest::of(&text).as_bytes()[..]].concat();
+    out.write_all(&head)?;
+    out.write_all(&(text.len() as u64).to_le_bytes())?;
+    out.write_all(&text)?;
+    let mut bytes = (head.len() + 8 + text.len()) as u64;
+    for (text, _) in texts {
+        out.write_all(text.as_bytes())?;
+        bytes += text.len() as u64;
+    }
+    for blob in &manifest.blobs {
+        let mut reader = store.open_blob(&blob.digest).map_err(io::Error::other)?;
+        bytes += io::copy(&mut reader, &mut *out)?;
+    }
+    if let Some(key) = key {
+        let signature = key.sign(&head);
+        out.write_all(&signature)?;
+        bytes += signature.len() as u64;
+    }
+    out.flush()?;
+    Ok(bytes)
+}
+
+fn steps_to_redact(recording: &Recording, steps: &[String]) -> Result<BTreeSet<String>, Failure> {
+    let paths: BTreeSet<String> = steps.iter().map(|text| recording.meant(text)).collect::<Result<_, _>>()?;
+    let is_effect = |path: &String| recording.steps.get(path).is_some_and(|step| step.effect);
+    match paths.first() {
+        Some(path) if !paths.iter().any(is_effect) => Err(Failure::parse(format!(
+            "step '{path}' is pure: what it gave follows from its inputs, so leaving it out would hide nothing \
+             unless an effect that it reads from is redacted too"
+        ))),
+        _ => Ok(paths),
+    }
+}
+
+/// What people call the blobs that the journal names.
+fn names(journal: &[Record]) -> HashMap<Digest, String> {
+    let mut names = HashMap::new();
+    let mut name = |digest: Digest, what: String| {
+        names.entry(digest).or_insert(what);
+    };
+    for record in journal {
+        match &record.event {
+            Event::RunStarted { plan, args, detail, .. } => {
+                name(*plan, "plan".to_owned());
+                if let Some(args) = args {
+                    name(*args, "arguments".to_owned());
+                }
+                if let Some(policy) = detail["policyFile"].as_str().and_then(|text| text.parse().ok()) {
+                    name(policy, "policy".to_owned());
+                }
+            }
+            Event::StepStarted { path, action: Some(action), .. } => {
+                name(*action, format!("action of step {path}"))
+            }
+            Event::StepEnded { path, begun, outcome, .. } => {
+                if let Some(begun) = begun {
+                    name(begun.action, format!("action of step {path}"));
+                }
+                for (blob, which) in
+                    [(outcome.output, "output"), (outcome.stdout, "stdout"), (outcome.stderr, "stderr")]
+                {
+                    if let Some(blob) = blob {
+                        name(blob.digest, format!("{which} of step {path}"));
+                    }
+                }
+            }
+            Event::GateOpened { path, question, .. } => name(*question, format!("question at {path}")),
+            Event::RunEnded { output: Some(output), .. } => {
+                name(output.digest, "output of the run".to_owned())
+            }
+            _ => {}
+        }
+    }
+    names
+}

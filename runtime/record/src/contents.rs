@@ -1,0 +1,50 @@
+//! Where the contents of two blobs differ.
+
+use serde_json::{Value, json};
+
+use super::json_path::{self, Place};
+use lobster_base::digest::Digest;
+use lobster_base::json;
+use lobster_store::Store;
+
+/// Blobs are compared inside up to this size; larger ones only as a whole.
+const MAX_COMPARED: u64 = 32 << 20;
+
+/// The content of a blob as a value: its JSON, its JSON Lines as an array, or its text.
+pub(super) fn value(store: &Store, digest: &Digest) -> Option<Value> {
+    let bytes = store.load(digest, MAX_COMPARED).ok()?;
+    let text = String::from_utf8(bytes).ok()?;
+    if let Ok(value) = json::parse(text.trim()) {
+        return Some(value);
+    }
+    let lines: Result<Vec<Value>, _> =
+        text.lines().filter(|line| !line.trim().is_empty()).map(json::parse).collect();
+    Some(match lines {
+        Ok(items) if !items.is_empty() => Value::Array(items),
+        _ => Value::String(text),
+    })
+}
+
+/// The first difference of two blobs; `None` if one is gone, too large or no text.
+pub(super) fn first(store: &Store, was: &Digest, is: &Digest) -> Option<Place> {
+    let (was, is) = (value(store, was)?, value(store, is)?);
+    if let (Value::String(was), Value::String(is)) = (&was, &is) {
+        return Some(first_line(was, is));
+    }
+    json_path::first(&was, &is)
+}
+
+fn first_line(was: &str, is: &str) -> Place {
+    let (mut old, mut new) = (was.lines(), is.lines());
+    for number in 1.. {
+        match (old.next(), new.next()) {
+            (None, None) => break,
+            (a, b) if a == b => {}
+            (a, b) => {
+                let line = |line: Option<&str>| line.map(|line| json!(line));
+                return Place { path: format!("line {number}"), was: line(a), is: line(b) };
+            }
+        }
+    }
+    Place { path: "line ends".to_owned(), was: Some(json!(was.len())), is: Some(json!(is.len())) }
+}

@@ -1,0 +1,258 @@
+//! `lobster diff`: what two runs did differently, step by step.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::json_path;
+use super::preimage::{Difference, Part};
+use super::recording::{Recording, Step, is_within};
+use super::why::{blobs, explain, named, result, status};
+use lobster_engine::envelope::Failure;
+use lobster_engine::path::StepPath;
+use lobster_engine::runtime::Runtime;
+use lobster_store::{BrokenChain, RunId, RunStatus, StepOutcome, StepStatus, Store};
+
+/// How two runs compare.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunDiff {
+    pub before: RunId,
+    pub after: RunId,
+    pub status_before: RunStatus,
+    pub status_after: RunStatus,
+    /// Whether both executed the same plan with the same arguments.
+    pub same_plan: bool,
+    pub same_args: bool,
+    /// Steps that did and gave the same in both.
+    pub same: u64,
+    /// The others, in the order of the later run.
+    pub steps: Vec<StepDifference>,
+    /// Where what the runs gave differs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<Difference>,
+    /// Journals that are not what was written, so that what is said of their runs may be wrong.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub broken: Vec<BrokenChain>,
+}
+
+/// One step that is not the same in both.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepDifference {
+    pub step: String,
+    pub change: StepChange,
+    /// The first thing that differs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first: Option<Difference>,
+}
+
+/// In which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepChange {
+    /// Only in the first run.
+    Removed,
+    /// Only in the first run, since the second did not get there.
+    NotReached,
+    /// Only in the second.
+    Added,
+    /// It did something else.
+    Action,
+    /// It did the same and gave something else.
+    Outcome,
+}
+
+impl RunDiff {
+    /// Whether every step did and gave the same, and so the runs.
+    #[must_use]
+    pub fn is_same(&self) -> bool {
+        self.steps.is_empty() && self.output.is_none() && self.status_before == self.status_after
+    }
+}
+
+/// Compares two runs.
+///
+/// # Errors
+/// When one of them is not known or cannot be read.
+pub fn diff(runtime: &Runtime, before: &str, after: &str) -> Result<RunDiff, Failure> {
+    let store = runtime.store().map_err(super::verify::failure)?;
+    let load = |text: &str| {
+        let id = store.find_run(text).map_err(|error| Failure::parse(error.to_string()))?;
+        Recording::found(store.found_events(id).map_err(super::verify::failure)?)
+    };
+    Ok(compare(&store, &load(before)?, &load(after)?))
+}
+
+/// What a run did at its places: of a step that was tried again, the last time.
+type Places<'r> = HashMap<String, (&'r str, &'r Step)>;
+
+fn places(recording: &Recording) -> Places<'_> {
+    let place = |path: &str| StepPath::from(path).any_attempt().as_str().to_owned();
+    recording.in_order().into_iter().map(|(path, step)| (place(path), (path, step))).collect()
+}
+
+fn compare(store: &Store, was: &Recording, is: &Recording) -> RunDiff {
+    let mut comparison = Comparison {
+        store,
+        was,
+        is,
+        old: places(was),
+        new: places(is),
+        same: 0,
+        found: Vec::new(),
+        gone: Vec::new(),
+    };
+    comparison.steps();
+    comparison.answers();
+    comparison.others();
+    let Comparison { same, mut found, gone, .. } = comparison;
+    found.sort_by_key(|(seq, _)| *seq);
+    RunDiff {
+        before: was.run,
+        after: is.run,
+        status_before: was.status,
+        status_after: is.status,
+        same_plan: was.task.plan == is.task.plan,
+        same_args: was.task.args == is.task.args,
+        same,
+        steps: found.into_iter().map(|(_, step)| step).chain(gone).collect(),
+        output: blobs(store, "output", was.output, is.output),
+        broken: was.broken.iter().chain(&is.broken).cloned().collect(),
+    }
+}
+
+struct Comparison<'r> {
+    store: &'r Store,
+    was: &'r Recording,
+    is: &'r Recording,
+    old: Places<'r>,
+    new: Places<'r>,
+    same: u64,
+    /// What differs, and where in the later journal it stands.
+    found: Vec<(u64, StepDifference)>,
+    /// What the later journal does not have.
+    gone: Vec<StepDifference>,
+}
+
+impl Comparison<'_> {
+    fn found(&mut self, seq: u64, step: &str, change: StepChange, first: Option<Difference>) {
+        self.found.push((seq, StepDifference { step: step.to_owned(), change, first }));
+    }
+
+    /// Steps that did something.
+    fn steps(&mut self) {
+        for (place, (path, now)) in std::mem::take(&mut self.new) {
+            match self.old.remove(&place) {
+                None => {
+                    let first =
+                        skipped(self.was, &place).map(|then| status(Some(then), now.outcome.as_deref()));
+                    let change = if first.is_some() { StepChange::Outcome } else { StepChange::Added };
+                    self.found(now.seq, &place, change, first);
+                }
+                Some((before, old)) if old.action != now.action => {
+                    let why = explain(self.store, (self.was, before), (self.is, path)).ok();
+                    let first = why.and_then(|why| why.differences.into_iter().next());
+                    self.found(now.seq, &place, StepChange::Action, first);
+                }
+                Some((_, old)) => match result(self.store, old, now) {
+                    Some(first) => self.found(now.seq, &place, StepChange::Outcome, Some(first)),
+                    None => self.same += 1,
+                },
+            }
+        }
+        let mut gone: Vec<_> = std::mem::take(&mut self.old).into_iter().collect();
+        gone.sort_by_key(|(_, (_, step))| step.seq);
+        for (place, (_, old)) in gone {
+            let first = skipped(self.is, &place).map(|now| status(old.outcome.as_deref(), Some(now)));
+            let change = match first {
+                Some(_) => StepChange::Outcome,
+                None if self.is.status == RunStatus::Ok => StepChange::Removed,
+                None => StepChange::NotReached,
+            };
+            self.gone.push(StepDifference { step: place, change, first });
+        }
+    }
+
+    /// What people answered.
+    fn answers(&mut self) {
+        for (path, (seq, now)) in &self.is.answers {
+            let Some((_, old)) = self.was.answers.get(path) else { continue };
+            let value = |answer| serde_json::to_value(answer).unwrap_or_default();
+            if let Some(place) = json_path::first(&value(old), &value(now)) {
+                let asker = path.split('!').next().unwrap_or(path);
+                self.found(*seq, asker, StepChange::Outcome, Some(named("answer", place)));
+            }
+        }
+    }
+
+    /// Steps without an action of their own. One that is made of others is the same
+    /// unless it ended in another way: those others are compared themselves.
+    fn others(&mut self) {
+        let (old, new) = (definitions(self.was, self.store), definitions(self.is, self.store));
+        let acted = [places(self.was), places(self.is)];
+        let mut others: Vec<_> = self.is.summaries.iter().collect();
+        // What is inside ends before what is around it.
+        others.sort_by_key(|(_, (seq, _))| *seq);
+        for (path, (seq, now)) in others {
+            let listed = self.found.iter().map(|(_, step)| step).chain(&self.gone);
+            if acted.iter().any(|places| places.contains_key(path))
+                || listed.into_iter().any(|other| is_within(&other.step, path))
+            {
+                continue;
+            }
+            let Some((_, then)) = self.was.summaries.get(path) else { continue };
+            let id = path.rsplit('/').next().unwrap_or(path);
+            let changed = old.get(id).zip(new.get(id)).and_then(|(old, new)| json_path::first(old, new));
+            if then.status != now.status {
+                self.found(*seq, path, StepChange::Outcome, Some(status(Some(then), Some(now))));
+            } else if let Some(place) = changed {
+                let first = Difference { part: Part::Definition, name: None, ..named("", place) };
+                self.found(*seq, path, StepChange::Action, Some(first));
+            } else if now.status == StepStatus::Ok
+                && !acted.iter().flat_map(|places| places.keys()).any(|inner| is_within(inner, path))
+            {
+                self.same += 1;
+            }
+        }
+    }
+}
+
+/// How a step ended that its condition skipped.
+fn skipped<'r>(recording: &'r Recording, place: &str) -> Option<&'r StepOutcome> {
+    let (_, outcome) = recording.summaries.get(place)?;
+    (outcome.status == StepStatus::Skipped).then_some(outcome)
+}
+
+/// What the plan says of each step by its id, without the steps inside it.
+fn definitions(recording: &Recording, store: &Store) -> HashMap<String, Value> {
+    fn collect(value: &Value, found: &mut HashMap<String, Value>) {
+        match value {
+            Value::Object(fields) => {
+                if let (Some(Value::String(id)), Some(_)) = (fields.get("id"), fields.get("work")) {
+                    found.insert(id.clone(), without_steps(value));
+                }
+                fields.values().for_each(|value| collect(value, found));
+            }
+            Value::Array(items) => items.iter().for_each(|value| collect(value, found)),
+            _ => {}
+        }
+    }
+    /// Nor where in the file it stands.
+    fn without_steps(value: &Value) -> Value {
+        let kept = |(name, value): (&String, &Value)| {
+            let is_step = |value: &Value| value.get("work").is_some();
+            let steps = value.as_array().is_some_and(|items| items.iter().any(is_step));
+            (name != "span" && !steps && !is_step(value)).then(|| (name.clone(), without_steps(value)))
+        };
+        match value {
+            Value::Object(fields) => Value::Object(fields.iter().filter_map(kept).collect()),
+            Value::Array(items) => items.iter().map(without_steps).collect(),
+            other => other.clone(),
+        }
+    }
+    let mut found = HashMap::new();
+    let plan = recording.plan(store).ok().and_then(|plan| serde_json::to_value(plan).ok());
+    collect(&plan.unwrap_or_default(), &mut found);
+    found
+}

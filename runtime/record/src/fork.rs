@@ -1,0 +1,500 @@
+//! `lobster fork`: a new run that takes over every outcome of an earlier one
+//! whose action is still the same.
+//!
+//! An action that comes out different is done anew; where what it gives turns
+//! out equal after all, what follows has the same actions again and is taken
+//! over: that is the early cut-off, and it needs no rule of its own.
+//!
+//! What a person answered is taken over with what it led to. Before the first
+//! effect behind it that is done anew it is asked again.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::recording::{Recording, is_within};
+use super::verify::failure;
+use crate::resume::sound_journal;
+use lobster_base::digest::Digest;
+use lobster_base::json;
+use lobster_engine::envelope::Failure;
+use lobster_engine::gate::{Binding, KnownAnswer};
+use lobster_engine::overseer::{Act, Known, Overseer};
+use lobster_engine::path::StepPath;
+use lobster_engine::run::{Interrupted, Run, Task, lock};
+use lobster_engine::runtime::{Planned, RunRequest, RunResult, Runtime, Target, clipped, keep_task};
+use lobster_engine::settle::output_of;
+use lobster_language::plan::Plan;
+use lobster_models::cost::{PaidCall, paid_calls};
+use lobster_models::pricing::Pricing;
+use lobster_stage::Stop;
+use lobster_stage::stopped;
+use lobster_store::{Blob, Event, Record, RunId, StepOutcome, StepStatus, Store, StoreError};
+
+/// What to fork, and what to do otherwise.
+#[derive(Clone, Debug, Default)]
+pub struct ForkRequest {
+    /// The run: an id, or the beginning or end of one.
+    pub run: String,
+    /// Steps that are done anew even if their actions are the same.
+    pub from: Vec<String>,
+    /// Arguments that replace the recorded ones.
+    pub set: Map<String, Value>,
+    /// Steps whose results are replaced by the bytes given.
+    pub edit: Vec<(String, Vec<u8>)>,
+    /// Another version of the workflow file.
+    pub workflow: Option<PathBuf>,
+}
+
+/// What a fork would do, as far as it can be known beforehand.
+#[derive(Clone, Debug, Serialize)]
+pub struct ForkPlan {
+    pub parent: RunId,
+    /// Steps whose outcomes are taken over.
+    pub reused: Vec<String>,
+    /// Steps whose results were edited.
+    pub edited: Vec<String>,
+    /// Questions that are asked, though the earlier run may know an answer.
+    pub asked: Vec<String>,
+    /// Steps that will be done; behind an effect among them, those that read what it
+    /// gave are done as well if that changes.
+    pub done: Vec<String>,
+    /// Those of them that are effects.
+    pub effects: Vec<DoneAnew>,
+    /// Whether more may follow that the earlier run never did.
+    pub more: bool,
+    /// Why it will fail, where that does not depend on what an effect gives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fails: Option<String>,
+    #[serde(skip)]
+    planned: Planned,
+    #[serde(skip)]
+    terms: Terms,
+}
+
+/// An effect that a fork performs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DoneAnew {
+    pub step: String,
+    /// The command, or whatever else it does, in short.
+    pub action: String,
+    /// Calls of models that the earlier run paid for here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<PaidCall>,
+}
+
+/// What a forked run keeps about itself in its first event.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Terms {
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    from: BTreeSet<String>,
+    /// Blobs of the replaced results.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    edit: BTreeMap<String, Blob>,
+}
+
+/// Says what a fork would do. Runs nothing and records no run.
+///
+/// # Errors
+/// When the run, a step or an argument is not known, or the plan does not load.
+pub fn plan_fork(runtime: &Runtime, request: &ForkRequest) -> Result<ForkPlan, Failure> {
+    let store = runtime.store().map_err(failure)?;
+    let parent = store.find_run(&request.run).map_err(|error| Failure::parse(error.to_string()))?;
+    let journal = sound_journal(&store, parent)?;
+    let recording = Recording::read(&journal)?;
+    let planned = planned(runtime, &store, &recording, request)?;
+    let terms = terms(&store, &recording, request)?;
+    let task = keep_task(&store, &planned).map_err(failure)?;
+    let (pricing, _) = Pricing::new(runtime.services.env.get("LOBSTER_LLM_PRICING_JSON").as_deref());
+    let fork = Arc::new(Fork::new(&store, &journal, &terms, task, Stage::Preview(pricing))?);
+    let services = super::verify::services(runtime, &store, &recording);
+    let mut run = Run::recalled(&services, store, None, parent, task, &[], Interrupted::Ask);
+    run.policy = runtime.services.policy_digest();
+    let run = run.overseen(Arc::<Fork>::clone(&fork));
+    let result = output_of(&run, &planned.plan, &planned.args);
+    let told = std::mem::take(&mut *lock(&fork.told));
+    let fails = match &result {
+        Err(Stop::Failed(error)) if told.effects.is_empty() => Some(error.message.clone()),
+        _ => None,
+    };
+    Ok(ForkPlan {
+        parent,
+        reused: told.reused,
+        edited: told.edited,
+        asked: told.asked,
+        done: told.done,
+        effects: told.effects,
+        more: result.is_err() && fails.is_none(),
+        fails,
+        planned,
+        terms,
+    })
+}
+
+/// Runs a fork.
+pub fn fork(runtime: &Runtime, plan: &ForkPlan) -> RunResult {
+    run_fork(runtime, plan).unwrap_or_else(RunResult::from)
+}
+
+fn run_fork(runtime: &Runtime, plan: &ForkPlan) -> Result<RunResult, Failure> {
+    let store = runtime.store().map_err(failure)?;
+    let journal = sound_journal(&store, plan.parent)?;
+    runtime.prepare_secrets(&plan.planned.plan, &plan.planned.args)?;
+    let mut run = runtime.begin(&plan.planned, Some(plan.parent)).map_err(failure)?;
+    let fork = Fork::new(&store, &journal, &plan.terms, run.task, Stage::Real)?;
+    let detail = serde_json::to_value(&plan.terms).map_err(failure)?;
+    let note = Event::Note { path: None, text: FORK_NOTE.to_owned(), detail };
+    run.lazily(note).map_err(|_| Failure::runtime("the fork could not be recorded"))?;
+    run = run.overseen(Arc::new(fork));
+    let envelope = lobster_engine::execute(&run, &plan.planned.plan, &plan.planned.args);
+    Ok(RunResult { run: Some(run.id), envelope, rendered: run.has_rendered() })
+}
+
+fn planned(
+    runtime: &Runtime,
+    store: &Store,
+    recording: &Recording,
+    request: &ForkRequest,
+) -> Result<Planned, Failure> {
+    let mut args = recording.arguments(store)?;
+    let recorded = recording.plan(store)?;
+    let mut given = given_args(recording, &recorded, &args);
+    let file = match (&request.workflow, recorded) {
+        (Some(file), _) => file.clone(),
+        (None, Plan::Workflow(workflow)) if request.set.is_empty() => {
+            return Ok(Planned { plan: Plan::Workflow(workflow), args, given, name: recording.name.clone() });
+        }
+        (None, Plan::Workflow(workflow)) => {
+            given.extend(request.set.keys().cloned());
+            args.extend(request.set.clone());
+            let bound =
+                lobster_language::workflow::bind_args(&workflow, &Value::Object(args)).map_err(failure)?;
+            return Ok(Planned {
+                plan: Plan::Workflow(workflow),
+                args: bound,
+                given,
+                name: recording.name.clone(),
+            });
+        }
+        (None, Plan::Pipeline(_)) if !request.set.is_empty() => {
+            return Err(Failure::parse("a pipeline has no arguments to set"));
+        }
+        (None, plan @ Plan::Pipeline(_)) => {
+            return Ok(Planned { plan, args, given, name: recording.name.clone() });
+        }
+    };
+    // The other version of the file may have other defaults.
+    args.retain(|name, _| given.contains(name));
+    args.extend(request.set.clone());
+    runtime.plan(&RunRequest { target: Target::File(file), args: Some(Value::Object(args)) })
+}
+
+/// The arguments that the recorded run was given. Records of earlier versions do
+/// not say it: there, what equals its default counts as not given.
+fn given_args(recording: &Recording, plan: &Plan, args: &Map<String, Value>) -> BTreeSet<String> {
+    if let Some(given) = &recording.given_args {
+        return given.clone();
+    }
+    let Plan::Workflow(workflow) = plan else { return BTreeSet::new() };
+    let is_default = |name: &str, value: &Value| {
+        workflow.args.iter().any(|spec| spec.name == name && spec.default.as_ref() == Some(value))
+    };
+    args.iter().filter(|(name, value)| !is_default(name, value)).map(|(name, _)| name.clone()).collect()
+}
+
+fn terms(store: &Store, recording: &Recording, request: &ForkRequest) -> Result<Terms, Failure> {
+    let from = request.from.iter().map(|step| known_place(recording, step)).collect::<Result<_, _>>()?;
+    let mut edit = BTreeMap::new();
+    for (step, bytes) in &request.edit {
+        let path = recording.meant(step)?;
+        let recorded = recording.steps.get(&path).and_then(|step| step.outcome.as_ref());
+        let outcome = recorded
+            .ok_or_else(|| Failure::parse(format!("step '{path}' has no recorded result to edit")))?;
+        let blob = store.put(bytes).map_err(failure)?;
+        edited(store, outcome, blob)
+            .map_err(|error| Failure::parse(format!("step '{path}' cannot give that: {}", error.message)))?;
+        edit.insert(path, blob);
+    }
+    Ok(Terms { from, edit })
+}
+
+/// A step that did something, itself or by the steps inside it.
+fn known_place(recording: &Recording, step: &str) -> Result<String, Failure> {
+    if recording.steps.keys().any(|path| is_within(path, step)) {
+        return Ok(step.to_owned());
+    }
+    recording.meant(step)
+}
+
+/// The text of the note by which a fork remembers its terms.
+pub const FORK_NOTE: &str = "fork";
+
+/// The overseer of a forked run that goes on after a pause or a crash.
+pub(crate) fn overseer_of_fork(
+    store: &Store,
+    journal: &[Record],
+) -> Result<Option<Arc<dyn Overseer>>, Failure> {
+    let parent = journal.first().and_then(|record| match &record.event {
+        Event::RunStarted { parent, .. } => *parent,
+        _ => None,
+    });
+    let terms = journal.iter().find_map(|record| match &record.event {
+        Event::Note { path: None, text, detail } if text == FORK_NOTE => Some(detail.clone()),
+        _ => None,
+    });
+    let (Some(parent), Some(terms)) = (parent, terms) else { return Ok(None) };
+    let terms: Terms = serde_json::from_value(terms).map_err(failure)?;
+    // A parent that was collected meanwhile has nothing left to give.
+    if matches!(store.run(parent), Err(StoreError::UnknownRun(_))) {
+        return Ok(None);
+    }
+    let parents = sound_journal(store, parent)?;
+    let used = Recording::read(journal)?;
+    let mut fork = Fork::new(store, &parents, &terms, used.task, Stage::Real)?;
+    for (path, _) in used.in_order() {
+        fork.used.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).insert(path.to_owned());
+    }
+    Ok(Some(Arc::new(fork)))
+}
+
+enum Stage {
+    /// Finding out what would be done, and at which prices; nothing is.
+    Preview(Pricing),
+    Real,
+}
+
+struct Fork {
+    stage: Stage,
+    store: Store,
+    recording: Recording,
+    /// Steps that succeeded, by their actions.
+    by_action: HashMap<Digest, Vec<String>>,
+    answers: HashMap<StepPath, KnownAnswer>,
+    terms: Terms,
+    /// What the fork executes.
+    task: Task,
+    /// Outcomes that were taken already; each counts once.
+    used: Mutex<HashSet<String>>,
+    told: Mutex<Told>,
+}
+
+#[derive(Default)]
+struct Told {
+    reused: Vec<String>,
+    edited: Vec<String>,
+    done: Vec<String>,
+    effects: Vec<DoneAnew>,
+    asked: Vec<String>,
+    /// Questions whose answers are taken over unless an effect comes after them.
+    answered: Vec<String>,
+}
+
+/// Each is told once.
+fn tell(list: &mut Vec<String>, path: &str) {
+    if !list.iter().any(|other| other == path) {
+        list.push(path.to_owned());
+    }
+}
+
+impl Terms {
+    /// Whether this is done anew though its action is the same.
+    fn is_from(&self, path: &str) -> bool {
+        self.from.iter().any(|place| is_within(path, place))
+    }
+}
+
+impl Fork {
+    fn new(
+        store: &Store,
+        parent: &[Record],
+        terms: &Terms,
+        task: Task,
+        stage: Stage,
+    ) -> Result<Self, Failure> {
+        let recording = Recording::read(parent)?;
+        let mut by_action: HashMap<Digest, Vec<String>> = HashMap::new();
+        for (path, step) in recording.in_order() {
+            let ended_well = step.outcome.as_ref().is_some_and(|outcome| outcome.status == StepStatus::Ok);
+            if let (Some(action), true, false) = (step.action, ended_well, terms.is_from(path)) {
+                by_action.entry(action).or_default().push(path.to_owned());
+            }
+        }
+        Ok(Self {
+            stage,
+            store: store.clone(),
+            recording,
+            by_action,
+            answers: lobster_engine::recall::answers(parent),
+            terms: terms.clone(),
+            task,
+            used: Mutex::default(),
+            told: Mutex::default(),
+        })
+    }
+
+    /// An outcome of the same action: at the same place if there is one. What is
+    /// to be done anew takes nobody's.
+    fn take(&self, act: &Act<'_>) -> Option<StepOutcome> {
+        if self.terms.is_from(act.path.as_str()) {
+            return None;
+        }
+        let mut used = lock(&self.used);
+        let candidates = self.by_action.get(&act.digest)?;
+        let free = |path: &&String| !used.contains(*path);
+        let same_place = candidates.iter().find(|path| *path == act.path.as_str()).filter(free);
+        let path = same_place.or_else(|| candidates.iter().find(free))?.clone();
+        let outcome = self.recording.steps.get(&path)?.outcome.as_ref()?;
+        used.insert(path);
+        Some(StepOutcome { cached: true, ..StepOutcome::clone(outcome) })
+    }
+
+    fn known(&self, act: &Act<'_>, effect: bool, known: Known) -> Result<Known, Stop> {
+        if known.is_some() {
+            return Ok(known);
+        }
+        let path = act.path.as_str();
+        if let Some(blob) = self.terms.edit.get(path) {
+            tell(&mut lock(&self.told).edited, path);
+            let recorded = self.recording.steps.get(path).and_then(|step| step.outcome.clone());
+            let recorded = recorded.unwrap_or_else(|| StepOutcome::new(StepStatus::Ok).into());
+            let edited = edited(&self.store, &recorded, *blob).map_err(|error| stopped(error.message))?;
+            return Ok(Some(edited.into()));
+        }
+        if let Some(outcome) = self.take(act) {
+            tell(&mut lock(&self.told).reused, path);
+            return Ok(Some(outcome.into()));
+        }
+        let Stage::Preview(pricing) = &self.stage else { return Ok(None) };
+        let mut told = lock(&self.told);
+        tell(&mut told.done, path);
+        if !effect {
+            // It is computed: what it gives decides what else is done anew.
+            return Ok(None);
+        }
+        let recorded = self.recording.steps.get(path).and_then(|step| step.outcome.clone());
+        if !told.effects.iter().any(|other| other.step == path) {
+            let calls =
+                recorded.as_ref().map_or_else(Vec::new, |outcome| paid_calls(&outcome.value, pricing));
+            told.effects.push(DoneAnew {
+                step: path.to_owned(),
+                action: in_short(&act.preimage.value()),
+                calls,
+            });
+            for asked in std::mem::take(&mut told.answered) {
+                tell(&mut told.asked, &asked);
+            }
+        }
+        // As if it came out as before: what follows then is what cannot be avoided.
+        recorded.map(Some).ok_or(Stop::Interrupted)
+    }
+}
+
+impl Overseer for Fork {
+    fn journals(&self) -> bool {
+        matches!(self.stage, Stage::Real)
+    }
+
+    fn effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
+        self.known(act, true, known)
+    }
+
+    fn pure(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
+        self.known(act, false, known)
+    }
+
+    fn wants_anew(&self, path: &StepPath) -> bool {
+        self.terms.is_from(path.as_str())
+    }
+
+    /// An answer holds for the very question, items, plan, arguments and policy that it was given to.
+    fn answer(
+        &self,
+        path: &StepPath,
+        binding: &Binding,
+        known: Option<KnownAnswer>,
+    ) -> Result<Option<KnownAnswer>, Stop> {
+        if known.is_some() {
+            return Ok(known);
+        }
+        let same_args = self.recording.task.args == self.task.args;
+        let given_to_this = |answer: &&KnownAnswer| {
+            answer.binding == binding.digest || (same_args && answer.binding == binding.without_args)
+        };
+        let mut answer = self.answers.get(path);
+        if let Stage::Preview(_) = self.stage {
+            // As if it were answered as before.
+            let mut told = lock(&self.told);
+            let holds = answer.as_ref().is_some_and(given_to_this);
+            tell(if holds { &mut told.answered } else { &mut told.asked }, path.as_str());
+        } else {
+            answer = answer.filter(given_to_this);
+        }
+        Ok(answer.map(|answer| KnownAnswer {
+            from: answer.from.or(Some(self.recording.run)),
+            binding: binding.digest,
+            ..answer.clone()
+        }))
+    }
+}
+
+/// What an action does, in a line: the command, or its kind and what else decides it.
+fn in_short(action: &Value) -> String {
+    const MAX: usize = 100;
+    let words: Vec<&str> =
+        action["argv"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let text = match words.as_slice() {
+        [_, "-c" | "-lc", text] => (*text).to_owned(),
+        [] => {
+            let kind = action["kind"].as_str().unwrap_or_default();
+            match (action["component"].as_str(), action.get("detail"), action.get("tool")) {
+                (Some(digest), _, _) => format!("{kind} blake3:{}…", digest.get(..12).unwrap_or(digest)),
+                (_, Some(detail), _) => match detail["url"].as_str() {
+                    Some(url) => {
+                        let model = ["/body/model", "/body/args/model"]
+                            .iter()
+                            .find_map(|at| detail.pointer(at)?.as_str());
+                        format!("{kind} {} at {url}", model.unwrap_or("default model"))
+                    }
+                    None => format!("{kind} {}", json::compact(detail)),
+                },
+                (_, _, Some(tool)) => {
+                    format!("{kind} {} {}", json::js_string(tool), json::compact(&action["args"]))
+                }
+                _ => kind.to_owned(),
+            }
+        }
+        words => words.join(" "),
+    };
+    clipped(&text, MAX)
+}
+
+/// A recorded outcome with another result, in the form that the step's results have.
+fn edited(store: &Store, recorded: &StepOutcome, blob: Blob) -> Result<StepOutcome, Failure> {
+    let mut outcome = StepOutcome::new(StepStatus::Ok);
+    outcome.exit = recorded.exit.map(|_| 0);
+    outcome.detail = serde_json::json!({ "edited": true });
+    let value = || {
+        const MAX_EDITED: u64 = 256 << 20;
+        let bytes = store.load(&blob.digest, MAX_EDITED).map_err(failure)?;
+        json::parse(String::from_utf8_lossy(&bytes).trim())
+            .map_err(|error| Failure::parse(format!("it is no JSON: {error}")))
+    };
+    if recorded.stdout.is_some() {
+        outcome.stdout = Some(blob);
+        outcome.stderr = Some(store.put(b"").map_err(failure)?);
+    } else if recorded.output.is_some() {
+        let items = match value()? {
+            Value::Array(items) => items,
+            single => vec![single],
+        };
+        let lines: String = items.iter().map(|item| json::compact(item) + "\n").collect();
+        outcome.output = Some(store.put(lines.as_bytes()).map_err(failure)?);
+        outcome.detail["items"] = items.len().into();
+    } else {
+        outcome.value = value()?;
+    }
+    Ok(outcome)
+}

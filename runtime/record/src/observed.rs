@@ -1,0 +1,58 @@
+//! What the steps of a recorded run started and what people allowed: the
+//! material of a policy.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use lobster_base::json;
+use lobster_policy::{DecisionEnv, Observed, PROPOSED_RULE, Policy};
+use lobster_store::{Event, RunId, Store, StoreError};
+
+/// The native commands that a run started, with the files that they name.
+///
+/// # Errors
+/// When its journal or an action cannot be read.
+pub fn observed(store: &Store, run: RunId, env: &DecisionEnv) -> Result<Observed, StoreError> {
+    let mut commands = Vec::new();
+    let records = store.events(run)?;
+    let mut reached: HashMap<(&str, u32), Vec<String>> = HashMap::new();
+    for record in &records {
+        if let Event::StepEnded { path, attempt, outcome, .. } = &record.event {
+            let hosts = outcome.enforcement.get("reached").and_then(Value::as_array).into_iter().flatten();
+            let hosts = hosts.filter_map(Value::as_str).map(str::to_owned).collect();
+            reached.insert((path.as_str(), *attempt), hosts);
+        }
+    }
+    for record in &records {
+        let Event::StepStarted { path, attempt, kind, action: Some(action), .. } = &record.event else {
+            continue;
+        };
+        if kind != "native" {
+            continue;
+        }
+        let bytes = store.load(action, MAX_ACTION)?;
+        let Ok(action) = json::parse(&String::from_utf8_lossy(&bytes)) else { continue };
+        let words = action.get("argv").and_then(Value::as_array).into_iter().flatten();
+        let argv: Vec<String> = words.filter_map(Value::as_str).map(str::to_owned).collect();
+        let cwd = action.get("cwd").and_then(Value::as_str).map(str::to_owned);
+        let hosts = reached.get(&(path.as_str(), *attempt)).map_or(&[][..], Vec::as_slice);
+        commands.extend(Policy::observe(&argv, cwd, hosts, env));
+    }
+    Ok(Observed { run: run.to_string(), commands })
+}
+
+/// The rules that approvals of a run proposed, as text of a policy file.
+///
+/// # Errors
+/// When its journal cannot be read.
+pub fn rules_of_approvals(store: &Store, run: RunId) -> Result<Vec<String>, StoreError> {
+    let rule = |event: &Event| match event {
+        Event::Note { detail, .. } => detail.get(PROPOSED_RULE).and_then(Value::as_str).map(str::to_owned),
+        _ => None,
+    };
+    Ok(store.events(run)?.iter().filter_map(|record| rule(&record.event)).collect())
+}
+
+/// The pre-image of an action is small; its data is named by digests.
+const MAX_ACTION: u64 = 16 << 20;

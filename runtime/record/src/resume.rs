@@ -1,0 +1,442 @@
+//! Going on with a run: from a gate with an answer, or from where it broke off.
+
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+
+use super::fork::overseer_of_fork;
+use super::incumbent_gates::{self, IncumbentGate};
+use lobster_base::digest::Digest;
+use lobster_base::schema::Schema;
+use lobster_engine::envelope::{Envelope, Failure};
+use lobster_engine::gate::GateQuestion;
+use lobster_engine::run::{Run, Task};
+use lobster_engine::runtime::{RunResult, Runtime, read_source, recorded};
+use lobster_engine::token::{Token, TokenKind};
+use lobster_engine::{Interrupted, execute};
+use lobster_language::plan::Plan;
+use lobster_policy::Policy;
+use lobster_stage::Question;
+use lobster_store::{
+    Durability, Event, Gate, GateAnswer, GateFilter, GateStatus, Record as JournalRecord, RunId, RunStatus,
+    Store, StoreError,
+};
+
+/// Which gate is meant.
+#[derive(Clone, Debug)]
+pub enum GateRef {
+    /// The token of an envelope.
+    Token(String),
+    /// The short id.
+    Id(String),
+}
+
+/// What a person says to a gate.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    Approve,
+    Reject,
+    Response(Value),
+    Cancel,
+}
+
+/// An answer to a gate.
+#[derive(Clone, Debug)]
+pub struct ResumeRequest {
+    pub gate: GateRef,
+    pub reply: Reply,
+}
+
+/// The policy that a run began under, if it was one of a file: whoever
+/// answers its questions later should not have to name it again.
+///
+/// # Errors
+/// When the run's journal cannot be read, or its policy is not to be had any more.
+pub fn policy_of(runtime: &Runtime, run: RunId) -> Result<Option<Policy>, Failure> {
+    let store = runtime.store().map_err(failure)?;
+    let journal = store.events_after(run, 0, 1).map_err(failure)?;
+    let Some(Event::RunStarted { detail, .. }) = journal.first().map(|record| &record.event) else {
+        return Ok(None);
+    };
+    let digest =
+        |key: &str| detail.get(key).and_then(Value::as_str).and_then(|hex| hex.parse::<Digest>().ok());
+    let (Some(named), Some(document)) = (digest("policy"), digest("policyFile")) else { return Ok(None) };
+    if named == Policy::builtin().digest() {
+        return Ok(None);
+    }
+    const MAX_POLICY: u64 = 16 << 20;
+    let bytes = store.load(&document, MAX_POLICY).map_err(failure)?;
+    let policy = Policy::recorded(&String::from_utf8_lossy(&bytes));
+    let policy = policy.ok().filter(|policy| policy.digest() == named);
+    policy.map(Some).ok_or_else(|| {
+        Failure::runtime(format!(
+            "run {run} began under a policy that this lobster cannot read; give it with LOBSTER_POLICY"
+        ))
+    })
+}
+
+/// The open gate that is meant.
+///
+/// # Errors
+/// When there is none, or none that still can be answered.
+pub fn open_gate(runtime: &Runtime, gate: &GateRef) -> Result<Gate, Failure> {
+    find(runtime, gate, None).map(|(gate, _)| gate)
+}
+
+/// Whether whoever answers here may approve what the gate asks: the workflow or the
+/// policy may give that to others.
+///
+/// # Errors
+/// The sentence that says who may.
+pub fn check_approver(runtime: &Runtime, gate: &Gate) -> Result<(), String> {
+    let question = serde_json::from_value::<GateQuestion>(gate.detail.clone())
+        .map_err(|_| "this lobster cannot read who may approve this".to_owned())?;
+    question.check_approver(runtime.services.env.non_blank("LOBSTER_APPROVAL_APPROVED_BY").as_deref())
+}
+
+/// Answers a gate and goes on with its run.
+pub fn resume(runtime: &Runtime, request: &ResumeRequest) -> RunResult {
+    answer(runtime, request).unwrap_or_else(RunResult::from)
+}
+
+/// The run that a gate belongs to, if there is such a gate.
+#[must_use]
+pub fn run_of_gate(runtime: &Runtime, gate: &GateRef) -> Option<RunId> {
+    let store = runtime.store().ok()?;
+    match gate {
+        GateRef::Id(id) => store.gate_by_id(id).ok().map(|gate| gate.run),
+        GateRef::Token(text) => store.gate(Token::decode(text).ok()?.key?).ok().map(|gate| gate.run),
+    }
+}
+
+/// Takes a run up again that failed, was cancelled or was interrupted.
+pub fn resume_run(runtime: &Runtime, run: &str, interrupted: Interrupted) -> RunResult {
+    by_run(runtime, run, interrupted).unwrap_or_else(RunResult::from)
+}
+
+/// Makes an imported run one of this store's own, so that it can be resumed.
+///
+/// # Errors
+/// When there is no such run, or the store cannot be written.
+pub fn take_over(runtime: &Runtime, run: &str) -> Result<(), Failure> {
+    let store = runtime.store().map_err(|error| Failure::runtime(error.to_string()))?;
+    let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
+    store.take_over(id).map_err(|error| Failure::runtime(error.to_string()))
+}
+
+/// Calls a run off that nobody executes now: its open questions close with it.
+pub fn cancel_run(runtime: &Runtime, run: &str) -> RunResult {
+    call_off(runtime, run).unwrap_or_else(RunResult::from)
+}
+
+/// The open gate that is meant, and what its run is.
+fn find(runtime: &Runtime, gate: &GateRef, reply: Option<&Reply>) -> Result<(Gate, TokenKind), Failure> {
+    let store = runtime.store().map_err(failure)?;
+    let cancel = matches!(reply, Some(Reply::Cancel));
+    let foreign = |gate: Option<IncumbentGate>| {
+        gate.map(|gate| Failure::runtime(gate.refusal(runtime.state_dir(), reply)))
+    };
+    let (gate, kind) = match gate {
+        GateRef::Id(id) => match store.gate_by_id(id) {
+            Ok(gate) if gate.status == GateStatus::Open => {
+                let kind = kind_of_run(runtime, gate.run)?;
+                (Ok(gate), kind)
+            }
+            Ok(_) | Err(StoreError::UnknownGate(_)) => {
+                return Err(foreign(incumbent_gates::by_id(runtime.state_dir(), id)).unwrap_or_else(|| {
+                    Failure::parse(format!("Approval ID \"{id}\" not found or expired"))
+                }));
+            }
+            Err(error) => return Err(failure(error)),
+        },
+        GateRef::Token(text) => {
+            let token = Token::decode(text).map_err(|error| Failure::parse(error.to_string()))?;
+            let gate = token
+                .key
+                .ok_or_else(|| StoreError::UnknownGate(String::new()))
+                .and_then(|key| store.gate(key));
+            if let Err(StoreError::UnknownGate(_)) = gate
+                && let Some(foreign) = foreign(incumbent_gates::by_key(runtime.state_dir(), &token.state_key))
+            {
+                return Err(foreign);
+            }
+            (gate, token.kind)
+        }
+    };
+    match gate {
+        Ok(gate) if gate.status == GateStatus::Open => Ok((gate, kind)),
+        Ok(gate) if gate.status == GateStatus::Expired => Err(Failure::runtime(format!(
+            "{}: it has expired; `lobster resume {}` asks again",
+            not_found(kind, cancel),
+            gate.run.short(),
+        ))),
+        Ok(_) | Err(StoreError::UnknownGate(_)) => Err(Failure::runtime(not_found(kind, cancel))),
+        Err(error) => Err(failure(error)),
+    }
+}
+
+fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failure> {
+    let store = runtime.store().map_err(failure)?;
+    let cancel = matches!(request.reply, Reply::Cancel);
+    let (gate, kind) = find(runtime, &request.gate, Some(&request.reply))?;
+    let question: GateQuestion = serde_json::from_value(gate.detail.clone())
+        .map_err(|_| Failure::runtime(format!("Invalid {} resume state", kind.word())))?;
+    let approver = runtime.services.env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
+    let lost = |error: StoreError| match error {
+        StoreError::UnknownGate(_) | StoreError::ConsumedGate { .. } => {
+            Failure::runtime(not_found(kind, cancel))
+        }
+        other => failure(other),
+    };
+    let answer = match (&request.reply, &question.question) {
+        (Reply::Cancel, _) => {
+            store
+                .refuse_gate(gate.key, None, approver.as_deref(), ended(runtime, "cancelled"))
+                .map_err(lost)?;
+            return Ok(cancelled(gate.run));
+        }
+        (Reply::Reject, Question::Approval { .. }) => {
+            let no = Some(GateAnswer::Rejected);
+            store.refuse_gate(gate.key, no, approver.as_deref(), ended(runtime, "rejected")).map_err(lost)?;
+            return Ok(cancelled(gate.run));
+        }
+        (Reply::Approve, Question::Approval { .. }) => {
+            question.check_approver(approver.as_deref()).map_err(Failure::parse)?;
+            GateAnswer::Approved
+        }
+        (Reply::Response(_), Question::Approval { .. }) => return Err(Failure::parse(kind.wants_approval())),
+        (Reply::Approve | Reply::Reject, Question::Input { .. }) => {
+            return Err(Failure::parse(kind.wants_response()));
+        }
+        (Reply::Response(value), Question::Input { schema, .. }) => {
+            let schema = Schema::compile(schema).map_err(Failure::runtime)?;
+            GateAnswer::Response(question.fitting(value.clone(), &schema).map_err(Failure::parse)?)
+        }
+    };
+    // A no starts nothing, so it is taken whatever became of the journal.
+    sound_journal(&store, gate.run)?;
+    check_unedited(runtime, &gate)?;
+    store.answer_gate(gate.key, answer, approver.as_deref()).map_err(lost)?;
+    go_on(runtime, gate.run, Interrupted::Ask, Some(&gate))
+}
+
+/// A run executes the plan it recorded. An answer given inside a pipeline is
+/// half of that pipeline's work, though: if the author has changed the file
+/// meanwhile, mixing the two is refused, and the gate stays open.
+fn check_unedited(runtime: &Runtime, gate: &Gate) -> Result<(), Failure> {
+    if !gate.path.contains('|') || gate.path.starts_with('|') {
+        return Ok(());
+    }
+    let store = runtime.store().map_err(failure)?;
+    let summary = store.run(gate.run).map_err(failure)?;
+    let Plan::Workflow(workflow) = recorded::<Plan>(&store, &summary.plan)? else { return Ok(()) };
+    match read_source(&workflow.file) {
+        Ok(source) if source.digest != workflow.source => Err(Failure::runtime(format!(
+            "workflow pipeline changed since input request: {} is not what it was when step '{}' asked; \
+             undo the change, or run the workflow again",
+            workflow.file.display(),
+            gate.path
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Takes up a run that no gate holds.
+fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) -> Result<RunResult, Failure> {
+    let store = runtime.store().map_err(failure)?;
+    let id = store.find_run(text).map_err(|error| Failure::parse(error.to_string()))?;
+    let summary = store.run(id).map_err(failure)?;
+    if store.is_copy(id).map_err(failure)? {
+        return Err(Failure::runtime(format!(
+            "run {id} is a copy of a run in another store (`lobster bundle import`), which may go on there: an effect \
+             would be done twice. If it goes on nowhere else: `lobster resume {id} --take-over`"
+        )));
+    }
+    match summary.status {
+        RunStatus::Ok => {
+            return Err(Failure::runtime(format!(
+                "run {id} has ended well; there is nothing to resume. `lobster logs {id} --output` prints what it gave"
+            )));
+        }
+        // Killed between stopping and asking, or between an answer and going on: no gate holds it.
+        RunStatus::Waiting if !has_open_gate(&store, id)? && !store.is_claimed(id) => {}
+        RunStatus::Waiting => {
+            return Err(Failure::runtime(format!(
+                "run {id} waits for a person; `lobster gates` shows the question, and how to answer it"
+            )));
+        }
+        RunStatus::Running if store.is_claimed(id) => {
+            return Err(Failure::runtime(format!("run {id} is being executed by another process")));
+        }
+        RunStatus::Running => {}
+        RunStatus::Failed | RunStatus::Cancelled => {
+            store.check_rollback().map_err(failure)?;
+            let journal = sound_journal(&store, id)?;
+            refuse_called_off(&journal)?;
+            let failed_at = journal.iter().rev().find_map(|record| match &record.event {
+                Event::RunEnded { detail, .. } => {
+                    Some(detail.get("failed_at").and_then(Value::as_str).map(str::to_owned))
+                }
+                _ => None,
+            });
+            let event = Event::RetryRequested {
+                path: failed_at.flatten(),
+                by: runtime.services.actor(),
+                detail: Value::Null,
+            };
+            store.append(id, vec![event], Durability::Synced).map_err(failure)?;
+        }
+    }
+    go_on(runtime, id, interrupted, None)
+}
+
+/// Ends a run for good without executing any of it.
+fn call_off(runtime: &Runtime, text: &str) -> Result<RunResult, Failure> {
+    let store = runtime.store().map_err(failure)?;
+    let id = store.find_run(text).map_err(|error| Failure::parse(error.to_string()))?;
+    if store.is_claimed(id) {
+        return Err(Failure::runtime(format!(
+            "run {id} is being executed by another process; interrupt that one"
+        )));
+    }
+    // Nobody takes it up meanwhile.
+    let _claim = store.claim_run(id).map_err(failure)?;
+    let summary = store.run(id).map_err(failure)?;
+    match summary.status {
+        RunStatus::Ok => {
+            return Err(Failure::runtime(format!("run {id} has ended well; there is nothing to cancel")));
+        }
+        RunStatus::Failed | RunStatus::Cancelled => refuse_called_off(&sound_journal(&store, id)?)?,
+        RunStatus::Running | RunStatus::Waiting => {}
+    }
+    let by = runtime.services.env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
+    store.call_run_off(id, by.as_deref(), ended(runtime, "cancelled")).map_err(failure)?;
+    Ok(cancelled(id))
+}
+
+/// An error if a person ended the run: by calling it off, or with a no to a question.
+fn refuse_called_off(journal: &[JournalRecord]) -> Result<(), Failure> {
+    let end = journal.iter().rev().find_map(|record| match &record.event {
+        Event::RunEnded { detail, .. } => Some(detail["answer"].as_str().map(str::to_owned)),
+        _ => None,
+    });
+    let how = match end.flatten().as_deref() {
+        Some("rejected") => "a person said no to its question",
+        Some(_) => "a person called it off",
+        None => return Ok(()),
+    };
+    Err(Failure::runtime(format!(
+        "run {id} is over: {how}. Start the workflow again, or `lobster fork {id}` to take over what was done",
+        id = journal.first().map(|record| record.run.to_string()).unwrap_or_default(),
+    )))
+}
+
+/// The journal of a run that something is to be built on. In one that is not
+/// the chain that was written, what was done may be missing, and would be done again.
+pub(crate) fn sound_journal(store: &Store, run: RunId) -> Result<Vec<JournalRecord>, Failure> {
+    store.verified_events(run).map_err(|error| match error {
+        broken @ StoreError::BrokenChain { .. } => Failure::runtime(format!(
+            "{broken}; nothing is built on it, because what was done might be done again. \
+             `lobster show {run}` shows what is left; restore the store from a backup, or run the workflow anew"
+        )),
+        other => failure(other),
+    })
+}
+
+fn has_open_gate(store: &Store, run: RunId) -> Result<bool, Failure> {
+    let open = GateFilter { status: Some(GateStatus::Open), run: Some(run), limit: 1 };
+    Ok(!store.gates(&open).map_err(failure)?.is_empty())
+}
+
+/// Executes a run again from its recorded plan; the journal answers for what was done.
+fn go_on(
+    runtime: &Runtime,
+    id: RunId,
+    interrupted: Interrupted,
+    gate: Option<&Gate>,
+) -> Result<RunResult, Failure> {
+    let store = runtime.store().map_err(failure)?;
+    store.check_rollback().map_err(failure)?;
+    let claim = store.claim_run(id).map_err(failure)?;
+    let journal = sound_journal(&store, id)?;
+    let task = started(&journal)
+        .ok_or_else(|| Failure::runtime(format!("the journal of run {id} does not say what it runs")))?;
+    let plan: Plan = recorded(&store, &task.plan)?;
+    let args: Map<String, Value> =
+        task.args.map_or_else(|| Ok(Map::new()), |digest| recorded(&store, &digest))?;
+    if let Err(missing) = runtime.prepare_secrets(&plan, &args) {
+        if let Some(gate) = gate {
+            store.reopen_gate(gate.key).map_err(failure)?;
+        }
+        return Err(missing);
+    }
+    let mut detail = runtime.recorded_surroundings(&store).map_err(failure)?;
+    if gate.is_some() && runtime.services.policy.is_open() {
+        detail["cwd"] = runtime.recorded_cwd().map_err(failure)?.into();
+    }
+    let event = Event::RunResumed { by: runtime.services.actor(), detail };
+    store.append(id, vec![event], Durability::Lazy).map_err(failure)?;
+    let mut run =
+        Run::recalled(&runtime.services, store.clone(), Some(claim), id, task, &journal, interrupted);
+    if gate.is_none() || !runtime.services.policy.is_open() {
+        // Under a policy, the directory is part of what was decided. Whoever picks up what a crash left need not stand where it was started.
+        run.cwd = last_cwd(&journal).unwrap_or(run.cwd);
+    }
+    if let Some(fork) = overseer_of_fork(&store, &journal)? {
+        run = run.overseen(fork);
+    }
+    let envelope = execute(&run, &plan, &args);
+    if let (Envelope::Failed(_), Some(gate), false) = (&envelope, gate, run.has_acted()) {
+        // Nothing was done on the strength of the answer, so the person keeps it.
+        store.reopen_gate(gate.key).map_err(failure)?;
+    }
+    Ok(RunResult { run: Some(id), envelope, rendered: run.has_rendered() })
+}
+
+/// The directory that the latest process executed the run in.
+fn last_cwd(journal: &[JournalRecord]) -> Option<PathBuf> {
+    journal.iter().rev().find_map(|record| match &record.event {
+        Event::RunStarted { cwd, .. } => Some(PathBuf::from(cwd)),
+        Event::RunResumed { detail, .. } => detail["cwd"].as_str().map(PathBuf::from),
+        _ => None,
+    })
+}
+
+fn started(journal: &[JournalRecord]) -> Option<Task> {
+    journal.iter().find_map(|record| match &record.event {
+        Event::RunStarted { plan, args, .. } => Some(Task { plan: *plan, args: *args }),
+        _ => None,
+    })
+}
+
+/// How a run ends that a person called off.
+fn ended(runtime: &Runtime, how: &str) -> Event {
+    let env = &runtime.services.env;
+    let detail = json!({
+        "answer": how,
+        "actor": runtime.services.actor(),
+        "message": env.non_blank("LOBSTER_MESSAGE_ID"),
+    });
+    Event::RunEnded { status: RunStatus::Cancelled, output: None, error: None, detail }
+}
+
+fn cancelled(run: RunId) -> RunResult {
+    RunResult { run: Some(run), envelope: Envelope::Cancelled, rendered: false }
+}
+
+fn kind_of_run(runtime: &Runtime, id: RunId) -> Result<TokenKind, Failure> {
+    let summary = runtime.store().and_then(|store| store.run(id)).map_err(failure)?;
+    Ok(if summary.kind == "pipeline" { TokenKind::Pipeline } else { TokenKind::Workflow })
+}
+
+fn not_found(kind: TokenKind, cancel: bool) -> String {
+    if cancel {
+        "Resume state not found".to_owned()
+    } else {
+        format!("{} resume state not found", kind.title())
+    }
+}
+
+fn failure(error: StoreError) -> Failure {
+    Failure::runtime(error.to_string())
+}

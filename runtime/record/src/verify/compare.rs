@@ -1,0 +1,136 @@
+//! What a step does again, beside what is recorded of it.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::super::preimage::{Part, differences};
+use super::super::recording::Step;
+use super::super::{contents, json_path};
+use super::{Replay, value};
+use lobster_engine::overseer::Act;
+use lobster_store::{Blob, StepOutcome};
+
+impl Replay {
+    /// Holds an action against the recorded one. Gives the reason if it cannot be compared here.
+    pub(super) fn compare_action(&self, act: &Act<'_>) -> Option<String> {
+        let path = act.path.as_str();
+        let step = self.recording.steps.get(path)?;
+        let recorded = step.action.filter(|recorded| *recorded != act.digest)?;
+        let Some(preimage) = self.recording.preimage(&self.store, path) else {
+            let left_out = self.action_left_out(path);
+            if left_out.is_none() {
+                self.diverge(path, step.seq, "action", None, value(recorded), value(act.digest));
+            }
+            return left_out;
+        };
+        let mut found = differences(Some(&self.store), &preimage, &act.preimage.value());
+        found.retain(|difference| {
+            !(step.effect && self.recording.moved && difference.part == Part::Directory)
+        });
+        let elsewhere = |part| matches!(part, Part::Environment | Part::Files);
+        let first = found.first()?;
+        if step.kind == "component" && found.iter().all(|difference| elsewhere(difference.part)) {
+            let name = first.name.as_deref().unwrap_or_default();
+            let has = if first.part == Part::Files {
+                "does not have here what it had"
+            } else {
+                "does not have here the value it had"
+            };
+            return Some(format!("{} {name} {has} when the run was recorded", first.part.noun()));
+        }
+        let name = first.name.as_ref().map_or_else(String::new, |name| format!(" {name}"));
+        self.diverge(
+            path,
+            step.seq,
+            &format!("{}{name}", first.part.noun()),
+            first.path.clone(),
+            first.was.clone(),
+            first.is.clone(),
+        );
+        (!step.effect).then(|| "its action is not the recorded one".to_owned())
+    }
+
+    pub(super) fn compare_outcome(
+        &self,
+        path: &str,
+        step: &Step,
+        recorded: &StepOutcome,
+        replayed: &StepOutcome,
+    ) {
+        let seq = step.seq;
+        self.compare(path, seq, "status", &recorded.status, &replayed.status);
+        self.compare(path, seq, "error", &recorded.error, &replayed.error);
+        self.compare(path, seq, "exit", &recorded.exit, &replayed.exit);
+        // How often a program looks whether an answer has come depends on how long that took.
+        if !step.effect {
+            self.compare(path, seq, "fuel", &recorded.fuel, &replayed.fuel);
+        }
+        if step.effect && !self.live.contains(path) {
+            self.compare(path, seq, "written files", &written(recorded), &written(replayed));
+        }
+        let place = json_path::first(&recorded.value, &replayed.value);
+        if let Some(place) = place.filter(|_| !self.is_cut(&recorded.value)) {
+            self.diverge(
+                path,
+                step.seq,
+                "value",
+                Some(place.path),
+                place.was.unwrap_or_default(),
+                place.is.unwrap_or_default(),
+            );
+        }
+        self.compare_blobs(path, step.seq, "output", recorded.output, replayed.output);
+        self.compare_blobs(path, step.seq, "stdout", recorded.stdout, replayed.stdout);
+    }
+
+    pub(super) fn compare<T: PartialEq + Serialize>(
+        &self,
+        path: &str,
+        seq: u64,
+        what: &str,
+        was: &T,
+        is: &T,
+    ) {
+        if was != is {
+            self.diverge(path, seq, what, None, value(was), value(is));
+        }
+    }
+
+    pub(super) fn compare_blobs(
+        &self,
+        path: &str,
+        seq: u64,
+        what: &str,
+        recorded: Option<Blob>,
+        replayed: Option<Blob>,
+    ) {
+        if recorded == replayed {
+            return;
+        }
+        let inside = recorded
+            .zip(replayed)
+            .and_then(|(was, is)| contents::first(&self.store, &was.digest, &is.digest));
+        match inside {
+            Some(place) => {
+                self.diverge(
+                    path,
+                    seq,
+                    what,
+                    Some(place.path),
+                    place.was.unwrap_or_default(),
+                    place.is.unwrap_or_default(),
+                );
+            }
+            None => {
+                let digest = |blob: Option<Blob>| value(blob.map(|blob| blob.digest));
+                self.diverge(path, seq, what, None, digest(recorded), digest(replayed));
+            }
+        }
+    }
+}
+
+/// The files that a step changed; records of the first kind list none where others have no list.
+fn written(outcome: &StepOutcome) -> Value {
+    let files = outcome.detail["written"].clone();
+    if files.is_null() { Value::Array(Vec::new()) } else { files }
+}

@@ -1,0 +1,323 @@
+//! The outside of `probe` and `doctor`: sets victims up, runs the attacker
+//! unconfined and confined, and compares.
+
+use std::ffi::OsString;
+use std::fs::{self, Permissions};
+use std::io;
+use std::net::{TcpListener, UdpSocket};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use super::super::doctor::{Checkup, Finding, Probe, Verdict};
+use super::super::{
+    Confinement, Enforcement, ExitStatus, HELPER_ARGUMENT, JailSpec, Mode, OutputSinks, Ports, ProcessLimits,
+    Promise, Replaced, SandboxConfig, SpawnError, SpawnRequest, Stdin,
+};
+use super::attack::{self, ACTIONS, ATTACK, HEARTBEAT, MARK, Results, SECRET, TREE_ACTIONS, Targets, VICTIM};
+use super::{Sandbox, landlock};
+use lobster_base::cancel::CancelToken;
+
+/// What an ordinary program needs to be able to start.
+const SYSTEM: [&str; 7] =
+    ["/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache", "/nix/store", "/run/current-system"];
+
+/// A daemon beats every 5 ms; one that is silent for so long is dead.
+const SILENCE: Duration = Duration::from_millis(200);
+
+struct Kept(Vec<u8>);
+
+impl OutputSinks for Kept {
+    fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
+        self.0.extend_from_slice(chunk);
+        Ok(())
+    }
+
+    fn stderr(&mut self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Confines a process that does nothing, and says what held.
+pub(super) fn probe(config: &SandboxConfig) -> Result<Probe, SpawnError> {
+    // A sandbox of its own: what another one found missing is tried again.
+    let sandbox = Sandbox::new(config.clone());
+    // Paths that matter to nobody, so that these promises are made at all.
+    let some = || vec![PathBuf::from("/nonexistent")];
+    let mode = || Mode::Degrade { minimum: Vec::new() };
+    let spec = || JailSpec {
+        deny: some(),
+        deny_patterns: vec!["/nonexistent/*".into()],
+        protect: some(),
+        mode: mode(),
+        ..JailSpec::default()
+    };
+    let held = |confinement| {
+        let mut request = request(Vec::new(), confinement);
+        request.limits.processes = Some(4096);
+        request.limits.memory = Some(1 << 30);
+        request.limits.disk = Some(1 << 30);
+        sandbox.run(&request, &mut Kept(Vec::new()), &CancelToken::new()).map(|exit| exit.enforcement)
+    };
+    Ok(Probe {
+        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        landlock_abi: landlock::version(),
+        jail: held(Confinement::Jail(spec()))?,
+        landlock_seccomp: held(Confinement::LandlockSeccomp(spec()))?,
+    })
+}
+
+/// Attacks a jail of this host from inside.
+pub(super) fn doctor(config: &SandboxConfig) -> Result<Checkup, SpawnError> {
+    let probe = probe(config)?;
+    let (control, unconfined) = attack_once(config, None)?;
+    let (confined, enforcement) = attack_once(config, Some(Mode::Degrade { minimum: Vec::new() }))?;
+    let finding = |promise: Promise, action: &str, sides: &Sides| {
+        let possible = sides.control.get(action).is_some_and(String::is_empty);
+        // What supervision alone holds is refused to the unconfined attacker too.
+        let always = sides.unconfined.held.iter().any(|(held, _)| *held == promise);
+        let refusal = sides.confined.get(action).map_or("the attacker did not report", String::as_str);
+        let missing = sides.enforcement.missing.iter().find(|missing| missing.promise == promise);
+        let (verdict, detail) = match (refusal, missing) {
+            ("", Some(missing)) => (Verdict::Unenforceable, missing.why.clone()),
+            ("", None) => (Verdict::Broken, "it succeeded".to_owned()),
+            (refusal, _) if possible || always => (Verdict::Held, refusal.to_owned()),
+            (refusal, _) => (Verdict::Impossible, refusal.to_owned()),
+        };
+        Finding { promise, action: action.to_owned(), verdict, detail }
+    };
+    let sides = Sides { control, unconfined, confined, enforcement };
+    let mut findings: Vec<_> =
+        ACTIONS.iter().map(|(promise, action, _)| finding(*promise, action, &sides)).collect();
+    for (promise, role, action) in TREE_ACTIONS {
+        let (control, unconfined) = exceed_once(config, role, action, false)?;
+        let (confined, enforcement) = exceed_once(config, role, action, true)?;
+        let sides = Sides { control, unconfined, confined, enforcement };
+        findings.push(finding(promise, action, &sides));
+    }
+    let (control, unconfined) = exceed_once(config, attack::PORTS, "", false)?;
+    let (confined, enforcement) = exceed_once(config, attack::PORTS, "", true)?;
+    let sides = Sides { control, unconfined, confined, enforcement };
+    findings.extend(attack::PORT_ACTIONS.iter().map(|action| finding(Promise::NetPorts, action, &sides)));
+    Ok(Checkup { probe, findings })
+}
+
+/// What came of the same attacks without and with a jail.
+struct Sides {
+    control: Results,
+    unconfined: Enforcement,
+    confined: Results,
+    enforcement: Enforcement,
+}
+
+/// One run of an attacker that has a jail of its own kind. Unconfined there are no limits.
+fn exceed_once(
+    config: &SandboxConfig,
+    role: &str,
+    action: &str,
+    jailed: bool,
+) -> Result<(Results, Enforcement), SpawnError> {
+    let program = own_program()?;
+    let room = tempfile::tempdir().map_err(SpawnError::io("make room for the attack"))?;
+    let path = room.path().canonicalize().map_err(SpawnError::io("make room for the attack"))?;
+    let confinement = if jailed {
+        let mode = Mode::Degrade { minimum: Vec::new() };
+        let write = vec![path.clone()];
+        let ports = (role == attack::PORTS).then(|| Ports {
+            network: role.to_owned(),
+            listen: vec![attack::GRANTED_PORT],
+            connect: Vec::new(),
+        });
+        Confinement::Jail(JailSpec { read: readable(&program), write, ports, mode, ..JailSpec::default() })
+    } else {
+        Confinement::None
+    };
+    let argv = vec![program.into(), HELPER_ARGUMENT.into(), role.into(), path.into()];
+    let mut request = request(argv, confinement);
+    if jailed && role == attack::FILL {
+        request.limits.disk = Some(attack::MOST_DISK);
+    } else if jailed && role != attack::PORTS {
+        request.limits.processes = Some(attack::MOST_PROCESSES);
+        request.limits.memory = Some(attack::MOST_MEMORY);
+    }
+    let mut kept = Kept(Vec::new());
+    let exit = Sandbox::new(config.clone()).run(&request, &mut kept, &CancelToken::new())?;
+    let results = match exit.status {
+        // The whole group, the attacker too.
+        ExitStatus::Signal(libc::SIGKILL) => {
+            let by = if role == attack::FILL { "the supervisor" } else { "the kernel" };
+            Results::from([(action.to_owned(), format!("{by} ended all of it"))])
+        }
+        _ => reported(&kept.0, exit.status)?,
+    };
+    Ok((results, exit.enforcement))
+}
+
+fn own_program() -> Result<PathBuf, SpawnError> {
+    std::env::current_exe().map_err(SpawnError::io("find the own executable"))
+}
+
+/// What an attacker must be able to read.
+fn readable(program: &Path) -> Vec<PathBuf> {
+    SYSTEM.iter().map(PathBuf::from).chain([program.to_owned()]).collect()
+}
+
+fn reported(text: &[u8], status: ExitStatus) -> Result<Results, SpawnError> {
+    serde_json::from_slice(text).map_err(|error| SpawnError::Io {
+        doing: format!("read what the attack came to (it ended with {status:?})"),
+        source: error.into(),
+    })
+}
+
+fn request(argv: Vec<OsString>, confinement: Confinement) -> SpawnRequest {
+    SpawnRequest {
+        argv,
+        env: vec![(MARK.0.into(), MARK.1.into())],
+        cwd: PathBuf::from("/"),
+        stdin: Stdin::Empty,
+        limits: ProcessLimits { wall: Some(Duration::from_secs(60)), ..ProcessLimits::default() },
+        confinement,
+    }
+}
+
+/// Everything that may be harmed, in a temporary directory.
+struct Victims {
+    targets: Targets,
+    udp: UdpSocket,
+    process: Child,
+    _tcp: TcpListener,
+    _sockets: [UnixListener; 3],
+    _directory: tempfile::TempDir,
+}
+
+impl Victims {
+    fn set_up(program: &Path) -> io::Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let (outside, work) = (directory.path().join("outside"), directory.path().join("work"));
+        fs::create_dir(&outside)?;
+        fs::create_dir_all(work.join("guarded"))?;
+        for file in ["secret", "victim", "removable", "exchangeable"] {
+            fs::write(outside.join(file), "keep out")?;
+        }
+        let readable = directory.path().join("readable");
+        fs::write(&readable, "read me")?;
+        for file in ["denied", "guarded/file"] {
+            fs::write(work.join(file), "keep out")?;
+        }
+        Self::set_up_project(&work)?;
+        fs::set_permissions(outside.join("victim"), Permissions::from_mode(0o644))?;
+        let abstract_name = format!("lobster-doctor-{}", uuid::Uuid::new_v4().simple());
+        let by_path = UnixListener::bind(outside.join("socket"))?;
+        let by_name = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&abstract_name)?)?;
+        let tcp = TcpListener::bind("127.0.0.1:0")?;
+        let udp = UdpSocket::bind("127.0.0.1:0")?;
+        udp.set_nonblocking(true)?;
+        let process = Command::new(program)
+            .args([HELPER_ARGUMENT, VICTIM])
+            .env(SECRET.0, SECRET.1)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()?;
+        let targets = Targets {
+            outside,
+            readable,
+            work,
+            pid: process.id().cast_signed(),
+            tcp: tcp.local_addr()?.port(),
+            udp: udp.local_addr()?.port(),
+            abstract_name,
+        };
+        let sockets = [by_path, by_name, UnixListener::bind(targets.work.join("socket"))?];
+        Ok(Self { targets, udp, process, _tcp: tcp, _sockets: sockets, _directory: directory })
+    }
+
+    /// What is to be found in the write root, not named.
+    fn set_up_project(work: &Path) -> io::Result<()> {
+        let project = work.join("project");
+        for directory in ["project", ".git/hooks", "vendor/.git/hooks", "linked", "elsewhere"] {
+            fs::create_dir_all(work.join(directory))?;
+        }
+        for file in ["project/.env", "project/settings"] {
+            fs::write(work.join(file), attack::PATTERN_SECRET)?;
+        }
+        symlink("settings", project.join(".env.link"))?;
+        fs::hard_link(project.join(".env"), project.join("other-name"))?;
+        fs::write(work.join("linked/.git"), "gitdir: nowhere\n")?;
+        // Swapped between the question and the run.
+        let [approved, other_name] = attack::APPROVED.map(|name| work.join(name));
+        fs::write(&approved, attack::SWAPPED_SCRIPT)?;
+        fs::set_permissions(&approved, Permissions::from_mode(0o755))?;
+        fs::hard_link(approved, other_name)?;
+        let copy = copy_of_approved(work);
+        fs::write(&copy, attack::APPROVED_SCRIPT)?;
+        fs::set_permissions(copy, Permissions::from_mode(0o755))
+    }
+}
+
+/// The copy that was made of a script when it was approved: outside of the write root.
+fn copy_of_approved(work: &Path) -> PathBuf {
+    work.with_file_name("copy")
+}
+
+impl Drop for Victims {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// One run of the attacker; `None` is unconfined.
+fn attack_once(config: &SandboxConfig, mode: Option<Mode>) -> Result<(Results, Enforcement), SpawnError> {
+    let program = own_program()?;
+    let victims = Victims::set_up(&program).map_err(SpawnError::io("set the victims of the attack up"))?;
+    let targets = &victims.targets;
+    let confinement = match mode {
+        None => Confinement::None,
+        Some(mode) => Confinement::Jail(JailSpec {
+            read: readable(&program).into_iter().chain([targets.readable.clone()]).collect(),
+            write: vec![targets.work.clone()],
+            deny: vec![targets.work.join("denied")],
+            deny_patterns: attack::PATTERNS.map(str::to_owned).to_vec(),
+            protect_repositories: true,
+            replaced: vec![Replaced {
+                path: targets.work.join(attack::APPROVED[0]),
+                copy: copy_of_approved(&targets.work),
+            }],
+            protect: vec![targets.work.join("guarded/file"), targets.work.join(attack::ABSENT)],
+            mode,
+            ..JailSpec::default()
+        }),
+    };
+    let text = serde_json::to_string(targets)
+        .map_err(|error| SpawnError::io("describe the victims")(error.into()))?;
+    let argv = vec![program.into(), HELPER_ARGUMENT.into(), ATTACK.into(), text.into()];
+    let mut kept = Kept(Vec::new());
+    let sandbox = Sandbox::new(config.clone());
+    let exit = sandbox.run(&request(argv, confinement), &mut kept, &CancelToken::new())?;
+    let mut results = reported(&kept.0, exit.status)?;
+    judge_from_outside(&victims, &mut results);
+    Ok((results, exit.enforcement))
+}
+
+/// Some successes are seen by the victim only.
+fn judge_from_outside(victims: &Victims, results: &mut Results) {
+    let arrived = victims.udp.recv(&mut [0; 64]).is_ok();
+    correct(results, attack::DATAGRAM, arrived, "it never arrived");
+    let heartbeat = victims.targets.work.join(HEARTBEAT);
+    let beats = || fs::metadata(&heartbeat).map_or(0, |file| file.len());
+    let before = beats();
+    std::thread::sleep(SILENCE);
+    correct(results, attack::OUTLIVE, beats() > before, "it died with the step");
+}
+
+fn correct(results: &mut Results, action: &str, succeeded: bool, refusal: &str) {
+    let Some(result) = results.get_mut(action) else { return };
+    if succeeded {
+        result.clear();
+    } else if result.is_empty() {
+        *result = refusal.to_owned();
+    }
+}

@@ -1,0 +1,480 @@
+//! Linux: the helper, its supervisors and the side that watches them.
+//!
+//! ```text
+//! lobster ──(control socket)──► helper ──fork──► supervisor ──spawn──► step
+//!    └──────(jobs: fds + memfd)──────────────────────┘
+//! ```
+//! The helper does nothing but fork, so parallel runs do not wait for each
+//! other. Each supervisor speaks to lobster over its own socket: losing that
+//! socket means that lobster is gone, and so must be the step. A supervisor of
+//! unconfined steps takes one after the other; one in a jail takes one.
+
+mod attack;
+mod cgroup;
+mod channel;
+mod checkup;
+mod disk;
+mod helper;
+mod jail;
+mod landlock;
+mod launch;
+mod listing;
+mod network;
+mod placeholder;
+mod seccomp;
+mod supervisor;
+mod sweep;
+mod sys;
+mod tree;
+mod walls;
+mod watch;
+mod wire;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, WaitOptions, waitpid};
+
+use super::doctor::{Checkup, Probe};
+use super::{
+    Enforcement, Exit, JailSpec, Lacking, Missing, Net, OutputSinks, Promise, SandboxConfig, SpawnError,
+    SpawnRequest, Stdin,
+};
+use lobster_base::cancel::CancelToken;
+
+use cgroup::{Entrance, Hierarchy, Lack, Leaf};
+use network::Network;
+use placeholder::Placeholders;
+use sweep::Found;
+use walls::{Wall, Walls};
+use watch::Trouble;
+
+pub(super) use helper::helper_main;
+
+/// A running helper; dropping it closes its socket, which ends it.
+#[derive(Debug)]
+struct Helper {
+    socket: Option<OwnedFd>,
+    process: Process,
+}
+
+#[derive(Debug)]
+enum Process {
+    Forked(Pid),
+    Started(Child),
+}
+
+/// Who makes supervisors. One that was forked off still has lobster's command
+/// line, and what it makes would show it in a jail; so it makes none for jails.
+#[derive(Debug, Default)]
+struct Helpers {
+    forked: Option<Arc<Helper>>,
+    started: Option<Arc<Helper>>,
+}
+
+/// A helper that was forked off before there were threads, for the first who needs one.
+static FORKED: Mutex<Option<Helper>> = Mutex::new(None);
+
+/// See [`super::fork_helper`].
+pub(super) fn fork_helper() -> io::Result<()> {
+    let (socket, pid) = helper::fork_off()?;
+    *lock(&FORKED) = Some(Helper { socket: Some(socket), process: Process::Forked(pid) });
+    Ok(())
+}
+
+impl Helper {
+    fn start(config: &SandboxConfig) -> io::Result<Self> {
+        let (ours, theirs) = socket_pair()?;
+        let process = Command::new(&config.helper)
+            .arg0("lobster")
+            .args(&config.helper_args)
+            .env_clear()
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(Self { socket: Some(ours), process: Process::Started(process) })
+    }
+
+    fn send(&self, message: &[u8], fds: &[&OwnedFd]) -> io::Result<()> {
+        let socket = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
+        channel::send(socket.as_fd(), message, &fds)
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.socket = None;
+        // It ends at once on the closed socket; waiting only collects it.
+        let _ = match &mut self.process {
+            Process::Started(child) => child.wait().map(drop),
+            Process::Forked(pid) => waitpid(Some(*pid), WaitOptions::empty()).map(drop).map_err(Into::into),
+        };
+    }
+}
+
+/// The Linux side of [`super::Sandbox`].
+#[derive(Debug)]
+pub(super) struct Sandbox {
+    config: SandboxConfig,
+    /// Control sockets of supervisors outside any jail that wait for a job.
+    /// Dropped before the helper, which waits for them.
+    idle: Mutex<Vec<OwnedFd>>,
+    helpers: Mutex<Helpers>,
+    /// What this host was found to lack.
+    lacking: Mutex<Vec<(Wall, String)>>,
+    placeholders: placeholder::Register,
+    networks: network::Register,
+    /// What directories held when a jail was last made.
+    listings: listing::Memory,
+    /// Where control groups can be made, once one was wanted.
+    groups: OnceLock<Result<Hierarchy, Lack>>,
+}
+
+impl Sandbox {
+    pub(super) fn new(config: SandboxConfig) -> Self {
+        Self {
+            config,
+            helpers: Mutex::default(),
+            idle: Mutex::default(),
+            lacking: Mutex::new(Vec::new()),
+            placeholders: placeholder::Register::default(),
+            networks: network::Register::default(),
+            listings: listing::Memory::default(),
+            groups: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn warm(&self, jails: bool) {
+        // A helper that cannot start is reported by the run that needs it.
+        if jails {
+            let _ = self.helper(channel::JAIL, None);
+        } else if let Ok(control) = self.supervisor(channel::SUPERVISOR) {
+            lock(&self.idle).push(control);
+        }
+    }
+
+    pub(super) fn run(
+        &self,
+        request: &SpawnRequest,
+        sinks: &mut dyn OutputSinks,
+        cancel: &CancelToken,
+    ) -> Result<Exit, SpawnError> {
+        let started = Instant::now();
+        let lacking = lock(&self.lacking).clone();
+        let mut walls = Walls::wanted(&request.confinement, &request.limits, &lacking);
+        let mut is_news = false;
+        loop {
+            // A missing mechanism shows before anything has run. What is left
+            // without it is judged anew; less than was promised never runs.
+            if let Err(refusal) = walls.check(&request.confinement, &request.limits) {
+                return Err(if is_news { self.whole_refusal(request, walls, refusal) } else { refusal });
+            }
+            match self.attempt(request, &mut walls, started, sinks, cancel) {
+                Ok(exit) => return Ok(exit),
+                Err(Trouble::Error(error)) => return Err(error),
+                Err(Trouble::Wall { wall, errno, why }) => {
+                    if !walls.fall(wall, &why) {
+                        let source = io::Error::from_raw_os_error(errno);
+                        return Err(SpawnError::Io { doing: format!("confine the process ({why})"), source });
+                    }
+                    is_news = true;
+                    self.remember_lack(wall, errno, why);
+                }
+            }
+        }
+    }
+
+    /// Later runs need not find out again what the kernel refuses for good.
+    fn remember_lack(&self, wall: Wall, errno: i32, why: String) {
+        if matches!(
+            errno,
+            libc::EPERM | libc::EACCES | libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP | libc::EROFS
+        ) {
+            lock(&self.lacking).push((wall, why));
+        }
+    }
+
+    /// A refusal that names all that the host lacks: the mechanisms that are
+    /// left are tried too, on a process that ends before it runs anything.
+    fn whole_refusal(&self, request: &SpawnRequest, mut walls: Walls, first: SpawnError) -> SpawnError {
+        let trial = SpawnRequest {
+            argv: Vec::new(),
+            env: Vec::new(),
+            cwd: request.cwd.clone(),
+            stdin: Stdin::Empty,
+            limits: request.limits.clone(),
+            confinement: request.confinement.clone(),
+        };
+        while let Err(Trouble::Wall { wall, errno, why }) =
+            self.attempt(&trial, &mut walls, Instant::now(), &mut Nowhere, &CancelToken::new())
+        {
+            if !walls.fall(wall, &why) {
+                break;
+            }
+            self.remember_lack(wall, errno, why);
+        }
+        walls.check(&request.confinement, &request.limits).err().unwrap_or(first)
+    }
+
+    pub(super) fn probe(&self) -> Result<Probe, SpawnError> {
+        checkup::probe(&self.config)
+    }
+
+    pub(super) fn doctor(&self) -> Result<Checkup, SpawnError> {
+        checkup::doctor(&self.config)
+    }
+
+    fn attempt(
+        &self,
+        request: &SpawnRequest,
+        walls: &mut Walls,
+        started: Instant,
+        sinks: &mut dyn OutputSinks,
+        cancel: &CancelToken,
+    ) -> Result<Exit, Trouble> {
+        // Namespaces take the helper a while; the rest is made ready meanwhile.
+        let network = match request.confinement.spec().and_then(|spec| spec.ports.as_ref()) {
+            Some(ports) if walls.has(Wall::Namespaces) => Some(self.network(&ports.network)?),
+            _ => None,
+        };
+        let confined = request
+            .confinement
+            .spec()
+            .map(|spec| self.supervisor_in(kind_of(spec, walls), network.as_deref()))
+            .transpose()?;
+        let mut found = Found::default();
+        let _placeholders = match request.confinement.spec() {
+            Some(spec) if walls.has(Wall::Namespaces) => {
+                found = sweep::sweep(spec, &self.listings);
+                if !found.missing.is_empty() {
+                    walls.open = std::mem::take(&mut found.missing);
+                    walls.check(&request.confinement, &request.limits)?;
+                }
+                Some(Placeholders::stand_in(spec, &found.stand_ins, &self.placeholders)?)
+            }
+            _ => None,
+        };
+        let leaf = walls.has(Wall::ControlGroup).then(|| self.leaf(request)).transpose()?;
+        let mut job = wire::Job::from_request(request, &found, walls);
+        let entrance = match leaf.as_ref().map(Leaf::entrance).transpose()? {
+            None => Vec::new(),
+            Some(Entrance::Directory(directory)) => {
+                job.groups = wire::Groups::Directory;
+                vec![directory]
+            }
+            Some(Entrance::Tasks(files)) => {
+                job.groups = wire::Groups::Tasks;
+                files
+            }
+        };
+        let temporary = match &mut job.confined {
+            Some(confined) if !walls.has(Wall::Namespaces) && !confined.private.is_empty() => {
+                Some(stand_in_for_private(confined, &mut job.env)?)
+            }
+            _ => None,
+        };
+        let pipes = || pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from);
+        let (stdout, stdout_end) = pipes().map_err(SpawnError::io("open a pipe for stdout"))?;
+        let (stderr, stderr_end) = pipes().map_err(SpawnError::io("open a pipe for stderr"))?;
+        let job_file = job_file(&job.encode()).map_err(SpawnError::io("hand the request over"))?;
+        let stdin = stdin_of(request)?;
+        let mut fds = [&job_file, &stdin, &stdout_end, &stderr_end].map(OwnedFd::as_fd).to_vec();
+        fds.extend(entrance.iter().map(OwnedFd::as_fd));
+        let control = match confined {
+            Some(control) => give(control, &fds)?,
+            None => self.submit(&fds)?,
+        };
+        // Only the supervisor may hold these ends, or their closing would never be seen.
+        drop((job_file, stdin, stdout_end, stderr_end, entrance));
+
+        let watch = watch::Watch::new(control, stdout, stderr, request, started);
+        let mut finished = watch.until_the_end(sinks, cancel)?;
+        lock(&self.idle).extend(finished.control.take());
+        // What the step has made unreadable even for itself stays behind.
+        drop(temporary);
+        finished.denied.extend(leaf.iter().flat_map(|leaf| leaf.reached(&request.limits)));
+        drop(leaf);
+        Ok(Exit {
+            status: finished.report.status,
+            ended: finished.ended,
+            wall: started.elapsed(),
+            cpu: finished.report.cpu,
+            max_rss: finished.report.max_rss,
+            enforcement: statement(request, walls, finished),
+        })
+    }
+
+    /// A control group with the step's limits.
+    fn leaf(&self, request: &SpawnRequest) -> Result<Leaf, Lack> {
+        self.groups.get_or_init(Hierarchy::find).as_ref().map_err(Lack::clone)?.leaf(&request.limits)
+    }
+
+    /// Hands an unconfined job to a supervisor, to one that waits if there is one; gives its control socket.
+    fn submit(&self, fds: &[BorrowedFd<'_>]) -> Result<OwnedFd, SpawnError> {
+        while let Some(control) = lock(&self.idle).pop() {
+            // One that is gone has refused the job unseen.
+            if channel::send(control.as_fd(), channel::JOB, fds).is_ok() {
+                return Ok(control);
+            }
+        }
+        give(self.supervisor(channel::SUPERVISOR)?, fds)
+    }
+
+    /// The network of this name, which whoever holds it shares.
+    fn network(&self, name: &str) -> Result<Arc<Network>, Trouble> {
+        self.networks.get(name, || Network::receive(self.supervisor(channel::NETWORK)?))
+    }
+
+    fn supervisor(&self, kind: &[u8]) -> Result<OwnedFd, SpawnError> {
+        self.supervisor_in(kind, None)
+    }
+
+    /// The control socket of a new supervisor. A helper that died since the last time is replaced.
+    fn supervisor_in(&self, kind: &[u8], network: Option<&Network>) -> Result<OwnedFd, SpawnError> {
+        let (control, control_end) = socket_pair().map_err(SpawnError::io("open a control socket"))?;
+        let first = self.helper(kind, None)?;
+        let fds: Vec<&OwnedFd> =
+            [&control_end].into_iter().chain(network.into_iter().flat_map(Network::namespaces)).collect();
+        match first.send(kind, &fds) {
+            Err(error) if is_gone(&error) => {
+                let second = self.helper(kind, Some(&first))?;
+                second.send(kind, &fds).map_err(SpawnError::io(
+                    "reach the sandbox helper (it ended as soon as it was started)",
+                ))?;
+            }
+            other => other.map_err(SpawnError::io("reach the sandbox helper"))?,
+        }
+        Ok(control)
+    }
+
+    /// A helper for supervisors of this kind, other than one that has died.
+    fn helper(&self, kind: &[u8], broken: Option<&Arc<Helper>>) -> Result<Arc<Helper>, SpawnError> {
+        let mut helpers = lock(&self.helpers);
+        let well = |helper: &&mut Arc<Helper>| broken.is_none_or(|broken| !Arc::ptr_eq(helper, broken));
+        if kind == channel::SUPERVISOR {
+            if helpers.forked.is_none() && self.config.helper == SandboxConfig::default().helper {
+                helpers.forked = lock(&FORKED).take().map(Arc::new);
+            }
+            if let Some(helper) = helpers.forked.as_mut().filter(well) {
+                return Ok(Arc::clone(helper));
+            }
+        }
+        if let Some(helper) = helpers.started.as_mut().filter(well) {
+            return Ok(Arc::clone(helper));
+        }
+        let doing = format!("start the sandbox helper {:?}", self.config.helper);
+        let helper = Arc::new(Helper::start(&self.config).map_err(SpawnError::io(doing))?);
+        helpers.started = Some(Arc::clone(&helper));
+        Ok(helper)
+    }
+}
+
+/// Takes what a process says that has nothing to say.
+struct Nowhere;
+
+impl OutputSinks for Nowhere {
+    fn stdout(&mut self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn stderr(&mut self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What the helper is asked for.
+fn kind_of(spec: &JailSpec, walls: &Walls) -> &'static [u8] {
+    match (walls.has(Wall::Namespaces), &spec.net) {
+        (true, Net::Host) => channel::JAIL_ON_HOST_NETWORK,
+        (true, Net::None) if spec.ports.is_some() => channel::JAIL_IN_NETWORK,
+        (true, Net::None | Net::Hosts(_)) => channel::JAIL,
+        (false, _) => channel::SUPERVISOR,
+    }
+}
+
+/// Hands a job to a new supervisor.
+fn give(control: OwnedFd, fds: &[BorrowedFd<'_>]) -> Result<OwnedFd, SpawnError> {
+    match channel::send(control.as_fd(), channel::JOB, fds) {
+        // It could not be made, and has said why.
+        Err(error) if is_gone(&error) => Ok(control),
+        other => other.map(|()| control).map_err(SpawnError::io("hand the job over")),
+    }
+}
+
+/// Whether nobody is at the other end any more.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+fn job_file(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create("job", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    Ok(file.into())
+}
+
+/// Without a mount namespace no directory can be private; then the step gets
+/// one temporary directory of its own, named in `TMPDIR`.
+fn stand_in_for_private(
+    confined: &mut wire::Confined,
+    env: &mut Vec<Vec<u8>>,
+) -> Result<tempfile::TempDir, SpawnError> {
+    let doing = "make a temporary directory for the step";
+    let directory = tempfile::tempdir().map_err(SpawnError::io(doing))?;
+    let path = directory.path().canonicalize().map_err(SpawnError::io(doing))?;
+    env.retain(|entry| !entry.starts_with(b"TMPDIR="));
+    env.push([b"TMPDIR=", path.as_os_str().as_bytes()].concat());
+    confined.write.push(path);
+    Ok(directory)
+}
+
+fn stdin_of(request: &SpawnRequest) -> Result<OwnedFd, SpawnError> {
+    match &request.stdin {
+        Stdin::Empty => File::open("/dev/null").map_err(SpawnError::io("open /dev/null")),
+        Stdin::File(file) => file.try_clone().map_err(SpawnError::io("duplicate stdin")),
+    }
+    .map(OwnedFd::from)
+}
+
+fn statement(request: &SpawnRequest, walls: &Walls, finished: watch::Finished) -> Enforcement {
+    let (mut held, mut missing) = walls.judge(&request.confinement, &request.limits);
+    let survivors = finished.report.survivors;
+    if survivors > 0 {
+        held.retain(|(promise, _)| *promise != Promise::TreeKill);
+        let why = format!("{} processes could not be killed: they run as another user", survivors);
+        missing.push(Missing { promise: Promise::TreeKill, why });
+    }
+    let lacking = walls
+        .fallen
+        .iter()
+        .map(|(wall, why)| Lacking { mechanism: wall.name().into(), why: why.clone() })
+        .collect();
+    let reached = finished.reached.iter().map(ToString::to_string).collect();
+    let asked = request.confinement.name().into();
+    Enforcement { asked, held, missing, lacking, denied: finished.denied, reached }
+}
+
+/// Bytes that `execve` would have to copy, for the message of `E2BIG`.
+fn exec_size(request: &SpawnRequest) -> usize {
+    let args: usize = request.argv.iter().map(|arg| arg.as_bytes().len() + 1).sum();
+    let env: usize = request.env.iter().map(|(k, v)| k.as_bytes().len() + v.as_bytes().len() + 2).sum();
+    args + env
+}

@@ -1,0 +1,400 @@
+//! Lobster's side of one run: a single poll loop over both outputs, the
+//! control socket, the cancel token and the clock.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, ioctl_fionread, read};
+use rustix::pipe::fcntl_setpipe_size;
+
+use super::super::proxy::Proxy;
+use super::super::{Denial, Ended, HostPort, Net, OutputSinks, SpawnError, SpawnRequest, Stream};
+use super::cgroup::Lack;
+use super::channel;
+use super::walls::Wall;
+use super::wire::{News, Order, Report, Stage};
+use lobster_base::cancel::CancelToken;
+
+/// One read.
+const CHUNK: usize = 256 * 1024;
+
+/// The size of a pipe, and of one that was found full: a step that prints much
+/// then waits less often. The kernel may refuse it.
+const PIPE: usize = 64 * 1024;
+const LARGE_PIPE: usize = 1024 * 1024;
+
+/// How often a second signal is looked for during the grace after the first.
+const FORCED_CHECK: Duration = Duration::from_millis(10);
+
+/// A supervisor that says nothing this long after a kill is broken. Longer
+/// than it insists on killing.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the run came to.
+pub(super) struct Finished {
+    pub(super) report: Report,
+    pub(super) ended: Ended,
+    pub(super) denied: Vec<Denial>,
+    pub(super) reached: Vec<HostPort>,
+    /// Of the supervisor, if it waits for another job.
+    pub(super) control: Option<OwnedFd>,
+}
+
+/// Why a run has no end to report.
+pub(super) enum Trouble {
+    Error(SpawnError),
+    /// Nothing was started, because the host does not have this mechanism.
+    Wall {
+        wall: Wall,
+        errno: i32,
+        why: String,
+    },
+}
+
+impl Trouble {
+    pub(super) fn wall(wall: Wall, errno: i32, detail: &str) -> Self {
+        Self::Wall { wall, errno, why: format!("{detail}: {}", io::Error::from_raw_os_error(errno)) }
+    }
+}
+
+impl From<Lack> for Trouble {
+    fn from(Lack { errno, why }: Lack) -> Self {
+        Self::Wall { wall: Wall::ControlGroup, errno, why }
+    }
+}
+
+impl From<SpawnError> for Trouble {
+    fn from(error: SpawnError) -> Self {
+        Self::Error(error)
+    }
+}
+
+enum Phase {
+    Running,
+    /// SIGTERM is out; SIGKILL follows then.
+    Terminating {
+        kill_at: Instant,
+    },
+    /// SIGKILL is out; the report must come before then.
+    Killing {
+        give_up_at: Instant,
+    },
+}
+
+struct Output {
+    stream: Stream,
+    /// `None` once at its end.
+    pipe: Option<OwnedFd>,
+    cap: u64,
+    seen: u64,
+    /// Set when nobody wants more of it.
+    discard: bool,
+}
+
+/// One run, from the job's dispatch to its report.
+pub(super) struct Watch<'a> {
+    control: OwnedFd,
+    outputs: [Output; 2],
+    request: &'a SpawnRequest,
+    deadline: Option<Instant>,
+    phase: Phase,
+    main_exited: bool,
+    ended: Ended,
+    failure: Option<SpawnError>,
+    proxy: Option<Proxy>,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(
+        control: OwnedFd,
+        stdout: OwnedFd,
+        stderr: OwnedFd,
+        request: &'a SpawnRequest,
+        started: Instant,
+    ) -> Self {
+        let limits = &request.limits;
+        let output = |stream, pipe, cap| Output { stream, pipe: Some(pipe), cap, seen: 0, discard: false };
+        Self {
+            control,
+            outputs: [
+                output(Stream::Stdout, stdout, limits.stdout_cap),
+                output(Stream::Stderr, stderr, limits.stderr_cap),
+            ],
+            request,
+            deadline: limits.wall.and_then(|wall| started.checked_add(wall)),
+            phase: Phase::Running,
+            main_exited: false,
+            ended: Ended::ByItself,
+            failure: None,
+            proxy: None,
+        }
+    }
+
+    /// Returning early, by an error, drops the control socket, which kills the step.
+    pub(super) fn until_the_end(
+        mut self,
+        sinks: &mut dyn OutputSinks,
+        cancel: &CancelToken,
+    ) -> Result<Finished, Trouble> {
+        let mut buffer = Vec::with_capacity(CHUNK);
+        let cancelled = cancel.pollable().map_err(SpawnError::io("watch for cancellation"))?;
+        loop {
+            self.mind_the_clock(cancel)?;
+            let timeout = self.timeout().and_then(|left| Timespec::try_from(left).ok());
+            let mut fds = vec![PollFd::new(&self.control, PollFlags::IN)];
+            fds.extend(
+                self.outputs.iter().filter_map(|o| Some(PollFd::new(o.pipe.as_ref()?, PollFlags::IN))),
+            );
+            if matches!(self.phase, Phase::Running) {
+                fds.push(PollFd::from_borrowed_fd(cancelled, PollFlags::IN));
+            }
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(SpawnError::io("wait for the process")(error.into()).into()),
+            }
+            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            let news = ready[0];
+            let mut readable = ready[1..].iter().copied();
+            for index in 0..self.outputs.len() {
+                if self.outputs[index].pipe.is_some() && readable.next() == Some(true) {
+                    self.read_output(index, &mut buffer, sinks)?;
+                }
+            }
+            if news && let Some(report) = self.hear()? {
+                self.drain(&mut buffer, sinks)?;
+                return match self.failure {
+                    Some(failure) => Err(failure.into()),
+                    None => Ok(Finished {
+                        report,
+                        ended: self.ended,
+                        reached: self.proxy.as_ref().map(Proxy::reached).unwrap_or_default(),
+                        denied: self.proxy.map(|proxy| proxy.denied()).unwrap_or_default(),
+                        control: report.reusable.then_some(self.control),
+                    }),
+                };
+            }
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let deadline = self.deadline.filter(|_| !self.main_exited);
+        match self.phase {
+            Phase::Running => deadline.map(|at| at.saturating_duration_since(now)),
+            Phase::Terminating { kill_at } => Some(kill_at.saturating_duration_since(now).min(FORCED_CHECK)),
+            Phase::Killing { give_up_at } => Some(give_up_at.saturating_duration_since(now)),
+        }
+    }
+
+    /// Turns cancellation and passed limits into orders.
+    fn mind_the_clock(&mut self, cancel: &CancelToken) -> Result<(), SpawnError> {
+        let now = Instant::now();
+        let limit = self.request.limits.term_grace;
+        match self.phase {
+            Phase::Killing { give_up_at } if now >= give_up_at => {
+                Err(SpawnError::io("end the process")(io::Error::other("its supervisor does not answer")))
+            }
+            Phase::Killing { .. } => Ok(()),
+            Phase::Terminating { kill_at } => {
+                if now >= kill_at || cancel.is_forced() {
+                    self.kill();
+                }
+                Ok(())
+            }
+            Phase::Running if self.main_exited => {
+                // It ended by itself; only leftovers are waited for, and only while they can be heard.
+                if cancel.is_cancelled() || self.outputs.iter().all(|output| output.pipe.is_none()) {
+                    self.kill();
+                }
+                Ok(())
+            }
+            Phase::Running => {
+                if cancel.is_cancelled() {
+                    self.ended = Ended::Cancelled;
+                    if cancel.is_forced() || limit.is_zero() {
+                        self.kill();
+                    } else {
+                        self.order(Order::Terminate);
+                        self.phase = Phase::Terminating { kill_at: now + limit };
+                    }
+                } else if self.deadline.is_some_and(|deadline| now >= deadline) {
+                    self.ended = Ended::TimedOut;
+                    self.kill();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn kill(&mut self) {
+        if !matches!(self.phase, Phase::Killing { .. }) {
+            self.order(Order::Kill);
+            self.phase = Phase::Killing { give_up_at: Instant::now() + PATIENCE };
+        }
+    }
+
+    fn order(&self, order: Order) {
+        // A supervisor that is gone already has sent its report, or its
+        // closed socket is about to be seen.
+        let _ = channel::send(self.control.as_fd(), order.encode(), &[]);
+    }
+
+    /// One read from one pipe; gives the number of bytes.
+    fn read_output(
+        &mut self,
+        index: usize,
+        buffer: &mut Vec<u8>,
+        sinks: &mut dyn OutputSinks,
+    ) -> Result<usize, SpawnError> {
+        buffer.clear();
+        let output = &mut self.outputs[index];
+        let Some(pipe) = &output.pipe else { return Ok(0) };
+        let length = match read(pipe, spare_capacity(buffer)) {
+            Ok(length) => length,
+            Err(Errno::INTR) => return Ok(0),
+            Err(error) => return Err(SpawnError::io(format!("read {}", output.stream))(error.into())),
+        };
+        if length == 0 {
+            output.pipe = None;
+            return Ok(0);
+        }
+        if length == PIPE {
+            let _ = fcntl_setpipe_size(pipe, LARGE_PIPE);
+        }
+        let room = usize::try_from(output.cap - output.seen).unwrap_or(usize::MAX);
+        let wanted = &buffer[..length.min(room)];
+        output.seen += wanted.len() as u64;
+        let (stream, cap) = (output.stream, output.cap);
+        if !output.discard && !wanted.is_empty() {
+            let kept = match stream {
+                Stream::Stdout => sinks.stdout(wanted),
+                Stream::Stderr => sinks.stderr(wanted),
+            };
+            if let Err(source) = kept {
+                output.discard = true;
+                self.failure.get_or_insert(SpawnError::Sink { stream, source });
+                self.kill();
+            }
+        }
+        if length > room && !self.outputs[index].discard {
+            self.outputs[index].discard = true;
+            if self.ended == Ended::ByItself {
+                self.ended = Ended::OutputCap { stream, cap };
+            }
+            self.kill();
+        }
+        Ok(length)
+    }
+
+    /// Takes what the dead have left in the pipes. Bounded by what is there
+    /// now: a writer that could not be killed must not keep us.
+    fn drain(&mut self, buffer: &mut Vec<u8>, sinks: &mut dyn OutputSinks) -> Result<(), SpawnError> {
+        for index in 0..self.outputs.len() {
+            let Some(pipe) = &self.outputs[index].pipe else { continue };
+            let mut left = ioctl_fionread(pipe).unwrap_or(0);
+            while left > 0 {
+                let length = self.read_output(index, buffer, sinks)?;
+                if self.outputs[index].pipe.is_none() {
+                    break;
+                }
+                left = left.saturating_sub(length as u64);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the supervisor's news; gives its report when that is it.
+    fn hear(&mut self) -> Result<Option<Report>, Trouble> {
+        let (message, fds) = channel::receive(self.control.as_fd())
+            .map_err(SpawnError::io("hear from the supervisor"))?
+            .ok_or(SpawnError::SupervisorKilled)?;
+        match News::decode(&message).map_err(SpawnError::io("understand the supervisor"))? {
+            News::Over(report) => Ok(Some(report)),
+            News::MainExited => {
+                self.main_exited = true;
+                Ok(None)
+            }
+            News::DiskFull => {
+                if self.ended == Ended::ByItself {
+                    self.ended = Ended::DiskLimit { limit: self.request.limits.disk.unwrap_or_default() };
+                }
+                Ok(None)
+            }
+            // Never sent to whoever watches a step.
+            News::Network => Ok(None),
+            News::Listening => {
+                if let (Some(listener), Some(Net::Hosts(hosts))) =
+                    (fds.into_iter().next(), self.request.confinement.spec().map(|spec| &spec.net))
+                {
+                    let proxy =
+                        Proxy::start(listener, hosts).map_err(SpawnError::io("start the network proxy"))?;
+                    self.proxy = Some(proxy);
+                }
+                Ok(None)
+            }
+            News::Failed { stage, errno, detail } => Err(self.refusal(stage, errno, &detail)),
+        }
+    }
+
+    /// Whether a copy was to stand at this path.
+    fn is_replaced(&self, path: &str) -> bool {
+        let spec = self.request.confinement.spec();
+        spec.is_some_and(|spec| spec.replaced.iter().any(|file| file.path.display().to_string() == path))
+    }
+
+    fn refusal(&self, stage: Stage, errno: i32, detail: &str) -> Trouble {
+        let program = PathBuf::from(self.request.argv.first().cloned().unwrap_or_default());
+        let cwd = self.request.cwd.clone();
+        let source = io::Error::from_raw_os_error(errno);
+        let confined = self.request.confinement.spec().is_some();
+        let error = match (stage, errno) {
+            (Stage::Namespaces, _) => return Trouble::wall(Wall::Namespaces, errno, detail),
+            (Stage::Landlock, _) => return Trouble::wall(Wall::Landlock, errno, detail),
+            (Stage::Seccomp, _) => return Trouble::wall(Wall::Seccomp, errno, detail),
+            (Stage::ProcessNumbers, _) => return Trouble::wall(Wall::ProcessNumbers, errno, detail),
+            (Stage::ControlGroup, _) => return Trouble::wall(Wall::ControlGroup, errno, detail),
+            (Stage::Root, _) if self.is_replaced(detail) => SpawnError::Replaced { path: detail.into() },
+            (Stage::Root, libc::ELOOP) => SpawnError::Io {
+                doing: format!("grant {detail:?} to the step"),
+                source: io::Error::other("a symbolic link leads to it; name its real path"),
+            },
+            (Stage::Root, libc::ESTALE) => SpawnError::Io {
+                doing: format!("grant {detail:?} to the step"),
+                source: io::Error::other(
+                    "another file was put in its place while the step was started; resume the run when nothing \
+                     replaces it",
+                ),
+            },
+            (Stage::Root, _) => SpawnError::Io { doing: format!("grant {detail:?} to the step"), source },
+            // There, but not in what the step may see.
+            (Stage::Exec | Stage::Interpreter, libc::ENOENT)
+                if confined && program.is_absolute() && program.exists() =>
+            {
+                SpawnError::PermissionDenied { doing: "run", path: program }
+            }
+            (Stage::Cwd, libc::ENOENT) if confined && cwd.exists() => {
+                SpawnError::PermissionDenied { doing: "enter", path: cwd }
+            }
+            (Stage::Exec, libc::ENOENT | libc::ENOTDIR) => SpawnError::NotFound { program },
+            (Stage::Interpreter, _) => SpawnError::NoInterpreter { program },
+            (Stage::Exec, libc::EACCES | libc::EPERM) => {
+                SpawnError::PermissionDenied { doing: "run", path: program }
+            }
+            (Stage::Exec, libc::E2BIG) => SpawnError::TooBig { bytes: super::exec_size(self.request) },
+            (Stage::Exec, _) => SpawnError::Io { doing: format!("run {program:?}"), source },
+            (Stage::Cwd, libc::ENOENT | libc::ENOTDIR) => SpawnError::CwdMissing { path: cwd },
+            (Stage::Cwd, libc::EACCES | libc::EPERM) => {
+                SpawnError::PermissionDenied { doing: "enter", path: cwd }
+            }
+            (Stage::Cwd, _) => SpawnError::Io { doing: format!("enter {cwd:?}"), source },
+            (Stage::Limit, _) => SpawnError::Io { doing: format!("set the limit {detail}"), source },
+            (Stage::Setup, _) => SpawnError::Io { doing: format!("start {program:?} ({detail})"), source },
+        };
+        error.into()
+    }
+}

@@ -1,0 +1,221 @@
+//! Other Unix systems: the process group is all there is.
+//!
+//! A process that leaves the group escapes the kill, and nothing is killed
+//! when lobster itself is; the enforcement statement says so. Compiled on
+//! Linux for its tests only.
+
+use std::io::{self, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::doctor::{Checkup, Probe};
+use super::{Confinement, Ended, Enforcement, Exit, ExitStatus, Mechanism, Missing, OutputSinks, Promise};
+use super::{SandboxConfig, SpawnError, SpawnRequest, Stdin, Stream};
+use lobster_base::cancel::CancelToken;
+
+/// How often ends and cancellation are looked for.
+const TICK: Duration = Duration::from_millis(5);
+
+/// Chunks in flight between a reader and the sink, 64 KiB each.
+const BACKLOG: usize = 2;
+
+/// There is no helper here.
+pub(super) fn helper_main() -> ExitCode {
+    eprintln!("lobster: this system has no sandbox helper");
+    ExitCode::from(2)
+}
+
+pub(super) fn fork_helper() -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Starts processes directly.
+#[derive(Debug)]
+pub(super) struct Sandbox;
+
+impl Sandbox {
+    pub(super) fn new(_: SandboxConfig) -> Self {
+        Self
+    }
+
+    pub(super) fn probe(&self) -> Result<Probe, SpawnError> {
+        Err(unsupported("probe the sandbox"))
+    }
+
+    pub(super) fn doctor(&self) -> Result<Checkup, SpawnError> {
+        Err(unsupported("attack the sandbox"))
+    }
+
+    pub(super) fn warm(&self, _: bool) {}
+
+    pub(super) fn run(
+        &self,
+        request: &SpawnRequest,
+        sinks: &mut dyn OutputSinks,
+        cancel: &CancelToken,
+    ) -> Result<Exit, SpawnError> {
+        let enforcement = statement(request)?;
+        let started = Instant::now();
+        let mut child = start(request)?;
+        let group = Pid::from_child(&child);
+        let (sender, chunks) = sync_channel(BACKLOG);
+        if let Some(pipe) = child.stdout.take() {
+            pump(Stream::Stdout, pipe, sender.clone());
+        }
+        if let Some(pipe) = child.stderr.take() {
+            pump(Stream::Stderr, pipe, sender);
+        }
+        let result = watch(&mut child, group, &chunks, request, sinks, cancel, started);
+        let _ = kill_process_group(group, Signal::KILL);
+        let status = child.wait().map_err(SpawnError::io("wait for the process"))?;
+        Ok(Exit {
+            ended: result?,
+            status: match status.signal() {
+                Some(signal) => ExitStatus::Signal(signal),
+                None => ExitStatus::Code(status.code().unwrap_or_default()),
+            },
+            wall: started.elapsed(),
+            cpu: Duration::ZERO,
+            max_rss: 0,
+            enforcement,
+        })
+    }
+}
+
+fn unsupported(doing: &str) -> SpawnError {
+    let source = io::Error::new(io::ErrorKind::Unsupported, "lobster confines native steps on Linux only");
+    SpawnError::Io { doing: doing.into(), source }
+}
+
+fn start(request: &SpawnRequest) -> Result<Child, SpawnError> {
+    let [program, args @ ..] = request.argv.as_slice() else {
+        return Err(SpawnError::NotFound { program: "".into() });
+    };
+    let stdin = match &request.stdin {
+        Stdin::Empty => Stdio::null(),
+        Stdin::File(file) => file.try_clone().map_err(SpawnError::io("duplicate stdin"))?.into(),
+    };
+    if !request.cwd.is_dir() {
+        return Err(SpawnError::CwdMissing { path: request.cwd.clone() });
+    }
+    Command::new(program)
+        .args(args)
+        .env_clear()
+        .envs(request.env.iter().map(|(name, value)| (name, value)))
+        .current_dir(&request.cwd)
+        .process_group(0)
+        .stdin(stdin)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => SpawnError::NotFound { program: program.into() },
+            io::ErrorKind::PermissionDenied => {
+                SpawnError::PermissionDenied { doing: "run", path: program.into() }
+            }
+            _ => SpawnError::Io { doing: format!("run {program:?}"), source },
+        })
+}
+
+fn pump(stream: Stream, mut pipe: impl Read + Send + 'static, chunks: SyncSender<(Stream, Vec<u8>)>) {
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(length @ 1..) = pipe.read(&mut buffer) {
+            if chunks.send((stream, buffer[..length].to_vec())).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+fn watch(
+    child: &mut Child,
+    group: Pid,
+    chunks: &Receiver<(Stream, Vec<u8>)>,
+    request: &SpawnRequest,
+    sinks: &mut dyn OutputSinks,
+    cancel: &CancelToken,
+    started: Instant,
+) -> Result<Ended, SpawnError> {
+    let limits = &request.limits;
+    let deadline = limits.wall.and_then(|wall| started.checked_add(wall));
+    let mut room = [limits.stdout_cap, limits.stderr_cap];
+    let mut kill_at = None;
+    let mut linger_until: Option<Instant> = None;
+    loop {
+        match chunks.recv_timeout(TICK) {
+            Ok((stream, chunk)) => {
+                let left = &mut room[usize::from(stream == Stream::Stderr)];
+                let wanted = &chunk[..chunk.len().min(usize::try_from(*left).unwrap_or(usize::MAX))];
+                *left -= wanted.len() as u64;
+                match stream {
+                    Stream::Stdout => sinks.stdout(wanted),
+                    Stream::Stderr => sinks.stderr(wanted),
+                }
+                .map_err(|source| SpawnError::Sink { stream, source })?;
+                if wanted.len() < chunk.len() {
+                    let cap = if stream == Stream::Stdout { limits.stdout_cap } else { limits.stderr_cap };
+                    return Ok(Ended::OutputCap { stream, cap });
+                }
+            }
+            // Both pipes are at their end: only the main process is left to wait for.
+            Err(RecvTimeoutError::Disconnected) if linger_until.is_some() => break,
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(TICK),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        let now = Instant::now();
+        if linger_until.is_some_and(|until| now >= until) {
+            break;
+        }
+        if linger_until.is_none()
+            && child.try_wait().map_err(SpawnError::io("wait for the process"))?.is_some()
+        {
+            linger_until = Some(now + limits.linger);
+        }
+        if kill_at.is_none() && cancel.is_cancelled() {
+            let _ = kill_process_group(group, Signal::TERM);
+            kill_at = Some(now + limits.term_grace);
+        }
+        if kill_at.is_some_and(|at| now >= at || cancel.is_forced()) {
+            return Ok(Ended::Cancelled);
+        }
+        if deadline.is_some_and(|deadline| now >= deadline) {
+            return Ok(Ended::TimedOut);
+        }
+    }
+    Ok(if kill_at.is_some() { Ended::Cancelled } else { Ended::ByItself })
+}
+
+fn statement(request: &SpawnRequest) -> Result<Enforcement, SpawnError> {
+    let tree = Missing {
+        promise: Promise::TreeKill,
+        why: "this system has process groups only: a process that makes its own session escapes, \
+              and none is killed with lobster"
+            .into(),
+    };
+    if request.limits.any() {
+        return Err(SpawnError::Io {
+            doing: "set resource limits".into(),
+            source: io::Error::new(io::ErrorKind::Unsupported, "not available on this system"),
+        });
+    }
+    if request.confinement != Confinement::None {
+        let why = "lobster confines native steps on Linux only";
+        let missing = request.confinement.promises(&request.limits).into_iter();
+        return Err(SpawnError::Sandbox {
+            missing: missing.map(|promise| Missing { promise, why: why.into() }).collect(),
+        });
+    }
+    Ok(Enforcement {
+        asked: "none".into(),
+        held: vec![(Promise::EnvScrub, vec![Mechanism::Exec]), (Promise::FdClose, vec![Mechanism::Exec])],
+        missing: vec![tree],
+        lacking: Vec::new(),
+        denied: Vec::new(),
+        reached: Vec::new(),
+    })
+}

@@ -1,0 +1,86 @@
+//! What looks wrong in a stage. The incumbent ignores options it does not know,
+//! so for its commands they are said and not refused; our own refuse them.
+
+use serde_json::Value;
+
+use super::registry::nearest;
+use super::{Flag, StageArgs, StageError, StageSpec};
+
+/// Something in a stage that has no effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// What and why, in one line.
+    pub message: String,
+    /// What was probably meant.
+    pub help: Option<String>,
+}
+
+/// Commands that take no words besides their options.
+const NO_WORDS: [&str; 10] = [
+    "approve",
+    "ask",
+    "commands.list",
+    "dedupe",
+    "groupBy",
+    "head",
+    "json",
+    "sort",
+    "table",
+    "workflows.list",
+];
+
+/// Commands that the incumbent does not have.
+const OURS: [&str; 3] = ["component", "js", "mcp.call"];
+
+/// Whether a command is ours alone, so that it may be strict.
+pub fn is_ours(name: &str) -> bool {
+    OURS.contains(&name)
+}
+
+/// Refuses options that a command of ours does not have, and values for switches.
+pub fn refuse_unknown(name: &str, flags: &[Flag], args: &StageArgs) -> Result<(), StageError> {
+    for (option, value) in &args.options {
+        let Some(flag) = flags.iter().find(|flag| flag.name == option) else {
+            let near = nearest(option, flags.iter().map(|flag| flag.name));
+            let help = near.map(|known| format!("; did you mean --{known}?")).unwrap_or_default();
+            return Err(StageError::permanent(format!("{name}: unknown option --{option}{help}")));
+        };
+        if let (None, Value::String(text)) = (flag.value, value) {
+            return Err(StageError::permanent(format!(
+                "{name} --{option} takes no value; write {text:?} before it"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Options that nobody reads and words that have no effect.
+#[must_use]
+pub fn check(spec: &StageSpec, args: &StageArgs) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    for (name, value) in &args.options {
+        if is_ours(spec.name) || spec.flags.iter().any(|flag| flag.name == name) {
+            continue;
+        }
+        let shown = match value {
+            Value::String(text) if spec.name == "exec" => format!("--{name} {text}"),
+            _ => format!("--{name}"),
+        };
+        let help = if spec.name == "exec" && !args.positional.is_empty() {
+            Some("write `--` before the program to pass options to it: exec -- program --option".to_owned())
+        } else {
+            nearest(name, spec.flags.iter().map(|flag| flag.name))
+                .map(|known| format!("did you mean --{known}?"))
+        };
+        warnings.push(Warning { message: format!("{}: unknown option {shown} is ignored", spec.name), help });
+    }
+    if NO_WORDS.contains(&spec.name) && !args.positional.is_empty() {
+        let words = args.positional.join(" ");
+        let help = match spec.flags {
+            [flag, ..] if flag.value.is_some() => Some(format!("did you mean --{} {words}?", flag.name)),
+            _ => None,
+        };
+        warnings.push(Warning { message: format!("{}: the words {words:?} are ignored", spec.name), help });
+    }
+    warnings
+}

@@ -1,0 +1,79 @@
+//! `dedupe`: each item once. Only digests of what was seen are kept.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::compare::identity;
+use super::path::Path;
+use lobster_base::digest::Digest;
+use lobster_stage::{
+    Flag, Flow, Host, Sink, Stage, StageKind, StageSpec, Stop, args_schema, option_schema, words_schema,
+};
+
+pub(super) static SPEC: StageSpec = StageSpec {
+    name: "dedupe",
+    description: "Remove duplicate items, keeping first occurrence (stable)",
+    help: "Usage:\n  ... | dedupe\n  ... | dedupe --key id\n\n\
+           Values are equal when their JSON is, whatever the order of fields. 1 and \"1\" differ, so do null and a missing key.\n",
+    flags: &[Flag {
+        name: "key",
+        value: Some("PATH"),
+        help: "Compare the value at this path, not the whole item",
+    }],
+    args_schema: || {
+        args_schema(
+            &[
+                ("key", option_schema("string", "Dot path of the value to compare", Value::Null)),
+                ("_", words_schema(None)),
+            ],
+            &[],
+        )
+    },
+    examples: || serde_json::json!([{"args": {"key": "id"}, "description": "One item for each id"}]),
+    side_effects: Some(&[]),
+    kind: StageKind::Pure,
+    build: |args| Ok(Box::new(Dedupe { key: args.value("key").map(Path::new), seen: HashSet::new() })),
+};
+
+struct Dedupe {
+    key: Option<Path>,
+    seen: HashSet<Digest>,
+}
+
+impl Stage for Dedupe {
+    fn item(&mut self, item: Value, _: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
+        let identity = match &self.key {
+            Some(path) => identity(path.get(&item).as_deref()),
+            None => identity(Some(&item)),
+        };
+        if self.seen.insert(identity) { out.item(item) } else { Ok(Flow::More) }
+    }
+
+    fn end(&mut self, _: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::testing::run;
+
+    #[test]
+    fn the_first_of_equals_stays() {
+        assert_eq!(
+            run("dedupe", json!([1, "1", 1.0, {"x": 1, "y": 2}, {"y": 2, "x": 1}, null, null])),
+            json!([1, "1", {"x": 1, "y": 2}, null])
+        );
+        assert_eq!(
+            run("dedupe --key id", json!([{"id": 1}, {}, 5, 5, null, {"id": null}])),
+            json!([{"id": 1}, {}, {"id": null}])
+        );
+        assert_eq!(
+            run("dedupe --key", json!([{"true": 1}, {"true": 1, "b": 2}])),
+            json!([{"true": 1}, {"true": 1, "b": 2}])
+        );
+    }
+}

@@ -1,0 +1,51 @@
+//! What `commands.list` says of a command's arguments.
+
+use serde_json::{Value, json};
+
+use lobster_stage::{args_schema, option_schema, words_schema};
+
+/// One argument as `commands.list` shows it.
+pub(super) struct Arg {
+    pub(super) name: &'static str,
+    /// The JSON type.
+    pub(super) kind: &'static str,
+    pub(super) about: &'static str,
+    /// JSON text of the default.
+    pub(super) default: Option<&'static str>,
+}
+
+impl Arg {
+    pub(super) const fn text(name: &'static str, about: &'static str) -> Self {
+        Self { name, kind: "string", about, default: None }
+    }
+
+    pub(super) const fn number(name: &'static str, about: &'static str) -> Self {
+        Self { name, kind: "number", about, default: None }
+    }
+
+    pub(super) const fn switch(name: &'static str, about: &'static str) -> Self {
+        Self { name, kind: "boolean", about, default: None }
+    }
+
+    pub(super) const fn or(self, default: &'static str) -> Self {
+        Self { default: Some(default), ..self }
+    }
+}
+
+/// The schema of a command's arguments, ending with the words of no option.
+pub(super) fn schema(args: &[Arg], required: &[&str]) -> Value {
+    let default =
+        |arg: &Arg| arg.default.and_then(|text| lobster_base::json::parse(text).ok()).unwrap_or_default();
+    let mut properties: Vec<(&str, Value)> =
+        args.iter().map(|arg| (arg.name, option_schema(arg.kind, arg.about, default(arg)))).collect();
+    properties.push(("_", words_schema(None)));
+    args_schema(&properties, required)
+}
+
+/// Examples as `commands.list` shows them, from pairs of JSON text and description.
+pub(super) fn examples(pairs: &[(&str, &str)]) -> Value {
+    pairs
+        .iter()
+        .map(|(args, about)| json!({"args": lobster_base::json::parse(args).unwrap_or_default(), "description": about}))
+        .collect()
+}

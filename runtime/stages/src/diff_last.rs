@@ -1,0 +1,138 @@
+//! `diff.last`: has the input changed since the last run that succeeded?
+
+use serde_json::{Value, json};
+
+use super::describe::{Arg, examples, schema};
+use super::kept;
+use super::state_set::as_value;
+use lobster_base::json;
+use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
+use lobster_store::StoreError;
+
+pub(super) static SPEC: StageSpec = StageSpec {
+    name: "diff.last",
+    description: "Compare current items to last stored snapshot",
+    help: "\
+Usage:
+  ... | diff.last --key KEY
+
+Gives {kind, key, changed, before, after}. The order of fields does not matter. The input
+becomes the new snapshot once the whole pipeline has succeeded, so that a change is not
+lost with a stage that fails after it.
+",
+    flags: &[Flag {
+        name: "key",
+        value: Some("KEY"),
+        help: "where the snapshot is kept (or the first word)",
+    }],
+    args_schema: || schema(&[Arg::text("key", "State key of the snapshot")], &["key"]),
+    examples: || examples(&[(r#"{"key":"inbox"}"#, "Whether the inbox has changed")]),
+    side_effects: Some(&["writes_state"]),
+    kind: StageKind::Effect,
+    build,
+};
+
+struct Diff {
+    /// As it was given: a bare `--key` is shown as `true`.
+    key: Value,
+    items: Vec<Value>,
+}
+
+fn build(args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
+    let key = args.get("key").cloned().or_else(|| args.positional.first().map(|key| json!(key)));
+    let key = key.filter(|key| key.as_str() != Some(""));
+    let key = key.ok_or_else(|| StageError::permanent("diff.last requires --key"))?;
+    Ok(Box::new(Diff { key, items: Vec::new() }))
+}
+
+impl Stage for Diff {
+    fn item(&mut self, item: Value, _host: &mut dyn Host, _out: &mut dyn Sink) -> Result<Flow, Stop> {
+        self.items.push(item);
+        Ok(Flow::More)
+    }
+
+    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+        let now = as_value(std::mem::take(&mut self.items));
+        let found = compare(&json::js_string(&self.key), now, host)?;
+        out.item(json!({
+            "kind": "diff.last", "key": self.key, "changed": found.changed, "before": found.before, "after": found.after,
+        }))
+        .map(drop)
+    }
+}
+
+/// A snapshot beside the one before it.
+pub(super) struct Compared {
+    pub(super) changed: bool,
+    pub(super) before: Value,
+    pub(super) after: Value,
+}
+
+/// Compares `now` with the snapshot under `key` and makes it the next one when the pipeline succeeds.
+pub(super) fn compare(key: &str, now: Value, host: &mut dyn Host) -> Result<Compared, Stop> {
+    let answer = host.effect(kept::reading(key), &mut |effect| {
+        let before = match kept::get(effect, key) {
+            // What is no JSON is no snapshot: everything has changed.
+            Err(StoreError::StateText { .. }) => Value::Null,
+            other => other.map_err(kept::failed)?,
+        };
+        Ok(json!({"value": before}))
+    })?;
+    let before = answer["value"].clone();
+    let (kept_key, snapshot) = (key.to_owned(), now.clone());
+    host.on_success(
+        kept::writing(key, &now),
+        Box::new(move |effect| {
+            kept::set(effect, &kept_key, &snapshot).map_err(kept::failed)?;
+            Ok(json!({}))
+        }),
+    );
+    Ok(Compared { changed: json::stable(&before) != json::stable(&now), before, after: now })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::recording_host::{RecordingHost, error_of, run};
+    use super::*;
+
+    fn diff(host: &mut RecordingHost, items: Vec<Value>) -> Value {
+        host.forget();
+        run(&SPEC, &json!({"key": "My Key"}), items, host).unwrap().remove(0)
+    }
+
+    #[test]
+    fn the_snapshot_is_kept_only_when_the_pipeline_succeeds() {
+        let mut host = RecordingHost::new();
+        let first = diff(&mut host, vec![json!({"a": 1, "b": 2})]);
+        assert_eq!(
+            first,
+            json!({"kind": "diff.last", "key": "My Key", "changed": true, "before": null, "after": {"a": 1, "b": 2}})
+        );
+        assert_eq!(diff(&mut host, vec![json!({"a": 1, "b": 2})]), first);
+        host.succeed();
+        let second = diff(&mut host, vec![json!({"b": 2, "a": 1})]);
+        assert_eq!((&second["changed"], &second["before"]), (&json!(false), &json!({"a": 1, "b": 2})));
+        std::fs::write(host.state_dir().join("my_key.json"), "{oops").unwrap();
+        assert_eq!(diff(&mut host, vec![])["before"], Value::Null);
+    }
+
+    #[test]
+    fn keys() {
+        let mut host = RecordingHost::new();
+        assert_eq!(
+            run(&SPEC, &json!({"key": true}), vec![json!(null)], &mut host).unwrap()[0]["key"],
+            json!(true)
+        );
+        host.forget();
+        assert_eq!(
+            run(&SPEC, &json!({"_": ["p"]}), vec![json!(null)], &mut host).unwrap()[0]["changed"],
+            json!(false)
+        );
+        host.forget();
+        assert_eq!(error_of(run(&SPEC, &json!({}), vec![], &mut host)).message, "diff.last requires --key");
+        assert_eq!(
+            error_of(run(&SPEC, &json!({"key": "///"}), vec![], &mut host)).message,
+            "state key is empty/invalid"
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! `--each`: one call of a tool per input item, for the stages that call tools.
+
+use serde_json::{Map, Value};
+
+use lobster_base::json;
+use lobster_stage::{CANCELLED, Flow, Sink, StageArgs, StageError, Stop};
+
+/// The calls of one stage, one after the other.
+#[derive(Debug)]
+pub(super) struct Each {
+    /// The argument that holds the item.
+    key: String,
+    /// Calls that were answered.
+    done: usize,
+}
+
+impl Each {
+    /// What `--each` and `--item-key` ask for; none without `--each`.
+    pub(super) fn of(args: &StageArgs) -> Option<Self> {
+        let key = args.any(&["item-key", "itemKey"]).map(json::js_string).filter(|key| !key.is_empty());
+        args.switch("each").then(|| Self { key: key.unwrap_or_else(|| "item".to_owned()), done: 0 })
+    }
+
+    /// The arguments of the call for `item`: those of all calls, with the item among them.
+    pub(super) fn arguments(&self, given: &Map<String, Value>, item: Value) -> Map<String, Value> {
+        let mut args = given.clone();
+        args.insert(self.key.clone(), item);
+        args
+    }
+
+    /// Notes that the next call was answered.
+    pub(super) fn answered(&mut self) {
+        self.done += 1;
+    }
+
+    /// Says with a call's failure which calls were answered before it.
+    pub(super) fn explain(&self, stop: Stop) -> Stop {
+        match stop {
+            Stop::Failed(error) if error.code.as_deref() != Some(CANCELLED) => {
+                let done = match self.done {
+                    0 => "no call before it".to_owned(),
+                    1 => "the call for item 1 was answered".to_owned(),
+                    n => format!("the calls for items 1 to {n} were answered"),
+                };
+                let message = format!("{} [--each stopped at item {}; {done}]", error.message, self.done + 1);
+                // A retry would repeat the calls that were answered.
+                Stop::Failed(StageError { message, permanent: error.permanent || self.done > 0, ..error })
+            }
+            other => other,
+        }
+    }
+}
+
+/// Hands a tool's answer on, the items of a list one by one.
+pub(super) fn hand_on(answer: Value, out: &mut dyn Sink) -> Result<Flow, Stop> {
+    let Value::Array(items) = answer else { return out.item(answer) };
+    let mut flow = Flow::More;
+    for item in items {
+        flow = out.item(item)?;
+    }
+    Ok(flow)
+}

@@ -1,0 +1,342 @@
+//! A program's output as items, without holding more of it than one item.
+
+use std::fmt;
+use std::io::{BufRead, BufReader, Read};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use lobster_base::json;
+use lobster_base::json::complaint::complaint;
+use lobster_base::json::raw::RawItem;
+use lobster_base::json::scanner::Scanner;
+use lobster_stage::{Flow, Payload, Sink, StageError, Stop};
+
+/// Output up to this size is read in one go.
+const SMALL: u64 = 1 << 20;
+
+/// How much of larger output is read at a time.
+const PIECE: usize = 256 << 10;
+
+fn unreadable(error: impl fmt::Display) -> StageError {
+    StageError::new(format!("exec: the program's output could not be read back: {error}"))
+}
+
+/// One item for each line, but for empty ones unless `all` are wanted. Invalid UTF-8 becomes U+FFFD.
+pub(super) fn lines(payload: &Payload, all: bool, out: &mut dyn Sink) -> Result<(), Stop> {
+    let mut reader = BufReader::with_capacity(64 << 10, payload.open().map_err(unreadable)?);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if reader.read_until(b'\n', &mut line).map_err(unreadable)? == 0 {
+            return Ok(());
+        }
+        let text = match line.as_slice() {
+            [text @ .., b'\r', b'\n'] | [text @ .., b'\n'] => text,
+            text => text,
+        };
+        if (all || !text.is_empty())
+            && out.item(String::from_utf8_lossy(text).into_owned().into())? == Flow::Enough
+        {
+            return Ok(());
+        }
+    }
+}
+
+/// The output as one JSON value; a list item by item, nothing as null.
+///
+/// What comes later may act on the first item at once, so no item leaves before
+/// the whole output is known to be JSON. `plain` says so, if it was looked at
+/// while it came; else large output is read twice instead of held.
+pub(super) fn json(payload: &Payload, plain: Option<bool>, out: &mut dyn Sink) -> Result<(), Stop> {
+    let small = match payload {
+        Payload::Bytes(_) => true,
+        Payload::File(path) => std::fs::metadata(path).is_ok_and(|file| file.len() <= SMALL),
+    };
+    if small || !plain.unwrap_or_else(|| is_plain_json(payload)) {
+        return whole(payload, out);
+    }
+    match first_byte(payload).map_err(unreadable)? {
+        Some(b'[') => items(payload, out),
+        _ => single(payload, out),
+    }
+}
+
+/// The first byte that is no blank: the bracket of a list or an object.
+pub fn first_byte(payload: &Payload) -> std::io::Result<Option<u8>> {
+    Pieces::open(payload)?.first_byte()
+}
+
+/// The items of text that is known to be a JSON list.
+pub fn items(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
+    let mut pieces = Pieces::open(payload).map_err(unreadable)?;
+    let mut scanner = Scanner::by_item();
+    while let Some(item) = pieces.next_item(&mut scanner).map_err(unreadable)? {
+        if out.raw(RawItem::new(item))? == Flow::Enough {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A large value that is no list.
+fn single(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
+    let reader = BufReader::with_capacity(PIECE, payload.open().map_err(unreadable)?);
+    let mut deserializer = serde_json::Deserializer::from_reader(reader);
+    deserializer.disable_recursion_limit();
+    out.item(Value::deserialize(&mut deserializer).map_err(unreadable)?)?;
+    Ok(())
+}
+
+/// Decodes as leniently as JSON text may come: byte order mark, invalid UTF-8,
+/// numbers beyond doubles.
+fn whole(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
+    let mut bytes = Vec::new();
+    payload.open().and_then(|mut reader| reader.read_to_end(&mut bytes)).map_err(unreadable)?;
+    let text = match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    };
+    let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
+    let value = if text.is_empty() {
+        Value::Null
+    } else {
+        json::parse(text).map_err(|error| {
+            // What JavaScript would take and we do not (nesting, lone surrogates) has our own words.
+            let why = complaint(text).unwrap_or_else(|| error.to_string());
+            StageError::permanent(format!("exec --json could not parse stdout as JSON: {why}"))
+        })?
+    };
+    let Value::Array(items) = value else {
+        out.item(value)?;
+        return Ok(());
+    };
+    for item in items {
+        if out.item(item)? == Flow::Enough {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the output is one JSON value and needs none of the leniency of [`whole`].
+pub fn is_plain_json(payload: &Payload) -> bool {
+    let scan = || -> std::io::Result<bool> {
+        let mut reader = payload.open()?;
+        let (mut piece, mut scanner) = (vec![0; PIECE], Scanner::new());
+        loop {
+            match reader.read(&mut piece)? {
+                0 => return Ok(scanner.end().is_ok()),
+                length if scanner.push(&piece[..length]).is_err() => return Ok(false),
+                _ => {}
+            }
+        }
+    };
+    scan().unwrap_or(false)
+}
+
+/// The output in pieces, of which an item that is not over yet is kept.
+struct Pieces {
+    reader: Box<dyn Read + Send>,
+    bytes: Vec<u8>,
+    /// Where the item at hand begins, and how far it was scanned.
+    begin: usize,
+    scanned: usize,
+}
+
+impl Pieces {
+    fn open(payload: &Payload) -> std::io::Result<Self> {
+        Ok(Self { reader: payload.open()?, bytes: Vec::new(), begin: 0, scanned: 0 })
+    }
+
+    /// The first byte that is no blank.
+    fn first_byte(&mut self) -> std::io::Result<Option<u8>> {
+        loop {
+            if let Some(byte) = self.bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
+                return Ok(Some(*byte));
+            }
+            if !self.more()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Forgets what lies before the item at hand and reads on.
+    fn more(&mut self) -> std::io::Result<bool> {
+        self.bytes.drain(..self.begin);
+        self.scanned -= std::mem::take(&mut self.begin);
+        let held = self.bytes.len();
+        self.bytes.resize(held + PIECE, 0);
+        let length = self.reader.read(&mut self.bytes[held..])?;
+        self.bytes.truncate(held + length);
+        Ok(length > 0)
+    }
+
+    /// The text of the next item; `None` behind the last one.
+    fn next_item(&mut self, scanner: &mut Scanner) -> std::io::Result<Option<&[u8]>> {
+        let changed = |_| std::io::Error::other("it has changed");
+        loop {
+            if let Some(end) = scanner.next(&self.bytes, self.scanned).map_err(changed)? {
+                self.scanned = end;
+                let begin = std::mem::replace(&mut self.begin, end);
+                return Ok(Some(item_of(&self.bytes[begin..end])));
+            }
+            self.scanned = self.bytes.len();
+            if !self.more()? {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// An item without what stands before it: the list's bracket or a comma, and blanks.
+fn item_of(text: &[u8]) -> &[u8] {
+    let text = text.trim_ascii_start();
+    match text {
+        [b'[' | b',', rest @ ..] => rest.trim_ascii_start(),
+        text => text,
+    }
+}
+
+/// The trimmed text, and where there is more than `max` bytes its beginning and end.
+pub(super) fn excerpt(payload: &Payload, max: usize) -> std::io::Result<String> {
+    let mut reader = payload.open()?;
+    let mut head = Vec::new();
+    reader.by_ref().take(max as u64 / 2).read_to_end(&mut head)?;
+    let (mut tail, mut left_out) = (Vec::new(), 0);
+    let mut chunk = vec![0; 64 << 10];
+    loop {
+        let read = reader.read(&mut chunk)?;
+        if read == 0 {
+            break;
+        }
+        tail.extend_from_slice(&chunk[..read]);
+        let surplus = tail.len().saturating_sub(max / 2);
+        tail.drain(..surplus);
+        left_out += surplus;
+    }
+    if left_out == 0 {
+        head.append(&mut tail);
+        return Ok(trim(&String::from_utf8_lossy(&head)).to_owned());
+    }
+    let (head, tail) = (String::from_utf8_lossy(&head), String::from_utf8_lossy(&tail));
+    Ok(format!("{}\n... {left_out} bytes left out ...\n{}", head.trim_start(), tail.trim_end()))
+}
+
+fn trim(text: &str) -> &str {
+    text.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use lobster_base::json::MAX_DEPTH;
+
+    /// Takes so many items, then has enough.
+    struct Collect(Vec<Value>, usize);
+
+    impl Sink for Collect {
+        fn item(&mut self, item: Value) -> Result<Flow, Stop> {
+            self.0.push(item);
+            Ok(if self.0.len() < self.1 { Flow::More } else { Flow::Enough })
+        }
+    }
+
+    fn read(payload: &Payload, most: usize) -> Result<Vec<Value>, String> {
+        let mut out = Collect(Vec::new(), most);
+        match json(payload, None, &mut out) {
+            Ok(()) => Ok(out.0),
+            Err(Stop::Failed(error)) => Err(format!("{} after {}", error.message, out.0.len())),
+            Err(stop) => Err(format!("{stop:?}")),
+        }
+    }
+
+    fn bytes(text: impl AsRef<[u8]>) -> Payload {
+        Payload::Bytes(Arc::from(text.as_ref()))
+    }
+
+    #[test]
+    fn a_list_is_spread_and_anything_else_is_one_item() {
+        for (text, items) in [
+            (
+                &b"[1.0, 1e2, -0.5, 1E-3, 0, 123456789012]"[..],
+                json!([1.0, 100.0, -0.5, 0.001, 0, 123_456_789_012_u64]),
+            ),
+            (b" \n\xef\xbb\xbf {\"a\": [1]} \xef\xbb\xbf\n", json!([{"a": [1]}])),
+            (b"", json!([null])),
+            (b" \r\n\xef\xbb\xbf", json!([null])),
+            (b"null", json!([null])),
+            (b"[]", json!([])),
+            (b"[[]]", json!([[]])),
+            (b"\"\xff\"", json!(["\u{fffd}"])),
+            (b"[1e400, 12345678901234567890]", json!([null, 12_345_678_901_234_567_890_u64])),
+            (b"\xc2\xa0[true]", json!([true])),
+        ] {
+            assert_eq!(
+                read(&bytes(text), 99).map(Value::from),
+                Ok(items),
+                "{}",
+                String::from_utf8_lossy(text)
+            );
+        }
+        for text in ["[1,]", "{", "[1] 2", "nope", "[\"\\ud800\"]", "\u{0}"] {
+            let error = read(&bytes(text), 99).unwrap_err();
+            assert!(
+                error.starts_with("exec --json could not parse stdout as JSON: ")
+                    && error.ends_with("after 0"),
+                "{error}"
+            );
+        }
+    }
+
+    /// Pads with blanks so that the file is read in a stream.
+    fn large(text: &str) -> (tempfile::NamedTempFile, Payload) {
+        use std::io::Write as _;
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file.write_all(&vec![b' '; SMALL as usize + 1]).unwrap();
+        let payload = Payload::File(file.path().to_path_buf());
+        (file, payload)
+    }
+
+    #[test]
+    fn large_output_gives_the_same_items() {
+        for text in [
+            "[1, {\"a\":[null]}, \"\\u00e9\", 1e400]",
+            "{\"a\": {\"b\": 1}}",
+            "\"x\"",
+            "true",
+            "null",
+            "-1.5",
+            "7",
+            "",
+            "[1,",
+        ] {
+            let (_file, payload) = large(text);
+            assert_eq!(read(&payload, 99), read(&bytes(text), 99), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_mistake_is_found_before_the_first_item_leaves() {
+        let (_file, payload) = large("[1, 2, 3, oops]");
+        let error = read(&payload, 1).unwrap_err();
+        assert!(error.ends_with("after 0"), "{error}");
+        let (_file, payload) = large("[1, 2, 3]");
+        assert_eq!(read(&payload, 2), Ok(vec![json!(1), json!(2)]));
+    }
+
+    #[test]
+    fn nesting_is_bounded_in_a_stream_too() {
+        let run = || {
+            let (_file, payload) =
+                large(&format!("{}{}", "[".repeat(MAX_DEPTH + 1), "]".repeat(MAX_DEPTH + 1)));
+            assert!(read(&payload, 9).unwrap_err().contains("nested more than"));
+        };
+        std::thread::Builder::new().stack_size(64 << 20).spawn(run).unwrap().join().unwrap();
+    }
+}

@@ -1,0 +1,122 @@
+//! `groupBy`: items with the same key together.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+use super::compare::identity;
+use super::held::{Held, Slot};
+use super::path::Path;
+use lobster_base::digest::Digest;
+use lobster_base::json::js_string;
+use lobster_stage::{
+    Flag, Flow, Host, Sink, Stage, StageError, StageKind, StageSpec, Stop, args_schema, option_schema,
+    words_schema,
+};
+
+pub(super) static SPEC: StageSpec = StageSpec {
+    name: "groupBy",
+    description: "Group items by a key (stable group order)",
+    help: "Usage:\n  ... | groupBy --key PATH\n\nEmits {key, items, count} for each group, in order of first appearance.\n\
+           The group of items without the key has no field `key`.\n",
+    flags: &[Flag { name: "key", value: Some("PATH"), help: "Path of the value to group by (required)" }],
+    args_schema: || {
+        args_schema(
+            &[
+                ("key", option_schema("string", "Dot path of the value to group by", Value::Null)),
+                ("_", words_schema(None)),
+            ],
+            &["key"],
+        )
+    },
+    examples: || serde_json::json!([{"args": {"key": "from"}, "description": "Messages by sender"}]),
+    side_effects: Some(&[]),
+    kind: StageKind::Pure,
+    build: |args| {
+        let key = args.get("key").map(js_string).filter(|key| !key.trim().is_empty());
+        let key = key.ok_or_else(|| StageError::permanent("groupBy requires --key"))?;
+        Ok(Box::new(GroupBy {
+            key: Path::new(&key),
+            held: Held::default(),
+            groups: Vec::new(),
+            by_key: HashMap::new(),
+        }))
+    },
+};
+
+struct GroupBy {
+    key: Path,
+    held: Held,
+    groups: Vec<Group>,
+    by_key: HashMap<Digest, usize>,
+}
+
+struct Group {
+    key: Option<Value>,
+    items: Vec<Slot>,
+}
+
+impl Stage for GroupBy {
+    fn item(&mut self, item: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
+        let slot = self.held.push(&item)?;
+        let key = self.key.get(&item);
+        let index = *self.by_key.entry(identity(key.as_deref())).or_insert_with(|| {
+            self.groups.push(Group { key: key.map(std::borrow::Cow::into_owned), items: Vec::new() });
+            self.groups.len() - 1
+        });
+        if let Some(group) = self.groups.get_mut(index) {
+            group.items.push(slot);
+        }
+        Ok(Flow::More)
+    }
+
+    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+        for group in std::mem::take(&mut self.groups) {
+            if host.cancel().is_cancelled() {
+                return Err(Stop::Cancelled);
+            }
+            let mut item = Map::new();
+            if let Some(key) = group.key {
+                item.insert("key".to_owned(), key);
+            }
+            let count = group.items.len();
+            let items =
+                group.items.into_iter().map(|slot| self.held.item(slot)).collect::<Result<Vec<_>, _>>()?;
+            item.insert("items".to_owned(), items.into());
+            item.insert("count".to_owned(), count.into());
+            if out.item(Value::Object(item))? == Flow::Enough {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::testing::{fails, run};
+
+    #[test]
+    fn groups_stand_in_order_of_first_appearance() {
+        assert_eq!(
+            run("groupBy --key k", json!([{"k": 1}, {}, {"k": "1"}, {"k": {"a": 1, "b": 2}}, {"k": 1.0}, 5, {"k": {"b": 2, "a": 1}}]))
+                .to_string(),
+            concat!(
+                r#"[{"key":1,"items":[{"k":1},{"k":1}],"count":2},{"items":[{},5],"count":2},"#,
+                r#"{"key":"1","items":[{"k":"1"}],"count":1},"#,
+                r#"{"key":{"a":1,"b":2},"items":[{"k":{"a":1,"b":2}},{"k":{"b":2,"a":1}}],"count":2}]"#
+            )
+        );
+        assert_eq!(run("groupBy --key k", json!([])), json!([]));
+        assert_eq!(run("groupBy --key", json!([{"true": 1}]))[0]["key"], json!(1));
+    }
+
+    #[test]
+    fn the_key_is_required() {
+        for text in ["groupBy", "groupBy id", "groupBy --key ' '", "groupBy --key="] {
+            assert_eq!(fails(text, json!([])), "groupBy requires --key", "{text}");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The effects behind `state.get`, `state.set` and `diff.last`.
+
+use serde_json::{Value, json};
+
+use lobster_base::digest::Digest;
+use lobster_stage::{EffectAction, EffectHost, StageError};
+use lobster_store::{StoreError, UserState};
+
+/// Reading the value of a key.
+pub(super) fn reading(key: &str) -> EffectAction {
+    EffectAction { kind: "state.get".to_owned(), detail: json!({"key": key}), idempotent: true }
+}
+
+/// Writing the value of a key. The journal names the value by its digest.
+pub(super) fn writing(key: &str, value: &Value) -> EffectAction {
+    let digest = Digest::of(lobster_base::json::stable(value).as_bytes());
+    EffectAction {
+        kind: "state.set".to_owned(),
+        detail: json!({"key": key, "value": digest}),
+        idempotent: true,
+    }
+}
+
+/// The value of a key, `null` where there is none.
+pub(super) fn get(host: &EffectHost<'_>, key: &str) -> Result<Value, StoreError> {
+    Ok(UserState::at(host.state_dir).get(key)?.unwrap_or_default())
+}
+
+/// Replaces the value of a key.
+pub(super) fn set(host: &EffectHost<'_>, key: &str, value: &Value) -> Result<(), StoreError> {
+    UserState::at(host.state_dir).set(key, value)
+}
+
+/// A failure of the store as a stage reports it.
+pub(super) fn failed(error: StoreError) -> StageError {
+    StageError::new(error.to_string())
+}

@@ -1,0 +1,120 @@
+//! Pipeline commands ("stages"), one file each. What they may do is said by
+//! [`lobster_stage`].
+
+mod approve;
+mod ask;
+mod commands_list;
+mod compare;
+mod component;
+mod date;
+mod dedupe;
+mod describe;
+mod diff_last;
+mod each;
+mod effects;
+mod email_triage;
+pub mod exec;
+mod filters;
+mod gog_search;
+mod gog_send;
+mod group_by;
+mod head;
+mod held;
+mod js;
+mod json;
+mod kept;
+mod llm;
+mod map;
+mod mcp_call;
+mod openclaw_agent;
+mod openclaw_invoke;
+mod path;
+mod pick;
+mod pr_monitor;
+#[cfg(test)]
+mod recording_host;
+mod sort;
+mod state_get;
+mod state_set;
+mod table;
+mod template;
+#[cfg(test)]
+mod testing;
+mod tool;
+mod where_;
+mod workflows_list;
+mod workflows_run;
+
+pub use ask::read_answer;
+pub use component::component_call;
+
+use lobster_stage::Registry;
+
+/// All commands of lobster itself.
+#[must_use]
+pub fn builtin() -> Registry {
+    let data = [
+        &approve::SPEC,
+        &ask::SPEC,
+        &commands_list::SPEC,
+        &component::SPEC,
+        &dedupe::SPEC,
+        &exec::SPEC,
+        &group_by::SPEC,
+        &head::SPEC,
+        &js::SPEC,
+        &json::SPEC,
+        &map::SPEC,
+        &pick::SPEC,
+        &sort::SPEC,
+        &table::SPEC,
+        &template::SPEC,
+        &where_::SPEC,
+    ];
+    Registry::new(data.into_iter().chain(effects::EFFECTS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lobster_language::pipeline::parse;
+    use lobster_stage::check;
+
+    #[test]
+    fn a_misspelt_command_is_named_with_its_neighbour() {
+        for (name, message) in [
+            ("wher", "Unknown command: wher (did you mean where?)"),
+            ("group_by", "Unknown command: group_by (did you mean groupBy?)"),
+            ("no.such", "Unknown command: no.such"),
+        ] {
+            assert_eq!(builtin().resolve(name).err().map(|e| e.to_string()).as_deref(), Some(message));
+        }
+    }
+
+    fn warnings(text: &str) -> Vec<(String, Option<String>)> {
+        let stages = parse(text).unwrap().stages;
+        let registry = builtin();
+        stages
+            .iter()
+            .flat_map(|stage| check(registry.resolve(&stage.name).unwrap(), &stage.args))
+            .map(|warning| (warning.message, warning.help))
+            .collect()
+    }
+
+    #[test]
+    fn unread_options_and_words_are_said() {
+        let help = |text: &str| Some(text.to_owned());
+        assert_eq!(
+            warnings("exec git log --oneline | head 2 | sort --dsc --key a | approve --limit 1"),
+            [
+                (
+                    "exec: unknown option --oneline is ignored".to_owned(),
+                    help("write `--` before the program to pass options to it: exec -- program --option")
+                ),
+                ("head: the words \"2\" are ignored".to_owned(), help("did you mean --n 2?")),
+                ("sort: unknown option --dsc is ignored".to_owned(), help("did you mean --desc?")),
+            ]
+        );
+        assert_eq!(warnings("exec -- git log --oneline | where a=1 b | template x y | json"), []);
+    }
+}

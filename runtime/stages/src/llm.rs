@@ -1,0 +1,524 @@
+//! `llm.invoke` and its older name `llm_task.invoke`: asks a language model.
+//!
+//! A call is three kinds of effects: looking for a kept answer, asking (once per
+//! attempt, so that no attempt is paid twice), and keeping the answer.
+
+use serde_json::{Map, Value, json};
+
+use super::describe::{Arg, examples, schema};
+use lobster_base::json;
+use lobster_base::schema::Schema;
+use lobster_models::cache;
+use lobster_models::cache::{Found, Slot};
+use lobster_models::channel::{Channel, Failure, Given, Provider};
+use lobster_models::health::Health;
+use lobster_models::pool;
+use lobster_models::pool::Pool;
+use lobster_models::request::{Request, Retry, number};
+use lobster_models::{CALL, KEEP, LOOKUP, Spend};
+use lobster_stage::{
+    EffectAction, EffectHost, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec,
+    Stop,
+};
+use lobster_store::{iso, system_clock};
+
+pub(super) static INVOKE: StageSpec = StageSpec {
+    name: "llm.invoke",
+    description: "Call a configured LLM adapter with typed payloads and caching",
+    build: |args| build("llm.invoke", None, args),
+    ..COMMON
+};
+
+pub(super) static TASK: StageSpec = StageSpec {
+    name: "llm_task.invoke",
+    description: "Backward-compatible alias for llm.invoke using the OpenClaw adapter",
+    build: |args| build("llm_task.invoke", Some(Provider::OpenClaw), args),
+    ..COMMON
+};
+
+const COMMON: StageSpec = StageSpec {
+    name: "",
+    description: "",
+    help: "\
+Usage:
+  llm.invoke --prompt 'Say hello'
+  ... | llm.invoke --prompt 'Summarise' --model m --output-schema '{\"type\":\"object\"}'
+
+Input items go to the model as artifacts. With --output-schema the answer's data must fit
+the JSON Schema, and the model is asked again with the violations if it does not.
+
+Providers (--provider or LOBSTER_LLM_PROVIDER), each with its variables:
+  openclaw   OPENCLAW_URL, OPENCLAW_TOKEN (CLAWD_URL, CLAWD_TOKEN)
+  pi         LOBSTER_PI_LLM_ADAPTER_URL, LOBSTER_PI_LLM_ADAPTER_TOKEN
+  http       LOBSTER_LLM_ADAPTER_URL, LOBSTER_LLM_ADAPTER_TOKEN
+  openai     OPENAI_BASE_URL, OPENAI_API_KEY; any server with /chat/completions
+  anthropic  ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY
+  pool       LOBSTER_LLM_POOL: channels as JSON, or a file with them; the first healthy
+             one answers: [{\"name\":\"a\",\"provider\":\"openai\",\"model\":\"m\",\"url\":\"https://...\",
+             \"key_env\":\"A_KEY\",\"priority\":1}, ...]; several as {\"pools\":{\"fast\":[...]}},
+             chosen by --provider pool:fast
+Without a choice: pool, pi, openclaw or http, whichever is configured first.
+
+Answers are kept in LOBSTER_CACHE_DIR (.lobster-cache; under a policy in the state directory)
+and, with --state-key or LOBSTER_RUN_STATE_KEY, in the state; a kept answer costs nothing.
+",
+    flags: &[
+        Flag { name: "prompt", value: Some("TEXT"), help: "what to ask (or the words)" },
+        Flag { name: "provider", value: Some("NAME"), help: "who answers (LOBSTER_LLM_PROVIDER)" },
+        Flag { name: "model", value: Some("NAME"), help: "the model (LOBSTER_LLM_MODEL)" },
+        Flag { name: "token", value: Some("TOKEN"), help: "bearer token or key" },
+        Flag { name: "artifacts-json", value: Some("JSON"), help: "more artifacts, an array" },
+        Flag { name: "metadata-json", value: Some("JSON"), help: "passed on to the adapter, an object" },
+        Flag { name: "output-schema", value: Some("JSON"), help: "JSON Schema of the answer's data" },
+        Flag {
+            name: "schema-version",
+            value: Some("TEXT"),
+            help: "names the schema (LOBSTER_LLM_SCHEMA_VERSION, v1)",
+        },
+        Flag {
+            name: "max-validation-retries",
+            value: Some("N"),
+            help: "how often to ask again (LOBSTER_LLM_VALIDATION_RETRIES, 1; at most 10)",
+        },
+        Flag { name: "temperature", value: Some("N"), help: "passed on" },
+        Flag { name: "max-output-tokens", value: Some("N"), help: "passed on" },
+        Flag {
+            name: "state-key",
+            value: Some("KEY"),
+            help: "keep the answer in the state (LOBSTER_RUN_STATE_KEY)",
+        },
+        Flag {
+            name: "refresh",
+            value: None,
+            help: "ask even if an answer is kept (LOBSTER_LLM_FORCE_REFRESH)",
+        },
+        Flag { name: "disable-cache", value: None, help: "no cache files" },
+    ],
+    args_schema: || {
+        schema(
+            &[
+                Arg::text("provider", "openclaw, pi, http, openai, anthropic or pool"),
+                Arg::text("token", "Bearer token or key"),
+                Arg::text("prompt", "What to ask"),
+                Arg::text("model", "Model"),
+                Arg::text("artifacts-json", "More artifacts, a JSON array"),
+                Arg::text("metadata-json", "Passed on, a JSON object"),
+                Arg::text("output-schema", "JSON Schema of the answer's data"),
+                Arg::text("schema-version", "Names the schema"),
+                Arg::number("max-validation-retries", "How often to ask again"),
+                Arg::number("temperature", "Temperature"),
+                Arg::number("max-output-tokens", "Most tokens of the answer"),
+                Arg::text("state-key", "State key for the answer"),
+                Arg::switch("refresh", "Ask even if an answer is kept"),
+                Arg::switch("disable-cache", "No cache files"),
+            ],
+            &[],
+        )
+    },
+    examples: || examples(&[(r#"{"prompt":"Say hello","model":"m"}"#, "One question")]),
+    side_effects: Some(&["calls_llm"]),
+    kind: StageKind::Effect,
+    build: |args| build("", None, args),
+};
+
+/// Most repetitions for an answer that does not fit its schema. A model that
+/// fails so often does not understand the schema, and each attempt costs.
+const MAX_RETRIES: u32 = 10;
+
+struct Llm {
+    command: &'static str,
+    default_provider: Option<Provider>,
+    /// What the options say; the environment completes it.
+    request: Request,
+    schema: Option<Schema>,
+    /// A blank one leaves the choice open, whatever the environment says.
+    provider: Option<String>,
+    token: Option<String>,
+    retries: Option<Value>,
+    state_key: Option<String>,
+    refresh: Option<bool>,
+    disable_cache: bool,
+    more_artifacts: Vec<Value>,
+    items: Vec<Value>,
+}
+
+/// Whom to ask.
+enum Way {
+    One(Channel),
+    /// Perhaps by its name. Read when the effect is performed: it may be a file.
+    Pool(Option<String>),
+}
+
+fn build(
+    command: &'static str,
+    default_provider: Option<Provider>,
+    args: &StageArgs,
+) -> Result<Box<dyn Stage + Send>, StageError> {
+    let refuse = |text: &str| StageError::permanent(format!("{command} {text}"));
+    let prompt =
+        args.text("prompt").filter(|prompt| !prompt.is_empty()).unwrap_or_else(|| args.positional.join(" "));
+    if prompt.is_empty() {
+        return Err(refuse("requires --prompt or positional text"));
+    }
+    let word =
+        |name: &str| args.text(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+    let structure = |name: &str, kind: &str, fits: fn(&Value) -> bool| match word(name) {
+        None => Ok(None),
+        Some(text) => match json::parse(&text) {
+            Ok(value) if fits(&value) => Ok(Some(value)),
+            _ => Err(refuse(&format!("--{name} must be a JSON {kind}"))),
+        },
+    };
+    let artifacts = structure("artifacts-json", "array", Value::is_array)?;
+    let output_schema = structure("output-schema", "object", Value::is_object)?;
+    let schema = output_schema.as_ref().map(Schema::compile).transpose().map_err(StageError::permanent)?;
+    if args.get("token") == Some(&Value::Bool(true)) {
+        return Err(refuse("--token has no value"));
+    }
+    let amount = |name: &str| word(name).and_then(|_| args.number(name)).and_then(number);
+    Ok(Box::new(Llm {
+        command,
+        default_provider,
+        request: Request {
+            prompt,
+            model: word("model"),
+            metadata: structure("metadata-json", "object", Value::is_object)?,
+            output_schema,
+            schema_version: word("schema-version").unwrap_or_default(),
+            max_output_tokens: amount("max-output-tokens"),
+            temperature: amount("temperature"),
+            ..Request::default()
+        },
+        schema,
+        provider: args.text("provider").map(|name| name.trim().to_lowercase()),
+        token: args.text("token"),
+        retries: args.get("max-validation-retries").cloned(),
+        state_key: word("state-key"),
+        refresh: args.get("refresh").map(|value| is_on(&json::js_string(value))),
+        disable_cache: args.get("disable-cache").is_some_and(|value| is_on(&json::js_string(value))),
+        more_artifacts: match artifacts {
+            Some(Value::Array(artifacts)) => artifacts,
+            _ => Vec::new(),
+        },
+        items: Vec::new(),
+    }))
+}
+
+/// A switch that may be spelt out.
+fn is_on(text: &str) -> bool {
+    !matches!(text.trim().to_lowercase().as_str(), "" | "false" | "0" | "no")
+}
+
+impl Stage for Llm {
+    fn item(&mut self, item: Value, _host: &mut dyn Host, _out: &mut dyn Sink) -> Result<Flow, Stop> {
+        self.items.push(item);
+        Ok(Flow::More)
+    }
+
+    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+        let (way, name) = self.way(host)?;
+        let request = self.complete(host)?;
+        let request = match &way {
+            Way::One(channel) => channel.bounded(&request, host.has_budget()),
+            Way::Pool(_) => request,
+        };
+        let slot = self.slot(&request, &name, host);
+        if !self.refresh(host)
+            && let Some(item) = self.look_up(&slot, host)?
+        {
+            return out.item(item).map(drop);
+        }
+        let item = self.ask(&way, &request, &slot, host)?;
+        keep(self.command, &slot, &item, host)?;
+        out.item(item).map(drop)
+    }
+}
+
+impl Llm {
+    /// Whom to ask, and the provider's name in cache keys.
+    fn way(&self, host: &dyn Host) -> Result<(Way, String), StageError> {
+        let command = self.command;
+        let env = |name: &str| host.env(name);
+        let set = |name: &str| host.env(name).is_some_and(|value| !value.trim().is_empty());
+        let ambient = || host.env("LOBSTER_LLM_PROVIDER").map(|name| name.trim().to_lowercase());
+        let chosen = self.provider.clone().or_else(ambient);
+        let provider = match chosen.as_deref().filter(|name| !name.is_empty()) {
+            Some("pool") => return Ok((Way::Pool(None), "pool".to_owned())),
+            Some(name) if name.starts_with("pool:") => {
+                let pool = name.strip_prefix("pool:").map(|pool| pool.trim().to_owned());
+                return Ok((Way::Pool(pool), name.to_owned()));
+            }
+            Some(name) => Provider::named(name)
+                .ok_or_else(|| StageError::permanent(format!("Unsupported llm provider: {name}")))?,
+            None => match self.default_provider {
+                Some(provider) => provider,
+                None if set(pool::VARIABLE) => return Ok((Way::Pool(None), "pool".to_owned())),
+                None if set("LOBSTER_PI_LLM_ADAPTER_URL") => Provider::Pi,
+                None if set("OPENCLAW_URL") || set("CLAWD_URL") => Provider::OpenClaw,
+                None if set("LOBSTER_LLM_ADAPTER_URL") => Provider::Http,
+                None => {
+                    return Err(StageError::permanent(format!(
+                        "{command} could not resolve a provider. Set --provider or LOBSTER_LLM_PROVIDER"
+                    )));
+                }
+            },
+        };
+        let given = Given { token: self.token.as_deref(), ..Given::default() };
+        Ok((Way::One(Channel::new(command, provider, given, &env)?), provider.name().to_owned()))
+    }
+
+    /// The request with what the environment and the input say.
+    fn complete(&mut self, host: &dyn Host) -> Result<Request, StageError> {
+        let mut request = self.request.clone();
+        request.model = request.model.or_else(|| setting(host, "MODEL"));
+        if request.schema_version.is_empty() {
+            request.schema_version = setting(host, "SCHEMA_VERSION").unwrap_or_else(|| "v1".to_owned());
+        }
+        let mut items = std::mem::take(&mut self.items);
+        items.append(&mut self.more_artifacts);
+        request.set_artifacts(items);
+        let violations = request.violations();
+        if violations.is_empty() {
+            return Ok(request);
+        }
+        Err(StageError::permanent(format!("{} payload invalid: {}", self.command, violations.join(", "))))
+    }
+
+    fn slot(&self, request: &Request, provider: &str, host: &dyn Host) -> Slot {
+        let run_key = || host.env("LOBSTER_RUN_STATE_KEY").filter(|key| !key.trim().is_empty());
+        Slot {
+            command: self.command,
+            key: request.cache_key(provider),
+            state_key: self.state_key.clone().or_else(run_key).map(|key| key.trim().to_owned()),
+            files: !self.disable_cache,
+        }
+    }
+
+    fn refresh(&self, host: &dyn Host) -> bool {
+        self.refresh.unwrap_or_else(|| setting(host, "FORCE_REFRESH").is_some_and(|text| is_on(&text)))
+    }
+
+    /// How often to ask again for an answer that does not fit.
+    fn retries(&self, host: &mut dyn Host) -> u32 {
+        if self.schema.is_none() {
+            return 0;
+        }
+        let text = match &self.retries {
+            Some(Value::String(text)) => Some(text.clone()).filter(|text| !text.trim().is_empty()),
+            // A bare option is 1, as `Number(true)` is.
+            Some(_) => Some("1".to_owned()),
+            None => None,
+        };
+        let wanted =
+            text.or_else(|| setting(host, "VALIDATION_RETRIES")).map_or(1.0, |text| json::js_number(&text));
+        if wanted.is_nan() {
+            return 1;
+        }
+        if wanted > f64::from(MAX_RETRIES) {
+            host.note(&format!("[WARN] {}: --max-validation-retries is at most {MAX_RETRIES}", self.command));
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 0..=10")]
+        let retries = wanted.floor().clamp(0.0, f64::from(MAX_RETRIES)) as u32;
+        retries
+    }
+
+    /// An earlier answer to the same request that fits the schema, marked as replayed.
+    fn look_up(&self, slot: &Slot, host: &mut dyn Host) -> Result<Option<Value>, Stop> {
+        if !slot.files && slot.state_key.is_none() {
+            return Ok(None);
+        }
+        let misfit = |item: &Value| {
+            let violations = self.violations(&item["output"]["data"]);
+            (!violations.is_empty())
+                .then(|| format!("it does not fit --output-schema: {}", violations.join("; ")))
+        };
+        let action = EffectAction { kind: LOOKUP.to_owned(), detail: place(slot), idempotent: true };
+        let answer = host.effect(action, &mut |effect| {
+            let looked_up = slot
+                .look_up(effect.state_dir, &cache_dir(effect), &misfit)
+                .map_err(|e| StageError::new(e.to_string()))?;
+            let item = looked_up.found.map_or(Value::Null, |(item, found)| replayed(item, found));
+            let mut answer = json!({"item": item});
+            if !looked_up.passed_over.is_empty() {
+                answer["passedOver"] = json!(looked_up.passed_over);
+            }
+            Ok(answer)
+        })?;
+        for why in answer["passedOver"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            host.note(&format!("[WARN] {}: {why}", self.command));
+        }
+        Ok(answer.get("item").filter(|item| !item.is_null()).cloned())
+    }
+
+    fn ask(&self, way: &Way, request: &Request, slot: &Slot, host: &mut dyn Host) -> Result<Value, Stop> {
+        let attempts = self.retries(host) + 1;
+        let mut retry = None;
+        for attempt in 1..=attempts {
+            let answer = self.ask_once(way, request, retry.as_ref(), host)?;
+            let item = self.item(request, slot, &answer, attempt);
+            let violations = self.violations(&item["output"]["data"]);
+            if violations.is_empty() {
+                return Ok(item);
+            }
+            if attempt == attempts {
+                let message =
+                    format!("{} output failed schema validation: {}", self.command, violations.join("; "));
+                return Err(StageError::new(message).into());
+            }
+            retry = Some(Retry { attempt: attempt + 1, errors: violations });
+        }
+        Err(StageError::new("no attempt was made").into())
+    }
+
+    /// What of the answer's data does not fit the schema, each with its place.
+    fn violations(&self, data: &Value) -> Vec<String> {
+        let errors = self.schema.as_ref().map(|schema| schema.all_errors(data)).unwrap_or_default();
+        let place = |pointer: &str| if pointer.is_empty() { "/".to_owned() } else { pointer.to_owned() };
+        errors.iter().map(|error| format!("{} {}", place(&error.pointer), error.message)).collect()
+    }
+
+    /// One call, with what was spent, as its effect's answer records it.
+    fn ask_once(
+        &self,
+        way: &Way,
+        request: &Request,
+        retry: Option<&Retry>,
+        host: &mut dyn Host,
+    ) -> Result<Value, Stop> {
+        let command = self.command;
+        let detail = match way {
+            Way::One(channel) => channel.detail(request, retry),
+            Way::Pool(name) => json!({"provider": "pool", "pool": name, "body": request.payload(retry)}),
+        };
+        // Asking twice costs twice, and an answer that was paid may steer a tool: a call that
+        // was cut off is asked about, unless its step says `idempotent: true`.
+        let action = EffectAction { kind: CALL.to_owned(), detail, idempotent: false };
+        let has_budget = host.has_budget();
+        host.effect(action, &mut |effect| {
+            let failed = |failure: Failure| failure.error(command);
+            let asking =
+                pool::Asking { request, retry, has_budget, reserve: effect.reserve, cancel: effect.cancel };
+            let (mut answer, provider, hops) = match way {
+                Way::One(channel) => {
+                    let answer = asking.ask(channel, request).map_err(failed)?;
+                    (answer, channel.provider, Vec::new())
+                }
+                Way::Pool(name) => {
+                    let pool = Pool::from_env(command, name.as_deref(), effect.env, effect.cwd)?;
+                    pool.ask(&asking, &Health::at(effect.state_dir)).map_err(failed)?
+                }
+            };
+            let passed_over = pool::warnings(&hops);
+            if !passed_over.is_empty()
+                && let Some(warnings) =
+                    answer.result.entry("warnings").or_insert_with(|| json!([])).as_array_mut()
+            {
+                warnings.extend(passed_over);
+            }
+            let spend = answer.result.get("usage").and_then(Value::as_object).map(|usage| Spend {
+                call: uuid::Uuid::now_v7().to_string(),
+                model: answer.billed.clone(),
+                usage: usage.clone(),
+            });
+            let mut record = Map::new();
+            record.insert("spend".into(), json!(Vec::from_iter(spend)));
+            record.insert("result".into(), Value::Object(answer.result));
+            record.insert("provider".into(), json!(provider.name()));
+            record.insert("createdAt".into(), json!(now()));
+            if !hops.is_empty() {
+                record.insert("hops".into(), json!(hops));
+            }
+            Ok(Value::Object(record))
+        })
+    }
+
+    fn item(&self, request: &Request, slot: &Slot, answer: &Value, attempt: u32) -> Value {
+        let field = |name: &str| answer["result"].get(name).cloned().unwrap_or_default();
+        let output = |name: &str| field("output").get(name).cloned().unwrap_or_default();
+        let (data, status) = (output("data"), field("status"));
+        let format = match output("format") {
+            Value::Null if is_truthy(&data) => json!("json"),
+            Value::Null => json!("text"),
+            format => format,
+        };
+        let source = match self.default_provider {
+            // The alias has always said so, whoever answered.
+            Some(_) => json!("clawd"),
+            None => answer["provider"].clone(),
+        };
+        json!({
+            "kind": self.command,
+            "runId": field("runId"),
+            "prompt": field("prompt"),
+            "model": field("model"),
+            "schemaVersion": request.schema_version,
+            "status": if status.is_null() { json!("completed") } else { status },
+            "cacheKey": slot.key,
+            "artifactHashes": request.artifact_hashes,
+            "output": {"format": format, "text": output("text"), "data": data},
+            "usage": field("usage"),
+            "metadata": field("metadata"),
+            "warnings": field("warnings"),
+            "diagnostics": field("diagnostics"),
+            "createdAt": answer["createdAt"],
+            "source": source,
+            "cached": false,
+            "attemptCount": attempt,
+        })
+    }
+}
+
+fn replayed(mut item: Value, found: Found) -> Value {
+    item["source"] = json!(found.name());
+    item["cached"] = json!(true);
+    item["replayed"] = json!(true);
+    item
+}
+
+fn keep(command: &str, slot: &Slot, item: &Value, host: &mut dyn Host) -> Result<(), Stop> {
+    if !slot.files && slot.state_key.is_none() {
+        return Ok(());
+    }
+    let action = EffectAction { kind: KEEP.to_owned(), detail: place(slot), idempotent: true };
+    host.effect(action, &mut |effect| {
+        slot.keep(item, &now(), effect.state_dir, &cache_dir(effect))
+            .map_err(|error| StageError::new(format!("{command}: {error}")))?;
+        Ok(json!({}))
+    })?;
+    Ok(())
+}
+
+fn place(slot: &Slot) -> Value {
+    json!({"command": slot.command, "cacheKey": slot.key, "stateKey": slot.state_key, "files": slot.files})
+}
+
+fn cache_dir(effect: &EffectHost<'_>) -> std::path::PathBuf {
+    cache::directory(effect.env, effect.state_dir, effect.is_under_policy)
+}
+
+fn now() -> String {
+    iso(system_clock()())
+}
+
+/// A setting of the environment by its new or its old name; blank is unset.
+fn setting(host: &dyn Host, name: &str) -> Option<String> {
+    ["LOBSTER_LLM_", "LLM_TASK_"]
+        .iter()
+        .filter_map(|prefix| host.env(&format!("{prefix}{name}")))
+        .map(|text| text.trim().to_owned())
+        .find(|text| !text.is_empty())
+}
+
+/// ECMAScript's `Boolean(value)`.
+fn is_truthy(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(flag) => *flag,
+        Value::Number(number) => number.as_f64().is_some_and(|n| n != 0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(_) | Value::Object(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests;

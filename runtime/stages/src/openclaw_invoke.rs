@@ -1,0 +1,434 @@
+//! `openclaw.invoke` and its older name `clawd.invoke`: calls a tool of an OpenClaw gateway.
+
+use serde_json::{Map, Value, json};
+
+use super::describe::{Arg, examples, schema};
+use super::each::{self, Each};
+use lobster_base::json;
+use lobster_models::http;
+use lobster_models::http::{Credential, HttpError, Limits, Post, Reply, Secret, Url};
+use lobster_stage::UNKNOWN_END;
+use lobster_stage::{
+    CANCELLED, EffectAction, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop,
+};
+
+pub(super) static OPENCLAW: StageSpec =
+    StageSpec { name: "openclaw.invoke", build: |args| build("openclaw.invoke", args), ..COMMON };
+
+pub(super) static CLAWD: StageSpec =
+    StageSpec { name: "clawd.invoke", build: |args| build("clawd.invoke", args), ..COMMON };
+
+const COMMON: StageSpec = StageSpec {
+    name: "",
+    description: "Call a local OpenClaw tool endpoint",
+    help: "\
+Usage:
+  openclaw.invoke --tool message --action send --args-json '{\"to\":\"me\"}'
+  ... | openclaw.invoke --tool message --action send --each --item-key message
+
+Posts the call to /tools/invoke of the gateway (--url, OPENCLAW_URL or CLAWD_URL).
+With --each there is one call per input item; each is recorded by itself, so that a
+resumed run repeats none that was answered. Without it the input is ignored.
+
+The token is --token, else OPENCLAW_TOKEN or CLAWD_TOKEN; one from the environment
+goes to this machine only (localhost, 127.0.0.1, ::1).
+--token \"\" sends none. LOBSTER_HTTP_TIMEOUT_MS and LOBSTER_MAX_HTTP_RESPONSE_BYTES
+bound the call.
+",
+    flags: &[
+        Flag { name: "url", value: Some("URL"), help: "the gateway (OPENCLAW_URL, CLAWD_URL)" },
+        Flag { name: "token", value: Some("TOKEN"), help: "bearer token (OPENCLAW_TOKEN, CLAWD_TOKEN)" },
+        Flag { name: "tool", value: Some("NAME"), help: "the tool" },
+        Flag { name: "action", value: Some("NAME"), help: "the tool's action" },
+        Flag { name: "args-json", value: Some("JSON"), help: "the tool's arguments, {} by default" },
+        Flag { name: "session-key", value: Some("KEY"), help: "the session to act in" },
+        Flag { name: "sessionKey", value: Some("KEY"), help: "same as --session-key" },
+        Flag { name: "dry-run", value: None, help: "ask the tool not to act" },
+        Flag { name: "dryRun", value: None, help: "same as --dry-run" },
+        Flag { name: "each", value: None, help: "one call per input item" },
+        Flag { name: "item-key", value: Some("KEY"), help: "the argument that holds the item (item)" },
+        Flag { name: "itemKey", value: Some("KEY"), help: "same as --item-key" },
+    ],
+    args_schema: || {
+        schema(
+            &[
+                Arg::text("url", "Gateway address"),
+                Arg::text("token", "Bearer token"),
+                Arg::text("tool", "Tool name"),
+                Arg::text("action", "Tool action"),
+                Arg::text("args-json", "Arguments as JSON"),
+                Arg::text("sessionKey", "Session to act in"),
+                Arg::text("session-key", "Session to act in"),
+                Arg::switch("dryRun", "Ask the tool not to act"),
+                Arg::switch("dry-run", "Ask the tool not to act"),
+                Arg::switch("each", "One call per input item"),
+                Arg::text("itemKey", "Argument that holds the item"),
+                Arg::text("item-key", "Argument that holds the item"),
+            ],
+            &["tool", "action"],
+        )
+    },
+    examples: || {
+        examples(&[(
+            r#"{"tool":"message","action":"send","args-json":"{\"to\":\"me\",\"message\":\"hi\"}"}"#,
+            "Send a message",
+        )])
+    },
+    side_effects: Some(&["calls_clawd_tool"]),
+    kind: StageKind::Effect,
+    build: |args| build("", args),
+};
+
+struct Invoke {
+    name: &'static str,
+    url: Option<String>,
+    token: Option<String>,
+    call: Call,
+    each: Option<Each>,
+    gateway: Option<Gateway>,
+}
+
+/// What every call of the stage has in common.
+#[derive(Clone)]
+struct Call {
+    tool: String,
+    action: String,
+    args: Value,
+    session_key: Option<String>,
+    dry_run: Option<bool>,
+}
+
+/// Where the calls go, known once the environment is.
+struct Gateway {
+    url: Url,
+    credential: Option<Credential>,
+    limits: Limits,
+}
+
+fn build(name: &'static str, args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
+    let word = |flag| args.text(flag).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+    let (Some(tool), Some(action)) = (word("tool"), word("action")) else {
+        return Err(StageError::permanent(format!("{name} requires --tool and --action")));
+    };
+    let text = args.text("args-json").filter(|text| !text.is_empty()).unwrap_or_else(|| "{}".to_owned());
+    let arguments = json::parse(&text)
+        .map_err(|error| StageError::permanent(format!("{name} --args-json must be valid JSON ({error})")))?;
+    let each = Each::of(args);
+    if each.is_some() && !arguments.is_object() {
+        return Err(StageError::permanent(format!("{name} --each requires --args-json to be an object")));
+    }
+    if args.get("token") == Some(&Value::Bool(true)) {
+        return Err(StageError::permanent(format!("{name} --token has no value; --token \"\" sends none")));
+    }
+    let call = Call {
+        tool,
+        action,
+        args: arguments,
+        session_key: args
+            .any(&["session-key", "sessionKey"])
+            .map(json::js_string)
+            .filter(|key| !key.is_empty()),
+        dry_run: args.any(&["dry-run", "dryRun"]).map(|value| value.as_str() != Some("")),
+    };
+    let (url, token) = (args.text("url"), args.text("token"));
+    Ok(Box::new(Invoke { name, url, token, call, each, gateway: None }))
+}
+
+impl Stage for Invoke {
+    fn item(&mut self, item: Value, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
+        let (Some(each), Value::Object(args)) = (&self.each, &self.call.args) else { return Ok(Flow::More) };
+        let args = Value::Object(each.arguments(args, item));
+        let answer = self.call(args, host)?;
+        // Each item is a call that was asked for: a later stage that has enough does not undo that.
+        each::hand_on(answer, out).map(|_| Flow::More)
+    }
+
+    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+        if self.each.is_none() {
+            let answer = self.call(self.call.args.clone(), host)?;
+            each::hand_on(answer, out)?;
+        } else {
+            // A gateway that cannot be used is an error with no items, too.
+            self.gateway(host)?;
+        }
+        Ok(())
+    }
+}
+
+impl Invoke {
+    fn call(&mut self, args: Value, host: &mut dyn Host) -> Result<Value, Stop> {
+        let name = self.name;
+        let call = Call { args, ..self.call.clone() };
+        let gateway = self.gateway(host)?;
+        let body = call.body();
+        let post = Post {
+            url: gateway.url.clone(),
+            headers: Vec::new(),
+            credential: gateway.credential.clone(),
+            body: json::compact(&body),
+        };
+        let limits = gateway.limits;
+        let action = EffectAction {
+            kind: "http".to_owned(),
+            detail: json!({"method": "POST", "url": http::shown(&post.url), "body": body}),
+            idempotent: false,
+        };
+        let mut is_sent = true;
+        let answer = host.effect(action, &mut |effect| {
+            let is_late = effect.cancel.is_cancelled();
+            let reply = http::post(&post, limits, effect.cancel).map_err(|error| {
+                is_sent = error.is_after_sending() && !is_late;
+                let failure = failure(name, &error);
+                if error.is_answer_lost() && !is_late { failure.with_code(UNKNOWN_END) } else { failure }
+            })?;
+            result(name, &reply)
+        });
+        // The tool may have done its work, whatever came back and whatever follows.
+        if is_sent {
+            host.no_retry();
+        }
+        let Some(each) = &mut self.each else { return answer };
+        let answer = answer.map_err(|stop| each.explain(stop))?;
+        each.answered();
+        Ok(answer)
+    }
+
+    fn gateway(&mut self, host: &dyn Host) -> Result<&Gateway, StageError> {
+        if self.gateway.is_none() {
+            self.gateway = Some(self.resolve(host)?);
+        }
+        self.gateway.as_ref().ok_or_else(|| StageError::permanent("no gateway"))
+    }
+
+    fn resolve(&self, host: &dyn Host) -> Result<Gateway, StageError> {
+        let name = self.name;
+        let refuse = |text: &str| StageError::permanent(format!("{name} {text}"));
+        let url = self
+            .url
+            .clone()
+            .or_else(|| host.env("OPENCLAW_URL"))
+            .or_else(|| host.env("CLAWD_URL"))
+            .filter(|url| !url.trim().is_empty())
+            .ok_or_else(|| refuse("requires --url or OPENCLAW_URL"))?;
+        let mut url = http::parse_url(&url).ok_or_else(|| refuse("--url: Invalid URL"))?;
+        if !http::is_http(&url) {
+            return Err(refuse("requires an http(s) --url"));
+        }
+        url.set_path("/tools/invoke");
+        url.set_query(None);
+        url.set_fragment(None);
+        let secret = match &self.token {
+            Some(token) => Secret::new(token),
+            None => {
+                let ambient = host.env("OPENCLAW_TOKEN").or_else(|| host.env("CLAWD_TOKEN"));
+                let ambient = ambient.as_deref().and_then(Secret::new);
+                if ambient.is_some() && !http::is_loopback(&url) {
+                    return Err(refuse(
+                        "refuses to send OPENCLAW_TOKEN/CLAWD_TOKEN to non-local --url; pass --token \
+                         explicitly for remote endpoints",
+                    ));
+                }
+                ambient
+            }
+        };
+        let limits = Limits::from_env(|name| host.env(name)).map_err(|error| refuse(&error.to_string()))?;
+        Ok(Gateway { url, credential: secret.map(Credential::Bearer), limits })
+    }
+}
+
+impl Call {
+    fn body(&self) -> Value {
+        let mut body = Map::new();
+        body.insert("tool".into(), json!(self.tool));
+        body.insert("action".into(), json!(self.action));
+        body.insert("args".into(), self.args.clone());
+        if let Some(key) = &self.session_key {
+            body.insert("sessionKey".into(), json!(key));
+        }
+        if let Some(dry_run) = self.dry_run {
+            body.insert("dryRun".into(), json!(dry_run));
+        }
+        Value::Object(body)
+    }
+}
+
+/// What a gateway's answer means: its `result`, or all of it where it is not wrapped.
+fn result(name: &str, reply: &Reply) -> Result<Value, StageError> {
+    if !reply.is_success() {
+        return Err(StageError::new(format!("{name} failed ({}): {}", reply.status, reply.excerpt())));
+    }
+    let value =
+        reply.json().map_err(|error| StageError::new(format!("{name} expected JSON response ({error})")))?;
+    match value {
+        Value::Object(mut map) if map.contains_key("ok") => {
+            if map.get("ok") == Some(&Value::Bool(true)) {
+                return Ok(map.remove("result").unwrap_or_default());
+            }
+            let message = map.get("error").and_then(|error| error.get("message")).map(json::js_string);
+            let message =
+                message.filter(|text| !text.is_empty()).unwrap_or_else(|| "Unknown error".to_owned());
+            Err(StageError::new(format!("{name} tool error: {message}")))
+        }
+        value => Ok(value),
+    }
+}
+
+fn failure(name: &str, error: &HttpError) -> StageError {
+    match error {
+        HttpError::Cancelled(_) => StageError::new(error.to_string()).with_code(CANCELLED),
+        _ => StageError::new(format!("{name}: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::recording_host::{RecordingHost, error_of, run};
+    use super::*;
+    use lobster_models::http::testing::{Answer, Server};
+
+    fn ok(result: Value) -> Answer {
+        Answer::json(&json!({"ok": true, "result": result}))
+    }
+
+    #[test]
+    fn posts_to_the_origin_and_spreads_the_result() {
+        let server = Server::start([
+            ok(json!([1, {"a": 2}])),
+            Answer::json(&json!({"plain": 1})),
+            Answer::new(200, " "),
+            Answer::json(&json!({"ok": true})),
+        ]);
+        let mut host = RecordingHost::new();
+        host.set("OPENCLAW_URL", &server.url("/base/path?x=1"));
+        host.set("OPENCLAW_TOKEN", " tok ");
+        let args = json!({"tool": "t", "action": "a", "args-json": "{\"n\":1}", "session-key": "s", "dryRun": "false"});
+        assert_eq!(
+            run(&OPENCLAW, &args, vec![json!("ignored")], &mut host).unwrap(),
+            [json!(1), json!({"a": 2})]
+        );
+        let args = json!({"tool": "t", "action": "a"});
+        for expected in [json!({"plain": 1}), json!(null), json!(null)] {
+            assert_eq!(run(&CLAWD, &args, vec![], &mut host).unwrap(), [expected]);
+        }
+        let seen = server.requests();
+        assert_eq!(seen[0].path, "/tools/invoke");
+        assert_eq!(seen[0].header("authorization"), Some("Bearer tok"));
+        assert_eq!(
+            seen[0].body,
+            r#"{"tool":"t","action":"a","args":{"n":1},"sessionKey":"s","dryRun":true}"#
+        );
+        assert!(!format!("{:?}", host.actions()).contains("tok"));
+    }
+
+    #[test]
+    fn each_is_one_effect_per_item_and_none_is_repeated() {
+        let server = Server::start([ok(json!([1, 2])), Answer::new(503, "busy"), ok(json!(3))]);
+        let mut host = RecordingHost::new();
+        let args = json!({"url": server.url(""), "tool": "t", "action": "a", "each": true, "itemKey": "m", "args-json": "{\"to\":\"x\"}"});
+        let items = vec![json!("a"), json!({"b": 1}), json!(null)];
+        let error = error_of(run(&OPENCLAW, &args, items.clone(), &mut host));
+        assert_eq!(
+            error.message,
+            "openclaw.invoke failed (503): busy [--each stopped at item 2; the call for item 1 was answered]"
+        );
+        assert!(error.permanent);
+        // The failed effect is forgotten, as a resume does that tries it again; the done one is kept.
+        host.resume();
+        assert_eq!(run(&OPENCLAW, &args, items, &mut host).unwrap(), [1, 2, 3, 3]);
+        let bodies: Vec<Value> = server.requests().iter().map(|seen| seen.json()["args"].clone()).collect();
+        assert_eq!(
+            bodies,
+            [
+                json!({"to": "x", "m": "a"}),
+                json!({"to": "x", "m": {"b": 1}}),
+                json!({"to": "x", "m": {"b": 1}}),
+                json!({"to": "x", "m": null})
+            ]
+        );
+    }
+
+    #[test]
+    fn refuses_what_it_can_know_before_any_call() {
+        let mut host = RecordingHost::new();
+        for (args, message) in [
+            (json!({"tool": "t"}), "openclaw.invoke requires --tool and --action"),
+            (
+                json!({"tool": "t", "action": "a", "each": true, "args-json": "[1]"}),
+                "openclaw.invoke --each requires --args-json to be an object",
+            ),
+            (
+                json!({"tool": "t", "action": "a", "token": true}),
+                "openclaw.invoke --token has no value; --token \"\" sends none",
+            ),
+            (json!({"tool": "t", "action": "a"}), "openclaw.invoke requires --url or OPENCLAW_URL"),
+            (
+                json!({"tool": "t", "action": "a", "url": " "}),
+                "openclaw.invoke requires --url or OPENCLAW_URL",
+            ),
+            (json!({"tool": "t", "action": "a", "url": "nonsense"}), "openclaw.invoke --url: Invalid URL"),
+            (
+                json!({"tool": "t", "action": "a", "url": "file:///x"}),
+                "openclaw.invoke requires an http(s) --url",
+            ),
+        ] {
+            assert_eq!(error_of(run(&OPENCLAW, &args, vec![], &mut host)).message, message);
+        }
+        let args = json!({"tool": "t", "action": "a", "args-json": "{oops"});
+        assert!(
+            error_of(run(&OPENCLAW, &args, vec![], &mut host))
+                .message
+                .starts_with("openclaw.invoke --args-json must be valid JSON")
+        );
+        assert!(host.actions().is_empty());
+    }
+
+    #[test]
+    fn an_ambient_token_stays_on_this_machine() {
+        let mut host = RecordingHost::new();
+        host.set("CLAWD_TOKEN", "tok");
+        let args = json!({"tool": "t", "action": "a", "url": "http://gateway.invalid:80"});
+        let error = error_of(run(&CLAWD, &args, vec![], &mut host));
+        assert!(
+            error.message.starts_with("clawd.invoke refuses to send") && error.message.contains("--token")
+        );
+        let server = Server::start([ok(json!(1))]);
+        let args = json!({"tool": "t", "action": "a", "url": server.url(""), "token": " "});
+        run(&CLAWD, &args, vec![], &mut host).unwrap();
+        assert_eq!(server.requests()[0].header("authorization"), None);
+    }
+
+    #[test]
+    fn answers_that_are_failures() {
+        for (answer, message) in [
+            (
+                Answer::json(&json!({"ok": false, "error": {"message": "not allowed"}})),
+                "openclaw.invoke tool error: not allowed",
+            ),
+            (Answer::json(&json!({"ok": "true"})), "openclaw.invoke tool error: Unknown error"),
+            (
+                Answer::new(500, &"x".repeat(900)),
+                &*format!("openclaw.invoke failed (500): {}", "x".repeat(400)),
+            ),
+        ] {
+            let server = Server::start([answer]);
+            let args = json!({"tool": "t", "action": "a", "url": server.url("")});
+            let error = error_of(run(&OPENCLAW, &args, vec![], &mut RecordingHost::new()));
+            assert_eq!((error.message.as_str(), error.permanent), (message, false));
+        }
+        let server = Server::start([Answer::new(200, "<html>")]);
+        let args = json!({"tool": "t", "action": "a", "url": server.url("")});
+        let error = error_of(run(&OPENCLAW, &args, vec![], &mut RecordingHost::new()));
+        assert!(error.message.starts_with("openclaw.invoke expected JSON response"));
+    }
+
+    #[test]
+    fn a_recorded_answer_needs_no_server() {
+        let server = Server::start([ok(json!({"sent": true}))]);
+        let mut host = RecordingHost::new();
+        let args = json!({"tool": "t", "action": "a", "url": server.url("")});
+        let live = run(&OPENCLAW, &args, vec![], &mut host).unwrap();
+        drop(server);
+        host.resume();
+        assert_eq!(run(&OPENCLAW, &args, vec![], &mut host).unwrap(), live);
+    }
+}

@@ -1,0 +1,268 @@
+//! The named workflows `github.pr.monitor` and `github.pr.monitor.notify`.
+
+use serde_json::{Map, Value, json};
+
+use super::diff_last;
+use super::tool;
+use lobster_base::json;
+use lobster_stage::{Host, PROGRAM_NOT_FOUND, StageError, Stop};
+
+/// What is asked of `gh`.
+const FIELDS: &str =
+    "number,title,url,state,isDraft,mergeable,reviewDecision,author,baseRefName,headRefName,updatedAt";
+
+/// What a summary compares. (The author is part of the snapshot only, as with the incumbent.)
+const COMPARED: [&str; 10] = [
+    "number",
+    "title",
+    "url",
+    "state",
+    "isDraft",
+    "mergeable",
+    "reviewDecision",
+    "updatedAt",
+    "baseRefName",
+    "headRefName",
+];
+
+/// What has happened to a pull request since the last successful run.
+struct Observed {
+    repo: Value,
+    number: Value,
+    key: Value,
+    changed: bool,
+    before: Value,
+    now: Value,
+}
+
+/// `github.pr.monitor`.
+pub(super) fn monitor(args: &Map<String, Value>, host: &mut dyn Host) -> Result<Value, Stop> {
+    let seen = observe(args, host)?;
+    let mut item = json!({
+        "kind": "github.pr.monitor",
+        "repo": seen.repo,
+        "prNumber": seen.number,
+        "key": seen.key,
+        "changed": seen.changed,
+    });
+    if !seen.changed && truthy(args.get("changesOnly")) {
+        item["suppressed"] = json!(true);
+        return Ok(item);
+    }
+    item["summary"] = summary(&seen.before, &seen.now);
+    if truthy(args.get("summaryOnly")) {
+        item["pr"] = brief(&seen.now);
+    } else {
+        item["prSnapshot"] = seen.now;
+    }
+    Ok(item)
+}
+
+/// `github.pr.monitor.notify`.
+pub(super) fn notify(args: &Map<String, Value>, host: &mut dyn Host) -> Result<Value, Stop> {
+    let kind = "github.pr.monitor.notify";
+    let seen = observe(args, host)?;
+    if !seen.changed {
+        return Ok(json!({"kind": kind, "suppressed": true}));
+    }
+    let summary = summary(&seen.before, &seen.now);
+    Ok(json!({
+        "kind": kind,
+        "changed": true,
+        "repo": seen.repo,
+        "prNumber": seen.number,
+        "message": message(&seen, &summary),
+        "pr": brief(&seen.now),
+        "summary": summary,
+    }))
+}
+
+fn observe(args: &Map<String, Value>, host: &mut dyn Host) -> Result<Observed, Stop> {
+    let field = |name: &str| args.get(name).filter(|value| truthy(Some(value))).cloned();
+    let (Some(repo), Some(number)) = (field("repo"), field("pr")) else {
+        return Err(StageError::permanent("github.pr.monitor requires args.repo and args.pr").into());
+    };
+    let (repo_text, number_text) = (json::js_string(&repo), json::js_string(&number));
+    if repo_text.starts_with('-') || number_text.starts_with('-') {
+        return Err(
+            StageError::permanent("github.pr.monitor args.repo and args.pr must not begin with -").into()
+        );
+    }
+    let key = field("key").unwrap_or_else(|| json!(format!("github.pr:{repo_text}#{number_text}")));
+    let now = view(&repo_text, &number_text, host)?;
+    let diff = diff_last::compare(&json::js_string(&key), now, host)?;
+    Ok(Observed { repo, number, key, changed: diff.changed, before: diff.before, now: diff.after })
+}
+
+fn view(repo: &str, number: &str, host: &mut dyn Host) -> Result<Value, Stop> {
+    let argv = ["gh", "pr", "view", number, "--repo", repo, "--json", FIELDS].map(str::to_owned).to_vec();
+    let finished = tool::run(host, argv, None, |error| {
+        (error.code.as_deref() == Some(PROGRAM_NOT_FOUND))
+            .then(|| "gh not found on PATH (install GitHub CLI)".to_owned())
+    })?;
+    if !finished.succeeded() {
+        let (stderr, stdout) = (finished.stderr.trim(), finished.stdout.trim());
+        let said = tool::excerpt(if stderr.is_empty() { stdout } else { stderr });
+        return Err(StageError::new(format!("gh failed ({}): {said}", finished.code())).into());
+    }
+    json::parse(finished.stdout.trim())
+        .map_err(|error| StageError::new(format!("gh returned non-JSON output ({error})")).into())
+}
+
+fn summary(before: &Value, now: &Value) -> Value {
+    let value = |of: &Value, name: &str| of.get(name).cloned().unwrap_or_default();
+    let mut changes = Map::new();
+    for name in COMPARED {
+        let (from, to) = (value(before, name), value(now, name));
+        if before.is_null() || json::stable(&from) != json::stable(&to) {
+            changes.insert(name.to_owned(), json!({"from": from, "to": to}));
+        }
+    }
+    let fields: Vec<&String> = changes.keys().collect();
+    json!({"changedFields": fields, "changes": changes})
+}
+
+fn brief(pr: &Value) -> Value {
+    let fields = ["number", "title", "url", "state", "updatedAt"];
+    fields
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), pr.get(name)?.clone())))
+        .collect::<Map<_, _>>()
+        .into()
+}
+
+fn message(seen: &Observed, summary: &Value) -> String {
+    let text = |name: &str| seen.now.get(name).filter(|value| truthy(Some(value))).map(json::js_string);
+    let mut message =
+        format!("PR updated: {}#{}", json::js_string(&seen.repo), json::js_string(&seen.number));
+    if let Some(title) = text("title") {
+        message.push_str(&format!(": {title}"));
+    }
+    let fields: Vec<&str> =
+        summary["changedFields"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if !fields.is_empty() {
+        message.push_str(&format!(" ({})", fields.join(", ")));
+    }
+    message.push('.');
+    if let Some(url) = text("url") {
+        message.push_str(&format!(" {url}"));
+    }
+    message.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// ECMAScript's `Boolean(value)`.
+fn truthy(value: Option<&Value>) -> bool {
+    match value {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(flag)) => *flag,
+        Some(Value::Number(number)) => number.as_f64().is_some_and(|n| n != 0.0),
+        Some(Value::String(text)) => !text.is_empty(),
+        Some(Value::Array(_) | Value::Object(_)) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::recording_host::{RecordingHost, error_of, run};
+    use super::super::workflows_run::SPEC;
+    use super::*;
+
+    fn pr(state: &str) -> String {
+        json!({
+            "number": 7, "title": "Add  claws", "url": "https://example.test/pr/7", "state": state, "isDraft": false,
+            "mergeable": "MERGEABLE", "reviewDecision": "", "author": {"login": "ada"}, "baseRefName": "main",
+            "headRefName": "claws", "updatedAt": "2024-01-02T03:04:05Z",
+        })
+        .to_string()
+    }
+
+    fn host(state: &str) -> RecordingHost {
+        let mut host = RecordingHost::new();
+        let answer = pr(state);
+        host.natives(move |_| Ok((0, answer.clone(), String::new())));
+        host
+    }
+
+    fn args(name: &str, args: &Value) -> Value {
+        json!({"name": name, "args-json": args.to_string()})
+    }
+
+    #[test]
+    fn monitors_from_run_to_run() {
+        let mut host = host("OPEN");
+        let plain = args("github.pr.monitor", &json!({"repo": "acme/shop", "pr": 7}));
+        let first = run(&SPEC, &plain, vec![], &mut host).unwrap().remove(0);
+        assert_eq!(host.programs()[0], ["gh", "pr", "view", "7", "--repo", "acme/shop", "--json", FIELDS]);
+        assert_eq!(first["key"], "github.pr:acme/shop#7");
+        assert_eq!(first["summary"]["changedFields"], json!(COMPARED));
+        assert_eq!(first["summary"]["changes"]["isDraft"], json!({"from": null, "to": false}));
+        assert_eq!(first["prSnapshot"].to_string(), pr("OPEN"));
+        // The pipeline failed after it: the next run sees the change again.
+        host.forget();
+        assert_eq!(run(&SPEC, &plain, vec![], &mut host).unwrap()[0], first);
+        host.succeed();
+        host.forget();
+        let quiet = args("github.pr.monitor", &json!({"repo": "acme/shop", "pr": 7, "changesOnly": true}));
+        assert_eq!(
+            run(&SPEC, &quiet, vec![], &mut host).unwrap()[0],
+            json!({"kind": "github.pr.monitor", "repo": "acme/shop", "prNumber": 7, "key": "github.pr:acme/shop#7", "changed": false, "suppressed": true})
+        );
+        host.forget();
+        host.natives(|_| Ok((0, pr("MERGED"), String::new())));
+        let brief = args("github.pr.monitor", &json!({"repo": "acme/shop", "pr": 7, "summaryOnly": true}));
+        assert_eq!(
+            run(&SPEC, &brief, vec![], &mut host).unwrap()[0],
+            json!({
+                "kind": "github.pr.monitor", "repo": "acme/shop", "prNumber": 7, "key": "github.pr:acme/shop#7", "changed": true,
+                "summary": {"changedFields": ["state"], "changes": {"state": {"from": "OPEN", "to": "MERGED"}}},
+                "pr": {"number": 7, "title": "Add  claws", "url": "https://example.test/pr/7", "state": "MERGED", "updatedAt": "2024-01-02T03:04:05Z"},
+            })
+        );
+    }
+
+    #[test]
+    fn notifies_once_per_change() {
+        let mut host = host("OPEN");
+        let args = args("github.pr.monitor.notify", &json!({"repo": "a/b", "pr": "1", "key": "mine"}));
+        let item = run(&SPEC, &args, vec![], &mut host).unwrap().remove(0);
+        assert_eq!(
+            item["message"],
+            "PR updated: a/b#1: Add claws (number, title, url, state, isDraft, mergeable, reviewDecision, updatedAt, baseRefName, headRefName). https://example.test/pr/7"
+        );
+        let keys: Vec<_> = item.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(keys, ["kind", "changed", "repo", "prNumber", "message", "pr", "summary"]);
+        host.succeed();
+        host.forget();
+        assert_eq!(
+            run(&SPEC, &args, vec![], &mut host).unwrap()[0],
+            json!({"kind": "github.pr.monitor.notify", "suppressed": true})
+        );
+    }
+
+    #[test]
+    fn failures_of_gh() {
+        let plain = args("github.pr.monitor", &json!({"repo": "a/b", "pr": 1}));
+        for (exit, stdout, stderr, part) in [
+            (2, "", "no auth\n", "gh failed (2): no auth"),
+            (4, "out", "", "gh failed (4): out"),
+            (0, "hello", "", "gh returned non-JSON output"),
+        ] {
+            let mut host = RecordingHost::new();
+            host.natives(move |_| Ok((exit, stdout.to_owned(), stderr.to_owned())));
+            let error = error_of(run(&SPEC, &plain, vec![], &mut host));
+            assert!(error.message.starts_with(part), "{}", error.message);
+        }
+        let mut host = RecordingHost::new();
+        host.natives(|_| Err(StageError::new("x").with_code(PROGRAM_NOT_FOUND)));
+        assert_eq!(
+            error_of(run(&SPEC, &plain, vec![], &mut host)).message,
+            "gh not found on PATH (install GitHub CLI)"
+        );
+        let args = args("github.pr.monitor", &json!({"repo": "a/b", "pr": "--web"}));
+        assert!(
+            error_of(run(&SPEC, &args, vec![], &mut RecordingHost::new()))
+                .message
+                .contains("must not begin with -")
+        );
+    }
+}

@@ -1,0 +1,270 @@
+//! A host for tests: it performs effects, records them, and answers from the
+//! record when it is resumed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use lobster_base::cancel::CancelToken;
+use lobster_stage::{
+    Answer, Commit, EffectAction, EffectHost, Flow, Host, Mode, NativeCommand, NativeOutcome, Payload,
+    Program, Question, Registry, Sink, StageArgs, StageError, StageSpec, Stop,
+};
+
+type Natives = Box<dyn FnMut(&[String]) -> Result<(i32, String, String), StageError>>;
+
+pub(super) struct RecordingHost {
+    env: BTreeMap<String, String>,
+    cwd: TempDir,
+    state: TempDir,
+    pub(super) cancel: CancelToken,
+    registry: Registry,
+    natives: Natives,
+    /// What was done, with the answer where there was one.
+    journal: Vec<(Action, Result<Value, StageError>)>,
+    at: usize,
+    commits: Vec<(EffectAction, Commit)>,
+    pub(super) retry_forbidden: bool,
+    pub(super) notes: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Action {
+    Effect(EffectAction),
+    Native(Vec<String>),
+}
+
+impl RecordingHost {
+    pub(super) fn new() -> Self {
+        Self {
+            env: BTreeMap::new(),
+            cwd: TempDir::new().unwrap(),
+            state: TempDir::new().unwrap(),
+            cancel: CancelToken::new(),
+            registry: Registry::default(),
+            natives: Box::new(|argv| panic!("unexpected process {argv:?}")),
+            journal: Vec::new(),
+            at: 0,
+            commits: Vec::new(),
+            retry_forbidden: false,
+            notes: Vec::new(),
+        }
+    }
+
+    pub(super) fn set(&mut self, name: &str, value: &str) {
+        self.env.insert(name.to_owned(), value.to_owned());
+    }
+
+    pub(super) fn unset(&mut self, name: &str) {
+        self.env.remove(name);
+    }
+
+    pub(super) fn know(&mut self, specs: &[&'static StageSpec]) {
+        self.registry = Registry::new(specs.iter().copied());
+    }
+
+    /// Processes are played by `natives`: exit code, stdout, stderr.
+    pub(super) fn natives(
+        &mut self,
+        natives: impl FnMut(&[String]) -> Result<(i32, String, String), StageError> + 'static,
+    ) {
+        self.natives = Box::new(natives);
+    }
+
+    pub(super) fn state_dir(&self) -> &Path {
+        self.state.path()
+    }
+
+    pub(super) fn actions(&self) -> Vec<Action> {
+        self.journal.iter().map(|(action, _)| action.clone()).collect()
+    }
+
+    pub(super) fn effects(&self) -> Vec<(EffectAction, Value)> {
+        self.journal
+            .iter()
+            .filter_map(|(action, answer)| match (action, answer) {
+                (Action::Effect(effect), Ok(answer)) => Some((effect.clone(), answer.clone())),
+                _ => None,
+            })
+            .collect()
+    }
+
+    pub(super) fn programs(&self) -> Vec<Vec<String>> {
+        let program = |action| if let Action::Native(argv) = action { Some(argv) } else { None };
+        self.actions().into_iter().filter_map(program).collect()
+    }
+
+    /// Begins again from the record, without the failures: effects that failed
+    /// and processes that ended with another code than 0.
+    pub(super) fn resume(&mut self) {
+        self.journal.retain(|(action, answer)| match (action, answer) {
+            (Action::Effect(_), Ok(_)) => true,
+            (Action::Native(_), Ok(outcome)) => outcome[0] == 0,
+            (_, Err(_)) => false,
+        });
+        self.at = 0;
+        self.commits.clear();
+    }
+
+    /// Begins a run of its own in the same world.
+    pub(super) fn forget(&mut self) {
+        self.journal.clear();
+        self.resume();
+    }
+
+    /// The pipeline has succeeded.
+    pub(super) fn succeed(&mut self) {
+        for (action, commit) in std::mem::take(&mut self.commits) {
+            let mut commit = Some(commit);
+            self.effect(action, &mut |host| commit.take().unwrap()(host)).unwrap();
+        }
+    }
+
+    fn answer(
+        &mut self,
+        action: Action,
+        perform: impl FnOnce(&mut Self) -> Result<Value, StageError>,
+    ) -> Result<Value, Stop> {
+        let at = self.at;
+        self.at += 1;
+        if let Some((recorded, answer)) = self.journal.get(at) {
+            assert_eq!(recorded, &action, "the stage acts differently when it is run again");
+            return answer.clone().map_err(Stop::Failed);
+        }
+        let answer = perform(self);
+        self.journal.push((action, answer.clone()));
+        if self.cancel.is_cancelled() {
+            return Err(Stop::Cancelled);
+        }
+        answer.map_err(Stop::Failed)
+    }
+}
+
+impl Host for RecordingHost {
+    fn env(&self, name: &str) -> Option<String> {
+        self.env.get(name).cloned()
+    }
+
+    fn cwd(&self) -> &Path {
+        self.cwd.path()
+    }
+
+    fn mode(&self) -> Mode {
+        Mode::Tool
+    }
+
+    fn cancel(&self) -> &CancelToken {
+        &self.cancel
+    }
+
+    fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    fn effect(
+        &mut self,
+        action: EffectAction,
+        perform: &mut dyn FnMut(&EffectHost<'_>) -> Result<Value, StageError>,
+    ) -> Result<Value, Stop> {
+        self.answer(Action::Effect(action), |host| {
+            let env = |name: &str| host.env.get(name).cloned();
+            perform(&EffectHost {
+                reserve: &|_| Ok(()),
+                cancel: &host.cancel,
+                state_dir: host.state.path(),
+                is_under_policy: false,
+                env: &env,
+                cwd: host.cwd.path(),
+            })
+        })
+    }
+
+    fn native(&mut self, command: NativeCommand) -> Result<NativeOutcome, Stop> {
+        let Program::Argv(argv) = command.program else { panic!("no shell expected") };
+        let answer = self.answer(Action::Native(argv.clone()), |host| {
+            let (exit, stdout, stderr) = (host.natives)(&argv)?;
+            Ok(serde_json::json!([exit, stdout, stderr]))
+        })?;
+        let (exit, stdout, stderr): (i32, String, String) = serde_json::from_value(answer).unwrap();
+        let payload = |text: String| Payload::Bytes(Arc::from(text.into_bytes()));
+        Ok(NativeOutcome {
+            exit: (exit >= 0).then_some(exit),
+            stdout: payload(stdout),
+            stderr: payload(stderr),
+            plain_json: None,
+            blocked: Vec::new(),
+        })
+    }
+
+    fn gate(&mut self, _question: Question) -> Result<Answer, Stop> {
+        Err(Stop::Paused)
+    }
+
+    fn render(&mut self, _text: &str) -> Result<(), Stop> {
+        Ok(())
+    }
+
+    fn note(&mut self, line: &str) {
+        self.notes.push(line.to_owned());
+    }
+
+    fn on_success(&mut self, action: EffectAction, commit: Commit) {
+        self.commits.push((action, commit));
+    }
+
+    fn no_retry(&mut self) {
+        self.retry_forbidden = true;
+    }
+
+    fn call(&mut self, name: &str, args: StageArgs, items: Vec<Value>) -> Result<Vec<Value>, Stop> {
+        let spec = self.registry.get(name).unwrap();
+        run_args(spec, &args, items, self)
+    }
+}
+
+struct Collected(Vec<Value>);
+
+impl Sink for Collected {
+    fn item(&mut self, item: Value) -> Result<Flow, Stop> {
+        self.0.push(item);
+        Ok(Flow::More)
+    }
+}
+
+/// Runs one stage over `items`; `args` are its options, positionals under `_`.
+pub(super) fn run(
+    spec: &'static StageSpec,
+    args: &Value,
+    items: Vec<Value>,
+    host: &mut RecordingHost,
+) -> Result<Vec<Value>, Stop> {
+    run_args(spec, &serde_json::from_value(args.clone()).unwrap(), items, host)
+}
+
+fn run_args(
+    spec: &'static StageSpec,
+    args: &StageArgs,
+    items: Vec<Value>,
+    host: &mut RecordingHost,
+) -> Result<Vec<Value>, Stop> {
+    let mut stage = (spec.build)(args)?;
+    let mut out = Collected(Vec::new());
+    for item in items {
+        if stage.item(item, host, &mut out)? == Flow::Enough {
+            break;
+        }
+    }
+    stage.end(host, &mut out)?;
+    Ok(out.0)
+}
+
+/// The failure that a stage ended with.
+pub(super) fn error_of(result: Result<Vec<Value>, Stop>) -> StageError {
+    match result {
+        Err(Stop::Failed(error)) => error,
+        other => panic!("expected a failure, not {other:?}"),
+    }
+}

@@ -1,0 +1,223 @@
+//! `sort`: items in order, in bounded memory: what is held is compact text, not values.
+//!
+//! The order. Null and missing come last, in both directions. Numbers stand by
+//! value and everything else by its text; where the two meet, a text stands
+//! before the first number whose own text is greater. So the result depends on
+//! the items alone and never on the order they came in, except that equal ones
+//! keep it.
+
+use std::cmp::Ordering;
+
+use serde_json::Value;
+
+use super::compare::{Num, text_order};
+use super::held::{Held, Slot};
+use super::path::Path;
+use lobster_base::json::{float_text, js_string};
+use lobster_stage::{
+    Flag, Flow, Host, Sink, Stage, StageKind, StageSpec, Stop, args_schema, option_schema, words_schema,
+};
+
+pub(super) static SPEC: StageSpec = StageSpec {
+    name: "sort",
+    description: "Sort items (stable) by a key or by stringified value",
+    help: "Usage:\n  ... | sort\n  ... | sort --key PATH [--desc]\n\n\
+           Numbers stand by value, everything else by its text; null and missing keys come last, also with --desc.\n",
+    flags: &[
+        Flag { name: "key", value: Some("PATH"), help: "Order by the value at this path" },
+        Flag { name: "desc", value: None, help: "From great to small" },
+    ],
+    args_schema: || {
+        args_schema(
+            &[
+                ("key", option_schema("string", "Dot path of the value to order by", Value::Null)),
+                ("desc", option_schema("boolean", "Order from great to small", Value::Null)),
+                ("_", words_schema(None)),
+            ],
+            &[],
+        )
+    },
+    examples: || serde_json::json!([{"args": {"key": "updatedAt", "desc": true}, "description": "Newest first"}]),
+    side_effects: Some(&[]),
+    kind: StageKind::Pure,
+    build: |args| {
+        let key = args.value("key").filter(|key| !key.is_empty()).map(Path::new);
+        Ok(Box::new(Sort { key, descending: args.switch("desc"), ..Sort::default() }))
+    },
+};
+
+#[derive(Default)]
+struct Sort {
+    key: Option<Path>,
+    descending: bool,
+    items: Held,
+    texts: Held,
+    by_number: Vec<Entry<Num>>,
+    by_text: Vec<Entry<Slot>>,
+    last: Vec<Slot>,
+}
+
+struct Entry<K> {
+    key: K,
+    item: Slot,
+    /// Where it came in the input.
+    place: usize,
+}
+
+impl Stage for Sort {
+    fn item(&mut self, item: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
+        let slot = self.items.push(&item)?;
+        let key = match &self.key {
+            Some(path) => path.get(&item),
+            None => Some(std::borrow::Cow::Borrowed(&item)),
+        };
+        let place = self.by_number.len() + self.by_text.len();
+        match key.as_deref() {
+            None | Some(Value::Null) => self.last.push(slot),
+            Some(Value::Number(number)) => {
+                self.by_number.push(Entry { key: Num::of(number), item: slot, place })
+            }
+            Some(Value::String(text)) => {
+                let key = self.texts.push_text(text)?;
+                self.by_text.push(Entry { key, item: slot, place });
+            }
+            Some(other @ (Value::Bool(_) | Value::Array(_) | Value::Object(_))) => {
+                let key = self.texts.push_text(&js_string(other))?;
+                self.by_text.push(Entry { key, item: slot, place });
+            }
+        }
+        Ok(Flow::More)
+    }
+
+    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+        let mut order = self.order();
+        if self.descending {
+            order.reverse();
+        }
+        order.append(&mut self.last);
+        for slot in order {
+            if host.cancel().is_cancelled() {
+                return Err(Stop::Cancelled);
+            }
+            if out.item(self.items.item(slot)?)? == Flow::Enough {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Sort {
+    /// All items with a key, ascending. When the order will be turned round,
+    /// equal ones stand the wrong way round now.
+    fn order(&mut self) -> Vec<Slot> {
+        let descending = self.descending;
+        let tie = |a: usize, b: usize| if descending { b.cmp(&a) } else { a.cmp(&b) };
+        let texts = &self.texts;
+        let mut numbers = std::mem::take(&mut self.by_number);
+        let mut words = std::mem::take(&mut self.by_text);
+        numbers.sort_unstable_by(|a, b| {
+            a.key.order(b.key).unwrap_or(Ordering::Equal).then_with(|| tie(a.place, b.place))
+        });
+        words.sort_unstable_by(|a, b| {
+            text_order(texts.text(a.key), texts.text(b.key)).then_with(|| tie(a.place, b.place))
+        });
+        let mut order = Vec::with_capacity(numbers.len() + words.len() + self.last.len());
+        let mut words = words.into_iter().peekable();
+        let mut numbers = numbers.into_iter().peekable();
+        while let Some(number) = numbers.next() {
+            let number_text = if words.peek().is_some() { text_of(number.key) } else { String::new() };
+            while let Some(word) = words.next_if(|word| {
+                let by_text = text_order(texts.text(word.key), &number_text);
+                by_text.then_with(|| tie(word.place, number.place)) == Ordering::Less
+            }) {
+                order.push(word.item);
+            }
+            order.push(number.item);
+            // Words that say the same as this number stand beside it, not beyond the next one.
+            let is_last_of_its_value =
+                numbers.peek().is_none_or(|next| next.key.order(number.key) != Some(Ordering::Equal));
+            while is_last_of_its_value
+                && let Some(word) = words.next_if(|word| texts.text(word.key) == number_text)
+            {
+                order.push(word.item);
+            }
+        }
+        order.extend(words.map(|word| word.item));
+        order
+    }
+}
+
+fn text_of(number: Num) -> String {
+    match number {
+        Num::Int(int) => int.to_string(),
+        Num::Big(big) => big.to_string(),
+        Num::Float(float) => float_text(float),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::super::testing::run;
+    use super::*;
+
+    #[test]
+    fn order_is_by_value_then_text_and_null_is_last() {
+        for (text, input, output) in [
+            ("sort", json!([10, 9, 2, 33, -1, 1.5]), json!([-1, 1.5, 2, 9, 10, 33])),
+            ("sort", json!([9, "10", 2, "a"]), json!(["10", 2, 9, "a"])),
+            ("sort", json!([true, false, null, true]), json!([false, true, true, null])),
+            ("sort", json!([[10], [9], [1, 5]]), json!([[1, 5], [10], [9]])),
+            ("sort --desc", json!([1, null, 3, 2]), json!([3, 2, 1, null])),
+            ("sort --desc=false", json!([1, 2]), json!([2, 1])),
+            ("sort --desc=", json!([2, 1]), json!([1, 2])),
+            (
+                "sort",
+                json!([9_007_199_254_740_993_i64, 9_007_199_254_740_992_i64]),
+                json!([9_007_199_254_740_992_i64, 9_007_199_254_740_993_i64]),
+            ),
+            ("sort --key length", json!(["ccc", "a", "bb"]), json!(["a", "bb", "ccc"])),
+            ("sort --key", json!([2, 1]), json!([1, 2])),
+            ("sort", json!(["\u{ffff}", "😀", "a"]), json!(["a", "😀", "\u{ffff}"])),
+            (
+                "sort --key k",
+                json!([{"k": 3}, {"k": null}, {"k": 1}, {}, {"k": "2"}, {"k": 10}]),
+                json!([{"k": 1}, {"k": "2"}, {"k": 3}, {"k": 10}, {"k": null}, {}]),
+            ),
+            (
+                "sort --key k --desc",
+                json!([{"k": 1, "i": 1}, {"k": 2}, {"k": "1", "i": 2}, {"i": 3}, {"k": 1, "i": 4}]),
+                json!([{"k": 2}, {"k": 1, "i": 1}, {"k": "1", "i": 2}, {"k": 1, "i": 4}, {"i": 3}]),
+            ),
+        ] {
+            assert_eq!(run(text, input.clone()), output, "{text} {input}");
+        }
+    }
+
+    proptest! {
+        /// The order items came in does not show, and turning round turns all round.
+        #[test]
+        fn the_result_depends_on_the_items_alone(
+            mut items in proptest::collection::vec(prop_oneof![
+                (-20..20).prop_map(|n| json!(n)),
+                (-20..20).prop_map(|n| json!(f64::from(n) / 4.0)),
+                "[0-9a]{0,3}".prop_map(|s| json!(s)),
+            ], 0..12),
+            seed in any::<u64>(),
+        ) {
+            let texts = |v: Value| v.as_array().unwrap().iter().map(js_string).collect::<Vec<_>>();
+            let sorted = texts(run("sort", json!(items)));
+            let mut down = texts(run("sort --desc", json!(items)));
+            down.reverse();
+            prop_assert_eq!(&sorted, &down);
+            let len = items.len().max(1);
+            for i in 0..items.len() {
+                items.swap(i, (seed as usize).wrapping_mul(i + 7) % len);
+            }
+            prop_assert_eq!(&sorted, &texts(run("sort", json!(items))));
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! A host for tests: answers what it was given, runs processes with `std`.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::builtin;
+use lobster_base::cancel::CancelToken;
+use lobster_language::pipeline::{StageCall, parse};
+use lobster_stage::*;
+
+pub(crate) struct FakeHost {
+    pub(crate) env: HashMap<String, String>,
+    pub(crate) cwd: PathBuf,
+    pub(crate) mode: Mode,
+    pub(crate) questions: Vec<Question>,
+    pub(crate) rendered: Vec<String>,
+    answers: Vec<Answer>,
+    cancel: CancelToken,
+    registry: Registry,
+}
+
+impl Default for FakeHost {
+    fn default() -> Self {
+        Self {
+            env: HashMap::new(),
+            cwd: std::env::current_dir().unwrap(),
+            mode: Mode::Tool,
+            questions: Vec::new(),
+            rendered: Vec::new(),
+            answers: Vec::new(),
+            cancel: CancelToken::new(),
+            registry: builtin(),
+        }
+    }
+}
+
+/// What each stage's output is collected in.
+struct Collect(Vec<Value>);
+
+impl Sink for Collect {
+    fn item(&mut self, item: Value) -> Result<Flow, Stop> {
+        self.0.push(item);
+        Ok(Flow::More)
+    }
+}
+
+impl FakeHost {
+    pub(crate) fn answering(mut self, answer: Answer) -> Self {
+        self.answers.insert(0, answer);
+        self
+    }
+
+    /// Runs a pipeline stage by stage over `items` (an array).
+    pub(crate) fn drive(&mut self, text: &str, items: Value) -> Result<Vec<Value>, Stop> {
+        let stages = parse(text).map_err(|error| StageError::new(error.message))?.stages;
+        self.drive_stages(&stages, items.as_array().unwrap().clone())
+    }
+
+    fn drive_stages(&mut self, stages: &[StageCall], mut items: Vec<Value>) -> Result<Vec<Value>, Stop> {
+        let built = stages
+            .iter()
+            .map(|call| {
+                let spec = self
+                    .registry
+                    .resolve(&call.name)
+                    .map_err(|error| StageError::permanent(error.to_string()))?;
+                (spec.build)(&call.args)
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        for mut stage in built {
+            let mut out = Collect(Vec::new());
+            for item in items {
+                if stage.item(item, self, &mut out)? == Flow::Enough {
+                    break;
+                }
+            }
+            stage.end(self, &mut out)?;
+            items = out.0;
+        }
+        Ok(items)
+    }
+}
+
+impl Host for FakeHost {
+    fn env(&self, name: &str) -> Option<String> {
+        self.env.get(name).cloned()
+    }
+
+    fn cwd(&self) -> &Path {
+        &self.cwd
+    }
+
+    fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    fn cancel(&self) -> &CancelToken {
+        &self.cancel
+    }
+
+    fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    fn effect(
+        &mut self,
+        _: EffectAction,
+        perform: &mut dyn FnMut(&EffectHost<'_>) -> Result<Value, StageError>,
+    ) -> Result<Value, Stop> {
+        let env = |name: &str| self.env.get(name).cloned();
+        let host = EffectHost {
+            cancel: &self.cancel,
+            state_dir: &self.cwd,
+            is_under_policy: false,
+            env: &env,
+            cwd: &self.cwd,
+            reserve: &|_| Ok(()),
+        };
+        Ok(perform(&host)?)
+    }
+
+    fn native(&mut self, command: NativeCommand) -> Result<NativeOutcome, Stop> {
+        let mut process = match &command.program {
+            Program::Shell(line) => {
+                let mut process =
+                    Command::new(self.env.get("LOBSTER_SHELL").map_or("/bin/sh", String::as_str));
+                process.args(["-c", line]);
+                process
+            }
+            Program::Argv(argv) => {
+                let mut process = Command::new(&argv[0]);
+                process.args(&argv[1..]);
+                process
+            }
+        };
+        process.current_dir(&self.cwd).envs(command.env).stdin(match &command.stdin {
+            None => Stdio::null(),
+            Some(Payload::File(path)) => std::fs::File::open(path).unwrap().into(),
+            Some(Payload::Bytes(bytes)) => {
+                let mut file = tempfile::tempfile().unwrap();
+                std::io::Write::write_all(&mut file, bytes).unwrap();
+                std::io::Seek::rewind(&mut file).unwrap();
+                file.into()
+            }
+        });
+        let output = process
+            .output()
+            .map_err(|error| StageError::permanent(error.to_string()).with_code(PROGRAM_NOT_FOUND))?;
+        let payload = |bytes: Vec<u8>| Payload::Bytes(Arc::from(bytes));
+        Ok(NativeOutcome {
+            exit: output.status.code(),
+            stdout: payload(output.stdout),
+            stderr: payload(output.stderr),
+            plain_json: None,
+            blocked: Vec::new(),
+        })
+    }
+
+    fn gate(&mut self, question: Question) -> Result<Answer, Stop> {
+        self.questions.push(question);
+        self.answers.pop().ok_or(Stop::Paused)
+    }
+
+    fn render(&mut self, text: &str) -> Result<(), Stop> {
+        self.rendered.push(text.to_owned());
+        Ok(())
+    }
+
+    fn note(&mut self, _: &str) {}
+
+    fn on_success(&mut self, _: EffectAction, _: Commit) {}
+
+    fn call(&mut self, name: &str, args: StageArgs, items: Vec<Value>) -> Result<Vec<Value>, Stop> {
+        let call = StageCall { name: name.to_owned(), args, raw: String::new(), span: 0..0 };
+        self.drive_stages(&[call], items)
+    }
+}
+
+/// The items that come out.
+pub(crate) fn run(text: &str, items: Value) -> Value {
+    match FakeHost::default().drive(text, items) {
+        Ok(items) => items.into(),
+        Err(stop) => panic!("{text}: {stop:?}"),
+    }
+}
+
+/// The message it fails with.
+pub(crate) fn fails(text: &str, items: Value) -> String {
+    match FakeHost::default().drive(text, items) {
+        Err(Stop::Failed(error)) => error.message,
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+/// The texts that renderers show.
+pub(crate) fn rendered(text: &str, items: Value) -> Vec<String> {
+    let mut host = FakeHost::default();
+    host.drive(text, items).unwrap();
+    host.rendered
+}

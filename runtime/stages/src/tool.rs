@@ -1,0 +1,127 @@
+//! Other programs that stages start without a shell: `gog`, `gh`, `openclaw`.
+
+use std::cell::Cell;
+use std::io::Read;
+
+use lobster_stage::{Host, NativeCommand, PROGRAM_NOT_FOUND, Payload, Program, StageError, Stop};
+
+/// How a program ended, with what it wrote as text.
+pub(super) struct Finished {
+    pub(super) exit: Option<i32>,
+    pub(super) stdout: String,
+    pub(super) stderr: String,
+}
+
+impl Finished {
+    pub(super) fn succeeded(&self) -> bool {
+        self.exit == Some(0)
+    }
+
+    /// The exit code for messages.
+    pub(super) fn code(&self) -> String {
+        self.exit.map_or_else(|| "?".to_owned(), |code| code.to_string())
+    }
+}
+
+/// Runs `argv` to its end. `explain` may put the refusal to start, or the cap
+/// that was hit, into the stage's words.
+pub(super) fn run(
+    host: &mut dyn Host,
+    argv: Vec<String>,
+    max_output: Option<u64>,
+    explain: impl Fn(&StageError) -> Option<String>,
+) -> Result<Finished, Stop> {
+    start(host, argv, max_output, explain, false)
+}
+
+/// Runs `argv`, which hands a message to somebody else: once it was started, no retry
+/// repeats it, and stopping it does not tell whether the message went out.
+pub(super) fn dispatch(
+    host: &mut dyn Host,
+    argv: Vec<String>,
+    max_output: Option<u64>,
+    explain: impl Fn(&StageError) -> Option<String>,
+) -> Result<Finished, Stop> {
+    let is_started = Cell::new(true);
+    let finished = start(
+        host,
+        argv,
+        max_output,
+        |error| {
+            is_started.set(error.code.as_deref() != Some(PROGRAM_NOT_FOUND));
+            explain(error)
+        },
+        true,
+    );
+    if is_started.get() {
+        host.no_retry();
+    }
+    finished
+}
+
+fn start(
+    host: &mut dyn Host,
+    argv: Vec<String>,
+    max_output: Option<u64>,
+    explain: impl Fn(&StageError) -> Option<String>,
+    dispatches: bool,
+) -> Result<Finished, Stop> {
+    if let Some(word) = argv.iter().find(|word| word.len() > MAX_WORD || word.contains('\0')) {
+        return Err(StageError::permanent(format!(
+            "an argument for {} cannot be passed to a process: it has {} bytes, at most {MAX_WORD} without NUL are possible",
+            argv[0],
+            word.len(),
+        ))
+        .into());
+    }
+    let command = NativeCommand {
+        program: Program::Argv(argv),
+        stdin: None,
+        env: Vec::new(),
+        max_output,
+        json: false,
+        dispatches,
+    };
+    let outcome = host.native(command).map_err(|stop| match stop {
+        Stop::Failed(error) => match explain(&error) {
+            Some(message) => Stop::Failed(StageError { message, ..error }),
+            None => Stop::Failed(error),
+        },
+        Stop::Paused | Stop::Cancelled | Stop::Interrupted => stop,
+    })?;
+    Ok(Finished { exit: outcome.exit, stdout: text(&outcome.stdout)?, stderr: text(&outcome.stderr)? })
+}
+
+/// Most bytes of one argument that Linux passes on (`MAX_ARG_STRLEN`, less the final NUL).
+const MAX_WORD: usize = 128 * 1024 - 1;
+
+/// Everything in `payload`, with U+FFFD for what is not UTF-8.
+fn text(payload: &Payload) -> Result<String, StageError> {
+    let mut bytes = Vec::new();
+    payload
+        .open()
+        .and_then(|mut reader| reader.read_to_end(&mut bytes))
+        .map_err(|error| StageError::new(format!("cannot read back what the program wrote: {error}")))?;
+    Ok(String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
+/// The words that start a program: a Node script is given to Node.
+pub(super) fn program(bin: String) -> Vec<String> {
+    let is_script = [".mjs", ".cjs", ".js", ".ts"].iter().any(|suffix| bin.ends_with(suffix));
+    if is_script { vec!["node".to_owned(), bin] } else { vec![bin] }
+}
+
+/// An option with its value: one word where the value could be taken for an option itself.
+pub(super) fn option(name: &str, value: &str) -> Vec<String> {
+    if value.starts_with('-') {
+        vec![format!("{name}={value}")]
+    } else {
+        vec![name.to_owned(), value.to_owned()]
+    }
+}
+
+/// The first characters of a text, for messages.
+pub(super) fn excerpt(text: &str) -> String {
+    text.chars().take(400).collect()
+}

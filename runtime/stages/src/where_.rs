@@ -1,0 +1,287 @@
+//! `where`: the items that fit a condition.
+//!
+//! Values compare as ECMAScript's `==` and `<` compare them, since conditions
+//! in use depend on it (`unread=true`, `minutes>=30` on text); only integers
+//! beyond 2^53 are compared exactly instead of rounded.
+
+use std::cmp::Ordering;
+
+use serde_json::Value;
+
+use super::compare::{Num, text_order};
+use super::path::Path;
+use lobster_base::json::raw::RawItem;
+use lobster_base::json::{js_number, js_string};
+use lobster_stage::{
+    Flow, Host, Sink, Stage, StageError, StageKind, StageSpec, Stop, args_schema, read_raw, words_schema,
+};
+
+pub(super) static SPEC: StageSpec = StageSpec {
+    name: "where",
+    description: "Filter objects by a simple predicate",
+    help: "Usage:\n  ... | where unread=true\n  ... | where 'minutes>=30'\n  ... | where sender.domain==example.com\n\n\
+           Operators: = == != < <= > >=. The condition is one word: quote it if it holds spaces or |.\n\
+           true, false, null and numbers are read as such, everything else is text.\n",
+    flags: &[],
+    args_schema: || args_schema(&[("_", words_schema(Some("First word: field, operator, value")))], &["_"]),
+    examples: || serde_json::json!([{"args": {"_": ["minutes>=30"]}, "description": "Keep items of at least 30 minutes"}]),
+    side_effects: Some(&[]),
+    kind: StageKind::Pure,
+    build: |args| {
+        let Some(text) = args.positional.first() else {
+            return Err(StageError::permanent("where requires an expression (e.g. field=value)"));
+        };
+        let condition = Condition::parse(text)
+            .ok_or_else(|| StageError::permanent(format!("Invalid where expression: {text}")))?;
+        Ok(Box::new(Where { condition }))
+    },
+};
+
+struct Where {
+    condition: Condition,
+}
+
+impl Stage for Where {
+    fn item(&mut self, item: Value, _: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
+        if self.condition.holds(&item) { out.item(item) } else { Ok(Flow::More) }
+    }
+
+    fn raw(&mut self, item: RawItem<'_>, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
+        match self.condition.holds_in(item) {
+            Some(true) => out.raw(item),
+            Some(false) => Ok(Flow::More),
+            None => self.item(read_raw(item)?, host, out),
+        }
+    }
+
+    fn end(&mut self, _: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
+        Ok(())
+    }
+}
+
+struct Condition {
+    path: Path,
+    operator: Operator,
+    right: Literal,
+}
+
+#[derive(Clone, Copy)]
+enum Operator {
+    Is,
+    IsNot,
+    AtMost,
+    AtLeast,
+    Less,
+    More,
+}
+
+/// In the order they are tried, so `a===1` is `a == "=1"`.
+const OPERATORS: [(&str, Operator); 7] = [
+    ("==", Operator::Is),
+    ("=", Operator::Is),
+    ("!=", Operator::IsNot),
+    ("<=", Operator::AtMost),
+    (">=", Operator::AtLeast),
+    ("<", Operator::Less),
+    (">", Operator::More),
+];
+
+enum Literal {
+    Null,
+    Bool(bool),
+    Number(Num),
+    Text(String),
+}
+
+impl Condition {
+    fn parse(text: &str) -> Option<Self> {
+        let field = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
+        let rest = text.trim_start_matches(field);
+        let path = &text[..text.len() - rest.len()];
+        if path.is_empty() {
+            return None;
+        }
+        let rest = rest.trim_start();
+        let (operator, value) = OPERATORS
+            .iter()
+            .find_map(|(sign, operator)| Some((*operator, value_after(rest.strip_prefix(sign)?)?)))?;
+        Some(Self { path: Path::of_field(path), operator, right: Literal::read(value) })
+    }
+
+    /// The same by the text of an item; `None` if one must read it to know.
+    fn holds_in(&self, item: RawItem<'_>) -> Option<bool> {
+        let left = match item.field(self.path.only_name()?)? {
+            Some(value) => Some(value.read().ok()?),
+            None => None,
+        };
+        Some(self.holds_for(left.as_ref()))
+    }
+
+    fn holds(&self, item: &Value) -> bool {
+        self.holds_for(self.path.get(item).as_deref())
+    }
+
+    fn holds_for(&self, left: Option<&Value>) -> bool {
+        let order = || left.and_then(|left| order(left, &self.right));
+        match self.operator {
+            Operator::Is => self.right.equals(left),
+            Operator::IsNot => !self.right.equals(left),
+            Operator::Less => order() == Some(Ordering::Less),
+            Operator::More => order() == Some(Ordering::Greater),
+            Operator::AtMost => matches!(order(), Some(Ordering::Less | Ordering::Equal)),
+            Operator::AtLeast => matches!(order(), Some(Ordering::Greater | Ordering::Equal)),
+        }
+    }
+}
+
+/// The value behind an operator: at least one character, on one line. Blanks
+/// before it do not count unless there is nothing else.
+fn value_after(text: &str) -> Option<&str> {
+    let value = text.trim_start();
+    let last = || text.char_indices().next_back().map(|(at, _)| &text[at..]);
+    let value = if value.is_empty() { last()? } else { value };
+    (!value.contains(['\n', '\r', '\u{2028}', '\u{2029}'])).then_some(value)
+}
+
+impl Literal {
+    fn read(text: &str) -> Self {
+        match text {
+            "null" => Self::Null,
+            "true" => Self::Bool(true),
+            "false" => Self::Bool(false),
+            _ if text.trim().is_empty() => Self::Text(text.to_owned()),
+            _ => match js_number(text) {
+                number if number.is_nan() => Self::Text(text.to_owned()),
+                number => Self::Number(Num::from_text(text, number)),
+            },
+        }
+    }
+
+    fn number(&self) -> Num {
+        match self {
+            Self::Null => Num::Int(0),
+            Self::Bool(bool) => Num::Int((*bool).into()),
+            Self::Number(number) => *number,
+            Self::Text(text) => number_of(text),
+        }
+    }
+
+    /// ECMA-262 `IsLooselyEqual`, missing being `undefined`.
+    fn equals(&self, left: Option<&Value>) -> bool {
+        let Some(left) = left.filter(|left| !left.is_null()) else {
+            return matches!(self, Self::Null);
+        };
+        match (left, self) {
+            (_, Self::Null) => false,
+            (Value::String(left), Self::Text(right)) => left == right,
+            (Value::Array(_) | Value::Object(_), Self::Text(right)) => js_string(left) == *right,
+            _ => left_number(left).order(self.number()) == Some(Ordering::Equal),
+        }
+    }
+}
+
+/// ECMA-262 `IsLessThan` both ways; `None` where one side is no number.
+fn order(left: &Value, right: &Literal) -> Option<Ordering> {
+    match (left, right) {
+        (Value::String(left), Literal::Text(right)) => Some(text_order(left, right)),
+        (Value::Array(_) | Value::Object(_), Literal::Text(right)) => {
+            Some(text_order(&js_string(left), right))
+        }
+        _ => left_number(left).order(right.number()),
+    }
+}
+
+fn left_number(value: &Value) -> Num {
+    match value {
+        Value::Null => Num::Int(0),
+        Value::Bool(bool) => Num::Int((*bool).into()),
+        Value::Number(number) => Num::of(number),
+        Value::String(text) => number_of(text),
+        Value::Array(_) | Value::Object(_) => number_of(&js_string(value)),
+    }
+}
+
+fn number_of(text: &str) -> Num {
+    Num::from_text(text, js_number(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::testing::{fails, run};
+    use super::*;
+
+    fn holds(left: Value, condition: &str) -> bool {
+        Condition::parse(condition).is_some_and(|c| c.holds(&json!({"a": left})))
+    }
+
+    #[test]
+    fn comparison_is_loose() {
+        for left in [json!(1), json!("1"), json!(true), json!([1])] {
+            assert!(holds(left.clone(), "a=1"), "{left}");
+        }
+        for left in [json!("0x10"), json!("16"), json!([16]), json!(16.0)] {
+            assert!(holds(left.clone(), "a == 16"), "{left}");
+            assert!(holds(left.clone(), "a=0x10"), "{left}");
+        }
+        for left in [json!(""), json!(0), json!(false)] {
+            assert!(holds(left.clone(), "a=0") && holds(left.clone(), "a=false"), "{left}");
+        }
+        for (left, condition, expected) in [
+            (json!(null), "a=0", false),
+            (json!(null), "a=null", true),
+            (json!(0), "a=null", false),
+            (json!("true"), "a=true", false),
+            (json!(1), "a=true", true),
+            (json!("1"), "a=true", true),
+            (json!("2"), "a>0", true),
+            (json!(null), "a>=0", true),
+            (json!(null), "a<=0", true),
+            (json!(null), "a>=null", true),
+            (json!(0), "a>=null", true),
+            (json!("b"), "a>a", true),
+            (json!("B"), "a<a", true),
+            (json!("10"), "a>9", true),
+            (json!("10"), "a<x", true),
+            (json!("2026-01-02"), "a>2026-01-01", true),
+            (json!({}), "a=[object Object]", true),
+            (json!([1, 2]), "a=1,2", true),
+            (json!("x"), "a<5", false),
+            (json!("x"), "a>=5", false),
+            (json!(0), "a= ", true),
+            (json!(">5"), "a=>5", true),
+            (json!("=1"), "a===1", true),
+            (json!("="), "a==", true),
+            (json!("\"x\""), "a=\"x\"", true),
+            (json!("x"), "a=x ", false),
+            (json!(9_007_199_254_740_993_i64), "a=9007199254740993", true),
+            (json!(9_007_199_254_740_993_i64), "a=9007199254740992", false),
+            (json!("12345678901234567891"), "a>12345678901234567890", true),
+            (json!(f64::MAX), "a<Infinity", true),
+        ] {
+            assert_eq!(holds(left.clone(), condition), expected, "{left} {condition}");
+        }
+    }
+
+    #[test]
+    fn missing_is_unequal_to_all_and_has_no_order() {
+        let items = json!([5, "s", null, {}, {"a": 1}, {"a": null}, {"x": [2]}]);
+        assert_eq!(run("where a!=1", items.clone()), json!([5, "s", null, {}, {"a": null}, {"x": [2]}]));
+        assert_eq!(run("where a<9", items.clone()), json!([{"a": 1}, {"a": null}]));
+        assert_eq!(run("where a=null", items.clone()), json!([5, "s", null, {}, {"a": null}, {"x": [2]}]));
+        assert_eq!(run("where x.0=2", items.clone()), json!([{"x": [2]}]));
+        assert_eq!(run("where constructor!=null", items), json!([]));
+        assert_eq!(run("where '0>=0'", json!([1, 2, 3])), json!([]));
+    }
+
+    #[test]
+    fn what_is_no_condition_is_refused() {
+        for text in ["a=", "a-b=1", "a", "=1", " a=1", "a=x\ny", "a=\n", "é=1", "a!1"] {
+            let stage = format!("where '{text}'");
+            assert_eq!(fails(&stage, json!([])), format!("Invalid where expression: {text}"));
+        }
+        assert_eq!(fails("where name = ada", json!([])), "Invalid where expression: name");
+        assert_eq!(fails("where", json!([])), "where requires an expression (e.g. field=value)");
+    }
+}

@@ -1,0 +1,335 @@
+//! Copies of a store as a whole: of a live one ([`Store::backup`]), and of what is
+//! left of a damaged one ([`Store::salvage`]).
+//!
+//! Both write a state directory under another name and move it into place when
+//! it is whole and durable, so there is never half of one.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::params;
+use rustix::fs::{CWD, RenameFlags};
+use serde::Serialize;
+use tempfile::TempDir;
+
+use super::Store;
+use super::db::{self, sync_dir};
+use super::error::StoreError;
+use super::event::RunId;
+use super::gc::entries;
+use super::log::log_path;
+use super::rescue::rescue;
+use super::verify::Problem;
+use lobster_base::digest::Digest;
+
+/// How long a backup waits for a collection that is at work.
+const COLLECTION_AT_MOST: Duration = Duration::from_secs(30);
+
+/// Bytes copied at a time.
+const PIECE: usize = 1 << 20;
+
+/// What a copy holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CopyReport {
+    pub runs: u64,
+    pub records: u64,
+    pub blobs: u64,
+    /// Of all blobs.
+    pub bytes: u64,
+    /// What is not in the copy, or not whole there.
+    pub problems: Vec<Problem>,
+}
+
+impl Store {
+    /// Makes `target` a state directory with all that was committed to this store
+    /// before the call; other processes go on meanwhile, only collections wait.
+    /// Users' state comes along. Blobs are checked as they are copied; one that is
+    /// damaged is left out and named.
+    ///
+    /// # Errors
+    /// When there is something at `target`, when the store is damaged, or when the copy cannot be written.
+    pub fn backup(&self, target: &Path) -> Result<CopyReport, StoreError> {
+        self.flush()?;
+        let draft = Draft::new(target)?;
+        // No blob that the copy names goes away before it is copied.
+        let _lock = self.lock_collection(COLLECTION_AT_MOST)?.ok_or(StoreError::GcBusy)?;
+        let copy = draft.store().join("lobster.db");
+        self.inner.db.read_raw(|db| {
+            // One snapshot, without keeping writers waiting.
+            db.execute("VACUUM INTO ?1", [text(&copy)?])?;
+            Ok(())
+        })?;
+        let name = self.inner.dir.join("name");
+        if name.exists() {
+            // So that it is held against what this store has promised.
+            fs::copy(&name, draft.store().join("name")).map_err(|e| StoreError::io("copy", &name, e))?;
+        }
+        let mut report = CopyReport::default();
+        finish_database(&copy)?;
+        self.copy_blobs(&draft, &mut report)?;
+        if let Some(state) = self.inner.dir.parent() {
+            copy_user_state(state, draft.state())?;
+        }
+        count(&copy, &mut report)?;
+        draft.publish()?;
+        Ok(report)
+    }
+
+    /// Makes `target` a state directory with every run of this damaged store whose
+    /// journal is whole, and with whatever else can be read. This store stays as it is.
+    ///
+    /// # Errors
+    /// When there is something at `target`, when nothing can be read, or when the copy cannot be written.
+    pub fn salvage(&self, target: &Path) -> Result<CopyReport, StoreError> {
+        let draft = Draft::new(target)?;
+        let _lock = self.lock_collection(COLLECTION_AT_MOST)?.ok_or(StoreError::GcBusy)?;
+        let mut report = CopyReport::default();
+        let copy = draft.store().join("lobster.db");
+        let scratch =
+            tempfile::tempdir_in(draft.state()).map_err(|e| StoreError::io("write in", target, e))?;
+        let (found, rescued) = rescue(self.inner.db.path(), scratch.path())?;
+        found.execute("VACUUM INTO ?1", [text(&copy)?])?;
+        drop(found);
+        drop(scratch);
+        report.problems.extend(rescued.lost.into_iter().map(|rows| Problem::LostRows { rows }));
+        for run in rescued.rebuilt {
+            let why = "its row was lost; it is listed by what its journal says".to_owned();
+            report.problems.push(Problem::Run { run: run.to_string(), why });
+        }
+        finish_database(&copy)?;
+        self.copy_blobs(&draft, &mut report)?;
+        if let Some(state) = self.inner.dir.parent() {
+            copy_user_state(state, draft.state())?;
+        }
+        {
+            let salvaged = Store::open(draft.state())?;
+            for (run, seq, why) in salvaged.broken_runs()? {
+                salvaged.remove_run(run)?;
+                report.problems.push(Problem::Journal { run, seq, why });
+            }
+            salvaged.remove_strays()?;
+            // What is whole but names something that is lost stays, and is named.
+            let checked = salvaged.verify()?;
+            report.problems.extend(checked.problems);
+        }
+        count(&copy, &mut report)?;
+        draft.publish()?;
+        Ok(report)
+    }
+
+    /// Copies the blobs that the database of the draft names, checking each. What
+    /// is not whole is taken out of that database.
+    fn copy_blobs(&self, draft: &Draft, report: &mut CopyReport) -> Result<(), StoreError> {
+        let copy = draft.store().join("lobster.db");
+        let db = db::connect(&copy)?;
+        let mut damaged = BTreeMap::new();
+        {
+            let mut statement = db.prepare("SELECT digest, len, data FROM blobs")?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                let digest = Digest::from(row.get::<_, [u8; 32]>(0)?);
+                let outcome = match row.get_ref(2)?.as_blob() {
+                    Ok(bytes) if Digest::of(bytes) == digest => Ok(()),
+                    Ok(_) => Err(format!("in {}", self.inner.db.path().display())),
+                    Err(_) => self.copy_blob(&digest, &draft.blob(&digest)),
+                };
+                match outcome {
+                    Ok(()) => {
+                        report.blobs += 1;
+                        report.bytes += row.get::<_, i64>(1)?.cast_unsigned();
+                    }
+                    Err(place) => {
+                        damaged.insert(digest, place);
+                    }
+                }
+            }
+        }
+        for (digest, place) in damaged {
+            db.execute("DELETE FROM blobs WHERE digest = ?1", [digest.as_bytes()])?;
+            report.problems.push(Problem::DamagedBlob { digest, place, named_by: Vec::new() });
+        }
+        Ok(())
+    }
+
+    /// Copies one blob; the error says what is wrong with it.
+    fn copy_blob(&self, digest: &Digest, to: &Path) -> Result<(), String> {
+        let from = self.blob_path(digest);
+        let copy = || -> io::Result<bool> {
+            let mut source = File::open(&from)?;
+            DirBuilder::new().recursive(true).mode(0o700).create(to.parent().unwrap_or(Path::new(".")))?;
+            let mut target = OpenOptions::new().write(true).create_new(true).mode(0o400).open(to)?;
+            let mut hasher = blake3::Hasher::new();
+            let mut buffer = vec![0; PIECE];
+            loop {
+                let count = source.read(&mut buffer)?;
+                if count == 0 {
+                    break;
+                }
+                hasher.update(&buffer[..count]);
+                target.write_all(&buffer[..count])?;
+            }
+            let whole = Digest::from(hasher.finalize()) == *digest;
+            if whole {
+                target.sync_all()?;
+            } else {
+                fs::remove_file(to)?;
+            }
+            Ok(whole)
+        };
+        match copy() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(from.display().to_string()),
+            Err(error) => Err(format!("{}: {error}", from.display())),
+        }
+    }
+
+    /// Runs whose journal is not the chain that was written, and from which record on.
+    fn broken_runs(&self) -> Result<Vec<(RunId, u64, String)>, StoreError> {
+        let mut broken = Vec::new();
+        for run in self.runs(&super::RunFilter::default())? {
+            match self.verify_chain(run.id) {
+                Ok(()) => {}
+                Err(StoreError::BrokenChain { seq, why, .. }) => broken.push((run.id, seq, why)),
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(broken)
+    }
+
+    fn remove_run(&self, run: RunId) -> Result<(), StoreError> {
+        self.write(db::Durability::Lazy, |tx| {
+            let n = super::journal::run_number(tx, run)?;
+            for sql in [
+                "DELETE FROM journal WHERE run = ?1",
+                "DELETE FROM gates WHERE run = ?1",
+                "DELETE FROM run_values WHERE run = ?1",
+                "DELETE FROM runs WHERE n = ?1",
+            ] {
+                tx.execute(sql, params![n])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Removes what belongs to runs that are not there.
+    fn remove_strays(&self) -> Result<(), StoreError> {
+        self.write(db::Durability::Lazy, |tx| {
+            for table in ["journal", "gates", "run_values"] {
+                tx.execute(&format!("DELETE FROM {table} WHERE run NOT IN (SELECT n FROM runs)"), [])?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Makes a database that SQLite copied one like those that are made anew.
+fn finish_database(path: &Path) -> Result<(), StoreError> {
+    use std::os::unix::fs::PermissionsExt;
+    let made = || -> io::Result<()> {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(log_path(path))?;
+        Ok(())
+    };
+    made().map_err(|e| StoreError::io("write", path, e))?;
+    let db = db::connect(path)?;
+    db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+    Ok(())
+}
+
+fn count(path: &Path, report: &mut CopyReport) -> Result<(), StoreError> {
+    let db = db::connect(path)?;
+    let one = |table: &str| -> Result<u64, StoreError> {
+        Ok(db
+            .query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, i64>(0))?
+            .cast_unsigned())
+    };
+    (report.runs, report.records) = (one("runs")?, one("journal")?);
+    db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+    Ok(())
+}
+
+/// Users' state: files of JSON beside the store, each replaced whole by whoever writes it.
+fn copy_user_state(from: &Path, to: &Path) -> Result<(), StoreError> {
+    for dir in [PathBuf::new(), PathBuf::from("models")] {
+        for path in entries(&from.join(&dir)) {
+            let is_json = path.extension().is_some_and(|extension| extension == "json");
+            let Some(name) = path.file_name().filter(|_| is_json && path.is_file()) else { continue };
+            let target = to.join(&dir);
+            let copy = || -> io::Result<()> {
+                DirBuilder::new().recursive(true).mode(0o700).create(&target)?;
+                let mut file =
+                    OpenOptions::new().write(true).create_new(true).mode(0o600).open(target.join(name))?;
+                file.write_all(&fs::read(&path)?)?;
+                file.sync_all()
+            };
+            copy().map_err(|e| StoreError::io("copy", &path, e))?;
+        }
+    }
+    Ok(())
+}
+
+/// SQLite takes names of files as text.
+fn text(path: &Path) -> Result<&str, StoreError> {
+    path.to_str().ok_or_else(|| StoreError::NotUnicode { path: path.to_owned() })
+}
+
+/// A state directory that is being made beside its place.
+struct Draft {
+    dir: TempDir,
+    target: PathBuf,
+}
+
+impl Draft {
+    fn new(target: &Path) -> Result<Self, StoreError> {
+        let target = std::path::absolute(target).map_err(|e| StoreError::io("write", target, e))?;
+        if fs::symlink_metadata(&target).is_ok() {
+            return Err(StoreError::Exists { path: target });
+        }
+        let parent = target.parent().unwrap_or(Path::new("/"));
+        let make = || -> io::Result<TempDir> {
+            let dir = tempfile::Builder::new().prefix(".lobster-copy-").tempdir_in(parent)?;
+            DirBuilder::new().mode(0o700).create(dir.path().join("store"))?;
+            DirBuilder::new().mode(0o700).create(dir.path().join("store/blobs"))?;
+            Ok(dir)
+        };
+        let dir = make().map_err(|e| StoreError::io("write in", parent, e))?;
+        Ok(Self { dir, target })
+    }
+
+    fn state(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn store(&self) -> PathBuf {
+        self.dir.path().join("store")
+    }
+
+    fn blob(&self, digest: &Digest) -> PathBuf {
+        let hex = digest.to_string();
+        self.store().join("blobs").join(&hex[..2]).join(hex)
+    }
+
+    /// Makes all of it durable and gives it its name.
+    fn publish(self) -> Result<(), StoreError> {
+        let publish = || -> io::Result<()> {
+            File::open(self.store().join("lobster.db"))?.sync_all()?;
+            for shelf in entries(&self.store().join("blobs")) {
+                sync_dir(&shelf)?;
+            }
+            for dir in [self.store().join("blobs"), self.store(), self.state().to_owned()] {
+                sync_dir(&dir)?;
+            }
+            rustix::fs::renameat_with(CWD, self.state(), CWD, &self.target, RenameFlags::NOREPLACE)?;
+            sync_dir(self.target.parent().unwrap_or(Path::new("/")))
+        };
+        publish().map_err(|e| StoreError::io("write", &self.target, e))?;
+        // It has another name now.
+        let _ = self.dir.keep();
+        Ok(())
+    }
+}

@@ -1,0 +1,555 @@
+//! The content-addressed store: bytes under their BLAKE3 name.
+//!
+//! Small blobs wait in memory for the next transaction and live in the
+//! database, so that one commit covers an event and all it names. Larger ones
+//! are files: `blobs/ab/<64 hex digits>`, written elsewhere and moved there
+//! whole. What is read is checked first: bytes that do not match their name
+//! are an error and never reach the reader.
+
+use std::fs::{self, File};
+use std::io::{self, Cursor, Read, Seek, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rusqlite::{OptionalExtension, Transaction, params};
+use rustix::fs::{FlockOperation, MemfdFlags};
+use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
+
+use super::db::lock;
+use super::error::StoreError;
+use super::file_lock::Sharing;
+use super::pending::{Batch, Held, in_index_order};
+use super::redact::Redactor;
+use super::{Store, fault, private};
+use lobster_base::digest::Digest;
+
+/// Blobs up to this size live in the database.
+pub const INLINE_MAX: usize = 64 * 1024;
+
+/// How much of a large blob is gathered before it goes to its file and its hash:
+/// writers of JSON come with a few bytes at a time.
+const FILE_BUFFER: usize = 64 * 1024;
+
+/// The disk begins to write larger blobs as soon as they are whole.
+const SYNC_AT_ONCE: u64 = 4 * 1024 * 1024;
+
+/// How long a blob's last-touched time may lag: re-recording known content
+/// within it writes nothing. Far below the grace time of gc.
+pub(super) const TOUCH_EVERY_MS: i64 = 10 * 60 * 1000;
+
+/// Files whose content was checked and that have not changed since.
+const CHECKED_MAX: usize = 4096;
+
+/// A blob's name and size.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Blob {
+    /// Of all its bytes.
+    pub digest: Digest,
+    /// In bytes.
+    pub len: u64,
+}
+
+/// What tells an unchanged file from a changed one: inode, size, time of change.
+pub(super) type Fingerprint = (u64, u64, i64, i64);
+
+fn fingerprint(file: &File) -> io::Result<Fingerprint> {
+    let meta = file.metadata()?;
+    Ok((meta.ino(), meta.len(), meta.ctime(), meta.ctime_nsec()))
+}
+
+impl Store {
+    /// Takes bytes as they come, without a limit on their number.
+    #[must_use]
+    pub fn blob_writer(&self) -> BlobWriter {
+        BlobWriter {
+            store: self.clone(),
+            sink: Sink::Memory(Vec::new()),
+            redactor: Redactor::new(self.redactions()),
+            taken: 0,
+            len: 0,
+            limit: None,
+        }
+    }
+
+    /// Records `bytes`.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn put(&self, bytes: &[u8]) -> Result<Blob, StoreError> {
+        if bytes.len() <= INLINE_MAX {
+            return self.put_small(&self.redactions().bytes(bytes));
+        }
+        let mut writer = self.blob_writer();
+        writer.write_all(bytes).map_err(|e| writer.error(e))?;
+        writer.finish()
+    }
+
+    /// Records `bytes` as they are, for what was looked through for secrets already.
+    pub fn put_verbatim(&self, bytes: &[u8]) -> Result<Blob, StoreError> {
+        if bytes.len() <= INLINE_MAX {
+            return self.put_small(bytes);
+        }
+        let mut writer = BlobWriter { redactor: None, ..self.blob_writer() };
+        writer.write_all(bytes).map_err(|e| writer.error(e))?;
+        writer.finish()
+    }
+
+    fn put_small(&self, bytes: &[u8]) -> Result<Blob, StoreError> {
+        let blob = Blob { digest: Digest::of(bytes), len: bytes.len() as u64 };
+        let full = lock(&self.inner.pending).hold_blob(blob.digest, bytes);
+        if full {
+            self.flush()?;
+        }
+        Ok(blob)
+    }
+
+    /// Where a large blob is or would be.
+    pub(super) fn blob_path(&self, digest: &Digest) -> PathBuf {
+        let hex = digest.to_string();
+        self.inner.dir.join("blobs").join(&hex[..2]).join(hex)
+    }
+
+    /// The size of a blob, if it is known.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn blob_len(&self, digest: &Digest) -> Result<Option<u64>, StoreError> {
+        let held = lock(&self.inner.pending).find(digest);
+        match held {
+            Some(Held::Bytes(bytes)) => return Ok(Some(bytes.len() as u64)),
+            Some(Held::File(len)) => return Ok(Some(len)),
+            None => {}
+        }
+        self.inner.db.read(|db| {
+            let mut statement = db.prepare_cached("SELECT len FROM blobs WHERE digest = ?")?;
+            let len: Option<i64> = statement.query_row([digest.as_bytes()], |row| row.get(0)).optional()?;
+            Ok(len.map(i64::cast_unsigned))
+        })
+    }
+
+    /// The whole blob, if it has at most `max` bytes.
+    ///
+    /// # Errors
+    /// When it is missing, damaged or larger.
+    pub fn load(&self, digest: &Digest, max: u64) -> Result<Vec<u8>, StoreError> {
+        let reader = self.open_blob(digest)?;
+        if reader.len() > max {
+            return Err(StoreError::BlobTooLarge { digest: *digest, len: reader.len(), max });
+        }
+        reader.into_bytes().map_err(|e| StoreError::io("read", &self.blob_path(digest), e))
+    }
+
+    /// Opens a blob whose bytes have been checked against its name.
+    ///
+    /// # Errors
+    /// When it is missing or damaged.
+    pub fn open_blob(&self, digest: &Digest) -> Result<BlobReader, StoreError> {
+        if let Some(bytes) = self.small_blob(digest)? {
+            return Ok(BlobReader(Source::Memory(Cursor::new(bytes))));
+        }
+        let (file, len) = self.checked_file(digest)?;
+        Ok(BlobReader(Source::File { file, len }))
+    }
+
+    /// Opens a blob as a file at its beginning, for a child's stdin. A small
+    /// one becomes an anonymous file in memory.
+    ///
+    /// # Errors
+    /// As [`Store::open_blob`], or when the process has no descriptor left.
+    pub fn open_file(&self, digest: &Digest) -> Result<File, StoreError> {
+        let Some(bytes) = self.small_blob(digest)? else {
+            return Ok(self.checked_file(digest)?.0);
+        };
+        let fill = || -> io::Result<File> {
+            let mut file = File::from(rustix::fs::memfd_create("lobster-blob", MemfdFlags::CLOEXEC)?);
+            file.write_all(&bytes)?;
+            file.rewind()?;
+            Ok(file)
+        };
+        fill().map_err(|e| StoreError::io("hand over", self.inner.db.path(), e))
+    }
+
+    /// The file of a large blob, checked now; `None` for a small one, which has
+    /// no file. Nobody may write to it; gc may remove it once nothing names it.
+    ///
+    /// # Errors
+    /// As [`Store::open_blob`].
+    pub fn blob_file(&self, digest: &Digest) -> Result<Option<PathBuf>, StoreError> {
+        if self.small_blob(digest)?.is_some() {
+            return Ok(None);
+        }
+        self.checked_file(digest)?;
+        Ok(Some(self.blob_path(digest)))
+    }
+
+    /// Those of these blobs that are small and sound, in one go. The others are
+    /// for [`Store::load`], which says what is the matter with them.
+    pub fn small_blobs(&self, digests: &[Digest]) -> Result<Vec<(Digest, Vec<u8>)>, StoreError> {
+        self.inner.db.read(|db| {
+            // One transaction, for each of its statements would take one.
+            let snapshot = db.unchecked_transaction()?;
+            let mut statement = snapshot.prepare_cached("SELECT data FROM blobs WHERE digest = ?")?;
+            let mut found = Vec::with_capacity(digests.len());
+            for digest in digests {
+                let row = statement.query_row([digest.as_bytes()], |row| row.get::<_, Option<Vec<u8>>>(0));
+                found.extend(row.optional()?.flatten().map(|bytes| (*digest, bytes)));
+            }
+            found.retain(|(digest, bytes)| Digest::of(bytes) == *digest);
+            Ok(found)
+        })
+    }
+
+    /// The checked bytes of a blob that is held in memory or in the database.
+    fn small_blob(&self, digest: &Digest) -> Result<Option<Arc<[u8]>>, StoreError> {
+        let held = lock(&self.inner.pending).find(digest);
+        match held {
+            Some(Held::Bytes(bytes)) => return Ok(Some(bytes)),
+            Some(Held::File(_)) => return Ok(None),
+            None => {}
+        }
+        let row: Option<Option<Vec<u8>>> = self.inner.db.read(|db| {
+            let mut statement = db.prepare_cached("SELECT data FROM blobs WHERE digest = ?")?;
+            Ok(statement.query_row([digest.as_bytes()], |row| row.get(0)).optional()?)
+        })?;
+        let Some(Some(bytes)) = row else {
+            // Not in the table: a file may still be there, if a crash came between the two.
+            return Ok(None);
+        };
+        let found = Digest::of(&bytes);
+        if found != *digest {
+            let place = format!("in {}", self.inner.db.path().display());
+            return Err(StoreError::DamagedBlob { digest: *digest, found, place });
+        }
+        Ok(Some(bytes.into()))
+    }
+
+    fn checked_file(&self, digest: &Digest) -> Result<(File, u64), StoreError> {
+        let path = self.blob_path(digest);
+        let fail = |e| StoreError::io("read", &path, e);
+        let mut file = match File::open(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(match self.blob_len(digest)? {
+                    Some(_) => StoreError::LostBlob { digest: *digest, path },
+                    None => StoreError::MissingBlob(*digest),
+                });
+            }
+            other => other.map_err(fail)?,
+        };
+        let print = fingerprint(&file).map_err(fail)?;
+        if lock(&self.inner.checked).get(digest) == Some(&print) {
+            return Ok((file, print.1));
+        }
+        let found = Digest::of_reader(&mut file).map_err(fail)?;
+        if found != *digest {
+            return Err(StoreError::DamagedBlob {
+                digest: *digest,
+                found,
+                place: path.display().to_string(),
+            });
+        }
+        file.rewind().map_err(fail)?;
+        self.remember_checked(*digest, print);
+        Ok((file, print.1))
+    }
+
+    fn remember_checked(&self, digest: Digest, print: Fingerprint) {
+        let mut checked = lock(&self.inner.checked);
+        if checked.len() >= CHECKED_MAX {
+            checked.clear();
+        }
+        checked.insert(digest, print);
+    }
+
+    /// A temporary file in the store. Its lock, which ends with the process,
+    /// tells gc that somebody is still writing it.
+    fn temp_file(&self) -> Result<NamedTempFile, StoreError> {
+        let dir = self.inner.dir.join("tmp");
+        let make = || -> io::Result<NamedTempFile> {
+            fault::point("blob file")?;
+            let file = match tempfile::Builder::new().prefix("blob-").tempfile_in(&dir) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    private::make_dir(&dir)?;
+                    tempfile::Builder::new().prefix("blob-").tempfile_in(&dir)?
+                }
+                other => other?,
+            };
+            rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            Ok(file)
+        };
+        make().map_err(|e| StoreError::io("write in", &dir, e))
+    }
+
+    /// Moves a complete file into its place. It always replaces what is there,
+    /// which heals a damaged twin and tells gc that the blob is wanted.
+    fn adopt(&self, file: NamedTempFile, blob: Blob) -> Result<Blob, StoreError> {
+        let path = self.blob_path(&blob.digest);
+        let dir = path.parent().unwrap_or(&self.inner.dir).to_owned();
+        let place = || -> io::Result<File> {
+            file.as_file().set_permissions(fs::Permissions::from_mode(0o400))?;
+            fault::point("blob rename")?;
+            let shelf = self.inner.dir.join("blobs");
+            if !dir.is_dir() {
+                if !shelf.is_dir() {
+                    self.inner.db.group.sync_first(&self.inner.dir);
+                }
+                private::make_dir(&dir)?;
+                self.inner.db.group.sync_first(&shelf);
+            }
+            // gc looks and removes under the other kind of this lock.
+            let _shelf = self.lock_shelf(Sharing::Shared)?;
+            let file = file.persist(&path).map_err(|e| e.error)?;
+            rustix::fs::flock(&file, FlockOperation::Unlock)?;
+            fault::point("blob renamed")?;
+            Ok(file)
+        };
+        let file = place().map_err(|e| StoreError::io("write", &path, e))?;
+        match file.try_clone() {
+            Ok(file) if blob.len > SYNC_AT_ONCE => self.inner.db.group.begin_sync(file, &path),
+            _ => self.inner.db.group.sync_first(&path),
+        }
+        self.inner.db.group.sync_first(&dir);
+        if let Ok(print) = fingerprint(&file) {
+            self.remember_checked(blob.digest, print);
+        }
+        lock(&self.inner.pending).hold_file(blob);
+        Ok(blob)
+    }
+}
+
+/// Writes held-back blobs as part of a transaction. One that is there already is
+/// marked as wanted again, and healed if it was damaged.
+pub(super) fn insert(tx: &Transaction<'_>, batch: &Batch, now: i64) -> Result<(), StoreError> {
+    if batch.blobs.is_empty() && batch.files.is_empty() {
+        return Ok(());
+    }
+    let mut statement = tx.prepare_cached(
+        "INSERT INTO blobs (digest, len, touched, data) VALUES (?1, ?2, ?3, ?4)
+         ON CONFLICT (digest) DO UPDATE SET touched = excluded.touched, data = excluded.data
+         WHERE abs(touched - excluded.touched) > ?5 OR data IS NOT excluded.data",
+    )?;
+    let small = batch.blobs.iter().map(|(digest, bytes)| (digest, bytes.len() as u64, Some(&**bytes)));
+    let large = batch.files.iter().map(|(digest, len)| (digest, *len, None));
+    for (digest, len, data) in in_index_order(small.chain(large), |(digest, ..)| digest) {
+        statement.execute(params![digest.as_bytes(), len.cast_signed(), now, data, TOUCH_EVERY_MS])?;
+    }
+    Ok(())
+}
+
+enum Sink {
+    Memory(Vec<u8>),
+    File(SpilledBlob),
+}
+
+/// A large blob on its way to its file: bytes wait in `buffer` until there are
+/// enough for one write and one step of the hash.
+struct SpilledBlob {
+    file: NamedTempFile,
+    hasher: Box<blake3::Hasher>,
+    buffer: Vec<u8>,
+}
+
+impl SpilledBlob {
+    fn new(file: NamedTempFile) -> Self {
+        Self { file, hasher: Box::new(blake3::Hasher::new()), buffer: Vec::with_capacity(FILE_BUFFER) }
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.buffer.len() + bytes.len() > FILE_BUFFER {
+            self.write_buffer()?;
+        }
+        if bytes.len() >= FILE_BUFFER {
+            return self.write_through(bytes);
+        }
+        self.buffer.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn write_buffer(&mut self) -> io::Result<()> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let result = self.write_through(&buffer);
+        buffer.clear();
+        self.buffer = buffer;
+        result
+    }
+
+    fn write_through(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        fault::point("blob write")?;
+        self.file.write_all(bytes)?;
+        self.hasher.update(bytes);
+        Ok(())
+    }
+
+    /// The file with every byte in it, and their digest.
+    fn finish(mut self) -> io::Result<(NamedTempFile, Digest)> {
+        self.write_buffer()?;
+        Ok((self.file, self.hasher.finalize().into()))
+    }
+}
+
+/// Takes the bytes of one blob. Dropped without [`BlobWriter::finish`], it leaves nothing.
+pub struct BlobWriter {
+    store: Store,
+    sink: Sink,
+    redactor: Option<Redactor>,
+    /// Bytes written to it.
+    taken: u64,
+    /// Bytes in the sink.
+    len: u64,
+    limit: Option<u64>,
+}
+
+impl BlobWriter {
+    /// Refuses more than `limit` bytes: the write that would pass it fails, and nothing is kept.
+    #[must_use]
+    pub fn limit(mut self, limit: u64) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Whether the blob will hold exactly the bytes that are written.
+    #[must_use]
+    pub fn is_verbatim(&self) -> bool {
+        self.redactor.is_none()
+    }
+
+    /// How many bytes it has taken.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.taken
+    }
+
+    /// The blob of all bytes written. It is durable with the next synced event.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn finish(mut self) -> Result<Blob, StoreError> {
+        let rest = self.redactor.take().map(Redactor::finish);
+        self.complete(rest)
+    }
+
+    /// The blob of a stream that was cut off at some byte: it does not end
+    /// with the beginning of a secret.
+    ///
+    /// # Errors
+    /// As [`BlobWriter::finish`].
+    pub fn finish_cut(mut self) -> Result<Blob, StoreError> {
+        let rest = self.redactor.take().map(Redactor::finish_cut);
+        self.complete(rest)
+    }
+
+    fn complete(mut self, rest: Option<Vec<u8>>) -> Result<Blob, StoreError> {
+        if let Some(rest) = rest {
+            self.keep(&rest).map_err(|e| self.error(e))?;
+        }
+        match self.sink {
+            Sink::Memory(bytes) => self.store.put_small(&bytes),
+            Sink::File(spilled) => {
+                let (file, digest) = spilled
+                    .finish()
+                    .map_err(|e| StoreError::io("write in", &self.store.inner.dir.join("tmp"), e))?;
+                self.store.adopt(file, Blob { digest, len: self.len })
+            }
+        }
+    }
+
+    /// The store's own error behind one of this writer's.
+    #[must_use]
+    pub fn error(&self, error: io::Error) -> StoreError {
+        match error.downcast::<StoreError>() {
+            Ok(own) => own,
+            Err(other) => StoreError::io("write in", &self.store.inner.dir.join("tmp"), other),
+        }
+    }
+}
+
+impl BlobWriter {
+    fn keep(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if let Sink::Memory(held) = &mut self.sink {
+            if held.len() + bytes.len() <= INLINE_MAX {
+                held.extend_from_slice(bytes);
+                self.len += bytes.len() as u64;
+                return Ok(());
+            }
+            let mut spilled = SpilledBlob::new(self.store.temp_file()?);
+            spilled.push(held)?;
+            self.sink = Sink::File(spilled);
+        }
+        if let Sink::File(spilled) = &mut self.sink {
+            spilled.push(bytes)?;
+            self.len += bytes.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+impl Write for BlobWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = self.taken + bytes.len() as u64;
+        if let Some(limit) = self.limit.filter(|limit| taken > *limit) {
+            return Err(StoreError::OverLimit { limit }.into());
+        }
+        match &mut self.redactor {
+            None => self.keep(bytes)?,
+            Some(redactor) => {
+                let clean = redactor.push(bytes);
+                self.keep(&clean)?;
+            }
+        }
+        self.taken = taken;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+enum Source {
+    Memory(Cursor<Arc<[u8]>>),
+    File { file: File, len: u64 },
+}
+
+/// The checked bytes of one blob, from their beginning.
+pub struct BlobReader(Source);
+
+impl BlobReader {
+    /// The size of the blob in bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        match &self.0 {
+            Source::Memory(cursor) => cursor.get_ref().len() as u64,
+            Source::File { len, .. } => *len,
+        }
+    }
+
+    /// Whether the blob has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn into_bytes(self) -> io::Result<Vec<u8>> {
+        match self.0 {
+            Source::Memory(cursor) => Ok(cursor.into_inner().to_vec()),
+            Source::File { mut file, len } => {
+                let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or(0));
+                file.read_to_end(&mut bytes)?;
+                Ok(bytes)
+            }
+        }
+    }
+}
+
+impl Read for BlobReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match &mut self.0 {
+            Source::Memory(cursor) => cursor.read(buffer),
+            Source::File { file, .. } => file.read(buffer),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What can go wrong with the store, said so that a person knows what to do.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use lobster_base::digest::Digest;
+
+/// Why the store could not do what was asked. Nothing was lost unless the message says so.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The directory cannot be made, entered or written at all.
+    #[error(
+        "the state directory {} cannot be used: {source}; \
+         set LOBSTER_STATE_DIR to a directory you can write", .path.display()
+    )]
+    Unusable { path: PathBuf, source: io::Error },
+    /// It can be read but not written.
+    #[error(
+        "{} is read-only, so nothing can be recorded; make it writable or set LOBSTER_STATE_DIR to another directory",
+        .path.display()
+    )]
+    ReadOnly { path: PathBuf },
+    /// No space, no quota.
+    #[error("no space left for {}; free some space (`lobster store gc` may help) and try again", .path.display())]
+    Full { path: PathBuf },
+    /// Written by a later lobster.
+    #[error(
+        "{} was written by a newer lobster (store version {found}, this one knows up to {supported}); \
+         use that newer version, or set LOBSTER_STATE_DIR to another directory", .path.display()
+    )]
+    Newer { path: PathBuf, found: i64, supported: i64 },
+    /// The database or something beside it is not what was written.
+    #[error(
+        "{} is damaged: {what}; it was left as it is. `lobster store salvage DIR` writes a new store with all that \
+         is whole; or restore a backup, or move the directory away to start with an empty store", .path.display()
+    )]
+    Damaged { path: PathBuf, what: String },
+    /// Something that is kept is damaged: what it names cannot be told.
+    #[error(
+        "no blob was collected ({runs} runs were): what is damaged may name any of them: {damage}. \
+         `lobster store verify` names all damage; `lobster store salvage DIR` writes a new store with all that is \
+         whole; or let the damaged runs go with --keep or --older-than"
+    )]
+    CannotCollect { runs: u64, damage: String },
+    /// A copy would have to replace it.
+    #[error("{} is there already; name a directory that is not, or remove that one", .path.display())]
+    Exists { path: PathBuf },
+    /// It knows less than was promised.
+    #[error(
+        "{} is older than what was recorded: its end was lost, or an older copy was put in its place, so what was \
+         answered and done since would be asked and done again; nothing is answered and no run goes on. \
+         `lobster store verify` says what is missing. Put the newer files back, or go on with what is there: \
+         `lobster store verify --accept-rollback`", .path.display()
+    )]
+    RolledBack { path: PathBuf },
+    /// It was removed or replaced after it was opened.
+    #[error(
+        "{} is no longer the file that this lobster opened: the state directory was removed, moved or replaced \
+         meanwhile; nothing more is done, because nobody could find the record of it. \
+         Put the directory back if it was moved, then restart lobster; `lobster runs` shows what was recorded",
+        .path.display()
+    )]
+    Replaced { path: PathBuf },
+    /// The working directory cannot be written down exactly.
+    #[error(
+        "the working directory {path:?} is not UTF-8 text, so the record cannot name it; \
+         start lobster in another directory, or rename this one"
+    )]
+    NotUnicode { path: PathBuf },
+    /// The clock of the machine stands before 1970.
+    #[error("the clock of this machine stands before 1970, which no record can hold; set it and try again")]
+    ClockBeforeEpoch,
+    /// Another process held the database for too long.
+    #[error("{} was kept busy by another process for {seconds} s; try again", .path.display())]
+    Busy { path: PathBuf, seconds: u64 },
+    /// An earlier sync failed, so nothing written since can be promised to survive a power cut.
+    #[error("{} could not be made durable earlier ({first}); restart lobster and resume the run", .path.display())]
+    NotDurable { path: PathBuf, first: String },
+    /// No such blob.
+    #[error(
+        "blob {0} is not in the store; it was never recorded here, or was collected with the runs that used it"
+    )]
+    MissingBlob(Digest),
+    /// It is listed, and its file is not there.
+    #[error(
+        "blob {digest} is lost: its file {} is gone. \
+         Record the same content again to heal it, or restore it from a backup", .path.display()
+    )]
+    LostBlob { digest: Digest, path: PathBuf },
+    /// It never came here with its run.
+    #[error(
+        "blob {0} is not in the store; it was left out of the bundle that the run came in \
+         (`lobster bundle export --redact`)"
+    )]
+    RedactedBlob(Digest),
+    /// It was left out on purpose.
+    #[error("what step '{0}' gave was redacted")]
+    LeftOut(String),
+    /// Its bytes are not the ones it is named after.
+    #[error(
+        "blob {digest} is damaged: its bytes hash to {found} ({place}); \
+         they are not used. Record the same content again to heal it, or restore it from a backup"
+    )]
+    DamagedBlob { digest: Digest, found: Digest, place: String },
+    /// More than the caller wanted to hold in memory.
+    #[error("blob {digest} has {len} bytes, more than the {max} that fit here")]
+    BlobTooLarge { digest: Digest, len: u64, max: u64 },
+    /// More than the writer was told to take.
+    #[error("more than {limit} bytes were written; nothing was kept")]
+    OverLimit { limit: u64 },
+    /// No run has that id.
+    #[error("no run {0:?}; `lobster runs` lists them")]
+    UnknownRun(String),
+    /// Several runs have ids like that.
+    #[error("{prefix:?} could be any of {}; give more of the id", .candidates.join(", "))]
+    AmbiguousRun { prefix: String, candidates: Vec<String> },
+    /// The policy wants the audit copied or anchored there.
+    #[error(
+        "{} cannot be kept: {source}; [audit] of the policy names it, and nothing goes on unrecorded",
+        .path.display()
+    )]
+    AuditTrail { path: PathBuf, source: io::Error },
+    /// Somebody is executing it.
+    #[error("run {0} is being executed by another process; wait for it or stop it")]
+    RunBusy(String),
+    /// A collection is at work.
+    #[error("another `lobster store gc` is at work; wait for it")]
+    GcBusy,
+    /// It is here already.
+    #[error("run {0} is already in this store; nothing was changed")]
+    RunExists(String),
+    /// The journal of a run is not the chain of records that was written.
+    #[error("the journal of run {run} is damaged at record {seq}: {why}")]
+    BrokenChain { run: String, seq: u64, why: String },
+    /// No gate has that token or id.
+    #[error("gate {0:?} not found; `lobster gates` lists the open ones")]
+    UnknownGate(String),
+    /// The beginning of an id that says too little.
+    #[error(
+        "{typed:?} is too short for a gate: at least {least} digits of its id; `lobster gates` lists the open ones"
+    )]
+    ShortGate { typed: String, least: usize },
+    /// Somebody was faster, or it was answered before.
+    #[error("gate {id} was already {how}{}", .by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default())]
+    ConsumedGate { id: String, how: &'static str, by: Option<String> },
+    /// Its time is over.
+    #[error("gate {id} expired at {} and can no longer be answered; `lobster resume {run}` asks again", super::clock::iso(*.at))]
+    ExpiredGate { id: String, at: i64, run: String },
+    /// Several gates have ids like that.
+    #[error("{prefix:?} could be any of {}; give more of the id", .candidates.join(", "))]
+    AmbiguousGate { prefix: String, candidates: Vec<String> },
+    /// A key that leaves no file name.
+    #[error("state key is empty/invalid")]
+    StateKey,
+    /// A user state file that is not JSON.
+    #[error("{} is not JSON: {why}", .path.display())]
+    StateText { path: PathBuf, why: String },
+    /// Someone else holds the lock of a state key.
+    #[error("state {} was locked by {holder} for {seconds} s; end that process or try again", .path.display())]
+    StateLocked { path: PathBuf, holder: String, seconds: u64 },
+    /// Any other failure of the file system.
+    #[error("cannot {doing} {}: {source}", .path.display())]
+    Io { doing: &'static str, path: PathBuf, source: io::Error },
+    /// Any other failure of the database.
+    #[error("the store's database failed: {0}")]
+    Database(#[source] rusqlite::Error),
+    /// A value that has no JSON text, or a stored text that does not fit.
+    #[error("{what}: {source}")]
+    Json { what: &'static str, source: lobster_base::json::JsonError },
+}
+
+impl StoreError {
+    /// The variant that fits a failure of the file system at `path`.
+    pub(super) fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full { path },
+            io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly { path },
+            _ => Self::Io { doing, path, source },
+        }
+    }
+
+    /// Gives a failure of the database its place and its name.
+    pub(super) fn located(self, path: &Path) -> Self {
+        let Self::Database(error) = self else { return self };
+        let at = path.to_owned();
+        let Some(code) = error.sqlite_error_code() else { return Self::Database(error) };
+        match code {
+            rusqlite::ErrorCode::DiskFull => Self::Full { path: at },
+            rusqlite::ErrorCode::ReadOnly => Self::ReadOnly { path: at },
+            rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked => {
+                Self::Busy { path: at, seconds: super::db::PATIENCE.as_secs() }
+            }
+            rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase => {
+                Self::Damaged { path: at, what: error.to_string() }
+            }
+            rusqlite::ErrorCode::CannotOpen | rusqlite::ErrorCode::PermissionDenied => {
+                Self::Unusable { path: at, source: io::Error::other(error.to_string()) }
+            }
+            rusqlite::ErrorCode::SystemIoFailure => {
+                Self::Io { doing: "read or write", path: at, source: io::Error::other(error.to_string()) }
+            }
+            _ => Self::Database(error),
+        }
+    }
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+/// For code that writes through `io::Write` and wants the store's own error back.
+impl From<StoreError> for io::Error {
+    fn from(error: StoreError) -> Self {
+        let kind = match &error {
+            StoreError::Io { source, .. } | StoreError::Unusable { source, .. } => source.kind(),
+            StoreError::Full { .. } => io::ErrorKind::StorageFull,
+            StoreError::ReadOnly { .. } => io::ErrorKind::ReadOnlyFilesystem,
+            StoreError::OverLimit { .. } | StoreError::BlobTooLarge { .. } => io::ErrorKind::FileTooLarge,
+            StoreError::MissingBlob(_) | StoreError::LostBlob { .. } | StoreError::RedactedBlob(_) => {
+                io::ErrorKind::NotFound
+            }
+            StoreError::DamagedBlob { .. } | StoreError::Damaged { .. } => io::ErrorKind::InvalidData,
+            _ => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
+}

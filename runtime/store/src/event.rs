@@ -1,0 +1,502 @@
+//! What the journal says: the events of a run.
+//!
+//! Their JSON is kept for ever, so it only grows: a new kind or a new optional
+//! field is fine, a changed meaning is not. A kind that this version does not
+//! know survives reading as [`Event::Unknown`].
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::blob::Blob;
+use super::error::StoreError;
+use lobster_base::digest::Digest;
+use lobster_base::json;
+use lobster_base::json::JsonError;
+
+/// The name of a run: a UUIDv7, so that names sort roughly by age.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RunId(pub(super) Uuid);
+
+impl RunId {
+    /// A name that no run has.
+    ///
+    /// # Errors
+    /// [`StoreError::ClockBeforeEpoch`]: a UUIDv7 (RFC 9562) begins with the
+    /// milliseconds since 1970.
+    pub(super) fn new() -> Result<Self, StoreError> {
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(_) => Ok(Self(Uuid::now_v7())),
+            Err(_) => Err(StoreError::ClockBeforeEpoch),
+        }
+    }
+
+    /// The end of the name, which tells runs of one minute apart. [`super::Store::find_run`] takes it.
+    #[must_use]
+    pub fn short(&self) -> String {
+        self.0.simple().to_string()[24..].to_owned()
+    }
+
+    /// The 16 bytes of the UUID.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        self.0.as_bytes()
+    }
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.hyphenated().fmt(f)
+    }
+}
+
+impl fmt::Debug for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "run:{self}")
+    }
+}
+
+impl FromStr for RunId {
+    type Err = uuid::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+/// Declares a closed set of words with one spelling in JSON, SQL and print.
+macro_rules! words {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+        pub enum $name { $($(#[$doc])* #[serde(rename = $word)] $variant,)* }
+
+        impl $name {
+            /// Its one spelling.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word,)* }
+            }
+
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = $crate::UnknownWord;
+
+            fn from_str(text: &str) -> Result<Self, $crate::UnknownWord> {
+                Self::ALL.iter().copied().find(|word| word.as_str() == text)
+                    .ok_or_else(|| $crate::UnknownWord(text.to_owned()))
+            }
+        }
+    };
+}
+pub(super) use words;
+
+/// A word outside its set.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is not one of the known words")]
+pub struct UnknownWord(pub(super) String);
+
+impl UnknownWord {
+    /// For a set of words that is declared elsewhere.
+    pub fn new(word: &str) -> Self {
+        Self(word.to_owned())
+    }
+}
+
+words! {
+    /// Where a run stands.
+    RunStatus {
+        /// It is being executed, or its process died.
+        Running = "running",
+        /// It waits for a person.
+        Waiting = "waiting",
+        /// It did all it should.
+        Ok = "ok",
+        /// A step failed.
+        Failed = "failed",
+        /// It was told to stop.
+        Cancelled = "cancelled",
+    }
+}
+
+impl RunStatus {
+    /// Whether nothing more happens unless somebody asks.
+    #[must_use]
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::Ok | Self::Failed | Self::Cancelled)
+    }
+}
+
+words! {
+    /// How one attempt of a step ended.
+    StepStatus {
+        Ok = "ok",
+        Failed = "failed",
+        /// Its condition was false.
+        Skipped = "skipped",
+        /// It had started, and nobody saw it end.
+        Interrupted = "interrupted",
+        Cancelled = "cancelled",
+        TimedOut = "timed_out",
+        /// Policy or a person said no.
+        Refused = "refused",
+        /// It waits at a gate.
+        Waiting = "waiting",
+    }
+}
+
+/// What one attempt of a step gave.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepOutcome {
+    pub status: StepStatus,
+    /// The message of its failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// A stable name of the failure, for programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// Of a native process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdout: Option<Blob>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stderr: Option<Blob>,
+    /// The output items, one JSON value a line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Blob>,
+    /// A small result kept in place: the answer of an effect.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub value: Value,
+    /// Fuel a component used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fuel: Option<u64>,
+    /// Bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_memory: Option<u64>,
+    pub duration_us: u64,
+    /// What was asked, what enforced it, what could not be enforced.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub enforcement: Value,
+    /// It came from the action cache.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cached: bool,
+    /// Whatever else the engine wants to remember.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub detail: Value,
+}
+
+impl StepOutcome {
+    /// An outcome that says no more than how it ended.
+    #[must_use]
+    pub fn new(status: StepStatus) -> Self {
+        Self {
+            status,
+            error: None,
+            code: None,
+            exit: None,
+            stdout: None,
+            stderr: None,
+            output: None,
+            value: Value::Null,
+            fuel: None,
+            peak_memory: None,
+            duration_us: 0,
+            enforcement: Value::Null,
+            cached: false,
+            detail: Value::Null,
+        }
+    }
+
+    /// Whether a person wrote the result, in a fork, and no execution gave it.
+    #[must_use]
+    pub fn is_edited(&self) -> bool {
+        self.detail.get("edited") == Some(&Value::Bool(true))
+    }
+}
+
+/// How an attempt of a pure step began, or of an effect that was answered and not performed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Begun {
+    /// The kind of step: `component`, `stage` …
+    pub kind: String,
+    /// Names the pre-image of the action, which is a blob.
+    pub action: Digest,
+    /// It would have touched the world, but an equal action's outcome was taken from the cache.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub effect: bool,
+    /// What policy said to it.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub decision: Value,
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub detail: Value,
+}
+
+/// One thing that happened in a run. Steps are named by paths: `fetch|2`, `loop[3]/sub`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Event {
+    /// The first event; [`super::Store::create_run`] writes it.
+    RunStarted {
+        name: String,
+        kind: String,
+        /// Blob of the Plan that is executed.
+        plan: Digest,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        args: Option<Digest>,
+        mode: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        actor: Option<String>,
+        cwd: String,
+        /// The run this one was forked from or is a part of.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parent: Option<RunId>,
+        #[serde(default, skip_serializing_if = "Value::is_null")]
+        detail: Value,
+    },
+    /// A process took the run up (again), after a gate, a failure or a crash.
+    RunResumed {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+        #[serde(default, skip_serializing_if = "Value::is_null")]
+        detail: Value,
+    },
+    /// Nothing more can be done until a person answers.
+    RunPaused {
+        #[serde(default, skip_serializing_if = "Value::is_null")]
+        detail: Value,
+    },
+    /// The run is over, unless a retry is asked for.
+    RunEnded {
+        status: RunStatus,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<Blob>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+        #[serde(default, skip_serializing_if = "Value::is_null")]
+        detail: Value,
+    },
+    /// An attempt is about to start. For an effect this is durable before it does.
+    StepStarted {
+        path: String,
+        /// From 1.
+        attempt: u32,
+        /// The kind of step: `shell`, `component`, `http` …
+        kind: String,
+        /// Names the pre-image of the action, which is a blob.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        action: Option<Digest>,
+        /// It touches the world, so it is never silently repeated.
+        effect: bool,
+        /// Its author says that doing it twice is the same as once.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        idempotent: bool,
+        /// What policy said to it.
+        #[serde(default, skip_serializing_if = "Value::is_null")]
+        decision: Value,
+        #[serde(default, skip_serializing_if = "Value::is_null")]
+        detail: Value,
+    },
+    /// An attempt is over.
+    StepEnded {
+        path: String,
+        attempt: u32,
+        /// Of a pure step, and of an effect that came from the action cache: they have no
+        /// record of their own start, as losing that costs nothing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        begun: Option<Arc<Begun>>,
+        outcome: Arc<StepOutcome>,
+    },
+    /// [`super::Store::open_gate`] writes it.
+    GateOpened {
+        path: String,
+        /// The short id of the gate; the token is nobody else's business.
+        gate: String,
+        kind: String,
+        /// What the answer will be bound to.
+        binding: Digest,
+        /// Blob of the question's JSON.
+        question: Digest,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        expires_at: Option<i64>,
+    },
+    /// Somebody answered, here or in the run that this one was forked from;
+    /// [`super::Store::answer_gate`] writes it.
+    GateAnswered {
+        path: String,
+        gate: String,
+        binding: Digest,
+        answer: super::gate::GateAnswer,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+        /// The run that was answered, where a fork takes the answer over. It then
+        /// stands for nothing that the fork does itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<RunId>,
+    },
+    /// A gate closed without an answer (cancelled, expired), or opened again.
+    GateClosed {
+        path: String,
+        gate: String,
+        status: super::gate::GateStatus,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+    },
+    /// What policy decided, with its reason.
+    Decision { path: String, decision: Value },
+    /// Somebody wants a failed or interrupted step tried again (or taken as done).
+    RetryRequested {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        path: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+        #[serde(default, skip_serializing_if = "Value::is_null")]
+        detail: Value,
+    },
+    /// Anything worth telling.
+    Note {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        path: Option<String>,
+        text: String,
+        #[serde(default, skip_serializing_if = "Value::is_null")]
+        detail: Value,
+    },
+    /// Written by a later lobster.
+    #[serde(untagged)]
+    Unknown(Value),
+}
+
+impl Event {
+    /// Reads the JSON of an event.
+    pub(super) fn read(text: &str) -> Result<Self, JsonError> {
+        /// [`Event::StepEnded`]: most events are, and a type that is known before
+        /// its fields are read saves holding them until it is.
+        #[derive(Deserialize)]
+        struct StepEnded {
+            path: String,
+            attempt: u32,
+            #[serde(default)]
+            begun: Option<Arc<Begun>>,
+            outcome: Arc<StepOutcome>,
+        }
+        if !text.starts_with(r#"{"type":"step_ended","#) {
+            return json::parse_as(text);
+        }
+        let StepEnded { path, attempt, begun, outcome } = json::parse_as(text)?;
+        Ok(Self::StepEnded { path, attempt, begun, outcome })
+    }
+
+    /// The step that it is about.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            Self::StepStarted { path, .. }
+            | Self::StepEnded { path, .. }
+            | Self::GateOpened { path, .. }
+            | Self::GateAnswered { path, .. }
+            | Self::GateClosed { path, .. }
+            | Self::Decision { path, .. } => Some(path),
+            Self::RetryRequested { path, .. } | Self::Note { path, .. } => path.as_deref(),
+            Self::RunStarted { .. }
+            | Self::RunResumed { .. }
+            | Self::RunPaused { .. }
+            | Self::RunEnded { .. } => None,
+            Self::Unknown(value) => value.get("path").and_then(Value::as_str),
+        }
+    }
+
+    /// The name of its kind, as in its JSON.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        match self {
+            Self::RunStarted { .. } => "run_started",
+            Self::RunResumed { .. } => "run_resumed",
+            Self::RunPaused { .. } => "run_paused",
+            Self::RunEnded { .. } => "run_ended",
+            Self::StepStarted { .. } => "step_started",
+            Self::StepEnded { .. } => "step_ended",
+            Self::GateOpened { .. } => "gate_opened",
+            Self::GateAnswered { .. } => "gate_answered",
+            Self::GateClosed { .. } => "gate_closed",
+            Self::Decision { .. } => "decision",
+            Self::RetryRequested { .. } => "retry_requested",
+            Self::Note { .. } => "note",
+            Self::Unknown(value) => value.get("type").and_then(Value::as_str).unwrap_or("unknown"),
+        }
+    }
+
+    /// The status that the run has from here on, if this changes it.
+    #[must_use]
+    pub fn run_status(&self) -> Option<RunStatus> {
+        match self {
+            Self::RunStarted { .. } | Self::RunResumed { .. } => Some(RunStatus::Running),
+            Self::RunPaused { .. } => Some(RunStatus::Waiting),
+            Self::RunEnded { status, .. } => Some(*status),
+            Self::StepStarted { .. }
+            | Self::StepEnded { .. }
+            | Self::GateOpened { .. }
+            | Self::GateAnswered { .. }
+            | Self::GateClosed { .. }
+            | Self::Decision { .. }
+            | Self::RetryRequested { .. }
+            | Self::Note { .. }
+            | Self::Unknown(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_text_of_an_event_is_stable() {
+        let digest = Digest::of(b"");
+        let mut outcome = StepOutcome::new(StepStatus::Failed);
+        outcome.error = Some("no".into());
+        outcome.value = json!({"b": 1, "a": 18_446_744_073_709_551_615_u64});
+        let event = Event::StepEnded {
+            path: "loop[3]/sub".into(),
+            attempt: 2,
+            begun: None,
+            outcome: Arc::new(outcome),
+        };
+        let text = json::compact(&event);
+        assert_eq!(
+            text,
+            r#"{"type":"step_ended","path":"loop[3]/sub","attempt":2,"outcome":{"status":"failed","error":"no","value":{"b":1,"a":18446744073709551615},"duration_us":0}}"#
+        );
+        assert_eq!(json::parse_as::<Event>(&text).ok().as_ref(), Some(&event));
+        assert_eq!(Event::read(&text).ok(), Some(event));
+        let started = format!(
+            r#"{{"type":"step_started","path":"a","attempt":1,"kind":"shell","action":"{digest}","effect":true}}"#
+        );
+        assert_eq!(json::parse_as::<Event>(&started).map(|e| json::compact(&e)).ok(), Some(started));
+    }
+
+    #[test]
+    fn unknown_kinds_and_fields_survive() {
+        let text = r#"{"type":"teleported","path":"x","to":[1,2]}"#;
+        let event = json::parse_as::<Event>(text);
+        assert!(matches!(&event, Ok(Event::Unknown(v)) if v["to"] == json!([1, 2])));
+        assert_eq!(event.map(|e| json::compact(&e)).ok().as_deref(), Some(text));
+        let more = r#"{"type":"note","text":"hi","colour":"red"}"#;
+        assert!(matches!(json::parse_as::<Event>(more), Ok(Event::Note { .. })));
+    }
+}

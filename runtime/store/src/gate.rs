@@ -1,0 +1,599 @@
+//! Gates: where a run waits for a person.
+//!
+//! A gate is answered once. The same transaction that closes it writes the
+//! answer into the journal, so whoever wins is recorded, and whoever comes
+//! later sees by whom. The token only names the gate and carries nothing.
+
+use std::fmt;
+use std::str::FromStr;
+
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params, params_from_iter, types};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::Store;
+use super::db::Durability;
+use super::error::StoreError;
+use super::event::{Event, RunId, words};
+use super::journal::{Head, head, parse_record, record_text_of, run_id, run_number, word};
+use lobster_base::digest::Digest;
+use lobster_base::json;
+
+/// Least length of the beginning of an id that [`Store::find_gate`] takes.
+const ID_PREFIX_MIN: usize = 4;
+
+/// Tries at an unused short id. With a million gates each misses by chance of 1 in 4000.
+const ID_TRIES: u32 = 64;
+
+/// The secret name of a gate: 122 random bits, as the text of a UUIDv4.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct GateKey(Uuid);
+
+impl fmt::Display for GateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.hyphenated().fmt(f)
+    }
+}
+
+/// Keys open gates, so logs do not get them by accident.
+impl fmt::Debug for GateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GateKey(…)")
+    }
+}
+
+impl FromStr for GateKey {
+    type Err = uuid::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+words! {
+    /// What a gate asks for.
+    GateKind {
+        /// Yes or no.
+        Approval = "approval",
+        /// A JSON value.
+        Input = "input",
+    }
+}
+
+words! {
+    /// Where a gate stands.
+    GateStatus {
+        Open = "open",
+        Answered = "answered",
+        Cancelled = "cancelled",
+        Expired = "expired",
+    }
+}
+
+/// How a record leaves a gate of its own run.
+pub(super) fn status_after(event: &Event) -> Option<(&str, GateStatus)> {
+    match event {
+        Event::GateOpened { gate, .. } => Some((gate.as_str(), GateStatus::Open)),
+        Event::GateAnswered { gate, from: None, .. } => Some((gate.as_str(), GateStatus::Answered)),
+        Event::GateClosed { gate, status, .. } => Some((gate.as_str(), *status)),
+        _ => None,
+    }
+}
+
+/// Where a gate stands by the newest record that is about it.
+fn recorded_status(db: &Connection, run_number: i64, gate: &Gate) -> Result<Option<GateStatus>, StoreError> {
+    let mut statement = db.prepare_cached(
+        "SELECT seq, record FROM journal WHERE run = ?1 AND instr(record, ?2) ORDER BY seq DESC",
+    )?;
+    let mut rows = statement.query(params![run_number, gate.id])?;
+    while let Some(row) = rows.next()? {
+        let (seq, text): (i64, String) = (row.get(0)?, record_text_of(row, 1)?);
+        let record = parse_record(gate.run, seq.cast_unsigned(), text)?;
+        if let Some((_, status)) = status_after(&record.event).filter(|(id, _)| *id == gate.id) {
+            return Ok(Some(status));
+        }
+    }
+    Ok(None)
+}
+
+/// What a person said.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GateAnswer {
+    Approved,
+    Rejected,
+    /// The value asked for.
+    Response(Value),
+}
+
+/// A gate to be opened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GateRecord {
+    pub run: RunId,
+    /// The step that asks.
+    pub path: String,
+    pub kind: GateKind,
+    /// All that the person is shown.
+    pub question: Value,
+    /// Over what the person sees and what will run (invariant G1).
+    pub binding: Digest,
+    /// Milliseconds since 1970; `None`: never.
+    pub expires_at: Option<i64>,
+    /// Who alone may answer.
+    pub required_approver: Option<String>,
+    /// What the engine needs to judge the answer: initiator, schema …
+    pub detail: Value,
+}
+
+/// A gate as it stands in the store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gate {
+    /// The token's key: whoever has it may answer.
+    pub key: GateKey,
+    /// The short id: 8 lower-case hex digits, unique in this store.
+    pub id: String,
+    pub run: RunId,
+    pub path: String,
+    pub kind: GateKind,
+    pub question: Value,
+    /// The blob of the question's JSON.
+    pub question_digest: Digest,
+    pub binding: Digest,
+    pub created_at: i64,
+    pub expires_at: Option<i64>,
+    pub required_approver: Option<String>,
+    pub detail: Value,
+    pub status: GateStatus,
+    pub answer: Option<GateAnswer>,
+    pub answered_by: Option<String>,
+    pub answered_at: Option<i64>,
+}
+
+/// Which gates to list.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GateFilter {
+    pub status: Option<GateStatus>,
+    pub run: Option<RunId>,
+    /// At most so many; 0 means all.
+    pub limit: usize,
+}
+
+/// A row without its question.
+struct Stored {
+    gate: Gate,
+    run_number: i64,
+}
+
+impl Store {
+    /// Opens a gate, durably and together with its event.
+    ///
+    /// # Errors
+    /// When there is no such run, or it cannot be written.
+    pub fn open_gate(&self, record: GateRecord) -> Result<Gate, StoreError> {
+        let clean = self.redactions();
+        let (mut question, mut detail) = (record.question, record.detail);
+        clean.value(&mut question);
+        clean.value(&mut detail);
+        let question_digest = self.put(json::compact(&question).as_bytes())?.digest;
+        let created_at = self.now();
+        let key = GateKey(Uuid::new_v4());
+        let id = self.write(Durability::Synced, |tx| {
+            let mut head = head(tx, record.run)?;
+            let id = unused_id(tx)?;
+            tx.prepare_cached(
+                "INSERT INTO gates (key, id, run, path, kind, question, binding, approver, detail, created, expires, status)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 'open')",
+            )?
+            .execute(params![
+                key.0.as_bytes(),
+                id,
+                head.n,
+                record.path,
+                record.kind.as_str(),
+                question_digest.as_bytes(),
+                record.binding.as_bytes(),
+                record.required_approver,
+                json::compact(&detail),
+                created_at,
+                record.expires_at,
+            ])?;
+            let event = Event::GateOpened {
+                path: record.path.clone(),
+                gate: id.clone(),
+                kind: record.kind.as_str().to_owned(),
+                binding: record.binding,
+                question: question_digest,
+                expires_at: record.expires_at,
+            };
+            self.append_to(tx, &mut head, created_at, &[event])?;
+            Ok(id)
+        })?;
+        Ok(Gate {
+            key,
+            id,
+            run: record.run,
+            path: record.path,
+            kind: record.kind,
+            question,
+            question_digest,
+            binding: record.binding,
+            created_at,
+            expires_at: record.expires_at,
+            required_approver: record.required_approver,
+            detail,
+            status: GateStatus::Open,
+            answer: None,
+            answered_by: None,
+            answered_at: None,
+        })
+    }
+
+    /// The gate that a token names, whatever its status.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownGate`].
+    pub fn gate(&self, key: GateKey) -> Result<Gate, StoreError> {
+        let found = self.inner.db.read(|db| by_key(db, key))?;
+        self.with_question(found)
+    }
+
+    /// The gate with a short id as a person typed it: case and anything that
+    /// is no hex digit do not matter.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownGate`].
+    pub fn gate_by_id(&self, typed: &str) -> Result<Gate, StoreError> {
+        let id: String =
+            typed.chars().filter(char::is_ascii_hexdigit).map(|c| c.to_ascii_lowercase()).collect();
+        let found = self.inner.db.read(|db| {
+            let mut statement = db.prepare_cached(&format!("{SELECT} WHERE g.id = ?"))?;
+            let row = statement.query_row([&id], stored).optional()?;
+            row.ok_or_else(|| StoreError::UnknownGate(typed.to_owned()))
+        })?;
+        self.with_question(found)
+    }
+
+    /// The gate whose short id is or begins with `typed`; open ones count first.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownGate`], [`StoreError::ShortGate`], [`StoreError::AmbiguousGate`].
+    pub fn find_gate(&self, typed: &str) -> Result<Gate, StoreError> {
+        let id = typed.to_ascii_lowercase();
+        if !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(StoreError::UnknownGate(typed.to_owned()));
+        }
+        if id.len() < ID_PREFIX_MIN {
+            return Err(StoreError::ShortGate { typed: typed.to_owned(), least: ID_PREFIX_MIN });
+        }
+        let found: Vec<(String, GateStatus)> = self.inner.db.read(|db| {
+            let mut statement = db.prepare_cached(
+                "SELECT id, status FROM gates WHERE id >= ?1 AND id < ?1 || 'g' ORDER BY status <> 'open' LIMIT 5",
+            )?;
+            let rows = statement.query_map([&id], |row| Ok((row.get(0)?, word(row, 1)?)))?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })?;
+        let open = found.iter().filter(|(_, status)| *status == GateStatus::Open).count();
+        match found.as_slice() {
+            [] => Err(StoreError::UnknownGate(typed.to_owned())),
+            [(one, _), ..] if found.len() == 1 || open == 1 => self.gate_by_id(one),
+            several => Err(StoreError::AmbiguousGate {
+                prefix: typed.to_owned(),
+                candidates: several.iter().map(|(id, _)| id.clone()).collect(),
+            }),
+        }
+    }
+
+    /// Gates that fit `filter`, the newest first. An overdue gate that nobody
+    /// has closed yet counts as expired.
+    ///
+    /// # Errors
+    /// When the database or a question cannot be read.
+    pub fn gates(&self, filter: &GateFilter) -> Result<Vec<Gate>, StoreError> {
+        let now = self.now();
+        let found = self.inner.db.read(|db| {
+            let mut sql = format!("{SELECT} WHERE 1");
+            let mut values: Vec<types::Value> = Vec::new();
+            match filter.status {
+                None => {}
+                Some(GateStatus::Open) => {
+                    sql.push_str(" AND g.status = 'open' AND (g.expires IS NULL OR g.expires > ?)");
+                    values.push(now.into());
+                }
+                Some(GateStatus::Expired) => {
+                    sql.push_str(" AND (g.status = 'expired' OR (g.status = 'open' AND g.expires <= ?))");
+                    values.push(now.into());
+                }
+                Some(closed @ (GateStatus::Answered | GateStatus::Cancelled)) => {
+                    sql.push_str(" AND g.status = ?");
+                    values.push(closed.as_str().to_owned().into());
+                }
+            }
+            if let Some(run) = filter.run {
+                sql.push_str(" AND g.run = ?");
+                values.push(run_number(db, run)?.into());
+            }
+            sql.push_str(" ORDER BY g.n DESC LIMIT ?");
+            values
+                .push(if filter.limit == 0 { -1 } else { i64::try_from(filter.limit).unwrap_or(-1) }.into());
+            let mut statement = db.prepare_cached(&sql)?;
+            let rows = statement.query_map(params_from_iter(values), stored)?;
+            Ok(rows.collect::<Result<Vec<_>, _>>()?)
+        })?;
+        found.into_iter().map(|stored| self.with_question(stored)).collect()
+    }
+
+    /// Answers a gate: closes it and journals the answer, durably, in one
+    /// transaction. Of many who try, exactly one succeeds. Whether the answer
+    /// fits the question, and who may give it, is for the caller to check first.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownGate`], [`StoreError::ConsumedGate`],
+    /// [`StoreError::ExpiredGate`] (then it is closed as expired).
+    pub fn answer_gate(
+        &self,
+        key: GateKey,
+        answer: GateAnswer,
+        by: Option<&str>,
+    ) -> Result<Gate, StoreError> {
+        let mut answer = answer;
+        if let GateAnswer::Response(value) = &mut answer {
+            self.redactions().value(value);
+        }
+        self.close_gate(key, GateStatus::Answered, Some(answer), by, None)
+    }
+
+    /// Closes a gate without an answer.
+    ///
+    /// # Errors
+    /// As [`Store::answer_gate`].
+    pub fn cancel_gate(&self, key: GateKey, by: Option<&str>) -> Result<Gate, StoreError> {
+        self.close_gate(key, GateStatus::Cancelled, None, by, None)
+    }
+
+    /// Says no to a gate (`answer` none: calls it off) and ends its run with
+    /// `end`, in one transaction. The run's other open gates are called off too.
+    ///
+    /// # Errors
+    /// As [`Store::answer_gate`].
+    pub fn refuse_gate(
+        &self,
+        key: GateKey,
+        answer: Option<GateAnswer>,
+        by: Option<&str>,
+        end: Event,
+    ) -> Result<Gate, StoreError> {
+        let status = if answer.is_some() { GateStatus::Answered } else { GateStatus::Cancelled };
+        self.close_gate(key, status, answer, by, Some(end))
+    }
+
+    /// Ends a run with `end` and calls its open gates off, in one transaction.
+    ///
+    /// # Errors
+    /// When there is no such run, or it cannot be written.
+    pub fn call_run_off(&self, run: RunId, by: Option<&str>, end: Event) -> Result<(), StoreError> {
+        self.write(Durability::Synced, |tx| self.end_run(tx, run, by, &end, self.now()))
+    }
+
+    /// Closes a gate whose question nobody shall answer any more, as if its time were over.
+    ///
+    /// # Errors
+    /// As [`Store::answer_gate`].
+    pub fn expire_gate(&self, key: GateKey, by: Option<&str>) -> Result<Gate, StoreError> {
+        self.close_gate(key, GateStatus::Expired, None, by, None)
+    }
+
+    /// Opens an answered gate again, when nothing was done on the strength of its answer.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownGate`], or when it cannot be written.
+    pub fn reopen_gate(&self, key: GateKey) -> Result<(), StoreError> {
+        self.write(Durability::Synced, |tx| {
+            let mut found = by_key(tx, key)?;
+            let gate = &mut found.gate;
+            if gate.status == GateStatus::Answered {
+                (gate.status, gate.answer, gate.answered_by, gate.answered_at) =
+                    (GateStatus::Open, None, None, None);
+                self.record_closing(tx, found.run_number, gate)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Closes all gates whose time is over and returns them.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn expire_gates(&self) -> Result<Vec<Gate>, StoreError> {
+        let now = self.now();
+        let overdue: Vec<GateKey> = self.inner.db.read(|db| {
+            let mut statement = db.prepare_cached(
+                "SELECT key FROM gates WHERE status = 'open' AND expires IS NOT NULL AND expires <= ?",
+            )?;
+            let rows = statement.query_map([now], |row| Ok(GateKey(Uuid::from_bytes(row.get(0)?))))?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })?;
+        let mut closed = Vec::new();
+        for key in overdue {
+            match self.close_gate(key, GateStatus::Expired, None, None, None) {
+                Ok(gate) => closed.push(gate),
+                Err(StoreError::ConsumedGate { .. } | StoreError::ExpiredGate { .. }) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(closed)
+    }
+
+    fn close_gate(
+        &self,
+        key: GateKey,
+        status: GateStatus,
+        answer: Option<GateAnswer>,
+        by: Option<&str>,
+        end: Option<Event>,
+    ) -> Result<Gate, StoreError> {
+        let (found, late) = self.write(Durability::Synced, |tx| {
+            // A no to what was answered before does no harm.
+            let no = answer.as_ref().is_none_or(|answer| *answer == GateAnswer::Rejected);
+            if !no {
+                self.inner.high_water.guard(self.inner.db.path())?;
+            }
+            let mut found = by_key(tx, key)?;
+            let gate = &mut found.gate;
+            match gate.status {
+                // The row may have been changed; the journal is chained.
+                GateStatus::Open if no => {}
+                GateStatus::Open => {
+                    if let Some(closed) = recorded_status(tx, found.run_number, gate)?
+                        .filter(|status| *status != GateStatus::Open)
+                    {
+                        let (id, how) = (gate.id.clone(), closed.as_str());
+                        return Err(StoreError::ConsumedGate { id, how, by: None });
+                    }
+                }
+                GateStatus::Expired => return Err(expired(gate)),
+                GateStatus::Answered | GateStatus::Cancelled => {
+                    let how = if gate.status == GateStatus::Answered { "answered" } else { "cancelled" };
+                    return Err(StoreError::ConsumedGate {
+                        id: gate.id.clone(),
+                        how,
+                        by: gate.answered_by.clone(),
+                    });
+                }
+            }
+            let now = self.now();
+            // Cancelling is never too late; answering is.
+            let late = status == GateStatus::Answered && gate.expires_at.is_some_and(|at| at <= now);
+            gate.status = if late { GateStatus::Expired } else { status };
+            gate.answer = answer.clone().filter(|_| !late);
+            gate.answered_by = by.map(str::to_owned).filter(|_| !late);
+            gate.answered_at = Some(now);
+            self.record_closing(tx, found.run_number, gate)?;
+            if let Some(end) = end.as_ref().filter(|_| !late) {
+                self.end_run(tx, found.gate.run, found.gate.answered_by.as_deref(), end, now)?;
+            }
+            Ok((found, late))
+        })?;
+        if late { Err(expired(&found.gate)) } else { self.with_question(found) }
+    }
+
+    /// Ends a run, and calls the gates off that are still open.
+    fn end_run(
+        &self,
+        tx: &Transaction<'_>,
+        run: RunId,
+        by: Option<&str>,
+        end: &Event,
+        now: i64,
+    ) -> Result<(), StoreError> {
+        let number = run_number(tx, run)?;
+        let open: Vec<Stored> = {
+            let mut statement =
+                tx.prepare_cached(&format!("{SELECT} WHERE g.run = ? AND g.status = 'open' ORDER BY g.n"))?;
+            let rows = statement.query_map([number], stored)?;
+            rows.collect::<Result<_, _>>()?
+        };
+        for mut other in open {
+            other.gate.status = GateStatus::Cancelled;
+            (other.gate.answered_by, other.gate.answered_at) = (by.map(str::to_owned), Some(now));
+            self.record_closing(tx, other.run_number, &other.gate)?;
+        }
+        let mut head = head(tx, run)?;
+        self.append_to(tx, &mut head, now, std::slice::from_ref(end))
+    }
+
+    fn record_closing(&self, tx: &Transaction<'_>, run_number: i64, gate: &Gate) -> Result<(), StoreError> {
+        tx.prepare_cached(
+            "UPDATE gates SET status = ?2, answer = ?3, by = ?4, answered = ?5 WHERE key = ?1",
+        )?
+        .execute(params![
+            gate.key.0.as_bytes(),
+            gate.status.as_str(),
+            gate.answer.as_ref().map(json::compact),
+            gate.answered_by,
+            gate.answered_at,
+        ])?;
+        let (path, id, by) = (gate.path.clone(), gate.id.clone(), gate.answered_by.clone());
+        let event = match &gate.answer {
+            Some(answer) => Event::GateAnswered {
+                path,
+                gate: id,
+                binding: gate.binding,
+                answer: answer.clone(),
+                by,
+                from: None,
+            },
+            None => Event::GateClosed { path, gate: id, status: gate.status, by },
+        };
+        let mut head: Head = head(tx, gate.run)?;
+        debug_assert_eq!(head.n, run_number, "a gate belongs to its run");
+        self.append_to(tx, &mut head, gate.answered_at.unwrap_or_else(|| self.now()), &[event])
+    }
+
+    fn with_question(&self, mut stored: Stored) -> Result<Gate, StoreError> {
+        let bytes = self.load(&stored.gate.question_digest, u64::MAX)?;
+        let text = String::from_utf8_lossy(&bytes);
+        stored.gate.question = json::parse(&text)
+            .map_err(|source| StoreError::Json { what: "the question of a gate", source })?;
+        Ok(stored.gate)
+    }
+}
+
+fn expired(gate: &Gate) -> StoreError {
+    let at = [gate.expires_at, gate.answered_at].into_iter().flatten().min().unwrap_or(gate.created_at);
+    StoreError::ExpiredGate { id: gate.id.clone(), at, run: gate.run.short() }
+}
+
+const SELECT: &str = "SELECT g.key, g.id, r.id, g.path, g.kind, g.question, g.binding, g.created, g.expires, g.approver, \
+                      g.detail, g.status, g.answer, g.by, g.answered, g.run \
+                      FROM gates g JOIN runs r ON r.n = g.run";
+
+fn by_key(db: &Connection, key: GateKey) -> Result<Stored, StoreError> {
+    let mut statement = db.prepare_cached(&format!("{SELECT} WHERE g.key = ?"))?;
+    let row = statement.query_row([key.0.as_bytes()], stored).optional()?;
+    row.ok_or_else(|| StoreError::UnknownGate(key.to_string()))
+}
+
+fn stored(row: &Row<'_>) -> rusqlite::Result<Stored> {
+    let text = |column| -> rusqlite::Result<Option<Value>> {
+        let text: Option<String> = row.get(column)?;
+        text.map(|text| json::parse(&text).map_err(|e| not_json(column, e))).transpose()
+    };
+    let answer = text(12)?.map(serde_json::from_value).transpose().map_err(|e| not_json(12, e.into()))?;
+    let gate = Gate {
+        key: GateKey(Uuid::from_bytes(row.get(0)?)),
+        id: row.get(1)?,
+        run: run_id(row, 2)?,
+        path: row.get(3)?,
+        kind: word(row, 4)?,
+        question: Value::Null,
+        question_digest: row.get::<_, [u8; 32]>(5)?.into(),
+        binding: row.get::<_, [u8; 32]>(6)?.into(),
+        created_at: row.get(7)?,
+        expires_at: row.get(8)?,
+        required_approver: row.get(9)?,
+        detail: text(10)?.unwrap_or_default(),
+        status: word(row, 11)?,
+        answer,
+        answered_by: row.get(13)?,
+        answered_at: row.get(14)?,
+    };
+    Ok(Stored { gate, run_number: row.get(15)? })
+}
+
+fn not_json(column: usize, error: json::JsonError) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, types::Type::Text, Box::new(error))
+}
+
+fn unused_id(db: &Connection) -> Result<String, StoreError> {
+    let mut taken = db.prepare_cached("SELECT 1 FROM gates WHERE id = ?")?;
+    let mut id = String::new();
+    for _ in 0..ID_TRIES {
+        id = Uuid::new_v4().simple().to_string()[..8].to_owned();
+        if !taken.exists([&id])? {
+            break;
+        }
+    }
+    // Should all have been taken, the unique column refuses the last.
+    Ok(id)
+}

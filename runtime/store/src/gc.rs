@@ -1,0 +1,660 @@
+//! Collection: removes runs that the policy gives up, and then every blob that
+//! nothing kept still names.
+//!
+//! It works in short transactions beside running processes. What keeps it safe:
+//! a run that is running or waiting stays; a blob recorded lately stays, named
+//! or not; names written while it works are read before each batch of blobs
+//! goes; and a blob's file is removed only while no process is placing one.
+//!
+//! Where something is damaged, what it named cannot be told, and so no blob can
+//! be proved to be named by nothing: then none goes, and the damage is named.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use serde::Serialize;
+
+use super::Store;
+use super::db::{self, Durability};
+use super::error::StoreError;
+use super::event::RunId;
+use super::fault;
+use super::file_lock::{FileLock, Sharing};
+use super::journal::{record_text_of, run_id};
+use super::mark::{Marks, digests_in};
+use super::private;
+use lobster_base::digest::Digest;
+
+/// Runs decided and removed in one transaction: tens of milliseconds.
+const RUNS_AT_ONCE: i64 = 200;
+
+/// Blobs looked at in one transaction.
+const BLOBS_AT_ONCE: i64 = 250;
+
+/// Pages given back to the file system in one transaction.
+const PAGES_AT_ONCE: i64 = 2000;
+
+/// A blob that names others is JSON of at most this size: plans, actions, manifests.
+const NAMES_AT_MOST: u64 = 16 * 1024 * 1024;
+
+/// So much damage is named; `store verify` names all.
+const NAMED_DAMAGE: usize = 5;
+
+/// What to keep. The default keeps every run and removes only what nothing names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GcPolicy {
+    /// Runs that were over longer ago than this many milliseconds go.
+    pub max_age_ms: Option<i64>,
+    /// Of the runs that are over, only so many of the newest stay.
+    pub max_runs: Option<u64>,
+    /// The oldest runs go until what is kept takes at most so many bytes.
+    pub max_bytes: Option<u64>,
+    /// Running and waiting runs of which nothing was heard for so long count as over.
+    pub abandoned_ms: Option<i64>,
+    /// A blob recorded within this many milliseconds stays, named or not: its
+    /// run may be about to name it. 0 is only for stores that nobody is using.
+    pub grace_ms: i64,
+    /// Only say what would go.
+    pub dry_run: bool,
+}
+
+impl Default for GcPolicy {
+    fn default() -> Self {
+        Self {
+            max_age_ms: None,
+            max_runs: None,
+            max_bytes: None,
+            abandoned_ms: None,
+            grace_ms: 60 * 60 * 1000,
+            dry_run: false,
+        }
+    }
+}
+
+/// What went, or would go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GcReport {
+    /// Runs removed, with their journals, gates and values.
+    pub runs: u64,
+    /// Runs kept.
+    pub kept_runs: u64,
+    /// Cached outcomes removed.
+    pub actions: u64,
+    /// Blobs removed.
+    pub blobs: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Files that dead processes left behind.
+    pub leftovers: u64,
+}
+
+/// How far the names in each growing table have been read.
+#[derive(Default)]
+struct ReadSoFar {
+    journal: i64,
+    gates: i64,
+    actions: i64,
+}
+
+/// One stretch of the table of blobs.
+#[derive(Default)]
+struct Page {
+    /// The last row that was looked at.
+    last: i64,
+    /// Files whose rows are gone.
+    files: Vec<PathBuf>,
+    /// Keeps anyone from placing a file until these are removed.
+    shelf: Option<FileLock>,
+}
+
+struct Collector<'a> {
+    store: &'a Store,
+    policy: &'a GcPolicy,
+    now: i64,
+    marks: Marks,
+    /// Bytes of what is kept so far.
+    kept_bytes: u64,
+    report: GcReport,
+    /// What is kept and damaged: the names in it cannot be told.
+    damaged: Vec<String>,
+}
+
+impl Store {
+    /// Collects by `policy`. One collection at a time; everything else may go on.
+    ///
+    /// # Errors
+    /// [`StoreError::GcBusy`] while another collection is at work; otherwise when
+    /// the store cannot be read or written. What went until then stays gone, and
+    /// the store is whole.
+    pub fn gc(&self, policy: &GcPolicy) -> Result<GcReport, StoreError> {
+        self.flush()?;
+        let _lock = self.lock_collection(Duration::ZERO)?.ok_or(StoreError::GcBusy)?;
+        let mut collector = Collector {
+            store: self,
+            policy,
+            now: self.now(),
+            marks: Marks::new(),
+            kept_bytes: 0,
+            report: GcReport::default(),
+            damaged: Vec::new(),
+        };
+        collector.check_database()?;
+        collector.collect()?;
+        Ok(collector.report)
+    }
+}
+
+impl Collector<'_> {
+    fn collect(&mut self) -> Result<(), StoreError> {
+        let mut read = self.read(|db| {
+            let newest = |table: &str, column: &str| -> Result<i64, StoreError> {
+                let sql = format!("SELECT coalesce(max({column}), 0) FROM {table}");
+                Ok(db.query_row(&sql, [], |row| row.get(0))?)
+            };
+            Ok(ReadSoFar {
+                journal: newest("journal", "id")?,
+                gates: newest("gates", "n")?,
+                actions: newest("actions", "n")?,
+            })
+        })?;
+        self.forget_actions()?;
+        self.mark_actions()?;
+        self.decide_runs()?;
+        self.check_names()?;
+        self.sweep_blobs(&mut read)?;
+        self.sweep_files(&mut read)?;
+        if !self.policy.dry_run {
+            self.give_back_space()?;
+        }
+        Ok(())
+    }
+
+    /// Nothing is removed from a database that is damaged: an index that lost a row
+    /// would hide what a run names.
+    fn check_database(&self) -> Result<(), StoreError> {
+        let db = &self.store.inner.db;
+        let said: String =
+            db.read_raw(|db| Ok(db.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?))?;
+        if said == "ok" {
+            return Ok(());
+        }
+        Err(StoreError::Damaged { path: db.path().to_owned(), what: said })
+    }
+
+    /// An error when names may be missing among the marks.
+    fn check_names(&self) -> Result<(), StoreError> {
+        if self.damaged.is_empty() {
+            return Ok(());
+        }
+        let named = self.damaged.iter().take(NAMED_DAMAGE).cloned().collect::<Vec<_>>().join("; ");
+        let more = match self.damaged.len().saturating_sub(NAMED_DAMAGE) {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        Err(StoreError::CannotCollect { runs: self.report.runs, damage: named + &more })
+    }
+
+    fn read<T>(&self, work: impl Fn(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        self.store.inner.db.read_aside(work)
+    }
+
+    /// Cached outcomes that are too old. One that ran out a moment ago may still be in use.
+    fn forget_actions(&mut self) -> Result<(), StoreError> {
+        let ran_out = self.now - self.policy.grace_ms;
+        let unused = self.policy.max_age_ms.map_or(i64::MIN, |age| self.now.saturating_sub(age).min(ran_out));
+        let count = "SELECT count(*) FROM actions WHERE expires < ?1 OR used < ?2";
+        let gone: i64 = self.read(|db| Ok(db.query_row(count, [ran_out, unused], |row| row.get(0))?))?;
+        self.report.actions = gone.cast_unsigned();
+        if gone > 0 && !self.policy.dry_run {
+            let delete = "DELETE FROM actions WHERE expires < ?1 OR used < ?2";
+            self.store.write(Durability::Lazy, |tx| Ok(tx.execute(delete, [ran_out, unused])?))?;
+        }
+        Ok(())
+    }
+
+    /// Marks what cached outcomes name.
+    fn mark_actions(&mut self) -> Result<(), StoreError> {
+        let mut after = 0;
+        loop {
+            let page: Vec<(i64, String)> = self.read(|db| {
+                let mut statement =
+                    db.prepare_cached("SELECT n, outcome FROM actions WHERE n > ?1 ORDER BY n LIMIT ?2")?;
+                let rows =
+                    statement.query_map([after, BLOBS_AT_ONCE], |row| Ok((row.get(0)?, row.get(1)?)))?;
+                Ok(rows.collect::<Result<_, _>>()?)
+            })?;
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            after = *last;
+            for (_, text) in &page {
+                self.mark_text(text.as_bytes())?;
+            }
+        }
+    }
+
+    /// From the newest run to the oldest: keeps it and marks what it names, or removes it.
+    fn decide_runs(&mut self) -> Result<(), StoreError> {
+        let mut before = i64::MAX;
+        let mut over_kept = 0;
+        loop {
+            let page: Vec<Candidate> = self.read(|db| {
+                let mut statement = db.prepare_cached(
+                    "SELECT n, status, pinned, ended, started, head_seq, id FROM runs WHERE n < ?1 ORDER BY n DESC LIMIT ?2",
+                )?;
+                let rows = statement.query_map([before, RUNS_AT_ONCE], candidate)?;
+                Ok(rows.collect::<Result<_, _>>()?)
+            })?;
+            let Some(last) = page.last() else { return Ok(()) };
+            before = last.n;
+            let mut doomed = Vec::new();
+            for run in page {
+                if self.stays(&run, &mut over_kept)? {
+                    self.keep_run(&run)?;
+                } else {
+                    doomed.push(run);
+                }
+            }
+            self.remove_runs(&doomed)?;
+        }
+    }
+
+    /// Whether the policy keeps `run`. `over_kept` counts the runs that are over and stay.
+    fn stays(&self, run: &Candidate, over_kept: &mut u64) -> Result<bool, StoreError> {
+        if run.pinned {
+            return Ok(true);
+        }
+        let Some(ended) = run.ended else {
+            let Some(silence) = self.policy.abandoned_ms else { return Ok(true) };
+            return Ok(self.last_heard(run)? > self.now.saturating_sub(silence));
+        };
+        let stays = self.policy.max_age_ms.is_none_or(|age| ended >= self.now.saturating_sub(age))
+            && self.policy.max_runs.is_none_or(|most| *over_kept < most)
+            && self.policy.max_bytes.is_none_or(|most| self.kept_bytes < most);
+        *over_kept += u64::from(stays);
+        Ok(stays)
+    }
+
+    /// When the last record of a run was written.
+    fn last_heard(&self, run: &Candidate) -> Result<i64, StoreError> {
+        let text: Option<String> = self.read(|db| {
+            let mut statement =
+                db.prepare_cached("SELECT record FROM journal WHERE run = ?1 AND seq = ?2")?;
+            Ok(statement.query_row([run.n, run.head_seq], |row| record_text_of(row, 0)).optional()?)
+        })?;
+        let at = text
+            .and_then(|text| lobster_base::json::parse(&text).ok())
+            .and_then(|record| record.get("at").and_then(serde_json::Value::as_i64));
+        Ok(at.unwrap_or(run.started))
+    }
+
+    fn keep_run(&mut self, run: &Candidate) -> Result<(), StoreError> {
+        self.report.kept_runs += 1;
+        match self.store.follow_chain(run.id, |_| {}) {
+            Ok(()) => {}
+            Err(StoreError::BrokenChain { run, seq, why }) => {
+                self.damaged.push(format!("run {run}, record {seq}: {why}"));
+            }
+            // Another process removed it meanwhile.
+            Err(StoreError::UnknownRun(_)) => return Ok(()),
+            Err(other) => return Err(other),
+        }
+        let texts: Vec<String> = self.read(|db| texts_of_run(db, run.n))?;
+        for text in &texts {
+            self.kept_bytes += text.len() as u64;
+            self.mark_text(text.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn remove_runs(&mut self, doomed: &[Candidate]) -> Result<(), StoreError> {
+        if self.policy.dry_run || doomed.is_empty() {
+            self.report.runs += doomed.len() as u64;
+            return Ok(());
+        }
+        // Somebody may have resumed or pinned one since it was looked at.
+        let (spared, removed) = self.store.write(Durability::Lazy, |tx| {
+            let (mut spared, mut removed) = (Vec::new(), Vec::new());
+            for run in doomed {
+                let same = "SELECT 1 FROM runs WHERE n = ?1 AND head_seq = ?2 AND pinned = 0";
+                if !tx.prepare_cached(same)?.exists([run.n, run.head_seq])? {
+                    spared.push(*run);
+                    continue;
+                }
+                for table in ["journal", "gates", "run_values"] {
+                    tx.prepare_cached(&format!("DELETE FROM {table} WHERE run = ?1"))?.execute([run.n])?;
+                }
+                removed.push(
+                    tx.prepare_cached("DELETE FROM runs WHERE n = ?1 RETURNING id")?
+                        .query_row([run.n], |row| run_id(row, 0))?,
+                );
+            }
+            Ok((spared, removed))
+        })?;
+        if let Some(witness) = self.store.inner.witness.get() {
+            witness.removed(&removed)?;
+        }
+        self.report.runs += (doomed.len() - spared.len()) as u64;
+        spared.into_iter().try_for_each(|run| self.keep_run(&run))
+    }
+
+    /// Marks all digests in `text`, and what the blobs behind them name in turn.
+    fn mark_text(&mut self, text: &[u8]) -> Result<(), StoreError> {
+        let mut fresh = Vec::new();
+        digests_in(text, |digest| fresh.push(digest));
+        while let Some(digest) = fresh.pop() {
+            if !self.marks.add(&digest) {
+                continue;
+            }
+            let Some((len, data)) = self.read(|db| row_of_blob(db, &digest))? else { continue };
+            self.kept_bytes += len;
+            let path = self.store.blob_path(&digest);
+            let content = match data {
+                Some(data) => Ok(data),
+                None if len <= NAMES_AT_MOST => read_json(&path),
+                None => continue,
+            };
+            match content {
+                Ok(content) if !looks_like_json(&content) => {}
+                Ok(content) if Digest::of(&content) == digest => {
+                    digests_in(&content, |digest| fresh.push(digest));
+                }
+                Ok(_) => self.damaged.push(format!("blob {digest} is not what was written")),
+                // What is gone leads to nothing any more; `verify` tells about it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => self.damaged.push(format!("blob {digest} cannot be read: {error}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks what has been written since `read`; called inside the transaction
+    /// that removes, so nothing can come in between.
+    fn catch_up(&mut self, tx: &Transaction<'_>, read: &mut ReadSoFar) -> Result<(), StoreError> {
+        for (sql, after) in [
+            ("SELECT id, record FROM journal WHERE id > ?1 ORDER BY id", &mut read.journal),
+            (
+                "SELECT n, lower(hex(question)) || ' ' || detail FROM gates WHERE n > ?1 ORDER BY n",
+                &mut read.gates,
+            ),
+            ("SELECT n, outcome FROM actions WHERE n > ?1 ORDER BY n", &mut read.actions),
+        ] {
+            let mut statement = tx.prepare_cached(sql)?;
+            let mut rows = statement.query([*after])?;
+            while let Some(row) = rows.next()? {
+                *after = row.get(0)?;
+                let text = record_text_of(row, 1)?;
+                self.mark_text(text.as_bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sweep_blobs(&mut self, read: &mut ReadSoFar) -> Result<(), StoreError> {
+        let store = self.store;
+        let mut page = Page::default();
+        loop {
+            let after = page.last;
+            // The rows go first and durably, so that no row or run outlives its
+            // file; a file that a crash leaves behind is an orphan for the next time.
+            page = store.write(Durability::Synced, |tx| self.sweep_page(tx, read, after))?;
+            for path in &page.files {
+                fault::point("remove")
+                    .and_then(|()| fs::remove_file(path))
+                    .or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
+                    .map_err(|e| StoreError::io("remove", path, e))?;
+            }
+            page.shelf = None;
+            if page.last == after {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Removes the rows of the unnamed among the next blobs.
+    fn sweep_page(
+        &mut self,
+        tx: &Transaction<'_>,
+        read: &mut ReadSoFar,
+        after: i64,
+    ) -> Result<Page, StoreError> {
+        self.catch_up(tx, read)?;
+        self.check_names()?;
+        let mut page = Page { last: after, ..Page::default() };
+        let mut statement = tx.prepare_cached(
+            "SELECT id, digest, len, touched, data IS NULL FROM blobs WHERE id > ?1 ORDER BY id LIMIT ?2",
+        )?;
+        let mut rows = statement.query([after, BLOBS_AT_ONCE])?;
+        while let Some(row) = rows.next()? {
+            page.last = row.get(0)?;
+            let digest: Digest = row.get::<_, [u8; 32]>(1)?.into();
+            // A time to come is one before the clock jumped back: as good as now.
+            if row.get::<_, i64>(3)? > self.now - self.policy.grace_ms || self.marks.has(&digest) {
+                continue;
+            }
+            let in_file: bool = row.get(4)?;
+            if in_file && !self.policy.dry_run {
+                if page.shelf.is_none() {
+                    page.shelf = Some(self.store.lock_shelf(Sharing::Exclusive)?);
+                }
+                let path = self.store.blob_path(&digest);
+                if !self.is_old(&path)? {
+                    continue;
+                }
+                page.files.push(path);
+            }
+            self.report.blobs += 1;
+            self.report.bytes += row.get::<_, i64>(2)?.cast_unsigned();
+            if !self.policy.dry_run {
+                tx.prepare_cached("DELETE FROM blobs WHERE id = ?1")?.execute([page.last])?;
+            }
+        }
+        Ok(page)
+    }
+
+    /// Whether a file was not written lately; one that is gone was not.
+    fn is_old(&self, path: &Path) -> Result<bool, StoreError> {
+        match fs::metadata(path) {
+            Ok(meta) => Ok(!is_recent(&meta, self.policy.grace_ms)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(true),
+            Err(e) => Err(StoreError::io("look at", path, e)),
+        }
+    }
+
+    /// Removes a file unless it was written lately; false when it stays.
+    fn remove_if_old(&self, path: &Path) -> Result<bool, StoreError> {
+        let old = self.is_old(path)?;
+        if old && !self.policy.dry_run {
+            fault::point("remove")
+                .and_then(|()| fs::remove_file(path))
+                .map_err(|e| StoreError::io("remove", path, e))?;
+        }
+        Ok(old)
+    }
+
+    /// Blob files that no row knows (a crash came between the two), and what
+    /// dead writers left.
+    fn sweep_files(&mut self, read: &mut ReadSoFar) -> Result<(), StoreError> {
+        let dir = self.store.inner.dir.clone();
+        for shelf in entries(&dir.join("blobs")) {
+            let orphans: Vec<_> = entries(&shelf)
+                .into_iter()
+                .filter_map(|path| Some((path.file_name()?.to_str()?.parse::<Digest>().ok()?, path)))
+                .filter(|(digest, _)| !self.marks.has(digest))
+                .collect();
+            for (digest, path) in orphans {
+                if self.read(|db| row_exists(db, &digest))? {
+                    continue;
+                }
+                let store = self.store;
+                let len = fs::metadata(&path).map_or(0, |meta| meta.len());
+                let gone = store.write(Durability::Lazy, |tx| {
+                    self.catch_up(tx, read)?;
+                    self.check_names()?;
+                    if self.marks.has(&digest) || row_exists(tx, &digest)? {
+                        return Ok(false);
+                    }
+                    let _shelf = store.lock_shelf(Sharing::Exclusive)?;
+                    self.remove_if_old(&path)
+                })?;
+                self.report.blobs += u64::from(gone);
+                self.report.bytes += if gone { len } else { 0 };
+            }
+        }
+        let state = dir.parent().unwrap_or(&dir).to_owned();
+        let drafts = entries(&dir.join("tmp"))
+            .into_iter()
+            .chain(entries(&dir).into_iter().filter(|path| named(path, "new-", "")))
+            .chain(entries(&state).into_iter().filter(|path| named(path, ".lobster-", ".tmp")));
+        for path in drafts {
+            // Whoever is still writing one holds its lock.
+            let free = File::open(&path)
+                .and_then(|file| FileLock::take(file, Sharing::Exclusive, Duration::ZERO))
+                .is_ok_and(|lock| lock.is_some());
+            if free && self.remove_if_old(&path)? {
+                self.report.leftovers += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn give_back_space(&self) -> Result<(), StoreError> {
+        loop {
+            let free: i64 =
+                self.read(|db| Ok(db.query_row("PRAGMA freelist_count", [], |row| row.get(0))?))?;
+            if free == 0 {
+                return Ok(());
+            }
+            let freed = self.store.write(Durability::Lazy, |tx| {
+                let mut statement = tx.prepare(&format!("PRAGMA incremental_vacuum({PAGES_AT_ONCE})"))?;
+                let mut rows = statement.query([])?;
+                while rows.next()?.is_some() {}
+                drop(rows);
+                Ok(tx.query_row("PRAGMA freelist_count", [], |row| row.get::<_, i64>(0))? < free)
+            })?;
+            if !freed {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// A run as the policy sees it.
+#[derive(Clone, Copy)]
+struct Candidate {
+    n: i64,
+    id: RunId,
+    pinned: bool,
+    /// `None` while it is running or waiting.
+    ended: Option<i64>,
+    started: i64,
+    head_seq: i64,
+}
+
+fn candidate(row: &rusqlite::Row<'_>) -> rusqlite::Result<Candidate> {
+    let status: super::event::RunStatus = super::journal::word(row, 1)?;
+    let started: i64 = row.get(4)?;
+    let ended: Option<i64> = row.get(3)?;
+    Ok(Candidate {
+        n: row.get(0)?,
+        id: run_id(row, 6)?,
+        pinned: row.get(2)?,
+        ended: status.is_over().then(|| ended.unwrap_or(started)),
+        started,
+        head_seq: row.get(5)?,
+    })
+}
+
+/// All texts of a run that may name blobs.
+fn texts_of_run(db: &Connection, n: i64) -> Result<Vec<String>, StoreError> {
+    let mut texts = Vec::new();
+    for sql in [
+        "SELECT record FROM journal WHERE run = ?1",
+        "SELECT value FROM run_values WHERE run = ?1",
+        "SELECT lower(hex(question)) || ' ' || detail || ' ' || coalesce(answer, '') FROM gates WHERE run = ?1",
+    ] {
+        let mut statement = db.prepare_cached(sql)?;
+        let rows = statement.query_map(params![n], |row| record_text_of(row, 0))?;
+        for text in rows {
+            texts.push(text?);
+        }
+    }
+    Ok(texts)
+}
+
+type BlobRow = (u64, Option<Vec<u8>>);
+
+/// Size and, for one in the database, bytes of a blob; only those that may name others.
+fn row_of_blob(db: &Connection, digest: &Digest) -> Result<Option<BlobRow>, StoreError> {
+    let mut statement = db.prepare_cached(
+        "SELECT len, iif(substr(data, 1, 1) IN (x'7b', x'5b') OR data IS NULL, data, x'') FROM blobs WHERE digest = ?1",
+    )?;
+    let row = statement
+        .query_row([digest.as_bytes()], |row| Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?)))
+        .optional()?;
+    Ok(row)
+}
+
+fn row_exists(db: &Connection, digest: &Digest) -> Result<bool, StoreError> {
+    Ok(db.prepare_cached("SELECT 1 FROM blobs WHERE digest = ?1")?.exists([digest.as_bytes()])?)
+}
+
+fn looks_like_json(content: &[u8]) -> bool {
+    matches!(content.first(), Some(b'{' | b'['))
+}
+
+/// The content of a file that looks like JSON; nothing of any other.
+fn read_json(path: &Path) -> io::Result<Vec<u8>> {
+    let mut content = vec![0];
+    let mut file = File::open(path)?;
+    file.read_exact(&mut content)?;
+    if looks_like_json(&content) {
+        file.take(NAMES_AT_MOST).read_to_end(&mut content)?;
+    }
+    Ok(content)
+}
+
+/// Whether a file was written within `grace_ms`, or at a time to come.
+fn is_recent(meta: &fs::Metadata, grace_ms: i64) -> bool {
+    let grace = Duration::from_millis(u64::try_from(grace_ms).unwrap_or(0));
+    let age = meta.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
+    grace > Duration::ZERO && age.is_none_or(|age| age < grace)
+}
+
+/// The paths in a directory; none if it cannot be read.
+pub(super) fn entries(dir: &Path) -> Vec<PathBuf> {
+    let Ok(listing) = fs::read_dir(dir) else { return Vec::new() };
+    listing.filter_map(|entry| Some(entry.ok()?.path())).collect()
+}
+
+fn named(path: &Path, prefix: &str, suffix: &str) -> bool {
+    path.file_name()
+        .and_then(|name| name.to_str())
+        .is_some_and(|name| name.starts_with(prefix) && name.ends_with(suffix))
+}
+
+impl Store {
+    /// While it is held, nothing is collected; `None` if a collection is at work
+    /// for longer than `patience`.
+    pub(super) fn lock_collection(&self, patience: Duration) -> Result<Option<FileLock>, StoreError> {
+        let path = self.inner.dir.join("gc.lock");
+        let open = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+        open.and_then(|file| FileLock::take(file, Sharing::Exclusive, patience))
+            .map_err(|e| StoreError::io("lock", &path, e))
+    }
+
+    /// Locks the place of blob files: shared to put one there, exclusive to take one away.
+    pub(super) fn lock_shelf(&self, sharing: Sharing) -> Result<FileLock, StoreError> {
+        let shelf = self.inner.dir.join("blobs");
+        let take = || {
+            private::make_dir(&shelf)?;
+            FileLock::take(File::open(&shelf)?, sharing, db::PATIENCE)
+        };
+        take()
+            .map_err(|e| StoreError::io("lock", &shelf, e))?
+            .ok_or(StoreError::Busy { path: shelf, seconds: db::PATIENCE.as_secs() })
+    }
+}

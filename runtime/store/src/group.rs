@@ -1,0 +1,311 @@
+//! Group commit: one `fdatasync` of the write-ahead log for all who wait.
+//!
+//! Whoever finds nobody syncing becomes the leader. It first lets those who are
+//! on their way commit, and those who were announced and are not busy elsewhere;
+//! then it syncs once for everyone who has. So branches that begin together
+//! share one sync however long the machine takes to give each its turn. The log
+//! is sequential, so a sync also covers every lazy commit before it.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::Store;
+use super::db::{lock, sync_dir};
+use super::error::StoreError;
+use super::fault;
+use super::log::log_path;
+
+/// The longest that a leader waits for others, whatever happens: as many as a
+/// machine can have at once are there by then, even on a busy one.
+const GATHER_AT_MOST: Duration = Duration::from_secs(1);
+
+/// How long it waits for the next of those who are committing right now. They
+/// need microseconds, unless another process holds the database.
+const COMMIT_AT_MOST: Duration = Duration::from_millis(20);
+
+/// How long it waits for the next of those who are expected. They need some
+/// milliseconds each, and on a busy machine their turn; who takes longer does
+/// something else first and is not waited for again before another of them comes.
+const ARRIVE_AT_MOST: Duration = Duration::from_millis(100);
+
+#[derive(Default)]
+struct State {
+    /// Writers that asked for durability and have not committed yet.
+    on_the_way: usize,
+    /// Commits that asked for it.
+    committed: u64,
+    /// How many of them are durable.
+    durable: u64,
+    leading: bool,
+    /// Threads that are likely to ask for a sync in a moment.
+    coming: usize,
+    /// How many of those were waited for in vain.
+    absent: usize,
+    /// The first failure. After it the kernel may have dropped pages that it
+    /// could not write, so a later success would prove nothing.
+    failed: Option<String>,
+    /// Blob files and directories to sync before the log that names them.
+    files: Vec<PathBuf>,
+    /// Syncs of large blobs that are under way.
+    begun: Vec<JoinHandle<io::Result<()>>>,
+    log: Option<File>,
+    syncs: u64,
+}
+
+impl State {
+    /// Whether a sync that began now would leave out somebody who is about to come.
+    fn somebody_comes(&mut self) -> bool {
+        // One of those has come after all: they are only slow.
+        if self.coming < self.absent {
+            self.absent = 0;
+        }
+        self.on_the_way > 0 || self.coming > self.absent
+    }
+}
+
+pub(super) struct Group {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Of the database.
+    path: PathBuf,
+    /// False only for stores that nobody means to keep.
+    sync: bool,
+    /// Whether the log's own name may not be durable yet.
+    log_is_new: bool,
+}
+
+/// A writer that will want its commit durable; the leader waits for it.
+pub(super) struct Ticket<'a> {
+    group: &'a Group,
+    done: bool,
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            lock(&self.group.state).on_the_way -= 1;
+            self.group.changed.notify_all();
+        }
+    }
+}
+
+thread_local! {
+    /// Whether leaders wait for this thread.
+    static EXPECTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A thread that has been announced and has not begun.
+pub struct Announced<'a>(&'a Group);
+
+/// This thread, as long as it is expected.
+pub struct Present<'a> {
+    _announced: Announced<'a>,
+}
+
+/// This thread, while nobody needs to wait for it.
+pub struct Away<'a> {
+    group: &'a Group,
+    was_expected: bool,
+}
+
+impl Store {
+    /// Announces a thread that will work beside others and want to have things
+    /// durable: their syncs wait for it, so that they are shared.
+    pub fn announce(&self) -> Announced<'_> {
+        let group = &self.inner.db.group;
+        lock(&group.state).coming += 1;
+        Announced(group)
+    }
+
+    /// Says that this thread does something that takes its time, so that nobody waits for it.
+    pub fn away(&self) -> Away<'_> {
+        self.inner.db.group.away()
+    }
+}
+
+impl<'a> Announced<'a> {
+    /// Called by the thread itself, which is expected until the result is dropped.
+    pub fn begin(self) -> Present<'a> {
+        EXPECTED.set(true);
+        Present { _announced: self }
+    }
+}
+
+impl Drop for Announced<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+impl Drop for Present<'_> {
+    fn drop(&mut self) {
+        EXPECTED.set(false);
+    }
+}
+
+impl Drop for Away<'_> {
+    fn drop(&mut self) {
+        if self.was_expected {
+            EXPECTED.set(true);
+            lock(&self.group.state).coming += 1;
+        }
+    }
+}
+
+impl Group {
+    pub(super) fn new(path: PathBuf, sync: bool, log_is_new: bool) -> Self {
+        Self { state: Mutex::default(), changed: Condvar::new(), path, sync, log_is_new }
+    }
+
+    /// Announces a commit that must become durable.
+    pub(super) fn enter(&self) -> Ticket<'_> {
+        lock(&self.state).on_the_way += 1;
+        Ticket { group: self, done: false }
+    }
+
+    /// Has `path` synced before the log is, the next time.
+    pub(super) fn sync_first(&self, path: &Path) {
+        let mut state = lock(&self.state);
+        if self.sync && !state.files.iter().any(|p| p == path) {
+            state.files.push(path.to_owned());
+        }
+    }
+
+    /// Begins to sync a large file now, so that there is little to wait for
+    /// when it has to be durable.
+    pub(super) fn begin_sync(&self, file: File, path: &Path) {
+        if !self.sync {
+            return;
+        }
+        let thread = std::thread::Builder::new().name("sync".to_owned());
+        match thread.spawn(move || file.sync_data()) {
+            Ok(sync) => lock(&self.state).begun.push(sync),
+            Err(_) => self.sync_first(path),
+        }
+    }
+
+    /// How many syncs there have been, of whatever file.
+    pub(super) fn syncs(&self) -> u64 {
+        lock(&self.state).syncs
+    }
+
+    fn away(&self) -> Away<'_> {
+        let was_expected = EXPECTED.replace(false);
+        if was_expected {
+            self.leave();
+        }
+        Away { group: self, was_expected }
+    }
+
+    fn leave(&self) {
+        lock(&self.state).coming -= 1;
+        self.changed.notify_all();
+    }
+
+    /// Returns once the commit of `ticket` is durable.
+    pub(super) fn wait(&self, mut ticket: Ticket<'_>) -> Result<(), StoreError> {
+        let _waiting = self.away();
+        let mut state = lock(&self.state);
+        ticket.done = true;
+        state.on_the_way -= 1;
+        state.committed += 1;
+        let mine = state.committed;
+        self.changed.notify_all();
+        while state.durable < mine {
+            if let Some(first) = &state.failed {
+                return Err(StoreError::NotDurable { path: self.path.clone(), first: first.clone() });
+            }
+            if state.leading {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            state.leading = true;
+            state = self.gather(state);
+            let served = state.committed;
+            let (files, log) = (std::mem::take(&mut state.files), state.log.take());
+            let begun = std::mem::take(&mut state.begun);
+            drop(state);
+            let result = self.sync_all(begun, &files, log);
+            state = lock(&self.state);
+            state.leading = false;
+            match result {
+                Ok((log, syncs)) => {
+                    state.log = log;
+                    state.syncs += syncs;
+                    state.durable = served;
+                }
+                Err(error) => state.failed = Some(error.to_string()),
+            }
+            self.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Lets those on their way arrive, and those who are expected.
+    fn gather<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let deadline = Instant::now() + GATHER_AT_MOST;
+        while state.somebody_comes() {
+            let patience = if state.coming > state.absent { ARRIVE_AT_MOST } else { COMMIT_AT_MOST };
+            let left = deadline.saturating_duration_since(Instant::now()).min(patience);
+            let seen = (state.committed, state.coming);
+            let (next, timeout) =
+                self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+            state = next;
+            if timeout.timed_out() && (state.committed, state.coming) == seen {
+                state.absent = state.coming;
+                return state;
+            }
+        }
+        state
+    }
+
+    fn sync_all(
+        &self,
+        begun: Vec<JoinHandle<io::Result<()>>>,
+        files: &[PathBuf],
+        log: Option<File>,
+    ) -> io::Result<(Option<File>, u64)> {
+        if !self.sync {
+            return Ok((None, 0));
+        }
+        let mut syncs = (begun.len() + files.len()) as u64 + 1;
+        for sync in begun {
+            fault::point("sync blob")?;
+            sync.join().unwrap_or_else(|_| Err(io::Error::other("a sync has ended early")))?;
+        }
+        for path in files {
+            if path.is_dir() {
+                sync_dir(path)?;
+                continue;
+            }
+            fault::point("sync blob")?;
+            match File::open(path) {
+                Ok(file) => file.sync_data()?,
+                // Collected in the meantime: then nothing needs it.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
+        let log = match log {
+            Some(log) => log,
+            None => {
+                // Every connection keeps the log from being removed, so this stays the right file.
+                let log = File::open(log_path(&self.path))?;
+                if let (true, Some(dir)) = (self.log_is_new, self.path.parent()) {
+                    sync_dir(dir)?;
+                    syncs += 1;
+                }
+                log
+            }
+        };
+        fault::point("sync log")?;
+        log.sync_data()?;
+        fault::point("synced log")?;
+        Ok((Some(log), syncs))
+    }
+}

@@ -1,0 +1,649 @@
+//! Runs and their journals.
+//!
+//! A record is one JSON text: `{"run","seq","at","prev","event"}`, numbered from
+//! 1, where `prev` is the BLAKE3 of the text before it (of the first: zeros). The
+//! text itself is stored and hashed, so nothing depends on how a value would be
+//! printed again. The run's row keeps the number and hash of the last record,
+//! so that a cut journal shows.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params, params_from_iter, types};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use super::Store;
+use super::db::Durability;
+use super::error::StoreError;
+use super::event::{Event, RunId, RunStatus};
+use super::high_water::Mark;
+use lobster_base::digest::Digest;
+use lobster_base::json;
+use lobster_base::json::JsonError;
+
+/// `prev` of the first record.
+const BEFORE_ALL: [u8; 32] = [0; 32];
+
+/// Records read at a time.
+const PAGE: i64 = 512;
+
+/// Digits of [`RunId::short`]; the index over them ends lookups at once.
+const SHORT: usize = 8;
+
+/// Least length of a piece of an id that [`Store::find_run`] takes.
+const PREFIX_MIN: usize = 4;
+
+/// So many runs that a piece of an id may mean are named.
+const CANDIDATES: u8 = 5;
+
+/// What a run is made of, known before anything happens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewRun {
+    /// What people call it: the workflow's name, or the pipeline's text.
+    pub name: String,
+    /// `workflow`, `pipeline`, `replay` …
+    pub kind: String,
+    /// Blob of the Plan.
+    pub plan: Digest,
+    /// Blob of the arguments.
+    pub args: Option<Digest>,
+    /// `human` or `tool`.
+    pub mode: String,
+    /// Who started it, if known.
+    pub actor: Option<String>,
+    /// The working directory.
+    pub cwd: String,
+    /// The run it was forked from or is a part of.
+    pub parent: Option<RunId>,
+    /// Whatever else belongs into the first event.
+    pub detail: Value,
+}
+
+/// One record of a journal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// Whose journal it is.
+    pub run: RunId,
+    /// From 1, without gaps.
+    pub seq: u64,
+    /// Milliseconds since 1970, by the clock of the machine that wrote it.
+    pub at: i64,
+    /// Hash of the record before.
+    pub prev: Digest,
+    /// What happened.
+    pub event: Event,
+    /// The text that is hashed; all fields above were read from it.
+    pub text: String,
+}
+
+impl Record {
+    /// What the next record carries as `prev`.
+    #[must_use]
+    pub fn hash(&self) -> Digest {
+        Digest::of(self.text.as_bytes())
+    }
+}
+
+/// Where a journal stops being the chain that was written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BrokenChain {
+    pub run: String,
+    /// The first record that is not what it should be.
+    pub seq: u64,
+    pub why: String,
+}
+
+impl fmt::Display for BrokenChain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the journal of run {} is damaged at record {}: {}", self.run, self.seq, self.why)
+    }
+}
+
+#[derive(Serialize)]
+struct RecordOut<'a, E> {
+    run: &'a RunId,
+    seq: u64,
+    at: i64,
+    prev: &'a Digest,
+    event: &'a E,
+}
+
+#[derive(Deserialize)]
+struct RecordIn {
+    run: RunId,
+    seq: u64,
+    at: i64,
+    prev: Digest,
+    event: Box<RawValue>,
+}
+
+/// A run as lists show it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunSummary {
+    pub id: RunId,
+    pub name: String,
+    pub kind: String,
+    pub status: RunStatus,
+    pub mode: String,
+    pub actor: Option<String>,
+    pub cwd: String,
+    pub parent: Option<RunId>,
+    pub plan: Digest,
+    pub args: Option<Digest>,
+    /// Milliseconds since 1970.
+    pub started_at: i64,
+    /// When it was last over; `None` while it is not.
+    pub ended_at: Option<i64>,
+    pub output: Option<Digest>,
+    pub error: Option<String>,
+    /// Kept by gc whatever its age.
+    pub pinned: bool,
+    /// Records in its journal.
+    pub records: u64,
+}
+
+/// Which runs to list.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RunFilter {
+    pub status: Option<RunStatus>,
+    /// The exact name.
+    pub name: Option<String>,
+    /// Started at this time or later.
+    pub since: Option<i64>,
+    /// Only runs created before this one: the last of the page before.
+    pub before: Option<RunId>,
+    /// At most so many; 0 means all.
+    pub limit: usize,
+}
+
+/// The end of a journal, where the next record goes.
+pub(super) struct Head {
+    pub(super) n: i64,
+    pub(super) id: RunId,
+    seq: u64,
+    hash: Digest,
+}
+
+impl Head {
+    /// Adds the text of the next record, and what it means for the run.
+    pub(super) fn push(
+        &mut self,
+        tx: &Transaction<'_>,
+        at: i64,
+        event: &Event,
+        text: &str,
+    ) -> Result<(), StoreError> {
+        self.seq += 1;
+        self.hash = Digest::of(text.as_bytes());
+        tx.prepare_cached("INSERT INTO journal (run, seq, record) VALUES (?1, ?2, ?3)")?.execute(params![
+            self.n,
+            self.seq.cast_signed(),
+            text
+        ])?;
+        super::NEWEST.set(Some(Mark {
+            number: tx.last_insert_rowid(),
+            record: self.hash,
+            run: self.id,
+            seq: self.seq,
+            what: event.kind().to_owned(),
+        }));
+        let Some(status) = event.run_status() else { return Ok(()) };
+        let (output, error) = match event {
+            Event::RunEnded { output, error, .. } => (output.map(|blob| blob.digest), error.as_deref()),
+            _ => (None, None),
+        };
+        tx.prepare_cached("UPDATE runs SET status = ?2, ended = ?3, output = ?4, error = ?5 WHERE n = ?1")?
+            .execute(params![
+            self.n,
+            status.as_str(),
+            status.is_over().then_some(at),
+            output.as_ref().map(Digest::as_bytes),
+            error,
+        ])?;
+        Ok(())
+    }
+
+    /// Whether `record` continues this journal.
+    pub(super) fn precedes(&self, record: &Record) -> bool {
+        record.seq == self.seq + 1 && record.prev == self.hash
+    }
+
+    /// Writes down where the journal now ends.
+    pub(super) fn save(&self, tx: &Transaction<'_>) -> Result<(), StoreError> {
+        tx.prepare_cached("UPDATE runs SET head_seq = ?2, head = ?3 WHERE n = ?1")?.execute(params![
+            self.n,
+            self.seq.cast_signed(),
+            self.hash.as_bytes()
+        ])?;
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Starts a run: its row and its first event, [`Event::RunStarted`]. Lazy:
+    /// the first synced event makes it durable.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn create_run(&self, new: NewRun) -> Result<RunId, StoreError> {
+        let id = RunId::new()?;
+        let now = self.now();
+        let clean = self.redactions();
+        let event = Event::RunStarted {
+            name: clean.text(&new.name).into_owned(),
+            kind: new.kind,
+            plan: new.plan,
+            args: new.args,
+            mode: new.mode,
+            actor: new.actor.map(|actor| clean.text(&actor).into_owned()),
+            cwd: clean.text(&new.cwd).into_owned(),
+            parent: new.parent,
+            detail: new.detail,
+        };
+        self.write(Durability::Lazy, |tx| {
+            let mut head = insert_run(tx, id, now, &event)?;
+            self.append_to(tx, &mut head, now, std::slice::from_ref(&event))
+        })?;
+        Ok(id)
+    }
+
+    /// Appends events to a journal, in one transaction with all blobs recorded
+    /// before. An event that ends, pauses or resumes the run also changes its status.
+    ///
+    /// # Errors
+    /// When there is no such run, or it cannot be written or made durable.
+    pub fn append(&self, run: RunId, events: Vec<Event>, durability: Durability) -> Result<(), StoreError> {
+        self.write(durability, |tx| {
+            let mut head = head(tx, run)?;
+            self.append_to(tx, &mut head, self.now(), &events)
+        })
+    }
+
+    /// Returns once everything appended and recorded so far is durable. Callers share the sync.
+    ///
+    /// # Errors
+    /// When it cannot be made durable.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        let ticket = self.inner.db.group.enter();
+        self.flush()?;
+        self.inner.db.group.wait(ticket)
+    }
+
+    pub(super) fn append_to(
+        &self,
+        tx: &Transaction<'_>,
+        head: &mut Head,
+        at: i64,
+        events: &[Event],
+    ) -> Result<(), StoreError> {
+        let clean = self.redactions();
+        for event in events {
+            let out = RecordOut { run: &head.id, seq: head.seq + 1, at, prev: &head.hash, event };
+            if clean.is_empty() {
+                let text = record_text(&out)?;
+                let (seq, prev) = (out.seq, *out.prev);
+                head.push(tx, at, event, &text)?;
+                self.witness(|| Record { run: head.id, seq, at, prev, event: event.clone(), text });
+                continue;
+            }
+            let mut value = serde_json::to_value(event).map_err(not_json)?;
+            clean.value(&mut value);
+            let text =
+                record_text(&RecordOut { run: out.run, seq: out.seq, at, prev: out.prev, event: &value })?;
+            let event: Event = serde_json::from_value(value).map_err(not_json)?;
+            let (seq, prev) = (out.seq, *out.prev);
+            head.push(tx, at, &event, &text)?;
+            self.witness(|| Record { run: head.id, seq, at, prev, event, text });
+        }
+        head.save(tx)
+    }
+
+    /// Notes a record for whoever is told of it once it is committed.
+    fn witness(&self, record: impl FnOnce() -> Record) {
+        if self.inner.witness.get().is_some() {
+            let mut noted = super::WITNESSED.take();
+            noted.push(record());
+            super::WITNESSED.set(noted);
+        }
+    }
+
+    /// The whole journal of a run, from its beginning.
+    ///
+    /// # Errors
+    /// When there is no such run, or a record is not a record. The chain is not
+    /// checked here; see [`Store::verify_chain`].
+    pub fn events(&self, run: RunId) -> Result<Vec<Record>, StoreError> {
+        self.events_after(run, 0, usize::MAX)
+    }
+
+    /// At most `limit` records after number `seq`; for following a run that is
+    /// being executed, and for long journals.
+    ///
+    /// # Errors
+    /// As [`Store::events`].
+    pub fn events_after(&self, run: RunId, seq: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.inner.db.read(|db| {
+            let n = run_number(db, run)?;
+            let mut statement = db.prepare_cached(
+                "SELECT seq, record FROM journal WHERE run = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3",
+            )?;
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let mut rows = statement.query(params![n, seq.cast_signed(), limit])?;
+            let mut records = Vec::new();
+            while let Some(row) = rows.next()? {
+                records.push(parse_record(
+                    run,
+                    row.get::<_, i64>(0)?.cast_unsigned(),
+                    record_text_of(row, 1)?,
+                )?);
+            }
+            Ok(records)
+        })
+    }
+
+    /// Checks that the journal is exactly the chain that was written.
+    ///
+    /// # Errors
+    /// [`StoreError::BrokenChain`] with the first record that is not what it should be.
+    pub fn verify_chain(&self, run: RunId) -> Result<(), StoreError> {
+        self.follow_chain(run, |_| {})
+    }
+
+    /// The whole journal, once it is known to be the chain that was written.
+    ///
+    /// # Errors
+    /// As [`Store::verify_chain`].
+    pub fn verified_events(&self, run: RunId) -> Result<Vec<Record>, StoreError> {
+        let mut records = Vec::new();
+        self.follow_chain(run, |record| records.push(record))?;
+        Ok(records)
+    }
+
+    /// What can be read of a journal, for showing it: all of it if it is the
+    /// chain that was written, otherwise the records that are left, and what is wrong.
+    ///
+    /// # Errors
+    /// When there is no such run, or the database cannot be read.
+    pub fn found_events(&self, run: RunId) -> Result<(Vec<Record>, Option<BrokenChain>), StoreError> {
+        let (seq, why) = match self.verified_events(run) {
+            Err(StoreError::BrokenChain { seq, why, .. }) => (seq, why),
+            other => return Ok((other?, None)),
+        };
+        let left = self.inner.db.read_aside(|db| {
+            let n = run_number(db, run)?;
+            let mut statement =
+                db.prepare_cached("SELECT seq, record FROM journal WHERE run = ?1 ORDER BY seq")?;
+            let rows = statement
+                .query_map([n], |row| Ok((row.get::<_, i64>(0)?.cast_unsigned(), record_text_of(row, 1)?)))?;
+            Ok(rows.collect::<Result<Vec<_>, _>>()?)
+        })?;
+        let records = left.into_iter().filter_map(|(seq, text)| parse_record(run, seq, text).ok()).collect();
+        Ok((records, Some(BrokenChain { run: run.to_string(), seq, why })))
+    }
+
+    pub(super) fn follow_chain(&self, run: RunId, each: impl FnMut(Record)) -> Result<(), StoreError> {
+        // Of a damaged database, records that were read before the damage was met are read again.
+        let told = Cell::new(0);
+        let each = RefCell::new(each);
+        let broken =
+            |seq, why: &str| StoreError::BrokenChain { run: run.to_string(), seq, why: why.to_owned() };
+        self.inner.db.read_aside(|db| {
+            // One transaction, so that the head belongs to the records.
+            let snapshot = db.unchecked_transaction()?;
+            let head = head(&snapshot, run)?;
+            let (mut seq, mut hash) = (0_u64, Digest::from(BEFORE_ALL));
+            let mut statement = snapshot.prepare_cached(
+                "SELECT seq, record FROM journal WHERE run = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3",
+            )?;
+            loop {
+                let mut rows = statement.query(params![head.n, seq.cast_signed(), PAGE])?;
+                let before = seq;
+                while let Some(row) = rows.next()? {
+                    let found = row.get::<_, i64>(0)?.cast_unsigned();
+                    if found != seq + 1 {
+                        return Err(broken(seq + 1, "it is missing"));
+                    }
+                    let record = parse_record(run, found, record_text_of(row, 1)?)?;
+                    if record.prev != hash {
+                        return Err(broken(found, "it does not carry the hash of the record before"));
+                    }
+                    (seq, hash) = (found, record.hash());
+                    if seq > told.get() {
+                        told.set(seq);
+                        (each.borrow_mut())(record);
+                    }
+                }
+                if seq == before {
+                    break;
+                }
+            }
+            match seq.cmp(&head.seq) {
+                std::cmp::Ordering::Less => Err(broken(seq + 1, "it and all after it are missing")),
+                std::cmp::Ordering::Greater => Err(broken(head.seq + 1, "it was added beside the journal")),
+                std::cmp::Ordering::Equal if hash != head.hash => {
+                    Err(broken(seq, "its hash is not the one that was recorded"))
+                }
+                std::cmp::Ordering::Equal => Ok(()),
+            }
+        })
+    }
+
+    /// Runs that fit `filter`, the newest first.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or `before` is unknown.
+    pub fn runs(&self, filter: &RunFilter) -> Result<Vec<RunSummary>, StoreError> {
+        self.inner.db.read(|db| {
+            let mut sql = format!("SELECT {COLUMNS} FROM runs WHERE 1");
+            let mut values: Vec<types::Value> = Vec::new();
+            let mut also = |condition: &str, value: types::Value| {
+                sql.push_str(condition);
+                values.push(value);
+            };
+            if let Some(status) = filter.status {
+                also(" AND status = ?", status.as_str().to_owned().into());
+            }
+            if let Some(name) = &filter.name {
+                also(" AND name = ?", name.clone().into());
+            }
+            if let Some(since) = filter.since {
+                also(" AND started >= ?", since.into());
+            }
+            if let Some(before) = filter.before {
+                also(" AND n < ?", run_number(db, before)?.into());
+            }
+            let limit = if filter.limit == 0 { -1 } else { i64::try_from(filter.limit).unwrap_or(-1) };
+            also(" ORDER BY n DESC LIMIT ?", limit.into());
+            let mut statement = db.prepare_cached(&sql)?;
+            let rows = statement.query_map(params_from_iter(values), summary)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// One run.
+    ///
+    /// # Errors
+    /// When there is no such run.
+    pub fn run(&self, id: RunId) -> Result<RunSummary, StoreError> {
+        let found = self.inner.db.read(|db| {
+            let mut statement = db.prepare_cached(&format!("SELECT {COLUMNS} FROM runs WHERE id = ?"))?;
+            Ok(statement.query_row([id.as_bytes()], summary).optional()?)
+        })?;
+        found.ok_or_else(|| StoreError::UnknownRun(id.to_string()))
+    }
+
+    /// The run whose id is, begins with or ends with `text`, or whose
+    /// [`RunId::short`] begins with it; dashes and case do not matter.
+    ///
+    /// # Errors
+    /// When there is none, or more than one.
+    pub fn find_run(&self, text: &str) -> Result<RunId, StoreError> {
+        let hex: String = text.chars().filter(|c| *c != '-').map(|c| c.to_ascii_uppercase()).collect();
+        let unknown = || StoreError::UnknownRun(text.to_owned());
+        if hex.len() < PREFIX_MIN || hex.len() > 32 || !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(unknown());
+        }
+        let bound = |fill: char| Uuid::parse_str(&format!("{hex:<32}").replace(' ', &fill.to_string()));
+        let (Ok(low), Ok(high)) = (bound('0'), bound('f')) else { return Err(unknown()) };
+        // The index is over the last digits: a longer text is looked up by its own last ones.
+        let (first, last) = match hex.len().checked_sub(SHORT) {
+            Some(at) => (hex[at..].to_owned(), hex[at..].to_owned()),
+            None => (hex.clone(), format!("{hex:F<SHORT$}")),
+        };
+        let mut found = self.inner.db.read(|db| {
+            let mut statement = db.prepare_cached(
+                "SELECT n, id FROM runs WHERE id BETWEEN ?1 AND ?2
+                 UNION SELECT n, id FROM runs
+                 WHERE substr(hex(id), 25) BETWEEN ?3 AND ?4 AND (length(?5) < 8 OR substr(hex(id), -length(?5)) = ?5)
+                 UNION SELECT n, id FROM runs WHERE length(?5) < 8 AND substr(hex(id), -length(?5)) = ?5
+                 ORDER BY n DESC LIMIT ?6",
+            )?;
+            let values = params![low.as_bytes(), high.as_bytes(), first, last, hex, CANDIDATES + 1];
+            let rows = statement.query_map(values, |row| run_id(row, 1))?;
+            Ok(rows.collect::<Result<Vec<_>, _>>()?)
+        })?;
+        match found.as_slice() {
+            [] => Err(unknown()),
+            [one] => Ok(*one),
+            several => {
+                let more = several.len() > usize::from(CANDIDATES);
+                found.truncate(usize::from(CANDIDATES));
+                let candidates = found.iter().map(RunId::to_string).chain(more.then(|| "others".to_owned()));
+                Err(StoreError::AmbiguousRun { prefix: text.to_owned(), candidates: candidates.collect() })
+            }
+        }
+    }
+
+    /// Has gc keep the run, or not any more.
+    ///
+    /// # Errors
+    /// When there is no such run.
+    pub fn pin_run(&self, run: RunId, pinned: bool) -> Result<(), StoreError> {
+        self.write(Durability::Synced, |tx| {
+            let changed =
+                tx.execute("UPDATE runs SET pinned = ?2 WHERE id = ?1", params![run.as_bytes(), pinned])?;
+            if changed == 0 { Err(StoreError::UnknownRun(run.to_string())) } else { Ok(()) }
+        })
+    }
+}
+
+/// Adds the row of a run that `event` starts, with an empty journal.
+pub(super) fn insert_run(
+    tx: &Transaction<'_>,
+    id: RunId,
+    at: i64,
+    event: &Event,
+) -> Result<Head, StoreError> {
+    let Event::RunStarted { name, kind, plan, args, mode, actor, cwd, parent, .. } = event else {
+        let why = "it does not start a run".to_owned();
+        return Err(StoreError::BrokenChain { run: id.to_string(), seq: 1, why });
+    };
+    tx.prepare_cached(
+        "INSERT INTO runs (id, name, kind, status, mode, actor, cwd, parent, plan, args, started, head_seq, head)
+         VALUES (?1, ?2, ?3, 'running', ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0, ?11)",
+    )?
+    .execute(params![
+        id.as_bytes(),
+        name,
+        kind,
+        mode,
+        actor,
+        cwd,
+        parent.as_ref().map(RunId::as_bytes),
+        plan.as_bytes(),
+        args.as_ref().map(Digest::as_bytes),
+        at,
+        BEFORE_ALL,
+    ])?;
+    Ok(Head { n: tx.last_insert_rowid(), id, seq: 0, hash: BEFORE_ALL.into() })
+}
+
+const COLUMNS: &str = "id, name, kind, status, mode, actor, cwd, parent, plan, args, started, ended, output, error, \
+                       pinned, head_seq";
+
+fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
+    Ok(RunSummary {
+        id: run_id(row, 0)?,
+        name: row.get(1)?,
+        kind: row.get(2)?,
+        status: word(row, 3)?,
+        mode: row.get(4)?,
+        actor: row.get(5)?,
+        cwd: row.get(6)?,
+        parent: row.get::<_, Option<[u8; 16]>>(7)?.map(|bytes| RunId(Uuid::from_bytes(bytes))),
+        plan: row.get::<_, [u8; 32]>(8)?.into(),
+        args: row.get::<_, Option<[u8; 32]>>(9)?.map(Digest::from),
+        started_at: row.get(10)?,
+        ended_at: row.get(11)?,
+        output: row.get::<_, Option<[u8; 32]>>(12)?.map(Digest::from),
+        error: row.get(13)?,
+        pinned: row.get(14)?,
+        records: row.get::<_, i64>(15)?.cast_unsigned(),
+    })
+}
+
+pub(super) fn run_id(row: &Row<'_>, column: usize) -> rusqlite::Result<RunId> {
+    Ok(RunId(Uuid::from_bytes(row.get(column)?)))
+}
+
+/// A column that holds a word of a closed set.
+pub(super) fn word<W: std::str::FromStr<Err = super::event::UnknownWord>>(
+    row: &Row<'_>,
+    column: usize,
+) -> rusqlite::Result<W> {
+    let text: String = row.get(column)?;
+    text.parse()
+        .map_err(|e| rusqlite::Error::FromSqlConversionFailure(column, types::Type::Text, Box::new(e)))
+}
+
+pub(super) fn head(db: &Connection, run: RunId) -> Result<Head, StoreError> {
+    let mut statement = db.prepare_cached("SELECT n, head_seq, head FROM runs WHERE id = ?")?;
+    statement
+        .query_row([run.as_bytes()], |row| {
+            let seq = row.get::<_, i64>(1)?.cast_unsigned();
+            Ok(Head { n: row.get(0)?, id: run, seq, hash: row.get::<_, [u8; 32]>(2)?.into() })
+        })
+        .optional()?
+        .ok_or_else(|| StoreError::UnknownRun(run.to_string()))
+}
+
+pub(super) fn run_number(db: &Connection, run: RunId) -> Result<i64, StoreError> {
+    let mut statement = db.prepare_cached("SELECT n FROM runs WHERE id = ?")?;
+    let n = statement.query_row([run.as_bytes()], |row| row.get(0)).optional()?;
+    n.ok_or_else(|| StoreError::UnknownRun(run.to_string()))
+}
+
+/// The text of a record. What is not UTF-8 any more is damaged: it becomes a text
+/// that does not hash to what it should, and so a broken chain of its run alone.
+pub(super) fn record_text_of(row: &Row<'_>, column: usize) -> rusqlite::Result<String> {
+    Ok(match row.get_ref(column)? {
+        types::ValueRef::Text(bytes) | types::ValueRef::Blob(bytes) => {
+            String::from_utf8_lossy(bytes).into_owned()
+        }
+        types::ValueRef::Null | types::ValueRef::Integer(_) | types::ValueRef::Real(_) => String::new(),
+    })
+}
+
+fn record_text(record: &impl Serialize) -> Result<String, StoreError> {
+    let mut text = Vec::with_capacity(512);
+    json::write_compact(&mut text, record).map_err(not_json)?;
+    Ok(String::from_utf8(text).unwrap_or_default())
+}
+
+fn not_json(error: serde_json::Error) -> StoreError {
+    StoreError::Json { what: "an event has no JSON text", source: JsonError::Syntax(error) }
+}
+
+pub fn parse_record(run: RunId, seq: u64, text: String) -> Result<Record, StoreError> {
+    let broken = |why: String| StoreError::BrokenChain { run: run.to_string(), seq, why };
+    let unreadable = |e: JsonError| broken(format!("it is not the text of a record: {e}"));
+    let record: RecordIn = json::parse_as(&text).map_err(unreadable)?;
+    if record.run != run || record.seq != seq {
+        return Err(broken(format!("it says that it is record {} of run {}", record.seq, record.run)));
+    }
+    let event = Event::read(record.event.get()).map_err(unreadable)?;
+    Ok(Record { run, seq, at: record.at, prev: record.prev, event, text })
+}

@@ -1,0 +1,349 @@
+//! What lobster remembers: blobs, runs and their journals, gates, the action
+//! cache and users' state. Nothing else writes durable state.
+//!
+//! Under the state directory:
+//!
+//! ```text
+//! <key>.json              users' state, exactly as the incumbent keeps it
+//! store/lobster.db        everything else: SQLite, write-ahead log
+//! store/blobs/ab/<hex>    blobs too large for the database
+//! store/tmp/              blobs being written
+//! store/locks/            one lock file per state key
+//! ```
+//!
+//! A [`Store`] may be shared by threads, and its directory by processes.
+
+mod backup;
+mod blob;
+mod cache;
+mod claim;
+mod clock;
+mod db;
+mod disguise;
+mod dump;
+mod error;
+mod event;
+mod fault;
+mod file_lock;
+mod gate;
+mod gc;
+mod group;
+mod high_water;
+mod identity;
+mod journal;
+mod leaves;
+mod log;
+mod mark;
+mod pending;
+mod private;
+mod redact;
+mod rescue;
+mod spelling;
+mod transfer;
+mod user_state;
+mod verify;
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use rusqlite::Transaction;
+use tempfile::TempDir;
+
+pub use backup::CopyReport;
+pub use blob::{Blob, BlobReader, BlobWriter, INLINE_MAX};
+pub use claim::RunClaim;
+pub use clock::{Clock, iso, system_clock};
+pub use db::{Durability, damage_met};
+pub use error::StoreError;
+pub use event::{Begun, Event, RunId, RunStatus, StepOutcome, StepStatus, UnknownWord};
+#[cfg(any(test, feature = "faults"))]
+pub use fault::points_passed;
+pub use gate::{Gate, GateAnswer, GateFilter, GateKey, GateKind, GateRecord, GateStatus};
+pub use gc::{GcPolicy, GcReport};
+pub use high_water::{Mark, Rollback};
+pub use journal::parse_record;
+pub use journal::{BrokenChain, NewRun, Record, RunFilter, RunSummary};
+pub use redact::Redactions;
+pub use redact::Redactor;
+pub use rescue::{LostRows, Rescued};
+pub use transfer::Redacted;
+pub use user_state::{LockedState, UserState, state_dir};
+pub use verify::{Problem, StoreStats, VerifyReport};
+
+use lobster_base::digest::Digest;
+
+/// The store of one state directory. Clones are the same store.
+#[derive(Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// `<state directory>/store`.
+    dir: PathBuf,
+    db: db::Database,
+    clock: Clock,
+    redactions: RwLock<Arc<Redactions>>,
+    pending: Mutex<pending::Pending>,
+    known: Mutex<cache::Known>,
+    checked: Mutex<HashMap<Digest, blob::Fingerprint>>,
+    high_water: high_water::HighWater,
+    /// Who is told of what was committed.
+    witness: OnceLock<Box<dyn Witness>>,
+    /// Of a store that nobody means to keep; removed last.
+    _scratch: Option<TempDir>,
+}
+
+impl Store {
+    /// Opens the store under the state directory `dir`, making it if nothing is there.
+    /// A store on a read-only disk can be read; what would write to it fails with
+    /// [`StoreError::ReadOnly`].
+    ///
+    /// # Errors
+    /// When the directory cannot be used, or what is there is not a store that this version can use.
+    pub fn open(dir: &Path) -> Result<Self, StoreError> {
+        Self::open_with(dir, system_clock())
+    }
+
+    /// Like [`Store::open`]; what was promised is noted under `outside` as well,
+    /// so that it is noticed when all of `dir` is put back to an earlier state.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_noted(dir: &Path, outside: Option<&Path>) -> Result<Self, StoreError> {
+        Self::build(dir, outside, system_clock(), true, None)
+    }
+
+    /// Like [`Store::open`], by another clock.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_with(dir: &Path, clock: Clock) -> Result<Self, StoreError> {
+        Self::build(dir, None, clock, true, None)
+    }
+
+    /// A store that is gone when it is dropped and never syncs; for tests, benchmarks and dry runs.
+    ///
+    /// # Errors
+    /// When there is no room for temporary files.
+    pub fn in_memory() -> Result<Self, StoreError> {
+        Self::in_memory_with(system_clock())
+    }
+
+    /// Like [`Store::in_memory`], by another clock.
+    ///
+    /// # Errors
+    /// As [`Store::in_memory`].
+    pub fn in_memory_with(clock: Clock) -> Result<Self, StoreError> {
+        // The same files as any other store, so that there is one way for things to work.
+        let memory = Path::new("/dev/shm");
+        let make = tempfile::Builder::new().prefix("lobster-").tempdir_in(memory).or_else(|_| TempDir::new());
+        let scratch = make.map_err(|source| StoreError::Unusable { path: std::env::temp_dir(), source })?;
+        let dir = scratch.path().to_owned();
+        Self::build(&dir, None, clock, false, Some(scratch))
+    }
+
+    fn build(
+        dir: &Path,
+        outside: Option<&Path>,
+        clock: Clock,
+        sync: bool,
+        scratch: Option<TempDir>,
+    ) -> Result<Self, StoreError> {
+        // The working directory may change under an open store.
+        let state_dir = std::path::absolute(dir)
+            .map_err(|source| StoreError::Unusable { path: dir.to_owned(), source })?;
+        private::mend(&state_dir)?;
+        let dir = state_dir.join("store");
+        let inner = Inner {
+            db: db::Database::open(&dir, sync)?,
+            high_water: high_water::HighWater::new(&dir, outside, sync),
+            dir,
+            clock,
+            redactions: RwLock::default(),
+            pending: Mutex::default(),
+            known: Mutex::default(),
+            checked: Mutex::default(),
+            witness: OnceLock::new(),
+            _scratch: scratch,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// An error if the store's files were removed, moved or replaced since it was
+    /// opened: then what this process reads and writes is not what others see.
+    /// Every write checks it by itself.
+    ///
+    /// # Errors
+    /// [`StoreError::Replaced`].
+    pub fn check_identity(&self) -> Result<(), StoreError> {
+        self.inner.db.check_identity()
+    }
+
+    /// An error if the database knows less than was promised (see
+    /// [`Store::rollback`]): then nothing may be built on it.
+    ///
+    /// # Errors
+    /// [`StoreError::RolledBack`], or when it cannot be read.
+    pub fn check_rollback(&self) -> Result<(), StoreError> {
+        self.inner.db.read(|db| self.inner.high_water.check_once(db))?;
+        self.inner.high_water.guard(self.inner.db.path())
+    }
+
+    /// What was promised and is not in the database any more.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn rollback(&self) -> Result<Option<Rollback>, StoreError> {
+        self.inner.db.read(|db| self.inner.high_water.rollback(db))
+    }
+
+    /// Goes on with what the database has: gates can be answered again.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn accept_rollback(&self) -> Result<(), StoreError> {
+        self.inner.db.read(|db| self.inner.high_water.accept(db))
+    }
+
+    /// The directory that holds the database and the blobs: `<state directory>/store`.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.inner.dir
+    }
+
+    /// Sets what is hidden in everything written from now on: events, questions,
+    /// answers, cached outcomes and blobs. What was recorded before stays.
+    pub fn redact(&self, redactions: Redactions) {
+        *self.inner.redactions.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(redactions);
+    }
+
+    /// What the store would write instead of `text`.
+    #[must_use]
+    pub fn hide<'t>(&self, text: &'t str) -> std::borrow::Cow<'t, str> {
+        match self.redactions().text(text) {
+            std::borrow::Cow::Borrowed(_) => text.into(),
+            std::borrow::Cow::Owned(clean) => clean.into(),
+        }
+    }
+
+    /// What the store would write of an outcome.
+    ///
+    /// # Errors
+    /// When the outcome has no JSON text.
+    pub fn hide_outcome(&self, outcome: StepOutcome) -> Result<StepOutcome, StoreError> {
+        let redactions = self.redactions();
+        if redactions.is_empty() {
+            return Ok(outcome);
+        }
+        let not_json =
+            |e: serde_json::Error| StoreError::Json { what: "an outcome has no JSON text", source: e.into() };
+        let mut value = serde_json::to_value(outcome).map_err(not_json)?;
+        redactions.value(&mut value);
+        serde_json::from_value(value).map_err(not_json)
+    }
+
+    /// Hides secrets in a stream, if there is anything to hide.
+    pub fn redactor(&self) -> Option<Redactor> {
+        Redactor::new(self.redactions())
+    }
+
+    /// Milliseconds since 1970, by the store's clock.
+    #[must_use]
+    pub fn clock_ms(&self) -> i64 {
+        self.now()
+    }
+
+    /// How many syncs this process has asked for through this store.
+    #[must_use]
+    pub fn syncs(&self) -> u64 {
+        self.inner.db.group.syncs()
+    }
+
+    fn redactions(&self) -> Arc<Redactions> {
+        Arc::clone(&self.inner.redactions.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn now(&self) -> i64 {
+        self.inner.now()
+    }
+
+    fn write<T>(
+        &self,
+        durability: Durability,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let Some(witness) = self.inner.witness.get() else { return self.inner.write(durability, work) };
+        WITNESSED.take();
+        let value = self.inner.write(durability, work)?;
+        let records = WITNESSED.take();
+        if !records.is_empty() {
+            witness.recorded(self, &records, durability)?;
+        }
+        Ok(value)
+    }
+
+    /// Has all that is committed from now on told to `witness` as well; to the first that is given.
+    pub fn attest(&self, witness: impl Witness + 'static) {
+        let _ = self.inner.witness.set(Box::new(witness));
+    }
+}
+
+/// Keeps something of what was committed outside the store. Its failure is the
+/// failure of the write, though what was committed stays.
+pub trait Witness: Send + Sync {
+    /// These records were committed, and are durable if that was asked for.
+    fn recorded(&self, store: &Store, records: &[Record], durability: Durability) -> Result<(), StoreError>;
+
+    /// A collection has removed these runs.
+    fn removed(&self, runs: &[RunId]) -> Result<(), StoreError>;
+}
+
+thread_local! {
+    /// The newest record that the transaction of this thread has appended.
+    static NEWEST: Cell<Option<Mark>> = const { Cell::new(None) };
+    /// What the transaction of this thread has appended, where somebody is to be told.
+    static WITNESSED: Cell<Vec<Record>> = const { Cell::new(Vec::new()) };
+}
+
+impl Inner {
+    fn now(&self) -> i64 {
+        (self.clock)()
+    }
+
+    /// One write transaction, which also takes along all blobs held back so far.
+    fn write<T>(
+        &self,
+        durability: Durability,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        NEWEST.take();
+        let work = |tx: &Transaction<'_>| {
+            self.high_water.check_once(tx)?;
+            let batch = db::lock(&self.pending).begin();
+            blob::insert(tx, &batch, self.now())?;
+            cache::insert(tx, &batch)?;
+            work(tx)
+        };
+        let value = self.db.write(durability, work, |committed| db::lock(&self.pending).end(committed))?;
+        if let (Durability::Synced, Some(mark)) = (durability, NEWEST.take()) {
+            self.high_water.note(mark);
+        }
+        Ok(value)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // What no transaction took along, so no event names it: a failure here
+        // breaks no promise.
+        if !db::lock(&self.pending).nothing_waits() {
+            let _ = self.write(Durability::Lazy, |_| Ok(()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! The file of the write-ahead log.
+//!
+//! It is kept longer than the log, by zeros: the sync of a file that was
+//! overwritten waits for those bytes alone, the sync of one that was appended
+//! to also for what the file system notes about the file, which takes several
+//! times as long. SQLite reads a log up to the first frame that is none, so
+//! what lies behind it does not matter.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The file grows to multiples of this.
+const ROOM: u64 = 512 * 1024;
+
+/// The write-ahead log of the database at `path`.
+pub(super) fn log_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
+}
+
+/// The log's file as the writer sees it.
+pub(super) struct LogFile {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl LogFile {
+    pub(super) fn new(database: &Path) -> Self {
+        Self { path: log_path(database), file: None }
+    }
+
+    /// Makes room behind the log if commits had to append to it. Only to be
+    /// called inside a write transaction that has written nothing yet: then
+    /// nobody else writes to the log, and nothing behind its end is meant.
+    ///
+    /// Without room all is only slower, so a failure is not told.
+    pub(super) fn make_room(&mut self) {
+        let _ = self.try_make_room();
+    }
+
+    fn try_make_room(&mut self) -> io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            slot => {
+                slot.insert(OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(&self.path)?)
+            }
+        };
+        let len = file.metadata()?.len();
+        // Of this length it was made by this very function, perhaps in another process.
+        if len > 0 && len.is_multiple_of(ROOM) {
+            return Ok(());
+        }
+        let target = (len + ROOM / 2).next_multiple_of(ROOM);
+        let zeros = vec![0; usize::try_from(target - len).unwrap_or(0)];
+        file.write_all_at(&zeros, len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Store;
+
+    /// Pages that the next process would have to read.
+    fn pages(store: &Store) -> i64 {
+        let ask = "PRAGMA wal_checkpoint(NOOP)";
+        store.inner.db.read(|db| Ok(db.query_row(ask, [], |row| row.get(1))?)).unwrap()
+    }
+
+    #[test]
+    fn a_log_has_room_and_begins_anew_when_it_is_long() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("store").join("lobster.db-wal");
+        let store = Store::open(dir.path()).unwrap();
+        let blobs: Vec<_> = (0_u16..100)
+            .map(|n| {
+                let blob = store.put(&n.to_le_bytes().repeat(1500)).unwrap();
+                store.sync().unwrap();
+                blob
+            })
+            .collect();
+        let written = u64::try_from(pages(&store)).unwrap() * 4096;
+        let len = std::fs::metadata(&log).unwrap().len();
+        assert!(written > ROOM && len > written && len.is_multiple_of(ROOM), "{written} in {len}");
+        drop(store);
+        let store = Store::open(dir.path()).unwrap();
+        assert!(pages(&store) < 3, "{}", pages(&store));
+        assert_eq!(std::fs::metadata(&log).unwrap().len(), len);
+        for blob in blobs {
+            assert_eq!(store.load(&blob.digest, u64::MAX).unwrap().len() as u64, blob.len);
+        }
+    }
+}

@@ -1,0 +1,605 @@
+//! Keeps secret values out of everything that is written (invariant S5).
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use serde_json::Value;
+
+use super::disguise::{Form, disguises};
+use super::dump;
+use super::spelling::{self, Found, Glance, Kind};
+
+/// Shorter values are not looked for: they would be found everywhere.
+const SHORTEST: usize = 4;
+
+/// Most bytes that one byte of a secret takes in any form: a line of its own in a dump.
+const WIDEST: usize = 18;
+/// Lines of a dump that are needed whole besides.
+const LINES: usize = 512;
+
+/// Bytes of a stream that are looked through together.
+const BATCH: usize = 32 << 10;
+
+/// Secret values and what stands in their place: `«secret:NAME»`.
+#[derive(Clone, Default)]
+pub struct Redactions {
+    /// The texts looked for, each with what is put there.
+    pairs: Vec<(Form, String)>,
+    /// Length of the longest value.
+    longest: usize,
+    search: Option<Arc<Search>>,
+}
+
+/// How the texts are found.
+struct Search {
+    /// As they are.
+    plain: AhoCorasick,
+    /// By two bytes that follow each other in a text: which text, and the place of the second.
+    /// The first escape, or the first break between digits, stands before that.
+    pairs: Vec<(u32, u32)>,
+    /// Where the pairs of each two bytes begin in `pairs`.
+    first: Vec<u32>,
+    /// The two bytes that have pairs.
+    seen: TwoBytes,
+    /// Those between which digits may be wrapped.
+    wrapped: TwoBytes,
+    /// The texts that begin with a byte.
+    begin: Vec<Vec<u32>>,
+}
+
+impl Search {
+    fn new(forms: &[(Form, String)]) -> Option<Self> {
+        let texts = forms.iter().map(|(form, _)| &form.text);
+        let plain = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(texts).ok()?;
+        let mut keyed: Vec<(u16, (u32, u32))> = Vec::new();
+        let mut begin = vec![Vec::new(); 256];
+        for (index, (form, _)) in forms.iter().enumerate().filter(|(_, (form, _))| form.kind.is_some()) {
+            let index = u32::try_from(index).ok()?;
+            begin[usize::from(form.text.as_bytes()[0])].push(index);
+            for (at, two) in form.text.as_bytes().windows(2).enumerate() {
+                keyed.push((key(two[0], two[1]), (index, u32::try_from(at + 1).ok()?)));
+            }
+        }
+        keyed.sort_unstable();
+        let mut first = vec![0; (1 << 16) + 1];
+        let (mut seen, mut wrapped) = (TwoBytes::new(), TwoBytes::new());
+        for (two, (form, _)) in &keyed {
+            first[usize::from(*two) + 1] += 1;
+            seen.add(*two);
+            match forms[*form as usize].0.kind {
+                Some(Kind::Digits) => wrapped.add(*two),
+                // Their forms have small ones.
+                Some(Kind::Hex) => {
+                    let [before, after] = two.to_be_bytes();
+                    for before in [before, before.to_ascii_uppercase()] {
+                        wrapped.add(key(before, after));
+                        wrapped.add(key(before, after.to_ascii_uppercase()));
+                    }
+                }
+                Some(Kind::Plain) | None => {}
+            }
+        }
+        for at in 1..first.len() {
+            first[at] += first[at - 1];
+        }
+        let pairs = keyed.into_iter().map(|(_, pair)| pair).collect();
+        Some(Self { plain, pairs, first, seen, wrapped, begin })
+    }
+
+    /// Whether a text may have this byte escaped after that one, if there is one.
+    fn may_spell(&self, before: Option<u8>, first: u8) -> bool {
+        !self.begin[usize::from(first)].is_empty()
+            || before.is_some_and(|before| {
+                self.seen.has(key(before, first)) || before == b'+' && self.seen.has(key(b' ', first))
+            })
+    }
+
+    fn pairs(&self, before: u8, after: u8) -> &[(u32, u32)] {
+        let key = key(before, after);
+        if !self.seen.has(key) {
+            return &[];
+        }
+        let key = usize::from(key);
+        &self.pairs[self.first[key] as usize..self.first[key + 1] as usize]
+    }
+}
+
+/// A bit for each two bytes: small enough to be at hand all the time.
+struct TwoBytes(Box<[u64; 1 << 10]>);
+
+impl TwoBytes {
+    fn new() -> Self {
+        Self(Box::new([0; 1 << 10]))
+    }
+
+    fn add(&mut self, key: u16) {
+        self.0[usize::from(key >> 6)] |= 1 << (key & 63);
+    }
+
+    fn has(&self, key: u16) -> bool {
+        self.0[usize::from(key >> 6)] & 1 << (key & 63) != 0
+    }
+}
+
+fn key(before: u8, after: u8) -> u16 {
+    u16::from(before) << 8 | u16::from(after)
+}
+
+/// A place in a text, and which pair it belongs to.
+type Place = (Range<usize>, usize);
+
+impl Redactions {
+    /// Nothing to hide.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Hides `value`, also as it looks when programs quote or encode it. False
+    /// when it is too short to be told from other text (under 4 bytes); the
+    /// caller should say so.
+    #[must_use]
+    pub fn add(&mut self, name: &str, value: &str) -> bool {
+        if value.len() < SHORTEST {
+            return false;
+        }
+        let (before, longest) = (self.pairs.len(), self.longest);
+        for form in disguises(value) {
+            if !self.pairs.iter().any(|(known, _)| known.text == form.text) {
+                self.pairs.push((form, format!("«secret:{name}»")));
+            }
+        }
+        self.longest = longest.max(value.len());
+        match Search::new(&self.pairs) {
+            Some(search) => self.search = Some(Arc::new(search)),
+            // Only gigabytes of secrets are too many to look for.
+            None => {
+                self.pairs.truncate(before);
+                self.longest = longest;
+            }
+        }
+        self.pairs.iter().any(|(known, _)| known.text == value)
+    }
+
+    /// The mark of the first secret in `text`.
+    #[must_use]
+    pub fn first_in(&self, text: &str) -> Option<&str> {
+        let places = self.places(text.as_bytes());
+        self.pairs.get(places.first()?.1).map(|(_, mark)| mark.as_str())
+    }
+
+    /// How many secrets stand in `text` as they are: what any search for them costs at least.
+    #[must_use]
+    #[doc(hidden)]
+    pub fn plain_pass(&self, text: &[u8]) -> usize {
+        self.search.as_ref().map_or(0, |search| search.plain.find_iter(text).count())
+    }
+
+    /// Whether there is nothing to hide.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+
+    /// `text` without secrets.
+    #[must_use]
+    pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match self.bytes(text.as_bytes()) {
+            // Both the secrets and the marks are whole characters.
+            Cow::Owned(clean) => Cow::Owned(String::from_utf8_lossy(&clean).into_owned()),
+            Cow::Borrowed(_) => Cow::Borrowed(text),
+        }
+    }
+
+    /// Hides secrets in all strings and field names of `value`.
+    pub fn value(&self, value: &mut Value) {
+        if self.is_empty() {
+            return;
+        }
+        match value {
+            Value::String(text) => {
+                if let Cow::Owned(clean) = self.text(text) {
+                    *text = clean;
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.value(item)),
+            Value::Object(map) => {
+                if map.keys().any(|key| matches!(self.text(key), Cow::Owned(_))) {
+                    *map = std::mem::take(map)
+                        .into_iter()
+                        .map(|(key, value)| (self.text(&key).into_owned(), value))
+                        .collect();
+                }
+                map.values_mut().for_each(|value| self.value(value));
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    /// `bytes` without secrets.
+    #[must_use]
+    pub fn bytes<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        let places = self.places(bytes);
+        if places.is_empty() {
+            return Cow::Borrowed(bytes);
+        }
+        let mut clean = Vec::with_capacity(bytes.len());
+        self.replace(bytes, &places, bytes.len(), &mut clean);
+        Cow::Owned(clean)
+    }
+
+    /// Writes `text` without what stands at `places`: all before `bound`, and what begins
+    /// before it. Gives where the rest begins.
+    fn replace(&self, text: &[u8], places: &[Place], bound: usize, clean: &mut Vec<u8>) -> usize {
+        let mut at = 0;
+        for (place, pair) in places.iter().take_while(|(place, _)| place.start < bound) {
+            clean.extend_from_slice(&text[at..place.start]);
+            clean.extend_from_slice(self.pairs[*pair].1.as_bytes());
+            at = place.end;
+        }
+        if at < bound {
+            clean.extend_from_slice(&text[at..bound]);
+            at = bound;
+        }
+        at
+    }
+
+    /// Where secrets stand, in order and apart from each other.
+    fn places(&self, text: &[u8]) -> Vec<Place> {
+        let Some(search) = &self.search else { return Vec::new() };
+        let mut places: Vec<Place> =
+            search.plain.find_iter(text).map(|found| (found.range(), found.pattern().as_usize())).collect();
+        let plain = places.len();
+        let mut line = 0;
+        let mut dumped = Dumped::default();
+        for at in marks(text) {
+            if text[at] == b'\n' {
+                self.wrapped_at(search, text, at, &mut places);
+                self.line(search, text, line..at, &mut dumped, &mut places);
+                line = at + 1;
+            } else if may_matter(search, text, at) {
+                self.spelled_at(search, text, at, &mut places);
+            }
+        }
+        self.line(search, text, line..text.len(), &mut dumped, &mut places);
+        dumped.end(search, text, &mut places);
+        if places.len() > plain {
+            merge(&mut places);
+        }
+        places
+    }
+
+    /// Texts whose first escape stands at `at`.
+    fn spelled_at(&self, search: &Search, text: &[u8], at: usize, places: &mut Vec<Place>) {
+        spelling::first_bytes(text, at, |first| {
+            for form in &search.begin[usize::from(first)] {
+                self.try_at(text, at, *form as usize, 0, places);
+            }
+            if at > 0 {
+                let before = text[at - 1];
+                for (form, index) in search.pairs(before, first) {
+                    self.try_at(text, at, *form as usize, *index as usize, places);
+                }
+                if before == b'+' {
+                    for (form, index) in search.pairs(b' ', first) {
+                        self.try_at(text, at, *form as usize, *index as usize, places);
+                    }
+                }
+            }
+            // Digits may be wrapped by an escape.
+            if matches!(first, b'\n' | b'\r') {
+                self.wrapped_at(search, text, at, places);
+            }
+        });
+    }
+
+    /// Digits whose first break stands at `at`.
+    fn wrapped_at(&self, search: &Search, text: &[u8], at: usize, places: &mut Vec<Place>) {
+        let start = if at > 0 && text[at - 1] == b'\r' { at - 1 } else { at };
+        let Some(&before) = start.checked_sub(1).and_then(|last| text.get(last)) else { return };
+        // Nearly always the first byte of the next line tells that nothing goes on there.
+        if text[at] == b'\n' && !may_go_on(search, before, text, at + 1) {
+            return;
+        }
+        let Some(next) = spelling::after_break(text, start) else { return };
+        let Some(&after) = text.get(next) else { return };
+        let mut try_all = |before: u8, after: u8| {
+            for (form, index) in search.pairs(before, after) {
+                if self.pairs[*form as usize].0.kind != Some(Kind::Plain) {
+                    self.try_at(text, start, *form as usize, *index as usize, places);
+                }
+            }
+        };
+        try_all(before, after);
+        // Texts of hexadecimal digits are looked for with small ones.
+        let (low_before, low_after) = (before.to_ascii_lowercase(), after.to_ascii_lowercase());
+        if (low_before, low_after) != (before, after) {
+            try_all(low_before, low_after);
+        }
+        if spelling::introduces(after) {
+            spelling::first_bytes(text, next, |first| try_all(before, first));
+        }
+    }
+
+    /// One text, of which the first bytes stand unescaped before `at`.
+    fn try_at(&self, text: &[u8], at: usize, form: usize, done: usize, places: &mut Vec<Place>) {
+        let (Form { text: wanted, kind }, _) = &self.pairs[form];
+        let (Some(kind), Some(start)) = (*kind, at.checked_sub(done)) else { return };
+        let (head, rest) = wanted.as_bytes().split_at(done);
+        let same = |(byte, wanted): (&u8, &u8)| {
+            byte == wanted
+                || *byte == b'+' && *wanted == b' '
+                || kind == Kind::Hex && byte.eq_ignore_ascii_case(wanted)
+        };
+        if !text[start..at].iter().zip(head).all(same) {
+            return;
+        }
+        if let Found::Whole(end) = spelling::follow_from(text, at, rest, kind, done > 0) {
+            places.push((start..end, form));
+        }
+    }
+
+    fn line(
+        &self,
+        search: &Search,
+        text: &[u8],
+        line: Range<usize>,
+        dumped: &mut Dumped,
+        places: &mut Vec<Place>,
+    ) {
+        if !dumped.take(text, line) {
+            dumped.end(search, text, places);
+        }
+    }
+
+    /// Most bytes that a secret takes in any form, and what must be seen of the lines around.
+    fn reach(&self) -> usize {
+        let longest = self.pairs.iter().map(|(form, _)| form.text.len()).max().unwrap_or(0);
+        longest.max(self.longest * WIDEST + LINES)
+    }
+
+    /// How much of a text that was cut off may be the beginning of a secret.
+    fn begun(&self, text: &[u8]) -> usize {
+        let from = text.len().saturating_sub(self.reach());
+        let begins = |at: usize| {
+            self.pairs.iter().any(|(form, _)| {
+                let wanted = form.text.as_bytes();
+                match form.kind {
+                    None => wanted.starts_with(&text[at..]),
+                    Some(kind) => spelling::follow(text, at, wanted, kind) == Found::Cut,
+                }
+            })
+        };
+        let written = (from..text.len()).find(|at| begins(*at)).unwrap_or(text.len());
+        text.len() - written.min(self.begun_in_dump(text))
+    }
+
+    /// The same of a dump at the end of the text: where it has to be cut.
+    fn begun_in_dump(&self, text: &[u8]) -> usize {
+        let last = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let mut lines = Vec::new();
+        let mut end = last;
+        while end > 0 && text.len() - end <= self.reach() {
+            let start = text[..end - 1].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            let Some(bytes) = dump::bytes_of(text, start..end - 1) else { break };
+            lines.push(bytes);
+            end = start;
+        }
+        let own = dump::bytes_of(text, last..text.len());
+        // A line that breaks off inside a dump may show anything.
+        let mut cut = if lines.is_empty() && own.is_none() { text.len() } else { last };
+        let shown: Vec<_> = lines.into_iter().rev().flatten().chain(own.into_iter().flatten()).collect();
+        let bytes: Vec<u8> = shown.iter().map(|(byte, _)| *byte).collect();
+        let values = self.pairs.iter().filter(|(form, _)| form.kind == Some(Kind::Plain));
+        for (form, _) in values {
+            let most = bytes.len().min(form.text.len() - 1);
+            let begun = (1..=most).rev().find(|len| bytes.ends_with(&form.text.as_bytes()[..*len]));
+            if let Some(len) = begun {
+                cut = cut.min(shown[bytes.len() - len].1.start);
+            }
+        }
+        cut
+    }
+}
+
+/// Where escapes may begin, and where lines end. Texts have many of them, close
+/// to each other: eight bytes are looked at together, whatever they are.
+fn marks(text: &[u8]) -> impl Iterator<Item = usize> {
+    let (words, rest) = text.as_chunks::<8>();
+    let rest_begins = text.len() - rest.len();
+    let in_words = words.iter().enumerate().flat_map(|(number, word)| {
+        let mut found = marked(u64::from_le_bytes(*word));
+        std::iter::from_fn(move || {
+            // The highest bit of each byte that is one.
+            let byte = (found != 0).then(|| found.trailing_zeros() / 8)?;
+            found &= found - 1;
+            Some(number * 8 + byte as usize)
+        })
+    });
+    let in_rest = rest.iter().enumerate().filter(|(_, byte)| MARKS.contains(byte));
+    in_words.chain(in_rest.map(move |(at, _)| rest_begins + at))
+}
+
+const MARKS: [u8; 4] = [b'%', b'\\', b'&', b'\n'];
+
+/// Sets the highest bit of each byte that is one of [`MARKS`], and no other.
+fn marked(word: u64) -> u64 {
+    const LOW: u64 = u64::MAX / 0xff * 0x7f;
+    let is_zero = |bytes: u64| !(((bytes & LOW) + LOW) | bytes | LOW);
+    MARKS.iter().fold(0, |found, mark| found | is_zero(word ^ (u64::MAX / 0xff * u64::from(*mark))))
+}
+
+/// Tells at a glance that no text has its first escape at `at`: for nearly every escape.
+fn may_matter(search: &Search, text: &[u8], at: usize) -> bool {
+    let before = at.checked_sub(1).map(|last| text[last]);
+    match spelling::glance(text, at) {
+        Glance::Nothing => false,
+        Glance::Bytes(first, second) => search.may_spell(before, first) || search.may_spell(before, second),
+        // Digits may be wrapped by it.
+        Glance::Break(first, other, next) => {
+            search.may_spell(before, first)
+                || search.may_spell(before, other)
+                || before.is_some_and(|before| may_go_on(search, before, text, next))
+        }
+        Glance::Unclear => true,
+    }
+}
+
+/// Whether digits may go on after a line break that ends at `next`.
+fn may_go_on(search: &Search, before: u8, text: &[u8], next: usize) -> bool {
+    let rest = &text[next..];
+    let indent = rest.iter().take(spelling::INDENT).take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+    let fits = |after: u8| search.wrapped.has(key(before, after));
+    match rest.get(indent) {
+        None => false,
+        Some(b'\r' | b'\n') => true,
+        Some(_) if before == b'\r' => true,
+        Some(after) if spelling::introduces(*after) => match spelling::glance(text, next + indent) {
+            Glance::Nothing => fits(*after),
+            Glance::Bytes(first, second) => fits(*after) || fits(first) || fits(second),
+            Glance::Break(..) | Glance::Unclear => true,
+        },
+        Some(after) => fits(*after),
+    }
+}
+
+/// The bytes of the lines of one dump.
+#[derive(Default)]
+struct Dumped {
+    bytes: Vec<u8>,
+    /// Where the bytes of each line begin, and the line.
+    lines: Vec<(usize, Range<usize>)>,
+}
+
+impl Dumped {
+    /// Takes a line, if it is one of a dump.
+    fn take(&mut self, text: &[u8], line: Range<usize>) -> bool {
+        let before = self.bytes.len();
+        let is_one = dump::read(&text[line.clone()], |byte, _| self.bytes.push(byte));
+        if is_one {
+            self.lines.push((before, line));
+        } else {
+            self.bytes.truncate(before);
+        }
+        is_one
+    }
+
+    /// Looks for secrets in a dump that is over. What follows one in its last line
+    /// goes with it: there the characters stand once more.
+    fn end(&mut self, search: &Search, text: &[u8], places: &mut Vec<Place>) {
+        if self.lines.is_empty() {
+            return;
+        }
+        for found in search.plain.find_iter(&self.bytes) {
+            let (first, shown) = self.line_of(found.start());
+            let Some((_, place)) = dump::bytes_of(text, first).and_then(|mut all| all.drain(shown..).next())
+            else {
+                continue;
+            };
+            let (last, _) = self.line_of(found.end() - 1);
+            places.push((place.start..last.end, found.pattern().as_usize()));
+        }
+        self.bytes.clear();
+        self.lines.clear();
+    }
+
+    /// The line that shows a byte, and how many bytes the line shows before it.
+    fn line_of(&self, byte: usize) -> (Range<usize>, usize) {
+        // A line without bytes begins where the next one does.
+        let number = self.lines.partition_point(|(first, _)| *first <= byte) - 1;
+        let (first, line) = &self.lines[number];
+        (line.clone(), byte - first)
+    }
+}
+
+/// Makes one of places that overlap.
+fn merge(places: &mut Vec<Place>) {
+    places.sort_by(|(a, _), (b, _)| a.start.cmp(&b.start).then(b.end.cmp(&a.end)));
+    places.dedup_by(|(next, _), (kept, _)| {
+        let overlap = next.start < kept.end;
+        if overlap {
+            kept.end = kept.end.max(next.end);
+        }
+        overlap
+    });
+}
+
+/// Never shows what it hides.
+impl std::fmt::Debug for Redactions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let marks: BTreeSet<_> = self.pairs.iter().map(|(_, mark)| mark).collect();
+        f.debug_list().entries(marks).finish()
+    }
+}
+
+/// Hides secrets in bytes that come in pieces. It holds back as many bytes as
+/// could be the beginning of a secret.
+pub struct Redactor {
+    redactions: Arc<Redactions>,
+    held: Vec<u8>,
+    reach: usize,
+}
+
+impl Redactor {
+    /// `None` when there is nothing to hide.
+    pub(crate) fn new(redactions: Arc<Redactions>) -> Option<Self> {
+        if redactions.is_empty() {
+            return None;
+        }
+        let reach = redactions.reach();
+        Some(Self { redactions, held: Vec::new(), reach })
+    }
+
+    /// Takes the next piece, gives what is certain by now.
+    pub fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.held.extend_from_slice(bytes);
+        // What is held back is looked through again each time.
+        if self.held.len() < self.batch() {
+            return Vec::new();
+        }
+        let sure = self.held.len() - self.reach;
+        // What is left must begin with a whole line, so that lines of dumps are known.
+        let line = memchr::memrchr(b'\n', &self.held[sure.saturating_sub(BATCH / 2)..sure]);
+        let bound = line.map_or(sure, |at| sure.saturating_sub(BATCH / 2) + at + 1);
+        let places = self.redactions.places(&self.held);
+        let is_clean = places.first().is_none_or(|(place, _)| place.start >= bound);
+        let mut clean = if is_clean { Vec::new() } else { Vec::with_capacity(bound) };
+        let rest =
+            if is_clean { bound } else { self.redactions.replace(&self.held, &places, bound, &mut clean) };
+        let mut held = Vec::with_capacity(self.batch() + bytes.len());
+        held.extend_from_slice(&self.held[rest..]);
+        let mut done = std::mem::replace(&mut self.held, held);
+        if is_clean {
+            done.truncate(bound);
+            return done;
+        }
+        clean
+    }
+
+    /// How much is looked through at once. What is held back is looked through
+    /// again, and should be the smaller part of it.
+    fn batch(&self) -> usize {
+        self.reach + BATCH.max(4 * self.reach)
+    }
+
+    /// Gives the rest of a stream that was cut off, without what may be the
+    /// beginning of a secret.
+    pub fn finish_cut(mut self) -> Vec<u8> {
+        let unsure = self.redactions.begun(&self.held);
+        // A secret that is there whole is hidden, not cut.
+        let whole = self.redactions.places(&self.held).last().map_or(0, |(place, _)| place.end);
+        self.held.truncate((self.held.len() - unsure).max(whole));
+        self.finish()
+    }
+
+    /// Gives the rest.
+    pub fn finish(self) -> Vec<u8> {
+        self.redactions.bytes(&self.held).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests;

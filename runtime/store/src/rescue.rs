@@ -1,0 +1,473 @@
+//! What can be read of a damaged database, as a database of its own.
+//!
+//! SQLite stops at the first damaged page, whichever way it is reached. Here each
+//! table is walked by its key: where a row cannot be read, the walk looks for the
+//! next key behind the damage from which it can go on. Indexes are not used and
+//! are built anew. A run whose row is lost is listed again by what its journal says.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+
+use rusqlite::types::{Value, ValueRef};
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+use serde::Serialize;
+
+use super::db;
+use super::error::StoreError;
+use super::event::RunId;
+use super::journal::{Record, parse_record};
+use super::leaves::{self, LeafRow, PAGE};
+use super::log::log_path;
+use super::verify::tell;
+use lobster_base::digest::Digest;
+use lobster_base::json;
+
+/// The tables whose key is one growing number, and that key.
+const NUMBERED: [(&str, &str); 5] =
+    [("runs", "n"), ("journal", "id"), ("blobs", "id"), ("gates", "n"), ("actions", "n")];
+
+/// Rows read by one statement.
+const ROWS_AT_ONCE: usize = 1000;
+
+/// The walk looks no farther behind the damage than this many keys.
+const FARTHEST: i64 = 1 << 40;
+
+/// Rows of a table that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LostRows {
+    pub table: &'static str,
+    /// The first and the last key that may have been there.
+    pub first: i64,
+    /// None when nothing behind the damage can be read either.
+    pub last: Option<i64>,
+}
+
+impl fmt::Display for LostRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.last {
+            Some(last) if last == self.first => write!(f, "{} {last} cannot be read", self.table),
+            Some(last) => write!(f, "{} {} to {last} cannot be read", self.table, self.first),
+            None => write!(f, "{} from {} on cannot be read", self.table, self.first),
+        }
+    }
+}
+
+/// What a rescue came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Rescued {
+    pub lost: Vec<LostRows>,
+    /// Runs whose row was lost and is what their journal says.
+    pub rebuilt: Vec<RunId>,
+}
+
+/// Copies all that can be read of the database at `source` into a new one in
+/// `target`. Blob files are not touched.
+pub(super) fn rescue(source: &Path, target: &Path) -> Result<(Connection, Rescued), StoreError> {
+    let mut best: Option<(u64, Connection, Rescued)> = None;
+    for layout in [Layout::Own, Layout::NewStore, Layout::Backup] {
+        let place = target.join(layout.name());
+        let Ok((found, rescued)) = rescue_as(source, &place, layout) else { continue };
+        let records: i64 = found.query_row("SELECT count(*) FROM journal", [], |row| row.get(0))?;
+        let records = records.cast_unsigned();
+        if best.as_ref().is_none_or(|(most, ..)| records > *most) {
+            best = Some((records, found, rescued));
+        }
+        if layout == Layout::Own && records > 0 {
+            break;
+        }
+    }
+    let (_, connection, rescued) = best.ok_or_else(|| StoreError::Damaged {
+        path: source.to_owned(),
+        what: "nothing of it can be read".to_owned(),
+    })?;
+    Ok((connection, rescued))
+}
+
+/// Where the tables of a database begin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    /// Where its own first pages say.
+    Own,
+    /// Where they do in a new store: all are made alike.
+    NewStore,
+    /// Where they do in a backup.
+    Backup,
+}
+
+impl Layout {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Own => "rescued",
+            Self::NewStore => "rescued-by-layout",
+            Self::Backup => "rescued-as-backup",
+        }
+    }
+}
+
+fn rescue_as(source: &Path, target: &Path, layout: Layout) -> Result<(Connection, Rescued), StoreError> {
+    let copy = target.join("lobster.db");
+    db::create(target, &copy)?;
+    let into = db::connect(&copy)?;
+    into.execute_batch("PRAGMA synchronous = OFF")?;
+    let from = match layout {
+        Layout::Own => db::connect(source)?,
+        Layout::NewStore | Layout::Backup => open_with_layout(source, &target.join("from"), layout)?,
+    };
+    let mut rescued = Rescued::default();
+    into.execute_batch("BEGIN")?;
+    for (table, key) in NUMBERED {
+        copy_table(&from, &into, table, key, &mut rescued.lost)?;
+    }
+    if rescued.lost.iter().any(|rows| rows.first != rows.last.unwrap_or(i64::MAX)) {
+        copy_leaves(source, &target.join("pages"), &into)?;
+    }
+    rebuild_runs(&into, &mut rescued)?;
+    copy_values(&from, &into)?;
+    copy_counters(&from, &into);
+    into.execute_batch("COMMIT")?;
+    Ok((into, rescued))
+}
+
+/// Adds records and blobs that are still on pages to which no page leads any more.
+fn copy_leaves(source: &Path, scratch: &Path, into: &Connection) -> Result<(), StoreError> {
+    fs::create_dir_all(scratch).map_err(|e| StoreError::io("write in", scratch, e))?;
+    let copy = scratch.join("pages.db");
+    copy_files(source, &copy)?;
+    // What is in the log belongs on its page; where that fails, the pages are older, and what is on them still true.
+    if let Ok(db) = db::connect(&copy) {
+        let _ = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    }
+    let failed = |e| StoreError::io("read", source, e);
+    let file = File::open(&copy).map_err(failed)?;
+    let mut record =
+        into.prepare("INSERT OR IGNORE INTO journal (id, run, seq, record) VALUES (?1, ?2, ?3, ?4)")?;
+    leaves::rows(&file, 4, |LeafRow { key, columns }| {
+        if let [Value::Null, Value::Integer(run), Value::Integer(seq), Value::Text(text)] = columns.as_slice()
+            && text.starts_with("{\"run\":")
+        {
+            let _ = record.execute(params![key, run, seq, text]);
+        }
+    })
+    .map_err(failed)?;
+    let mut blob = into.prepare(
+        "INSERT OR IGNORE INTO blobs (id, digest, len, touched, data) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?;
+    leaves::rows(&file, 5, |LeafRow { key, columns }| {
+        let [Value::Null, Value::Blob(digest), Value::Integer(len), Value::Integer(touched), data] =
+            columns.as_slice()
+        else {
+            return;
+        };
+        let whole = match data {
+            Value::Blob(bytes) => Digest::of(bytes).as_bytes().as_slice() == digest.as_slice(),
+            Value::Null => digest.len() == 32,
+            Value::Integer(_) | Value::Real(_) | Value::Text(_) => false,
+        };
+        if whole {
+            let _ = blob.execute(params![key, digest, len, touched, data]);
+        }
+    })
+    .map_err(failed)?;
+    Ok(())
+}
+
+/// Copies the database and its log as files.
+fn copy_files(source: &Path, copy: &Path) -> Result<(), StoreError> {
+    let failed = |e| StoreError::io("copy", source, e);
+    for (from, to) in [(source.to_owned(), copy.to_owned()), (log_path(source), log_path(copy))] {
+        if from.exists() {
+            fs::copy(&from, &to).map_err(failed)?;
+            fs::set_permissions(&to, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+/// Opens a copy of the database whose first page, and the pages that say where
+/// each table begins, are those of a new database.
+fn open_with_layout(source: &Path, scratch: &Path, layout: Layout) -> Result<Connection, StoreError> {
+    let failed = |e| StoreError::io("copy", source, e);
+    let fresh = scratch.join("fresh");
+    db::create(&fresh, &fresh.join("lobster.db"))?;
+    let mut model = fresh.join("lobster.db");
+    if layout == Layout::Backup {
+        let vacuumed = fresh.join("vacuumed.db");
+        db::connect(&model)?.execute("VACUUM INTO ?1", [vacuumed.to_string_lossy()])?;
+        model = vacuumed;
+    }
+    let copy = scratch.join("damaged.db");
+    copy_files(source, &copy)?;
+    let patch = || -> io::Result<()> {
+        let model = fs::read(&model)?;
+        let file = File::options().write(true).open(&copy)?;
+        let pages = file.metadata()?.len() / PAGE as u64;
+        for number in schema_pages(&model) {
+            let from = (number - 1) * PAGE;
+            let Some(page) = model.get(from..from + PAGE) else { continue };
+            let mut page = page.to_vec();
+            if number == 1 {
+                // The size in pages, and the mark of a database with a log ("The Database Header").
+                page[28..32].copy_from_slice(&u32::try_from(pages).unwrap_or(u32::MAX).to_be_bytes());
+                page[18..20].copy_from_slice(&[2, 2]);
+            }
+            file.write_all_at(&page, from as u64)?;
+        }
+        Ok(())
+    };
+    patch().map_err(failed)?;
+    db::connect(&copy)
+}
+
+/// The pages that list the tables: the first, and those that it leads to
+/// ("B-tree Pages" of SQLite's file format).
+fn schema_pages(database: &[u8]) -> Vec<usize> {
+    const INTERIOR: u8 = 5;
+    const HEADER: usize = 100;
+    let mut pages = vec![1];
+    let number = |at: usize| -> usize {
+        let bytes = database.get(at..at + 4).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
+        bytes.map_or(0, |bytes| u32::from_be_bytes(bytes) as usize)
+    };
+    if database.get(HEADER) != Some(&INTERIOR) {
+        return pages;
+    }
+    pages.push(number(HEADER + 8));
+    let cells = number(HEADER + 1) >> 16;
+    for cell in 0..cells {
+        let pointer = number(HEADER + 12 + 2 * cell) >> 16;
+        pages.push(number(pointer));
+    }
+    pages.retain(|page| *page > 0);
+    pages
+}
+
+fn copy_table(
+    from: &Connection,
+    into: &Connection,
+    table: &'static str,
+    key: &str,
+    lost: &mut Vec<LostRows>,
+) -> Result<(), StoreError> {
+    let columns = into.prepare(&format!("SELECT * FROM {table}"))?.column_count();
+    let places = vec!["?"; columns].join(", ");
+    let mut insert = into.prepare(&format!("INSERT OR IGNORE INTO {table} VALUES ({places})"))?;
+    let mut walk = Walk { db: from, table, key, after: 0 };
+    loop {
+        let page = walk.page(|row| {
+            let values: Option<Vec<Value>> = (0..columns).map(|column| value(row, column)).collect();
+            match values {
+                Some(values) => insert.execute(params_from_iter(values)).map(|_| true).or(Ok(false)),
+                None => Ok(false),
+            }
+        });
+        lost.extend(page.refused.into_iter().map(|at| LostRows { table, first: at, last: Some(at) }));
+        match page.end {
+            PageEnd::More => {}
+            PageEnd::Over => return Ok(()),
+            PageEnd::Damaged => {
+                let first = walk.after + 1;
+                let next = walk.next_readable();
+                lost.push(LostRows { table, first, last: next.map(|next| next - 1) });
+                match next {
+                    Some(next) => walk.after = next - 1,
+                    None => return Ok(()),
+                }
+            }
+        }
+    }
+}
+
+/// A column as it is stored; none if it is text that is no text.
+fn value(row: &Row<'_>, column: usize) -> Option<Value> {
+    Some(match row.get_ref(column).ok()? {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(number) => Value::Integer(number),
+        ValueRef::Real(number) => Value::Real(number),
+        ValueRef::Text(text) => Value::Text(String::from_utf8(text.to_vec()).ok()?),
+        ValueRef::Blob(bytes) => Value::Blob(bytes.to_vec()),
+    })
+}
+
+/// A walk over a table by its key.
+struct Walk<'a> {
+    db: &'a Connection,
+    table: &'a str,
+    key: &'a str,
+    /// The key of the last row that was read.
+    after: i64,
+}
+
+struct Page {
+    /// Keys of rows that were not taken.
+    refused: Vec<i64>,
+    end: PageEnd,
+}
+
+enum PageEnd {
+    More,
+    Over,
+    Damaged,
+}
+
+impl Walk<'_> {
+    /// Reads on until the page is full, the table is over or a row cannot be read.
+    fn page(&mut self, mut take: impl FnMut(&Row<'_>) -> rusqlite::Result<bool>) -> Page {
+        let mut page = Page { refused: Vec::new(), end: PageEnd::Damaged };
+        let (table, key) = (self.table, self.key);
+        let sql =
+            format!("SELECT * FROM {table} NOT INDEXED WHERE {key} > ?1 ORDER BY {key} LIMIT {ROWS_AT_ONCE}");
+        let Ok(mut statement) = self.db.prepare_cached(&sql) else { return page };
+        let Ok(mut rows) = statement.query([self.after]) else { return page };
+        let mut count = 0;
+        loop {
+            match rows.next() {
+                Ok(Some(row)) => {
+                    let Ok(at) = row.get::<_, i64>(0) else { return page };
+                    if !take(row).unwrap_or(false) {
+                        page.refused.push(at);
+                    }
+                    self.after = at;
+                    count += 1;
+                }
+                Ok(None) => {
+                    page.end = if count < ROWS_AT_ONCE { PageEnd::Over } else { PageEnd::More };
+                    return page;
+                }
+                Err(_) => return page,
+            }
+        }
+    }
+
+    /// The least key behind the damage at which a row can be read.
+    fn next_readable(&self) -> Option<i64> {
+        let mut step = 1;
+        let mut reached = self.readable(self.after + step);
+        while reached.is_err() {
+            step *= 2;
+            if step > FARTHEST {
+                return None;
+            }
+            reached = self.readable(self.after + step);
+        }
+        // Between the two the first place from which reading works.
+        let (mut failing, mut working) = (self.after + step / 2, self.after + step);
+        while working - failing > 1 {
+            let middle = failing + (working - failing) / 2;
+            match self.readable(middle) {
+                Ok(key) => (working, reached) = (middle, Ok(key)),
+                Err(_) => failing = middle,
+            }
+        }
+        reached.ok().flatten()
+    }
+
+    /// The next key after `key`, if the way to it can be read.
+    fn readable(&self, after: i64) -> rusqlite::Result<Option<i64>> {
+        let (table, key) = (self.table, self.key);
+        let sql = format!("SELECT * FROM {table} NOT INDEXED WHERE {key} > ?1 ORDER BY {key} LIMIT 1");
+        self.db.prepare_cached(&sql)?.query_row([after], |row| row.get(0)).optional()
+    }
+}
+
+/// Lists runs again whose row was lost and whose journal says how they began.
+fn rebuild_runs(db: &Connection, rescued: &mut Rescued) -> Result<(), StoreError> {
+    let mut statement =
+        db.prepare("SELECT DISTINCT run FROM journal WHERE run NOT IN (SELECT n FROM runs) ORDER BY run")?;
+    let lost = statement.query_map([], |row| row.get::<_, i64>(0))?.collect::<Result<Vec<_>, _>>()?;
+    for n in lost {
+        if let Some(run) = rebuild_run(db, n)? {
+            rescued.rebuilt.push(run);
+        }
+    }
+    Ok(())
+}
+
+fn rebuild_run(db: &Connection, n: i64) -> Result<Option<RunId>, StoreError> {
+    let mut statement = db.prepare_cached("SELECT seq, record FROM journal WHERE run = ?1 ORDER BY seq")?;
+    let mut rows = statement.query([n])?;
+    let mut told = None;
+    let mut head: Option<Record> = None;
+    while let Some(row) = rows.next()? {
+        let (seq, text): (i64, String) = (row.get(0)?, row.get(1)?);
+        let run = match &head {
+            Some(record) => Some(record.run),
+            None => json::parse(&text).ok().and_then(|value| value["run"].as_str()?.parse().ok()),
+        };
+        let Some(run) = run else { return Ok(None) };
+        let Ok(record) = parse_record(run, seq.cast_unsigned(), text) else { break };
+        let follows = head
+            .as_ref()
+            .map_or(record.seq == 1, |before| record.seq == before.seq + 1 && record.prev == before.hash());
+        if !follows {
+            break;
+        }
+        tell(&mut told, &record);
+        head = Some(record);
+    }
+    let (Some(told), Some(head)) = (told, head) else { return Ok(None) };
+    db.execute(
+        "INSERT OR IGNORE INTO runs (n, id, name, kind, status, mode, actor, cwd, parent, plan, args, started, ended, output, error, head_seq, head)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+        params![
+            n,
+            told.id.as_bytes(),
+            told.name,
+            told.kind,
+            told.status.as_str(),
+            told.mode,
+            told.actor,
+            told.cwd,
+            told.parent.as_ref().map(RunId::as_bytes),
+            told.plan.as_bytes(),
+            told.args.as_ref().map(Digest::as_bytes),
+            told.started_at,
+            told.ended_at,
+            told.output.as_ref().map(Digest::as_bytes),
+            told.error,
+            head.seq.cast_signed(),
+            head.hash().as_bytes(),
+        ],
+    )?;
+    Ok(Some(told.id))
+}
+
+/// The values of runs, run by run: the table has no number to walk by.
+fn copy_values(from: &Connection, into: &Connection) -> Result<(), StoreError> {
+    let mut runs = into.prepare("SELECT n FROM runs ORDER BY n")?;
+    let runs = runs.query_map([], |row| row.get::<_, i64>(0))?.collect::<Result<Vec<_>, _>>()?;
+    let mut insert =
+        into.prepare("INSERT OR IGNORE INTO run_values (run, key, value) VALUES (?1, ?2, ?3)")?;
+    for run in runs {
+        let Ok(mut statement) = from.prepare_cached("SELECT key, value FROM run_values WHERE run = ?1")
+        else {
+            return Ok(());
+        };
+        let Ok(mut rows) = statement.query([run]) else { continue };
+        while let Ok(Some(row)) = rows.next() {
+            if let (Some(key), Some(value)) = (value(row, 0), value(row, 1)) {
+                insert.execute(params![run, key, value])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Numbers that were given before are not given again.
+fn copy_counters(from: &Connection, into: &Connection) {
+    let read = || -> rusqlite::Result<Vec<(String, i64)>> {
+        let mut statement = from.prepare("SELECT name, seq FROM sqlite_sequence")?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        rows.collect()
+    };
+    for (name, seq) in read().unwrap_or_default() {
+        let raised =
+            into.execute("UPDATE sqlite_sequence SET seq = max(seq, ?2) WHERE name = ?1", params![name, seq]);
+        if let Ok(0) = raised {
+            let _ =
+                into.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?1, ?2)", params![name, seq]);
+        }
+    }
+}

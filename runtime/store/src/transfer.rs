@@ -1,0 +1,187 @@
+//! A run's way from one store to another: what belongs to it, and taking it in.
+
+use std::collections::HashSet;
+
+use rusqlite::{OptionalExtension, params};
+use serde::{Deserialize, Serialize};
+
+use super::Store;
+use super::blob::Blob;
+use super::db::Durability;
+use super::error::StoreError;
+use super::event::{RunId, RunStatus};
+use super::journal::{Record, insert_run, parse_record, run_number};
+use super::mark::digests_in;
+use lobster_base::digest::Digest;
+use lobster_base::json;
+
+/// Larger blobs are not searched for names of others; the same bound as gc's.
+const NAMES_AT_MOST: u64 = 16 * 1024 * 1024;
+
+/// What was left out of a run before it came here.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Redacted {
+    /// Steps whose payload is not here.
+    pub steps: Vec<String>,
+    /// Blobs that the run names and that are not here.
+    pub blobs: Vec<Digest>,
+}
+
+/// The key of the value that a run has of it.
+const REDACTED: &str = "\0redacted";
+
+/// The key of the value that a run has that came from elsewhere and can be
+/// resumed: it may go on there as well.
+const COPY: &str = "\0copy";
+
+/// How the keys begin that no component can set.
+pub(super) const RESERVED: char = '\0';
+
+impl Store {
+    /// What was left out of a run before it came here.
+    ///
+    /// # Errors
+    /// When there is no such run, or the database cannot be read.
+    pub fn redacted(&self, run: RunId) -> Result<Redacted, StoreError> {
+        let Some(value) = self.run_value(run, REDACTED)? else { return Ok(Redacted::default()) };
+        serde_json::from_value(value)
+            .map_err(|e| StoreError::Json { what: "the note on what was redacted", source: e.into() })
+    }
+
+    /// Whether the run came from elsewhere unfinished, and nobody has taken it
+    /// over: it may still go on where it came from.
+    ///
+    /// # Errors
+    /// When there is no such run, or the database cannot be read.
+    pub fn is_copy(&self, run: RunId) -> Result<bool, StoreError> {
+        Ok(self.run_value(run, COPY)?.is_some())
+    }
+
+    /// Makes a run that came from elsewhere one of this store's own.
+    ///
+    /// # Errors
+    /// When there is no such run, or it cannot be written.
+    pub fn take_over(&self, run: RunId) -> Result<(), StoreError> {
+        self.write(Durability::Synced, |tx| {
+            let n = run_number(tx, run)?;
+            tx.execute("DELETE FROM run_values WHERE run = ?1 AND key = ?2", params![n, COPY])?;
+            Ok(())
+        })
+    }
+
+    /// The same error, or the one that fits a blob which was left out of `run` before it came here.
+    #[must_use]
+    pub fn explained(&self, run: RunId, error: StoreError) -> StoreError {
+        match error {
+            StoreError::MissingBlob(digest)
+                if self.redacted(run).is_ok_and(|redacted| redacted.blobs.contains(&digest)) =>
+            {
+                StoreError::RedactedBlob(digest)
+            }
+            other => other,
+        }
+    }
+
+    /// All blobs here that the journal of `run` names, and those that these
+    /// name in turn, each once and in the order in which they are first named.
+    ///
+    /// # Errors
+    /// When there is no such run, or a blob cannot be read.
+    pub fn blobs_of_run(&self, run: RunId) -> Result<Vec<Blob>, StoreError> {
+        let mut seen = HashSet::new();
+        let mut blobs = Vec::new();
+        let mut seq = 0;
+        loop {
+            let page = self.events_after(run, seq, 500)?;
+            let Some(last) = page.last() else { return Ok(blobs) };
+            seq = last.seq;
+            for record in &page {
+                self.collect_named(record.text.as_bytes(), &mut seen, &mut blobs)?;
+            }
+        }
+    }
+
+    fn collect_named(
+        &self,
+        text: &[u8],
+        seen: &mut HashSet<Digest>,
+        blobs: &mut Vec<Blob>,
+    ) -> Result<(), StoreError> {
+        let mut named = Vec::new();
+        digests_in(text, |digest| named.push(digest));
+        named.reverse();
+        while let Some(digest) = named.pop() {
+            if !seen.insert(digest) {
+                continue;
+            }
+            let Some(len) = self.blob_len(&digest)? else { continue };
+            blobs.push(Blob { digest, len });
+            if len > NAMES_AT_MOST {
+                continue;
+            }
+            let content = self.load(&digest, NAMES_AT_MOST)?;
+            if matches!(content.first(), Some(b'{' | b'[')) {
+                let from = named.len();
+                digests_in(&content, |digest| named.push(digest));
+                named[from..].reverse();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in a journal from elsewhere: the texts of its records in order.
+    /// The chain is checked first; nothing is taken of one that is broken. Its
+    /// blobs are recorded separately, best before; `redacted` says which never will be.
+    ///
+    /// # Errors
+    /// [`StoreError::BrokenChain`]; [`StoreError::RunExists`]; when it cannot be written.
+    pub fn import_run(&self, texts: Vec<String>, redacted: &Redacted) -> Result<RunId, StoreError> {
+        let broken = |seq: usize, why: String| StoreError::BrokenChain {
+            run: "to import".to_owned(),
+            seq: seq as u64,
+            why,
+        };
+        let first = texts.first().ok_or_else(|| broken(1, "it is missing".to_owned()))?;
+        let run: RunId = json::parse(first)
+            .map_err(|e| broken(1, e.to_string()))?
+            .get("run")
+            .and_then(|run| run.as_str()?.parse().ok())
+            .ok_or_else(|| broken(1, "it does not say whose it is".to_owned()))?;
+        let records: Vec<Record> = texts
+            .into_iter()
+            .zip(1..)
+            .map(|(text, seq)| parse_record(run, seq, text))
+            .collect::<Result<_, _>>()?;
+        self.write(Durability::Synced, |tx| {
+            let known =
+                tx.query_row("SELECT 1 FROM runs WHERE id = ?1", [run.as_bytes()], |_| Ok(())).optional()?;
+            if known.is_some() {
+                return Err(StoreError::RunExists(run.to_string()));
+            }
+            let mut head = insert_run(tx, run, records[0].at, &records[0].event)?;
+            for record in &records {
+                if !head.precedes(record) {
+                    let why = "it does not carry the hash of the record before".to_owned();
+                    return Err(StoreError::BrokenChain { run: run.to_string(), seq: record.seq, why });
+                }
+                head.push(tx, record.at, &record.event, &record.text)?;
+            }
+            if *redacted != Redacted::default() {
+                tx.execute(
+                    "INSERT INTO run_values (run, key, value) VALUES (?1, ?2, ?3)",
+                    params![head.n, REDACTED, json::compact(redacted)],
+                )?;
+            }
+            let status = records.iter().rev().find_map(|record| record.event.run_status());
+            // A failed run can be resumed as well.
+            if !matches!(status, Some(RunStatus::Ok | RunStatus::Cancelled)) {
+                tx.execute(
+                    "INSERT INTO run_values (run, key, value) VALUES (?1, ?2, 'true')",
+                    params![head.n, COPY],
+                )?;
+            }
+            head.save(tx)
+        })?;
+        Ok(run)
+    }
+}

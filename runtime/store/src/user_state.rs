@@ -1,0 +1,420 @@
+//! Users' state: one JSON file per key, as the incumbent keeps them.
+//!
+//! `state.get`, `state.set` and `diff.last` meet here. A change happens under
+//! the key's lock, and a reader sees either the old file or the new one.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::db::sync_dir;
+use super::error::StoreError;
+use super::fault;
+use super::file_lock::{FileLock, Sharing};
+use super::private;
+use lobster_base::json;
+
+/// How long to wait for another holder of a key. The holder computes one value,
+/// so this much means that it hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Between two looks at a lock of the incumbent.
+const POLL: Duration = Duration::from_millis(5);
+
+/// Longest file name that Linux file systems take.
+const NAME_MAX: usize = 255;
+
+/// Where state lives: `LOBSTER_STATE_DIR` without surrounding blanks, else
+/// `.lobster/state` in the home directory. A relative path stays relative to
+/// the working directory.
+#[must_use]
+pub fn state_dir(env: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    if let Some(dir) = env("LOBSTER_STATE_DIR").filter(|dir| !dir.trim().is_empty()) {
+        return Some(dir.trim().into());
+    }
+    let home = env("HOME").filter(|home| !home.is_empty()).map(PathBuf::from).or_else(std::env::home_dir)?;
+    Some(home.join(".lobster/state"))
+}
+
+/// The users' state in one directory.
+#[derive(Clone, Debug)]
+pub struct UserState {
+    dir: PathBuf,
+    patience: Duration,
+}
+
+impl UserState {
+    /// The state kept in `dir`, which need not exist.
+    #[must_use]
+    pub fn at(dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), patience: PATIENCE }
+    }
+
+    /// Waits at most this long for another holder of a key; by default 30 s.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// The value of `key`; `None` when there is none. Never waits: a file is
+    /// replaced as a whole, so there is always one to read.
+    ///
+    /// # Errors
+    /// When the key leaves no name, or the file cannot be read or is not JSON.
+    pub fn get(&self, key: &str) -> Result<Option<Value>, StoreError> {
+        let path = self.dir.join(file_name(key)?);
+        private::check(&self.dir)?;
+        read(&path)
+    }
+
+    /// Replaces the value of `key`, durably.
+    ///
+    /// # Errors
+    /// As [`UserState::with_lock`], or when it cannot be written.
+    pub fn set(&self, key: &str, value: &Value) -> Result<(), StoreError> {
+        self.with_lock(key, |state| state.set(value))
+    }
+
+    /// Removes `key`; true if it had a value.
+    ///
+    /// # Errors
+    /// As [`UserState::with_lock`], or when it cannot be removed.
+    pub fn remove(&self, key: &str) -> Result<bool, StoreError> {
+        self.with_lock(key, |state| state.remove())
+    }
+
+    /// Does `work` while nobody else changes `key`. Taking the same key again
+    /// inside would wait for itself until patience ends.
+    ///
+    /// # Errors
+    /// When the key leaves no name, the directory is unusable, somebody else
+    /// holds the key for too long, or `work` fails.
+    pub fn with_lock<T, E: From<StoreError>>(
+        &self,
+        key: &str,
+        work: impl FnOnce(&LockedState) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let name = file_name(key)?;
+        let path = self.dir.join(&name);
+        let _lock = self.lock(&name, &path)?;
+        work(&LockedState { path })
+    }
+
+    fn lock(&self, name: &str, path: &Path) -> Result<FileLock, StoreError> {
+        let unusable = |source: io::Error| match StoreError::io("lock", path, source) {
+            StoreError::Io { source, .. } => StoreError::Unusable { path: self.dir.clone(), source },
+            other => other,
+        };
+        make_state_dir(&self.dir).map_err(unusable)?;
+        private::mend(&self.dir)?;
+        let locks = self.dir.join("store").join("locks");
+        for dir in [self.dir.join("store"), locks.clone()] {
+            match fs::DirBuilder::new().mode(0o700).create(&dir) {
+                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(unusable(e)),
+                _ => {}
+            }
+        }
+        // Lock files stay: removing one while another process waits on it would let two in.
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(locks.join(name))
+            .map_err(unusable)?;
+        let since = Instant::now();
+        let held = |holder: String| StoreError::StateLocked {
+            path: path.to_owned(),
+            holder,
+            seconds: self.patience.as_secs(),
+        };
+        let lock = FileLock::take(file, Sharing::Exclusive, self.patience)
+            .map_err(unusable)?
+            .ok_or_else(|| held("another lobster process".to_owned()))?;
+        // A process of the incumbent holds a directory instead. One that is
+        // alive is waited for; what a dead one left behind means nothing.
+        while let Some(pid) = live_incumbent(path) {
+            if since.elapsed() >= self.patience {
+                return Err(held(format!("process {pid}")));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(lock)
+    }
+}
+
+/// One key while its lock is held.
+pub struct LockedState {
+    path: PathBuf,
+}
+
+impl LockedState {
+    /// As [`UserState::get`].
+    ///
+    /// # Errors
+    /// When the file cannot be read or is not JSON.
+    pub fn get(&self) -> Result<Option<Value>, StoreError> {
+        read(&self.path)
+    }
+
+    /// As [`UserState::set`].
+    ///
+    /// # Errors
+    /// When it cannot be written; the old value is then still there.
+    pub fn set(&self, value: &Value) -> Result<(), StoreError> {
+        let mut text = json::pretty(value);
+        text.push('\n');
+        replace(&self.path, text.as_bytes()).map_err(|e| StoreError::io("write", &self.path, e))
+    }
+
+    /// As [`UserState::remove`].
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn remove(&self) -> Result<bool, StoreError> {
+        let remove = || match fs::remove_file(&self.path) {
+            Ok(()) => sync_dir(parent(&self.path)).map(|()| true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(e),
+        };
+        remove().map_err(|e| StoreError::io("remove", &self.path, e))
+    }
+}
+
+/// The incumbent's file name for a key: lower case, anything outside
+/// `a-z0-9._-` and every run of `_` becomes one `_`, one `_` is cut from either end.
+fn file_name(key: &str) -> Result<String, StoreError> {
+    let mut name = String::with_capacity(key.len() + 5);
+    for c in key.chars().flat_map(char::to_lowercase) {
+        let kept = matches!(c, 'a'..='z' | '0'..='9' | '.' | '-');
+        if kept || !name.ends_with('_') {
+            name.push(if kept { c } else { '_' });
+        }
+    }
+    let name = name.strip_prefix('_').unwrap_or(&name);
+    let name = name.strip_suffix('_').unwrap_or(name);
+    if name.is_empty() {
+        return Err(StoreError::StateKey);
+    }
+    let name = format!("{name}.json");
+    if name.len() > NAME_MAX {
+        let source = io::Error::from(io::ErrorKind::InvalidFilename);
+        return Err(StoreError::Io { doing: "use the long key", path: name.into(), source });
+    }
+    Ok(name)
+}
+
+fn read(path: &Path) -> Result<Option<Value>, StoreError> {
+    let text = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
+            return Err(StoreError::Unusable { path: parent(path).to_owned(), source: e });
+        }
+        Err(e) => return Err(StoreError::io("read", path, e)),
+    };
+    let damaged = |why: String| StoreError::StateText { path: path.to_owned(), why };
+    let text = String::from_utf8(text).map_err(|e| damaged(e.to_string()))?;
+    json::parse(&text).map(Some).map_err(|e| damaged(e.to_string()))
+}
+
+/// Writes beside, then moves into place: a reader never sees half a file, and a
+/// symbolic link is replaced, not followed. A mode that the user set stays.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let dir = parent(path);
+    fault::point("state file")?;
+    let mut draft = tempfile::Builder::new().prefix(".lobster-").suffix(".tmp").tempfile_in(dir)?;
+    draft.write_all(bytes)?;
+    if let Ok(meta) = fs::symlink_metadata(path)
+        && meta.is_file()
+    {
+        let mode = meta.permissions().mode() & 0o777;
+        draft.as_file().set_permissions(fs::Permissions::from_mode(mode))?;
+    }
+    fault::point("state sync")?;
+    draft.as_file().sync_all()?;
+    fault::point("state rename")?;
+    draft.persist(path).map_err(|e| e.error)?;
+    sync_dir(dir)
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("."))
+}
+
+/// Makes the state directory.
+fn make_state_dir(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let missing: Vec<_> = dir.ancestors().take_while(|d| !d.as_os_str().is_empty() && !d.exists()).collect();
+    private::make_dir(dir)?;
+    missing.iter().filter_map(|d| d.parent()).try_for_each(sync_dir)
+}
+
+/// The living process of the incumbent that holds `path`, if there is one:
+/// `<path>.lock/owner` says `<pid>:<start time or nothing>:<nonce>`.
+fn live_incumbent(path: &Path) -> Option<u32> {
+    let mut owner = path.as_os_str().to_owned();
+    owner.push(".lock/owner");
+    let text = fs::read_to_string(owner).ok()?;
+    let mut fields = text.trim().split(':');
+    let pid: u32 = fields.next()?.parse().ok()?;
+    let started = fields.next()?;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Field 22 is the start time; field 2 may contain blanks and ends at the last parenthesis (proc(5)).
+    let now = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?;
+    // Without a start time the pid may have been given to another process;
+    // waiting for that one is bounded, running beside a holder is not sane.
+    (started.is_empty() || started == now).then_some(pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn at(dir: &tempfile::TempDir) -> UserState {
+        UserState::at(dir.path()).with_patience(Duration::from_millis(150))
+    }
+
+    #[test]
+    fn names_are_the_incumbents() {
+        for (key, name) in [
+            ("A B/C", "a_b_c.json"),
+            ("../../etc/x", ".._.._etc_x.json"),
+            ("_x_", "x.json"),
+            ("__x__", "x.json"),
+            (".", "..json"),
+            ("..", "...json"),
+            ("true", "true.json"),
+            ("é-1", "-1.json"),
+        ] {
+            assert_eq!(file_name(key).ok().as_deref(), Some(name), "{key}");
+        }
+        for key in ["", "日本", "_", "///"] {
+            assert!(matches!(file_name(key), Err(StoreError::StateKey)), "{key}");
+        }
+        assert!(file_name(&"k".repeat(250)).is_ok());
+        assert!(matches!(file_name(&"k".repeat(251)), Err(StoreError::Io { .. })));
+    }
+
+    #[test]
+    fn text_mode_and_atomicity_are_the_incumbents() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let state = at(&dir);
+        assert_eq!(state.get("k")?, None);
+        state.set("K", &json!({"b": [1.0, true], "a": {}}))?;
+        let path = dir.path().join("k.json");
+        assert_eq!(fs::read_to_string(&path)?, "{\n  \"b\": [\n    1,\n    true\n  ],\n  \"a\": {}\n}\n");
+        assert_eq!(fs::metadata(&path)?.permissions().mode() & 0o777, 0o600);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
+        state.set("k", &json!(1))?;
+        assert_eq!(fs::metadata(&path)?.permissions().mode() & 0o777, 0o644);
+
+        let target = dir.path().join("target");
+        fs::write(&target, "kept")?;
+        std::os::unix::fs::symlink(&target, dir.path().join("link.json"))?;
+        state.set("link", &json!(2))?;
+        assert_eq!((fs::read_to_string(&target)?, state.get("link")?), ("kept".into(), Some(json!(2))));
+
+        assert!(state.remove("k")? && !state.remove("k")?);
+        let left: Vec<_> = fs::read_dir(dir.path())?.filter_map(|e| Some(e.ok()?.file_name())).collect();
+        assert!(!left.iter().any(|n| n.to_string_lossy().ends_with(".tmp")), "{left:?}");
+        Ok(())
+    }
+
+    #[test]
+    fn long_keys_work_and_damaged_files_say_where() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let state = at(&dir);
+        let key = "k".repeat(250);
+        state.set(&key, &json!([]))?;
+        assert_eq!(state.get(&key)?, Some(json!([])));
+        fs::write(dir.path().join("bad.json"), "{")?;
+        assert!(
+            matches!(state.get("bad"), Err(StoreError::StateText { path, .. }) if path.ends_with("bad.json"))
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn changes_are_not_lost() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                let state = UserState::at(dir.path());
+                scope.spawn(move || {
+                    for _ in 0..20 {
+                        let done = state.with_lock("ctr", |ctr| {
+                            let n = ctr.get()?.and_then(|v| v.as_u64()).unwrap_or(0);
+                            ctr.set(&json!(n + 1))
+                        });
+                        assert!(done.is_ok(), "{done:?}");
+                    }
+                });
+            }
+        });
+        assert_eq!(UserState::at(dir.path()).get("ctr")?, Some(json!(160)));
+        Ok(())
+    }
+
+    #[test]
+    fn leftovers_of_the_incumbent_do_not_block_but_its_living_processes_do()
+    -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let state = at(&dir);
+        let lock = dir.path().join("k.json.lock");
+        fs::write(&lock, "a regular file")?;
+        state.set("k", &json!(1))?;
+        fs::remove_file(&lock)?;
+        fs::create_dir(&lock)?;
+        state.set("k", &json!(2))?;
+        fs::write(lock.join("owner"), "999999999:1:abc\n")?;
+        state.set("k", &json!(3))?;
+        let me = std::process::id();
+        fs::write(lock.join("owner"), format!("{me}:1:abc\n"))?;
+        state.set("k", &json!(4))?;
+        let stat = fs::read_to_string("/proc/self/stat")?;
+        let start = stat.rsplit_once(')').and_then(|(_, s)| s.split_whitespace().nth(19)).unwrap_or_default();
+        fs::write(lock.join("owner"), format!("{me}:{start}:abc\n"))?;
+        let held = state.set("k", &json!(5));
+        assert!(
+            matches!(&held, Err(StoreError::StateLocked { holder, .. }) if *holder == format!("process {me}"))
+        );
+        assert_eq!(state.get("k")?, Some(json!(4)));
+        Ok(())
+    }
+
+    #[test]
+    fn a_held_key_and_an_unusable_directory_are_errors() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let state = at(&dir);
+        let twice = state.with_lock("k", |_| state.set("k", &json!(1)));
+        assert!(matches!(twice, Err(StoreError::StateLocked { .. })), "{twice:?}");
+        let nowhere = UserState::at(Path::new("/dev/null/x"));
+        assert!(matches!(nowhere.set("k", &json!(1)), Err(StoreError::Unusable { .. })));
+        assert!(nowhere.get("k").is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn the_directory_comes_from_the_environment() {
+        let env = |name: &str| match name {
+            "LOBSTER_STATE_DIR" => Some("  rel/dir ".to_owned()),
+            _ => None,
+        };
+        assert_eq!(state_dir(&env), Some("rel/dir".into()));
+        let env = |name: &str| match name {
+            "LOBSTER_STATE_DIR" => Some("  ".to_owned()),
+            "HOME" => Some("/h".to_owned()),
+            _ => None,
+        };
+        assert_eq!(state_dir(&env), Some("/h/.lobster/state".into()));
+    }
+}

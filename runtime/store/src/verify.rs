@@ -1,0 +1,613 @@
+//! Checks everything the store holds, and counts it.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt;
+use std::fs;
+
+use rusqlite::{Connection, OptionalExtension, params};
+use serde::Serialize;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::Store;
+use super::error::StoreError;
+use super::event::{Event, RunId, RunStatus, StepOutcome};
+use super::gate::{GateStatus, status_after};
+use super::gc::entries;
+use super::high_water::{Mark, Rollback};
+use super::journal::{Record, RunSummary, record_text_of};
+use super::log::log_path;
+use super::mark::digests_in;
+use super::rescue::{LostRows, Rescued};
+use lobster_base::digest::Digest;
+use lobster_base::json;
+
+/// Rows looked at in one read.
+const ROWS_AT_ONCE: i64 = 500;
+
+/// More problems than this are counted, not named: the store is lost anyway.
+const NAMED_AT_MOST: usize = 10_000;
+
+/// So many of those that name a damaged blob are named themselves.
+const NAMES: usize = 5;
+
+/// One thing that is not as it was written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", rename_all_fields = "camelCase", tag = "problem")]
+pub enum Problem {
+    /// The database file itself, in SQLite's words.
+    Database { message: String },
+    /// Rows that cannot be read, and what they belonged to cannot be said.
+    LostRows {
+        #[serde(flatten)]
+        rows: LostRows,
+    },
+    /// The database is older than what was promised; these records were durable
+    /// and are not there any more.
+    RolledBack { missing: Vec<Mark> },
+    /// A journal; the run cannot be trusted from this record on.
+    Journal { run: RunId, seq: u64, why: String },
+    /// The list's row of a run, which does not say what its journal says.
+    Run { run: String, why: String },
+    /// Records, gates or values of a run that is not in the list of runs.
+    NoRun { what: String, run: String },
+    /// An outcome in the action cache that cannot be read; it is not used.
+    CachedOutcome { action: String, why: String },
+    /// A blob whose bytes are not the ones it is named after.
+    DamagedBlob {
+        digest: Digest,
+        place: String,
+        /// Runs and steps whose records name it.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        named_by: Vec<String>,
+    },
+    /// A blob that a run or gate names and that is nowhere.
+    MissingBlob { digest: Digest, named_by: String },
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Database { message } => write!(f, "database: {message}"),
+            Self::LostRows { rows } => write!(f, "database: {rows}"),
+            Self::RolledBack { missing } => {
+                let newest = missing.last().map(|mark| {
+                    format!(": the newest is record {} of run {} ({})", mark.seq, mark.run, mark.what)
+                });
+                write!(
+                    f,
+                    "the database was rolled back; {} durable records are missing{}. Gates stay closed until the newer \
+                     files are put back, or `lobster store verify --accept-rollback`",
+                    missing.len(),
+                    newest.unwrap_or_default()
+                )
+            }
+            Self::Journal { run, seq, why } => write!(f, "journal of run {run}, record {seq}: {why}"),
+            Self::Run { run, why } => write!(f, "run {run}: {why}"),
+            Self::NoRun { what, run } => write!(f, "{what} of run {run}, which is not in the list of runs"),
+            Self::CachedOutcome { action, why } => {
+                write!(f, "the cached outcome of action {action} cannot be read: {why}")
+            }
+            Self::DamagedBlob { digest, place, named_by } => {
+                write!(f, "blob {digest} is damaged ({place})")?;
+                if named_by.is_empty() { Ok(()) } else { write!(f, ", named by {}", named_by.join(", ")) }
+            }
+            Self::MissingBlob { digest, named_by } => {
+                write!(f, "blob {digest} is missing, named by {named_by}")
+            }
+        }
+    }
+}
+
+/// What was checked and what was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VerifyReport {
+    pub runs: u64,
+    pub records: u64,
+    pub blobs: u64,
+    /// Of all blobs.
+    pub bytes: u64,
+    /// Empty when all is well.
+    pub problems: Vec<Problem>,
+    /// Problems beyond the first ten thousand.
+    pub unnamed_problems: u64,
+}
+
+impl VerifyReport {
+    fn found(&mut self, problem: Problem) {
+        if self.problems.len() < NAMED_AT_MOST {
+            self.problems.push(problem);
+        } else {
+            self.unnamed_problems += 1;
+        }
+    }
+}
+
+/// How much the store holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoreStats {
+    pub runs: u64,
+    pub records: u64,
+    pub open_gates: u64,
+    pub cached_outcomes: u64,
+    pub blobs: u64,
+    /// Of all blobs.
+    pub blob_bytes: u64,
+    /// Of those, in files of their own.
+    pub blob_file_bytes: u64,
+    /// Of the database file and its log.
+    pub database_bytes: u64,
+}
+
+impl Store {
+    /// Reads everything and names whatever is not as it was written. Nothing is
+    /// changed: what is damaged stays where it is, is never used, and leaves the
+    /// rest alone.
+    ///
+    /// # Errors
+    /// Only when the store cannot be read at all; damage is in the report.
+    pub fn verify(&self) -> Result<VerifyReport, StoreError> {
+        self.flush()?;
+        let mut report = VerifyReport::default();
+        self.verify_database(&mut report)?;
+        if let Some(Rollback { missing, .. }) = self.rollback()? {
+            report.found(Problem::RolledBack { missing });
+        }
+        let mut spoilt = self.verify_blobs(&mut report)?;
+        let mut after = 0;
+        loop {
+            let page = self.inner.db.read_aside(|db| {
+                let mut statement =
+                    db.prepare_cached("SELECT n, id FROM runs WHERE n > ?1 ORDER BY n LIMIT ?2")?;
+                let rows = statement.query_map(params![after, ROWS_AT_ONCE], |row| {
+                    Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?))
+                })?;
+                Ok(rows.collect::<Result<Vec<_>, _>>()?)
+            })?;
+            let Some((last, _)) = page.last() else { break };
+            after = *last;
+            for (n, id) in page {
+                match Uuid::from_slice(&id) {
+                    Ok(id) => self.verify_run(RunId(id), &mut spoilt, &mut report)?,
+                    Err(error) => {
+                        let why = format!("its row has no id ({error})");
+                        report.found(Problem::Run { run: format!("number {n}"), why });
+                    }
+                }
+            }
+        }
+        self.verify_gates(&mut report)?;
+        self.verify_belonging(&mut report)?;
+        self.verify_actions(&mut report)?;
+        for (digest, Spoilt { place, named_by }) in spoilt {
+            let named_by: Vec<String> = named_by.into_iter().collect();
+            report.found(match place {
+                Some(place) => Problem::DamagedBlob { digest, place, named_by },
+                None => {
+                    let named_by = [vec!["the table of blobs; its file is gone".to_owned()], named_by];
+                    Problem::MissingBlob { digest, named_by: named_by.concat().join(", ") }
+                }
+            });
+        }
+        Ok(report)
+    }
+
+    fn verify_database(&self, report: &mut VerifyReport) -> Result<(), StoreError> {
+        let said = self.inner.db.read_raw(|db| {
+            let mut statement = db.prepare("PRAGMA integrity_check(100)")?;
+            let rows = statement.query_map([], |row| row.get::<_, String>(0))?;
+            Ok(rows.collect::<Result<Vec<_>, _>>()?)
+        });
+        let said = match said {
+            Ok(said) => said,
+            Err(StoreError::Damaged { what, .. }) => vec![what],
+            Err(other) => return Err(other),
+        };
+        let messages: Vec<String> = said.into_iter().filter(|message| message != "ok").collect();
+        if messages.is_empty() {
+            return Ok(());
+        }
+        for message in messages {
+            report.found(Problem::Database { message });
+        }
+        let Rescued { lost, rebuilt } = self.inner.db.read_as_damaged()?;
+        for rows in lost {
+            report.found(Problem::LostRows { rows });
+        }
+        for run in rebuilt {
+            let why = "its row is lost; it is listed by what its journal says".to_owned();
+            report.found(Problem::Run { run: run.to_string(), why });
+        }
+        Ok(())
+    }
+
+    fn verify_run(
+        &self,
+        run: RunId,
+        spoilt: &mut BTreeMap<Digest, Spoilt>,
+        report: &mut VerifyReport,
+    ) -> Result<(), StoreError> {
+        report.runs += 1;
+        let mut told = None;
+        let mut gates = BTreeMap::new();
+        let followed = self.follow_chain(run, |record| {
+            tell(&mut told, &record);
+            if let Some((gate, status)) = status_after(&record.event) {
+                gates.insert(gate.to_owned(), status);
+            }
+        });
+        match followed {
+            Ok(()) => {
+                self.verify_row(run, told, report)?;
+                self.verify_gates_of(run, &gates, report)?;
+            }
+            Err(StoreError::BrokenChain { seq, why, .. }) => report.found(Problem::Journal { run, seq, why }),
+            // Collected while we were reading.
+            Err(StoreError::UnknownRun(_)) => return Ok(()),
+            Err(other) => return Err(other),
+        }
+        let mut seq = 0;
+        // What was left out of a bundle is not missing.
+        let mut missing: HashSet<Digest> = match self.redacted(run) {
+            Ok(redacted) => redacted.blobs.into_iter().collect(),
+            Err(StoreError::UnknownRun(_)) => return Ok(()),
+            Err(error) => {
+                report.found(Problem::Run { run: run.to_string(), why: error.to_string() });
+                HashSet::new()
+            }
+        };
+        loop {
+            let page = match self.events_after(run, seq, 500) {
+                Ok(page) => page,
+                Err(StoreError::BrokenChain { .. } | StoreError::UnknownRun(_)) => break,
+                Err(other) => return Err(other),
+            };
+            let Some(last) = page.last() else { break };
+            seq = last.seq;
+            report.records += page.len() as u64;
+            for record in &page {
+                let name = || match record.event.path() {
+                    Some(path) => format!("run {run} at {path}"),
+                    None => format!("run {run}"),
+                };
+                for digest in record.event.blobs() {
+                    if self.blob_len(&digest)?.is_none() && missing.insert(digest) {
+                        report.found(Problem::MissingBlob { digest, named_by: name() });
+                    }
+                }
+                if !spoilt.is_empty() {
+                    digests_in(record.text.as_bytes(), |digest| {
+                        if let Some(spoilt) = spoilt.get_mut(&digest).filter(|s| s.named_by.len() < NAMES) {
+                            spoilt.named_by.insert(name());
+                        }
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds the rows of a run's gates against what its journal says.
+    fn verify_gates_of(
+        &self,
+        run: RunId,
+        told: &BTreeMap<String, GateStatus>,
+        report: &mut VerifyReport,
+    ) -> Result<(), StoreError> {
+        if told.is_empty() {
+            return Ok(());
+        }
+        let rows: Vec<(String, String)> = self.inner.db.read_aside(|db| {
+            let mut statement = db.prepare_cached(
+                "SELECT gates.id, gates.status FROM gates JOIN runs ON runs.n = gates.run WHERE runs.id = ?1",
+            )?;
+            let rows = statement.query_map([run.0.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })?;
+        let differs = |told: &BTreeMap<String, GateStatus>, (gate, row): &(String, String)| {
+            told.get(gate).filter(|told| told.as_str() != row).map(|told| told.as_str())
+        };
+        if !rows.iter().any(|row| differs(told, row).is_some()) {
+            return Ok(());
+        }
+        // Somebody may have answered since the journal was followed.
+        let mut again = BTreeMap::new();
+        let followed = self.follow_chain(run, |record| {
+            if let Some((gate, status)) = status_after(&record.event) {
+                again.insert(gate.to_owned(), status);
+            }
+        });
+        if followed.is_err() {
+            return Ok(());
+        }
+        for row in &rows {
+            if let Some(told) = differs(&again, row) {
+                let why = format!("its gate {} is {}, its journal says {told}", row.0, row.1);
+                report.found(Problem::Run { run: run.to_string(), why });
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds the row by which a run is listed against what its journal says.
+    fn verify_row(
+        &self,
+        run: RunId,
+        told: Option<RunSummary>,
+        report: &mut VerifyReport,
+    ) -> Result<(), StoreError> {
+        let mut found = |why: String| report.found(Problem::Run { run: run.to_string(), why });
+        let row = match self.run(run) {
+            Ok(row) => row,
+            Err(StoreError::UnknownRun(_)) => return Ok(()),
+            Err(StoreError::Database(error)) => {
+                found(format!("its row cannot be read: {error}"));
+                return Ok(());
+            }
+            Err(other) => return Err(other),
+        };
+        let Some(told) = told else {
+            found("its journal does not begin with its start".to_owned());
+            return Ok(());
+        };
+        // Somebody is executing it; what was followed is no longer its end.
+        if row.records != told.records {
+            return Ok(());
+        }
+        let (row, told) = (listed(&row), listed(&told));
+        for ((field, row), (_, told)) in row.iter().zip(&told).filter(|(row, told)| row != told) {
+            found(format!("its row says {field} {row}, its journal {told}"));
+        }
+        Ok(())
+    }
+
+    /// Rows that belong to a run must belong to one that is there.
+    fn verify_belonging(&self, report: &mut VerifyReport) -> Result<(), StoreError> {
+        for (table, what) in [("journal", "records"), ("gates", "gates"), ("run_values", "values")] {
+            let stray = self.inner.db.read_aside(|db| {
+                let mut statement = db.prepare(&format!(
+                    "SELECT run, count(*) FROM {table} WHERE run NOT IN (SELECT n FROM runs) GROUP BY run"
+                ))?;
+                let rows =
+                    statement.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
+                Ok(rows.collect::<Result<Vec<_>, _>>()?)
+            })?;
+            for (n, rows) in stray {
+                let first = self.inner.db.read_aside(|db| {
+                    let mut statement = db.prepare("SELECT record FROM journal WHERE run = ?1 LIMIT 1")?;
+                    Ok(statement.query_row([n], |row| record_text_of(row, 0)).optional()?)
+                })?;
+                let id = first.and_then(|text| Some(json::parse(&text).ok()?["run"].as_str()?.to_owned()));
+                let run = id.unwrap_or_else(|| format!("number {n}"));
+                report.found(Problem::NoRun { what: format!("{rows} {what}"), run });
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads every outcome in the action cache.
+    fn verify_actions(&self, report: &mut VerifyReport) -> Result<(), StoreError> {
+        let mut after = 0;
+        loop {
+            let page = self.inner.db.read_aside(|db| {
+                let mut statement = db.prepare_cached(
+                    "SELECT n, digest, outcome FROM actions WHERE n > ?1 ORDER BY n LIMIT ?2",
+                )?;
+                let rows = statement.query_map(params![after, ROWS_AT_ONCE], |row| {
+                    Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?, record_text_of(row, 2)?))
+                })?;
+                Ok(rows.collect::<Result<Vec<_>, _>>()?)
+            })?;
+            let Some((last, ..)) = page.last() else { return Ok(()) };
+            after = *last;
+            for (n, digest, text) in page {
+                let action = <[u8; 32]>::try_from(digest).map(|bytes| Digest::from(bytes).to_string());
+                let action = action.unwrap_or_else(|_| format!("number {n}"));
+                let outcome: StepOutcome = match json::parse_as(&text) {
+                    Ok(outcome) => outcome,
+                    Err(error) => {
+                        report.found(Problem::CachedOutcome { action, why: error.to_string() });
+                        continue;
+                    }
+                };
+                for blob in [outcome.stdout, outcome.output].into_iter().flatten() {
+                    if self.blob_len(&blob.digest)?.is_none() {
+                        let named_by = format!("the cached outcome of action {action}");
+                        report.found(Problem::MissingBlob { digest: blob.digest, named_by });
+                    }
+                }
+            }
+        }
+    }
+
+    fn verify_gates(&self, report: &mut VerifyReport) -> Result<(), StoreError> {
+        let missing = self.inner.db.read_aside(|db| {
+            let mut statement = db.prepare(
+                "SELECT id, question FROM gates WHERE NOT EXISTS (SELECT 1 FROM blobs WHERE digest = question)",
+            )?;
+            let rows = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, [u8; 32]>(1)?)))?;
+            Ok(rows.collect::<Result<Vec<_>, _>>()?)
+        })?;
+        for (id, digest) in missing {
+            report.found(Problem::MissingBlob { digest: digest.into(), named_by: format!("gate {id}") });
+        }
+        Ok(())
+    }
+
+    /// Reads every blob; gives those that are not as they were written.
+    fn verify_blobs(&self, report: &mut VerifyReport) -> Result<BTreeMap<Digest, Spoilt>, StoreError> {
+        let mut spoilt = BTreeMap::new();
+        let mut after = 0;
+        loop {
+            let page = self.inner.db.read_aside(|db| {
+                let mut statement =
+                    db.prepare_cached("SELECT id, digest FROM blobs WHERE id > ?1 ORDER BY id LIMIT ?2")?;
+                let rows = statement.query_map(params![after, ROWS_AT_ONCE], |row| {
+                    Ok((row.get::<_, i64>(0)?, row.get::<_, [u8; 32]>(1)?))
+                })?;
+                Ok(rows.collect::<Result<Vec<_>, _>>()?)
+            })?;
+            let Some((last, _)) = page.last() else { break };
+            after = *last;
+            for (_, digest) in page {
+                self.verify_blob(&digest.into(), &mut spoilt, report)?;
+            }
+        }
+        // Files without a row: harmless, but their bytes should be right too.
+        for path in entries(&self.inner.dir.join("blobs")).iter().flat_map(|shelf| entries(shelf)) {
+            let Some(digest) = path.file_name().and_then(|name| name.to_str()?.parse().ok()) else {
+                continue;
+            };
+            if self.blob_len(&digest)?.is_none() {
+                self.verify_blob(&digest, &mut spoilt, report)?;
+            }
+        }
+        Ok(spoilt)
+    }
+
+    fn verify_blob(
+        &self,
+        digest: &Digest,
+        spoilt: &mut BTreeMap<Digest, Spoilt>,
+        report: &mut VerifyReport,
+    ) -> Result<(), StoreError> {
+        let mut found = |place| spoilt.insert(*digest, Spoilt { place, named_by: BTreeSet::new() });
+        // A file that was checked before may have rotted since.
+        super::db::lock(&self.inner.checked).remove(digest);
+        match self.open_blob(digest) {
+            Ok(blob) => {
+                report.blobs += 1;
+                report.bytes += blob.len();
+            }
+            Err(StoreError::DamagedBlob { place, .. }) => {
+                found(Some(place));
+            }
+            Err(StoreError::LostBlob { .. }) => {
+                found(None);
+            }
+            // Collected while we were reading.
+            Err(StoreError::MissingBlob(_)) => {}
+            Err(StoreError::Io { source, .. }) => {
+                found(Some(source.to_string()));
+            }
+            Err(other) => return Err(other),
+        }
+        Ok(())
+    }
+
+    /// How much there is of everything.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn stats(&self) -> Result<StoreStats, StoreError> {
+        self.flush()?;
+        let path = self.inner.db.path();
+        let size = |path: &std::path::Path| fs::metadata(path).map_or(0, |meta| meta.len());
+        let database_bytes = size(path) + size(&log_path(path));
+        self.inner.db.read_aside(|db| {
+            let one = |sql: &str| count(db, sql);
+            Ok(StoreStats {
+                runs: one("SELECT count(*) FROM runs")?,
+                records: one("SELECT count(*) FROM journal")?,
+                open_gates: one("SELECT count(*) FROM gates WHERE status = 'open'")?,
+                cached_outcomes: one("SELECT count(*) FROM actions")?,
+                blobs: one("SELECT count(*) FROM blobs")?,
+                blob_bytes: one("SELECT coalesce(sum(len), 0) FROM blobs")?,
+                blob_file_bytes: one("SELECT coalesce(sum(len), 0) FROM blobs WHERE data IS NULL")?,
+                database_bytes,
+            })
+        })
+    }
+}
+
+/// A blob that is not as it was written.
+struct Spoilt {
+    /// Where the wrong bytes are; none if there are no bytes.
+    place: Option<String>,
+    named_by: BTreeSet<String>,
+}
+
+/// What a journal says of its run, one record after the other.
+pub(super) fn tell(told: &mut Option<RunSummary>, record: &Record) {
+    if let Event::RunStarted { name, kind, plan, args, mode, actor, cwd, parent, .. } = &record.event
+        && record.seq == 1
+    {
+        *told = Some(RunSummary {
+            id: record.run,
+            name: name.clone(),
+            kind: kind.clone(),
+            status: RunStatus::Running,
+            mode: mode.clone(),
+            actor: actor.clone(),
+            cwd: cwd.clone(),
+            parent: *parent,
+            plan: *plan,
+            args: *args,
+            started_at: record.at,
+            ended_at: None,
+            output: None,
+            error: None,
+            pinned: false,
+            records: 0,
+        });
+    }
+    let Some(told) = told else { return };
+    told.records = record.seq;
+    if let Some(status) = record.event.run_status() {
+        told.status = status;
+        told.ended_at = status.is_over().then_some(record.at);
+        (told.output, told.error) = match &record.event {
+            Event::RunEnded { output, error, .. } => (output.map(|blob| blob.digest), error.clone()),
+            _ => (None, None),
+        };
+    }
+}
+
+/// The fields of a run's row that its journal decides.
+fn listed(run: &RunSummary) -> [(&'static str, Value); 12] {
+    [
+        ("name", json!(run.name)),
+        ("kind", json!(run.kind)),
+        ("status", json!(run.status)),
+        ("mode", json!(run.mode)),
+        ("actor", json!(run.actor)),
+        ("cwd", json!(run.cwd)),
+        ("parent", json!(run.parent)),
+        ("plan", json!(run.plan)),
+        ("args", json!(run.args)),
+        ("started", json!(run.started_at)),
+        ("ended", json!(run.ended_at)),
+        ("output and error", json!([run.output, run.error])),
+    ]
+}
+
+fn count(db: &Connection, sql: &str) -> Result<u64, StoreError> {
+    Ok(db.query_row(sql, [], |row| row.get::<_, i64>(0))?.cast_unsigned())
+}
+
+impl Event {
+    /// The blobs that must be there for this event to be understood.
+    pub(super) fn blobs(&self) -> Vec<Digest> {
+        match self {
+            Self::RunStarted { plan, args, .. } => std::iter::once(*plan).chain(*args).collect(),
+            Self::RunEnded { output, .. } => output.iter().map(|blob| blob.digest).collect(),
+            Self::StepEnded { outcome, .. } => [outcome.stdout, outcome.stderr, outcome.output]
+                .into_iter()
+                .flatten()
+                .map(|blob| blob.digest)
+                .collect(),
+            Self::GateOpened { question, .. } => vec![*question],
+            Self::RunResumed { .. }
+            | Self::RunPaused { .. }
+            | Self::StepStarted { .. }
+            | Self::GateAnswered { .. }
+            | Self::GateClosed { .. }
+            | Self::Decision { .. }
+            | Self::RetryRequested { .. }
+            | Self::Note { .. }
+            | Self::Unknown(_) => Vec::new(),
+        }
+    }
+}
