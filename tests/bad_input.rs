@@ -35,8 +35,8 @@ fn files_that_cannot_be_workflows() {
     ] {
         refused(&home.tool(["--file", file]), parts);
         let human = home.lobster(["run", "--file", file]).run();
-        assert_eq!((human.code(), human.stdout.as_str()), (1, ""), "{human:?}");
-        assert_eq!(human.stderr.matches("Error").count(), 1, "{human:?}");
+        assert_eq!((human.code(), human.stdout.as_str()), (2, ""), "{human:?}");
+        assert_eq!(human.stderr.matches("Parse error: ").count(), 1, "{human:?}");
     }
 }
 

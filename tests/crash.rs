@@ -115,10 +115,7 @@ fn resume(home: &Home, id: &str, story: &mut Story) {
 fn interrupted_steps(answer: &Answer) -> usize {
     let envelope = answer.envelope();
     let message = envelope["error"]["message"].as_str().unwrap_or_default();
-    match message.split_once(" interrupted: ") {
-        Some((steps, rest)) if rest.contains("--retry-interrupted") => steps.matches('\'').count() / 2,
-        _ => 0,
-    }
+    if message.contains("--retry-interrupted") { message.matches("' was interrupted: ").count() } else { 0 }
 }
 
 /// Kills the first call at its `run`-th write or the answer to the gate at its `resume`-th.

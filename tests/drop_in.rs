@@ -44,7 +44,8 @@ fn an_empty_token_is_no_token() {
     let server = Server::start(|_, _| Reply::json(&json!({"ok": true, "result": 1})));
     for token in ["--token \"\"", "--token=", "--token ' '"] {
         let text = format!("openclaw.invoke --url {} {token} --tool t --action a", server.url());
-        let answer = Home::new().lobster(["run", "--mode", "tool", "--pipeline", &text]);
+        let home = Home::new();
+        let answer = home.lobster(["run", "--mode", "tool", "--pipeline", &text]);
         assert_eq!(answer.env("OPENCLAW_TOKEN", "an-ambient-token").run().output(), json!([1]), "{token}");
     }
     assert_eq!(server.requests().len(), 3);
@@ -121,7 +122,8 @@ fn answers_over_http_have_a_limit_that_is_asked_for() {
         Reply::json(&json!({"ok": true, "result": {"output": {"data": "x".repeat(2000)}}}))
     });
     let run = |text: &str, limit: &str| {
-        let call = Home::new().lobster(["run", "--mode", "tool", "--pipeline", text]);
+        let home = Home::new();
+        let call = home.lobster(["run", "--mode", "tool", "--pipeline", text]);
         call.env("LOBSTER_MAX_HTTP_RESPONSE_BYTES", limit).env("LOBSTER_LLM_ADAPTER_URL", server.url()).run()
     };
     let invoke = format!("openclaw.invoke --url {} --tool t --action a", server.url());
@@ -154,7 +156,8 @@ fn answers_over_http_have_a_limit_that_is_asked_for() {
 #[test]
 fn output_of_processes_has_a_limit_for_each_stream() {
     let run = |text: &str, limit: &str| {
-        let call = Home::new().lobster(["run", "--mode", "tool", "--pipeline", text]);
+        let home = Home::new();
+        let call = home.lobster(["run", "--mode", "tool", "--pipeline", text]);
         call.env("LOBSTER_MAX_OUTPUT_BYTES", limit).run()
     };
     let (out, err) = ("exec --shell 'printf 12345; printf 1234 >&2'", "exec --shell 'printf 12345 >&2'");
@@ -254,11 +257,13 @@ fn what_a_gateway_answers_is_read_before_tokens_in_it_are_masked() {
     });
     let text = format!("openclaw.invoke --url {} --tool t --action a", server.url());
     for token in ["openclaw", "1234", "ok", "\"", "true"] {
-        let call = Home::new().lobster(["run", "--mode", "tool", "--pipeline", &text]);
+        let home = Home::new();
+        let call = home.lobster(["run", "--mode", "tool", "--pipeline", &text]);
         let output = call.env("OPENCLAW_TOKEN", token).run().output();
         assert_eq!(output, json!([answer["result"]]), "{token}");
     }
-    let call = Home::new().lobster(["run", "--mode", "tool", "--pipeline", &text]);
+    let home = Home::new();
+    let call = home.lobster(["run", "--mode", "tool", "--pipeline", &text]);
     let run = call.env("OPENCLAW_TOKEN", "a-token-of-some-length").run();
     assert!(run.envelope()["ok"] == true, "{:?}", run.envelope());
     let output: Value = run.output();
@@ -312,6 +317,7 @@ fn a_picture_is_drawn_of_what_run_refuses() {
 
 #[test]
 fn the_version_names_the_release() {
-    let version = Home::new().lobster(["version"]).run().stdout;
+    let home = Home::new();
+    let version = home.lobster(["version"]).run().stdout;
     assert!(version.starts_with("2026.9.13-lobster."), "{version}");
 }

@@ -124,7 +124,7 @@ impl Story<'_> {
 
     /// Notes which steps a message names as interrupted.
     fn note_interrupted(&mut self, steps: &str) {
-        for path in steps.split('\'').skip(1).step_by(2) {
+        for path in steps.split("' was interrupted: ").filter_map(|text| Some(text.rsplit_once("tep '")?.1)) {
             let last = path.rsplit('/').next().unwrap();
             let id = last.split(['[', '#', '|', '!']).next().unwrap();
             *self.reported.entry(id.to_owned()).or_default() += 1;
@@ -149,7 +149,7 @@ impl Story<'_> {
             }
             "interrupted" | "failed" | "cancelled" => {
                 let error = run["error"].as_str().unwrap_or_default();
-                let Some((steps, rest)) = error.split_once(" interrupted: ") else {
+                let Some((steps, rest)) = error.split_once(". Whether ") else {
                     return Next::Resume(id, "");
                 };
                 assert!(rest.contains("--retry-interrupted"), "{error}\n{self}");
