@@ -60,7 +60,7 @@ fn has_fault_points(binary: &Path) -> bool {
 
 fn is_fresh(binary: &Path) -> bool {
     let Ok(built) = std::fs::metadata(binary).and_then(|metadata| metadata.modified()) else { return false };
-    ["cli/src", "runtime/src", "runtime/component/src", "wit", "guest-steps/dist"]
+    ["cli/src", "runtime", "wit", "guest-steps/dist"]
         .iter()
         .all(|sources| newest(&repository().join(sources)).is_none_or(|changed| changed <= built))
 }

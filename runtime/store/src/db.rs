@@ -386,7 +386,7 @@ fn is_without_log(path: &Path) -> bool {
 
 /// Opens a database on a disk where SQLite cannot make the files that it shares
 /// with other processes: nobody can write there, so nothing needs to be shared.
-fn connect_immutable(path: &Path) -> Result<Connection, StoreError> {
+pub(super) fn connect_immutable(path: &Path) -> Result<Connection, StoreError> {
     use std::fmt::Write as _;
     let mut uri = "file:".to_owned();
     for byte in path.as_os_str().as_encoded_bytes() {

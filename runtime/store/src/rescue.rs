@@ -67,7 +67,7 @@ pub struct Rescued {
 /// `target`. Blob files are not touched.
 pub(super) fn rescue(source: &Path, target: &Path) -> Result<(Connection, Rescued), StoreError> {
     let mut best: Option<(u64, Connection, Rescued)> = None;
-    for layout in [Layout::Own, Layout::NewStore, Layout::Backup] {
+    for layout in [Layout::Own, Layout::WithoutLog, Layout::NewStore, Layout::Backup] {
         let place = target.join(layout.name());
         let Ok((found, rescued)) = rescue_as(source, &place, layout) else { continue };
         let records: i64 = found.query_row("SELECT count(*) FROM journal", [], |row| row.get(0))?;
@@ -75,7 +75,12 @@ pub(super) fn rescue(source: &Path, target: &Path) -> Result<(Connection, Rescue
         if best.as_ref().is_none_or(|(most, ..)| records > *most) {
             best = Some((records, found, rescued));
         }
-        if layout == Layout::Own && records > 0 {
+        // A log that belongs to other pages can hide more than it adds.
+        let is_own = matches!(layout, Layout::Own | Layout::WithoutLog);
+        if is_own
+            && best.as_ref().is_some_and(|(most, ..)| *most > 0)
+            && (layout == Layout::WithoutLog || !has_log(source))
+        {
             break;
         }
     }
@@ -91,6 +96,8 @@ pub(super) fn rescue(source: &Path, target: &Path) -> Result<(Connection, Rescue
 enum Layout {
     /// Where its own first pages say.
     Own,
+    /// Where its first pages said before what the log has to say.
+    WithoutLog,
     /// Where they do in a new store: all are made alike.
     NewStore,
     /// Where they do in a backup.
@@ -101,10 +108,16 @@ impl Layout {
     fn name(self) -> &'static str {
         match self {
             Self::Own => "rescued",
+            Self::WithoutLog => "rescued-without-log",
             Self::NewStore => "rescued-by-layout",
             Self::Backup => "rescued-as-backup",
         }
     }
+}
+
+/// Whether a log lies beside the database that may say something else than it.
+fn has_log(source: &Path) -> bool {
+    log_path(source).metadata().is_ok_and(|log| log.len() > 0)
 }
 
 fn rescue_as(source: &Path, target: &Path, layout: Layout) -> Result<(Connection, Rescued), StoreError> {
@@ -114,6 +127,7 @@ fn rescue_as(source: &Path, target: &Path, layout: Layout) -> Result<(Connection
     into.execute_batch("PRAGMA synchronous = OFF")?;
     let from = match layout {
         Layout::Own => db::connect(source)?,
+        Layout::WithoutLog => db::connect_immutable(source)?,
         Layout::NewStore | Layout::Backup => open_with_layout(source, &target.join("from"), layout)?,
     };
     let mut rescued = Rescued::default();
