@@ -11,7 +11,7 @@ const ROLE: &str = "LOBSTER_STORE_TEST_ROLE";
 pub(super) fn start(role: &str, dir: &Path, rest: &str, fault: Option<&str>) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
-        .args(["store::tests::processes::copy", "--exact", "--nocapture"])
+        .args(["tests::processes::copy", "--exact", "--nocapture"])
         .env(ROLE, format!("{role}\n{}\n{rest}", dir.display()))
         .env_remove("LOBSTER_FAULT")
         .stdout(Stdio::piped())
@@ -27,7 +27,7 @@ pub(super) fn start(role: &str, dir: &Path, rest: &str, fault: Option<&str>) -> 
 pub(super) fn start_mounted(role: &str, dir: &Path, prepare: &str) -> Option<Vec<String>> {
     let output = Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "sh", "-c"])
-        .arg(format!("{prepare} || exit 99; exec \"$0\" store::tests::processes::copy --exact --nocapture"))
+        .arg(format!("{prepare} || exit 99; exec \"$0\" tests::processes::copy --exact --nocapture"))
         .arg(std::env::current_exe().unwrap())
         .env(ROLE, format!("{role}\n{}\n", dir.display()))
         .output()
