@@ -75,12 +75,9 @@ pub(super) fn rescue(source: &Path, target: &Path) -> Result<(Connection, Rescue
         if best.as_ref().is_none_or(|(most, ..)| records > *most) {
             best = Some((records, found, rescued));
         }
-        // A log that belongs to other pages can hide more than it adds.
-        let is_own = matches!(layout, Layout::Own | Layout::WithoutLog);
-        if is_own
-            && best.as_ref().is_some_and(|(most, ..)| *most > 0)
-            && (layout == Layout::WithoutLog || !has_log(source))
-        {
+        // A log that belongs to other pages can hide everything: without it there may be something. One
+        // that hides less is believed, because it may hold an answer that must not be given twice.
+        if matches!(layout, Layout::Own | Layout::WithoutLog) && records > 0 {
             break;
         }
     }
@@ -113,11 +110,6 @@ impl Layout {
             Self::Backup => "rescued-as-backup",
         }
     }
-}
-
-/// Whether a log lies beside the database that may say something else than it.
-fn has_log(source: &Path) -> bool {
-    log_path(source).metadata().is_ok_and(|log| log.len() > 0)
 }
 
 fn rescue_as(source: &Path, target: &Path, layout: Layout) -> Result<(Connection, Rescued), StoreError> {
