@@ -28,4 +28,4 @@ if ((status == 75)); then
   exit 0
 fi
 ((status == 0)) || exit "$status"
-OPENCLAW_PLUGINS=$cache node --test "$here"
+OPENCLAW_PLUGINS=$cache node --test "$here/plugin.test.js"
