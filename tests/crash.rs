@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::home::{Answer, Home};
+use crate::home::{Home, interrupted_steps};
 
 /// Effects of every kind of place: a plain step, a loop, a branch, a
 /// pipeline, a sub-workflow, and one behind a gate.
@@ -104,18 +104,13 @@ fn bring_to_an_end(home: &Home, story: &mut Story) {
 
 fn resume(home: &Home, id: &str, story: &mut Story) {
     let answer = home.lobster(["resume", id]).run();
-    let interrupted = interrupted_steps(&answer);
+    let envelope = answer.envelope();
+    let message = envelope["error"]["message"].as_str().unwrap_or_default();
+    let interrupted = interrupted_steps(message).count();
     if interrupted > 0 {
         story.interrupted += interrupted;
         home.lobster(["resume", id, "--retry-interrupted"]).run().envelope();
     }
-}
-
-/// How many steps the answer names as interrupted.
-fn interrupted_steps(answer: &Answer) -> usize {
-    let envelope = answer.envelope();
-    let message = envelope["error"]["message"].as_str().unwrap_or_default();
-    if message.contains("--retry-interrupted") { message.matches("' was interrupted: ").count() } else { 0 }
 }
 
 /// Kills the first call at its `run`-th write or the answer to the gate at its `resume`-th.

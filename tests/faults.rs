@@ -14,7 +14,7 @@ use std::sync::{Mutex, OnceLock};
 
 use serde_json::Value;
 
-use crate::home::{Answer, Call, Home};
+use crate::home::{Answer, Call, Home, interrupted_steps};
 use crate::random_workflows::{Dice, RESPONSE, Scenario};
 
 /// Workflows whose crashes are tried; each is met again with other faults, until there were enough.
@@ -123,8 +123,8 @@ impl Story<'_> {
     }
 
     /// Notes which steps a message names as interrupted.
-    fn note_interrupted(&mut self, steps: &str) {
-        for path in steps.split("' was interrupted: ").filter_map(|text| Some(text.rsplit_once("tep '")?.1)) {
+    fn note_interrupted(&mut self, message: &str) {
+        for path in interrupted_steps(message) {
             let last = path.rsplit('/').next().unwrap();
             let id = last.split(['[', '#', '|', '!']).next().unwrap();
             *self.reported.entry(id.to_owned()).or_default() += 1;
@@ -149,11 +149,11 @@ impl Story<'_> {
             }
             "interrupted" | "failed" | "cancelled" => {
                 let error = run["error"].as_str().unwrap_or_default();
-                let Some((steps, rest)) = error.split_once(". Whether ") else {
+                let Some((_, rest)) = error.split_once(". Whether ") else {
                     return Next::Resume(id, "");
                 };
                 assert!(rest.contains("--retry-interrupted"), "{error}\n{self}");
-                self.note_interrupted(steps);
+                self.note_interrupted(error);
                 Next::Resume(id, "--retry-interrupted")
             }
             other => panic!("a run is {other}\n{self}"),

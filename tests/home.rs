@@ -200,6 +200,13 @@ pub(crate) struct Answer {
     pub(crate) took: Duration,
 }
 
+/// The paths of the steps that a message names as interrupted and asks about.
+pub(crate) fn interrupted_steps(message: &str) -> impl Iterator<Item = &str> {
+    let asked = message.contains("--retry-interrupted").then_some(message);
+    let named = asked.into_iter().flat_map(|message| message.split("' was interrupted: "));
+    named.filter_map(|text| Some(text.rsplit_once("tep '")?.1))
+}
+
 impl Answer {
     /// The exit code as a shell tells it.
     pub(crate) fn code(&self) -> i32 {

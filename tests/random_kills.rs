@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 
-use crate::home::Home;
+use crate::home::{Home, interrupted_steps};
 use crate::random_workflows::Dice;
 
 const WORKFLOW: &str = "
@@ -69,14 +69,6 @@ fn latest(home: &Home) -> Option<Value> {
     runs.as_array().unwrap().first().cloned()
 }
 
-/// How many steps an answer names as interrupted.
-fn told(message: &str) -> u64 {
-    match message.split_once(" interrupted: ") {
-        Some((steps, rest)) if rest.contains("--retry-interrupted") => steps.matches('\'').count() as u64 / 2,
-        _ => 0,
-    }
-}
-
 /// One run, killed now and again until it is over.
 fn live(seed: u64) -> Story {
     let (mut dice, mut story) = (Dice::new(seed), Story::default());
@@ -108,7 +100,8 @@ fn live(seed: u64) -> Story {
             "running" => std::thread::sleep(Duration::from_millis(50)),
             _ => {
                 let answer = home.lobster(["resume", &id]).run();
-                let interrupted = told(&answer.stdout.replace("\\\"", "\"")).max(told(&answer.stderr));
+                let told = |text: &str| interrupted_steps(text).count() as u64;
+                let interrupted = told(&answer.stdout).max(told(&answer.stderr));
                 if interrupted > 0 {
                     story.told += interrupted;
                     let words = ["resume", &id, "--retry-interrupted"];

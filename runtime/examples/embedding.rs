@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::process::ExitCode;
 
 use lobster_runtime::envelope::Envelope;
-use lobster_runtime::replay::{GateRef, Reply, ResumeRequest};
+use lobster_runtime::replay::{self, GateRef, Reply, ResumeRequest};
 use lobster_runtime::runtime::{RunRequest, Runtime, Settings, Target};
 use lobster_runtime::sandbox;
 use lobster_runtime::stage::{Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
@@ -70,7 +70,7 @@ fn run() -> Result<(), Box<dyn Error>> {
 
     let token = gate["resumeToken"].as_str().unwrap_or_default().to_owned();
     let answer = ResumeRequest { gate: GateRef::Token(token), reply: Reply::Approve };
-    match lobster_runtime::replay::resume(&runtime, &answer).envelope {
+    match replay::resume(&runtime, &answer).envelope {
         Envelope::Done(output) => println!("said: {}", Value::Array(output.to_vec()?)),
         other => return Err(format!("{other:?}").into()),
     }

@@ -8,6 +8,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 out=$1
 mkdir -p "$out"
 cd "$out"
+
+# The embedded plugin imports @clawdbot/lobster/core, which is our package: that of this checkout,
+# whichever one fetched the rest.
+mkdir -p embedded/node_modules/@clawdbot
+ln -sfn "$(cd "$here/../../cli/npm" && pwd)" embedded/node_modules/@clawdbot/lobster
 [[ -f done ]] && exit 0
 
 unreachable() { echo "the npm registry is out of reach" >&2; exit 75; }
@@ -35,8 +40,4 @@ bundle() { npx esbuild "$@" --bundle --format=esm --platform=node --log-level=er
 bundle 2026.3.13/extensions/lobster/index.ts --outfile=subprocess/plugin.js \
   --alias:openclaw/plugin-sdk/lobster=./2026.3.13/dist/plugin-sdk/lobster.js
 bundle 2026.4.25/dist/extensions/lobster/index.js --outfile=embedded/plugin.js
-
-# The embedded one imports @clawdbot/lobster/core, which is our package.
-mkdir -p embedded/node_modules/@clawdbot
-ln -sfn "$(cd "$here/../../cli/npm" && pwd)" embedded/node_modules/@clawdbot/lobster
 touch done

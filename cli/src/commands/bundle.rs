@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use lobster_runtime::json;
 use lobster_runtime::replay::bundle::{
-    BundleError, BundleSummary, ExportOptions, ImportOptions, KeyError, PublicKey, SigningKey,
+    self, BundleError, BundleSummary, ExportOptions, ImportOptions, KeyError, PublicKey, SigningKey,
 };
 use lobster_runtime::stage::Mode;
 use serde_json::json;
@@ -118,23 +118,15 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             let options =
                 ExportOptions { redact: redact.clone(), sign, directories: *with_directories, force: *force };
             if output.as_os_str() == "-" {
-                let summary = lobster_runtime::replay::bundle::export_bundle_to(
-                    &runtime,
-                    run,
-                    &mut std::io::stdout().lock(),
-                    &options,
-                )?;
+                let summary =
+                    bundle::export_bundle_to(&runtime, run, &mut std::io::stdout().lock(), &options)?;
                 return tell(&mut std::io::stderr().lock(), &summary, "wrote", *json);
             }
-            let summary = lobster_runtime::replay::bundle::export_bundle(&runtime, run, output, &options)?;
+            let summary = bundle::export_bundle(&runtime, run, output, &options)?;
             tell(&mut std::io::stdout().lock(), &summary, "wrote", *json)
         }
         Task::Verify { file, key, json } => {
-            let report = lobster_runtime::replay::bundle::verify_bundle(
-                &runtime,
-                file,
-                signer(key.as_deref())?.as_ref(),
-            )?;
+            let report = bundle::verify_bundle(&runtime, file, signer(key.as_deref())?.as_ref())?;
             let exit = if report.replay.is_faithful() { Exit::OK } else { Exit::FAILED };
             let mut out = std::io::stdout().lock();
             if *json {
@@ -153,7 +145,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         }
         Task::Import { file, key, no_replay, json } => {
             let options = ImportOptions { signer: signer(key.as_deref())?, unreplayed: *no_replay };
-            let summary = lobster_runtime::replay::bundle::import_bundle(&runtime, file, &options)?;
+            let summary = bundle::import_bundle(&runtime, file, &options)?;
             tell(&mut std::io::stdout().lock(), &summary, "took in", *json)
         }
         Task::Keygen { file, json } => {

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use lobster_runtime::json;
-use lobster_runtime::replay::{Difference, StepChange};
+use lobster_runtime::replay::{self, Difference, StepChange};
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::StoreError;
 
@@ -30,7 +30,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> CommandResult {
     let runtime = super::runtime(Mode::Tool)?;
     let store = runtime.store()?;
-    let diff = lobster_runtime::replay::diff(&runtime, &args.before, &args.after)?;
+    let diff = replay::diff(&runtime, &args.before, &args.after)?;
     let status = |run| -> Result<Status, StoreError> { Ok(super::runs::status(&store, &store.run(run)?)) };
     let (before, after) = (status(diff.before)?, status(diff.after)?);
     let same = diff.is_same() && before == after;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use lobster_runtime::json;
 use lobster_runtime::model::cost::PaidCall;
-use lobster_runtime::replay::{ForkPlan, ForkRequest};
+use lobster_runtime::replay::{self, ForkPlan, ForkRequest};
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
 use serde_json::{Map, Value};
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     if args.no_cache {
         runtime = runtime.without_cache();
     }
-    let plan = lobster_runtime::replay::plan_fork(&runtime, &request)?;
+    let plan = replay::plan_fork(&runtime, &request)?;
     if args.json {
         anstream::println!("{}", json::pretty(&plan));
         return Ok(Exit::OK);
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     if args.dry_run {
         return Ok(Exit::OK);
     }
-    let result = lobster_runtime::replay::fork(&runtime, &plan);
+    let result = replay::fork(&runtime, &plan);
     super::run::Reply { mode: Mode::Tool }.result(&runtime, result, false)
 }
 

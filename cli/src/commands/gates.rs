@@ -6,8 +6,7 @@ use std::path::Path;
 use clap::Subcommand;
 use lobster_runtime::engine::QuestionView;
 use lobster_runtime::json;
-use lobster_runtime::replay::{Ahead, NextEffect};
-use lobster_runtime::replay::{GateRef, Reply, ResumeRequest};
+use lobster_runtime::replay::{self, Ahead, GateRef, NextEffect, Reply, ResumeRequest};
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{Gate, GateFilter, GateKind, GateStatus, Store, StoreError, iso};
@@ -131,7 +130,7 @@ const NAMED: usize = 5;
 
 /// Says on stderr which questions of `@clawdbot/lobster` wait in this state directory.
 pub(crate) fn tell_of_incumbent(runtime: &Runtime) {
-    let gates = lobster_runtime::replay::incumbent_gates(runtime);
+    let gates = replay::incumbent_gates(runtime);
     let (questions, them) = match gates.len() {
         0 => return,
         1 => ("1 question of @clawdbot/lobster waits".to_owned(), "it"),
@@ -150,7 +149,7 @@ pub(crate) fn tell_of_incumbent(runtime: &Runtime) {
 }
 
 fn find(runtime: &Runtime, store: &Store, id: &str, reply: Option<&Reply>) -> Result<Gate, CommandError> {
-    let foreign = || lobster_runtime::replay::incumbent_refusal(runtime, id, reply).map(CommandError::failed);
+    let foreign = || replay::incumbent_refusal(runtime, id, reply).map(CommandError::failed);
     store.find_gate(id).map_err(|error| match error {
         unknown @ StoreError::UnknownGate(_) => foreign().unwrap_or_else(|| CommandError::usage(unknown)),
         wrong @ (StoreError::ShortGate { .. } | StoreError::AmbiguousGate { .. }) => {
@@ -201,7 +200,7 @@ fn runtime_of(gate: &Gate) -> Result<Runtime, CommandError> {
 fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
     let view = QuestionView::of_gate(store, gate)?;
     let ahead = match gate.status {
-        GateStatus::Open => Some(lobster_runtime::replay::ahead(&runtime_of(gate)?, gate)?),
+        GateStatus::Open => Some(replay::ahead(&runtime_of(gate)?, gate)?),
         GateStatus::Answered | GateStatus::Cancelled | GateStatus::Expired => None,
     };
     let mut out = std::io::stdout().lock();
@@ -242,9 +241,7 @@ fn answer(id: &str, reply: impl FnOnce() -> Result<Reply, CommandError>) -> Comm
         Ok((runtime, ResumeRequest { gate: GateRef::Id(gate.id), reply }))
     });
     match asked {
-        Ok((runtime, request)) => {
-            envelope.result(&runtime, lobster_runtime::replay::resume(&runtime, &request), false)
-        }
+        Ok((runtime, request)) => envelope.result(&runtime, replay::resume(&runtime, &request), false),
         Err(error) => envelope.failure(&error.into()),
     }
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use lobster_runtime::json;
-use lobster_runtime::replay::{Divergence, ReplayOptions, ReplayReport};
+use lobster_runtime::replay::{self, Divergence, ReplayOptions, ReplayReport};
 use lobster_runtime::stage::Mode;
 
 use crate::exit::{CommandResult, Exit};
@@ -32,8 +32,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     let runtime = super::runtime(Mode::Tool)?;
-    let report =
-        lobster_runtime::replay::replay(&runtime, &args.run, &ReplayOptions { live: args.live.clone() })?;
+    let report = replay::replay(&runtime, &args.run, &ReplayOptions { live: args.live.clone() })?;
     let mut out = std::io::stdout().lock();
     if args.json {
         writeln!(out, "{}", json::pretty(&report))?;

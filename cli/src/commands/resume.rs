@@ -3,7 +3,7 @@
 use lobster_runtime::engine::Interrupted;
 use lobster_runtime::envelope::Failure;
 use lobster_runtime::json;
-use lobster_runtime::replay::{GateRef, Reply, ResumeRequest};
+use lobster_runtime::replay::{self, GateRef, Reply, ResumeRequest};
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::RunId;
@@ -203,24 +203,24 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
             Err(error) => return reply.failure(&error.into()),
         };
         if words.take_over
-            && let Err(failure) = lobster_runtime::replay::take_over(&runtime, run)
+            && let Err(failure) = replay::take_over(&runtime, run)
         {
             return reply.failure(&failure);
         }
         let result = match task {
-            WithRun::GoOn(interrupted) => lobster_runtime::replay::resume_run(&runtime, run, interrupted),
-            WithRun::Cancel => lobster_runtime::replay::cancel_run(&runtime, run),
+            WithRun::GoOn(interrupted) => replay::resume_run(&runtime, run, interrupted),
+            WithRun::Cancel => replay::cancel_run(&runtime, run),
         };
         return reply.result(&runtime, result, false);
     }
     match request(words) {
         Ok(request) => {
-            let find = |runtime: &Runtime| lobster_runtime::replay::run_of_gate(runtime, &request.gate);
+            let find = |runtime: &Runtime| replay::run_of_gate(runtime, &request.gate);
             let runtime = match runtime_of(&find) {
                 Ok(runtime) => runtime,
                 Err(error) => return reply.failure(&error.into()),
             };
-            reply.result(&runtime, lobster_runtime::replay::resume(&runtime, &request), false)
+            reply.result(&runtime, replay::resume(&runtime, &request), false)
         }
         Err(failure) => reply.failure(&failure),
     }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use lobster_runtime::json;
-use lobster_runtime::replay::{Difference, WhyError};
+use lobster_runtime::replay::{self, Difference, WhyError};
 use lobster_runtime::stage::Mode;
 use serde_json::Value;
 
@@ -44,12 +44,7 @@ impl From<WhyError> for CommandError {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let why = lobster_runtime::replay::why(
-        &super::runtime(Mode::Tool)?,
-        &args.run,
-        &args.step,
-        args.vs.as_deref(),
-    )?;
+    let why = replay::why(&super::runtime(Mode::Tool)?, &args.run, &args.step, args.vs.as_deref())?;
     why.broken.iter().for_each(super::warn_of_damage);
     let mut out = std::io::stdout().lock();
     if args.json {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lobster_runtime::engine::QuestionView;
-use lobster_runtime::replay::{GateRef, Reply, ResumeRequest};
+use lobster_runtime::replay::{self, GateRef, Reply, ResumeRequest};
 use lobster_runtime::store::Gate;
 use rmcp::RoleServer;
 use rmcp::model::{CallToolResponse, CallToolResult, ErrorData};
@@ -55,15 +55,14 @@ impl Server {
     /// Who may approve what a gate asks, if not the person behind the client: the workflow
     /// may say so, and the policy.
     fn who_else(&self, gate: &Gate, view: &QuestionView) -> Option<String> {
-        let why = lobster_runtime::replay::check_approver(&self.shared.runtime, gate).err()?;
+        let why = replay::check_approver(&self.shared.runtime, gate).err()?;
         let may = view.facts.iter().find(|fact| fact.label == "approver");
         Some(may.map_or(why, |fact| fact.values.join(", ")))
     }
 
     /// An open gate with all that a person is shown of it.
     fn view(&self, gate: &GateRef) -> Result<(Gate, QuestionView), String> {
-        let gate = lobster_runtime::replay::open_gate(&self.shared.runtime, gate)
-            .map_err(|failure| failure.message)?;
+        let gate = replay::open_gate(&self.shared.runtime, gate).map_err(|failure| failure.message)?;
         let store = self.shared.runtime.store().map_err(|error| error.to_string())?;
         let view = QuestionView::of_gate(&store, &gate).map_err(|error| error.to_string())?;
         Ok((gate, view))

@@ -13,7 +13,7 @@ use lobster_runtime::envelope::{Envelope, Failure};
 use lobster_runtime::json;
 use lobster_runtime::language::pipeline::{Pipeline, StageCall};
 use lobster_runtime::language::plan::Plan;
-use lobster_runtime::replay::ResumeRequest;
+use lobster_runtime::replay::{self, ResumeRequest};
 use lobster_runtime::runtime::{Planned, RunRequest, RunResult, Runtime, Target};
 use lobster_runtime::stage::StageArgs;
 use lobster_runtime::store::RunId;
@@ -113,7 +113,7 @@ pub(super) fn refusal(code: &str, message: impl Into<String>) -> CallToolResult 
 pub(super) fn perform(runtime: &Runtime, work: Work, limits: Limits) -> Answer {
     let ran = match plan(runtime, work) {
         Ok(Ready::Run(planned)) => runtime.run_planned(&planned),
-        Ok(Ready::Resume(request)) => lobster_runtime::replay::resume(runtime, &request),
+        Ok(Ready::Resume(request)) => replay::resume(runtime, &request),
         Ok(Ready::Changed) => return Answer { run: None, envelope: Value::Null, changed: true },
         Err(failure) => RunResult::from(failure),
     };

@@ -22,11 +22,10 @@ use serde_json::{Map, Value, json};
 use super::call::{self, Answer, Ending, Forwarder, Limits, Place, Work, refusal};
 use super::catalogue::{self, Catalogue, DIGEST, Entry, Program};
 use super::gates::{Approvals, Asked};
-use super::guard;
-use super::history;
 use super::schema::Layout;
 use super::shared::{Shared, lock};
 use super::standing::{self, Bounds, ResumeArgs, RunArgs, RunsArgs, ShowArgs, Standing};
+use super::{guard, history};
 
 /// One session.
 pub(super) struct Server {

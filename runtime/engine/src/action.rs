@@ -4,8 +4,7 @@ use serde_json::Value;
 
 use lobster_base::digest::Digest;
 use lobster_base::json;
-use lobster_stage::Stop;
-use lobster_stage::stopped;
+use lobster_stage::{Stop, stopped};
 
 /// An action as the journal keeps it.
 pub(crate) struct ActionRecord {

@@ -7,8 +7,7 @@ use super::gate::{Asker, GateQuestion, Identity};
 use super::record::Record;
 use lobster_base::json;
 use lobster_language::plan::{Approval, Step};
-use lobster_stage::stopped;
-use lobster_stage::{Question, Stop};
+use lobster_stage::{Question, Stop, stopped};
 
 /// Longest preview taken from a step's output, in UTF-16 units.
 const MAX_PREVIEW: usize = 2000;

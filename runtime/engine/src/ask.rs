@@ -9,8 +9,7 @@ use super::run::Run;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json;
 use lobster_base::schema::Schema;
-use lobster_stage::stopped;
-use lobster_stage::{Answer, Question, StageError, Stop};
+use lobster_stage::{Answer, Question, StageError, Stop, stopped};
 use lobster_stages::read_answer;
 
 /// Somebody at a terminal.

@@ -19,9 +19,7 @@ use super::run::{Interrupted, Run, lock};
 use super::unseen::{self, Lost, UnseenEnd};
 use lobster_base::digest::Digest;
 use lobster_policy::AuditSync;
-use lobster_stage::UNKNOWN_END;
-use lobster_stage::{STORE_FAILED, stopped};
-use lobster_stage::{StageError, Stop};
+use lobster_stage::{STORE_FAILED, StageError, Stop, UNKNOWN_END, stopped};
 use lobster_store::{Begun, Durability, Event, StepOutcome, StepStatus};
 
 impl Run<'_> {

@@ -16,8 +16,7 @@ use super::value::Text;
 use super::workflow::{Enclosing, Frame};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_language::plan::{Step, Work};
-use lobster_stage::stopped;
-use lobster_stage::{StageError, Stop};
+use lobster_stage::{StageError, Stop, stopped};
 
 /// Most rounds at once. More would seldom be faster, and each holds a component's memory.
 const MAX_AT_ONCE: usize = 8;

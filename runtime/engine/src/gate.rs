@@ -9,8 +9,7 @@ use super::run::Run;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 use lobster_base::schema::Schema;
-use lobster_stage::stopped;
-use lobster_stage::{Answer, Mode, Question, StageError, Stop};
+use lobster_stage::{Answer, Mode, Question, StageError, Stop, stopped};
 use lobster_store::{Durability, Event, GateAnswer, RunId};
 
 /// Who may answer.

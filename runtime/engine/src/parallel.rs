@@ -14,8 +14,7 @@ use super::value::Text;
 use super::workflow::{Enclosing, Frame};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_language::plan::{Step, Wait, Work};
-use lobster_stage::stopped;
-use lobster_stage::{StageError, Stop};
+use lobster_stage::{StageError, Stop, stopped};
 
 /// What a branch came to: its index, and its record if it completed.
 type Settled = (usize, Result<Option<Arc<Record>>, Stop>);

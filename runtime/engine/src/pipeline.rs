@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 use super::action::{ActionRecord, Preimage};
 use super::env::Env;
 use super::gate::{Asker, GateQuestion, Identity};
-use super::kinds::component;
-use super::kinds::component::JobInput;
+use super::kinds::component::{self, JobInput};
 use super::path::StepPath;
 use super::reuse::Reuse;
 use super::run::{Run, lock};
@@ -23,16 +22,13 @@ use crate::kinds::{mcp, native};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json;
 use lobster_base::json::raw::RawItem;
-use lobster_language::pipeline;
-use lobster_language::pipeline::Pipeline;
+use lobster_language::pipeline::{self, Pipeline};
 use lobster_language::plan::Extras;
 use lobster_models::cost::CostTracker;
-use lobster_stage::UNKNOWN_END;
-use lobster_stage::WorstCase;
 use lobster_stage::{
     Answer, Commit, ComponentCall, ComponentDir, ComponentProgram, EffectAction, EffectHost, Flow, Host,
     Mode, NativeCommand, NativeOutcome, Payload, Program, Question, Registry, Sink, Spool, Stage, StageArgs,
-    StageError, Stop, ToolCall, read_raw,
+    StageError, Stop, ToolCall, UNKNOWN_END, WorstCase, read_raw,
 };
 use lobster_store::{StepOutcome, StepStatus};
 

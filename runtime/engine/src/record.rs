@@ -8,13 +8,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use serde_json::Value;
 
 use super::value::{ItemSpool, Items, Output, Text};
-use lobster_base::json;
-use lobster_base::json::JsonError;
-use lobster_base::json::stream;
-use lobster_base::json::stream::Compacted;
+use lobster_base::json::stream::{self, Compacted};
+use lobster_base::json::{self, JsonError};
 use lobster_language::template::{ExprError, Lookup, Reference, Scope as Lookups};
-use lobster_stage::Stop;
-use lobster_stage::stopped;
+use lobster_stage::{Stop, stopped};
 use lobster_stages::exec::output;
 use lobster_store::{Store, StoreError};
 

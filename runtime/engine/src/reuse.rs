@@ -9,8 +9,7 @@ use super::path::StepPath;
 use super::run::Run;
 use lobster_base::digest::Digest;
 use lobster_language::plan::Extras;
-use lobster_stage::Stop;
-use lobster_stage::stopped;
+use lobster_stage::{Stop, stopped};
 use lobster_store::{Blob, StepOutcome, StepStatus};
 
 /// The variable that keeps runs from taking anything from the action cache.

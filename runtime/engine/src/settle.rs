@@ -18,8 +18,7 @@ use lobster_base::json;
 use lobster_language::plan::{Plan, Workflow};
 use lobster_models::cost::{CostLimit, CostTracker, LimitAction, Spending};
 use lobster_models::pricing::Pricing;
-use lobster_stage::STORE_FAILED;
-use lobster_stage::{Mode, Question, StageError, Stop};
+use lobster_stage::{Mode, Question, STORE_FAILED, StageError, Stop};
 use lobster_store::{
     Blob, Durability, Event, Gate, GateFilter, GateKind, GateRecord, GateStatus, RunStatus, StoreError,
 };

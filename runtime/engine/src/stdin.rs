@@ -10,10 +10,8 @@ use super::value::{Items, Text};
 use super::workflow::Frame;
 use lobster_base::json;
 use lobster_language::plan::{Stdin, Step};
-use lobster_language::template;
-use lobster_language::template::{ExprError, Resolved};
-use lobster_stage::stopped;
-use lobster_stage::{Payload, Stop};
+use lobster_language::template::{self, ExprError, Resolved};
+use lobster_stage::{Payload, Stop, stopped};
 
 /// What a step reads.
 #[derive(Clone, Debug)]

@@ -2,15 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::envelope;
 use super::request::{Request, Retry};
-use super::{anthropic, openai};
-use crate::http;
-use crate::http::{Credential, HttpError, Limits, Post, Reply, Secret, Url};
+use super::{anthropic, envelope, openai};
+use crate::http::{self, Credential, HttpError, Limits, Post, Reply, Secret, Url};
 use lobster_base::cancel::CancelToken;
 use lobster_base::json;
-use lobster_stage::WorstCase;
-use lobster_stage::{CANCELLED, StageError};
+use lobster_stage::{CANCELLED, StageError, WorstCase};
 
 /// The languages that models are spoken to in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

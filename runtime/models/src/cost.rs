@@ -19,8 +19,7 @@ use super::pricing::Pricing;
 use super::{CALL, LOOKUP, Spend};
 use lobster_base::digest::Digest;
 use lobster_base::json;
-use lobster_stage::WorstCase;
-use lobster_stage::{EffectAction, StageError};
+use lobster_stage::{EffectAction, StageError, WorstCase};
 
 /// The limit of a workflow file: `cost_limit`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -22,8 +22,7 @@ use tokio::time::timeout;
 
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json;
-use lobster_stage::SHORTEST_HIDDEN;
-use lobster_stage::byte_limit;
+use lobster_stage::{SHORTEST_HIDDEN, byte_limit};
 
 pub use reqwest::Url;
 

@@ -18,8 +18,7 @@ use crate::http::HttpError;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 use lobster_base::json;
-use lobster_stage::StageError;
-use lobster_stage::WorstCase;
+use lobster_stage::{StageError, WorstCase};
 
 /// The variable that holds the pool.
 pub const VARIABLE: &str = "LOBSTER_LLM_POOL";

@@ -30,8 +30,7 @@ use lobster_engine::settle::output_of;
 use lobster_language::plan::Plan;
 use lobster_models::cost::{PaidCall, paid_calls};
 use lobster_models::pricing::Pricing;
-use lobster_stage::Stop;
-use lobster_stage::stopped;
+use lobster_stage::{Stop, stopped};
 use lobster_store::{Blob, Event, Record, RunId, StepOutcome, StepStatus, Store, StoreError};
 
 /// What to fork, and what to do otherwise.

@@ -35,8 +35,7 @@ use lobster_engine::services::{Caller, Screen, Services};
 use lobster_engine::settle::{keep_output, output_of};
 use lobster_policy::{POLICY_DENIED, denial};
 use lobster_sandbox::{Sandbox, SandboxConfig};
-use lobster_stage::{Mode, StageError, Stop};
-use lobster_stage::{STORE_FAILED, stopped};
+use lobster_stage::{Mode, STORE_FAILED, StageError, Stop, stopped};
 use lobster_store::{Blob, Record, RunId, RunStatus, StepOutcome, StepStatus, Store, StoreError};
 
 /// How to replay.

@@ -107,12 +107,6 @@ impl Promise {
             Self::DiskLimit => "disk-limit",
         }
     }
-
-    /// The promise of that name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|promise| promise.name() == name)
-    }
 }
 
 impl fmt::Display for Promise {

@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::doctor::{Checkup, Probe};
-use super::{Confinement, Ended, Enforcement, Exit, ExitStatus, Mechanism, Missing, OutputSinks, Promise};
-use super::{SandboxConfig, SpawnError, SpawnRequest, Stdin, Stream};
+use super::{
+    Confinement, Ended, Enforcement, Exit, ExitStatus, Mechanism, Missing, OutputSinks, Promise,
+    SandboxConfig, SpawnError, SpawnRequest, Stdin, Stream,
+};
 use lobster_base::cancel::CancelToken;
 
 /// How often ends and cancellation are looked for.

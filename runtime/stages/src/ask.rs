@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use lobster_base::json;
-use lobster_base::json::compact;
+use lobster_base::json::{self, compact};
 use lobster_base::schema::Schema;
 use lobster_stage::{
     Answer, Flag, Flow, Host, Question, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop,

@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 use lobster_base::json;
 use lobster_base::quantity::{Bytes, Span};
 use lobster_language::pipeline::StageCall;
-use lobster_stage::refuse_unknown;
 use lobster_stage::{
     ComponentCall, ComponentDir, ComponentGrants, ComponentProgram, Flag, Flow, Host, Sink, Spool, Stage,
-    StageArgs, StageError, StageKind, StageSpec, Stop, args_schema, option_schema, words_schema,
+    StageArgs, StageError, StageKind, StageSpec, Stop, args_schema, option_schema, refuse_unknown,
+    words_schema,
 };
 
 pub(super) static SPEC: StageSpec = StageSpec {

@@ -9,10 +9,9 @@ use serde_json::{Value, json};
 use tempfile::TempPath;
 
 use lobster_base::json::write_compact;
-use lobster_stage::explained;
 use lobster_stage::{
     Flag, Flow, Host, NativeCommand, NativeOutcome, PROGRAM_NOT_FOUND, Payload, Program, Sink, Stage,
-    StageArgs, StageError, StageKind, StageSpec, Stop, args_schema, option_schema, words_schema,
+    StageArgs, StageError, StageKind, StageSpec, Stop, args_schema, explained, option_schema, words_schema,
 };
 
 pub(super) static SPEC: StageSpec = StageSpec {

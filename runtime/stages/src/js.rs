@@ -3,10 +3,9 @@
 use serde_json::{Map, Value};
 
 use super::component::{ComponentStage, limits};
-use lobster_stage::refuse_unknown;
 use lobster_stage::{
     ComponentCall, ComponentGrants, ComponentProgram, Flag, StageError, StageKind, StageSpec, args_schema,
-    option_schema, words_schema,
+    option_schema, refuse_unknown, words_schema,
 };
 
 pub(super) static SPEC: StageSpec = StageSpec {

@@ -8,12 +8,10 @@ use serde_json::{Map, Value, json};
 use super::describe::{Arg, examples, schema};
 use lobster_base::json;
 use lobster_base::schema::Schema;
-use lobster_models::cache;
-use lobster_models::cache::{Found, Slot};
+use lobster_models::cache::{self, Found, Slot};
 use lobster_models::channel::{Channel, Failure, Given, Provider};
 use lobster_models::health::Health;
-use lobster_models::pool;
-use lobster_models::pool::Pool;
+use lobster_models::pool::{self, Pool};
 use lobster_models::request::{Request, Retry, number};
 use lobster_models::{CALL, KEEP, LOOKUP, Spend};
 use lobster_stage::{

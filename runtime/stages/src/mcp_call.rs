@@ -5,10 +5,9 @@ use serde_json::{Map, Value};
 use super::describe::{Arg, examples, schema};
 use super::each::{self, Each};
 use lobster_base::json;
-use lobster_stage::McpServer;
-use lobster_stage::refuse_unknown;
 use lobster_stage::{
-    Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop, ToolCall,
+    Flag, Flow, Host, McpServer, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop, ToolCall,
+    refuse_unknown,
 };
 
 pub(super) static SPEC: StageSpec = StageSpec {

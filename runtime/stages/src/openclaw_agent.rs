@@ -6,10 +6,9 @@ use super::describe::{Arg, examples, schema};
 use super::tool;
 use lobster_base::json;
 use lobster_stage::{
-    Flag, Flow, Host, OUTPUT_LIMIT, PROGRAM_NOT_FOUND, Sink, Stage, StageArgs, StageError, StageKind,
-    StageSpec, Stop,
+    Flag, Flow, Host, OUTPUT_LIMIT, OUTPUT_VARIABLE, PROGRAM_NOT_FOUND, Sink, Stage, StageArgs, StageError,
+    StageKind, StageSpec, Stop, byte_limit,
 };
-use lobster_stage::{OUTPUT_VARIABLE, byte_limit};
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "openclaw.agent",

@@ -5,11 +5,10 @@ use serde_json::{Map, Value, json};
 use super::describe::{Arg, examples, schema};
 use super::each::{self, Each};
 use lobster_base::json;
-use lobster_models::http;
-use lobster_models::http::{Credential, HttpError, Limits, Post, Reply, Secret, Url};
-use lobster_stage::UNKNOWN_END;
+use lobster_models::http::{self, Credential, HttpError, Limits, Post, Reply, Secret, Url};
 use lobster_stage::{
-    CANCELLED, EffectAction, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop,
+    CANCELLED, EffectAction, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec,
+    Stop, UNKNOWN_END,
 };
 
 pub(super) static OPENCLAW: StageSpec =

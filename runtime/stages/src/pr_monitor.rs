@@ -2,8 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::diff_last;
-use super::tool;
+use super::{diff_last, tool};
 use lobster_base::json;
 use lobster_stage::{Host, PROGRAM_NOT_FOUND, StageError, Stop};
 

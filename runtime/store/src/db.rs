@@ -17,13 +17,12 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use tempfile::TempDir;
 
 use super::error::StoreError;
-use super::fault;
 use super::file_lock::{FileLock, Sharing};
 use super::group::Group;
 use super::identity::Identity;
 use super::log::{LogFile, log_path};
-use super::private;
 use super::rescue::{Rescued, rescue};
+use super::{fault, private};
 
 /// How long a writer waits for other processes. A write takes well under a
 /// millisecond, so this much means that a process is stuck or stopped.

@@ -16,8 +16,7 @@ use uuid::Uuid;
 use super::blob::Blob;
 use super::error::StoreError;
 use lobster_base::digest::Digest;
-use lobster_base::json;
-use lobster_base::json::JsonError;
+use lobster_base::json::{self, JsonError};
 
 /// The name of a run: a UUIDv7, so that names sort roughly by age.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

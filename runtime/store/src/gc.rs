@@ -18,15 +18,13 @@ use std::time::{Duration, SystemTime};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use serde::Serialize;
 
-use super::Store;
 use super::db::{self, Durability};
 use super::error::StoreError;
 use super::event::RunId;
-use super::fault;
 use super::file_lock::{FileLock, Sharing};
 use super::journal::{record_text_of, run_id};
 use super::mark::{Marks, digests_in};
-use super::private;
+use super::{Store, fault, private};
 use lobster_base::digest::Digest;
 
 /// Runs decided and removed in one transaction: tens of milliseconds.

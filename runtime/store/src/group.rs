@@ -14,11 +14,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::Store;
 use super::db::{lock, sync_dir};
 use super::error::StoreError;
-use super::fault;
 use super::log::log_path;
+use super::{Store, fault};
 
 /// The longest that a leader waits for others, whatever happens: as many as a
 /// machine can have at once are there by then, even on a busy one.

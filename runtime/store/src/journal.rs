@@ -21,8 +21,7 @@ use super::error::StoreError;
 use super::event::{Event, RunId, RunStatus};
 use super::high_water::Mark;
 use lobster_base::digest::Digest;
-use lobster_base::json;
-use lobster_base::json::JsonError;
+use lobster_base::json::{self, JsonError};
 
 /// `prev` of the first record.
 const BEFORE_ALL: [u8; 32] = [0; 32];

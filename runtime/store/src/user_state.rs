@@ -13,9 +13,8 @@ use serde_json::Value;
 
 use super::db::sync_dir;
 use super::error::StoreError;
-use super::fault;
 use super::file_lock::{FileLock, Sharing};
-use super::private;
+use super::{fault, private};
 use lobster_base::json;
 
 /// How long to wait for another holder of a key. The holder computes one value,

@@ -3,8 +3,7 @@
 use std::io::Write;
 
 use lobster_runtime::mcp::Lock;
-use lobster_runtime::stage::McpServer;
-use lobster_runtime::stage::Mode;
+use lobster_runtime::stage::{McpServer, Mode};
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::render::{one_line, units};

@@ -5,8 +5,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::fixture;
-use super::{load, run};
+use super::{fixture, load, run};
 use crate::host::filesystem::{ErrorCode, Filesystem, FsError, Mount};
 use crate::host::overlay::{Kind, Open, Stage, Tree};
 use crate::{DirGrant, Grants, RunError, StagedWrites, WrittenKind};

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::fixture;
-use super::{Ran, engine, load, run};
+use super::{Ran, engine, fixture, load, run};
 use crate::{BlobError, BlobRead, BlobWrite, Component, DirGrant, HostServices, Input, Invocation, RunError};
 
 fn built(name: &str) -> PathBuf {

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::fixture;
-use super::{load, run};
+use super::{fixture, load, run};
 use crate::{Ceilings, Component, Limits, SetBy};
 
 const SPIN: &str = "(loop $again (br $again)) unreachable";

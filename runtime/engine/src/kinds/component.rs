@@ -34,10 +34,8 @@ use crate::workflow::Frame;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
 use lobster_base::json;
-use lobster_language::plan;
-use lobster_language::plan::{Step, Work};
-use lobster_stage::{Payload, StageError, Stop};
-use lobster_stage::{STORE_FAILED, stopped};
+use lobster_language::plan::{self, Step, Work};
+use lobster_stage::{Payload, STORE_FAILED, StageError, Stop, stopped};
 use lobster_store::{Blob, StepOutcome, StepStatus, Store, StoreError};
 
 pub use action::tree_digest;

@@ -26,8 +26,7 @@ use crate::unseen::UnseenEnd;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json;
 use lobster_policy::{Command, POLICY_DENIED, Proposal, Verdict, denial};
-use lobster_stage::McpServer;
-use lobster_stage::{StageError, Stop, ToolCall};
+use lobster_stage::{McpServer, StageError, Stop, ToolCall};
 use lobster_store::{StepOutcome, StepStatus};
 
 /// Code of the error when a tool itself says that it failed.

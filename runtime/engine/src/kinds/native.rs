@@ -9,9 +9,8 @@ use serde_json::{Value, json};
 use crate::action::{ActionRecord, Preimage};
 use crate::env::Env;
 use crate::gate::Asker;
-use crate::kinds::blocked;
-use crate::kinds::inputs;
 use crate::kinds::policy_gate::APPROVAL_STALE;
+use crate::kinds::{blocked, inputs};
 use crate::overseer::Declared;
 use crate::path::StepPath;
 use crate::pipeline::{failed_outcome as failed, outcome_error};
@@ -27,10 +26,9 @@ use lobster_sandbox::{
     Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, Promise, SpawnError, SpawnRequest, Stdin,
 };
 use lobster_stage::{
-    DISK_LIMIT, OUTPUT_LIMIT, PROGRAM_NOT_FOUND, Payload, SANDBOX_BLOCKED, StageError, Stop, explained,
+    DISK_LIMIT, OUTPUT_LIMIT, OUTPUT_VARIABLE, PROGRAM_NOT_FOUND, Payload, SANDBOX_BLOCKED, STORE_FAILED,
+    StageError, Stop, byte_limit, explained, stopped,
 };
-use lobster_stage::{OUTPUT_VARIABLE, byte_limit};
-use lobster_stage::{STORE_FAILED, stopped};
 use lobster_store::{Blob, BlobWriter, INLINE_MAX, Redactor, StepOutcome, StepStatus, Store, StoreError};
 
 /// Most bytes kept of a process's stdout unless the step or [`OUTPUT_VARIABLE`] says otherwise. A

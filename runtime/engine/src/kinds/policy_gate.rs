@@ -28,8 +28,7 @@ use lobster_policy::{
     denial,
 };
 use lobster_sandbox::{Confinement, ProcessLimits};
-use lobster_stage::stopped;
-use lobster_stage::{Question, StageError, Stop};
+use lobster_stage::{Question, StageError, Stop, stopped};
 use lobster_store::{Durability, Event, GateFilter};
 
 /// The code of an approval that was given to something else.

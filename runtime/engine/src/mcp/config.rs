@@ -9,11 +9,9 @@ use serde::Deserialize;
 use super::lock::Lock;
 use crate::env::Env;
 use crate::services::Services;
-use lobster_models::http;
-use lobster_models::http::{Secret, Url};
+use lobster_models::http::{self, Secret, Url};
 use lobster_policy::{Bytes, Span};
-use lobster_stage::McpServer;
-use lobster_stage::StageError;
+use lobster_stage::{McpServer, StageError};
 
 /// The file's usual name.
 const FILE: &str = "lobster.mcp.toml";

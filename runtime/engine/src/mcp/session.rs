@@ -26,8 +26,7 @@ use super::config::{Reach, Target};
 use super::lines::{Cause, Lines, note};
 use crate::kinds::Decided;
 use lobster_base::cancel::{CancelReason, CancelToken};
-use lobster_models::http;
-use lobster_models::http::{Secret, Url};
+use lobster_models::http::{self, Secret, Url};
 use lobster_sandbox::{Exit, ExitStatus, OutputSinks, ProcessLimits, Sandbox, SpawnRequest, Stdin};
 
 /// How often a waiting caller looks whether it should stop waiting.

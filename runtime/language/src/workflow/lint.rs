@@ -4,12 +4,11 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::super::codes;
 use super::super::diagnostic::{Diagnostic, Severity};
-use super::super::pipeline;
 use super::super::plan::{Span, Step, Work, Workflow};
 use super::super::source::{Data, Entry, Node, Source};
 use super::super::template::{self, Reference};
+use super::super::{codes, pipeline};
 use super::step::bracket_index;
 use super::{Loader, Loading, Lowering, nearest};
 use lobster_stage as stage;

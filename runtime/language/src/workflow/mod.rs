@@ -23,12 +23,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::codes;
 use super::condition::Condition;
 use super::diagnostic::{Checked, Diagnostic, Severity};
 use super::plan::{CostLimit, OnError, Span, Step, Wait, Work, Workflow};
 use super::source::{Node, Source};
-use super::template;
+use super::{codes, template};
 use lobster_stage::Registry;
 use step::Known;
 

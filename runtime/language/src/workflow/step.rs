@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::super::codes;
 use super::super::condition::Condition;
 use super::super::diagnostic::{Checked, Diagnostic, Severity};
-use super::super::pipeline;
 use super::super::plan::{Approval, InputRequest, OnError, Retry, Span, Stdin, Step, Wait, Work};
 use super::super::source::{Data, Entry, Node, to_map};
 use super::super::template::{self, Reference};
+use super::super::{codes, pipeline};
 use super::validate::shell_text;
 use super::{Lowering, certain_failure, fields};
 

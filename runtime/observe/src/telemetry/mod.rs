@@ -11,8 +11,7 @@ mod spans;
 
 use std::time::Duration;
 
-use lobster_models::http;
-use lobster_models::http::Url;
+use lobster_models::http::{self, Url};
 use lobster_store::{Event, Record, RunId, Store, StoreError};
 
 pub use spans::trace_parent;

@@ -13,8 +13,7 @@ use lobster_engine::overseer::RecordedEnd;
 use lobster_engine::path::StepPath;
 use lobster_engine::pipeline::outcome_error;
 use lobster_engine::run::lock;
-use lobster_stage::STORE_FAILED;
-use lobster_stage::{StageError, Stop};
+use lobster_stage::{STORE_FAILED, StageError, Stop};
 use lobster_store::{RunStatus, StepOutcome, StepStatus};
 
 /// How errors and reports speak of what was left out, and of a step that reads it.

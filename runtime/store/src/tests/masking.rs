@@ -8,9 +8,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use proptest::prelude::*;
 
-use crate::Redactions;
-use crate::dump;
 use crate::redact::Redactor;
+use crate::{Redactions, dump};
 
 const MARK: &str = "«secret:S»";
 

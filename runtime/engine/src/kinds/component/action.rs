@@ -15,8 +15,7 @@ use crate::value::Items;
 use lobster_base::digest::Digest;
 use lobster_base::file_digests::FileDigests;
 use lobster_base::json;
-use lobster_stage::stopped;
-use lobster_stage::{Payload, Stop};
+use lobster_stage::{Payload, Stop, stopped};
 use lobster_store::INLINE_MAX;
 
 /// Everything that decides what the component does.

@@ -19,8 +19,7 @@ use crate::run::Run;
 use crate::workflow::Frame;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
-use lobster_language::plan;
-use lobster_language::plan::Step;
+use lobster_language::plan::{self, Step};
 use lobster_policy::{
     COMPONENT_SUBJECT, ComponentDecision, ComponentProposal, POLICY_DENIED, Verdict, denial,
 };

@@ -11,8 +11,7 @@ use crate::stdin::Input as StepInput;
 use crate::workflow::Frame;
 use lobster_base::json;
 use lobster_language::plan::Step;
-use lobster_stage::Stop;
-use lobster_stage::stopped;
+use lobster_stage::{Stop, stopped};
 
 /// The evaluator's arguments: the code with `input`, `args`, and the earlier steps that it may look at.
 pub(super) fn js_args(
