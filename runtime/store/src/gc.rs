@@ -23,7 +23,7 @@ use super::error::StoreError;
 use super::event::RunId;
 use super::file_lock::{FileLock, Sharing};
 use super::journal::{record_text_of, run_id};
-use super::mark::{Marks, digests_in};
+use super::mark::{Marks, NAMES_AT_MOST, digests_in};
 use super::{Store, fault, private};
 use lobster_base::digest::Digest;
 
@@ -35,9 +35,6 @@ const BLOBS_AT_ONCE: i64 = 250;
 
 /// Pages given back to the file system in one transaction.
 const PAGES_AT_ONCE: i64 = 2000;
-
-/// A blob that names others is JSON of at most this size: plans, actions, manifests.
-const NAMES_AT_MOST: u64 = 16 * 1024 * 1024;
 
 /// So much damage is named; `store verify` names all.
 const NAMED_DAMAGE: usize = 5;
@@ -600,12 +597,12 @@ fn row_exists(db: &Connection, digest: &Digest) -> Result<bool, StoreError> {
     Ok(db.prepare_cached("SELECT 1 FROM blobs WHERE digest = ?1")?.exists([digest.as_bytes()])?)
 }
 
-fn looks_like_json(content: &[u8]) -> bool {
+pub(super) fn looks_like_json(content: &[u8]) -> bool {
     matches!(content.first(), Some(b'{' | b'['))
 }
 
 /// The content of a file that looks like JSON; nothing of any other.
-fn read_json(path: &Path) -> io::Result<Vec<u8>> {
+pub(super) fn read_json(path: &Path) -> io::Result<Vec<u8>> {
     let mut content = vec![0];
     let mut file = File::open(path)?;
     file.read_exact(&mut content)?;

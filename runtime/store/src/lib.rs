@@ -19,6 +19,7 @@ mod cache;
 mod claim;
 mod clock;
 mod db;
+mod dependants;
 mod disguise;
 mod dump;
 mod error;

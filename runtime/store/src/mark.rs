@@ -10,6 +10,9 @@ use lobster_base::digest::Digest;
 /// kept by a collision; the next collection, with other blobs alive, may take it.
 const BITS: usize = 1 << 26;
 
+/// A blob that names others is JSON of at most this size: plans, actions, manifests.
+pub(super) const NAMES_AT_MOST: u64 = 16 * 1024 * 1024;
+
 /// Hex digits of a digest.
 const HEX: usize = 64;
 

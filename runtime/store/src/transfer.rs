@@ -11,12 +11,9 @@ use super::db::Durability;
 use super::error::StoreError;
 use super::event::{RunId, RunStatus};
 use super::journal::{Record, insert_run, parse_record, run_number};
-use super::mark::digests_in;
+use super::mark::{NAMES_AT_MOST, digests_in};
 use lobster_base::digest::Digest;
 use lobster_base::json;
-
-/// Larger blobs are not searched for names of others; the same bound as gc's.
-const NAMES_AT_MOST: u64 = 16 * 1024 * 1024;
 
 /// What was left out of a run before it came here.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

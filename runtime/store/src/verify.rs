@@ -1,6 +1,6 @@
 //! Checks everything the store holds, and counts it.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::fs;
 
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::Store;
+use super::dependants::DamagedBlobs;
 use super::error::StoreError;
 use super::event::{Event, RunId, RunStatus, StepOutcome};
 use super::gate::{GateStatus, status_after};
@@ -17,7 +18,6 @@ use super::gc::entries;
 use super::high_water::{Mark, Rollback};
 use super::journal::{Record, RunSummary, record_text_of};
 use super::log::log_path;
-use super::mark::digests_in;
 use super::rescue::{LostRows, Rescued};
 use lobster_base::digest::Digest;
 use lobster_base::json;
@@ -28,8 +28,8 @@ const ROWS_AT_ONCE: i64 = 500;
 /// More problems than this are counted, not named: the store is lost anyway.
 const NAMED_AT_MOST: usize = 10_000;
 
-/// So many of those that name a damaged blob are named themselves.
-const NAMES: usize = 5;
+/// So many of the runs that need a damaged blob stand in its line; the report has all.
+const NAMES_IN_A_LINE: usize = 5;
 
 /// One thing that is not as it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -57,7 +57,8 @@ pub enum Problem {
     DamagedBlob {
         digest: Digest,
         place: String,
-        /// Runs and steps whose records name it.
+        /// Runs that need it, each with the first step that does: its records name
+        /// the blob, or a blob that leads to it.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         named_by: Vec<String>,
     },
@@ -90,7 +91,15 @@ impl fmt::Display for Problem {
             }
             Self::DamagedBlob { digest, place, named_by } => {
                 write!(f, "blob {digest} is damaged ({place})")?;
-                if named_by.is_empty() { Ok(()) } else { write!(f, ", named by {}", named_by.join(", ")) }
+                let (first, more) = named_by.split_at(named_by.len().min(NAMES_IN_A_LINE));
+                if !first.is_empty() {
+                    write!(f, ", needed by {}", first.join(", "))?;
+                }
+                if more.is_empty() {
+                    Ok(())
+                } else {
+                    write!(f, " and {} more (--json names them)", more.len())
+                }
             }
             Self::MissingBlob { digest, named_by } => {
                 write!(f, "blob {digest} is missing, named by {named_by}")
@@ -155,7 +164,8 @@ impl Store {
         if let Some(Rollback { missing, .. }) = self.rollback()? {
             report.found(Problem::RolledBack { missing });
         }
-        let mut spoilt = self.verify_blobs(&mut report)?;
+        let mut damaged = self.verify_blobs(&mut report)?;
+        damaged.find_leading(self)?;
         let mut after = 0;
         loop {
             let page = self.inner.db.read_aside(|db| {
@@ -170,7 +180,7 @@ impl Store {
             after = *last;
             for (n, id) in page {
                 match Uuid::from_slice(&id) {
-                    Ok(id) => self.verify_run(RunId(id), &mut spoilt, &mut report)?,
+                    Ok(id) => self.verify_run(RunId(id), &mut damaged, &mut report)?,
                     Err(error) => {
                         let why = format!("its row has no id ({error})");
                         report.found(Problem::Run { run: format!("number {n}"), why });
@@ -181,16 +191,7 @@ impl Store {
         self.verify_gates(&mut report)?;
         self.verify_belonging(&mut report)?;
         self.verify_actions(&mut report)?;
-        for (digest, Spoilt { place, named_by }) in spoilt {
-            let named_by: Vec<String> = named_by.into_iter().collect();
-            report.found(match place {
-                Some(place) => Problem::DamagedBlob { digest, place, named_by },
-                None => {
-                    let named_by = [vec!["the table of blobs; its file is gone".to_owned()], named_by];
-                    Problem::MissingBlob { digest, named_by: named_by.concat().join(", ") }
-                }
-            });
-        }
+        Vec::from(damaged).into_iter().for_each(|problem| report.found(problem));
         Ok(report)
     }
 
@@ -226,7 +227,7 @@ impl Store {
     fn verify_run(
         &self,
         run: RunId,
-        spoilt: &mut BTreeMap<Digest, Spoilt>,
+        damaged: &mut DamagedBlobs,
         report: &mut VerifyReport,
     ) -> Result<(), StoreError> {
         report.runs += 1;
@@ -277,13 +278,7 @@ impl Store {
                         report.found(Problem::MissingBlob { digest, named_by: name() });
                     }
                 }
-                if !spoilt.is_empty() {
-                    digests_in(record.text.as_bytes(), |digest| {
-                        if let Some(spoilt) = spoilt.get_mut(&digest).filter(|s| s.named_by.len() < NAMES) {
-                            spoilt.named_by.insert(name());
-                        }
-                    });
-                }
+                damaged.note_needed(run, &record.text, name);
             }
         }
         Ok(())
@@ -437,8 +432,8 @@ impl Store {
     }
 
     /// Reads every blob; gives those that are not as they were written.
-    fn verify_blobs(&self, report: &mut VerifyReport) -> Result<BTreeMap<Digest, Spoilt>, StoreError> {
-        let mut spoilt = BTreeMap::new();
+    fn verify_blobs(&self, report: &mut VerifyReport) -> Result<DamagedBlobs, StoreError> {
+        let mut damaged = DamagedBlobs::default();
         let mut after = 0;
         loop {
             let page = self.inner.db.read_aside(|db| {
@@ -452,7 +447,7 @@ impl Store {
             let Some((last, _)) = page.last() else { break };
             after = *last;
             for (_, digest) in page {
-                self.verify_blob(&digest.into(), &mut spoilt, report)?;
+                self.verify_blob(&digest.into(), &mut damaged, report)?;
             }
         }
         // Files without a row: harmless, but their bytes should be right too.
@@ -461,19 +456,19 @@ impl Store {
                 continue;
             };
             if self.blob_len(&digest)?.is_none() {
-                self.verify_blob(&digest, &mut spoilt, report)?;
+                self.verify_blob(&digest, &mut damaged, report)?;
             }
         }
-        Ok(spoilt)
+        Ok(damaged)
     }
 
     fn verify_blob(
         &self,
         digest: &Digest,
-        spoilt: &mut BTreeMap<Digest, Spoilt>,
+        damaged: &mut DamagedBlobs,
         report: &mut VerifyReport,
     ) -> Result<(), StoreError> {
-        let mut found = |place| spoilt.insert(*digest, Spoilt { place, named_by: BTreeSet::new() });
+        let mut found = |place| damaged.add(*digest, place);
         // A file that was checked before may have rotted since.
         super::db::lock(&self.inner.checked).remove(digest);
         match self.open_blob(digest) {
@@ -520,13 +515,6 @@ impl Store {
             })
         })
     }
-}
-
-/// A blob that is not as it was written.
-struct Spoilt {
-    /// Where the wrong bytes are; none if there are no bytes.
-    place: Option<String>,
-    named_by: BTreeSet<String>,
 }
 
 /// What a journal says of its run, one record after the other.

@@ -266,3 +266,35 @@ fn a_read_only_disk_is_said_to_be_one() {
     );
     assert_eq!(Store::open(dir.path()).unwrap().verify().unwrap().problems, []);
 }
+
+/// A run whose records name a damaged blob only through others is named with it,
+/// and so is each of many.
+#[test]
+fn verify_names_all_runs_that_need_a_damaged_blob() {
+    let store = Store::in_memory().unwrap();
+    let deep = store.put(&[7; INLINE_MAX * 2]).unwrap().digest;
+    let middle = store.put(format!(r#"{{"stdin":"{deep}"}}"#).as_bytes()).unwrap().digest;
+    let top = store.put(format!(r#"["blake3:{middle}"]"#).as_bytes()).unwrap();
+    let runs: Vec<RunId> = (0..9).map(|n| new_run(&store, &format!("run {n}"))).collect();
+    for run in &runs[1..] {
+        let mut outcome = StepOutcome::new(StepStatus::Ok);
+        outcome.stdout = Some(top);
+        let event =
+            Event::StepEnded { path: "a".into(), attempt: 1, begun: None, outcome: Arc::new(outcome) };
+        store.append(*run, vec![event], Durability::Lazy).unwrap();
+    }
+    let path = store.blob_path(&deep);
+    fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    fs::File::options().write(true).open(&path).unwrap().write_at(b"!", 70_000).unwrap();
+    let report = store.verify().unwrap();
+    let [problem @ Problem::DamagedBlob { digest, named_by, .. }] = &report.problems[..] else {
+        panic!("{report:?}");
+    };
+    assert_eq!(*digest, deep);
+    let mut expected: Vec<String> = runs[1..].iter().map(|run| format!("run {run} at a")).collect();
+    expected.sort();
+    assert_eq!(*named_by, expected);
+    let line = problem.to_string();
+    assert!(line.contains(&expected[4]) && !line.contains(&expected[5]), "{line}");
+    assert!(line.ends_with(" and 3 more (--json names them)"), "{line}");
+}

@@ -1,0 +1,157 @@
+//! Which runs need a damaged blob: those whose records name it, and those whose
+//! records name a blob that leads to it, such as the pre-image of an action.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use rusqlite::params;
+
+use super::Store;
+use super::error::StoreError;
+use super::event::RunId;
+use super::gc::{looks_like_json, read_json};
+use super::mark::{NAMES_AT_MOST, digests_in};
+use super::verify::Problem;
+use lobster_base::digest::Digest;
+
+/// Blobs looked at in one read.
+const ROWS_AT_ONCE: i64 = 200;
+
+/// More runs than this are counted, not named.
+const RUNS_NAMED: usize = 10_000;
+
+/// A blob that is not as it was written.
+struct Damaged {
+    /// Where the wrong bytes are; none if there are no bytes.
+    place: Option<String>,
+    /// The first step of each run that needs it.
+    runs: BTreeMap<RunId, String>,
+    unnamed_runs: u64,
+    last: Option<RunId>,
+}
+
+/// The damaged blobs of a store, and what needs them.
+#[derive(Default)]
+pub(super) struct DamagedBlobs {
+    damaged: BTreeMap<Digest, Damaged>,
+    /// Blobs that lead to damaged ones, with these.
+    leading: HashMap<Digest, BTreeSet<Digest>>,
+}
+
+impl DamagedBlobs {
+    pub(super) fn add(&mut self, digest: Digest, place: Option<String>) {
+        let damaged = Damaged { place, runs: BTreeMap::new(), unnamed_runs: 0, last: None };
+        self.damaged.insert(digest, damaged);
+    }
+
+    /// Finds the blobs that lead to damaged ones, over as many steps as it takes.
+    pub(super) fn find_leading(&mut self, store: &Store) -> Result<(), StoreError> {
+        if self.damaged.is_empty() {
+            return Ok(());
+        }
+        loop {
+            let mut is_new = false;
+            store.each_blob_with_names(|digest, content| {
+                let mut reached = BTreeSet::new();
+                digests_in(content, |named| {
+                    if named == digest {
+                        return;
+                    }
+                    if self.damaged.contains_key(&named) {
+                        reached.insert(named);
+                    }
+                    reached.extend(self.leading.get(&named).into_iter().flatten());
+                });
+                if !reached.is_empty() && self.leading.get(&digest) != Some(&reached) {
+                    self.leading.insert(digest, reached);
+                    is_new = true;
+                }
+            })?;
+            if !is_new {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Notes which damaged blobs a record of `run` needs; `text` is the record's.
+    pub(super) fn note_needed(&mut self, run: RunId, text: &str, name: impl Fn() -> String) {
+        if self.damaged.is_empty() {
+            return;
+        }
+        let mut needed = BTreeSet::new();
+        digests_in(text.as_bytes(), |digest| {
+            if self.damaged.contains_key(&digest) {
+                needed.insert(digest);
+            }
+            needed.extend(self.leading.get(&digest).into_iter().flatten());
+        });
+        for digest in needed {
+            let Some(damaged) = self.damaged.get_mut(&digest) else { continue };
+            if damaged.last.replace(run) == Some(run) {
+                continue;
+            }
+            if damaged.runs.len() < RUNS_NAMED {
+                damaged.runs.insert(run, name());
+            } else {
+                damaged.unnamed_runs += 1;
+            }
+        }
+    }
+}
+
+impl From<DamagedBlobs> for Vec<Problem> {
+    fn from(blobs: DamagedBlobs) -> Self {
+        let problem = |(digest, Damaged { place, runs, unnamed_runs, .. })| {
+            let mut named_by: Vec<String> = runs.into_values().collect();
+            if unnamed_runs > 0 {
+                named_by.push(format!("{unnamed_runs} more runs"));
+            }
+            match place {
+                Some(place) => Problem::DamagedBlob { digest, place, named_by },
+                None => {
+                    named_by.insert(0, "the table of blobs; its file is gone".to_owned());
+                    Problem::MissingBlob { digest, named_by: named_by.join(", ") }
+                }
+            }
+        };
+        blobs.damaged.into_iter().map(problem).collect()
+    }
+}
+
+impl Store {
+    /// Calls `look` with each blob whose content may name others. What cannot be
+    /// read is passed over: it is damaged itself.
+    fn each_blob_with_names(&self, mut look: impl FnMut(Digest, &[u8])) -> Result<(), StoreError> {
+        let mut after = 0;
+        loop {
+            let page = self.inner.db.read_aside(|db| {
+                let mut statement = db.prepare_cached(
+                    "SELECT id, digest, len, data FROM blobs WHERE id > ?1 \
+                     AND (data IS NULL OR substr(data, 1, 1) IN (x'7b', x'5b')) ORDER BY id LIMIT ?2",
+                )?;
+                let rows = statement.query_map(params![after, ROWS_AT_ONCE], |row| {
+                    let len = row.get::<_, i64>(2)?.cast_unsigned();
+                    Ok((
+                        row.get::<_, i64>(0)?,
+                        row.get::<_, [u8; 32]>(1)?,
+                        len,
+                        row.get::<_, Option<Vec<u8>>>(3)?,
+                    ))
+                })?;
+                Ok(rows.collect::<Result<Vec<_>, _>>()?)
+            })?;
+            let Some((last, ..)) = page.last() else { return Ok(()) };
+            after = *last;
+            for (_, digest, len, data) in page {
+                let digest = Digest::from(digest);
+                let content = match data {
+                    Some(data) => Some(data),
+                    None if len <= NAMES_AT_MOST => read_json(&self.blob_path(&digest)).ok(),
+                    None => None,
+                };
+                if let Some(content) = content.filter(|content| looks_like_json(content)) {
+                    look(digest, &content);
+                }
+            }
+        }
+    }
+}
