@@ -36,6 +36,7 @@ mod lesser_kernels;
 mod mcp_client;
 mod mcp_http;
 mod mcp_server;
+mod mistakes;
 mod models;
 mod mutated;
 mod policy;

@@ -1,14 +1,19 @@
 //! `lobster check`
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use lobster_runtime::language::diagnostic::{Diagnostic, Severity};
+use lobster_runtime::language::source::Source;
 use lobster_runtime::language::workflow;
-use lobster_runtime::runtime::{read_source, workflow_file};
-use lobster_runtime::stage::Mode;
+use lobster_runtime::runtime::{Runtime, read_source, workflow_file};
+use lobster_runtime::stage::{Mode, Registry};
 
 use crate::exit::{CommandError, CommandResult, Exit};
+
+/// Findings with the same code and advice are shown whole so often; then only their lines.
+const SHOWN_ALIKE: usize = 3;
 
 /// Finds mistakes in workflow files without running them.
 ///
@@ -16,8 +21,9 @@ use crate::exit::{CommandError, CommandResult, Exit};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster check inbox-triage.lobster
+  lobster check --fix inbox-triage.lobster   corrects what has one right correction
   lobster check --json flows/*.lobster
-  lobster help W0806                       what a code means")]
+  lobster help W0806                         what a code means")]
 pub(crate) struct Args {
     /// The workflow files.
     #[arg(required = true)]
@@ -28,6 +34,9 @@ pub(crate) struct Args {
     /// Warnings fail the check too.
     #[arg(long)]
     strict: bool,
+    /// Corrects the findings that have one right correction, and checks again.
+    #[arg(long)]
+    fix: bool,
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
@@ -40,26 +49,111 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     for file in &args.files {
         let path = std::env::current_dir()?.join(file);
         workflow_file(&path).map_err(CommandError::failed)?;
-        let source = read_source(&path)
-            .map_err(|error| CommandError::failed(format!("{}: {error}", path.display())))?;
-        let report = workflow::check(&source, &|path| read_source(path), &registry);
-        let mut diagnostics = report.diagnostics;
-        diagnostics.extend(runtime.check_components(&path));
+        let fixed = if args.fix { fix(&path, &registry)? } else { 0 };
+        let diagnostics = findings(&path, &registry, &runtime)?;
         let is_error = |diagnostic: &Diagnostic| diagnostic.severity == Severity::Error;
         bad |= diagnostics.iter().any(is_error) || (args.strict && !diagnostics.is_empty());
         if args.json {
             all.extend(diagnostics.iter().map(|diagnostic| serde_json::json!(diagnostic)));
             continue;
         }
-        for diagnostic in &diagnostics {
-            writeln!(out, "{}\n", diagnostic.render_human(color))?;
-        }
-        if diagnostics.is_empty() {
-            writeln!(out, "{}: nothing to complain about", file.display())?;
+        print(&mut out, &diagnostics, color)?;
+        match (fixed, diagnostics.len()) {
+            (0, 0) => writeln!(out, "{}: nothing to complain about", file.display())?,
+            (0, _) => {}
+            (_, left) => writeln!(out, "{}: {fixed} corrected, {left} left", file.display())?,
         }
     }
     if args.json {
         writeln!(out, "{}", lobster_runtime::json::pretty(&all))?;
     }
     Ok(if bad { Exit::FAILED } else { Exit::OK })
+}
+
+fn findings(path: &Path, registry: &Registry, runtime: &Runtime) -> Result<Vec<Diagnostic>, CommandError> {
+    let source =
+        read_source(path).map_err(|error| CommandError::failed(format!("{}: {error}", path.display())))?;
+    let mut diagnostics = workflow::check(&source, &|path| read_source(path), registry).diagnostics;
+    diagnostics.extend(runtime.check_components(path));
+    Ok(diagnostics)
+}
+
+/// Prints findings; of many that are alike, the first in full.
+fn print(out: &mut impl Write, diagnostics: &[Diagnostic], color: bool) -> std::io::Result<()> {
+    // The name of a thing differs where the advice is the same.
+    let kind = |diagnostic: &Diagnostic| {
+        let help = diagnostic.help.as_deref().unwrap_or_default();
+        let form = help.split('`').step_by(2).collect::<Vec<_>>().join("`");
+        (diagnostic.severity, diagnostic.code, diagnostic.file.clone(), form)
+    };
+    let mut alike: Vec<(_, Vec<&Diagnostic>)> = Vec::new();
+    for diagnostic in diagnostics {
+        let kind = kind(diagnostic);
+        match alike.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, found)) => found.push(diagnostic),
+            None => alike.push((kind, vec![diagnostic])),
+        }
+    }
+    for (_, found) in &alike {
+        for diagnostic in found.iter().take(SHOWN_ALIKE) {
+            writeln!(out, "{}\n", diagnostic.render_human(color))?;
+        }
+        let rest: Vec<String> =
+            found.iter().skip(SHOWN_ALIKE).map(|diagnostic| diagnostic.line.to_string()).collect();
+        if let [first, ..] = rest.as_slice() {
+            let code = found[0].code;
+            let (count, lines) = (rest.len(), rest.join(", "));
+            match count {
+                1 => writeln!(out, "  … and 1 more like it ({code}), in line {first}\n")?,
+                _ => writeln!(out, "  … and {count} more like these ({code}), in lines {lines}\n")?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Corrects what can be corrected, one finding after the other; gives how many were.
+/// A correction that leaves its finding, or brings an error, is not kept.
+fn fix(path: &Path, registry: &Registry) -> Result<usize, CommandError> {
+    let failed = |error: std::io::Error| CommandError::failed(format!("{}: {error}", path.display()));
+    let source = read_source(path).map_err(failed)?;
+    let name = source.name.clone();
+    let check = |text: &str| {
+        let source = Arc::new(Source::new(name.clone(), path, text.as_bytes()));
+        workflow::check(&source, &|path| read_source(path), registry).diagnostics
+    };
+    let errors = |found: &[Diagnostic]| found.iter().filter(|d| d.severity == Severity::Error).count();
+    let mut text = source.text.clone();
+    let (mut fixed, mut skipped) = (0, 0);
+    let mut found = check(&text);
+    loop {
+        let of_file = found.iter().filter(|diagnostic| diagnostic.file == name);
+        let Some(fix) = of_file.filter_map(|diagnostic| diagnostic.fix.as_ref()).nth(skipped) else { break };
+        let mut tried = text.clone();
+        tried.replace_range(fix.span.start..fix.span.end, &fix.replacement);
+        let after = check(&tried);
+        if after.len() < found.len() && errors(&after) <= errors(&found) {
+            (text, found) = (tried, after);
+            fixed += 1;
+        } else {
+            skipped += 1;
+        }
+    }
+    if fixed > 0 {
+        write_in_place(path, &text).map_err(failed)?;
+    }
+    Ok(fixed)
+}
+
+/// Replaces the content of a file whole or not at all; a link stays one.
+fn write_in_place(path: &Path, text: &str) -> std::io::Result<()> {
+    let path = std::fs::canonicalize(path)?;
+    let mode = std::fs::metadata(&path)?.permissions();
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().set_permissions(mode)?;
+    file.as_file().sync_all()?;
+    file.persist(&path)?;
+    Ok(())
 }

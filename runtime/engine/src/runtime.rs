@@ -224,7 +224,9 @@ impl Runtime {
     }
 
     fn load(&self, path: &Path) -> Result<Workflow, Failure> {
-        let (mut workflow, warnings) = load_workflow(path)?;
+        let (mut workflow, warnings) =
+            workflow::load_to_run(&source_of(path)?, &|path| read_source(path), &self.services.registry)
+                .map_err(|diagnostic| Failure::runtime(diagnostic.one_line_with_snippet()))?;
         if let Some(error) = workflow::certain_failure(&warnings) {
             return Err(Failure::runtime(error.one_line_with_snippet()));
         }
@@ -524,10 +526,8 @@ pub fn read_source(path: &Path) -> io::Result<Arc<Source>> {
 /// # Errors
 /// The first thing that is wrong with the file.
 pub fn load_workflow(path: &Path) -> Result<(Workflow, Vec<Diagnostic>), Failure> {
-    workflow_file(path).map_err(|error| Failure::runtime(error.to_string()))?;
-    let source =
-        read_source(path).map_err(|error| Failure::runtime(format!("{}: {error}", path.display())))?;
-    load_with_warnings(source).map_err(|diagnostic| Failure::runtime(diagnostic.one_line_with_snippet()))
+    load_with_warnings(source_of(path)?)
+        .map_err(|diagnostic| Failure::runtime(diagnostic.one_line_with_snippet()))
 }
 
 /// Reads a workflow file for a picture of it. Also gives what is wrong with conditions that no run
@@ -536,13 +536,16 @@ pub fn load_workflow(path: &Path) -> Result<(Workflow, Vec<Diagnostic>), Failure
 /// # Errors
 /// As [`load_workflow`].
 pub fn load_workflow_to_draw(path: &Path) -> Result<(Workflow, Vec<String>), Failure> {
-    workflow_file(path).map_err(|error| Failure::runtime(error.to_string()))?;
-    let source =
-        read_source(path).map_err(|error| Failure::runtime(format!("{}: {error}", path.display())))?;
+    let source = source_of(path)?;
     let (workflow, said) = workflow::load_to_draw(&source, &|path| read_source(path))
         .map_err(|diagnostic| Failure::runtime(diagnostic.one_line_with_snippet()))?;
     let unread = said.iter().filter(|said| said.code == codes::CONDITION);
     Ok((workflow, unread.map(Diagnostic::one_line_with_snippet).collect()))
+}
+
+fn source_of(path: &Path) -> Result<Arc<Source>, Failure> {
+    workflow_file(path).map_err(|error| Failure::runtime(error.to_string()))?;
+    read_source(path).map_err(|error| Failure::runtime(format!("{}: {error}", path.display())))
 }
 
 /// Loads a workflow with the children whose paths are fixed.

@@ -151,6 +151,18 @@ codes! {
     STAGE_OPTION = "W0810", "An option or word of a pipeline command has no effect",
     "The command does not know the option, or takes no words besides its options, and ignores it. `lobster help \
      <command>` lists what it takes.";
+    BARE_NAME = "W0811", "A reference names no part of a step",
+    "`$id` alone is text. The output of a step stands under `.json` (if it is JSON) or `.stdout`, the answer to an \
+     approval under `.approved`, to an input step under `.response`. Arguments are written `${name}`.\n\n    \
+     - {id: count, run: wc -l, stdin: $collect.stdout}";
+    FOREIGN_NOTATION = "W0812", "Text is not filled in",
+    "Arguments are written `${name}` and results `$id.json.field`; `{{name}}`, `${{ args.name }}`, `$args.name` and \
+     `$steps.id.outputs.x` belong to other tools. In shell text, arguments are read from the environment: \
+     \"$LOBSTER_ARG_NAME\". The texts of an approval are shown as they are written: give the gate a `stdin`, and \
+     the person sees that.";
+    SHELL_VARIABLE = "W0813", "A shell variable has the name of an argument or a step",
+    "In shell text `$name` is a variable of the shell, and lobster sets none of that name, so it is empty. Arguments \
+     are in the environment as \"$LOBSTER_ARG_NAME\"; the output of a step is handed over with `stdin:` or `env:`.";
     IDLE_INPUTS = "W0811", "Input files decide nothing",
     "`inputs` makes files part of the step's action, so that `lobster why` names the one that changed and `lobster \
      fork` runs the step again. Whether a new run does the step is another matter: it does, unless `cache: true` \

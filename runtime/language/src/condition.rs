@@ -61,6 +61,14 @@ enum Operator {
     GreaterOrEqual,
 }
 
+/// What to do instead of calling a function in a condition.
+const NO_FUNCTIONS: &str = "conditions have no functions; compute it in a step, as in \
+     `{id: found, js: \"input.includes('x')\", stdin: $check.stdout}`, and test `$found.json`";
+
+/// What to do instead of naming an argument in a condition.
+pub(crate) const ARGUMENT_IN_CONDITION: &str = "arguments cannot be used in conditions; let a step print the argument, as in \
+     `{id: given, run: printf %s \"$LOBSTER_ARG_NAME\"}`, and compare `$given.stdout`";
+
 /// A text that is no condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Unsupported condition: {text}")]
@@ -254,6 +262,9 @@ impl<'t> Parser<'t> {
             Some(_) if rest.starts_with("and ") || rest.starts_with("or ") => {
                 "write `&&` and `||`".to_owned()
             }
+            Some(_) if ["in ", "contains ", "matches "].iter().any(|word| rest.starts_with(word)) => {
+                NO_FUNCTIONS.to_owned()
+            }
             _ => "the condition should end here, or go on with an operator".to_owned(),
         }
     }
@@ -338,14 +349,16 @@ impl<'t> Parser<'t> {
                     self.at += len;
                     Ok(Expr::Reference(reference))
                 }
-                None if rest.starts_with("${") => {
-                    self.fault("arguments cannot be used in conditions; let a step print the argument and compare its output")
-                }
-                None => self.fault("a reference is `$id.field`, for example `$check.json.ok`"),
+                None if rest.starts_with("${") => self.fault(ARGUMENT_IN_CONDITION),
+                None if rest.starts_with("$$") => self.fault("a reference begins with one `$`"),
+                None => self.fault(
+                    "a reference is `$id.field`, for example `$check.json.ok`; an approval is `$id.approved`",
+                ),
             },
             Some(quote @ ('"' | '\'')) => self.string(quote),
             Some('-' | '0'..='9') => self.number(),
             Some(c) if c.is_ascii_alphabetic() || c == '_' => self.word(words),
+            Some('{') => self.fault("a reference is `$id.field`, without braces"),
             Some(c) => self.fault(format!("{c:?} does not begin a value")),
         }
     }
@@ -396,13 +409,20 @@ impl<'t> Parser<'t> {
             "false" => Value::Bool(false),
             "null" => Value::Null,
             _ if allowed => Value::String(word.to_owned()),
-            _ => {
-                return self
-                    .fault(format!("the word `{word}` may only stand right of a comparison; quote text"));
-            }
+            _ => return self.fault(self.misplaced(word, len)),
         };
         self.at += len;
         Ok(Expr::Constant(value))
+    }
+
+    /// Why a word cannot stand where it does; it has `len` bytes.
+    fn misplaced(&self, word: &str, len: usize) -> String {
+        match self.rest()[len..].bytes().next() {
+            Some(b'(') => NO_FUNCTIONS.to_owned(),
+            Some(b'.') => format!("a reference begins with `$`: write `${word}.` and so on"),
+            _ if word == "not" => "not is `!`".to_owned(),
+            _ => format!("the word `{word}` may only stand right of a comparison; quote text"),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is probably a mistake, although it can be run: `lobster check`.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -13,6 +13,9 @@ use super::step::bracket_index;
 use super::{Loader, Loading, Lowering, nearest};
 use lobster_stage as stage;
 use lobster_stage::Registry;
+
+/// Steps of a file whose errors are told; a file with more is not one of ours.
+const MAX_ERRORS: usize = 50;
 
 /// What `lobster check` says about a file.
 #[derive(Debug)]
@@ -32,20 +35,37 @@ impl Report {
 }
 
 /// Checks a workflow file and its sub-workflows for errors and likely mistakes.
+/// A step with an error is set aside, so that those after it are checked too.
 #[must_use]
 pub fn check(source: &Arc<Source>, loader: Loader<'_>, commands: &Registry) -> Report {
     let mut loading = Loading::new(loader, Some(commands));
-    let loaded = loading.file(source);
-    let mut diagnostics = std::mem::take(&mut loading.warnings);
-    let workflow = match loaded {
-        Ok(workflow) => Some(workflow),
-        Err(error) => {
-            diagnostics.push(*error);
-            None
+    let mut diagnostics = Vec::new();
+    let mut aside = BTreeSet::new();
+    let workflow = loop {
+        loading.loaded = 0;
+        let loaded = loading.file_without(source, &aside);
+        let warnings = std::mem::take(&mut loading.warnings);
+        let error = match loaded {
+            Ok(workflow) => {
+                diagnostics.extend(warnings);
+                break Some(workflow);
+            }
+            Err(error) => *error,
+        };
+        let step = (error.file == source.name).then(|| loading.step_at(source, &error)).flatten();
+        let is_last = aside.len() >= MAX_ERRORS || !step.is_some_and(|step| aside.insert(step));
+        diagnostics.push(error);
+        if is_last {
+            diagnostics.extend(warnings);
+            break None;
         }
     };
+    let is_refused = !aside.is_empty();
     diagnostics.sort_by(|a, b| (&a.file, a.span.start, a.code).cmp(&(&b.file, b.span.start, b.code)));
-    Report { diagnostics, workflow }
+    diagnostics.dedup_by(|a, b| {
+        (&a.file, a.span.start, a.code, &a.message) == (&b.file, b.span.start, b.code, &b.message)
+    });
+    Report { diagnostics, workflow: workflow.filter(|_| !is_refused) }
 }
 
 /// Commands of pipelines that no shell knows. Names that are also usual
@@ -75,7 +95,7 @@ const STAGES: &[&str] = &[
 ];
 
 /// What the record of a step can hold.
-const RECORD_FIELDS: &[&str] = &[
+pub(super) const RECORD_FIELDS: &[&str] = &[
     "id",
     "json",
     "stdout",
@@ -89,6 +109,10 @@ const RECORD_FIELDS: &[&str] = &[
     "errorMessage",
 ];
 
+/// What other tools call the exit code of a step.
+const EXIT_CODES: &[&str] =
+    &["exit_code", "exitCode", "exitcode", "code", "returncode", "rc", "status", "exit"];
+
 /// All ids of steps, branches and sub-steps, at any depth.
 pub(super) fn collect_ids(node: &Node, ids: &mut HashSet<String>) {
     for step in node.get("steps").and_then(Node::as_list).unwrap_or_default() {
@@ -96,7 +120,7 @@ pub(super) fn collect_ids(node: &Node, ids: &mut HashSet<String>) {
     }
 }
 
-fn collect_step(step: &Node, ids: &mut HashSet<String>) {
+pub(super) fn collect_step(step: &Node, ids: &mut HashSet<String>) {
     ids.extend(step.get("id").and_then(Node::as_text).map(str::to_owned));
     collect_ids(step, ids);
     let branches = step.get("parallel").and_then(|parallel| parallel.get("branches"));
@@ -118,7 +142,7 @@ impl Lowering<'_> {
         }
         for key in ["run", "command", "pipeline", "workflow", "cwd", "for_each"] {
             if let Some(value) = node.get(key) {
-                self.lint_text(value);
+                self.lint_text(value, matches!(key, "run" | "command"));
             }
         }
         for key in ["stdin", "env", "workflow_args", "args", "exec"] {
@@ -126,6 +150,7 @@ impl Lowering<'_> {
                 self.lint_texts(value);
             }
         }
+        self.lint_first_mistakes(node, step);
         let condition = node.get_some("when").or_else(|| node.get_some("condition"));
         if let Some((condition, text)) = condition.and_then(|node| Some((node, node.as_text()?))) {
             for (range, reference) in template::references_in(text) {
@@ -162,14 +187,14 @@ impl Lowering<'_> {
 
     fn lint_texts(&mut self, node: &Node) {
         match &node.data {
-            Data::Text(_) => self.lint_text(node),
+            Data::Text(_) => self.lint_text(node, false),
             Data::List(items) => items.iter().for_each(|item| self.lint_texts(item)),
             Data::Map(entries) => entries.iter().for_each(|entry| self.lint_texts(&entry.value)),
             Data::Null | Data::Bool(_) | Data::Number(_) | Data::NotFinite => {}
         }
     }
 
-    fn lint_text(&mut self, node: &Node) {
+    fn lint_text(&mut self, node: &Node, is_shell: bool) {
         let Some(text) = node.as_text() else { return };
         for (range, reference) in template::references_in(text) {
             self.lint_order(node, range.clone(), &reference);
@@ -186,9 +211,21 @@ impl Lowering<'_> {
         for (range, reference) in braced_references(text) {
             if self.declared.contains(&reference.id) || self.known.contains(&reference.id) {
                 let span = node.part(self.source, range);
-                let fixed = format!("${reference}");
+                let path: Vec<&str> = reference.path.iter().map(String::as_str).collect();
+                let fixed = self.reference_to(&reference.id, &path);
                 let message = format!("`${{{reference}}}` is not a reference and stays as it is");
-                self.push(codes::BRACED_REFERENCE, span, message, format!("write `{fixed}`"), Some(fixed));
+                // Pasted into shell text it would be the next mistake.
+                let (help, fix) = if is_shell {
+                    (
+                        format!(
+                            "hand it over with `env: {{NAME: {fixed}}}` and use \"$NAME\", or with `stdin:`"
+                        ),
+                        None,
+                    )
+                } else {
+                    (format!("write `{fixed}`"), Some(fixed))
+                };
+                self.push(codes::BRACED_REFERENCE, span, message, help, fix);
             }
         }
     }
@@ -196,8 +233,8 @@ impl Lowering<'_> {
     /// References in text that will stay as they are because their step comes later or does not exist.
     fn lint_order(&mut self, node: &Node, range: Range<usize>, reference: &Reference) {
         // A sole reference as stdin or for_each has been looked at already.
-        if self.known.contains(&reference.id) || node.as_text().and_then(template::strict_reference).is_some()
-        {
+        let is_said = node.as_text().and_then(template::strict_reference).is_some();
+        if self.known.contains(&reference.id) || self.aside.contains(&reference.id) || is_said {
             return;
         }
         let span = node.part(self.source, range);
@@ -222,10 +259,27 @@ impl Lowering<'_> {
             return;
         }
         let span = node.part(self.source, range);
-        let message =
-            format!("`${reference}` is always empty: the output of a step stands under .json or .stdout");
-        let fixed = format!("${}.json.{}", reference.id, reference.path.join("."));
-        self.push(codes::FIELD_WITHOUT_JSON, span, message, format!("write `{fixed}`"), Some(fixed));
+        let (first, rest) = (reference.path[0].as_str(), &reference.path[1..]);
+        let (message, help, fix) = if let Some(near) = self.near_record_field(&reference.id, first) {
+            let fixed = [&[format!("${}", reference.id), near.to_owned()], rest].concat().join(".");
+            let message = format!("`${reference}` is always empty: the record of a step has no `{first}`");
+            (message, format!("did you mean `{fixed}`?"), Some(fixed))
+        } else if EXIT_CODES.contains(&first) {
+            let message =
+                format!("`${reference}` is always empty: a step that ends with another code than 0 fails");
+            let help =
+                format!("with `on_error: continue` on {}, test `${}.error`", reference.id, reference.id);
+            (message, help, None)
+        } else if let Some(part) = self.gates.get(&reference.id) {
+            let message = format!("`${reference}` is always empty: the answer stands under .{part}");
+            (message, format!("write `${}.{part}`", reference.id), None)
+        } else {
+            let message =
+                format!("`${reference}` is always empty: the output of a step stands under .json or .stdout");
+            let fixed = format!("${}.json.{}", reference.id, reference.path.join("."));
+            (message, format!("write `{fixed}`"), Some(fixed))
+        };
+        self.push(codes::FIELD_WITHOUT_JSON, span, message, help, fix);
     }
 
     fn lint_shell(&mut self, entry: &Entry, text: &str) {
@@ -279,14 +333,10 @@ impl Lowering<'_> {
     }
 
     fn push(&mut self, code: &'static str, span: Span, message: String, help: String, fix: Option<String>) {
-        let mut warning = Diagnostic::warning(self.source, code, span, message).with_help(help);
-        // A folded or escaped text cannot be edited at a place that was only guessed.
-        if let Some(fix) =
-            fix.filter(|_| self.source.text.get(span.start..span.end).is_some_and(|w| w.starts_with('$')))
-        {
-            warning = warning.with_fix(span, fix);
-        }
-        self.warnings.push(warning);
+        // Longer than the text where the place was only guessed, so that nothing is edited there.
+        let written = self.source.text.get(span.start..span.end).filter(|text| text.starts_with('$'));
+        let written = written.unwrap_or_default().to_owned();
+        self.push_fixed(code, span, message, help, fix.filter(|_| !written.is_empty()), &written);
     }
 }
 
@@ -302,7 +352,7 @@ fn braced_references(text: &str) -> impl Iterator<Item = (Range<usize>, Referenc
 
 /// How a byte of shell text is quoted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Quote {
+pub(super) enum Quote {
     None,
     Single,
     Double,
@@ -310,7 +360,7 @@ enum Quote {
 
 /// The quoting of every byte of a shell text. Here-documents and nested
 /// substitutions are not followed; this serves warnings only.
-fn quoting(text: &str) -> Vec<Quote> {
+pub(super) fn quoting(text: &str) -> Vec<Quote> {
     let mut state = Quote::None;
     let mut escaped = false;
     let mut out = Vec::with_capacity(text.len());
@@ -351,7 +401,7 @@ fn stage_in_shell(text: &str, quoting: &[Quote]) -> Option<(Range<usize>, &'stat
 }
 
 /// `my-arg.v2` as the environment has it: `MY_ARG_V2`.
-fn variable_name(argument: &str) -> String {
+pub(super) fn variable_name(argument: &str) -> String {
     let upper: String = argument
         .trim()
         .to_uppercase()
@@ -398,7 +448,7 @@ mod tests {
             ("W0803", "${who}", Some("\"$LOBSTER_ARG_WHO\"")),
             ("W0803", "${who}", Some("$LOBSTER_ARG_WHO")),
             ("W0808", "$a.json.x", None),
-            ("W0804", "${a.json.y}", Some("$a.json.y")),
+            ("W0804", "${a.json.y}", None),
             ("W0805", "$c.json", None),
             ("W0806", "$a.json.l[0]", Some("$a.json.l.0")),
             ("W0808", "$a.json.l", None),

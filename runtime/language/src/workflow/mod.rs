@@ -8,6 +8,7 @@
 mod args;
 mod fields;
 mod lint;
+mod mistakes;
 mod own;
 mod places;
 mod schema;
@@ -18,7 +19,7 @@ mod validate;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use std::sync::Arc;
 use super::condition::Condition;
 use super::diagnostic::{Checked, Diagnostic, Severity};
 use super::plan::{CostLimit, OnError, Span, Step, Wait, Work, Workflow};
-use super::source::{Node, Source};
+use super::source::{Data, Entry, Node, Source};
 use super::{codes, template};
 use lobster_stage::Registry;
 use step::Known;
@@ -68,6 +69,34 @@ pub fn load(source: &Arc<Source>, loader: Loader<'_>) -> Checked<(Workflow, Vec<
     Ok((workflow, loading.warnings))
 }
 
+/// What `check` says and a run need not: it finds these itself, or they do not change
+/// what happens.
+const FOR_CHECK_ONLY: &[&str] = &[
+    codes::UNKNOWN_COMMAND,
+    codes::STAGE_OPTION,
+    codes::STAGE_AS_SHELL,
+    codes::PASTED_ARGUMENT,
+    codes::PASTED_REFERENCE,
+    codes::CHILD_CYCLE,
+];
+
+/// Reads a workflow file to run it: also gives the likely mistakes by which something else
+/// would happen than its author meant.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_to_run(
+    source: &Arc<Source>,
+    loader: Loader<'_>,
+    commands: &Registry,
+) -> Checked<(Workflow, Vec<Diagnostic>)> {
+    let mut loading = Loading::new(loader, Some(commands));
+    let workflow = loading.file(source)?;
+    let mut said = loading.warnings;
+    said.retain(|said| !FOR_CHECK_ONLY.contains(&said.code));
+    Ok((workflow, said))
+}
+
 /// Reads a workflow file for a picture of it. A condition that no run could read is a warning, and
 /// is drawn as it is written.
 ///
@@ -103,14 +132,23 @@ impl<'a> Loading<'a> {
     }
 
     fn file(&mut self, source: &Arc<Source>) -> Checked<Workflow> {
-        let root = source.parse()?;
+        self.file_without(source, &BTreeSet::new())
+    }
+
+    /// As [`Self::file`], without what the steps at `aside` say.
+    fn file_without(&mut self, source: &Arc<Source>, aside: &BTreeSet<usize>) -> Checked<Workflow> {
+        let mut root = source.parse()?;
+        let aside = set_aside(&mut root, aside);
         validate::workflow(source, &root)?;
         let mut lowering = Lowering {
+            aside,
             source,
             warnings: &mut self.warnings,
             known: Known::default(),
             declared: HashSet::new(),
             arguments: HashSet::new(),
+            variables: HashSet::new(),
+            gates: HashMap::new(),
             lint: self.lint,
             is_for_drawing: self.is_for_drawing,
         };
@@ -120,6 +158,15 @@ impl<'a> Loading<'a> {
         self.active.pop();
         workflow.children = children?;
         Ok(workflow)
+    }
+
+    /// The place among the steps of a file of the one that an error is about.
+    fn step_at(&self, source: &Arc<Source>, error: &Diagnostic) -> Option<usize> {
+        let root = source.parse().ok()?;
+        let steps = root.get("steps").and_then(Node::as_list)?;
+        steps
+            .iter()
+            .rposition(|step| step.span.start <= error.span.start && error.span.start <= step.span.end)
     }
 
     fn children(&mut self, source: &Arc<Source>, steps: &[Step]) -> Checked<BTreeMap<String, Workflow>> {
@@ -228,8 +275,35 @@ struct Lowering<'a> {
     /// All ids of the file, and all declared arguments, for lints.
     declared: HashSet<String>,
     arguments: HashSet<String>,
+    /// Variables that the file sets for all its steps.
+    variables: HashSet<String>,
+    /// Steps that only ask, with the part of their record that has the answer.
+    gates: HashMap<String, &'static str>,
+    /// Ids of steps that were set aside for their errors: nothing is known about them.
+    aside: HashSet<String>,
     lint: Option<&'a Registry>,
     is_for_drawing: bool,
+}
+
+/// Replaces steps by ones that do nothing; gives all ids that they had.
+fn set_aside(root: &mut Node, aside: &BTreeSet<usize>) -> HashSet<String> {
+    let mut ids = HashSet::new();
+    let Data::Map(entries) = &mut root.data else { return ids };
+    let steps = entries.iter_mut().find(|entry| entry.key == "steps");
+    let Some(Data::List(steps)) = steps.map(|entry| &mut entry.value.data) else { return ids };
+    for at in aside {
+        let Some(step) = steps.get_mut(*at) else { continue };
+        lint::collect_step(step, &mut ids);
+        let span = step.span;
+        let text = |text: String| Node { data: Data::Text(text), span };
+        let entry = |key: &str, value| Entry { key: key.to_owned(), key_span: span, value };
+        // No id of an author has a line break.
+        step.data = Data::Map(vec![
+            entry("id", text(format!("set\naside {at}"))),
+            entry("run", text("true".to_owned())),
+        ]);
+    }
+    ids
 }
 
 impl Lowering<'_> {
@@ -241,6 +315,7 @@ impl Lowering<'_> {
         self.declared_secrets(root, &secrets, &args)?;
         if self.lint.is_some() {
             self.arguments = args.iter().map(|spec| spec.name.clone()).collect();
+            self.variables = self.env(root, "env").into_iter().map(|(name, _)| name).collect();
             lint::collect_ids(root, &mut self.declared);
         }
         let mut steps = Vec::new();

@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::super::condition::ARGUMENT_IN_CONDITION;
 use super::super::condition::Condition;
-use super::super::diagnostic::{Checked, Diagnostic, Severity};
+use super::super::diagnostic::{Checked, Diagnostic, Fix, Severity};
 use super::super::plan::{Approval, InputRequest, OnError, Retry, Span, Stdin, Step, Wait, Work};
 use super::super::source::{Data, Entry, Node, to_map};
 use super::super::template::{self, Reference};
 use super::super::{codes, pipeline};
+use super::mistakes::Meant;
 use super::validate::shell_text;
 use super::{Lowering, certain_failure, fields};
 
@@ -85,6 +87,11 @@ impl Lowering<'_> {
         if let Some(registry) = self.lint.filter(|_| !self.is_full()) {
             self.lint_step(node, &step, registry, fatal);
         }
+        match (&step.work, &step.approval) {
+            (Work::Input(_), _) => drop(self.gates.insert(step.id.clone(), "response")),
+            (Work::Nothing, Some(_)) => drop(self.gates.insert(step.id.clone(), "approved")),
+            _ => {}
+        }
         self.known.add(&step.id);
         Ok(step)
     }
@@ -141,7 +148,7 @@ impl Lowering<'_> {
     fn must_be_known(&mut self, node: &Node, reference: &Reference, prefix: &str, fatal: bool) {
         // One certain failure is enough, and there is room for it.
         let enough = self.is_full() && (!fatal || certain_failure(self.warnings).is_some());
-        if enough || self.known.contains(&reference.id) {
+        if enough || self.known.contains(&reference.id) || self.aside.contains(&reference.id) {
             return;
         }
         let message = format!("{prefix}Unknown step reference: {reference}");
@@ -149,10 +156,14 @@ impl Lowering<'_> {
         let part = node.as_text().and_then(|t| t.find(&text)).map_or(0..0, |at| at..at + text.len());
         let span = node.part(self.source, part);
         let names = self.known.names();
-        let help = match fields::nearest(&reference.id, &names) {
-            Some(near) => format!("did you mean `${near}`?"),
-            None if names.is_empty() => "no step comes before this one".to_owned(),
-            None => "only earlier steps and branches can be referred to".to_owned(),
+        // A prefix names a field, which arguments fill in; a condition has none.
+        let meant = self.meant_by(&reference.to_string());
+        let help = match (meant, fields::nearest(&reference.id, &names)) {
+            (Some(Meant::Argument(_)), _) if prefix.is_empty() => ARGUMENT_IN_CONDITION.to_owned(),
+            (Some(meant), _) => format!("write `{}`", meant.in_a_field()),
+            (None, Some(near)) => format!("did you mean `${near}.{}`?", reference.path.join(".")),
+            (None, None) if names.is_empty() => "no step comes before this one".to_owned(),
+            (None, None) => "only earlier steps and branches can be referred to".to_owned(),
         };
         self.said(codes::UNKNOWN_REFERENCE, span, message, fatal).help = Some(help);
     }
@@ -303,8 +314,16 @@ impl Lowering<'_> {
             self.must_be_known(over, &reference, &format!("{prefix}for_each: "), fatal);
         } else if template::args_in(text).next().is_none() {
             let message = format!("Workflow step {id} for_each: expected array, got string");
-            let help = "write one reference to a list, such as `$collect.json`";
-            self.said(codes::NOT_A_LIST, over.span, message, fatal).help = Some(help.to_owned());
+            let named = text.trim().strip_prefix('$').filter(|name| self.known.contains(name));
+            let fixed = named.map(|name| format!("${name}.json"));
+            let help = fixed.as_ref().map_or_else(
+                || "write one reference to a list, such as `$collect.json`".to_owned(),
+                |fixed| format!("write `{fixed}`"),
+            );
+            let written = over.part(self.source, 0..text.len());
+            let said = self.said(codes::NOT_A_LIST, over.span, message, fatal);
+            said.help = Some(help);
+            said.fix = fixed.map(|replacement| Fix { span: written, replacement });
         }
     }
 

@@ -11,6 +11,7 @@ use super::super::codes;
 use super::super::diagnostic::{Checked, Diagnostic};
 use super::super::plan::Span;
 use super::super::source::{Data, Node, Source};
+use super::fields::nearest;
 use lobster_base::json;
 use lobster_base::schema::Schema;
 
@@ -30,7 +31,11 @@ pub(super) fn workflow(source: &Arc<Source>, root: &Node) -> Checked<()> {
             let span =
                 other.map_or(Span { start: root.span.start, end: root.span.start }, |(node, _)| node.span);
             let message = "Workflow file requires a non-empty steps array";
-            return Err(check.error(codes::NOT_A_WORKFLOW, span, message));
+            let error = check.error(codes::NOT_A_WORKFLOW, span, message);
+            return Err(match hint_for_missing_steps(root) {
+                Some(help) => error.with_help(help).into(),
+                None => error,
+            });
         }
     };
     check.cost_limit(root)?;
@@ -335,10 +340,7 @@ impl Check<'_> {
                 "{prefix}requires run, command, pipeline, workflow, parallel, for_each, approval, or input"
             );
             let error = self.error(codes::STEP_SHAPE, id_span(step), message);
-            return Err(match hint_for_missing_work(step) {
-                Some(help) => error.with_help(help).into(),
-                None => error,
-            });
+            return Err(error.with_help(hint_for_missing_work(step)).into());
         }
         if kinds > 1 {
             let message = format!(
@@ -514,18 +516,79 @@ fn first_line(source: &Source, span: Span) -> Span {
     Span { start: span.start, end: span.end.min(start + line.len()) }
 }
 
+/// How other tools call the kinds of steps, and what to write instead.
+const FOREIGN_KINDS: &[(&[&str], &str)] = &[
+    (&["approve", "confirm", "gate"], "approval gates are written `approval: true` or `approval: <prompt>`"),
+    (&["foreach", "loop", "each", "map"], "loops are written `for_each: $id.json` with `steps:`"),
+    (&["<<"], "YAML merge keys (`<<`) are not applied; repeat the fields, or use a sub-workflow"),
+    (&["shell", "script", "bash", "sh", "cmd", "execute"], "a shell command is written `run: <command>`"),
+    (
+        &["python", "node"],
+        "run the program: `run: python3 script.py`, or `exec: [python3, script.py]` without a shell",
+    ),
+    (&["javascript", "code", "eval"], "JavaScript is written `js: <expression>`; it reads `input`"),
+    (&["wasm", "module"], "a WebAssembly component is written `component: <path>`"),
+    (
+        &["prompt", "ask", "question"],
+        "to ask a person, write `approval: <question>` or `input: {prompt, responseSchema}`; \
+      to ask a model, `pipeline: llm.invoke --prompt '<text>'`",
+    ),
+    (&["llm", "agent", "model", "ai"], "a model is asked with `pipeline: llm.invoke --prompt '<text>'`"),
+    (
+        &["tool", "uses", "action", "call"],
+        "a tool is called with `pipeline: openclaw.invoke --tool <name> --action <action>`, \
+      or with `mcp:` for an MCP server",
+    ),
+    (
+        &["http", "fetch", "url", "request"],
+        "use `run: curl …`, or a component with `grants: {net: [host:port]}`",
+    ),
+    (&["sleep", "wait", "delay"], "use `run: sleep <seconds>`"),
+    (&["branches", "concurrent"], "parallel branches are written `parallel: {branches: [...]}`"),
+];
+
+/// The kinds of work and gates.
+const KINDS: &[&str] = &[
+    "run",
+    "command",
+    "pipeline",
+    "workflow",
+    "parallel",
+    "for_each",
+    "component",
+    "js",
+    "mcp",
+    "exec",
+    "approval",
+    "input",
+];
+
 /// What the author probably meant by a step without work.
-fn hint_for_missing_work(step: &Node) -> Option<String> {
-    let written = |key| step.entry(key).is_some();
-    if written("approve") {
-        Some("approval gates are written `approval: true` or `approval: <prompt>`".to_owned())
-    } else if written("foreach") {
-        Some("loops are written `for_each: $id.json` with `steps:`".to_owned())
-    } else if written("<<") {
-        Some("YAML merge keys (`<<`) are not applied; repeat the fields, or use a sub-workflow".to_owned())
-    } else if shell_text(step).is_some_and(str::is_empty) {
-        Some("the command is empty".to_owned())
-    } else {
-        None
+fn hint_for_missing_work(step: &Node) -> String {
+    let keys = step.as_map().unwrap_or_default().iter().map(|entry| entry.key.as_str());
+    for key in keys {
+        if let Some((_, help)) = FOREIGN_KINDS.iter().find(|(names, _)| names.contains(&key)) {
+            return (*help).to_owned();
+        }
+        if let Some(near) = nearest(key, KINDS).filter(|near| *near != key) {
+            return format!("`{key}` is not known; did you mean `{near}`?");
+        }
     }
+    if shell_text(step).is_some_and(str::is_empty) {
+        return "the command is empty".to_owned();
+    }
+    "a step can also have exec, component, js or mcp; a shell command is written `run: <command>`".to_owned()
+}
+
+/// What other tools call the list of steps.
+const FOREIGN_STEPS: &[&str] =
+    &["jobs", "tasks", "stages", "step", "actions", "nodes", "pipeline", "workflow", "run"];
+
+/// What the author probably meant by a file without steps.
+fn hint_for_missing_steps(root: &Node) -> Option<String> {
+    let keys = root.as_map()?.iter().map(|entry| entry.key.as_str());
+    let key = keys
+        .into_iter()
+        .find(|key| FOREIGN_STEPS.contains(key) || *key != "steps" && nearest(key, &["steps"]).is_some())?;
+    Some(format!("`{key}` is not known; the steps are a list under `steps:`, and each has an `id`"))
 }

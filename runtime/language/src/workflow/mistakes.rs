@@ -1,0 +1,363 @@
+//! First mistakes: text that was meant to be filled in and is not, in the notation
+//! of the shell, of another tool, or without the name of a part.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use super::super::codes;
+use super::super::diagnostic::Diagnostic;
+use super::super::plan::{Span, Step, Work};
+use super::super::source::{Data, Node};
+use super::super::template::{self, is_id_byte};
+use super::Lowering;
+use super::fields::nearest;
+use super::lint::{Quote, RECORD_FIELDS, quoting, variable_name};
+
+/// Names under which other tools keep arguments.
+const ARGUMENT_SCOPES: &[&str] = &["args", "arguments", "inputs", "input", "params", "parameters", "vars"];
+
+/// Names under which other tools keep the results of steps.
+const STEP_SCOPES: &[&str] = &["steps", "outputs", "needs", "jobs"];
+
+/// Segments that other tools put between a step and a part of its output.
+const OUTPUT_WORDS: &[&str] = &["output", "outputs", "result", "results"];
+
+/// What reads a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reader {
+    Shell,
+    /// Filled in by lobster and handed on as it is.
+    Field,
+    /// Shown to a person as it is written.
+    Person,
+}
+
+/// What an author meant.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Meant {
+    /// An argument of the workflow.
+    Argument(String),
+    /// A reference, with its `$`.
+    Output(String),
+}
+
+impl Meant {
+    /// How it is written where lobster fills it in.
+    pub(super) fn in_a_field(&self) -> String {
+        match self {
+            Self::Argument(name) => format!("${{{name}}}"),
+            Self::Output(reference) => reference.clone(),
+        }
+    }
+}
+
+impl Lowering<'_> {
+    pub(super) fn lint_first_mistakes(&mut self, node: &Node, step: &Step) {
+        let shell = match &step.work {
+            Work::Shell(text) => Some(text.as_str()),
+            _ => None,
+        };
+        for key in ["run", "command"] {
+            if let Some(value) =
+                node.get(key).filter(|value| value.as_text().is_some_and(|t| Some(t) == shell))
+            {
+                self.lint_notation(value, Reader::Shell);
+                self.lint_shell_variables(value, step);
+            }
+        }
+        for key in ["pipeline", "workflow", "cwd"] {
+            if let Some(value) = node.get(key) {
+                self.lint_notation(value, Reader::Field);
+            }
+        }
+        for key in ["stdin", "for_each", "env", "args", "workflow_args", "exec"] {
+            let Some(value) = node.get(key) else { continue };
+            // An unknown reference that is the whole of these is refused already, and so
+            // is a loop over text.
+            let is_refused = |text: &Node| {
+                matches!(key, "stdin" | "for_each")
+                    && text.as_text().and_then(template::strict_reference).is_some()
+            };
+            self.each_text(value, &mut |this, text| {
+                if !is_refused(text) {
+                    this.lint_notation(text, Reader::Field);
+                }
+                if key != "for_each" {
+                    this.lint_bare_name(text);
+                }
+            });
+        }
+        if let Some(approval) = node.get("approval") {
+            self.each_text(approval, &mut |this, text| {
+                this.lint_notation(text, Reader::Person);
+                this.lint_shown_as_written(text);
+            });
+        }
+    }
+
+    fn each_text(&mut self, node: &Node, look: &mut dyn FnMut(&mut Self, &Node)) {
+        match &node.data {
+            Data::Text(_) => look(self, node),
+            Data::List(items) => items.iter().for_each(|item| self.each_text(item, look)),
+            Data::Map(entries) => entries.iter().for_each(|entry| self.each_text(&entry.value, look)),
+            Data::Null | Data::Bool(_) | Data::Number(_) | Data::NotFinite => {}
+        }
+    }
+
+    /// `{{args.x}}`, `${{ x }}`, `$args.x` and `$steps.a.stdout`.
+    fn lint_notation(&mut self, node: &Node, reader: Reader) {
+        let Some(text) = node.as_text() else { return };
+        for (range, inner) in doubly_braced(text) {
+            if let Some(meant) = self.meant_by(inner) {
+                self.push_notation(node, range, &meant, reader);
+            }
+        }
+        for (range, reference) in template::references_in(text) {
+            let scoped = [ARGUMENT_SCOPES, STEP_SCOPES].iter().any(|s| s.contains(&reference.id.as_str()));
+            if scoped
+                && !self.declared.contains(&reference.id)
+                && let Some(meant) = self.meant_by(&reference.to_string())
+            {
+                self.push_notation(node, range, &meant, reader);
+            }
+        }
+    }
+
+    /// What `args.x`, `steps.a.outputs.n`, `a.stdout` or `x` stands for here.
+    pub(super) fn meant_by(&self, name: &str) -> Option<Meant> {
+        let segments: Vec<&str> = name.trim().split('.').map(str::trim).collect();
+        if segments.iter().any(|s| s.is_empty() || !s.bytes().all(is_id_byte)) {
+            return None;
+        }
+        let (scope, rest) = match segments.split_first() {
+            Some((first, rest)) if !rest.is_empty() && !self.declared.contains(*first) => {
+                (Some(*first), rest)
+            }
+            _ => (None, segments.as_slice()),
+        };
+        let (is_argument, is_step) = match scope {
+            Some(scope) => (ARGUMENT_SCOPES.contains(&scope), STEP_SCOPES.contains(&scope)),
+            None => (true, true),
+        };
+        if let ([only], true) = (rest, is_argument)
+            && self.arguments.contains(*only)
+        {
+            return Some(Meant::Argument((*only).to_owned()));
+        }
+        let (id, path) = rest.split_first().filter(|(id, _)| is_step && self.declared.contains(**id))?;
+        let path: Vec<&str> = match path.split_first() {
+            Some((first, rest)) if OUTPUT_WORDS.contains(first) => rest.to_vec(),
+            _ => path.to_vec(),
+        };
+        Some(Meant::Output(self.reference_to(id, &path)))
+    }
+
+    /// A reference to a part of a step's record, or of its output.
+    pub(super) fn reference_to(&self, id: &str, path: &[&str]) -> String {
+        match path {
+            [] => format!("${id}.{}", self.main_part(id)),
+            [first, ..] if RECORD_FIELDS.contains(first) => format!("${id}.{}", path.join(".")),
+            _ => format!("${id}.json.{}", path.join(".")),
+        }
+    }
+
+    /// The part of a step's record that is asked for most.
+    pub(super) fn main_part(&self, id: &str) -> &'static str {
+        self.gates.get(id).copied().unwrap_or("json")
+    }
+
+    fn push_notation(&mut self, node: &Node, range: Range<usize>, meant: &Meant, reader: Reader) {
+        let Some(text) = node.as_text() else { return };
+        let written = text[range.clone()].to_owned();
+        let quote = if reader == Reader::Shell { quoting(text).get(range.start).copied() } else { None };
+        let message = format!("`{written}` is not filled in and stays as it is");
+        let (help, fix) = match reader {
+            Reader::Person => (SHOW_VALUES.to_owned(), None),
+            Reader::Shell => shell_cure(meant, quote),
+            Reader::Field => {
+                let fixed = meant.in_a_field();
+                (format!("write `{fixed}`"), Some(fixed))
+            }
+        };
+        let span = node.part(self.source, range);
+        self.push_fixed(codes::FOREIGN_NOTATION, span, message, help, fix, &written);
+    }
+
+    /// `$a`, where the whole text is the name of a step or an argument.
+    fn lint_bare_name(&mut self, node: &Node) {
+        let Some(text) = node.as_text() else { return };
+        let Some(name) = text.trim().strip_prefix('$').filter(|n| !n.is_empty() && n.bytes().all(is_id_byte))
+        else {
+            return;
+        };
+        let fixed = if self.known.contains(name) {
+            format!("${name}.{}", self.main_part(name))
+        } else if self.arguments.contains(name) {
+            format!("${{{name}}}")
+        } else {
+            return;
+        };
+        let written = format!("${name}");
+        let span = node.part(self.source, 0..text.len());
+        let message = format!("`{written}` is no reference and stays as it is: it names no part of the step");
+        let message = if self.known.contains(name) {
+            message
+        } else {
+            format!("`{written}` is not filled in and stays as it is")
+        };
+        let text = if fixed.ends_with(".json") {
+            format!(", or `${name}.stdout` for its text")
+        } else {
+            String::new()
+        };
+        let help = format!("write `{fixed}`{text}");
+        // Braces that are not quoted could begin a map.
+        let is_quoted = self.source.text[..span.start].ends_with(['"', '\'']);
+        let fix = if fixed.contains('{') && !is_quoted { format!("\"{fixed}\"") } else { fixed };
+        self.push_fixed(codes::BARE_NAME, span, message, help, Some(fix), &written);
+    }
+
+    /// A shell variable with the name of an argument or a step, which the shell does not have.
+    fn lint_shell_variables(&mut self, node: &Node, step: &Step) {
+        let Some(text) = node.as_text() else { return };
+        let quotes = quoting(text);
+        let mut said = HashSet::new();
+        for (range, name) in plain_variables(text) {
+            let is_set = self.variables.contains(name)
+                || step.env.iter().any(|(variable, _)| variable == name)
+                || sets_variable(text, name);
+            let quote = quotes.get(range.start).copied();
+            if is_set || quote == Some(Quote::Single) || text[range.end..].starts_with('.') {
+                continue;
+            }
+            let (what, meant) = if self.arguments.contains(name) {
+                ("the argument", Meant::Argument(name.to_owned()))
+            } else if self.known.contains(name) {
+                ("the output of the step", Meant::Output(format!("${name}.{}", self.main_part(name))))
+            } else {
+                continue;
+            };
+            // An environment has names like these.
+            if !name.bytes().any(|b| b.is_ascii_lowercase()) || !said.insert(name.to_owned()) {
+                continue;
+            }
+            let (help, fix) = shell_cure(&meant, quote);
+            let message =
+                format!("`${name}` is a variable of the shell and empty; it is not {what} `{name}`");
+            let written = text[range.clone()].to_owned();
+            let span = node.part(self.source, range);
+            self.push_fixed(codes::SHELL_VARIABLE, span, message, help, fix, &written);
+        }
+    }
+
+    /// Prompts are shown as they are written.
+    fn lint_shown_as_written(&mut self, node: &Node) {
+        let Some(text) = node.as_text() else { return };
+        let arguments = template::args_in(text)
+            .filter(|(_, name)| self.arguments.contains(*name))
+            .map(|(range, _)| range);
+        let references = template::references_in(text)
+            .filter(|(_, reference)| self.declared.contains(&reference.id))
+            .map(|(range, _)| range);
+        let found: Vec<Range<usize>> = arguments.chain(references).collect();
+        for range in found {
+            let message = format!(
+                "`{}` is not filled in: an approval shows its texts as they are written",
+                &text[range.clone()]
+            );
+            let span = node.part(self.source, range);
+            self.warnings.push(
+                Diagnostic::warning(self.source, codes::FOREIGN_NOTATION, span, message)
+                    .with_help(SHOW_VALUES),
+            );
+        }
+    }
+
+    /// A reference whose first segment is nearly one that the record of a step has.
+    pub(super) fn near_record_field(&self, id: &str, field: &str) -> Option<&'static str> {
+        nearest(field, RECORD_FIELDS).filter(|near| {
+            // A gate has no output; of other steps `.error` is asked for more than it is meant.
+            self.gates.contains_key(id) || field.len() > 3 || matches!(*near, "json")
+        })
+    }
+
+    pub(super) fn push_fixed(
+        &mut self,
+        code: &'static str,
+        span: Span,
+        message: String,
+        help: String,
+        fix: Option<String>,
+        written: &str,
+    ) {
+        let mut warning = Diagnostic::warning(self.source, code, span, message).with_help(help);
+        // A folded or escaped text cannot be edited at a place that was only guessed.
+        if let Some(fix) = fix.filter(|_| self.source.text.get(span.start..span.end) == Some(written)) {
+            warning = warning.with_fix(span, fix);
+        }
+        self.warnings.push(warning);
+    }
+}
+
+/// How a person at a gate gets to see a value.
+const SHOW_VALUES: &str =
+    "the person sees what the gate is given: `stdin: $step.json` on the approval step shows that output";
+
+/// What to write in shell text instead.
+fn shell_cure(meant: &Meant, quote: Option<Quote>) -> (String, Option<String>) {
+    match meant {
+        Meant::Argument(name) => {
+            let variable = format!("$LOBSTER_ARG_{}", variable_name(name));
+            match quote {
+                Some(Quote::Double) => (format!("write `{variable}`"), Some(variable)),
+                Some(Quote::Single) => (
+                    format!("use double quotes and write `{variable}`, or hand the value over with `stdin:`"),
+                    None,
+                ),
+                _ => (format!("write `\"{variable}\"`"), Some(format!("\"{variable}\""))),
+            }
+        }
+        Meant::Output(reference) => {
+            let help = format!(
+                "hand it over with `env: {{NAME: {reference}}}` and use \"$NAME\", or with `stdin: {reference}`"
+            );
+            (help, None)
+        }
+    }
+}
+
+/// `{{ … }}` and `${{ … }}`, with what stands between.
+fn doubly_braced(text: &str) -> impl Iterator<Item = (Range<usize>, &str)> {
+    text.match_indices("{{").filter_map(|(open, _)| {
+        let len = text[open + 2..].find("}}")?;
+        let start = if text[..open].ends_with('$') { open - 1 } else { open };
+        Some((start..open + len + 4, text[open + 2..open + 2 + len].trim()))
+    })
+}
+
+/// `$name`, as a shell reads it.
+fn plain_variables(text: &str) -> impl Iterator<Item = (Range<usize>, &str)> {
+    text.match_indices('$').filter_map(|(start, _)| {
+        let escaped = text[..start].ends_with('\\');
+        let rest = &text[start + 1..];
+        let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+        let len = rest.bytes().take_while(|b| is_name(*b)).count();
+        let begins = rest.bytes().next().is_some_and(|b| !b.is_ascii_digit());
+        (len > 0 && begins && !escaped).then(|| (start..start + 1 + len, &rest[..len]))
+    })
+}
+
+/// Whether a shell text may set a variable: assignments, loops and `read`.
+fn sets_variable(text: &str, name: &str) -> bool {
+    let mut words = text.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '=' | '+')));
+    let mut taking = false;
+    words.any(|word| {
+        let assigned = word.split_once('=').map(|(left, _)| left.trim_end_matches('+'));
+        let is_set = assigned == Some(name) || taking && word == name;
+        taking |= matches!(
+            word,
+            "for" | "read" | "mapfile" | "readarray" | "getopts" | "select" | "export" | "printf"
+        );
+        is_set
+    })
+}
