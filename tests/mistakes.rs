@@ -83,3 +83,34 @@ fn a_run_tells_what_changes_what_happens() {
 fn cases_named(name: &str) -> PathBuf {
     cases().into_iter().find(|case| case.ends_with(name)).unwrap()
 }
+
+/// Words that are nothing that runs are answered with what they were meant to be.
+#[test]
+fn words_of_run_are_answered_with_what_was_meant() {
+    let home = Home::new();
+    home.write(
+        "case.lobster",
+        "name: case\nargs: {who: {default: bob}}\nsteps:\n  - {id: a, run: echo hi}\n",
+    );
+    for (words, hint) in [
+        (
+            &["run", "case.lobster", "--args", "who=x"][..],
+            "run has no option --args; arguments are given with --arg",
+        ),
+        (&["run", "case.lobster", "--dryrun"], "run has no option --dryrun; did you mean --dry-run?"),
+        (&["run", "case.lobster", "who=x"], "write --arg 'who=x'"),
+        (&["case.lobster", "now"], "run takes one workflow file, and \"now\" follows case.lobster"),
+        (&["run", "case.lobster", "--arg", "wo=x"], "case.lobster has no argument `wo`; did you mean `who`?"),
+        (&["run", "."], ". is a directory; name a workflow file, such as ./case.lobster"),
+        (&["shwo"], "did you mean `lobster show`?"),
+        (&["rnu", "case.lobster"], "did you mean `lobster run`?"),
+    ] {
+        let said = home.lobster(words).run();
+        assert!(said.code() != 0 && said.stderr.contains(hint), "{words:?}: {said:?}");
+        assert_eq!(said.stdout, "", "{words:?}");
+    }
+    // A program that calls gets its envelope.
+    let said = home.lobster(["run", "--mode", "tool", "case.lobster", "--arg", "wo=x"]).run();
+    let envelope: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!((said.code(), &envelope["error"]["type"]), (2, &"parse_error".into()));
+}

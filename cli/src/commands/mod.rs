@@ -21,6 +21,7 @@ pub(crate) mod policy;
 pub(crate) mod replay;
 pub(crate) mod resume;
 pub(crate) mod run;
+mod run_hints;
 pub(crate) mod runs;
 pub(crate) mod shim;
 pub(crate) mod show;

@@ -13,6 +13,7 @@ use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{Gate, GateFilter, GateKind, GateStatus, RunId};
 use serde_json::{Value, json};
 
+use super::run_hints;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::logging;
 use crate::render::harmless;
@@ -164,14 +165,27 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
         Ok(request) => request,
         Err(failure) => return reply.failure(&failure),
     };
-    match runtime.plan(&request) {
+    let planned = runtime.plan(&request).and_then(|planned| {
+        run_hints::refuse_undeclared(&planned, &words.args)?;
+        Ok(planned)
+    });
+    match planned {
         Ok(planned) if words.dry_run || words.late_dry_run => dry_run(&runtime, &planned, &reply),
         Ok(planned) => reply.result(
             &runtime,
             runtime.run_planned(&planned),
             matches!(request.target, Target::Pipeline(_)),
         ),
-        Err(failure) => reply.failure(&failure),
+        Err(failure) => {
+            let exit = reply.failure(&failure);
+            if mode == Mode::Human
+                && matches!(request.target, Target::Pipeline(_))
+                && let Some(hint) = run_hints::command_like(&words.rest)
+            {
+                super::say(&hint);
+            }
+            exit
+        }
     }
 }
 
@@ -181,6 +195,9 @@ fn request(words: &Words) -> Result<RunRequest, Failure> {
             return Err(Failure::parse("run accepts either --pipeline or a file or words, not both"));
         }
         return Ok(RunRequest { target: Target::Pipeline(or_stdin(text, "run --pipeline")?), args: None });
+    }
+    if words.file.is_none() {
+        run_hints::refuse_words(&words.rest)?;
     }
     let positional = match words.rest.as_slice() {
         [only] if words.file.is_none() && !only.contains('|') => match workflow_file(Path::new(only)) {

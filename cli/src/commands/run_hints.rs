@@ -1,0 +1,125 @@
+//! What the words of `run` were probably meant to be, when they are nothing that runs.
+
+use std::path::Path;
+
+use clap::CommandFactory;
+use lobster_runtime::envelope::Failure;
+use lobster_runtime::language::plan::{Plan, Workflow};
+use lobster_runtime::language::source::has_workflow_extension;
+use lobster_runtime::runtime::{Planned, workflow_file};
+
+use super::Cli;
+
+/// The options of `run`, each with its dashes.
+const OPTIONS: &[&str] = &[
+    "--mode",
+    "--file",
+    "--args-json",
+    "--arg",
+    "--policy",
+    "--notify",
+    "--dry-run",
+    "--no-cache",
+    "--pipeline",
+    "--log",
+    "--log-format",
+];
+
+/// The names of a text that nobody has, one that is close to it, if there is one.
+fn nearest<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let allowed = if name.len() < 4 { 1 } else { 2 };
+    let with_distance = names.into_iter().map(|known| (strsim::damerau_levenshtein(name, known), known));
+    with_distance.filter(|(distance, _)| *distance <= allowed).min().map(|(_, known)| known)
+}
+
+/// A workflow file with words after it, which would be a pipeline that nobody wrote;
+/// a directory where a file is wanted.
+pub(super) fn refuse_words(words: &[String]) -> Result<(), Failure> {
+    let [first, rest @ ..] = words else { return Ok(()) };
+    if words.iter().any(|word| word == "|") {
+        return Ok(());
+    }
+    let path = Path::new(first);
+    if rest.is_empty() && path.is_dir() && first.contains(['/', '.']) {
+        return Err(Failure::runtime(format!(
+            "{first} is a directory; name a workflow file{}",
+            files_in(path)
+        )));
+    }
+    if rest.is_empty() || !has_workflow_extension(path) || workflow_file(path).is_err() {
+        return Ok(());
+    }
+    let word = &rest[0];
+    if let Some(option) = word.strip_prefix("--") {
+        let name = format!("--{}", option.split('=').next().unwrap_or_default());
+        let hint = match nearest(&name, OPTIONS.iter().copied()) {
+            _ if name == "--args" => {
+                "; arguments are given with --arg NAME=VALUE or --args-json JSON".to_owned()
+            }
+            Some(near) => format!("; did you mean {near}?"),
+            None => "; `lobster help run` lists them".to_owned(),
+        };
+        return Err(Failure::parse(format!("run has no option {name}{hint}")));
+    }
+    let hint = match word.split_once('=') {
+        Some((name, _)) if !name.is_empty() => format!("write --arg '{word}'"),
+        _ => "arguments are given with --arg NAME=VALUE or --args-json JSON".to_owned(),
+    };
+    Err(Failure::parse(format!("run takes one workflow file, and {word:?} follows {first}; {hint}")))
+}
+
+fn files_in(folder: &Path) -> String {
+    let entries = folder.read_dir().into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries
+        .filter(|entry| entry.path().extension().is_some_and(|e| e == "lobster") && entry.path().is_file())
+        .map(|entry| entry.path().display().to_string())
+        .take(100)
+        .collect();
+    names.sort();
+    names.truncate(3);
+    if names.is_empty() { String::new() } else { format!(", such as {}", names.join(", ")) }
+}
+
+/// Arguments given by name that the workflow does not declare.
+pub(super) fn refuse_undeclared(planned: &Planned, given: &[String]) -> Result<(), Failure> {
+    let Plan::Workflow(Workflow { args, file, .. }) = &planned.plan else { return Ok(()) };
+    let declared = || args.iter().map(|spec| spec.name.as_str());
+    for name in given.iter().filter_map(|given| given.split('=').next()) {
+        if declared().any(|declared| declared == name) {
+            continue;
+        }
+        let file = file.file_name().unwrap_or_default().to_string_lossy();
+        let all: Vec<&str> = declared().collect();
+        let hint = match (nearest(name, declared()), all.as_slice()) {
+            (Some(near), _) => format!("did you mean `{near}`?"),
+            (None, []) => "it declares none under `args:`".to_owned(),
+            (None, all) => format!("it declares {}", all.join(", ")),
+        };
+        return Err(Failure::parse(format!("{file} has no argument `{name}`; {hint}")));
+    }
+    Ok(())
+}
+
+/// A command of ours that one unknown word is close to.
+pub(super) fn command_like(words: &[String]) -> Option<String> {
+    let first = words.first().filter(|word| word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'))?;
+    if first.starts_with('-') || lobster_runtime::stages::builtin().get(first).is_some() {
+        return None;
+    }
+    let root = Cli::command();
+    let names: Vec<&str> = root.get_subcommands().map(clap::Command::get_name).collect();
+    nearest(first, names).map(|near| format!("  did you mean `lobster {near}`?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_names_are_found_and_far_ones_are_not() {
+        assert_eq!(nearest("shwo", ["show", "store", "run"]), Some("show"));
+        assert_eq!(nearest("rnu", ["show", "run"]), Some("run"));
+        assert_eq!(nearest("ls", ["runs", "logs"]), None);
+        assert_eq!(nearest("", ["a", "ab"]), Some("a"));
+    }
+}
