@@ -39,6 +39,7 @@ mod mcp_http;
 mod mcp_server;
 mod models;
 mod mutated;
+mod one_view;
 mod policy;
 mod pty;
 mod questions;
