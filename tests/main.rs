@@ -41,6 +41,7 @@ mod models;
 mod mutated;
 mod one_view;
 mod policy;
+mod promises;
 mod pty;
 mod questions;
 mod random_kills;
