@@ -89,6 +89,29 @@ fn built_in_secrets_are_hidden_unless_granted_by_name() {
 }
 
 #[test]
+fn the_store_and_what_lobster_was_started_with_are_out_of_sight() {
+    let home = Home::new();
+    let state = home.state().display().to_string();
+    let script = format!(
+        "opendir(my $d, '{state}/store'); print \"entry $_\\n\" for grep {{ !/^\\.+$/ }} readdir($d); \
+         print open(my $h, '<', '{state}/store/lobster.db') ? \"opened\\n\" : \"no database\\n\"; \
+         print -e '{state}/beside' ? \"beside\\n\" : \"nothing beside\\n\"; \
+         my @seen = grep {{ m{{^/proc/\\d+$}} && open(my $e, '<', \"$_/environ\") && <$e> =~ /LOBSTER_POLICY=/ }} glob('/proc/*'); \
+         print scalar(@seen), \" environments\\n\";"
+    );
+    std::fs::write(home.state().join("beside"), "").unwrap();
+    let grant = format!("fs_read = [\"@workspace\", \"{state}\"]");
+    let held = perl(&home, "", &grant, &script);
+    if !has_jail(&held) {
+        return;
+    }
+    let output = held.output()[0].as_str().unwrap_or_default().to_owned();
+    // It reads around the store, and the store is there: the record of this very run is in it.
+    assert_eq!(output, "no database\nbeside\n0 environments\n", "{held:?}");
+    assert!(std::fs::read_dir(home.state().join("store")).unwrap().count() > 0);
+}
+
+#[test]
 fn a_step_changes_nothing_by_which_others_run_code() {
     let home = Home::new();
     for file in [".git/config", ".git/HEAD", "sub/.git/config", ".lobster/kept"] {

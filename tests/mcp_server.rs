@@ -14,7 +14,7 @@ use crate::home::{Home, wait};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A client that writes what it likes.
-struct Client {
+pub(crate) struct Client {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
@@ -22,7 +22,7 @@ struct Client {
     /// What it answers when its user is asked.
     user: Option<Value>,
     /// Messages besides answers.
-    heard: Vec<Value>,
+    pub(crate) heard: Vec<Value>,
 }
 
 impl Client {
@@ -48,7 +48,7 @@ impl Client {
     }
 
     /// Shakes hands; `user` is what its user would answer, if it can ask one.
-    fn ready(home: &Home, words: &[&str], user: Option<Value>) -> Self {
+    pub(crate) fn ready(home: &Home, words: &[&str], user: Option<Value>) -> Self {
         let mut client = Self::start(home, words);
         client.shake_hands(user);
         client
@@ -105,7 +105,7 @@ impl Client {
         self.answer_to(id)
     }
 
-    fn call(&mut self, tool: &str, arguments: Value) -> Value {
+    pub(crate) fn call(&mut self, tool: &str, arguments: Value) -> Value {
         let answer = self.request("tools/call", json!({"name": tool, "arguments": arguments}));
         let result = &answer["result"];
         assert!(result.is_object(), "{answer}");

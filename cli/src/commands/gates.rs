@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::Path;
 
 use clap::Subcommand;
-use lobster_runtime::engine::QuestionView;
+use lobster_runtime::engine::{Ahead, QuestionView, SetsGoing};
 use lobster_runtime::json;
-use lobster_runtime::replay::{self, Ahead, GateRef, NextEffect, Reply, ResumeRequest};
+use lobster_runtime::replay::{self, GateRef, Reply, ResumeRequest};
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{Gate, GateFilter, GateKind, GateStatus, Store, StoreError, iso};
@@ -198,11 +198,12 @@ fn runtime_of(gate: &Gate) -> Result<Runtime, CommandError> {
 }
 
 fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
-    let view = QuestionView::of_gate(store, gate)?;
+    let mut view = QuestionView::of_gate(store, gate)?;
     let ahead = match gate.status {
         GateStatus::Open => Some(replay::ahead(&runtime_of(gate)?, gate)?),
         GateStatus::Answered | GateStatus::Cancelled | GateStatus::Expired => None,
     };
+    let changed = ahead.as_ref().is_some_and(|ahead| view.update_sets_going(&SetsGoing::of(ahead)));
     let mut out = std::io::stdout().lock();
     if as_json {
         let mut shown = object(gate);
@@ -221,7 +222,7 @@ fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
     let status = format!("gate {}, {state}, asked {}", gate.id, iso(gate.created_at));
     writeln!(out, "  {}", paper.paint(question::DIM, &status))?;
     if let Some(ahead) = ahead {
-        what_comes(&mut Quoting::new(&mut out), gate, &ahead)?;
+        what_comes(&mut Quoting::new(&mut out), gate, &ahead, changed)?;
     }
     answers(&mut out, gate)?;
     Ok(Exit::OK)
@@ -366,23 +367,24 @@ fn answers(out: &mut impl Write, gate: &Gate) -> std::io::Result<()> {
     commands(gate).iter().try_for_each(|command| writeln!(out, "  {command}"))
 }
 
-/// What an approval sets going.
-fn what_comes(out: &mut impl Write, gate: &Gate, ahead: &Ahead) -> std::io::Result<()> {
+/// What comes of an answer, beside what the view says.
+fn what_comes(out: &mut impl Write, gate: &Gate, ahead: &Ahead, changed: bool) -> std::io::Result<()> {
     if ahead.stale {
         writeln!(
             out,
             "  an answer would be refused: the question, the plan or the policy is not what it was"
         )?;
     }
-    if let Some(message) = &ahead.fails {
-        writeln!(out, "  after a yes the run would fail before it does anything: {}", one_line(message))?;
+    if changed {
+        writeln!(
+            out,
+            "  a yes sets something else going now than when it was asked; shown is what it is now"
+        )?;
     }
-    match (gate.kind, ahead.next.as_slice()) {
-        (GateKind::Input, []) => writeln!(out, "  what runs at once depends on the answer")?,
-        (_, []) => writeln!(out, "  nothing outside lobster is done at once")?,
-        (_, next) => {
-            writeln!(out, "  at once:")?;
-            next.iter().try_for_each(|effect| effect_lines(out, effect))?;
+    if ahead.next.is_empty() {
+        match gate.kind {
+            GateKind::Input => writeln!(out, "  what runs at once depends on the answer")?,
+            GateKind::Approval => writeln!(out, "  nothing outside lobster is done at once")?,
         }
     }
     let others: Vec<_> = ahead.asks.iter().filter(|path| **path != gate.path).cloned().collect();
@@ -392,31 +394,6 @@ fn what_comes(out: &mut impl Write, gate: &Gate, ahead: &Ahead) -> std::io::Resu
     if !ahead.then.is_empty() {
         writeln!(out, "  the plan from there:")?;
         ahead.then.lines().try_for_each(|line| writeln!(out, "  {line}"))?;
-    }
-    Ok(())
-}
-
-/// An action: a native command as its words, anything else as its JSON.
-fn effect_lines(out: &mut impl Write, effect: &NextEffect) -> std::io::Result<()> {
-    let action = &effect.action;
-    let words: Vec<&str> =
-        action["argv"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    match words.as_slice() {
-        [] => {
-            writeln!(out, "    {}", one_line(&effect.step))?;
-            for line in json::pretty(action).lines() {
-                writeln!(out, "      {line}")?;
-            }
-        }
-        words => {
-            writeln!(out, "    {}  {}", one_line(&effect.step), json::compact(&words))?;
-            if let Some(cwd) = action["cwd"].as_str() {
-                writeln!(out, "      in {}", one_line(cwd))?;
-            }
-            if let Some(stdin) = action["stdin"].as_str() {
-                writeln!(out, "      reads blake3:{stdin}")?;
-            }
-        }
     }
     Ok(())
 }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use super::gate::{Asker, Binding, GateQuestion};
-use super::path::StepPath;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::gate::{Asker, GateQuestion, PendingGate};
 use super::question::{Occasion, QuestionView};
 use super::run::Run;
 use lobster_base::cancel::{CancelReason, CancelToken};
@@ -64,16 +66,15 @@ impl Run<'_> {
     pub(super) fn ask_now(
         &self,
         prompter: &dyn Prompter,
-        path: &StepPath,
-        gate: &GateQuestion,
-        binding: &Binding,
+        PendingGate { path, question: gate, binding, going }: &PendingGate,
         cancel: &CancelToken,
     ) -> Result<Outcome, Stop> {
         let env = &self.services.env;
         let by = env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
         let expires_at = gate.identity.ttl_ms.map(|ttl| self.store.clock_ms().saturating_add(ttl));
         let occasion = Occasion { run: self.id, path: path.as_str(), binding: binding.digest, expires_at };
-        let view = QuestionView::new(&self.store, &self.hidden(gate), &occasion).map_err(stopped)?;
+        let going = going.clone().unwrap_or_default();
+        let view = QuestionView::new(&self.store, &self.hidden(gate), &occasion, &going).map_err(stopped)?;
         let ask = |timeout, accept: &dyn Fn(&str) -> Result<Answer, String>| {
             match prompter.ask(&Asked { view: &view, timeout, accept }, cancel) {
                 Ok(said) => Ok(said),
@@ -121,15 +122,24 @@ impl Run<'_> {
     }
 
     fn hidden(&self, gate: &GateQuestion) -> GateQuestion {
+        let mut hidden = gate.clone();
+        self.hide_in(&mut hidden);
+        hidden
+    }
+
+    /// Takes the secrets out of what a person is shown.
+    pub(super) fn hide_in<T: Serialize + DeserializeOwned>(&self, shown: &mut T) {
         if self.services.secrets.is_empty() {
-            return gate.clone();
+            return;
         }
         let redactions = self.services.secrets.redactions();
-        let hidden = serde_json::to_value(gate).ok().and_then(|mut value| {
+        let hidden = serde_json::to_value(&*shown).ok().and_then(|mut value| {
             redactions.value(&mut value);
             serde_json::from_value(value).ok()
         });
-        hidden.unwrap_or_else(|| gate.clone())
+        if let Some(hidden) = hidden {
+            *shown = hidden;
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::ahead::SetsGoing;
 use super::ask::Outcome;
 use super::path::StepPath;
 use super::run::Run;
@@ -57,6 +58,8 @@ pub(crate) struct PendingGate {
     pub(crate) path: StepPath,
     pub(crate) question: GateQuestion,
     pub(crate) binding: Binding,
+    /// What a person was shown of what a yes sets going, if one was asked already.
+    pub(crate) going: Option<SetsGoing>,
 }
 
 /// The digest over what the person sees and what will run.
@@ -230,7 +233,9 @@ impl Run<'_> {
         let binding = self.binding(&question)?;
         if let Some(known) = self.answer(&path, &binding)? {
             match (known.from, binding.is(known.binding)) {
-                (Some(_), true) => return self.take_over(PendingGate { path, question, binding }, known),
+                (Some(_), true) => {
+                    return self.take_over(PendingGate { path, question, binding, going: None }, known);
+                }
                 (None, true) => return Ok(known.answer),
                 // Another run's answer, to something else: the question is asked here.
                 (Some(_), false) => {}
@@ -249,27 +254,36 @@ impl Run<'_> {
                 }
             }
         }
+        let mut pending = PendingGate { path, question, binding, going: None };
         if let (Some(prompter), false) =
-            (&self.services.prompter, question.emit() || self.services.mode == Mode::Tool)
+            (&self.services.prompter, pending.question.emit() || self.services.mode == Mode::Tool)
         {
-            match self.ask_now(prompter.as_ref(), &path, &question, &binding, cancel)? {
+            // Looking ahead starts from the journal, so all that is known has to be there.
+            self.append(Vec::new(), Durability::Lazy)?;
+            pending.going = Some(self.sets_going(&pending).map_err(stopped)?);
+            match self.ask_now(prompter.as_ref(), &pending, cancel)? {
                 Outcome::Answered(answer) => {
                     let by = match &answer {
                         Answer::Approved { by } => by.clone(),
                         Answer::Response(_) => None,
                     };
                     let gate = AT_TERMINAL.to_owned();
-                    let known =
-                        KnownAnswer { answer: answer.clone(), binding: binding.digest, gate, by, from: None };
-                    self.append(vec![known.event(&path)], Durability::Synced)?;
-                    self.remember_answer(&path, known);
+                    let known = KnownAnswer {
+                        answer: answer.clone(),
+                        binding: pending.binding.digest,
+                        gate,
+                        by,
+                        from: None,
+                    };
+                    self.append(vec![known.event(&pending.path)], Durability::Synced)?;
+                    self.remember_answer(&pending.path, known);
                     return Ok(answer);
                 }
-                Outcome::Rejected(by) => return Err(self.reject(&path, &binding, by)),
+                Outcome::Rejected(by) => return Err(self.reject(&pending.path, &pending.binding, by)),
                 Outcome::Later => {}
             }
         }
-        self.pend(PendingGate { path, question, binding });
+        self.pend(pending);
         Err(Stop::Paused)
     }
 

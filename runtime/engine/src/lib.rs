@@ -12,6 +12,7 @@ pub mod runtime;
 pub(crate) mod secrets;
 mod settings;
 
+pub mod ahead;
 mod approval;
 mod ask;
 mod attempts;
@@ -46,11 +47,12 @@ pub mod upcoming;
 pub(crate) mod value;
 mod workflow;
 
+pub use ahead::{Ahead, Asking, NextEffect, SetsGoing};
 pub use ask::{Asked, PromptError, Prompter, Said};
 pub use host_calls::RecordedCalls;
 pub use kinds::component::{denied, js_evaluator_digest, keep as keep_component, proposal, withhold};
 pub use notify::{NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify};
-pub use question::{Fact, QuestionKind, QuestionView, Weight};
+pub use question::{AT_ONCE, Fact, QuestionKind, QuestionView, Weight};
 pub use run::Interrupted;
 pub use services::{Caller, Notes, Progress, Screen};
 pub use settle::execute;

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::ahead::{self, SetsGoing};
 use super::gate::{Asker, GateQuestion};
 use super::upcoming::plan_after;
 use crate::runtime::recorded;
@@ -43,6 +44,15 @@ pub enum Weight {
     /// Left to the full view where there is no room.
     Minor,
 }
+
+/// The label of what begins with a yes.
+pub const AT_ONCE: &str = "at once";
+
+/// The label of why nothing begins with a yes.
+const FAILS: &str = "a yes fails";
+
+/// The label of who asks, before which stands what is asked for.
+const ASKED_BY: &str = "asked by";
 
 /// One thing to know about a question: `network`, and what is granted of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -94,6 +104,14 @@ pub(crate) struct Occasion<'a> {
     pub(crate) expires_at: Option<i64>,
 }
 
+impl Occasion<'_> {
+    /// Whether the policy asks at this place.
+    pub(crate) fn is_of_policy(path: &str) -> bool {
+        // Characters that structure a path are escaped in ids, so no step can have this one.
+        path.ends_with("!policy!approval")
+    }
+}
+
 impl QuestionView {
     /// The view of a question in the store.
     ///
@@ -103,7 +121,11 @@ impl QuestionView {
         let occasion =
             Occasion { run: gate.run, path: &gate.path, binding: gate.binding, expires_at: gate.expires_at };
         match serde_json::from_value::<GateQuestion>(gate.detail.clone()) {
-            Ok(question) => Self::new(store, &question, &occasion),
+            Ok(question) => {
+                // Questions that an earlier version kept come without it.
+                let going = serde_json::from_value(gate.detail[ahead::KEPT].clone()).unwrap_or_default();
+                Self::new(store, &question, &occasion, &going)
+            }
             // A store of another version: what was asked is there in any case.
             Err(_) => Ok(Self {
                 kind: QuestionKind::Approval,
@@ -122,13 +144,13 @@ impl QuestionView {
         store: &Store,
         question: &GateQuestion,
         occasion: &Occasion<'_>,
+        going: &SetsGoing,
     ) -> Result<Self, StoreError> {
         let summary = store.run(occasion.run)?;
         let plan: Option<Plan> = recorded(store, &summary.plan).ok();
         let args = summary.args.and_then(|args| recorded(store, &args).ok()).unwrap_or_default();
         let then = plan.as_ref().map(|plan| plan_after(&stages::builtin(), plan, &args, occasion.path));
-        // Characters that structure a path are escaped in ids, so no step can have this one.
-        let of_policy = occasion.path.ends_with("!policy!approval");
+        let of_policy = Occasion::is_of_policy(occasion.path);
         let mut view = match &question.question {
             Question::Approval { prompt, items, preview, .. } if of_policy => Self {
                 kind: QuestionKind::Policy,
@@ -152,6 +174,7 @@ impl QuestionView {
             },
         };
         view.then = then.unwrap_or_default().lines().map(str::to_owned).collect();
+        view.facts.extend(going_facts(going));
         view.facts.extend(who_asks(question, occasion, &summary, plan.as_ref()));
         Ok(view)
     }
@@ -166,6 +189,24 @@ impl QuestionView {
             facts: Vec::new(),
             then: Vec::new(),
         }
+    }
+
+    /// The view with what was found out now about what a yes sets going; says whether that is
+    /// something else than what was shown when the question came up.
+    pub fn update_sets_going(&mut self, going: &SetsGoing) -> bool {
+        if self.kind != QuestionKind::Approval {
+            return false;
+        }
+        let is_going = |fact: &Fact| [AT_ONCE, FAILS].contains(&fact.label.as_str());
+        let shown: Vec<Fact> = self.facts.iter().filter(|fact| is_going(fact)).cloned().collect();
+        let now = going_facts(going);
+        if shown == now {
+            return false;
+        }
+        self.facts.retain(|fact| !is_going(fact));
+        let at = self.facts.iter().position(|fact| fact.label == ASKED_BY).unwrap_or(self.facts.len());
+        self.facts.splice(at..at, now);
+        !shown.is_empty()
     }
 
     /// How many items are approved.
@@ -185,6 +226,18 @@ fn is_confined(store: &Store, run: RunId) -> bool {
         }
         _ => true,
     }
+}
+
+/// What a yes sets going: the very commands, references resolved.
+fn going_facts(going: &SetsGoing) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    if !going.at_once.is_empty() {
+        facts.push(Fact::new(AT_ONCE, going.at_once.clone(), Weight::Exact));
+    }
+    if let Some(why) = &going.fails {
+        facts.push(Fact::main(FAILS, why.as_str()));
+    }
+    facts
 }
 
 /// Where the question comes from, who may answer it, until when, and what the answer is bound to.
@@ -207,7 +260,7 @@ fn who_asks(
         (Asker::Step(step), None) => format!("step {step} of {}", run.name),
         (Asker::Pipeline, _) => format!("the pipeline {}", run.name),
     };
-    facts.push(Fact::main("asked by", place));
+    facts.push(Fact::main(ASKED_BY, place));
     facts.push(Fact::minor("run", format!("{} at {}", occasion.run.short(), occasion.path)));
     let identity = &question.identity;
     if let Some(by) = &identity.initiated_by {
@@ -438,7 +491,7 @@ fn plain(words: &[Value]) -> String {
 }
 
 /// Words so that a reader can tell where one ends.
-fn quoted(words: &[Value]) -> String {
+pub(crate) fn quoted(words: &[Value]) -> String {
     let bare = |c: char| c.is_alphanumeric() || "-_./:=@%+,‹›?~".contains(c);
     let quoted =
         words.iter().map(json::js_string).map(|word| match word.is_empty() || !word.chars().all(bare) {

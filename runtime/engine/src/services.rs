@@ -105,6 +105,37 @@ pub struct Services {
 const MARKS_OUTSIDE: &str = ".lobster/high-water";
 
 impl Services {
+    /// The same for an execution that nobody sees: it asks, shows and tells nothing.
+    pub fn unseen(&self, cancel: CancelToken) -> Self {
+        let nowhere: Screen = Box::new(|_| Ok(()));
+        Self {
+            mode: self.mode,
+            env: self.env.clone(),
+            cwd: self.cwd.clone(),
+            state_dir: self.state_dir.clone(),
+            registry: self.registry.clone(),
+            cancel,
+            caller: self.caller.clone(),
+            prompter: None,
+            notes: Arc::new(|_| {}),
+            screen: self.screen.is_some().then_some(nowhere),
+            progress: None,
+            sandbox: Arc::clone(&self.sandbox),
+            notify: None,
+            background: Background::default(),
+            policy: Arc::clone(&self.policy),
+            policy_files: self.policy_files.clone(),
+            place: self.place.clone(),
+            project_is_trusted: self.project_is_trusted,
+            secrets: Arc::clone(&self.secrets),
+            store: self.store.get().cloned().map_or_else(OnceLock::new, OnceLock::from),
+            components: OnceLock::from(self.components().clone()),
+            compiler: self.compiler.clone(),
+            checked: Mutex::default(),
+            files: Arc::clone(&self.files),
+        }
+    }
+
     /// The store, opened at the first use.
     pub(crate) fn store(&self) -> Result<Store, StoreError> {
         if let Some(store) = self.store.get() {

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value, json};
 
+use super::ahead::{self, SetsGoing};
 use super::gate::{Asker, GateQuestion, PendingGate};
 use super::path::StepPath;
 use super::pipeline::{self, PipelineInput, Place};
@@ -234,6 +235,14 @@ fn pause(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, Sto
 }
 
 fn open(run: &Run<'_>, gate: &PendingGate) -> Result<Gate, StoreError> {
+    let mut detail = serde_json::to_value(&gate.question).unwrap_or(Value::Null);
+    let going = match &gate.going {
+        Some(shown) => shown.clone(),
+        None => run.sets_going(gate)?,
+    };
+    if going != SetsGoing::default() {
+        detail[ahead::KEPT] = json!(going);
+    }
     run.store.open_gate(GateRecord {
         run: run.id,
         path: gate.path.to_string(),
@@ -245,7 +254,7 @@ fn open(run: &Run<'_>, gate: &PendingGate) -> Result<Gate, StoreError> {
         binding: gate.binding.digest,
         expires_at: gate.question.identity.ttl_ms.map(|ttl| run.store.clock_ms().saturating_add(ttl)),
         required_approver: gate.question.identity.required_approver.clone(),
-        detail: serde_json::to_value(&gate.question).unwrap_or(Value::Null),
+        detail,
     })
 }
 

@@ -18,8 +18,10 @@ use super::analysis::{Analysis, Arg, Input};
 use super::code::is_interpreter;
 use super::command::Invocation;
 use super::decide::Command;
+use super::dialect::Dialect;
 use super::env::DecisionEnv;
 use super::paths::{Roots, is_harmless_device, normalise};
+use super::portable;
 use super::wrappers::is_shell;
 use super::{Policy, catalogue};
 
@@ -58,7 +60,8 @@ pub enum Lookup {
 pub enum Language {
     /// Whatever its first line says.
     Unknown,
-    Shell,
+    /// That of the shell which runs it.
+    Shell(Dialect),
     Make,
     Just,
     /// `package.json`, of which these scripts run; all, if none is named.
@@ -132,6 +135,21 @@ impl Mentions {
         }
     }
 
+    /// Takes over what another reading of the same text names.
+    fn join(&mut self, other: Self) {
+        let Self { files, directories, written, listings, dynamic, shell_reads, runs_code, not_covered } =
+            other;
+        files.into_iter().for_each(|file| self.add(file));
+        directories.iter().for_each(|directory| self.add_directory(directory));
+        self.listings.extend(listings);
+        // What only one reading writes may as well stay as it is.
+        self.written.extend(written);
+        self.dynamic |= dynamic;
+        self.shell_reads |= shell_reads;
+        self.runs_code |= runs_code;
+        self.not_covered.extend(not_covered);
+    }
+
     fn add_directory(&mut self, directory: &str) {
         if self.directories.len() < MAX_DIRECTORIES
             && !self.directories.iter().any(|known| known == directory)
@@ -147,14 +165,18 @@ pub struct Surroundings {
     pub vars: BTreeMap<String, Vec<Arg>>,
     /// It is a script: its arguments are not known.
     pub is_script: bool,
+    /// Whose language it is in, if it is not the text of a command itself.
+    pub dialect: Option<Dialect>,
 }
 
-/// The language of the scripts of a program named on a script's first line.
-pub fn interpreter_language(name: &str) -> Language {
+/// The language of the scripts of a program named on a script's first line; `shell` is the
+/// language of that program if it is a shell.
+pub fn interpreter_language(name: &str, shell: Dialect) -> Language {
     match name {
         "make" | "gmake" => Language::Make,
         "just" => Language::Just,
-        _ if is_shell(name) || is_interpreter(name) => programs::language(name),
+        _ if is_shell(name) => Language::Shell(shell),
+        _ if is_interpreter(name) => programs::language(name),
         _ => Language::Data,
     }
 }
@@ -168,8 +190,31 @@ impl Policy {
         env: &DecisionEnv,
         around: &Surroundings,
     ) -> Mentions {
+        let mut mentions = self.mentions_read_once(command, cwd, env, around);
+        let (Command::Shell(text), Some(dialect)) = (command, around.dialect) else { return mentions };
+        // The shell that runs a script may be another one than the shell of the command. What
+        // that one reads is covered as well, and that there are two readings is said.
+        for reading in portable::other_readings(text, dialect) {
+            let again = self.mentions_read_once(&Command::Shell(reading), cwd, env, around);
+            mentions.join(again);
+            let note = format!("text that {} does not read as bash does", dialect.name());
+            mentions.not_covered.insert(note);
+        }
+        mentions
+    }
+
+    fn mentions_read_once(
+        &self,
+        command: &Command,
+        cwd: &str,
+        env: &DecisionEnv,
+        around: &Surroundings,
+    ) -> Mentions {
         let roots = self.roots(env);
         let mut analysis = Analysis::new(self, env, &roots, cwd.to_owned());
+        if let Some(dialect) = around.dialect {
+            analysis.dialect = dialect;
+        }
         let mut mentions = Mentions::default();
         mentions.add_directory(cwd);
         analysis.mentions = Some(Box::new(mentions));
@@ -230,7 +275,8 @@ impl Analysis<'_> {
 
     /// A file that a shell builtin reads as code.
     pub(crate) fn mention_sourced(&mut self, file: &Arg) {
-        self.mention(file, FileRole::Sourced, Language::Shell, false);
+        let language = Language::Shell(self.dialect);
+        self.mention(file, FileRole::Sourced, language.clone(), false);
         if let Some(mentions) = &mut self.mentions {
             mentions.runs_code = true;
             if !file.unknown && !file.text.contains('/') {
@@ -239,7 +285,7 @@ impl Analysis<'_> {
                     name: file.text.clone(),
                     lookup: Lookup::Program,
                     role: FileRole::Sourced,
-                    language: Language::Shell,
+                    language,
                     may_write: false,
                     vars: BTreeMap::new(),
                 });
@@ -391,7 +437,10 @@ impl Analysis<'_> {
 
     /// The script that a shell or interpreter is given.
     fn mention_scripts(&mut self, name: &str, args: &[Arg]) {
-        let language = programs::language(name);
+        let language = match is_shell(name) {
+            true => Language::Shell(self.dialect_of(name)),
+            false => programs::language(name),
+        };
         let found = script_operands(name, args);
         for script in &found.scripts {
             self.mention(script, FileRole::Executed, language.clone(), false);

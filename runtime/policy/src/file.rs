@@ -1,7 +1,10 @@
 //! The policy file: TOML text to a typed document, once.
 
+mod audit;
+mod error;
+mod sandbox;
+
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,101 +13,12 @@ use super::component::ComponentPolicy;
 use super::reference::{SecretReference, check_references};
 use lobster_base::quantity::{Bytes, Span};
 
-/// Why a policy file cannot be used.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum PolicyError {
-    /// The text is not TOML, or not a policy.
-    #[error("{origin}:{line}:{column}: {message}{}", suggestion_text(.suggestion))]
-    Syntax {
-        /// The file or layer name.
-        origin: String,
-        /// 1-based line of the first offending byte.
-        line: usize,
-        /// 1-based column, in characters.
-        column: usize,
-        /// What is wrong.
-        message: String,
-        /// The known name nearest to the unknown one.
-        suggestion: Option<String>,
-    },
-    /// The format version is not one this engine reads.
-    #[error("{origin}: policy format {found} is not supported; this lobster reads format 1")]
-    Version {
-        /// The file or layer name.
-        origin: String,
-        /// The version found.
-        found: u32,
-    },
-    /// An `extends` entry that names nothing.
-    #[error("{origin}: extends {name:?}: there is no such base; known: {known}")]
-    UnknownBase {
-        /// The file or layer name.
-        origin: String,
-        /// The entry.
-        name: String,
-        /// What could have been meant.
-        known: String,
-    },
-    /// A rule that cannot mean anything.
-    #[error("{origin}: rule {rule:?}: {message}")]
-    Rule {
-        /// The file or layer name.
-        origin: String,
-        /// The rule's id.
-        rule: String,
-        /// What is wrong and what to write.
-        message: String,
-    },
-    /// One of a rule's own examples contradicts it.
-    #[error("{origin}: rule {rule:?}: example {example:?} {message}")]
-    Example {
-        /// The file or layer name.
-        origin: String,
-        /// The rule's id.
-        rule: String,
-        /// The `match` or `not_match` entry.
-        example: String,
-        /// Which way it contradicts the rule.
-        message: String,
-    },
-    /// A secret reference that cannot be used.
-    #[error("{origin}: secrets.{name}: {message}")]
-    Secret {
-        /// The file or layer name.
-        origin: String,
-        /// The secret's name.
-        name: String,
-        /// What is wrong and what to write.
-        message: String,
-    },
-    /// A place for the audit that cannot be used.
-    #[error("{origin}: {key}: {message}")]
-    Audit {
-        /// The file or layer name.
-        origin: String,
-        /// The key.
-        key: String,
-        /// What is wrong and what to write.
-        message: String,
-    },
-    /// A path that is neither absolute nor a known root.
-    #[error(
-        "{origin}: {field}: {path:?} is not a root; write an absolute path, \"~/...\", or a \
-         path under @workspace, @tmp, @state, @step-home or @system-ro"
-    )]
-    Root {
-        /// The file or layer name.
-        origin: String,
-        /// The key that holds the path.
-        field: String,
-        /// The entry.
-        path: String,
-    },
-}
-
-fn suggestion_text(suggestion: &Option<String>) -> String {
-    suggestion.as_ref().map_or_else(String::new, |name| format!("; did you mean {name:?}?"))
-}
+pub use self::audit::{Audit, AuditPlaces, AuditSync, Redaction};
+pub use self::error::PolicyError;
+pub(super) use self::error::syntax_error;
+pub use self::sandbox::{
+    Control, EnvPolicy, FsRoots, NetDefault, NetPolicy, Sandbox, SandboxMode, SandboxUser,
+};
 
 /// A whole policy document (format 1). Every table may be left out; what is
 /// absent takes the strict default shown on the field.
@@ -253,150 +167,6 @@ pub enum Overflow {
     Truncate,
     /// The step is killed at the cap.
     Kill,
-}
-
-/// What the sandbox promises, and whether it may promise less.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Sandbox {
-    /// What happens when this host cannot hold a promise.
-    pub mode: SandboxMode,
-    /// The controls that must hold even when degraded.
-    pub minimum: Vec<Control>,
-    /// The user a step runs as.
-    pub user: SandboxUser,
-    /// File roots.
-    pub fs: FsRoots,
-    /// Network.
-    pub net: NetPolicy,
-    /// Environment variables.
-    pub env: EnvPolicy,
-}
-
-/// What happens when a promised control is missing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum SandboxMode {
-    /// Refuse to run.
-    #[default]
-    Strict,
-    /// Run when `minimum` holds, and say so in the record.
-    Degrade,
-}
-
-/// One thing the kernel can be asked to hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Control {
-    /// Writes stay inside the write roots.
-    FsWrite,
-    /// Reads stay inside the read roots.
-    FsRead,
-    /// What is denied by its path stays hidden.
-    FsDeny,
-    /// What patterns deny stays hidden.
-    FsDenyPatterns,
-    /// What is protected stays as it is.
-    FsProtect,
-    /// No network.
-    NetDeny,
-    /// No unix socket but those granted.
-    UnixDeny,
-    /// Privileges never grow.
-    NoNewPrivs,
-    /// Everything a step started ends with it.
-    TreeKill,
-    /// The environment is built from nothing.
-    EnvScrub,
-    /// No inherited file descriptor survives.
-    FdClose,
-    /// The system call filter is in place.
-    Seccomp,
-    /// Memory and process limits hold for the whole tree.
-    TreeLimits,
-    /// A step finds the files that an approval covers as they were approved.
-    ApprovedFiles,
-}
-
-/// The user a step runs as. There is one answer; a file that asks for another
-/// one is refused rather than given less than it asks for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum SandboxUser {
-    /// The caller's user; root drops every capability.
-    #[default]
-    Inherit,
-}
-
-/// File roots. Entries are absolute, begin with `~/`, or begin with
-/// `@workspace`, `@tmp`, `@state`, `@step-home` or are `@system-ro`.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct FsRoots {
-    /// What steps may read.
-    pub read: Vec<String>,
-    /// What steps may write.
-    pub write: Vec<String>,
-    /// Secrets: never read, in gitignore-like order with `!` exceptions.
-    pub deny: Vec<String>,
-    /// Read-only even inside a write root.
-    pub protect: Vec<String>,
-}
-
-impl Default for FsRoots {
-    fn default() -> Self {
-        Self {
-            read: vec!["@workspace".to_owned(), "@system-ro".to_owned()],
-            write: vec!["@workspace".to_owned(), "@tmp".to_owned()],
-            deny: Vec::new(),
-            protect: Vec::new(),
-        }
-    }
-}
-
-/// Network rights of steps.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct NetPolicy {
-    /// What every step gets.
-    pub default: NetDefault,
-    /// `host:port` entries for `default = "hosts"`.
-    pub hosts: Vec<String>,
-}
-
-/// The network every step gets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum NetDefault {
-    /// None at all.
-    #[default]
-    None,
-    /// The listed hosts.
-    Hosts,
-    /// The host's own network.
-    HostNetwork,
-}
-
-impl NetDefault {
-    pub(crate) fn freedom(self) -> u8 {
-        match self {
-            Self::None => 0,
-            Self::Hosts => 1,
-            Self::HostNetwork => 2,
-        }
-    }
-}
-
-/// Environment of steps.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct EnvPolicy {
-    /// Names passed through; a trailing `*` matches the rest.
-    pub pass: Vec<String>,
-    /// Values set for every step.
-    pub set: BTreeMap<String, String>,
-    /// Names of secret references a step may receive.
-    pub secrets: Vec<String>,
 }
 
 /// Where programs may come from.
@@ -624,81 +394,6 @@ pub struct HardRule {
     pub contains_any: Vec<String>,
 }
 
-/// How decisions are recorded.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Audit {
-    /// A directory for a copy of each entry of the audit: JSON lines, a file a
-    /// day. Absolute, or under `~` or `@state`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub path: Option<String>,
-    /// When a record must be on disk.
-    pub sync: AuditSync,
-    /// A file for the heads of the hash chains, by which `lobster audit verify`
-    /// notices a store that was cut or replaced. Absolute, or under `~` or `@state`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub anchor: Option<String>,
-    /// What `lobster audit` does not print and the copy does not hold.
-    pub redact: Vec<Redaction>,
-}
-
-/// Where the audit is kept beside the store, by full path.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AuditPlaces {
-    /// The directory of the copy.
-    pub copy: Option<PathBuf>,
-    /// The file of the anchors.
-    pub anchor: Option<PathBuf>,
-}
-
-impl Audit {
-    /// The places on this host.
-    #[must_use]
-    pub fn places(&self, state: &Path, home: &Path) -> AuditPlaces {
-        let full = |path: &String| match (path.strip_prefix("@state"), path.strip_prefix('~')) {
-            (Some(rest), _) => state.join(rest.trim_start_matches('/')),
-            (None, Some(rest)) => home.join(rest.trim_start_matches('/')),
-            (None, None) => PathBuf::from(path),
-        };
-        AuditPlaces { copy: self.path.as_ref().map(full), anchor: self.anchor.as_ref().map(full) }
-    }
-}
-
-impl Default for Audit {
-    fn default() -> Self {
-        Self {
-            path: None,
-            sync: AuditSync::Decision,
-            anchor: None,
-            redact: vec![Redaction::SecretRefs, Redaction::UrlUserinfo, Redaction::HighEntropyArgs],
-        }
-    }
-}
-
-/// When a record must be on disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum AuditSync {
-    /// Whenever the system gets to it.
-    None,
-    /// Before the process starts.
-    Decision,
-    /// Every record.
-    Every,
-}
-
-/// What is kept out of records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Redaction {
-    /// Values of secret references.
-    SecretRefs,
-    /// User and password in URLs.
-    UrlUserinfo,
-    /// Arguments that look like keys.
-    HighEntropyArgs,
-}
-
 /// Names `extends` may give.
 pub(crate) const BUILTIN_BASES: &[&str] = &["builtin:readonly-catalog@1"];
 
@@ -782,35 +477,6 @@ impl PolicyFile {
     pub fn json_schema() -> serde_json::Value {
         schemars::schema_for!(PolicyFile).to_value()
     }
-}
-
-pub(super) fn syntax_error(error: &toml::de::Error, text: &str, origin: &str) -> PolicyError {
-    let message = error.message().trim().to_owned();
-    let start = error.span().map_or(0, |span| span.start).min(text.len());
-    let before = text.get(..start).unwrap_or("");
-    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-    PolicyError::Syntax {
-        origin: origin.to_owned(),
-        line: before.matches('\n').count() + 1,
-        column: before[line_start..].chars().count() + 1,
-        suggestion: nearest_name(&message),
-        message,
-    }
-}
-
-/// Finds the nearest expected name in serde's "unknown field `x`, expected one
-/// of `a`, `b`" message.
-fn nearest_name(message: &str) -> Option<String> {
-    if !(message.starts_with("unknown field") || message.starts_with("unknown variant")) {
-        return None;
-    }
-    let mut names = message.split('`').skip(1).step_by(2);
-    let unknown = names.next()?;
-    names
-        .map(|name| (strsim::damerau_levenshtein(unknown, name), name))
-        .filter(|(distance, name)| *distance <= 1 + name.len() / 3)
-        .min()
-        .map(|(_, name)| name.to_owned())
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ mod tests;
 mod verify;
 mod why;
 
-pub use ahead::{Ahead, NextEffect, ahead};
+pub use ahead::ahead;
 pub use diff::{RunDiff, StepChange, StepDifference, diff};
 pub use fork::{DoneAnew, FORK_NOTE, ForkPlan, ForkRequest, fork, plan_fork};
 pub use incumbent_gates::{IncumbentGate, incumbent_gates, incumbent_refusal};

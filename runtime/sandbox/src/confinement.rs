@@ -72,7 +72,7 @@ impl Confinement {
         if !spec.protect.is_empty() || spec.protect_repositories {
             promises.push(Promise::FsProtect);
         }
-        if !spec.replaced.is_empty() {
+        if !spec.replaced.is_empty() || !spec.uncopied.is_empty() {
             promises.push(Promise::ApprovedFiles);
         }
         if matches!(self, Self::Jail(_)) {
@@ -111,6 +111,13 @@ pub struct JailSpec {
     /// read-only. They must lie inside the roots above and be named by their
     /// real paths.
     pub replaced: Vec<Replaced>,
+    /// Files of an approval that it runs or sources and finds as they are, since no copy can
+    /// stand in their places: it writes them itself, or they are very large. The statement
+    /// says that what was approved is not held for these.
+    pub uncopied: Vec<PathBuf>,
+    /// Whether a run is refused where `uncopied` names anything. A degraded run says so in
+    /// its minimum.
+    pub copies_only: bool,
     /// Whether git's directories that are found in the write roots are
     /// read-only. One that is itself a write root may be written but for what
     /// makes git run code; a write root inside of one stays a write root.
@@ -181,6 +188,8 @@ impl Default for JailSpec {
             system: Vec::new(),
             protect: Vec::new(),
             replaced: Vec::new(),
+            uncopied: Vec::new(),
+            copies_only: false,
             protect_repositories: false,
             unix: Vec::new(),
             private: ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from).to_vec(),

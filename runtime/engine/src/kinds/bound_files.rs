@@ -22,7 +22,7 @@ pub(crate) use held::Held;
 use self::inside::Inside;
 use lobster_base::digest::Digest;
 use lobster_policy::{
-    BoundFile, Command, DecisionEnv, FileRole, Language, Listing, Lookup, Mention, Mentions, Policy,
+    BoundFile, Command, DecisionEnv, Dialect, FileRole, Language, Listing, Lookup, Mention, Mentions, Policy,
     Proposal, Roots, Surroundings, glob_match,
 };
 
@@ -137,7 +137,8 @@ impl<'a> Search<'a> {
             mentions;
         for file in files.iter_mut().filter(|file| shell_reads && !file.may_write) {
             if file.role == FileRole::Read && file.language == Language::Data {
-                (file.role, file.language) = (FileRole::Sourced, Language::Shell);
+                // Which shell reads it is not known.
+                (file.role, file.language) = (FileRole::Sourced, Language::Shell(Dialect::Unknown));
             }
         }
         self.written.extend(written.into_iter().filter_map(|path| fs::canonicalize(path).ok()));
@@ -340,7 +341,7 @@ impl<'a> Search<'a> {
             real,
             language: mention.language.clone(),
             directories: directories.to_vec(),
-            vars: Surroundings { vars: mention.vars.clone(), is_script: true },
+            vars: Surroundings { vars: mention.vars.clone(), is_script: true, dialect: None },
             depth: depth + 1,
         });
     }
@@ -371,9 +372,22 @@ impl<'a> Search<'a> {
             if let Some(entry) = self.files.get_mut(&pending.path) {
                 entry.read = Some(Digest::of(&content));
             }
-            let inside = inside::read(&pending.path, &pending.language, &content);
+            let shell_of = |name: &str| self.shell_of(name, &pending.directories);
+            let inside = inside::read(&pending.path, &pending.language, &content, &shell_of);
             self.take_inside(&pending, inside);
         }
+    }
+
+    /// The language of the shell that a script or a tool names: a path, or a name for the `PATH`.
+    fn shell_of(&self, name: &str, directories: &[String]) -> Dialect {
+        let path = match name.contains('/') {
+            true => Some(PathBuf::from(name)),
+            false => self.program(name, directories),
+        };
+        let real = path.and_then(|path| fs::canonicalize(path).ok());
+        // Anybody can call a program `bash`.
+        let real = real.filter(|real| self.place.policy.is_system_file(&real.to_string_lossy(), &self.roots));
+        real.map_or(Dialect::Unknown, |real| Dialect::of_file(&real))
     }
 
     fn take_inside(&mut self, pending: &Pending, inside: Inside) {
@@ -390,10 +404,11 @@ impl<'a> Search<'a> {
             }
         }
         let first = pending.directories.first().cloned().unwrap_or_else(|| self.place.env.workspace.clone());
-        for text in shell {
+        for (dialect, text) in shell {
             self.texts += 1;
+            let around = Surroundings { dialect: Some(dialect), ..pending.vars.clone() };
             let mut mentions =
-                self.place.policy.mentions(&Command::Shell(text), &first, self.place.env, &pending.vars);
+                self.place.policy.mentions(&Command::Shell(text), &first, self.place.env, &around);
             let more = pending.directories.iter().filter(|one| !mentions.directories.contains(one));
             let more: Vec<String> = more.cloned().collect();
             mentions.directories.extend(more);

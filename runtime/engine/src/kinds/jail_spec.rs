@@ -76,6 +76,7 @@ pub(super) fn jail(
     }
     let sandbox = &policy.file().sandbox;
     spec.tree_limits = sandbox.minimum.contains(&Control::TreeLimits);
+    spec.copies_only = sandbox.minimum.contains(&Control::ApprovedFiles);
     spec.mode = match sandbox.mode {
         SandboxMode::Strict => Mode::Strict,
         SandboxMode::Degrade => {

@@ -110,11 +110,8 @@ fn family(name: &str) -> &str {
     if matches!(family, "nodejs") { "node" } else { family }
 }
 
-/// The language of a shell's or interpreter's script.
+/// The language of an interpreter's script.
 pub(super) fn language(name: &str) -> Language {
-    if is_shell(name) {
-        return Language::Shell;
-    }
     match family(name) {
         "python" | "pypy" | "ipython" => Language::Script("python"),
         "perl" => Language::Script("perl"),

@@ -17,6 +17,8 @@ mod words;
 
 pub(crate) use agree::Skeleton;
 
+use super::dialect::Dialect;
+
 /// Deepest nesting that the reader follows; the parser's own limit is lower.
 const MAX_DEPTH: usize = 200;
 
@@ -90,6 +92,19 @@ pub(crate) fn read(text: &str, flavour: Flavour) -> Reading {
         codes: reader.codes,
         rewritten: reader.out,
     }
+}
+
+/// What a shell of this dialect reads in a text if it may be another thing than what bash reads,
+/// written so that every shell reads it so.
+pub(crate) fn other_readings(text: &str, dialect: Dialect) -> Vec<String> {
+    let flavours: &[Flavour] = match dialect {
+        Dialect::Bash => &[],
+        Dialect::Dash => &[Flavour::Dash],
+        Dialect::Ash => &[Flavour::Ash],
+        Dialect::Unknown => &[Flavour::Dash, Flavour::Ash],
+    };
+    let readings = flavours.iter().map(|flavour| read(text, *flavour));
+    readings.filter(|reading| !reading.is_portable()).map(|reading| reading.rewritten).collect()
 }
 
 /// A here-document whose body is still to come.

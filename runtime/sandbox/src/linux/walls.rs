@@ -1,5 +1,7 @@
 //! Which kernel mechanisms stand, and what they hold up.
 
+use std::path::PathBuf;
+
 use super::super::{
     Confinement, JailSpec, Mechanism, Missing, Mode, Net, ProcessLimits, Promise, SpawnError,
 };
@@ -47,6 +49,18 @@ const SCOPES: u32 = 6;
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// Why the files of an approval are not all held.
+fn why_uncopied(paths: &[PathBuf]) -> String {
+    let shown: Vec<_> = paths.iter().take(3).map(|path| path.display().to_string()).collect();
+    let more = paths.len().saturating_sub(shown.len());
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!(
+        "no copy can stand in the place of {}{more}, which the step may write or which is too large: compared at \
+         the start, and watched",
+        shown.join(", ")
+    )
 }
 
 impl Walls {
@@ -165,7 +179,13 @@ impl Walls {
                 .filter(|open| open.promise == promise)
                 .map(|open| open.why.as_str())
                 .collect();
-            if !mechanisms.is_empty() && !open.is_empty() {
+            let uncopied = match promise {
+                Promise::ApprovedFiles => confinement.spec().map_or(&[][..], |spec| &spec.uncopied),
+                _ => &[],
+            };
+            if !mechanisms.is_empty() && !uncopied.is_empty() {
+                missing.push(Missing { promise, why: why_uncopied(uncopied) });
+            } else if !mechanisms.is_empty() && !open.is_empty() {
                 missing.push(Missing { promise, why: open.join("; ") });
             } else if mechanisms.is_empty() {
                 missing.push(Missing { promise, why: self.why_not(promise) });
@@ -206,7 +226,12 @@ impl Walls {
         let (_, mut missing) = self.judge(confinement, limits);
         match &spec.mode {
             Mode::Strict => {
-                missing.retain(|missing| missing.promise != Promise::TreeLimits || spec.tree_limits);
+                missing.retain(|missing| match missing.promise {
+                    Promise::TreeLimits => spec.tree_limits,
+                    // Whoever approved was told, unless the copies are what the host lacks.
+                    Promise::ApprovedFiles => spec.copies_only || !self.has(Wall::Namespaces),
+                    _ => true,
+                });
             }
             Mode::Degrade { minimum } => missing.retain(|missing| minimum.contains(&missing.promise)),
         }

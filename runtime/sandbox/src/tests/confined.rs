@@ -273,6 +273,19 @@ fn a_replaced_file_is_the_copy_whatever_becomes_of_the_original() {
         }
         other => panic!("{other:?}"),
     }
+    // What the step writes itself has no copy: that is said, and refused where it is asked for.
+    let uncopied = |copies_only| JailSpec { uncopied: vec![script.clone()], copies_only, ..spec() };
+    let (exit, _, err) =
+        run(&jailed("echo more >> run.sh", JailSpec { replaced: Vec::new(), ..uncopied(false) })).unwrap();
+    let lost = exit.enforcement.missing.iter().find(|missing| missing.promise == Promise::ApprovedFiles);
+    assert!(lost.is_some_and(|lost| lost.why.contains("run.sh")), "{:?}, {err}", exit.enforcement);
+    assert!(exit.enforcement.held.iter().all(|(promise, _)| *promise != Promise::ApprovedFiles));
+    match run(&jailed("true", uncopied(true))) {
+        Err(SpawnError::Sandbox { missing }) => {
+            assert_eq!(missing.iter().map(|one| one.promise).collect::<Vec<_>>(), [Promise::ApprovedFiles]);
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 /// A jail in which an ordinary program finds what it needs.

@@ -16,7 +16,7 @@ use super::open_regular;
 use super::watch::Watch;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
-use lobster_policy::BoundFile;
+use lobster_policy::{BoundFile, FileRole};
 use lobster_sandbox::{JailSpec, Replaced};
 
 /// Bytes of which copies are made for one approval; larger files are compared.
@@ -42,6 +42,8 @@ pub(crate) enum NotHeld {
 #[derive(Debug)]
 pub(crate) struct Held {
     replaced: Vec<Replaced>,
+    /// Executed or sourced, and only compared.
+    uncopied: Vec<PathBuf>,
     watch: Watch,
     /// Declared last: the copies go when nothing needs them.
     _copies: Copies,
@@ -76,7 +78,10 @@ impl Held {
                 replaced.push(Replaced { path: real.to_owned(), copy });
             }
         }
-        let held = Self { replaced, watch, _copies: copies };
+        let runs = |file: &&BoundFile| file.compared && file.role != FileRole::Read;
+        let uncopied = files.iter().filter(runs).map(|file| PathBuf::from(file.real()));
+        let uncopied = uncopied.filter(|path| is_visible(spec, path)).collect();
+        let held = Self { replaced, uncopied, watch, _copies: copies };
         match held.watch.changed() {
             Some(path) => Err(NotHeld::Changed { path, when: " since" }),
             None => Ok(held),
@@ -86,6 +91,7 @@ impl Held {
     /// Puts the copies in place of the files, in what the step sees.
     pub(crate) fn confine(&self, spec: &mut JailSpec) {
         spec.replaced.clone_from(&self.replaced);
+        spec.uncopied.clone_from(&self.uncopied);
         // A step that may read or write around them finds none.
         let copies = self._copies.path();
         if spec.read.iter().chain(&spec.write).any(|root| copies.starts_with(root)) {

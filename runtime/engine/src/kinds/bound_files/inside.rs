@@ -7,20 +7,28 @@ use std::path::Path;
 use serde_json::Value;
 
 use lobster_base::json;
-use lobster_policy::{FileRole, Language, Lookup, Mention, interpreter_language};
+use lobster_policy::{Dialect, FileRole, Language, Lookup, Mention, interpreter_language};
 
 /// What a file holds.
 #[derive(Debug, Default)]
 pub(super) struct Inside {
-    /// Shell text that is run.
-    pub(super) shell: Vec<String>,
+    /// Shell text that is run, and the language of the shell that runs it.
+    pub(super) shell: Vec<(Dialect, String)>,
     /// Other files, named relative to the working directory or to the file's own.
     pub(super) files: Vec<Mention>,
     pub(super) not_covered: Vec<String>,
 }
 
-/// Reads the content of the file at `path`.
-pub(super) fn read(path: &Path, language: &Language, content: &[u8]) -> Inside {
+/// The shell of everything that names none.
+const SH: &str = "/bin/sh";
+
+/// Reads the content of the file at `path`. `shell_of` tells the language of the shell of a name.
+pub(super) fn read(
+    path: &Path,
+    language: &Language,
+    content: &[u8],
+    shell_of: &dyn Fn(&str) -> Dialect,
+) -> Inside {
     let Ok(text) = std::str::from_utf8(content) else { return Inside::default() };
     let mut inside = Inside::default();
     let shown = path.display();
@@ -35,18 +43,18 @@ pub(super) fn read(path: &Path, language: &Language, content: &[u8]) -> Inside {
     let language = match (language, first) {
         (Language::Unknown, Some(line)) => {
             let name = line.name.unwrap_or(line.program);
-            interpreter_language(name.rsplit('/').next().unwrap_or(name))
+            interpreter_language(name.rsplit('/').next().unwrap_or(name), shell_of(name))
         }
         // Text without a first line of that kind is run by a shell.
         (Language::Unknown, None) if text.contains('\0') => Language::Data,
-        (Language::Unknown, None) => Language::Shell,
+        (Language::Unknown, None) => Language::Shell(shell_of(SH)),
         (known, _) => known.clone(),
     };
     match language {
-        Language::Shell => inside.shell.push(with_own_path(text, path)),
-        Language::Make => make(text, path, &mut inside),
-        Language::Just => just(text, &mut inside),
-        Language::Package(scripts) => package(text, &scripts, &mut inside),
+        Language::Shell(dialect) => inside.shell.push((dialect, with_own_path(text, path))),
+        Language::Make => make(text, path, &mut inside, shell_of),
+        Language::Just => just(text, &mut inside, shell_of(SH)),
+        Language::Package(scripts) => package(text, &scripts, &mut inside, shell_of(SH)),
         Language::Script(name) => {
             script(name, text, &mut inside);
             inside.not_covered.push(format!("what {shown} loads or runs by itself"));
@@ -125,7 +133,7 @@ fn with_own_path(text: &str, path: &Path) -> String {
 }
 
 /// A makefile: what it includes, and its recipes.
-fn make(text: &str, path: &Path, inside: &mut Inside) {
+fn make(text: &str, path: &Path, inside: &mut Inside, shell_of: &dyn Fn(&str) -> Dialect) {
     let text = text.replace("\\\n", " ");
     let mut values: BTreeMap<String, String> = BTreeMap::new();
     values.insert("CURDIR".to_owned(), ".".to_owned());
@@ -167,9 +175,10 @@ fn make(text: &str, path: &Path, inside: &mut Inside) {
             }
         }
     }
+    let shell = shell_of(values.get("SHELL").map_or(SH, String::as_str));
     for recipe in recipes {
         let command = recipe.trim_start().trim_start_matches(['@', '-', '+']);
-        inside.shell.push(recipe_text(&expanded(command, &values)));
+        inside.shell.push((shell, recipe_text(&expanded(command, &values))));
     }
 }
 
@@ -233,7 +242,7 @@ fn matching(text: &str, open: char, close: char) -> usize {
 }
 
 /// A justfile: the lines of its recipes and what it imports.
-fn just(text: &str, inside: &mut Inside) {
+fn just(text: &str, inside: &mut Inside, shell: Dialect) {
     for line in text.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         if let ["import" | "import?" | "mod" | "mod?", .., name] = words[..] {
@@ -249,13 +258,13 @@ fn just(text: &str, inside: &mut Inside) {
                 let end = command[at..].find("}}").map_or(command.len(), |end| at + end + 2);
                 command.replace_range(at..end, "${RANDOM}");
             }
-            inside.shell.push(command);
+            inside.shell.push((shell, command));
         }
     }
 }
 
 /// `package.json`: the scripts that run, and the programs of `node_modules` in them.
-fn package(text: &str, wanted: &BTreeSet<String>, inside: &mut Inside) {
+fn package(text: &str, wanted: &BTreeSet<String>, inside: &mut Inside, shell: Dialect) {
     let Ok(document) = json::parse(text) else { return };
     let scripts = document.get("scripts").and_then(Value::as_object);
     for (name, script) in scripts.into_iter().flatten() {
@@ -272,10 +281,10 @@ fn package(text: &str, wanted: &BTreeSet<String>, inside: &mut Inside) {
                 && !wanted.is_empty()
                 && !wanted.contains(word)
             {
-                inside.shell.push(script.to_owned());
+                inside.shell.push((shell, script.to_owned()));
             }
         }
-        inside.shell.push(script.to_owned());
+        inside.shell.push((shell, script.to_owned()));
     }
 }
 

@@ -235,3 +235,58 @@ fn a_name_that_is_given_away_stops_what_runs() {
         assert_eq!((cancelled, changed.is_some()), (stops, stops), "{what}");
     }
 }
+
+#[test]
+fn a_script_is_read_in_the_language_of_the_shell_that_runs_it() {
+    // bash prints one line of this; dash and ash run ./evil.
+    const TRICK: &str = "echo $'\\'; ./evil; echo ' #'\n";
+    let place = Workspace::new(&[
+        ("evil", "#!/bin/sh\n"),
+        ("plain.sh", TRICK),
+        ("dash.sh", &format!("#!/bin/dash\n{TRICK}")),
+        ("env.sh", &format!("#!/usr/bin/env dash\n{TRICK}")),
+        ("mine.sh", &format!("#!bin/bash\n{TRICK}")),
+        ("bash.sh", &format!("#!/bin/bash\n{TRICK}")),
+        ("inner.sh", "#!/bin/bash\ndash ./plain.sh\n"),
+        ("bin/bash", "#!/bin/dash\n"),
+        ("Makefile", "SHELL := /bin/dash\nall:\n\techo $$'\\'; ./evil; echo ' #'\n"),
+    ]);
+    for text in [
+        "dash plain.sh",
+        "env dash plain.sh",
+        "timeout 5 dash ./plain.sh",
+        "dash -c '. ./plain.sh'",
+        "find . -name plain.sh -exec dash {} \\;",
+        "./dash.sh",
+        "./env.sh",
+        "./mine.sh",
+        "./inner.sh",
+        "bash inner.sh",
+        "make",
+    ] {
+        let (files, covered) = (place.shown(text), place.covered(text));
+        assert!(files.contains("executed evil"), "{text}: {files}");
+        assert!(covered.not_covered.iter().any(|note| note.contains("as bash does")), "{text}: {covered:?}");
+    }
+    for text in ["bash plain.sh", "./bash.sh", "env bash ./plain.sh", "bash -c '. ./plain.sh'"] {
+        let (files, covered) = (place.shown(text), place.covered(text));
+        assert!(!files.contains("evil"), "{text}: {files}");
+        assert!(covered.not_covered.iter().all(|note| !note.contains("as bash does")), "{text}: {covered:?}");
+    }
+}
+
+#[test]
+fn what_is_run_and_only_compared_is_named_to_the_sandbox() {
+    let place = Workspace::new(&[("x.sh", "echo\n"), ("y.sh", "echo\n"), ("data", "d")]);
+    let root = place.root();
+    let uncopied = |text: &str| {
+        let mut spec = JailSpec { write: vec![root.clone()], ..JailSpec::default() };
+        let state = tempfile::tempdir().unwrap();
+        Held::take(&place.covered(text).files, state.path(), &spec).unwrap().confine(&mut spec);
+        let names = spec.uncopied.iter().map(|path| path.strip_prefix(&root).unwrap().display().to_string());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(uncopied("sh x.sh data"), [""; 0]);
+    assert_eq!(uncopied("cat x.sh > y.sh; sh y.sh"), ["y.sh"]);
+    assert_eq!(uncopied("sed -i s/a/b/ x.sh; sh ./x.sh; sh y.sh"), ["x.sh"]);
+}

@@ -1,0 +1,300 @@
+//! What a run that asks will do once its question is answered with yes.
+//!
+//! The recorded plan is executed again up to the first effect that the journal
+//! does not know, so what is shown is the action itself and not a guess at it.
+//! Pure steps on the way are computed, nothing is performed and nothing recorded.
+
+use std::collections::HashSet;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::gate::{Binding, KnownAnswer, PendingGate};
+use super::overseer::{Act, Known, Overseer};
+use super::path::StepPath;
+use super::question::{Occasion, quoted};
+use super::run::{Interrupted, Run, Task, lock};
+use super::services::Services;
+use super::settle::output_of;
+use crate::runtime::recorded;
+use lobster_base::cancel::{CancelReason, CancelToken};
+use lobster_base::digest::Digest;
+use lobster_base::json;
+use lobster_language::plan::Plan;
+use lobster_stage::{Answer, Question, Stop};
+use lobster_store::{GateKind, Record, RunId, Store, StoreError};
+
+/// What an approval sets going.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Ahead {
+    /// Effects that begin at once.
+    pub next: Vec<NextEffect>,
+    /// Questions that come up before any other effect.
+    pub asks: Vec<String>,
+    /// The steps of the plan after the one that asks, as a dry run shows them.
+    pub then: String,
+    /// The answer would be refused: what was asked is not what would run now.
+    pub stale: bool,
+    /// Why the execution would fail before any effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fails: Option<String>,
+    /// The directory that the run began in.
+    #[serde(skip)]
+    pub cwd: String,
+    /// It took too long to find out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unknown: bool,
+}
+
+/// An effect with all that decides what it does.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NextEffect {
+    pub step: String,
+    /// What the action digest is the digest of.
+    pub action: Value,
+}
+
+/// What is shown of [`Ahead`] wherever the question is: kept with the question, so that it is
+/// the same text everywhere.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SetsGoing {
+    /// A line for each effect that begins at once, references resolved.
+    #[serde(default)]
+    pub at_once: Vec<String>,
+    /// Why a yes would fail before any effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fails: Option<String>,
+}
+
+/// The question to look behind.
+pub struct Asking<'a> {
+    pub run: RunId,
+    pub path: &'a str,
+    pub binding: Digest,
+    pub kind: GateKind,
+}
+
+/// The name under which a kept question has [`SetsGoing`], beside what was asked.
+pub(crate) const KEPT: &str = "sets_going";
+
+/// A person who is asked does not wait longer for what comes next to be found out.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Longest line about one effect; `lobster gates show --json` has the action itself.
+const MAX_LINE: usize = 32 << 10;
+
+/// Executes the plan of a run behind one of its questions, as if that had been answered with yes.
+pub fn look(
+    services: &Services,
+    store: Store,
+    asking: &Asking<'_>,
+    task: Task,
+    (plan, args): (&Plan, &Map<String, Value>),
+    journal: &[Record],
+) -> Ahead {
+    let cwd = store.run(asking.run).map(|summary| summary.cwd).unwrap_or_default();
+    let run = Run::recalled(services, store, None, asking.run, task, journal, Interrupted::Ask);
+    let look = Arc::new(Look {
+        path: asking.path.to_owned(),
+        binding: asking.binding,
+        kind: asking.kind,
+        // Under way in another branch, whatever the answer is.
+        started: lock(&run.recall).started.clone(),
+        seen: Mutex::default(),
+    });
+    let run = run.overseen(Arc::<Look>::clone(&look));
+    let result = output_of(&run, plan, args);
+    let mut ahead = Ahead { cwd, ..std::mem::take(&mut *lock(&look.seen)) };
+    ahead.next.sort_by(|a, b| a.step.cmp(&b.step));
+    if let Err(Stop::Failed(error)) = result {
+        ahead.fails = Some(error.message);
+    }
+    ahead
+}
+
+impl Run<'_> {
+    /// What a yes to a question that comes up now sets going, as every screen shows it.
+    pub(super) fn sets_going(&self, gate: &PendingGate) -> Result<SetsGoing, StoreError> {
+        // A policy's question is about the command itself, and what is typed into an
+        // answer decides what follows it.
+        let of_input = matches!(gate.question.question, Question::Input { .. });
+        if of_input || Occasion::is_of_policy(gate.path.as_str()) || !self.journals() {
+            return Ok(SetsGoing::default());
+        }
+        let journal = self.store.events(self.id)?;
+        let Ok(plan) = recorded::<Plan>(&self.store, &self.task.plan) else {
+            return Ok(SetsGoing::default());
+        };
+        let args = self.task.args.and_then(|args| recorded(&self.store, &args).ok()).unwrap_or_default();
+        let asking = Asking {
+            run: self.id,
+            path: gate.path.as_str(),
+            binding: gate.binding.digest,
+            kind: GateKind::Approval,
+        };
+        // Whose terminal is gone is asked elsewhere, and shown the same.
+        let cancel = match self.has_lost_its_terminal() {
+            true => CancelToken::new(),
+            false => self.services.cancel.child(),
+        };
+        let services = self.services.unseen(cancel.clone());
+        let (mut ahead, in_time) = within(PATIENCE, &cancel, || {
+            look(&services, self.store.clone(), &asking, self.task, (&plan, &args), &journal)
+        });
+        ahead.unknown = !in_time;
+        let mut going = SetsGoing::of(&ahead);
+        self.hide_in(&mut going);
+        Ok(going)
+    }
+}
+
+impl SetsGoing {
+    /// The text for what was found.
+    #[must_use]
+    pub fn of(ahead: &Ahead) -> Self {
+        if ahead.unknown {
+            let why = "not known yet: it takes longer than a moment to compute; `lobster gates show` takes the time";
+            return Self { at_once: vec![why.to_owned()], fails: None };
+        }
+        let lines = ahead.next.iter().map(|effect| line_of(effect, &ahead.cwd));
+        Self { at_once: lines.collect(), fails: ahead.fails.clone() }
+    }
+}
+
+/// An effect in a line: a native command as its words, with where it runs if that is not where
+/// the run began; anything else as its JSON.
+fn line_of(effect: &NextEffect, began_in: &str) -> String {
+    let action = &effect.action;
+    let words = action["argv"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut line = match words {
+        [] => format!("{}: {}", effect.step, json::compact(action)),
+        words => format!("{}: {}", effect.step, quoted(words)),
+    };
+    if !words.is_empty() {
+        if let Some(cwd) = action["cwd"].as_str().filter(|cwd| *cwd != began_in) {
+            line.push_str(&format!("  (in {cwd})"));
+        }
+        if let Some(stdin) = action["stdin"].as_str() {
+            line.push_str(&format!("  (reads blake3:{stdin})"));
+        }
+    }
+    if line.len() > MAX_LINE {
+        let end = line.floor_char_boundary(MAX_LINE);
+        let more = line.len() - end;
+        line.truncate(end);
+        line.push_str(&format!("… ({more} more bytes)"));
+    }
+    line
+}
+
+/// Works for so long; says whether it was done by then.
+fn within<T>(limit: Duration, cancel: &CancelToken, work: impl FnOnce() -> T) -> (T, bool) {
+    let (done, waits) = channel::<()>();
+    std::thread::scope(|scope| {
+        let clock = scope.spawn(move || {
+            let late = matches!(waits.recv_timeout(limit), Err(RecvTimeoutError::Timeout));
+            if late {
+                cancel.cancel(CancelReason::Requested("it takes too long to look ahead".to_owned()));
+            }
+            late
+        });
+        let result = work();
+        drop(done);
+        let in_time = clock.join().is_ok_and(|late| !late);
+        (result, in_time)
+    })
+}
+
+struct Look {
+    path: String,
+    binding: Digest,
+    kind: GateKind,
+    started: HashSet<StepPath>,
+    seen: Mutex<Ahead>,
+}
+
+impl Overseer for Look {
+    fn journals(&self) -> bool {
+        false
+    }
+
+    fn effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
+        if known.is_some() {
+            return Ok(known);
+        }
+        if !self.started.contains(act.path) {
+            let (step, action) = (act.path.to_string(), act.preimage.value());
+            lock(&self.seen).next.push(NextEffect { step, action });
+        }
+        Err(Stop::Interrupted)
+    }
+
+    fn pure(&self, _: &Act<'_>, known: Known) -> Result<Known, Stop> {
+        Ok(known)
+    }
+
+    fn answer(
+        &self,
+        path: &StepPath,
+        binding: &Binding,
+        known: Option<KnownAnswer>,
+    ) -> Result<Option<KnownAnswer>, Stop> {
+        let asked = path.as_str() == self.path;
+        // A fork may ask again what it took over.
+        if known.as_ref().is_some_and(|known| !asked || known.from.is_none()) {
+            return Ok(known);
+        }
+        let mut seen = lock(&self.seen);
+        if !asked {
+            seen.asks.push(path.to_string());
+            return Ok(None);
+        }
+        seen.stale = !binding.is(self.binding);
+        // What a response sets going depends on the response.
+        let yes = self.kind == GateKind::Approval;
+        Ok(yes.then(|| KnownAnswer {
+            answer: Answer::Approved { by: None },
+            binding: binding.digest,
+            gate: String::new(),
+            by: None,
+            from: None,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_effect_is_told_by_its_words_or_else_by_its_action() {
+        let line =
+            |step: &str, action: Value| line_of(&NextEffect { step: step.to_owned(), action }, "/here");
+        assert_eq!(
+            line("go", json!({"argv": ["/bin/sh", "-c", "rm 42; echo"], "cwd": "/w", "stdin": null})),
+            "go: /bin/sh -c 'rm 42; echo'  (in /w)"
+        );
+        assert_eq!(
+            line("go", json!({"argv": ["true"], "cwd": "/here", "stdin": "ab"})),
+            "go: true  (reads blake3:ab)"
+        );
+        assert_eq!(line("ask", json!({"model": "m"})), r#"ask: {"model":"m"}"#);
+        let long = line("go", json!({"argv": ["x".repeat(2 * MAX_LINE)]}));
+        assert!(long.len() < MAX_LINE + 40 && long.ends_with(" more bytes)"), "{}", long.len());
+    }
+
+    #[test]
+    fn whoever_is_asked_does_not_wait_for_long() {
+        let cancel = CancelToken::new();
+        let (waited, in_time) =
+            within(Duration::from_millis(30), &cancel, || cancel.wait(Duration::from_secs(20)));
+        assert!(waited && !in_time && cancel.is_cancelled());
+        let cancel = CancelToken::new();
+        assert_eq!(within(Duration::from_secs(20), &cancel, || 7), (7, true));
+        assert!(!cancel.is_cancelled());
+    }
+}

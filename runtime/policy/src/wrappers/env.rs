@@ -1,0 +1,149 @@
+//! `env`, which sets variables, enters a directory and splits words before it starts a command.
+
+use super::super::analysis::{Analysis, Arg, Flow};
+use super::super::command::Invocation;
+use super::super::paths::normalise;
+
+impl Analysis<'_> {
+    pub(super) fn env_wrapper(&mut self, inv: &Invocation) -> Flow {
+        let mut args: Vec<Arg> = inv.args[1..].to_vec();
+        let cwd = self.scope.cwd.clone();
+        let mut at = 0;
+        while at < args.len() {
+            let arg = args[at].clone();
+            let text = arg.text.as_str();
+            at += 1;
+            if text == "--" {
+                continue;
+            }
+            if let Some((name, value)) = text.split_once('=')
+                && !text.starts_with('-')
+            {
+                let value = Arg { text: value.to_owned(), ..arg.clone() };
+                self.check_exported(name, &value);
+                continue;
+            }
+            let long = text.strip_prefix("--");
+            let is_long = |full: &str| {
+                long.is_some_and(|l| {
+                    let l = l.split('=').next().unwrap_or(l);
+                    !l.is_empty() && full.starts_with(l)
+                })
+            };
+            if text == "-" {
+                continue;
+            }
+            if text.starts_with('-') {
+                let short = text.strip_prefix('-').filter(|_| long.is_none()).unwrap_or("");
+                let value_at = short.find(['u', 'C', 'S', 'a']);
+                let takes = if is_long("unset") {
+                    Some('u')
+                } else if is_long("chdir") {
+                    Some('C')
+                } else if is_long("split-string") {
+                    Some('S')
+                } else if is_long("argv0") {
+                    Some('a')
+                } else {
+                    value_at.and_then(|i| short[i..].chars().next())
+                };
+                let is_known = match long {
+                    Some(long) => {
+                        const LONG: &[&str] = &[
+                            "ignore-environment",
+                            "null",
+                            "unset",
+                            "chdir",
+                            "split-string",
+                            "argv0",
+                            "block-signal",
+                            "default-signal",
+                            "ignore-signal",
+                            "list-signal-handling",
+                            "debug",
+                            "help",
+                            "version",
+                        ];
+                        LONG.contains(&long.split('=').next().unwrap_or(long))
+                    }
+                    None => {
+                        short[..value_at.unwrap_or(short.len())].chars().all(|c| matches!(c, 'i' | '0' | 'v'))
+                    }
+                };
+                if !is_known {
+                    self.ask("wrapper", format!("option {} of env is not known", arg.shown()));
+                }
+                let Some(takes) = takes else { continue };
+                let attached = match (long, value_at) {
+                    (Some(l), _) => l.split_once('=').map(|(_, v)| v.to_owned()),
+                    (None, Some(i)) => Some(short[i + 1..].to_owned()).filter(|v| !v.is_empty()),
+                    (None, None) => None,
+                };
+                let value = match attached {
+                    Some(text) => Arg { text, ..arg.clone() },
+                    None => {
+                        at += 1;
+                        args.get(at - 1).cloned().unwrap_or_default()
+                    }
+                };
+                match takes {
+                    'C' => {
+                        self.read_path(&value);
+                        self.scope.cwd = normalise(&self.scope.cwd, &value.text);
+                    }
+                    'S' => {
+                        if value.unknown {
+                            self.deny("opaque-code", "env -S splits text that is not known");
+                        }
+                        let words = split_words(&value.text).into_iter().map(Arg::literal);
+                        let at = at.min(args.len());
+                        args.splice(at..at, words);
+                    }
+                    _ => {}
+                }
+                continue;
+            }
+            if arg.unknown && text.is_empty() {
+                self.ask("dynamic", "env starts a program that is not known");
+            }
+            at -= 1;
+            break;
+        }
+        let rest = args.split_off(at.min(args.len()));
+        let flow = if rest.is_empty() {
+            self.draw("env", Vec::new(), true);
+            self.record(&inv.args, None, vec!["catalogue".to_owned()]);
+            Flow::default()
+        } else {
+            self.inner(rest, inv, false)
+        };
+        self.scope.cwd = cwd;
+        flow
+    }
+}
+
+/// Splits text into words as `env -S` does: blanks, quotes, backslashes.
+fn split_words(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote: Option<char> = None;
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match (quote, c) {
+            (Some(q), c) if c == q => quote = None,
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None, c) if c.is_whitespace() => words.extend(word.take()),
+            (_, '\\') if quote != Some('\'') => {
+                if let Some(next) = chars.next() {
+                    word.get_or_insert_default().push(next);
+                }
+            }
+            (_, c) => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
+}
