@@ -195,6 +195,8 @@ pub(super) fn services(runtime: &Runtime, store: &Store, recording: &Recording) 
     let own = &runtime.services;
     let unseen: Screen = Box::new(|_| Ok(()));
     Services {
+        // A replay has no native effect carried out.
+        executor_program: None,
         mode: if recording.mode == "human" { Mode::Human } else { Mode::Tool },
         env: recording
             .settings
