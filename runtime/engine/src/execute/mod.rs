@@ -11,6 +11,7 @@ mod host_text;
 mod local;
 mod native;
 mod order;
+mod place;
 pub mod stdio;
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,7 @@ pub use host_text::HostText;
 pub(crate) use local::{LocalExecutor, SecretSource};
 pub(crate) use native::PARTIAL_STDOUT;
 pub use order::{NativeTask, Order, OrderId, StdinSource, Task};
+pub use place::{NativeProfile, Place};
 
 use lobster_base::cancel::CancelToken;
 use lobster_store::StepOutcome;

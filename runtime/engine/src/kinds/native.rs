@@ -1,13 +1,15 @@
 //! Native processes as steps: the action, the policy's word on it, the process.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use crate::action::{ActionRecord, Preimage};
 use crate::env::Env;
-use crate::execute::{NativeTask, Order, OrderId, PARTIAL_STDOUT, StdinSource, Task};
+use crate::execute::{
+    HostText, NativeProfile, NativeTask, Order, OrderId, PARTIAL_STDOUT, Place, StdinSource, Task,
+};
 use crate::gate::Asker;
 use crate::kinds::inputs;
 use crate::kinds::policy_gate::APPROVAL_STALE;
@@ -17,6 +19,7 @@ use crate::pipeline::{failed_outcome as failed, outcome_error};
 use crate::reuse::Reuse;
 use crate::run::Run;
 use crate::value::Text;
+use crate::workflow::WORKFLOW_DIR;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 use lobster_policy::Shell;
@@ -143,7 +146,7 @@ pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken
     };
     let decode = |outcome: &StepOutcome| finished(store, outcome);
     let done = if is_cached(&job) {
-        let known_as = (cache_key(run, &record, &decision)?, job.reuse);
+        let known_as = (cache_key(run, &job, &record, &decision)?, job.reuse);
         run.once_in_all(path, &record, known_as, perform, || inputs_stayed(run, &job, &record), decode)?
     } else {
         run.once(path, &record, perform, decode)?
@@ -160,8 +163,10 @@ fn is_cached(job: &Job) -> bool {
 /// The name under which the outcome of an effect is cached. An outcome holds for
 /// the policy that it was had under, for the shell that read the text, and under
 /// a policy that builds the environment for that environment; the home of a step is new each time.
+/// And it holds where it was had: the same action may find other files elsewhere.
 fn cache_key(
     run: &Run<'_>,
+    job: &Job,
     record: &ActionRecord,
     decision: &super::policy_gate::Decided,
 ) -> Result<Digest, Stop> {
@@ -173,7 +178,8 @@ fn cache_key(
         }
     }
     let policy = run.services.policy_digest();
-    let mut key = json!({ "action": record.preimage.digest, "policy": policy, "env": env });
+    let cwd = HostText::from(job.cwd.clone());
+    let mut key = json!({ "action": record.preimage.digest, "policy": policy, "env": env, "cwd": cwd });
     if let Some(shell) = &decision.shell {
         key["shell"] = json!(shell);
     }
@@ -310,13 +316,25 @@ fn keep_stdin(run: &Run<'_>, payload: Option<&Payload>) -> Result<(StdinSource, 
 
 /// Everything that decides what the process does, without its secrets.
 fn preimage(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String], stdin: Value) -> Result<Value, Stop> {
-    let env: serde_json::Map<_, _> = job
-        .env
-        .granted()
-        .iter()
-        .map(|(name, value)| (name.clone(), json!(Digest::of(value.as_bytes()))))
-        .collect();
-    let mut action = json!({ "kind": "native", "argv": argv, "stdin": stdin, "env": env, "cwd": job.cwd, "limits": { "stdout": job.max_output } });
+    let recorded = run.overseer().and_then(|overseer| overseer.native_profile(path));
+    let profile = recorded.unwrap_or_default();
+    let place = |path: &Path| match profile {
+        NativeProfile::HostPaths => Place::Host(path.to_owned()),
+        NativeProfile::Places => Place::of(&run.cwd, path),
+    };
+    let variable = |(name, value): (&String, &String)| {
+        let digest = || json!(Digest::of(value.as_bytes()));
+        let shown = match place(Path::new(value)) {
+            here @ Place::Run(_) if name == WORKFLOW_DIR => here.value(),
+            _ => digest(),
+        };
+        (name.clone(), shown)
+    };
+    let env: serde_json::Map<_, _> = job.env.granted().iter().map(variable).collect();
+    let mut action = json!({ "kind": "native", "argv": argv, "stdin": stdin, "env": env, "cwd": place(&job.cwd).value(), "limits": { "stdout": job.max_output } });
+    if let Some(name) = profile.name() {
+        action["profile"] = json!(name);
+    }
     if !job.env.secrets().is_empty() {
         action["secrets"] = run.named_secrets(path, job.env.secrets());
     }
