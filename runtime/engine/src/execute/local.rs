@@ -40,7 +40,7 @@ struct Orders {
 enum State {
     Taken(Box<Order>, CancelToken),
     Running(CancelToken),
-    Ended(Outcome),
+    Ended(Box<Outcome>),
     Lost,
 }
 
@@ -90,7 +90,7 @@ impl Executor for LocalExecutor<'_> {
                 }
                 Some(State::Ended(outcome)) => {
                     orders.known.insert(id.clone(), State::Ended(outcome.clone()));
-                    return Ok(outcome);
+                    return Ok(*outcome);
                 }
                 other => {
                     orders.known.extend(other.map(|state| (id.clone(), state)));
@@ -137,7 +137,7 @@ struct Watch<'w, 'h> {
 impl Watch<'_, '_> {
     fn end(&self, outcome: Outcome) {
         let mut orders = lock(&self.executor.orders);
-        orders.known.insert(self.id.clone(), State::Ended(outcome));
+        orders.known.insert(self.id.clone(), State::Ended(Box::new(outcome)));
         orders.ended.push_back(self.id.clone());
         if orders.ended.len() > MAX_ENDED
             && let Some(oldest) = orders.ended.pop_front()

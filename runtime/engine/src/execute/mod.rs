@@ -49,7 +49,7 @@ pub enum Standing {
     /// It is being carried out, or about to be.
     Running,
     /// It ended like this.
-    Ended(Outcome),
+    Ended(Box<Outcome>),
     /// The executor has never heard of it, or has forgotten it after handing over its outcome.
     Unknown,
     /// It was begun, and what carried it out is gone: nobody has seen its end.

@@ -182,7 +182,9 @@ impl Executor for StdioExecutor<'_> {
         };
         connection.send(&Request::Look { id: id.clone() })?;
         match connection.standing(id)? {
-            Standing::Ended(outcome) => Ok(Standing::Ended(self.take_blobs(&connection, outcome)?)),
+            Standing::Ended(outcome) => {
+                Ok(Standing::Ended(Box::new(self.take_blobs(&connection, *outcome)?)))
+            }
             other => Ok(other),
         }
     }

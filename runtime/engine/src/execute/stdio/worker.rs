@@ -293,7 +293,7 @@ impl<'w, W: Write + Send> Worker<'w, W> {
     fn look(&self, id: &OrderId) -> Standing {
         let jobs = lock(&self.jobs);
         match jobs.ended.get(id) {
-            Some(Ok(outcome)) => Standing::Ended(outcome.clone()),
+            Some(Ok(outcome)) => Standing::Ended(Box::new(outcome.clone())),
             Some(Err(_)) => Standing::Lost,
             None if jobs.running.contains_key(id) => Standing::Running,
             None => Standing::Unknown,
