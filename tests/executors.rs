@@ -277,4 +277,15 @@ fn a_worker_that_is_not_told_right_says_so_and_ends() {
     }
     let answer = home.lobster(["worker", "--stdio"]).stdin(hello).run();
     assert_eq!((answer.code(), answer.stdout.lines().count()), (0, 1), "{answer:?}");
+    // What it never had it does not pretend to know.
+    let id = "{\"run\":\"01978f00-0000-7000-8000-000000000000\",\"path\":\"a\",\"attempt\":1}";
+    let asked = format!("{hello}{{\"type\":\"look\",\"id\":{id}}}\n{{\"type\":\"wait\",\"id\":{id}}}\n");
+    let answer = home.lobster(["worker", "--stdio"]).stdin(asked).run();
+    assert_eq!(answer.code(), 0, "{answer:?}");
+    let said: Vec<Value> = answer.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(
+        (&said[1]["standing"]["is"], &said[2]["type"]),
+        (&"unknown".into(), &"unseen".into()),
+        "{answer:?}"
+    );
 }
