@@ -81,6 +81,10 @@ roots TRIES="500":
 nightly:
     .ci/nightly
 
+# the tests that start processes, with a worker carrying them out; nightly
+worker *TESTS="flows:: crash:: unknown_ends:: resume:: forks:: secrets:: kernel_holds:: approved_files:: swapped_roots:: compatibility:: faults::random_workflows_survive":
+    LOBSTER_TEST_WORKER=1 LOBSTER_CRASH_POINTS=1000 cargo test --release --workspace --test lobster -- {{TESTS}}
+
 # figures of the record: replay, durability, syncs, large stores, many processes
 bench-record:
     cargo build --release --workspace

@@ -337,3 +337,31 @@ fn what_a_clock_that_ran_ahead_dated_is_not_young() {
     ahead(0);
     assert_eq!(times(&home), 2);
 }
+
+#[test]
+fn a_step_that_names_no_path_is_the_same_action_in_two_directories_and_is_done_in_each() {
+    let home = Home::new();
+    let flow = "steps:\n  - id: a\n    run: cat data.txt; echo ran >> log\n    cache: true\n  \
+                - {id: b, run: pwd > here, cwd: sub}\n  - {id: c, run: 'true', cwd: /}\n";
+    for (dir, text) in [("one", "first"), ("two", "second")] {
+        home.write(&format!("{dir}/flow.lobster"), flow)
+            .write(&format!("{dir}/data.txt"), text)
+            .write(&format!("{dir}/sub/x"), "");
+        let run = || home.lobster(["run", "--mode", "tool", "flow.lobster"]).dir(&home.dir().join(dir)).run();
+        run().output();
+        run().output();
+        // What is cached here is not had there: the command may read what its author did not name.
+        assert_eq!(home.read(&format!("{dir}/log")), "ran\n");
+        assert!(home.read(&format!("{dir}/sub/here")).trim().ends_with(&format!("{dir}/sub")));
+    }
+    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    let id = |at: usize| runs[at]["id"].as_str().unwrap();
+    for step in ["a", "b", "c"] {
+        let why = home.lobster(["why", id(0), step, "--vs", id(3), "--full"]).run();
+        assert!(why.stdout.contains("the same") && !why.stdout.contains("differs"), "{step}: {why:#?}");
+    }
+    for run in [id(0), id(3)] {
+        let replay = home.lobster(["replay", run]).run();
+        assert_eq!(replay.code(), 0, "{replay:#?}");
+    }
+}

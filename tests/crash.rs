@@ -114,8 +114,8 @@ fn resume(home: &Home, id: &str, story: &mut Story) {
 }
 
 /// Kills the first call at its `run`-th write or the answer to the gate at its `resume`-th.
-fn crash_at(point: u64, while_resuming: bool) -> Story {
-    let home = home();
+fn crash_at(point: u64, while_resuming: bool, has_worker: bool) -> Story {
+    let home = home().with_worker(has_worker);
     let mut story = Story::default();
     let fault = format!("{point}:kill");
     if while_resuming {
@@ -167,7 +167,7 @@ fn crash_everywhere(while_resuming: bool, least: u64) {
                     if point > last.load(Relaxed) || point > 1000 {
                         return;
                     }
-                    let story = crash_at(point, while_resuming);
+                    let story = crash_at(point, while_resuming, false);
                     reported.fetch_add(story.interrupted, Relaxed);
                     if story.crashed {
                         crashes.fetch_add(1, Relaxed)
@@ -181,6 +181,12 @@ fn crash_everywhere(while_resuming: bool, least: u64) {
     let (crashes, reported) = (crashes.into_inner(), reported.into_inner());
     println!("{crashes} crashes, {reported} effects reported as interrupted");
     assert!(crashes >= least, "only {crashes} points were passed");
+}
+
+/// Some points of a run and of an answer, with effects carried out by a worker; how many were passed.
+pub(crate) fn crash_with_worker(points: impl Iterator<Item = u64>) -> usize {
+    let crashed = |point: u64| [false, true].map(|resuming| crash_at(point, resuming, true).crashed);
+    points.flat_map(crashed).filter(|crashed| *crashed).count()
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn every_flow_does_what_its_directory_says() {
         for _ in 0..3 {
             scope.spawn(|| {
                 while let Some(case) = cases.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
-                    if let Err(problem) = run(case) {
+                    if let Err(problem) = run(case, false) {
                         problems.lock().unwrap().push(format!("{}: {problem}", case.display()));
                     }
                 }
@@ -56,7 +56,18 @@ fn cases() -> Vec<PathBuf> {
     cases
 }
 
-fn run(case: &Path) -> Result<(), String> {
+/// The cases of these names, with their native effects carried out by a worker.
+pub(crate) fn run_with_worker(names: &[&str]) -> Result<(), String> {
+    let of_name =
+        |case: &PathBuf| case.file_name().is_some_and(|name| names.iter().any(|wanted| name == *wanted));
+    let chosen: Vec<_> = cases().into_iter().filter(of_name).collect();
+    assert_eq!(chosen.len(), names.len(), "{chosen:?}");
+    chosen
+        .iter()
+        .try_for_each(|case| run(case, true).map_err(|problem| format!("{}: {problem}", case.display())))
+}
+
+fn run(case: &Path, has_worker: bool) -> Result<(), String> {
     let file = case.join("expect.json");
     let text = std::fs::read_to_string(&file).map_err(|error| format!("expect.json: {error}"))?;
     let mut expect: Value = serde_json::from_str(&text).map_err(|error| format!("expect.json: {error}"))?;
@@ -64,7 +75,7 @@ fn run(case: &Path) -> Result<(), String> {
     if expect["about"].as_str().is_none_or(str::is_empty) {
         return Err("expect.json: no `about`".to_owned());
     }
-    let home = Home::new();
+    let home = Home::new().with_worker(has_worker);
     prepare(&home, case, &expect);
     let update = std::env::var_os("UPDATE_EXPECTED").is_some();
     let mut known = vec![("DIR".to_owned(), home.dir().canonicalize().unwrap().display().to_string())];

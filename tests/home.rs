@@ -24,7 +24,12 @@ const KEPT: u64 = 64 << 20;
 /// The private directories of one test.
 pub(crate) struct Home {
     root: tempfile::TempDir,
+    /// Whether native effects are carried out by a worker of its own.
+    has_worker: bool,
 }
+
+/// With any value, every call of every test has its native effects carried out by a worker.
+const WORKER_VARIABLE: &str = "LOBSTER_TEST_WORKER";
 
 impl Home {
     pub(crate) fn new() -> Self {
@@ -32,7 +37,22 @@ impl Home {
         for name in ["work", "home", "state"] {
             std::fs::create_dir(root.path().join(name)).unwrap();
         }
-        Self { root }
+        Self { root, has_worker: std::env::var_os(WORKER_VARIABLE).is_some() }
+    }
+
+    /// The same, with native effects carried out by a worker.
+    pub(crate) fn with_worker(self, has_worker: bool) -> Self {
+        Self { has_worker: has_worker || self.has_worker, ..self }
+    }
+
+    /// The command of a worker. Faults are for the lobster that it works for.
+    pub(crate) fn worker() -> String {
+        let mut words = vec!["/usr/bin/env".to_owned()];
+        words.extend(
+            ["LOBSTER_FAULT", "LD_PRELOAD"].into_iter().flat_map(|name| ["-u".to_owned(), name.to_owned()]),
+        );
+        words.extend([binary::lobster().display().to_string(), "worker".to_owned(), "--stdio".to_owned()]);
+        serde_json::json!(words).to_string()
     }
 
     /// Where calls start.
@@ -82,6 +102,9 @@ impl Home {
             .env("LANG", "C.UTF-8")
             .env("TZ", "UTC")
             .stdin(Stdio::null());
+        if self.has_worker {
+            command.env("LOBSTER_EXECUTOR", Self::worker());
+        }
         Call { command, input: None }
     }
 

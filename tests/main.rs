@@ -24,6 +24,7 @@ mod damaged_stores;
 mod differences;
 mod drop_in;
 mod durability;
+mod executors;
 mod faults;
 mod flows;
 mod forks;

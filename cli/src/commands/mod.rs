@@ -30,6 +30,7 @@ pub(crate) mod step;
 pub(crate) mod store;
 pub(crate) mod version;
 pub(crate) mod why;
+pub(crate) mod worker;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -77,6 +78,7 @@ pub(crate) enum Command {
     Audit(audit::Args),
     Step(step::Args),
     Mcp(mcp::Args),
+    Worker(worker::Args),
     Doctor(doctor::Args),
     Completions(completions::Args),
     Skill(skill::Args),
@@ -196,6 +198,7 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Policy(args) => policy::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Mcp(args) => mcp::run(&args),
+        Command::Worker(args) => worker::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Skill(args) => skill::run(&args),
         Command::Run(_)

@@ -11,9 +11,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
+use serde::{Deserialize, Serialize};
 
 /// Why work was told to stop.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "why", content = "text", rename_all = "snake_case")]
 pub enum CancelReason {
     /// The process received a signal, named as in `SIGTERM`.
     Signal(String),

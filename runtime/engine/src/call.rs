@@ -48,6 +48,7 @@ impl Runtime {
                 progress: call.progress,
                 notify: services.notify.clone(),
                 background: Background::default(),
+                executor_program: services.executor_program.clone(),
                 sandbox: Arc::clone(&services.sandbox),
                 policy: Arc::clone(&services.policy),
                 policy_files: services.policy_files.clone(),

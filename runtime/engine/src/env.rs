@@ -173,7 +173,13 @@ fn is_setting(name: &str) -> bool {
         ["TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL", "AUTH"].iter().any(|word| name.contains(word));
     ours && (!private || name == RUN_STATE_KEY)
         && !name.starts_with("LOBSTER_ARG")
-        && !matches!(name, "LOBSTER_STATE_DIR" | "LOBSTER_DIE_WITH_PARENT" | super::NOTIFY_VARIABLE)
+        && !matches!(
+            name,
+            "LOBSTER_STATE_DIR"
+                | "LOBSTER_DIE_WITH_PARENT"
+                | super::NOTIFY_VARIABLE
+                | super::runtime::EXECUTOR_VARIABLE
+        )
 }
 
 /// A variable of this size or more does not fit `execve`'s limit for one

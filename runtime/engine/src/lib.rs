@@ -19,6 +19,7 @@ mod attempts;
 pub(crate) mod background;
 mod effects;
 pub mod env;
+pub mod execute;
 mod for_each;
 pub mod gate;
 mod host_calls;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::action::Preimage;
+use super::execute::NativeProfile;
 use super::gate::{Binding, KnownAnswer};
 use super::path::StepPath;
 use lobster_base::digest::Digest;
@@ -157,6 +158,11 @@ pub trait Overseer: Send + Sync {
 
     /// The files that belonged to the action here when it was recorded, whatever has become of them.
     fn declared(&self, _path: &StepPath) -> Option<Declared> {
+        None
+    }
+
+    /// How the native action here named places when it was recorded; none is for new ones.
+    fn native_profile(&self, _path: &StepPath) -> Option<NativeProfile> {
         None
     }
 

@@ -15,6 +15,7 @@ use lobster_component::Component;
 use serde_json::{Value, json};
 
 use super::effects::ended_event;
+use super::execute::{Executor, Order, Outcome};
 use super::gate::{Binding, KnownAnswer, PendingGate};
 use super::overseer::Overseer;
 use super::path::StepPath;
@@ -22,7 +23,7 @@ use super::recall::{Recall, SUMMARY};
 use super::services::Services;
 use super::surroundings::Surroundings;
 use crate::mcp::Session;
-use lobster_base::cancel::CancelReason;
+use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
 use lobster_stage::{McpServer, StageError, Stop, stopped};
 use lobster_store::{
@@ -88,6 +89,8 @@ pub struct Run<'s> {
     kept: Mutex<HashMap<StepPath, Value>>,
     /// Nothing is taken from the action cache.
     everything: bool,
+    /// What carries out its effects.
+    executor: Box<dyn Executor + 's>,
     /// Nobody else executes this run meanwhile.
     _claim: Option<RunClaim>,
 }
@@ -126,8 +129,10 @@ impl<'s> Run<'s> {
         id: RunId,
         task: Task,
     ) -> Self {
+        let executor = services.executor(&store);
         Self {
             services,
+            executor,
             store,
             id,
             task,
@@ -184,6 +189,13 @@ impl<'s> Run<'s> {
     pub fn overseen(mut self, overseer: Arc<dyn Overseer>) -> Self {
         self.overseer = Some(overseer);
         self
+    }
+
+    /// Has an order carried out. What nobody saw the end of says so.
+    pub(crate) fn carry_out(&self, order: Order, cancel: &CancelToken) -> Outcome {
+        let id = order.id.clone();
+        let done = self.executor.submit(order).and_then(|()| self.executor.wait(&id, cancel));
+        done.unwrap_or_else(|error| error.outcome())
     }
 
     /// Who watches over this execution.

@@ -13,6 +13,7 @@ use crate::Caller;
 use crate::background::Background;
 use crate::env::Env;
 use crate::envelope::{Envelope, Failure};
+use crate::execute::stdio::ExecutorProgram;
 use crate::run::{Run, Task};
 use crate::secrets::Secrets;
 use crate::services::Services;
@@ -86,8 +87,10 @@ impl Runtime {
         let Some(state_dir) = state_dir(&|name| env.get(name)).map(|dir| settings.cwd.join(dir)) else {
             return Err(Failure::runtime("no state directory: set LOBSTER_STATE_DIR or HOME"));
         };
+        let executor_program = executor_of(&env)?.map(|argv| Arc::new(ExecutorProgram::new(argv)));
         Ok(Self {
             services: Services {
+                executor_program,
                 mode: settings.mode,
                 env,
                 cwd: settings.cwd,
@@ -413,6 +416,25 @@ impl Runtime {
             _ => None,
         }
     }
+}
+
+/// The variable that names the program which carries out native effects.
+pub const EXECUTOR_VARIABLE: &str = "LOBSTER_EXECUTOR";
+
+/// The words of the operator's executor: split at blanks, or a JSON list of strings where a word
+/// has blanks itself.
+fn executor_of(env: &Env) -> Result<Option<Vec<String>>, Failure> {
+    let Some(text) = env.non_blank(EXECUTOR_VARIABLE) else { return Ok(None) };
+    if !text.starts_with('[') {
+        return Ok(Some(text.split_whitespace().map(str::to_owned).collect()));
+    }
+    let words: Vec<String> = serde_json::from_str(&text).map_err(|error| {
+        Failure::runtime(format!("{EXECUTOR_VARIABLE} begins with [ and is no JSON list of strings: {error}"))
+    })?;
+    if words.first().is_none_or(String::is_empty) {
+        return Err(Failure::runtime(format!("{EXECUTOR_VARIABLE} names no program")));
+    }
+    Ok(Some(words))
 }
 
 /// The field of a run's first event with the names of the arguments that were

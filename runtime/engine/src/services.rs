@@ -11,6 +11,8 @@ use serde_json::{Map, Value};
 use super::ask::Prompter;
 use super::background::Background;
 use super::env::Env;
+use super::execute::stdio::{ExecutorProgram, StdioExecutor};
+use super::execute::{Executor, LocalExecutor, SecretSource};
 use super::notify::Notify;
 use super::path::StepPath;
 use super::surroundings::PolicyFileUsed;
@@ -25,7 +27,7 @@ use lobster_observe::audit::Trail;
 use lobster_observe::telemetry::Exporter;
 use lobster_policy::{AuditPlaces, Policy};
 use lobster_sandbox::Sandbox;
-use lobster_stage::{Mode, Registry};
+use lobster_stage::{Mode, Registry, StageError};
 use lobster_store::{RunId, Store, StoreError};
 
 /// Lines for the person on stderr: warnings, retries, plans.
@@ -77,6 +79,8 @@ pub struct Services {
     pub screen: Option<Screen>,
     pub progress: Option<Box<dyn Progress>>,
     pub sandbox: Arc<Sandbox>,
+    /// The operator's program that carries out native effects, if it is not this one.
+    pub executor_program: Option<Arc<ExecutorProgram>>,
     /// Who is told of new questions.
     pub notify: Option<Notify>,
     pub background: Background,
@@ -178,6 +182,14 @@ impl Services {
         }))
     }
 
+    /// What carries out the effects of a run whose blobs are in `store`.
+    pub(crate) fn executor(&self, store: &Store) -> Box<dyn Executor + '_> {
+        match &self.executor_program {
+            None => Box::new(LocalExecutor::new(store.clone(), Arc::clone(&self.sandbox), self)),
+            Some(program) => Box::new(StdioExecutor::new(Arc::clone(program), store.clone(), self)),
+        }
+    }
+
     /// Who the history says asked.
     pub fn actor(&self) -> Option<String> {
         self.caller.actor.clone().or_else(|| self.env.non_blank("LOBSTER_ACTOR"))
@@ -264,5 +276,12 @@ impl Services {
     /// The policy that decisions are made under, as gates are bound to it.
     pub fn policy_digest(&self) -> Digest {
         self.policy.digest()
+    }
+}
+
+impl SecretSource for Services {
+    fn values(&self, secrets: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, StageError> {
+        self.secret_variables(secrets)
+            .map_err(|error| StageError::permanent(error.to_string()).with_code("secret"))
     }
 }

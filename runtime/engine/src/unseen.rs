@@ -31,6 +31,8 @@ pub enum Lost {
     Lobster,
     /// The run was told to stop, and stopped the effect half-way.
     Stopped,
+    /// What carried it out outside this process did not bring back its outcome.
+    Executor,
 }
 
 /// What is known of an effect whose end was not seen.
@@ -80,6 +82,7 @@ impl UnseenEnd {
             Lost::Answer => format!("its call was sent and no answer came back{why}"),
             Lost::Lobster => "lobster ended while it was under way".to_owned(),
             Lost::Stopped => format!("it was stopped half-way{why}"),
+            Lost::Executor => format!("its executor brought back no outcome{why}"),
         }
     }
 
@@ -233,7 +236,9 @@ mod tests {
 
     #[test]
     fn every_reason_survives_the_journal_and_is_a_sentence() {
-        for lost in [Lost::Process, Lost::Supervisor, Lost::Answer, Lost::Lobster, Lost::Stopped] {
+        for lost in
+            [Lost::Process, Lost::Supervisor, Lost::Answer, Lost::Lobster, Lost::Stopped, Lost::Executor]
+        {
             let end = UnseenEnd {
                 signal: Some("SIGKILL".to_owned()),
                 why: Some("no answer".to_owned()),

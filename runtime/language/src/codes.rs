@@ -171,6 +171,34 @@ codes! {
     "A component gets the files, variables and hosts that its step grants and its description asks for. What the \
      description does not ask for does not reach it, and it fails as if nothing had been granted. Remove the grant, \
      or have the component's author ask for it in `wants`.";
+
+    EXECUTOR_MISSING = "executor_missing", "The executor cannot be started",
+    "`LOBSTER_EXECUTOR` names a program that carries out native steps, and it cannot be started. Nothing was sent to \
+     it. Set the variable to a command that is there, or unset it, then `lobster resume RUN --retry-interrupted`.";
+    EXECUTOR_SILENT = "executor_silent", "The executor did not say hello",
+    "The program of `LOBSTER_EXECUTOR` was started and said nothing within 30 seconds, so it was killed. It has to \
+     answer the first line on its stdin with a line of its own: `lobster worker --stdio` does.";
+    EXECUTOR_VERSION = "executor_version", "The executor speaks another version",
+    "The program of `LOBSTER_EXECUTOR` belongs to another version of lobster, whose protocol this one does not speak. \
+     Nothing was sent to it. Use the same version on both sides.";
+    EXECUTOR_GARBLED = "executor_garbled", "The executor said something that is no message",
+    "The stdout of the program of `LOBSTER_EXECUTOR` is for messages, one JSON object a line, and something else came. \
+     Often a script prints a line of its own, which belongs on stderr. The executor was killed. Whether the step had \
+     an effect is not known: look, then `lobster resume RUN` with --retry-interrupted or --skip-interrupted.";
+    EXECUTOR_DIED = "executor_died", "The executor is gone",
+    "The program of `LOBSTER_EXECUTOR` ended, or was killed, before the step ended. Its processes ended with it. \
+     Whether the step had an effect is not known: look, then `lobster resume RUN` with --retry-interrupted or \
+     --skip-interrupted.";
+    EXECUTOR_REFUSED = "executor_refused", "The executor refuses the order",
+    "The program of `LOBSTER_EXECUTOR` does not carry out this kind of step, or lacks something that the order names; \
+     the message has its own words. Unset the variable to have the step done by lobster itself.";
+    EXECUTOR_BLOB = "executor_blob", "The executor did not give what it named",
+    "What a step printed is fetched from the executor by its digest, and the bytes were not there or were others. \
+     Nothing of them is used. Whether the step had an effect is not known: look, then `lobster resume RUN` with \
+     --retry-interrupted or --skip-interrupted.";
+    EXECUTOR_LOST_ORDER = "executor_lost_order", "The executor does not know the order",
+    "An executor was asked for the end of an order that it says it never had. Whether the step had an effect is not \
+     known: look, then `lobster resume RUN` with --retry-interrupted or --skip-interrupted.";
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use crate::resume::sound_journal;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_engine::envelope::Failure;
+use lobster_engine::execute::NativeProfile;
 use lobster_engine::gate::{Binding, KnownAnswer};
 use lobster_engine::overseer::{Act, Known, Overseer};
 use lobster_engine::path::StepPath;
@@ -402,6 +403,10 @@ impl Overseer for Fork {
 
     fn pure(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
         self.known(act, false, known)
+    }
+
+    fn native_profile(&self, path: &StepPath) -> Option<NativeProfile> {
+        self.recording.preimage(&self.store, path.as_str()).as_ref().map(NativeProfile::of_action)
     }
 
     fn wants_anew(&self, path: &StepPath) -> bool {

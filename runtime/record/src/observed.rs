@@ -2,10 +2,12 @@
 //! material of a policy.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 use serde_json::Value;
 
 use lobster_base::json;
+use lobster_engine::execute::Place;
 use lobster_policy::{DecisionEnv, Observed, PROPOSED_RULE, Policy};
 use lobster_store::{Event, RunId, Store, StoreError};
 
@@ -15,6 +17,7 @@ use lobster_store::{Event, RunId, Store, StoreError};
 /// When its journal or an action cannot be read.
 pub fn observed(store: &Store, run: RunId, env: &DecisionEnv) -> Result<Observed, StoreError> {
     let mut commands = Vec::new();
+    let home = PathBuf::from(store.run(run)?.cwd);
     let records = store.events(run)?;
     let mut reached: HashMap<(&str, u32), Vec<String>> = HashMap::new();
     for record in &records {
@@ -35,7 +38,8 @@ pub fn observed(store: &Store, run: RunId, env: &DecisionEnv) -> Result<Observed
         let Ok(action) = json::parse(&String::from_utf8_lossy(&bytes)) else { continue };
         let words = action.get("argv").and_then(Value::as_array).into_iter().flatten();
         let argv: Vec<String> = words.filter_map(Value::as_str).map(str::to_owned).collect();
-        let cwd = action.get("cwd").and_then(Value::as_str).map(str::to_owned);
+        let cwd = action.get("cwd").and_then(|cwd| Place::directory(cwd, &home));
+        let cwd = cwd.map(|cwd| cwd.display().to_string());
         let hosts = reached.get(&(path.as_str(), *attempt)).map_or(&[][..], Vec::as_slice);
         commands.extend(Policy::observe(&argv, cwd, hosts, env));
     }

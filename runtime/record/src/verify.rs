@@ -23,6 +23,7 @@ use super::programs::Programs;
 use super::recording::{Recording, is_within};
 use lobster_base::digest::Digest;
 use lobster_engine::envelope::Failure;
+use lobster_engine::execute::NativeProfile;
 use lobster_engine::gate::{Binding, KnownAnswer};
 use lobster_engine::kinds::component::{DIVERGED, LOAD_FAILED, NO_CALLS};
 use lobster_engine::overseer::{
@@ -195,6 +196,8 @@ pub(super) fn services(runtime: &Runtime, store: &Store, recording: &Recording) 
     let own = &runtime.services;
     let unseen: Screen = Box::new(|_| Ok(()));
     Services {
+        // A replay has no native effect carried out.
+        executor_program: None,
         mode: if recording.mode == "human" { Mode::Human } else { Mode::Tool },
         env: recording
             .settings
@@ -410,6 +413,10 @@ impl Overseer for Replay {
         let action = self.recording.preimage(&self.store, path.as_str());
         let mut action = action.unwrap_or_default();
         Some(Declared { inputs: action["inputs"].take(), programs: action["programs"].take() })
+    }
+
+    fn native_profile(&self, path: &StepPath) -> Option<NativeProfile> {
+        self.recording.preimage(&self.store, path.as_str()).as_ref().map(NativeProfile::of_action)
     }
 
     fn recorded_end(&self, path: &StepPath, error: &StageError) -> Option<Result<RecordedEnd, Stop>> {

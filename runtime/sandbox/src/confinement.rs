@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::{HeldRoot, ProcessLimits, Promise};
 
 /// How far the process is shut in.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Confinement {
     /// Supervised, not confined.
     #[default]
@@ -84,7 +85,8 @@ impl Confinement {
 }
 
 /// What a confined process may reach. All paths are absolute host paths.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct JailSpec {
     /// Files and directories it may read and execute. One that does not exist is skipped.
     pub read: Vec<PathBuf>,
@@ -93,7 +95,9 @@ pub struct JailSpec {
     pub write: Vec<PathBuf>,
     /// Those of `read`, `write` and `unix` that were opened when they were judged, by
     /// their real paths. If another file is at such a path when the process starts,
-    /// or a link leads to it, the process is not started.
+    /// or a link leads to it, the process is not started. Open files do not travel: in
+    /// text they stand as [`super::RootId`]s beside this.
+    #[serde(skip)]
     pub held: Vec<HeldRoot>,
     /// Hidden, also inside the roots above.
     pub deny: Vec<PathBuf>,
@@ -145,7 +149,7 @@ pub struct JailSpec {
 }
 
 /// A file of the host's that a confined process finds another one in place of.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replaced {
     /// Where the process finds it.
     pub path: PathBuf,
@@ -205,7 +209,7 @@ impl Default for JailSpec {
 /// A network without a way out, for those that name the same one at the same
 /// time: it is there as long as one of them is. TCP on the loopback interface
 /// is all there is in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ports {
     /// Its name.
     pub network: String,
@@ -216,7 +220,8 @@ pub struct Ports {
 }
 
 /// What a confined process may talk to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Net {
     /// Nothing.
     #[default]
@@ -267,7 +272,8 @@ impl fmt::Display for HostPort {
 }
 
 /// What to do when the host cannot hold a promise.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Refuse to run.
     #[default]

@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, open};
+use serde::{Deserialize, Serialize};
+
+use super::SpawnError;
 
 /// A file or directory that was opened, and where it was then. The handle is
 /// kept, so nothing else can have its identity as long as this value lives.
@@ -33,7 +36,37 @@ impl FileId {
     }
 }
 
+/// Which file a [`HeldRoot`] is, as plain data: whoever has it open keeps it from meaning another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RootId {
+    /// Where it was when it was opened, without links.
+    pub path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl RootId {
+    /// Opens the file that this names.
+    ///
+    /// # Errors
+    /// When another file is there by now, or none.
+    pub fn open(&self) -> Result<HeldRoot, SpawnError> {
+        let id = FileId { device: self.device, inode: self.inode };
+        match HeldRoot::open(&self.path) {
+            Ok(root) if root.id == id && root.path == self.path => Ok(root),
+            Ok(_) | Err(_) => Err(SpawnError::Replaced { path: self.path.clone() }),
+        }
+    }
+}
+
 impl HeldRoot {
+    /// Which file this is.
+    #[must_use]
+    pub fn root_id(&self) -> RootId {
+        RootId { path: self.path.clone(), device: self.id.device, inode: self.id.inode }
+    }
+
     /// Opens what is at `path` by now, links followed.
     ///
     /// # Errors

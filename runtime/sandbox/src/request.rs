@@ -5,6 +5,8 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Confinement, SpawnError};
 
 /// What a process reads from its standard input.
@@ -18,7 +20,8 @@ pub enum Stdin {
 }
 
 /// Bounds on one process and what it starts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ProcessLimits {
     /// Wall-clock time; the whole tree is killed when it passes.
     pub wall: Option<Duration>,

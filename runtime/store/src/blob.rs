@@ -73,6 +73,12 @@ impl Store {
         }
     }
 
+    /// The same, for bytes that were looked through for secrets already.
+    #[must_use]
+    pub fn verbatim_writer(&self) -> BlobWriter {
+        BlobWriter { redactor: None, ..self.blob_writer() }
+    }
+
     /// Records `bytes`.
     ///
     /// # Errors
@@ -91,7 +97,7 @@ impl Store {
         if bytes.len() <= INLINE_MAX {
             return self.put_small(bytes);
         }
-        let mut writer = BlobWriter { redactor: None, ..self.blob_writer() };
+        let mut writer = self.verbatim_writer();
         writer.write_all(bytes).map_err(|e| writer.error(e))?;
         writer.finish()
     }

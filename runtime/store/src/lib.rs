@@ -146,6 +146,18 @@ impl Store {
         Self::build(&dir, None, clock, false, Some(scratch))
     }
 
+    /// A store in a directory of its own below `parent`, gone with this value. What it keeps
+    /// survives nothing.
+    ///
+    /// # Errors
+    /// When it cannot be made there.
+    pub fn scratch_in(parent: &Path) -> Result<Self, StoreError> {
+        let scratch = tempfile::Builder::new().prefix("lobster-").tempdir_in(parent);
+        let scratch = scratch.map_err(|source| StoreError::Unusable { path: parent.to_owned(), source })?;
+        let dir = scratch.path().to_owned();
+        Self::build(&dir, None, system_clock(), false, Some(scratch))
+    }
+
     fn build(
         dir: &Path,
         outside: Option<&Path>,

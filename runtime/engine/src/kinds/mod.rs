@@ -9,5 +9,5 @@ mod inputs;
 mod jail_spec;
 pub(crate) mod mcp;
 pub(crate) mod native;
-mod policy_gate;
+pub(crate) mod policy_gate;
 pub(crate) use policy_gate::{Decided, decision_env, journal_decision};

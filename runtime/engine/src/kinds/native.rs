@@ -1,42 +1,38 @@
 //! Native processes as steps: the action, the policy's word on it, the process.
 
-use std::ffi::OsString;
-use std::io::{self, Write};
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use crate::action::{ActionRecord, Preimage};
 use crate::env::Env;
+use crate::execute::{
+    HostText, NativeProfile, NativeTask, Order, OrderId, PARTIAL_STDOUT, Place, StdinSource, Task,
+};
 use crate::gate::Asker;
+use crate::kinds::inputs;
 use crate::kinds::policy_gate::APPROVAL_STALE;
-use crate::kinds::{blocked, inputs};
 use crate::overseer::Declared;
 use crate::path::StepPath;
 use crate::pipeline::{failed_outcome as failed, outcome_error};
 use crate::reuse::Reuse;
 use crate::run::Run;
-use crate::unseen::{Lost, UnseenEnd};
 use crate::value::Text;
-use lobster_base::cancel::{CancelReason, CancelToken};
+use crate::workflow::WORKFLOW_DIR;
+use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
-use lobster_base::json::aside::ScanAside;
 use lobster_policy::Shell;
-use lobster_sandbox::{
-    Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, Promise, SpawnError, SpawnRequest, Stdin,
-};
+use lobster_sandbox::{Enforcement, HeldRoot, ProcessLimits, Promise};
 use lobster_stage::{
-    DISK_LIMIT, OUTPUT_LIMIT, OUTPUT_VARIABLE, PROGRAM_NOT_FOUND, Payload, SANDBOX_BLOCKED, STORE_FAILED,
-    StageError, Stop, byte_limit, explained, stopped,
+    OUTPUT_VARIABLE, Payload, SANDBOX_BLOCKED, StageError, Stop, byte_limit, explained, stopped,
 };
-use lobster_store::{Blob, BlobWriter, INLINE_MAX, Redactor, StepOutcome, StepStatus, Store, StoreError};
+use lobster_store::{Blob, INLINE_MAX, StepOutcome, StepStatus, Store};
 
 /// Most bytes kept of a process's stdout unless the step or [`OUTPUT_VARIABLE`] says otherwise. A
 /// step that prints more has most likely gone wrong, and filling the disk would take others down
 /// with it.
 const MAX_STDOUT: u64 = 512 << 20;
-/// Of stderr, the beginning and the end are kept, this much of each.
-const STDERR_END: usize = 128 << 10;
 /// An error message quotes this much of what a failed command printed.
 const MAX_DETAIL: usize = 16 << 10;
 
@@ -129,9 +125,10 @@ pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken
             StageError::permanent(error.to_string()).with_code("secret")
         })?;
     }
+    let (stdin, stdin_digest) = keep_stdin(run, job.stdin.as_ref())?;
     let mut record = ActionRecord {
         kind: "native".to_owned(),
-        preimage: Preimage::of(&preimage(run, path, &job, &argv)?)?,
+        preimage: Preimage::of(&preimage(run, path, &job, &argv, stdin_digest)?)?,
         decision: Value::Null,
         idempotent: job.idempotent,
     };
@@ -142,10 +139,14 @@ pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken
     let decision = super::policy_gate::decide(run, path, &job, cancel)?;
     record.decision = decision.statement.clone();
     let mut plain_json = None;
-    let perform = || execute(run, &job, argv, &decision, cancel, &mut plain_json);
+    let prepared = Prepared { argv, stdin, action: record.preimage.digest };
+    let perform = || match order(run, path, &job, &prepared, &decision) {
+        Ok(order) => execute(run, order, &decision, cancel, &mut plain_json),
+        Err(error) => failed(&error),
+    };
     let decode = |outcome: &StepOutcome| finished(store, outcome);
     let done = if is_cached(&job) {
-        let known_as = (cache_key(run, &record, &decision)?, job.reuse);
+        let known_as = (cache_key(run, &job, &record, &decision)?, job.reuse);
         run.once_in_all(path, &record, known_as, perform, || inputs_stayed(run, &job, &record), decode)?
     } else {
         run.once(path, &record, perform, decode)?
@@ -162,8 +163,10 @@ fn is_cached(job: &Job) -> bool {
 /// The name under which the outcome of an effect is cached. An outcome holds for
 /// the policy that it was had under, for the shell that read the text, and under
 /// a policy that builds the environment for that environment; the home of a step is new each time.
+/// And it holds where it was had: the same action may find other files elsewhere.
 fn cache_key(
     run: &Run<'_>,
+    job: &Job,
     record: &ActionRecord,
     decision: &super::policy_gate::Decided,
 ) -> Result<Digest, Stop> {
@@ -175,7 +178,8 @@ fn cache_key(
         }
     }
     let policy = run.services.policy_digest();
-    let mut key = json!({ "action": record.preimage.digest, "policy": policy, "env": env });
+    let cwd = HostText::from(job.cwd.clone());
+    let mut key = json!({ "action": record.preimage.digest, "policy": policy, "env": env, "cwd": cwd });
     if let Some(shell) = &decision.shell {
         key["shell"] = json!(shell);
     }
@@ -262,23 +266,75 @@ pub(super) fn argv(job: &Job) -> Vec<String> {
     std::iter::once(shell).chain(flags.iter().map(|&flag| flag.to_owned())).chain([text]).collect()
 }
 
-/// Everything that decides what the process does, without its secrets.
-fn preimage(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String]) -> Result<Value, Stop> {
-    let stdin = match &job.stdin {
-        None => Value::Null,
-        // Kept, so that `why` can tell what in it differs.
+/// What is known of a job besides what was decided about it.
+struct Prepared {
+    /// What the action is known by.
+    argv: Vec<String>,
+    stdin: StdinSource,
+    action: Digest,
+}
+
+/// Puts what a process reads into the store, and gives what its action is known by. So the action
+/// can be carried out wherever the blobs are, and `why` can tell what in it differs.
+fn keep_stdin(run: &Run<'_>, payload: Option<&Payload>) -> Result<(StdinSource, Value), Stop> {
+    let store = &run.store;
+    let (digest, kept) = match payload {
+        None => return Ok((StdinSource::Empty, Value::Null)),
         Some(Payload::Bytes(bytes)) if bytes.len() <= INLINE_MAX => {
-            json!(run.store.put(bytes).map_err(stopped)?.digest)
+            let blob = store.put(bytes).map_err(stopped)?;
+            (blob.digest, Some(blob).filter(|blob| blob.digest == Digest::of(bytes)))
         }
-        Some(payload) => json!(Digest::of_reader(payload.open().map_err(stopped)?).map_err(stopped)?),
+        Some(payload) => {
+            let digest = Digest::of_reader(payload.open().map_err(stopped)?).map_err(stopped)?;
+            let known = store.blob_len(&digest).map_err(stopped)?.map(|len| Blob { digest, len });
+            // Who only looks ahead, or back, keeps nothing.
+            let kept = match known {
+                None if run.journals() => {
+                    let mut writer = store.blob_writer();
+                    io::copy(&mut payload.open().map_err(stopped)?, &mut writer)
+                        .map_err(|error| stopped(writer.error(error)))?;
+                    Some(writer.finish().map_err(stopped)?)
+                }
+                known => known,
+            };
+            (digest, kept.filter(|blob| blob.digest == digest))
+        }
     };
-    let env: serde_json::Map<_, _> = job
-        .env
-        .granted()
-        .iter()
-        .map(|(name, value)| (name.clone(), json!(Digest::of(value.as_bytes()))))
-        .collect();
-    let mut action = json!({ "kind": "native", "argv": argv, "stdin": stdin, "env": env, "cwd": job.cwd, "limits": { "stdout": job.max_output } });
+    let source = match kept {
+        Some(Blob { len: 0, .. }) => StdinSource::Empty,
+        Some(blob) => StdinSource::Blob(blob),
+        // The store hides secrets, and the process is to read them.
+        None => {
+            let mut bytes = Vec::new();
+            let mut reader = payload.map(Payload::open).transpose().map_err(stopped)?;
+            reader.as_mut().map_or(Ok(0), |reader| reader.read_to_end(&mut bytes)).map_err(stopped)?;
+            StdinSource::Secret(bytes.into())
+        }
+    };
+    Ok((source, json!(digest)))
+}
+
+/// Everything that decides what the process does, without its secrets.
+fn preimage(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String], stdin: Value) -> Result<Value, Stop> {
+    let recorded = run.overseer().and_then(|overseer| overseer.native_profile(path));
+    let profile = recorded.unwrap_or_default();
+    let place = |path: &Path| match profile {
+        NativeProfile::HostPaths => Place::Host(path.to_owned()),
+        NativeProfile::Places => Place::of(&run.cwd, path),
+    };
+    let variable = |(name, value): (&String, &String)| {
+        let digest = || json!(Digest::of(value.as_bytes()));
+        let shown = match place(Path::new(value)) {
+            here @ Place::Run(_) if name == WORKFLOW_DIR => here.value(),
+            _ => digest(),
+        };
+        (name.clone(), shown)
+    };
+    let env: serde_json::Map<_, _> = job.env.granted().iter().map(variable).collect();
+    let mut action = json!({ "kind": "native", "argv": argv, "stdin": stdin, "env": env, "cwd": place(&job.cwd).value(), "limits": { "stdout": job.max_output } });
+    if let Some(name) = profile.name() {
+        action["profile"] = json!(name);
+    }
     if !job.env.secrets().is_empty() {
         action["secrets"] = run.named_secrets(path, job.env.secrets());
     }
@@ -291,321 +347,81 @@ fn preimage(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String]) -> Resul
     Ok(action)
 }
 
-fn execute(
+/// The order for a job that was decided on.
+fn order(
     run: &Run<'_>,
+    path: &StepPath,
     job: &Job,
-    argv: Vec<String>,
+    prepared: &Prepared,
     decision: &super::policy_gate::Decided,
-    cancel: &CancelToken,
-    plain_json: &mut Option<bool>,
-) -> StepOutcome {
-    let asked = match byte_limit(OUTPUT_VARIABLE, |name| job.env.get(name)) {
-        Ok(asked) => asked,
-        Err(error) => return failed(&StageError::permanent(error.to_string()).with_code("setting")),
-    };
+) -> Result<Order, StageError> {
+    let asked = byte_limit(OUTPUT_VARIABLE, |name| job.env.get(name))
+        .map_err(|error| StageError::permanent(error.to_string()).with_code("setting"))?;
     let limits = [job.max_output, asked, decision.stdout_cap];
     let stdout_cap = limits.into_iter().flatten().min().unwrap_or(MAX_STDOUT);
     let stderr_cap = asked.map_or(decision.limits.stderr_cap, |asked| asked.min(decision.limits.stderr_cap));
     let mut env = decision.env.clone();
-    match run.services.secret_variables(job.env.secrets()) {
-        Ok(secrets) => {
-            env.retain(|(name, _)| !name.to_str().is_some_and(|name| job.env.secrets().contains_key(name)));
-            env.extend(secrets.into_iter().map(|(name, value)| (name.into(), value.into())));
-        }
-        Err(error) => return failed(&StageError::permanent(error.to_string()).with_code("secret")),
-    }
+    env.retain(|(name, _)| !name.to_str().is_some_and(|name| job.env.secrets().contains_key(name)));
     // The shell that was judged runs, and loads nothing that was not.
     let argv = match (&decision.shell, &job.program) {
         (Some(shell), ShellText::Shell(text)) => {
             env.retain(|(name, _)| !name.to_str().is_some_and(Shell::is_loading_variable));
             shell.argv(text)
         }
-        _ => argv,
+        _ => prepared.argv.clone(),
     };
     // So that what runs inside a run can be told from the operator's own calls.
     env.retain(|(name, _)| name != RUN_ID);
     env.push((RUN_ID.into(), run.id.to_string().into()));
-    // Made now that all that is to be hidden is known.
-    let stdout = run.store.blob_writer();
-    let scan = (job.json && stdout.is_verbatim()).then(ScanAside::default);
-    let mut sinks = Sinks { stdout, stderr: HeadAndTail::default(), redactor: run.store.redactor(), scan };
-    let start = |cancel: &CancelToken| {
-        let stdin = stdin(job).map_err(SpawnFailure::Stdin)?;
-        let request = SpawnRequest {
-            argv: argv.iter().map(OsString::from).collect(),
-            env,
-            cwd: job.cwd.clone(),
-            stdin,
-            limits: ProcessLimits { stdout_cap, stderr_cap, ..decision.limits.clone() },
-            confinement: decision.confinement.clone(),
-        };
-        run.services.sandbox.run(&request, &mut sinks, cancel).map_err(SpawnFailure::Spawn)
+    let held = decision.confinement.spec().map(|spec| &spec.held);
+    let task = NativeTask {
+        argv,
+        when_missing: matches!(job.program, ShellText::Shell(_)).then(|| job.missing_shell.to_owned()),
+        stdin: prepared.stdin.clone(),
+        env: env.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+        secrets: job.env.secrets().clone(),
+        cwd: job.cwd.clone().into(),
+        limits: ProcessLimits { stdout_cap, stderr_cap, ..decision.limits.clone() },
+        confinement: decision.confinement.clone(),
+        roots: held.into_iter().flatten().map(HeldRoot::root_id).collect(),
+        scan_json: job.json,
+        outlives_timeout: job.dispatches && !job.idempotent,
     };
-    let (result, changed) = match &decision.approved {
+    let id = OrderId { run: run.id, path: path.to_string(), attempt: path.attempt_number() };
+    Ok(Order { id, action: prepared.action, task: Task::Native(Box::new(task)) })
+}
+
+/// Has the order carried out, and holds on to what was approved meanwhile.
+fn execute(
+    run: &Run<'_>,
+    order: Order,
+    decision: &super::policy_gate::Decided,
+    cancel: &CancelToken,
+    plain_json: &mut Option<bool>,
+) -> StepOutcome {
+    let start = |cancel: &CancelToken| run.carry_out(order, cancel);
+    let (outcome, changed) = match &decision.approved {
         Some(held) => held.guard(cancel, start),
         None => (start(cancel), None),
     };
-    let uncopied =
-        |exit: &Exit| exit.enforcement.missing.iter().any(|it| it.promise == Promise::ApprovedFiles);
     let changed = changed.or_else(|| {
-        let exit = result.as_ref().ok().filter(|exit| uncopied(exit))?;
-        decision.approved.as_ref().filter(|_| exit.ended == Ended::ByItself)?.uncopied()
+        let approved = decision.approved.as_ref().filter(|_| ran_uncopied(&outcome.step))?;
+        approved.uncopied()
     });
     // Whatever it did or printed, it was not what was approved.
     if let Some(changed) = changed {
         return failed(&StageError::permanent(changed.to_string()).with_code(APPROVAL_STALE));
     }
-    match result {
-        Ok(exit) => {
-            *plain_json = sinks.scan.take().and_then(ScanAside::finish);
-            ended(run, job, exit, sinks, decision, cancel)
-        }
-        Err(SpawnFailure::Spawn(SpawnError::Sink { stream, source })) => {
-            let why = sinks.stdout.error(source);
-            failed(
-                &StageError::new(format!("cannot keep {stream} of the process: {why}"))
-                    .with_code(STORE_FAILED),
-            )
-        }
-        Err(SpawnFailure::Spawn(SpawnError::SupervisorKilled)) => UnseenEnd::of(Lost::Supervisor).outcome(),
-        Err(failure) => failed(&failure.explain(job, &argv)),
-    }
+    *plain_json = outcome.plain_json;
+    outcome.step
 }
 
-fn ended(
-    run: &Run<'_>,
-    job: &Job,
-    exit: Exit,
-    sinks: Sinks,
-    decision: &super::policy_gate::Decided,
-    cancel: &CancelToken,
-) -> StepOutcome {
-    let (confinement, limits) = (&decision.confinement, &decision.limits);
-    let cut = exit.ended != Ended::ByItself;
-    let mut hints = Vec::new();
-    let kept = sinks.finish(cut).and_then(|(stdout, stderr)| {
-        if let (false, Some(spec)) = (exit.status == ExitStatus::Code(0), confinement.spec()) {
-            hints = blocked::hints(&stderr, &job.cwd, spec, &exit.enforcement);
-        }
-        Ok((stdout, run.store.put(&stderr)?))
-    });
-    let mut outcome = match kept {
-        Ok((stdout, stderr)) => {
-            let mut outcome = StepOutcome::new(StepStatus::Ok);
-            (outcome.stdout, outcome.stderr) = (Some(stdout), Some(stderr));
-            outcome
-        }
-        Err(error) => {
-            failed(&StageError::new(format!("cannot keep the output: {error}")).with_code(STORE_FAILED))
-        }
-    };
-    outcome.duration_us = u64::try_from(exit.wall.as_micros()).unwrap_or(u64::MAX);
-    outcome.peak_memory = Some(exit.max_rss);
-    outcome.enforcement = serde_json::to_value(&exit.enforcement).unwrap_or(Value::Null);
-    let stop = |outcome: &mut StepOutcome, status, message: String, code: &str| {
-        outcome.status = status;
-        outcome.error = Some(message);
-        outcome.code = Some(code.to_owned());
-        // What came before the end is kept for `logs`, not for later steps.
-        outcome.detail = json!({ "partial_stdout": outcome.stdout.take() });
-    };
-    match exit.ended {
-        Ended::ByItself => {
-            match exit.status {
-                ExitStatus::Code(code) => outcome.exit = Some(code),
-                ExitStatus::Signal(signal) => outcome.detail = json!({ "signal": signal }),
-            }
-            if let Some(signal) = signal_from_outside(&exit, limits) {
-                let signal = Some(signal.to_owned());
-                UnseenEnd { signal, ..UnseenEnd::of(Lost::Process) }.mark(&mut outcome);
-            }
-            if outcome.exit != Some(0) {
-                outcome.status = StepStatus::Failed;
-                if !hints.is_empty() {
-                    if outcome.detail.is_null() {
-                        outcome.detail = json!({});
-                    }
-                    outcome.detail[SANDBOX_BLOCKED] = json!(hints);
-                }
-            }
-        }
-        Ended::Cancelled | Ended::TimedOut => match cancel.reason() {
-            Some(CancelReason::Timeout(message)) => {
-                stop(&mut outcome, StepStatus::TimedOut, message, "timeout")
-            }
-            _ if exit.ended == Ended::TimedOut => {
-                stop(
-                    &mut outcome,
-                    StepStatus::TimedOut,
-                    "the step passed the policy's time limit".to_owned(),
-                    "timeout",
-                );
-            }
-            reason => {
-                let message = reason.map(|reason| reason.message()).unwrap_or_default();
-                stop(&mut outcome, StepStatus::Cancelled, message, "cancelled");
-            }
-        },
-        Ended::DiskLimit { limit } => {
-            let message = format!(
-                "the step added more than {limit} bytes to the directories it may write and was stopped; \
-                 raise limits.disk of the policy, or let it write less"
-            );
-            stop(&mut outcome, StepStatus::Failed, message, DISK_LIMIT);
-            outcome.detail["permanent"] = json!(true);
-        }
-        Ended::OutputCap { stream, cap } => {
-            let message = format!(
-                "Process output exceeded {cap} bytes on {stream}, and the command was stopped; \
-                 raise limits.output or {OUTPUT_VARIABLE}, or write to a file"
-            );
-            stop(&mut outcome, StepStatus::Failed, message, OUTPUT_LIMIT);
-            outcome.detail["permanent"] = json!(true);
-        }
-    }
-    if outcome.status == StepStatus::TimedOut && job.dispatches && !job.idempotent {
-        // Whom it spoke to may still do what it was told.
-        let why = outcome.error.take().unwrap_or_default();
-        UnseenEnd::of_call(why).mark(&mut outcome);
-    }
-    outcome
-}
-
-/// The signal with which somebody else ended the process. SIGKILL comes from a person,
-/// from the kernel when memory runs out, or from itself, which looks the same; the
-/// others ask a process to end. lobster's own kills have reasons of their own, and
-/// so have the kernel's by the step's limits.
-fn signal_from_outside(exit: &Exit, limits: &ProcessLimits) -> Option<&'static str> {
-    let ExitStatus::Signal(number) = exit.status else { return None };
-    if exit.ended != Ended::ByItself {
-        return None;
-    }
-    let (_, name) = FROM_OUTSIDE.into_iter().find(|(signal, _)| *signal == number)?;
-    let by_memory = exit.enforcement.denied.iter().any(|denial| denial.promise == Promise::TreeLimits);
-    let by_cpu = limits.cpu.is_some_and(|limit| exit.cpu >= limit);
-    (name != "SIGKILL" || !by_memory && !by_cpu).then_some(name)
-}
-
-/// Signals that end a process in the middle of its work because somebody wants that.
-/// A crash (SIGSEGV, SIGABRT) and a pipe that nobody reads are ends of its own.
-const FROM_OUTSIDE: [(i32, &str); 5] =
-    [(1, "SIGHUP"), (2, "SIGINT"), (3, "SIGQUIT"), (9, "SIGKILL"), (15, "SIGTERM")];
-
-enum SpawnFailure {
-    Stdin(io::Error),
-    Spawn(SpawnError),
-}
-
-impl SpawnFailure {
-    fn explain(&self, job: &Job, argv: &[String]) -> StageError {
-        let shell = matches!(job.program, ShellText::Shell(_));
-        match self {
-            Self::Stdin(error) => StageError::new(format!("cannot hand over stdin: {error}")),
-            Self::Spawn(SpawnError::NotFound { program }) if shell => {
-                StageError::new(format!("{} ({} not found)", job.missing_shell, program.display()))
-                    .with_code(PROGRAM_NOT_FOUND)
-            }
-            Self::Spawn(SpawnError::NotFound { .. }) => {
-                let program = argv.first().map(String::as_str).unwrap_or_default();
-                StageError::new(format!("exec command not found: {program}")).with_code(PROGRAM_NOT_FOUND)
-            }
-            Self::Spawn(error @ SpawnError::Replaced { .. }) => {
-                StageError::permanent(error.to_string()).with_code(APPROVAL_STALE)
-            }
-            Self::Spawn(error) => StageError::new(error.to_string()),
-        }
-    }
-}
-
-fn stdin(job: &Job) -> io::Result<Stdin> {
-    Ok(match &job.stdin {
-        None => Stdin::Empty,
-        Some(Payload::File(path)) => Stdin::File(std::fs::File::open(path)?),
-        Some(Payload::Bytes(bytes)) if bytes.is_empty() => Stdin::Empty,
-        Some(Payload::Bytes(bytes)) => {
-            let place = std::env::temp_dir();
-            let mut file = tempfile::tempfile_in(&place).map_err(|error| {
-                let place = place.display();
-                io::Error::new(
-                    error.kind(),
-                    format!("no temporary file can be made in {place} (TMPDIR): {error}"),
-                )
-            })?;
-            file.write_all(bytes)?;
-            io::Seek::rewind(&mut file)?;
-            Stdin::File(file)
-        }
-    })
-}
-
-struct Sinks {
-    stdout: BlobWriter,
-    stderr: HeadAndTail,
-    /// Of stderr: what is left out of its middle must not leave halves of a secret.
-    redactor: Option<Redactor>,
-    scan: Option<ScanAside>,
-}
-
-impl Sinks {
-    /// What is kept of both; `cut` tells that they may end anywhere.
-    fn finish(mut self, cut: bool) -> Result<(Blob, Vec<u8>), StoreError> {
-        if let Some(redactor) = self.redactor.take() {
-            self.stderr.take(&if cut { redactor.finish_cut() } else { redactor.finish() });
-        }
-        let stdout = if cut { self.stdout.finish_cut()? } else { self.stdout.finish()? };
-        Ok((stdout, self.stderr.into_bytes()))
-    }
-}
-
-impl OutputSinks for Sinks {
-    fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
-        if let Some(scan) = &mut self.scan {
-            scan.push(chunk);
-        }
-        self.stdout.write_all(chunk)
-    }
-
-    fn stderr(&mut self, chunk: &[u8]) -> io::Result<()> {
-        match &mut self.redactor {
-            Some(redactor) => {
-                let clean = redactor.push(chunk);
-                self.stderr.take(&clean);
-            }
-            None => self.stderr.take(chunk),
-        }
-        Ok(())
-    }
-}
-
-/// Keeps the beginning and the end of a stream, and says what it left out.
-#[derive(Default)]
-struct HeadAndTail {
-    head: Vec<u8>,
-    tail: std::collections::VecDeque<u8>,
-    dropped: u64,
-}
-
-impl HeadAndTail {
-    fn take(&mut self, chunk: &[u8]) {
-        let room = STDERR_END.saturating_sub(self.head.len()).min(chunk.len());
-        let (first, rest) = chunk.split_at(room);
-        self.head.extend_from_slice(first);
-        // Only the last STDERR_END bytes of a long chunk can survive.
-        let skip = rest.len().saturating_sub(STDERR_END);
-        self.tail.extend(&rest[skip..]);
-        let over = self.tail.len().saturating_sub(STDERR_END);
-        self.tail.drain(..over);
-        self.dropped += (skip + over) as u64;
-    }
-
-    fn into_bytes(self) -> Vec<u8> {
-        let mut bytes = self.head;
-        if self.dropped > 0 {
-            bytes.extend_from_slice(format!("\n[… {} bytes left out …]\n", self.dropped).as_bytes());
-        }
-        bytes.extend(self.tail);
-        bytes
-    }
+/// Whether a process ran to its own end where no copies of approved files could stand in their places.
+fn ran_uncopied(outcome: &StepOutcome) -> bool {
+    let enforcement = serde_json::from_value::<Enforcement>(outcome.enforcement.clone()).ok();
+    let lacks = enforcement
+        .is_some_and(|enforcement| enforcement.missing.iter().any(|it| it.promise == Promise::ApprovedFiles));
+    lacks && outcome.detail.get(PARTIAL_STDOUT).is_none()
 }
 
 /// Text short enough for a message: its beginning and its end.
@@ -621,20 +437,6 @@ fn clip_middle(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_middle_of_a_long_stderr_is_left_out_and_counted() {
-        let mut kept = HeadAndTail::default();
-        for chunk in [vec![b'a'; STDERR_END - 1], vec![b'b'; 3], vec![b'c'; 2 * STDERR_END]] {
-            kept.take(&chunk);
-        }
-        let bytes = kept.into_bytes();
-        assert_eq!(&bytes[STDERR_END - 1..STDERR_END], b"b");
-        assert!(bytes.ends_with(&vec![b'c'; STDERR_END]));
-        let total = 3 * STDERR_END + 2;
-        let note = format!("\n[… {} bytes left out …]\n", total - 2 * STDERR_END);
-        assert_eq!(bytes.len(), 2 * STDERR_END + note.len());
-    }
 
     #[test]
     fn clipped_text_keeps_characters_whole() {

@@ -32,7 +32,7 @@ use lobster_stage::{Question, StageError, Stop, stopped};
 use lobster_store::{Durability, Event, GateFilter};
 
 /// The code of an approval that was given to something else.
-pub(super) const APPROVAL_STALE: &str = "approval_stale";
+pub(crate) const APPROVAL_STALE: &str = "approval_stale";
 /// The code of a command whose files nobody can be shown.
 const NOT_COVERED: &str = "approval_files";
 

@@ -1,0 +1,157 @@
+//! Carries out orders in this process.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use super::{Executor, ExecutorError, Order, OrderId, Outcome, Standing, Task, native};
+use crate::run::lock;
+use lobster_base::cancel::{CancelReason, CancelToken};
+use lobster_sandbox::Sandbox;
+use lobster_stage::StageError;
+use lobster_store::Store;
+
+/// Orders whose outcome is remembered after it was handed over.
+const MAX_ENDED: usize = 256;
+
+/// What errors call this executor.
+const NAME: &str = "lobster";
+
+/// Where an executor finds the values of secrets.
+pub(crate) trait SecretSource: Send + Sync {
+    /// The variables with their values. `secrets` are names by their variables.
+    fn values(&self, secrets: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, StageError>;
+}
+
+/// Carries out orders in this process, in the thread that waits for them.
+pub(crate) struct LocalExecutor<'h> {
+    store: Store,
+    sandbox: Arc<Sandbox>,
+    secrets: &'h dyn SecretSource,
+    orders: Mutex<Orders>,
+}
+
+#[derive(Default)]
+struct Orders {
+    known: HashMap<OrderId, State>,
+    /// Those that have ended, the oldest first.
+    ended: VecDeque<OrderId>,
+}
+
+enum State {
+    Taken(Box<Order>, CancelToken),
+    Running(CancelToken),
+    Ended(Box<Outcome>),
+    Lost,
+}
+
+impl<'h> LocalExecutor<'h> {
+    /// With the blobs of `store`, and processes started by `sandbox`.
+    pub(crate) fn new(store: Store, sandbox: Arc<Sandbox>, secrets: &'h dyn SecretSource) -> Self {
+        Self { store, sandbox, secrets, orders: Mutex::default() }
+    }
+
+    fn unknown(id: &OrderId) -> ExecutorError {
+        ExecutorError::Unknown { executor: NAME.to_owned(), id: id.clone() }
+    }
+
+    fn carry_out(&self, order: &Order, cancel: &CancelToken) -> Outcome {
+        match &order.task {
+            Task::Native(task) => {
+                let host = native::Host { store: &self.store, sandbox: &self.sandbox, secrets: self.secrets };
+                native::perform(task, &host, cancel)
+            }
+        }
+    }
+}
+
+impl Executor for LocalExecutor<'_> {
+    fn submit(&self, order: Order) -> Result<(), ExecutorError> {
+        let mut orders = lock(&self.orders);
+        if matches!(orders.known.get(&order.id), Some(State::Taken(..) | State::Running(_))) {
+            return Ok(());
+        }
+        orders.ended.retain(|ended| *ended != order.id);
+        orders.known.insert(order.id.clone(), State::Taken(Box::new(order), CancelToken::new()));
+        Ok(())
+    }
+
+    fn wait(&self, id: &OrderId, cancel: &CancelToken) -> Result<Outcome, ExecutorError> {
+        let (order, own) = {
+            let mut orders = lock(&self.orders);
+            match orders.known.remove(id) {
+                Some(State::Taken(order, own)) => {
+                    // Whoever cancels the order ends it as whoever waits does.
+                    let joined = cancel.child();
+                    if let Some(reason) = own.reason() {
+                        joined.cancel(reason);
+                    }
+                    orders.known.insert(id.clone(), State::Running(joined.clone()));
+                    (order, joined)
+                }
+                Some(State::Ended(outcome)) => {
+                    orders.known.insert(id.clone(), State::Ended(outcome.clone()));
+                    return Ok(*outcome);
+                }
+                other => {
+                    orders.known.extend(other.map(|state| (id.clone(), state)));
+                    return Err(Self::unknown(id));
+                }
+            }
+        };
+        let watch = Watch { executor: self, id };
+        let outcome = self.carry_out(&order, &own);
+        watch.end(outcome.clone());
+        Ok(outcome)
+    }
+
+    fn look(&self, id: &OrderId) -> Result<Standing, ExecutorError> {
+        Ok(match lock(&self.orders).known.get(id) {
+            None => Standing::Unknown,
+            Some(State::Taken(..) | State::Running(_)) => Standing::Running,
+            Some(State::Ended(outcome)) => Standing::Ended(outcome.clone()),
+            Some(State::Lost) => Standing::Lost,
+        })
+    }
+
+    fn cancel(&self, id: &OrderId, reason: CancelReason, forced: bool) -> Result<(), ExecutorError> {
+        let token = match lock(&self.orders).known.get(id) {
+            Some(State::Taken(_, token) | State::Running(token)) => token.clone(),
+            Some(State::Ended(_) | State::Lost) => return Ok(()),
+            None => return Err(Self::unknown(id)),
+        };
+        if forced {
+            token.force(reason)
+        } else {
+            token.cancel(reason)
+        }
+        Ok(())
+    }
+}
+
+/// An order that is being carried out. If nobody says how it ended, it is lost.
+struct Watch<'w, 'h> {
+    executor: &'w LocalExecutor<'h>,
+    id: &'w OrderId,
+}
+
+impl Watch<'_, '_> {
+    fn end(&self, outcome: Outcome) {
+        let mut orders = lock(&self.executor.orders);
+        orders.known.insert(self.id.clone(), State::Ended(Box::new(outcome)));
+        orders.ended.push_back(self.id.clone());
+        if orders.ended.len() > MAX_ENDED
+            && let Some(oldest) = orders.ended.pop_front()
+        {
+            orders.known.remove(&oldest);
+        }
+    }
+}
+
+impl Drop for Watch<'_, '_> {
+    fn drop(&mut self) {
+        let mut orders = lock(&self.executor.orders);
+        if let Some(state @ State::Running(_)) = orders.known.get_mut(self.id) {
+            *state = State::Lost;
+        }
+    }
+}

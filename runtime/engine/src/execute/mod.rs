@@ -1,0 +1,93 @@
+//! The port through which effects leave the engine (invariant E6): an order goes to an
+//! executor, an outcome comes back, and both are plain data over digests.
+//!
+//! An executor has no handle to the run. It knows an order, the blobs that the order
+//! names, and the values of the secrets that the order names; whether the order may be
+//! carried out was decided before. So the same order can be carried out in this process
+//! ([`LocalExecutor`]), in another one ([`stdio`]), or on another machine.
+
+mod error;
+mod host_text;
+mod local;
+mod native;
+mod order;
+mod place;
+pub mod stdio;
+
+use serde::{Deserialize, Serialize};
+
+pub use error::ExecutorError;
+pub use host_text::HostText;
+pub(crate) use local::{LocalExecutor, SecretSource};
+pub(crate) use native::PARTIAL_STDOUT;
+pub use order::{NativeTask, Order, OrderId, StdinSource, Task};
+pub use place::{NativeProfile, Place};
+
+use lobster_base::cancel::CancelToken;
+use lobster_store::StepOutcome;
+
+/// How an order ended. What it printed are blobs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// What the journal keeps of it.
+    pub step: StepOutcome,
+    /// Whether stdout is JSON, where the order asked to look at it while it came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plain_json: Option<bool>,
+}
+
+impl From<StepOutcome> for Outcome {
+    fn from(step: StepOutcome) -> Self {
+        Self { step, plain_json: None }
+    }
+}
+
+/// What has become of an order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "is", content = "outcome", rename_all = "snake_case")]
+pub enum Standing {
+    /// It is being carried out, or about to be.
+    Running,
+    /// It ended like this.
+    Ended(Box<Outcome>),
+    /// The executor has never heard of it, or has forgotten it after handing over its outcome.
+    Unknown,
+    /// It was begun, and what carried it out is gone: nobody has seen its end.
+    Lost,
+}
+
+/// Carries out orders.
+///
+/// An error of any method means that the end of the order was not seen: it may have been
+/// carried out or not (invariant E7).
+pub trait Executor: Send + Sync {
+    /// Takes an order. It is carried out once, however often it is waited for.
+    ///
+    /// # Errors
+    /// When the executor cannot be reached or does not take it.
+    fn submit(&self, order: Order) -> Result<(), ExecutorError>;
+
+    /// Waits for the end of an order. When `cancel` is cancelled, the order is, and its
+    /// outcome says so.
+    ///
+    /// # Errors
+    /// When its end will not be seen.
+    fn wait(&self, id: &OrderId, cancel: &CancelToken) -> Result<Outcome, ExecutorError>;
+
+    /// What has become of an order whose caller may have died.
+    ///
+    /// # Errors
+    /// When the executor cannot be reached.
+    fn look(&self, id: &OrderId) -> Result<Standing, ExecutorError>;
+
+    /// Ends an order. Its outcome, which tells why, is there to be waited for.
+    ///
+    /// # Errors
+    /// When the executor cannot be reached.
+    fn cancel(
+        &self,
+        id: &OrderId,
+        reason: lobster_base::cancel::CancelReason,
+        forced: bool,
+    ) -> Result<(), ExecutorError>;
+}

@@ -1,0 +1,347 @@
+//! Carries out native orders: the process, its output, its end.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use super::{NativeTask, Outcome, SecretSource, StdinSource};
+use crate::kinds::blocked;
+use crate::kinds::policy_gate::APPROVAL_STALE;
+use crate::pipeline::failed_outcome as failed;
+use crate::unseen::{Lost, UnseenEnd};
+use lobster_base::cancel::{CancelReason, CancelToken};
+use lobster_base::json::aside::ScanAside;
+use lobster_sandbox::{
+    Confinement, Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, Promise, Sandbox, SpawnError,
+    SpawnRequest, Stdin,
+};
+use lobster_stage::{
+    DISK_LIMIT, OUTPUT_LIMIT, OUTPUT_VARIABLE, PROGRAM_NOT_FOUND, SANDBOX_BLOCKED, STORE_FAILED, StageError,
+};
+use lobster_store::{Blob, BlobWriter, Redactor, StepOutcome, StepStatus, Store, StoreError};
+
+/// Of stderr, the beginning and the end are kept, this much of each.
+const STDERR_END: usize = 128 << 10;
+
+/// In the detail of an outcome: what came on stdout before the process was stopped. Only one that
+/// did not end by itself has it.
+pub(crate) const PARTIAL_STDOUT: &str = "partial_stdout";
+
+/// What carrying out a native order needs of the place where that happens.
+pub(super) struct Host<'h> {
+    /// Where blobs are found and kept.
+    pub(super) store: &'h Store,
+    /// What starts processes.
+    pub(super) sandbox: &'h Sandbox,
+    /// Where the values of secrets are found.
+    pub(super) secrets: &'h dyn SecretSource,
+}
+
+/// Runs the process to its end.
+pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) -> Outcome {
+    let mut env: Vec<(OsString, OsString)> = task
+        .env
+        .iter()
+        .map(|(name, value)| (name.as_os_str().to_owned(), value.as_os_str().to_owned()))
+        .collect();
+    match host.secrets.values(&task.secrets) {
+        Ok(secrets) => env.extend(secrets.into_iter().map(|(name, value)| (name.into(), value.into()))),
+        Err(error) => return failed(&error).into(),
+    }
+    // Made now that all that is to be hidden is known.
+    let stdout = host.store.blob_writer();
+    let scan = (task.scan_json && stdout.is_verbatim()).then(ScanAside::default);
+    let mut sinks = Sinks { stdout, stderr: HeadAndTail::default(), redactor: host.store.redactor(), scan };
+    let result = request(task, env, host.store)
+        .and_then(|request| host.sandbox.run(&request, &mut sinks, cancel).map_err(SpawnFailure::Spawn));
+    match result {
+        Ok(exit) => {
+            let plain_json = sinks.scan.take().and_then(ScanAside::finish);
+            Outcome { step: ended(task, host.store, exit, sinks, cancel), plain_json }
+        }
+        Err(SpawnFailure::Spawn(SpawnError::Sink { stream, source })) => {
+            let why = sinks.stdout.error(source);
+            let message = format!("cannot keep {stream} of the process: {why}");
+            failed(&StageError::new(message).with_code(STORE_FAILED)).into()
+        }
+        Err(SpawnFailure::Spawn(SpawnError::SupervisorKilled)) => {
+            UnseenEnd::of(Lost::Supervisor).outcome().into()
+        }
+        Err(failure) => failed(&failure.explain(task)).into(),
+    }
+}
+
+/// The process in the sandbox's terms.
+fn request(
+    task: &NativeTask,
+    env: Vec<(OsString, OsString)>,
+    store: &Store,
+) -> Result<SpawnRequest, SpawnFailure> {
+    let mut confinement = task.confinement.clone();
+    if let Confinement::Jail(spec) | Confinement::LandlockSeccomp(spec) = &mut confinement {
+        spec.held = task
+            .roots
+            .iter()
+            .map(|root| root.open())
+            .collect::<Result<_, _>>()
+            .map_err(SpawnFailure::Spawn)?;
+    }
+    Ok(SpawnRequest {
+        argv: task.argv.iter().map(OsString::from).collect(),
+        env,
+        cwd: task.cwd.as_path().to_owned(),
+        stdin: stdin(&task.stdin, store)?,
+        limits: task.limits.clone(),
+        confinement,
+    })
+}
+
+fn stdin(source: &StdinSource, store: &Store) -> Result<Stdin, SpawnFailure> {
+    let failed = |error: &dyn std::fmt::Display| SpawnFailure::Stdin(error.to_string());
+    Ok(match source {
+        StdinSource::Empty => Stdin::Empty,
+        StdinSource::Blob(blob) => {
+            Stdin::File(store.open_file(&blob.digest).map_err(|error| failed(&error))?)
+        }
+        StdinSource::Secret(bytes) => {
+            // In memory: what no store may keep is not written to a disk either.
+            let fill = || -> io::Result<std::fs::File> {
+                let flags = rustix::fs::MemfdFlags::CLOEXEC;
+                let mut file = std::fs::File::from(rustix::fs::memfd_create("lobster-stdin", flags)?);
+                file.write_all(bytes)?;
+                io::Seek::rewind(&mut file)?;
+                Ok(file)
+            };
+            Stdin::File(fill().map_err(|error| failed(&error))?)
+        }
+    })
+}
+
+fn ended(task: &NativeTask, store: &Store, exit: Exit, sinks: Sinks, cancel: &CancelToken) -> StepOutcome {
+    let (confinement, limits) = (&task.confinement, &task.limits);
+    let cut = exit.ended != Ended::ByItself;
+    let mut hints = Vec::new();
+    let kept = sinks.finish(cut).and_then(|(stdout, stderr)| {
+        if let (false, Some(spec)) = (exit.status == ExitStatus::Code(0), confinement.spec()) {
+            hints = blocked::hints(&stderr, task.cwd.as_path(), spec, &exit.enforcement);
+        }
+        Ok((stdout, store.put(&stderr)?))
+    });
+    let mut outcome = match kept {
+        Ok((stdout, stderr)) => {
+            let mut outcome = StepOutcome::new(StepStatus::Ok);
+            (outcome.stdout, outcome.stderr) = (Some(stdout), Some(stderr));
+            outcome
+        }
+        Err(error) => {
+            failed(&StageError::new(format!("cannot keep the output: {error}")).with_code(STORE_FAILED))
+        }
+    };
+    outcome.duration_us = u64::try_from(exit.wall.as_micros()).unwrap_or(u64::MAX);
+    outcome.peak_memory = Some(exit.max_rss);
+    outcome.enforcement = serde_json::to_value(&exit.enforcement).unwrap_or(Value::Null);
+    let stop = |outcome: &mut StepOutcome, status, message: String, code: &str| {
+        outcome.status = status;
+        outcome.error = Some(message);
+        outcome.code = Some(code.to_owned());
+        // What came before the end is kept for `logs`, not for later steps.
+        outcome.detail = json!({ PARTIAL_STDOUT: outcome.stdout.take() });
+    };
+    match exit.ended {
+        Ended::ByItself => {
+            match exit.status {
+                ExitStatus::Code(code) => outcome.exit = Some(code),
+                ExitStatus::Signal(signal) => outcome.detail = json!({ "signal": signal }),
+            }
+            if let Some(signal) = signal_from_outside(&exit, limits) {
+                let signal = Some(signal.to_owned());
+                UnseenEnd { signal, ..UnseenEnd::of(Lost::Process) }.mark(&mut outcome);
+            }
+            if outcome.exit != Some(0) {
+                outcome.status = StepStatus::Failed;
+                if !hints.is_empty() {
+                    if outcome.detail.is_null() {
+                        outcome.detail = json!({});
+                    }
+                    outcome.detail[SANDBOX_BLOCKED] = json!(hints);
+                }
+            }
+        }
+        Ended::Cancelled | Ended::TimedOut => match cancel.reason() {
+            Some(CancelReason::Timeout(message)) => {
+                stop(&mut outcome, StepStatus::TimedOut, message, "timeout")
+            }
+            _ if exit.ended == Ended::TimedOut => {
+                stop(
+                    &mut outcome,
+                    StepStatus::TimedOut,
+                    "the step passed the policy's time limit".to_owned(),
+                    "timeout",
+                );
+            }
+            reason => {
+                let message = reason.map(|reason| reason.message()).unwrap_or_default();
+                stop(&mut outcome, StepStatus::Cancelled, message, "cancelled");
+            }
+        },
+        Ended::DiskLimit { limit } => {
+            let message = format!(
+                "the step added more than {limit} bytes to the directories it may write and was stopped; \
+                 raise limits.disk of the policy, or let it write less"
+            );
+            stop(&mut outcome, StepStatus::Failed, message, DISK_LIMIT);
+            outcome.detail["permanent"] = json!(true);
+        }
+        Ended::OutputCap { stream, cap } => {
+            let message = format!(
+                "Process output exceeded {cap} bytes on {stream}, and the command was stopped; \
+                 raise limits.output or {OUTPUT_VARIABLE}, or write to a file"
+            );
+            stop(&mut outcome, StepStatus::Failed, message, OUTPUT_LIMIT);
+            outcome.detail["permanent"] = json!(true);
+        }
+    }
+    if outcome.status == StepStatus::TimedOut && task.outlives_timeout {
+        // Whom it spoke to may still do what it was told.
+        let why = outcome.error.take().unwrap_or_default();
+        UnseenEnd::of_call(why).mark(&mut outcome);
+    }
+    outcome
+}
+
+/// The signal with which somebody else ended the process. SIGKILL comes from a person,
+/// from the kernel when memory runs out, or from itself, which looks the same; the
+/// others ask a process to end. lobster's own kills have reasons of their own, and
+/// so have the kernel's by the step's limits.
+fn signal_from_outside(exit: &Exit, limits: &ProcessLimits) -> Option<&'static str> {
+    let ExitStatus::Signal(number) = exit.status else { return None };
+    if exit.ended != Ended::ByItself {
+        return None;
+    }
+    let (_, name) = FROM_OUTSIDE.into_iter().find(|(signal, _)| *signal == number)?;
+    let by_memory = exit.enforcement.denied.iter().any(|denial| denial.promise == Promise::TreeLimits);
+    let by_cpu = limits.cpu.is_some_and(|limit| exit.cpu >= limit);
+    (name != "SIGKILL" || !by_memory && !by_cpu).then_some(name)
+}
+
+/// Signals that end a process in the middle of its work because somebody wants that.
+/// A crash (SIGSEGV, SIGABRT) and a pipe that nobody reads are ends of its own.
+const FROM_OUTSIDE: [(i32, &str); 5] =
+    [(1, "SIGHUP"), (2, "SIGINT"), (3, "SIGQUIT"), (9, "SIGKILL"), (15, "SIGTERM")];
+
+enum SpawnFailure {
+    Stdin(String),
+    Spawn(SpawnError),
+}
+
+impl SpawnFailure {
+    fn explain(&self, task: &NativeTask) -> StageError {
+        match self {
+            Self::Stdin(error) => StageError::new(format!("cannot hand over stdin: {error}")),
+            Self::Spawn(SpawnError::NotFound { program }) => {
+                let message = match &task.when_missing {
+                    Some(said) => format!("{said} ({} not found)", program.display()),
+                    None => {
+                        let program = task.argv.first().map(String::as_str).unwrap_or_default();
+                        format!("exec command not found: {program}")
+                    }
+                };
+                StageError::new(message).with_code(PROGRAM_NOT_FOUND)
+            }
+            Self::Spawn(error @ SpawnError::Replaced { .. }) => {
+                StageError::permanent(error.to_string()).with_code(APPROVAL_STALE)
+            }
+            Self::Spawn(error) => StageError::new(error.to_string()),
+        }
+    }
+}
+
+struct Sinks {
+    stdout: BlobWriter,
+    stderr: HeadAndTail,
+    /// Of stderr: what is left out of its middle must not leave halves of a secret.
+    redactor: Option<Redactor>,
+    scan: Option<ScanAside>,
+}
+
+impl Sinks {
+    /// What is kept of both; `cut` tells that they may end anywhere.
+    fn finish(mut self, cut: bool) -> Result<(Blob, Vec<u8>), StoreError> {
+        if let Some(redactor) = self.redactor.take() {
+            self.stderr.take(&if cut { redactor.finish_cut() } else { redactor.finish() });
+        }
+        let stdout = if cut { self.stdout.finish_cut()? } else { self.stdout.finish()? };
+        Ok((stdout, self.stderr.into_bytes()))
+    }
+}
+
+impl OutputSinks for Sinks {
+    fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
+        if let Some(scan) = &mut self.scan {
+            scan.push(chunk);
+        }
+        self.stdout.write_all(chunk)
+    }
+
+    fn stderr(&mut self, chunk: &[u8]) -> io::Result<()> {
+        match &mut self.redactor {
+            Some(redactor) => {
+                let clean = redactor.push(chunk);
+                self.stderr.take(&clean);
+            }
+            None => self.stderr.take(chunk),
+        }
+        Ok(())
+    }
+}
+
+/// Keeps the beginning and the end of a stream, and says what it left out.
+#[derive(Default)]
+struct HeadAndTail {
+    head: Vec<u8>,
+    tail: std::collections::VecDeque<u8>,
+    dropped: u64,
+}
+
+impl HeadAndTail {
+    fn take(&mut self, chunk: &[u8]) {
+        let room = STDERR_END.saturating_sub(self.head.len()).min(chunk.len());
+        let (first, rest) = chunk.split_at(room);
+        self.head.extend_from_slice(first);
+        // Only the last STDERR_END bytes of a long chunk can survive.
+        let skip = rest.len().saturating_sub(STDERR_END);
+        self.tail.extend(&rest[skip..]);
+        let over = self.tail.len().saturating_sub(STDERR_END);
+        self.tail.drain(..over);
+        self.dropped += (skip + over) as u64;
+    }
+
+    fn into_bytes(self) -> Vec<u8> {
+        let mut bytes = self.head;
+        if self.dropped > 0 {
+            bytes.extend_from_slice(format!("\n[… {} bytes left out …]\n", self.dropped).as_bytes());
+        }
+        bytes.extend(self.tail);
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_of_a_long_stderr_is_left_out_and_counted() {
+        let mut kept = HeadAndTail::default();
+        for chunk in [vec![b'a'; STDERR_END - 1], vec![b'b'; 3], vec![b'c'; 2 * STDERR_END]] {
+            kept.take(&chunk);
+        }
+        let bytes = kept.into_bytes();
+        assert_eq!(&bytes[STDERR_END - 1..STDERR_END], b"b");
+        assert!(bytes.ends_with(&vec![b'c'; STDERR_END]));
+        let total = 3 * STDERR_END + 2;
+        let note = format!("\n[… {} bytes left out …]\n", total - 2 * STDERR_END);
+        assert_eq!(bytes.len(), 2 * STDERR_END + note.len());
+    }
+}

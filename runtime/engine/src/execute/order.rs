@@ -1,0 +1,133 @@
+//! Orders: all that an executor needs to carry out one effect.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::HostText;
+use lobster_base::digest::Digest;
+use lobster_sandbox::{Confinement, ProcessLimits, RootId};
+use lobster_store::{Blob, RunId};
+
+/// Which attempt of which effect of which run an order is for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OrderId {
+    /// The run.
+    pub run: RunId,
+    /// The place of the effect in the run.
+    pub path: String,
+    /// The attempt at it.
+    pub attempt: u32,
+}
+
+impl fmt::Display for OrderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of run {}", self.path, self.run)
+    }
+}
+
+/// One effect to be carried out.
+///
+/// It is data and nothing else. It is never journaled as it is: the environment in it has
+/// values of which the journal keeps only digests.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Order {
+    /// What it is for.
+    pub id: OrderId,
+    /// The action that the journal has as begun.
+    pub action: Digest,
+    /// What is to be done.
+    pub task: Task,
+}
+
+/// What an order wants done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Task {
+    /// A process.
+    Native(Box<NativeTask>),
+}
+
+impl Task {
+    /// The name of its kind, as executors list what they can do.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Native(_) => "native",
+        }
+    }
+}
+
+/// A process to be run to its end, under a decision that was made already.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NativeTask {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// What to say when the program is not there; none quotes the program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when_missing: Option<String>,
+    /// What it reads.
+    pub stdin: StdinSource,
+    /// The complete environment but for secrets.
+    pub env: Vec<(HostText, HostText)>,
+    /// Secrets by the variables that hold them. The values are the executor's to find.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, String>,
+    /// Where it starts.
+    pub cwd: HostText,
+    /// What it may use.
+    pub limits: ProcessLimits,
+    /// What it may reach.
+    pub confinement: Confinement,
+    /// The roots of `confinement` that must be the very files that were judged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roots: Vec<RootId>,
+    /// Whether to find out if stdout is JSON while it comes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub scan_json: bool,
+    /// Stopping it does not take back what it told others, so the end of one that passed its
+    /// time is not known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub outlives_timeout: bool,
+}
+
+/// What a process reads.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StdinSource {
+    /// Nothing.
+    Empty,
+    /// A blob.
+    Blob(Blob),
+    /// Bytes that no store may keep, for they hold a secret. They travel in the order alone.
+    #[serde(serialize_with = "to_base64", deserialize_with = "from_base64")]
+    Secret(Arc<[u8]>),
+}
+
+impl fmt::Debug for StdinSource {
+    /// Without what nobody may see.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("Empty"),
+            Self::Blob(blob) => f.debug_tuple("Blob").field(blob).finish(),
+            Self::Secret(bytes) => write!(f, "Secret({} bytes)", bytes.len()),
+        }
+    }
+}
+
+fn to_base64<S: Serializer>(bytes: &Arc<[u8]>, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&STANDARD.encode(bytes))
+}
+
+fn from_base64<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<[u8]>, D::Error> {
+    let text = String::deserialize(from)?;
+    STANDARD.decode(text).map(Arc::from).map_err(serde::de::Error::custom)
+}

@@ -1,0 +1,94 @@
+//! Where an action takes place: below the directory of the run, or at a path of the host's.
+//!
+//! A step that names no path of the host's is the same action from whatever directory its
+//! workflow is run.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::HostText;
+
+/// A directory as an action has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// So far below the directory of the run; nothing for that very directory.
+    Run(PathBuf),
+    /// A path of this host's.
+    Host(PathBuf),
+}
+
+impl Place {
+    /// What `path` is for a run in `run`.
+    #[must_use]
+    pub fn of(run: &Path, path: &Path) -> Self {
+        match path.strip_prefix(run) {
+            Ok(below) => Self::Run(below.to_owned()),
+            Err(_) => Self::Host(path.to_owned()),
+        }
+    }
+
+    /// As actions have it: `{"run": "below"}`, or a path.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        let text = |path: &PathBuf| json!(HostText::from(path.clone()));
+        match self {
+            Self::Run(below) => json!({ "run": text(below) }),
+            Self::Host(path) => text(path),
+        }
+    }
+
+    /// The directory that an action names, for a run in `run`. It is none where the action has none.
+    #[must_use]
+    pub fn directory(value: &Value, run: &Path) -> Option<PathBuf> {
+        match value.get("run") {
+            Some(below) => Some(run.join(below.as_str()?)),
+            None => value.as_str().map(PathBuf::from),
+        }
+    }
+}
+
+/// How native actions name places. Those of a recorded run are named as they were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NativeProfile {
+    /// By paths of the host's: actions that do not say how.
+    HostPaths,
+    /// As [`Place`]s.
+    #[default]
+    Places,
+}
+
+impl NativeProfile {
+    /// The name in an action of this profile; the first one had none.
+    #[must_use]
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Self::HostPaths => None,
+            Self::Places => Some("native@2"),
+        }
+    }
+
+    /// The profile of a recorded action.
+    #[must_use]
+    pub fn of_action(action: &Value) -> Self {
+        if action.get("profile").is_some() { Self::Places } else { Self::HostPaths }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_below_the_run_is_the_same_wherever_the_run_is() {
+        let of = |run: &str, path: &str| Place::of(Path::new(run), Path::new(path)).value();
+        assert_eq!(of("/a", "/a"), of("/b/c", "/b/c"));
+        assert_eq!(of("/a", "/a/x"), json!({ "run": "x" }));
+        assert_eq!(of("/a", "/ab"), json!("/ab"));
+        for (run, path) in [("/a", "/a"), ("/a", "/a/x/y"), ("/a", "/"), ("/a", "/a/../x")] {
+            let value = of(run, path);
+            assert_eq!(Place::directory(&value, Path::new(run)), Some(Path::new(run).join(path)), "{value}");
+        }
+        assert_eq!(Place::directory(&Value::Null, Path::new("/a")), None);
+    }
+}

@@ -1,0 +1,195 @@
+//! The executor that sends its orders to another program.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::connection::{Connection, ExecutorProgram};
+use super::message::{Request, send_chunks};
+use crate::execute::{
+    Executor, ExecutorError, NativeTask, Order, OrderId, Outcome, PARTIAL_STDOUT, SecretSource, Standing,
+    StdinSource, Task,
+};
+use crate::run::lock;
+use lobster_base::cancel::{CancelReason, CancelToken};
+use lobster_base::digest::Digest;
+use lobster_store::{Blob, Store, StoreError};
+
+/// How often a waiting thread looks whether it should stop.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// How long an executor has to end an order that was cancelled. A process has a quarter of a
+/// second for itself.
+const CANCEL_TIME: Duration = Duration::from_secs(15);
+
+/// Sends orders to a program, and brings their outcomes and blobs home.
+pub(crate) struct StdioExecutor<'h> {
+    program: Arc<ExecutorProgram>,
+    store: Store,
+    secrets: &'h dyn SecretSource,
+    /// Where each order went.
+    orders: Mutex<HashMap<OrderId, Arc<Connection>>>,
+}
+
+impl<'h> StdioExecutor<'h> {
+    /// Starts nothing yet.
+    pub(crate) fn new(program: Arc<ExecutorProgram>, store: Store, secrets: &'h dyn SecretSource) -> Self {
+        Self { program, store, secrets, orders: Mutex::default() }
+    }
+
+    fn connection(&self, id: &OrderId) -> Result<Arc<Connection>, ExecutorError> {
+        let known = lock(&self.orders).get(id).cloned();
+        known.ok_or_else(|| ExecutorError::Unknown { executor: self.program.name(), id: id.clone() })
+    }
+
+    /// Sends a blob that the order names, unless the executor has it from an earlier one.
+    fn send_blob(&self, connection: &Connection, blob: Blob) -> Result<(), ExecutorError> {
+        let executor = || connection.name().to_owned();
+        let unreadable =
+            |why: String| ExecutorError::NoBlob { executor: executor(), digest: blob.digest, why };
+        let mut sent = lock(&connection.sent);
+        if sent.contains(&blob.digest) {
+            return Ok(());
+        }
+        let reader = self.store.open_blob(&blob.digest).map_err(|error| unreadable(error.to_string()))?;
+        let send = |data, last| connection.send(&Request::Blob { digest: blob.digest, data, last });
+        send_chunks(reader, send)?.map_err(|error| unreadable(error.to_string()))?;
+        sent.insert(blob.digest);
+        Ok(())
+    }
+
+    /// Takes the blobs of an outcome over, and names them as they are kept here: this store may
+    /// know of more secrets than the executor's.
+    fn take_blobs(&self, connection: &Connection, mut outcome: Outcome) -> Result<Outcome, ExecutorError> {
+        let cut = outcome.step.detail.get(PARTIAL_STDOUT).cloned();
+        let mut verbatim = true;
+        let step = &mut outcome.step;
+        for blob in [&mut step.stdout, &mut step.stderr, &mut step.output].into_iter().flatten() {
+            let kept = self.take_blob(connection, *blob, false)?;
+            verbatim &= kept == *blob;
+            *blob = kept;
+        }
+        if let Some(blob) = cut.and_then(|cut| serde_json::from_value::<Blob>(cut).ok()) {
+            let kept = self.take_blob(connection, blob, true)?;
+            outcome.step.detail[PARTIAL_STDOUT] = serde_json::json!(kept);
+        }
+        // What was found out about other bytes says nothing about these.
+        outcome.plain_json =
+            outcome.plain_json.filter(|_| verbatim && self.store.blob_writer().is_verbatim());
+        Ok(outcome)
+    }
+
+    /// Takes a blob over; `cut` tells that it may end in the middle of a secret.
+    fn take_blob(&self, connection: &Connection, blob: Blob, cut: bool) -> Result<Blob, ExecutorError> {
+        let executor = || connection.name().to_owned();
+        let store = |source: StoreError| ExecutorError::Store { executor: executor(), source };
+        let known = self.store.blob_writer().is_verbatim().then(|| self.store.blob_len(&blob.digest));
+        if let Some(Some(_)) = known.transpose().map_err(store)? {
+            // The same bytes by the same name; written again, so that gc leaves them.
+            let mut reader = self.store.open_blob(&blob.digest).map_err(store)?;
+            let mut writer = self.store.blob_writer();
+            std::io::copy(&mut reader, &mut writer).map_err(|error| store(writer.error(error)))?;
+            return writer.finish().map_err(store);
+        }
+        let pieces = connection.fetch(blob.digest)?;
+        let mut writer = self.store.blob_writer();
+        let mut hasher = blake3::Hasher::new();
+        loop {
+            let (bytes, last) = match pieces.recv() {
+                Ok(Ok(piece)) => piece,
+                Ok(Err(why)) => {
+                    return Err(ExecutorError::NoBlob { executor: executor(), digest: blob.digest, why });
+                }
+                Err(_) => return Err(connection.why_over()),
+            };
+            hasher.update(&bytes);
+            writer.write_all(&bytes).map_err(|error| store(writer.error(error)))?;
+            if last {
+                break;
+            }
+        }
+        let found = Digest::from(*hasher.finalize().as_bytes());
+        if found != blob.digest {
+            return Err(ExecutorError::WrongBlob { executor: executor(), digest: blob.digest, found });
+        }
+        if cut { writer.finish_cut() } else { writer.finish() }.map_err(store)
+    }
+}
+
+impl Executor for StdioExecutor<'_> {
+    fn submit(&self, order: Order) -> Result<(), ExecutorError> {
+        let Task::Native(task) = &order.task;
+        let NativeTask { secrets, stdin, .. } = &**task;
+        let values = self.secrets.values(secrets).map_err(ExecutorError::Secret)?;
+        // By the names of the secrets, which the order has.
+        let values = values.into_iter().filter_map(|(variable, value)| {
+            let name = secrets.get(&variable)?;
+            Some((name.clone(), value))
+        });
+        let secrets = values.collect();
+        let connection = self.program.connect()?;
+        if !connection.can(order.task.kind()) {
+            let why = format!("it carries out no {:?} tasks", order.task.kind());
+            return Err(ExecutorError::Refused { executor: connection.name().to_owned(), why });
+        }
+        if let StdinSource::Blob(blob) = stdin {
+            self.send_blob(&connection, *blob)?;
+        }
+        let id = order.id.clone();
+        lock(&self.orders).insert(id.clone(), Arc::clone(&connection));
+        connection.send(&Request::Submit { order: Box::new(order), secrets })?;
+        connection.taken(&id)
+    }
+
+    fn wait(&self, id: &OrderId, cancel: &CancelToken) -> Result<Outcome, ExecutorError> {
+        let connection = self.connection(id)?;
+        connection.send(&Request::Wait { id: id.clone() })?;
+        // When it was told to stop, and whether at once.
+        let mut told: Option<(Instant, bool)> = None;
+        let ended = loop {
+            if let Some(ended) = connection.ended(id, GLANCE)? {
+                break ended;
+            }
+            if let Some(reason) = cancel.reason() {
+                let forced = cancel.is_forced();
+                if told.is_none_or(|(_, at_once)| forced && !at_once) {
+                    connection.send(&Request::Cancel { id: id.clone(), reason, forced })?;
+                    told = Some((told.map_or_else(Instant::now, |(since, _)| since), forced));
+                }
+            }
+            if told.is_some_and(|(since, _)| since.elapsed() > CANCEL_TIME) {
+                connection.kill();
+                return Err(connection.why_over());
+            }
+        };
+        let outcome = match ended {
+            Ok(outcome) => self.take_blobs(&connection, outcome)?,
+            Err(why) => {
+                let how = format!("lost the order: {why},");
+                return Err(ExecutorError::Died { executor: connection.name().to_owned(), how });
+            }
+        };
+        lock(&self.orders).remove(id);
+        Ok(outcome)
+    }
+
+    fn look(&self, id: &OrderId) -> Result<Standing, ExecutorError> {
+        let connection = match self.connection(id) {
+            Ok(connection) => connection,
+            // Of another process's orders whoever is there now may know.
+            Err(_) => self.program.connect()?,
+        };
+        connection.send(&Request::Look { id: id.clone() })?;
+        match connection.standing(id)? {
+            Standing::Ended(outcome) => {
+                Ok(Standing::Ended(Box::new(self.take_blobs(&connection, *outcome)?)))
+            }
+            other => Ok(other),
+        }
+    }
+
+    fn cancel(&self, id: &OrderId, reason: CancelReason, forced: bool) -> Result<(), ExecutorError> {
+        self.connection(id)?.send(&Request::Cancel { id: id.clone(), reason, forced })
+    }
+}

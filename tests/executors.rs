@@ -1,0 +1,291 @@
+//! Native effects that another program carries out: what it gives is what a step gives here, and
+//! whatever goes wrong with it is said, and asked about.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::home::{Answer, Home, interrupted_steps};
+use crate::{crash, flows};
+
+/// An executor that keeps to the protocol until the one thing that it is told to do wrong.
+const FAKE: &str = r#"#!/usr/bin/python3
+import base64, json, os, signal, sys
+
+wrong = sys.argv[1]
+digest = "%DIGEST%"
+
+def say(**message):
+    print(json.dumps(message), flush=True)
+
+if wrong == "babble at once":
+    print("I am a teapot", flush=True)
+elif wrong == "end at once":
+    sys.exit(7)
+else:
+    protocol = 2 if wrong == "another version" else 1
+    tasks = ["dancing"] if wrong == "another kind" else ["native"]
+    say(type="hello", protocol=protocol, version="0", tasks=tasks)
+for line in sys.stdin:
+    message = json.loads(line)
+    kind = message["type"]
+    if kind == "submit":
+        open("submitted", "a").write(message["order"]["id"]["path"] + "\n")
+        if wrong == "refuse":
+            say(type="refused", id=message["order"]["id"], why="not today")
+        elif wrong == "die":
+            sys.exit(3)
+        elif wrong == "be killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif wrong == "babble":
+            print("I am a teapot", flush=True)
+        else:
+            say(type="accepted", id=message["order"]["id"])
+    elif kind == "wait":
+        if wrong == "lose":
+            say(type="unseen", id=message["id"], why="it fell off the table")
+        elif wrong == "long line":
+            print("x" * (17 << 20), flush=True)
+        elif wrong == "half a message":
+            print('{"type":"ended","id":', end="", flush=True)
+            sys.exit(0)
+        elif wrong == "unasked bytes":
+            say(type="blob", request=999, data="", last=True)
+        else:
+            blob = {"digest": digest, "len": 5}
+            step = {"status": "ok", "exit": 0, "stdout": blob, "duration_us": 1}
+            say(type="ended", id=message["id"], outcome={"step": step})
+    elif kind == "fetch":
+        if wrong == "no blob":
+            say(type="no_blob", request=message["request"], why="eaten")
+        elif wrong == "no base64":
+            say(type="blob", request=message["request"], data="!!!", last=True)
+        else:
+            data = b"hello" if wrong == "nothing" else b"HELLO"
+            say(type="blob", request=message["request"], data=base64.b64encode(data).decode(), last=True)
+"#;
+
+const PAY: &str = "
+name: pay
+steps:
+  - id: pay
+    run: echo paid >> effects; printf hello
+    retry: { max: 3, delay_ms: 1 }
+    on_error: continue
+  - id: after
+    run: echo after >> effects
+";
+
+fn run(home: &Home, executor: &str) -> Answer {
+    home.lobster(["run", "--mode", "tool", "flow.lobster"]).env("LOBSTER_EXECUTOR", executor).run()
+}
+
+fn newest(home: &Home) -> Value {
+    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    runs[0].clone()
+}
+
+#[test]
+fn whatever_is_wrong_with_an_executor_is_said_and_the_step_is_asked_about() {
+    let digest = lobster_runtime::digest::Digest::of(b"hello").to_string();
+    let wrongs = [
+        ("babble at once", "executor_garbled", "I am a teapot"),
+        ("end at once", "executor_died", "ended with code 7"),
+        ("another version", "executor_version", "speaks version 2 of the protocol, this lobster speaks 1"),
+        ("another kind", "executor_refused", "it carries out no \"native\" tasks"),
+        ("refuse", "executor_refused", "not today"),
+        ("die", "executor_died", "ended with code 3"),
+        ("be killed", "executor_died", "SIGKILL"),
+        ("babble", "executor_garbled", "I am a teapot"),
+        ("lose", "executor_died", "it fell off the table"),
+        ("long line", "executor_garbled", "a line of more than"),
+        ("half a message", "executor_garbled", "type"),
+        ("unasked bytes", "executor_garbled", "nobody asked for"),
+        ("no blob", "executor_blob", "eaten"),
+        ("no base64", "executor_garbled", "base64"),
+        ("wrong bytes", "executor_blob", "sent bytes with the digest"),
+    ];
+    for (wrong, code, words) in wrongs {
+        let home = Home::new();
+        home.write("flow.lobster", PAY).write("fake.py", FAKE.replace("%DIGEST%", &digest));
+        let fake = home.dir().join("fake.py");
+        let answer = run(&home, &serde_json::json!([fake, wrong]).to_string());
+        let error = answer.error();
+        assert!(error.contains(code) && error.contains(words), "{wrong}: {answer:?}");
+        assert!(error.contains("fake.py") || error.contains("lost the order"), "{wrong}: {answer:?}");
+        assert_eq!(interrupted_steps(&error).collect::<Vec<_>>(), ["pay"], "{wrong}: {answer:?}");
+        assert!(home.read("submitted").lines().count() <= 1, "{wrong}: it was tried again");
+        // Going on asks again, and does as it is told.
+        let id = newest(&home)["id"].as_str().unwrap().to_owned();
+        let asked = home.lobster(["resume", &id]).run().error();
+        assert!(asked.contains("--retry-interrupted") && asked.contains(code), "{wrong}: {asked}");
+        assert_eq!(home.read("effects"), "", "{wrong}");
+        home.lobster(["resume", &id, "--retry-interrupted"]).run().output();
+        assert_eq!(home.read("effects"), "paid\nafter\n", "{wrong}");
+    }
+}
+
+#[test]
+fn an_executor_that_is_not_there_is_named() {
+    let home = Home::new();
+    home.write("flow.lobster", PAY);
+    for executor in ["/no/such/executor --at all", "[\"/no/such/executor\"]"] {
+        let error = run(&home, executor).error();
+        assert!(error.contains("executor_missing") && error.contains("/no/such/executor"), "{error}");
+        assert_eq!(interrupted_steps(&error).collect::<Vec<_>>(), ["pay"], "{error}");
+    }
+    for (executor, words) in [("[1]", "no JSON list of strings"), ("[]", "names no program")] {
+        let answer = run(&home, executor);
+        assert!(answer.code() != 0 && format!("{answer:?}").contains(words), "{answer:?}");
+    }
+    assert_eq!(home.read("effects"), "");
+}
+
+#[test]
+fn one_that_keeps_to_the_protocol_is_believed() {
+    let digest = lobster_runtime::digest::Digest::of(b"hello").to_string();
+    let home = Home::new();
+    home.write("flow.lobster", "steps:\n  - id: a\n    run: echo never started here > effects\n")
+        .write("fake.py", FAKE.replace("%DIGEST%", &digest));
+    let answer = run(&home, &serde_json::json!([home.dir().join("fake.py"), "nothing"]).to_string());
+    assert_eq!(answer.output(), serde_json::json!(["hello"]), "{answer:?}");
+    assert_eq!((home.read("effects"), home.read("submitted")), (String::new(), "a\n".to_owned()));
+}
+
+#[test]
+fn a_killed_worker_is_an_unknown_end_and_takes_its_steps_along() {
+    let home = Home::new();
+    home.write("worker", format!("#!/bin/sh\necho $$ > worker.pid\nexec {}\n", shell_words(&Home::worker())))
+        .write("flow.lobster", PAY.replace("printf hello", "echo $$ > step.pid; exec sleep 60"));
+    let worker = home.dir().join("worker");
+    let answer = std::thread::scope(|scope| {
+        let running = scope.spawn(|| run(&home, &serde_json::json!([worker]).to_string()));
+        let begun = Instant::now();
+        while home.read("step.pid").trim().is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "the step never began");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        signal(&home.read("worker.pid"), rustix::process::Signal::KILL);
+        running.join().unwrap()
+    });
+    let error = answer.error();
+    assert!(error.contains("executor_died") && error.contains("SIGKILL"), "{answer:?}");
+    assert_eq!(interrupted_steps(&error).collect::<Vec<_>>(), ["pay"]);
+    assert_eq!(home.read("effects"), "paid\n");
+    let begun = Instant::now();
+    while std::path::Path::new(&format!("/proc/{}", home.read("step.pid").trim())).exists() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "the step outlives its worker");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let listed = newest(&home);
+    assert_eq!(listed["status"], "interrupted", "{listed}");
+}
+
+fn signal(pid: &str, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+/// A JSON list of words that need no quoting, as the shell reads them.
+fn shell_words(list: &str) -> String {
+    let words: Vec<String> = serde_json::from_str(list).unwrap();
+    words.join(" ")
+}
+
+#[test]
+fn what_goes_through_a_worker_arrives_whole() {
+    let home = Home::new().with_worker(true);
+    // More than a pipe, a message and an inline blob hold; and a failure with its words.
+    home.write(
+        "flow.lobster",
+        "
+steps:
+  - id: big
+    run: head -c 3000000 /dev/zero | tr '\\0' x
+  - id: count
+    run: wc -c
+    stdin: $big.stdout
+  - id: small
+    run: cat; echo \"$NAME\" >&2
+    stdin: '{\"a\": [1, 2]}'
+    env: { NAME: wörld }
+  - id: bad
+    run: echo too bad >&2; exit 7
+    on_error: continue
+  - id: end
+    pipeline: \"exec --json --shell 'echo [1,2]'\"
+",
+    );
+    let answer = home.tool(["flow.lobster"]);
+    assert_eq!(answer.output(), serde_json::json!([1, 2]), "{answer:?}");
+    let id = newest(&home)["id"].as_str().unwrap().to_owned();
+    let logs = |step: &str| home.lobster(["logs", &id, step]).run();
+    assert!(format!("{:?}", logs("count")).contains("3000000"), "{:?}", logs("count"));
+    assert!(format!("{:?}", logs("small")).contains("wörld"), "{:?}", logs("small"));
+    assert!(format!("{:?}", logs("bad")).contains("too bad"), "{:?}", logs("bad"));
+    let replayed = home.lobster(["replay", &id]).run();
+    assert_eq!(replayed.code(), 0, "{replayed:?}");
+}
+
+#[test]
+fn a_secret_reaches_a_step_of_a_worker_and_nothing_else() {
+    const VALUE: &str = "v3ry-s3cret-0123456789";
+    let home = Home::new().with_worker(true);
+    let config = home.dir().parent().unwrap().join("home/.config/lobster");
+    std::fs::create_dir_all(&config).unwrap();
+    std::fs::write(config.join("secrets.toml"), "[secrets.api_token]\ncommand = [\"cat\", \"value\"]\n")
+        .unwrap();
+    home.write("value", VALUE).write(
+        "flow.lobster",
+        "secrets: [api_token]\nsteps:\n  - id: a\n    run: test \"$TOKEN\" = \"$(cat value)\" && echo \"same $TOKEN\"\n    \
+         secrets: { TOKEN: api_token }\n",
+    );
+    let answer = home.tool(["flow.lobster"]);
+    let output = answer.output().to_string();
+    assert!(output.contains("same") && !answer.stdout.contains(VALUE), "{answer:?}");
+}
+
+#[test]
+fn some_flows_and_crashes_go_through_a_worker() {
+    let names = ["exec-argv", "parallel-any", "retry", "shell-and-references", "sub-workflow", "timeout"];
+    flows::run_with_worker(&names).unwrap();
+    let crashed = crash::crash_with_worker((1..40).step_by(6));
+    assert!(crashed >= 5, "only {crashed} points were passed");
+}
+
+#[test]
+fn a_worker_that_is_not_told_right_says_so_and_ends() {
+    let home = Home::new();
+    let hello = "{\"type\":\"hello\",\"protocol\":1,\"version\":\"0\"}\n";
+    for (said, words) in [
+        ("teapot\n".to_owned(), "no request"),
+        ("{\"type\":\"hello\",\"protocol\":9}\n".to_owned(), "its lobster speaks 9"),
+        (format!("{hello}{hello}"), "hello, twice"),
+        (format!("{hello}{{\"type\":\"submit\",\"order\":{{}}}}\n"), "no request"),
+        (
+            format!(
+                "{hello}{{\"type\":\"blob\",\"digest\":\"{}\",\"data\":\"YQ==\",\"last\":true}}\n",
+                "0".repeat(64)
+            ),
+            "came as the blob",
+        ),
+    ] {
+        let answer = home.lobster(["worker", "--stdio"]).stdin(said.clone()).run();
+        assert_eq!(answer.code(), 1, "{said}: {answer:?}");
+        assert!(answer.stdout.contains(words) && answer.stderr.contains(words), "{said}: {answer:?}");
+        assert!(answer.stdout.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{answer:?}");
+    }
+    let answer = home.lobster(["worker", "--stdio"]).stdin(hello).run();
+    assert_eq!((answer.code(), answer.stdout.lines().count()), (0, 1), "{answer:?}");
+    // What it never had it does not pretend to know.
+    let id = "{\"run\":\"01978f00-0000-7000-8000-000000000000\",\"path\":\"a\",\"attempt\":1}";
+    let asked = format!("{hello}{{\"type\":\"look\",\"id\":{id}}}\n{{\"type\":\"wait\",\"id\":{id}}}\n");
+    let answer = home.lobster(["worker", "--stdio"]).stdin(asked).run();
+    assert_eq!(answer.code(), 0, "{answer:?}");
+    let said: Vec<Value> = answer.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(
+        (&said[1]["standing"]["is"], &said[2]["type"]),
+        (&"unknown".into(), &"unseen".into()),
+        "{answer:?}"
+    );
+}
