@@ -125,6 +125,7 @@ impl Services {
             screen: self.screen.is_some().then_some(nowhere),
             progress: None,
             sandbox: Arc::clone(&self.sandbox),
+            executor_program: self.executor_program.clone(),
             notify: None,
             background: Background::default(),
             policy: Arc::clone(&self.policy),
