@@ -54,7 +54,6 @@ bench-compiling *PROGRAMS:
 
 # random workflows killed and failing at random system calls; nightly
 crashes POINTS="10000":
-    cargo build --workspace --bins --tests
     LOBSTER_CRASH_POINTS={{POINTS}} LOBSTER_CRASH_SEED=$(date +%j) cargo test --workspace --test lobster -- faults::random_workflows_survive --nocapture
 
 # what a policy allows, run in dash, busybox ash and bash; another seed each night
@@ -101,7 +100,16 @@ bench-trust:
     cargo run --release -p lobster-runtime --example spawn_cost
     cargo run --release -p lobster-runtime --example masking_cost
 
-# licences, duplicates, sources of dependencies
+# licences, sources, bans, unused dependencies; then what cargo-deny says, if it is installed
 deny:
+    .ci/dependencies.py
     cargo deny check
     cargo tree -d
+
+# the binary as it is shipped: target/dist/lobster
+dist:
+    cargo build --profile dist
+
+# what a cold build, rebuilds and the shipped binary cost, also against another commit; an hour
+bench-build *COMMIT:
+    tests/bench/build.sh {{COMMIT}}
