@@ -9,9 +9,7 @@ use std::io;
 use std::sync::OnceLock;
 
 #[cfg(test)]
-mod armed;
-#[cfg(test)]
-pub(crate) use armed::points_passed;
+pub(crate) mod armed;
 
 /// Called with the name of each point that is passed; an error makes it fail.
 pub type FaultHook = fn(&'static str) -> io::Result<()>;
