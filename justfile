@@ -52,6 +52,10 @@ wasi *TESTS:
 bench-compiling *PROGRAMS:
     cargo run --release -p lobster-component --example compiling -- {{PROGRAMS}}
 
+# bytes from outside, mutated, a minute for each target of fuzz/src/lib.rs; nightly
+fuzz SECONDS="60" *TARGETS:
+    cargo run --locked --release --manifest-path fuzz/Cargo.toml --bin lobster-fuzz -- --seconds {{SECONDS}} --seed $(date +%Y%j) {{TARGETS}}
+
 # random workflows killed and failing at random system calls; nightly
 crashes POINTS="10000":
     LOBSTER_CRASH_POINTS={{POINTS}} LOBSTER_CRASH_SEED=$(date +%j) cargo test --workspace --test lobster -- faults::random_workflows_survive --nocapture
