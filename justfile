@@ -52,9 +52,12 @@ wasi *TESTS:
 bench-compiling *PROGRAMS:
     cargo run --release -p lobster-component --example compiling -- {{PROGRAMS}}
 
+# bytes from outside, mutated, a minute for each target of fuzz/src/lib.rs; nightly
+fuzz SECONDS="60" *TARGETS:
+    cargo run --locked --release --manifest-path fuzz/Cargo.toml --bin lobster-fuzz -- --seconds {{SECONDS}} --seed $(date +%Y%j) {{TARGETS}}
+
 # random workflows killed and failing at random system calls; nightly
 crashes POINTS="10000":
-    cargo build --workspace --bins --tests
     LOBSTER_CRASH_POINTS={{POINTS}} LOBSTER_CRASH_SEED=$(date +%j) cargo test --workspace --test lobster -- faults::random_workflows_survive --nocapture
 
 # what a policy allows, run in dash, busybox ash and bash; another seed each night
@@ -105,7 +108,16 @@ bench-trust:
     cargo run --release -p lobster-runtime --example spawn_cost
     cargo run --release -p lobster-runtime --example masking_cost
 
-# licences, duplicates, sources of dependencies
+# licences, sources, bans, unused dependencies; then what cargo-deny says, if it is installed
 deny:
+    .ci/dependencies.py
     cargo deny check
     cargo tree -d
+
+# the binary as it is shipped: target/dist/lobster
+dist:
+    cargo build --profile dist
+
+# what a cold build, rebuilds and the shipped binary cost, also against another commit; an hour
+bench-build *COMMIT:
+    tests/bench/build.sh {{COMMIT}}

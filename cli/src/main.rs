@@ -1,65 +1,7 @@
-//! The `lobster` command line: parses arguments, calls the runtime, renders.
+//! The program `lobster`; all of it is in the library.
 
-mod commands;
-mod exit;
-mod logging;
-mod mcp;
-mod render;
-mod signals;
-mod terminal;
-
-use std::ffi::OsString;
 use std::process::ExitCode;
 
-use exit::Exit;
-
-/// The system's allocator spends a fifth of a loop over components on locks, and
-/// on growing the heaps of threads page by page.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// The compatibility version: which incumbent's behaviour this binary has.
-/// Clients look for a line of this form.
-const COMPATIBLE_WITH: &str = "2026.9.13";
-
-/// Values may nest deeply, and reading, printing and dropping them recurses;
-/// the memory is only reserved until it is used.
-const STACK: usize = 256 << 20;
-
-/// Whether these words are likely to run something native and unconfined: a guess, by what they begin with.
-fn may_start_processes(words: &[OsString]) -> bool {
-    let begins = |word: &OsString, with: &str| word.as_encoded_bytes().starts_with(with.as_bytes());
-    let confines = words.iter().any(|word| begins(word, "--policy"))
-        || std::env::var_os("LOBSTER_POLICY").is_some_and(|path| !path.is_empty());
-    !confines && words.first().is_some_and(|word| word == "run" || word == "resume" || begins(word, "exec"))
-}
-
 fn main() -> ExitCode {
-    let mut args = std::env::args_os();
-    let name = args.next().unwrap_or_default();
-    let words: Vec<OsString> = args.collect();
-    if words.first().is_some_and(|word| word == lobster_runtime::sandbox::HELPER_ARGUMENT) {
-        return lobster_runtime::sandbox::helper_main();
-    }
-    if words.first().is_some_and(|word| word == lobster_runtime::component::COMPILE_ARGUMENT) {
-        return lobster_runtime::component::compile_main();
-    }
-    if matches!(words.as_slice(), [word] if word == "version" || word == "--version" || word == "-v") {
-        return commands::version::print().into();
-    }
-    signals::die_with_parent();
-    if may_start_processes(&words) {
-        // Else it is started when it is needed.
-        let _ = lobster_runtime::sandbox::fork_helper();
-    }
-    let work = move || commands::dispatch(&name, words);
-    let thread = std::thread::Builder::new().name("lobster".to_owned()).stack_size(STACK).spawn(work);
-    match thread.map(std::thread::JoinHandle::join) {
-        Ok(Ok(exit)) => exit.into(),
-        Ok(Err(_)) => Exit::Code(1).into(), // the panic has told its message
-        Err(error) => {
-            anstream::eprintln!("Error: cannot start: {error}");
-            Exit::Code(1).into()
-        }
-    }
+    lobster_cli::main()
 }

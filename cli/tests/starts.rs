@@ -1,4 +1,4 @@
-//! Also makes `cargo test` build the binary that the tests in `tests/` drive.
+//! The shipped program, which no variable makes fail (the tests in `tests/` drive one with fault points).
 
 use std::process::Command;
 
@@ -8,4 +8,18 @@ fn it_starts_and_tells_its_version() {
         Command::new(env!("CARGO_BIN_EXE_lobster")).arg("version").output().expect("the binary starts");
     assert!(done.status.success());
     assert!(!done.stdout.is_empty() && done.stderr.is_empty());
+}
+
+#[test]
+fn no_variable_makes_its_store_fail() {
+    let state = tempfile::tempdir().expect("a temporary directory");
+    for plan in ["1:fail", "2:kill"] {
+        let done = Command::new(env!("CARGO_BIN_EXE_lobster"))
+            .args(["run", "--mode", "tool", "exec true"])
+            .env("LOBSTER_STATE_DIR", state.path())
+            .env("LOBSTER_FAULT", plan)
+            .output()
+            .expect("the binary starts");
+        assert!(done.status.success(), "{plan}: {done:?}");
+    }
 }

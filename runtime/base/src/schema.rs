@@ -2,11 +2,18 @@
 //! which error comes first and how it is worded is what people see when a
 //! response does not fit, and what clients of the incumbent match on.
 //!
+//! Schemas that others wrote, those of components and of MCP tools, are read
+//! by [`Schema::compile_foreign`]: any draft from 06 to 2020-12, and checking
+//! one value ends after a bounded number of steps.
+//!
 //! Types are not coerced, defaults not applied, unknown keywords and all
 //! formats ignored. Nothing is ever fetched: a reference leads into the schema
 //! itself or is refused.
 
 mod compile;
+mod evaluated;
+#[cfg(test)]
+mod suite;
 mod validate;
 
 use std::fmt;
@@ -18,6 +25,16 @@ use serde_json::Value;
 pub struct Schema {
     nodes: Vec<Node>,
     root: usize,
+    dialect: Dialect,
+}
+
+/// How the keywords of a schema are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dialect {
+    /// As Ajv reads draft-07.
+    Ajv,
+    /// Any draft; messages name what they are about.
+    Foreign,
 }
 
 /// Where a value does not fit and why.
@@ -46,6 +63,19 @@ impl Schema {
     /// a pattern that is no regular expression.
     pub fn compile(schema: &Value) -> Result<Self, String> {
         compile::compile(schema)
+    }
+
+    /// Reads a schema of any draft from 06 to 2020-12, whatever its author's
+    /// intent: checking a value takes a bounded number of steps, after which
+    /// the value does not fit.
+    ///
+    /// `$dynamicRef` and `$recursiveRef` lead where `$ref` would; a schema in
+    /// which that could be another place is refused.
+    ///
+    /// # Errors
+    /// As [`Self::compile`].
+    pub fn compile_foreign(schema: &Value) -> Result<Self, String> {
+        compile::compile_foreign(schema)
     }
 
     /// The first thing wrong with `value`, as Ajv reports it; `None` if it fits.
@@ -80,6 +110,8 @@ struct Node {
     string: Option<StringRules>,
     array: Option<ArrayRules>,
     object: Option<ObjectRules>,
+    unevaluated_items: Option<Additional>,
+    unevaluated_properties: Option<Additional>,
 }
 
 #[derive(Debug)]
@@ -138,8 +170,16 @@ struct ArrayRules {
     max_items: Option<f64>,
     min_items: Option<f64>,
     items: Items,
-    contains: Option<usize>,
+    contains: Option<Contains>,
     unique: Option<Unique>,
+}
+
+/// How many items must fit a schema.
+#[derive(Debug)]
+struct Contains {
+    schema: usize,
+    least: f64,
+    most: Option<f64>,
 }
 
 #[derive(Debug, Default)]

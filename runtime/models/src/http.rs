@@ -500,8 +500,8 @@ pub fn client(url: &Url) -> Result<&'static Client, HttpError> {
     Ok(cell.get_or_init(|| client))
 }
 
-#[cfg(any(test, feature = "testing"))]
-pub mod testing;
+#[cfg(test)]
+pub(crate) mod testing;
 
 #[cfg(test)]
 mod tests;

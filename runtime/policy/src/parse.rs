@@ -26,6 +26,11 @@ pub(crate) fn guarded<T>(parse: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(parse)).ok()
 }
 
+/// Here-documents after the first bracket. The parser reads the text of one anew
+/// for every one around it, so that each can double the time; whether they are
+/// around each other is not known before the text is parsed.
+const MAX_HERE_DOCUMENTS: usize = 10;
+
 /// Why text was not parsed.
 pub(crate) enum Unread {
     TooDeep,
@@ -35,7 +40,7 @@ pub(crate) enum Unread {
 /// Parses `text`, on a thread with a stack to match when it nests deeply.
 pub(crate) fn parse(text: &str, nesting: usize) -> Result<ast::Program, Unread> {
     let shape = Shape::of(text);
-    if shape.depth > nesting || shape.openers > MAX_OPENERS {
+    if shape.depth > nesting || shape.openers > MAX_OPENERS || shape.here_documents > MAX_HERE_DOCUMENTS {
         return Err(Unread::TooDeep);
     }
     let run = |text: &str| guarded(|| Parser::new(text.as_bytes(), &PARSER_OPTIONS).parse_program());
@@ -64,11 +69,14 @@ struct Shape {
     openers: usize,
     /// Openers less closers.
     depth: usize,
+    /// Here-documents after the first bracket.
+    here_documents: usize,
 }
 
 impl Shape {
     fn of(text: &str) -> Self {
         let (mut openers, mut depth, mut deepest) = (0usize, 0usize, 0usize);
+        let (mut here_documents, mut substituted) = (0usize, false);
         let mut word_start = 0;
         let bytes = text.as_bytes();
         for at in 0..=bytes.len() {
@@ -86,6 +94,13 @@ impl Shape {
             }
             word_start = at + 1;
             match byte {
+                b'(' | b'`' => substituted = true,
+                b'<' if substituted && is_here_document(&bytes[..at], &bytes[at + 1..]) => {
+                    here_documents += 1
+                }
+                _ => {}
+            }
+            match byte {
                 b'(' | b'{' | b'[' | b'`' => {
                     openers += 1;
                     if byte != b'`' {
@@ -98,8 +113,13 @@ impl Shape {
             }
             deepest = deepest.max(depth);
         }
-        Self { openers, depth: deepest }
+        Self { openers, depth: deepest, here_documents }
     }
+}
+
+/// Whether a `<` between these begins `<<`, and no `<<<`.
+fn is_here_document(before: &[u8], after: &[u8]) -> bool {
+    !before.ends_with(b"<") && after.starts_with(b"<") && !after.starts_with(b"<<")
 }
 
 /// The first character of `text` that cannot be shown faithfully, with its
@@ -124,6 +144,20 @@ mod tests {
 
     use super::*;
     use crate::{DecisionEnv, Policy, Proposal, Verdict};
+
+    #[test]
+    fn here_documents_around_each_other_are_refused_before_they_take_long() {
+        for (opener, end) in
+            [("$(d >(cat) <<E\n", ""), ("$(d <<E\n", ""), ("$(d <<E <<F\n", ""), ("$(d <<-E\n", "\n)\nE\n")]
+        {
+            let text = |levels| format!("git <<E\n{}{}", opener.repeat(levels), end.repeat(levels));
+            assert!(!matches!(parse(&text(4), 64), Err(Unread::TooDeep)), "{opener}");
+            assert!(matches!(parse(&text(20), 64), Err(Unread::TooDeep)), "{opener}");
+        }
+        // One after the other, with nothing to run in between, they are no trouble.
+        let flat = "cat <<E\nx\nE\n".repeat(40);
+        assert!(!matches!(parse(&flat, 64), Err(Unread::TooDeep)));
+    }
 
     #[test]
     fn deep_and_long_text_is_refused_before_it_is_parsed() {

@@ -20,6 +20,9 @@ mod gog_send;
 mod group_by;
 mod head;
 mod held;
+#[cfg(test)]
+#[path = "../../models/src/http/testing.rs"]
+mod http_server;
 mod js;
 mod json;
 mod kept;

@@ -283,7 +283,7 @@ fn failure(name: &str, error: &HttpError) -> StageError {
 mod tests {
     use super::super::recording_host::{RecordingHost, error_of, run};
     use super::*;
-    use lobster_models::http::testing::{Answer, Server};
+    use crate::http_server::{Answer, Server};
 
     fn ok(result: Value) -> Answer {
         Answer::json(&json!({"ok": true, "result": result}))

@@ -1,55 +1,31 @@
 //! The one place that every write and sync of the store passes, so that an
 //! outside test can stop the process at each of them in turn.
 //!
-//! `LOBSTER_FAULT=<n>:kill` ends the process with SIGKILL at the n-th point
-//! (counted from 1), `<n>:fail` makes that point fail with an I/O error. Only
-//! builds for tests, or with the feature `faults`, look at the variable.
+//! What happens there is a function that the program itself installs: the
+//! shipped one installs none and looks at no variable, the one that the
+//! black-box tests drive installs `armed`, as do the unit tests of this crate.
 
-/// Passes a point named `what`.
-#[cfg(not(any(test, feature = "faults")))]
-#[inline]
-#[expect(clippy::unnecessary_wraps, reason = "the other build fails here")]
-pub(super) fn point(_what: &'static str) -> std::io::Result<()> {
-    Ok(())
+use std::io;
+use std::sync::OnceLock;
+
+#[cfg(test)]
+pub(crate) mod armed;
+
+/// Called with the name of each point that is passed; an error makes it fail.
+pub type FaultHook = fn(&'static str) -> io::Result<()>;
+
+static HOOK: OnceLock<FaultHook> = OnceLock::new();
+
+/// Has `hook` called at each write and sync of the store; for programs that
+/// test the store. Only the first call counts.
+pub fn install_fault_hook(hook: FaultHook) {
+    let _ = HOOK.set(hook);
 }
 
-#[cfg(any(test, feature = "faults"))]
-pub(super) use armed::point;
-#[cfg(any(test, feature = "faults"))]
-pub use armed::points_passed;
-
-#[cfg(any(test, feature = "faults"))]
-mod armed {
-    use std::io;
-    use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    static PASSED: AtomicU64 = AtomicU64::new(0);
-
-    /// How many points this process has passed: the range of `n` worth trying.
-    #[must_use]
-    pub fn points_passed() -> u64 {
-        PASSED.load(Ordering::Relaxed)
-    }
-
-    /// Passes a point named `what`.
-    pub(in super::super) fn point(what: &'static str) -> io::Result<()> {
-        static PLAN: OnceLock<Option<(u64, bool)>> = OnceLock::new();
-        let nth = PASSED.fetch_add(1, Ordering::Relaxed) + 1;
-        let plan = PLAN.get_or_init(|| {
-            let text = std::env::var("LOBSTER_FAULT").ok()?;
-            let (n, how) = text.split_once(':')?;
-            Some((n.parse().ok()?, how == "kill"))
-        });
-        match plan {
-            Some((n, true)) if *n == nth => {
-                // Nothing may run after this line, as after a crash.
-                let _ =
-                    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-                Ok(())
-            }
-            Some((n, false)) if *n == nth => Err(io::Error::other(format!("fault injected at {what}"))),
-            _ => Ok(()),
-        }
-    }
+/// Passes a point named `what`.
+#[inline]
+pub(super) fn point(what: &'static str) -> io::Result<()> {
+    #[cfg(test)]
+    let _ = HOOK.get_or_init(|| armed::pass);
+    HOOK.get().map_or(Ok(()), |hook| hook(what))
 }

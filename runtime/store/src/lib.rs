@@ -59,8 +59,7 @@ pub use clock::{Clock, iso, system_clock};
 pub use db::{Durability, damage_met};
 pub use error::StoreError;
 pub use event::{Begun, Event, RunId, RunStatus, StepOutcome, StepStatus, UnknownWord};
-#[cfg(any(test, feature = "faults"))]
-pub use fault::points_passed;
+pub use fault::{FaultHook, install_fault_hook};
 pub use gate::{Gate, GateAnswer, GateFilter, GateKey, GateKind, GateRecord, GateStatus};
 pub use gc::{GcPolicy, GcReport};
 pub use high_water::{Mark, Rollback};

@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value};
 
 use super::{
-    Additional, ArrayRules, Condition, Items, Node, NumberRules, ObjectRules, Pattern, Rest, Schema,
-    StringRules, Type, Types, Unique, validate,
+    Additional, ArrayRules, Condition, Contains, Dialect, Items, Node, NumberRules, ObjectRules, Pattern,
+    Rest, Schema, StringRules, Type, Types, Unique, validate,
 };
 use crate::json::{js_string, parse};
 
@@ -18,12 +18,25 @@ const META_ID: &str = "http://json-schema.org/draft-07/schema";
 
 static META: LazyLock<Result<(Value, Schema), String>> = LazyLock::new(|| {
     let document = parse(META_TEXT).map_err(|error| error.to_string())?;
-    let schema = Compiler::run(&document, None)?;
+    let schema = Compiler::run(&document, None, Dialect::Ajv)?;
     Ok((document, schema))
 });
 
 /// Patterns that need backtracking give up after so many steps instead of hanging.
 const BACKTRACKING_STEPS: usize = 1_000_000;
+
+/// As [`BACKTRACKING_STEPS`] for patterns that others wrote.
+const FOREIGN_BACKTRACKING_STEPS: usize = 10_000;
+
+/// What `$schema` may be in a schema that others wrote.
+const DRAFTS: [&str; 6] = [
+    "http://json-schema.org/draft-06/schema",
+    META_ID,
+    "http://json-schema.org/schema",
+    "https://json-schema.org/draft/2019-09/schema",
+    "https://json-schema.org/draft/2020-12/schema",
+    "https://json-schema.org/schema",
+];
 
 pub(super) fn compile(document: &Value) -> Result<Schema, String> {
     if !document.is_object() && !document.is_boolean() {
@@ -32,6 +45,23 @@ pub(super) fn compile(document: &Value) -> Result<Schema, String> {
     if let Some(other) = document.get("$schema").filter(|uri| !is_draft_07(uri)) {
         return Err(format!("no schema with key or ref \"{}\"", js_string(other)));
     }
+    checked(document, Dialect::Ajv)
+}
+
+pub(super) fn compile_foreign(document: &Value) -> Result<Schema, String> {
+    if !document.is_object() && !document.is_boolean() {
+        return Err("a schema is an object or a boolean".to_owned());
+    }
+    let known = |uri: &&Value| uri.as_str().is_some_and(|uri| DRAFTS.contains(&uri.trim_end_matches('#')));
+    if let Some(other) = document.get("$schema").filter(|uri| !known(uri)) {
+        return Err(format!("its $schema \"{}\" is none of the drafts 06 to 2020-12", js_string(other)));
+    }
+    checked(document, Dialect::Foreign)
+}
+
+/// Later drafts add keywords, and change none so that the meta-schema of
+/// draft-07 would refuse what they allow.
+fn checked(document: &Value, dialect: Dialect) -> Result<Schema, String> {
     let (meta_document, meta) = META.as_ref().map_err(Clone::clone)?;
     let errors = validate::errors(meta, document, false);
     if !errors.is_empty() {
@@ -39,7 +69,7 @@ pub(super) fn compile(document: &Value) -> Result<Schema, String> {
             errors.iter().map(|error| format!("data{} {}", error.pointer, error.message)).collect();
         return Err(format!("schema is invalid: {}", errors.join(", ")));
     }
-    Compiler::run(document, Some(meta_document))
+    Compiler::run(document, Some(meta_document), dialect)
 }
 
 fn is_draft_07(uri: &Value) -> bool {
@@ -53,6 +83,9 @@ struct Compiler<'a> {
     nodes: Vec<Node>,
     /// Where a schema was, or will be, compiled to.
     done: HashMap<*const Value, usize>,
+    dialect: Dialect,
+    /// How many parts have each `$dynamicAnchor`.
+    dynamic: HashMap<&'a str, usize>,
 }
 
 /// A schema and the address that references in it are relative to.
@@ -63,8 +96,9 @@ struct Place<'a> {
 }
 
 impl<'a> Compiler<'a> {
-    fn run(document: &'a Value, meta: Option<&'a Value>) -> Result<Schema, String> {
-        let mut compiler = Self { by_uri: HashMap::new(), nodes: Vec::new(), done: HashMap::new() };
+    fn run(document: &'a Value, meta: Option<&'a Value>, dialect: Dialect) -> Result<Schema, String> {
+        let (by_uri, dynamic, done) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let mut compiler = Self { by_uri, nodes: Vec::new(), done, dialect, dynamic };
         if let Some(meta) = meta {
             compiler.by_uri.insert(META_ID.to_owned(), Place { schema: meta, base: META_ID.to_owned() });
         }
@@ -73,7 +107,7 @@ impl<'a> Compiler<'a> {
         compiler.by_uri.insert(root.base.clone(), root.clone());
         compiler.collect_ids(&root);
         let root = compiler.node(root)?;
-        let schema = Schema { nodes: compiler.nodes, root };
+        let schema = Schema { nodes: compiler.nodes, root, dialect };
         schema.refuse_endless()?;
         Ok(schema)
     }
@@ -87,6 +121,17 @@ impl<'a> Compiler<'a> {
                     let here = place.clone();
                     place.base = without_fragment(&uri).to_owned();
                     self.by_uri.entry(uri.trim_end_matches('#').to_owned()).or_insert(here);
+                }
+                if self.dialect == Dialect::Foreign {
+                    for anchor in
+                        ["$anchor", "$dynamicAnchor"].iter().filter_map(|name| map.get(*name)?.as_str())
+                    {
+                        let uri = format!("{}#{anchor}", place.base);
+                        self.by_uri.entry(uri).or_insert_with(|| place.clone());
+                    }
+                    if let Some(anchor) = map.get("$dynamicAnchor").and_then(Value::as_str) {
+                        *self.dynamic.entry(anchor).or_default() += 1;
+                    }
                 }
                 for (key, value) in map {
                     // The value of these is data, not schemas.
@@ -128,8 +173,9 @@ impl<'a> Compiler<'a> {
             Some(id) if !id.starts_with('#') => without_fragment(&join(&place.base, id)).to_owned(),
             _ => place.base.clone(),
         };
+        let dialect = self.dialect;
         let mut sub = |schema: &'a Value| self.node(Place { schema, base: base.clone() });
-        let mut node = Node { types: types(map)?, ..Node::default() };
+        let mut node = Node { types: types(map, dialect)?, ..Node::default() };
         node.not = map.get("not").map(&mut sub).transpose()?;
         let mut list = |name| -> Result<Option<Vec<usize>>, String> {
             map.get(name)
@@ -153,9 +199,23 @@ impl<'a> Compiler<'a> {
             return Err("enum must have non-empty array".to_owned());
         }
         node.number = has(map, NUMBER).then(|| number_rules(map));
-        node.string = has(map, STRING).then(|| string_rules(map)).transpose()?;
-        node.array = has(map, ARRAY).then(|| array_rules(map, &mut sub)).transpose()?;
-        node.object = has(map, OBJECT).then(|| object_rules(map, &mut sub)).transpose()?;
+        node.string = has(map, STRING).then(|| string_rules(map, dialect)).transpose()?;
+        node.array = has(map, ARRAY).then(|| array_rules(map, dialect, &mut sub)).transpose()?;
+        node.object = has(map, OBJECT).then(|| object_rules(map, dialect, &mut sub)).transpose()?;
+        if dialect == Dialect::Foreign {
+            node.unevaluated_items = additional(map.get("unevaluatedItems"), dialect, &mut sub)?;
+            node.unevaluated_properties = additional(map.get("unevaluatedProperties"), dialect, &mut sub)?;
+            for name in ["$dynamicRef", "$recursiveRef"] {
+                if let Some(reference) = map.get(name).and_then(Value::as_str) {
+                    // Which of several is meant depends on how the reference was reached.
+                    let anchor = reference.split_once('#').map_or("", |(_, anchor)| anchor);
+                    if self.dynamic.get(anchor).is_some_and(|count| *count > 1) {
+                        return Err(format!("its {name} \"{reference}\" could lead to more than one place"));
+                    }
+                    node.all_of.push(self.reference(reference, &base)?);
+                }
+            }
+        }
         if let Some(reference) = map.get("$ref").and_then(Value::as_str) {
             node.reference = Some(self.reference(reference, &base)?);
         }
@@ -214,6 +274,7 @@ fn join(base: &str, reference: &str) -> String {
     if has_scheme {
         return reference.to_owned();
     }
+    let reference = reference.strip_prefix("./").unwrap_or(reference);
     let path_at = base.find("://").map_or(0, |at| at + 3);
     let keep = match (reference.starts_with('/'), base[path_at..].find('/')) {
         (true, Some(slash)) => path_at + slash,
@@ -242,7 +303,8 @@ fn percent_decoded(text: &str) -> Option<String> {
 
 const NUMBER: &[&str] = &["maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "multipleOf"];
 const STRING: &[&str] = &["maxLength", "minLength", "pattern", "format"];
-const ARRAY: &[&str] = &["maxItems", "minItems", "additionalItems", "items", "contains", "uniqueItems"];
+const ARRAY: &[&str] =
+    &["maxItems", "minItems", "additionalItems", "items", "contains", "uniqueItems", "prefixItems"];
 const OBJECT: &[&str] = &[
     "maxProperties",
     "minProperties",
@@ -252,14 +314,16 @@ const OBJECT: &[&str] = &[
     "dependencies",
     "properties",
     "patternProperties",
+    "dependentRequired",
+    "dependentSchemas",
 ];
 
 fn has(map: &Map<String, Value>, keywords: &[&str]) -> bool {
     keywords.iter().any(|keyword| map.contains_key(*keyword))
 }
 
-fn types(map: &Map<String, Value>) -> Result<Option<Types>, String> {
-    let nullable = map.get("nullable");
+fn types(map: &Map<String, Value>, dialect: Dialect) -> Result<Option<Types>, String> {
+    let nullable = map.get("nullable").filter(|_| dialect == Dialect::Ajv);
     let Some(value) = map.get("type") else {
         return match nullable {
             Some(_) => Err("\"nullable\" cannot be used without \"type\"".to_owned()),
@@ -267,6 +331,10 @@ fn types(map: &Map<String, Value>) -> Result<Option<Types>, String> {
         };
     };
     let mut allowed = type_list(value);
+    // The meta-schema has not seen what stands in `$defs`.
+    if allowed.len() != value.as_array().map_or(1, Vec::len) {
+        return Err(format!("{value} is not a type"));
+    }
     match (allowed.contains(&Type::Null), nullable) {
         (true, Some(Value::Bool(false))) => {
             return Err("type: null contradicts nullable: false".to_owned());
@@ -315,43 +383,73 @@ fn number_rules(map: &Map<String, Value>) -> NumberRules {
     }
 }
 
-fn string_rules(map: &Map<String, Value>) -> Result<StringRules, String> {
+fn string_rules(map: &Map<String, Value>, dialect: Dialect) -> Result<StringRules, String> {
     Ok(StringRules {
         max_length: number(map, "maxLength"),
         min_length: number(map, "minLength"),
-        pattern: map.get("pattern").and_then(Value::as_str).map(pattern).transpose()?,
+        pattern: map
+            .get("pattern")
+            .and_then(Value::as_str)
+            .map(|source| pattern(source, dialect))
+            .transpose()?,
     })
 }
 
-fn pattern(source: &str) -> Result<Pattern, String> {
+fn pattern(source: &str, dialect: Dialect) -> Result<Pattern, String> {
+    let steps = match dialect {
+        Dialect::Ajv => BACKTRACKING_STEPS,
+        Dialect::Foreign => FOREIGN_BACKTRACKING_STEPS,
+    };
     let translated = jsonschema_regex::to_rust_regex(source)
         .map_err(|()| format!("Invalid regular expression: /{source}/"))?;
     let regex = fancy_regex::RegexBuilder::new(&translated)
-        .backtrack_limit(BACKTRACKING_STEPS)
+        .backtrack_limit(steps)
         .build()
         .map_err(|error| format!("Invalid regular expression: /{source}/: {error}"))?;
     Ok(Pattern { source: source.to_owned(), regex })
 }
 
+/// What holds for the parts that no other keyword speaks of. In schemas of
+/// others `true` counts as speaking of them.
+fn additional<'a>(
+    schema: Option<&'a Value>,
+    dialect: Dialect,
+    sub: &mut dyn FnMut(&'a Value) -> Result<usize, String>,
+) -> Result<Option<Additional>, String> {
+    Ok(match schema {
+        None => None,
+        Some(Value::Bool(true)) if dialect == Dialect::Ajv => None,
+        Some(Value::Bool(false)) => Some(Additional::Nothing),
+        Some(schema) => Some(Additional::All(sub(schema)?)),
+    })
+}
+
 fn array_rules<'a>(
     map: &'a Map<String, Value>,
+    dialect: Dialect,
     sub: &mut dyn FnMut(&'a Value) -> Result<usize, String>,
 ) -> Result<ArrayRules, String> {
-    let items = match map.get("items") {
-        None => Items::Any,
-        Some(Value::Array(schemas)) => {
+    let prefix = map.get("prefixItems").filter(|_| dialect == Dialect::Foreign);
+    let (tuple, others) = match (prefix, map.get("items")) {
+        (Some(Value::Array(schemas)), items) => (Some(schemas), items),
+        (_, Some(Value::Array(schemas))) => (Some(schemas), map.get("additionalItems")),
+        (_, items) => (None, items),
+    };
+    let items = match (tuple, others) {
+        (Some(schemas), others) => {
             let schemas = schemas.iter().map(&mut *sub).collect::<Result<_, _>>()?;
-            let rest = match map.get("additionalItems") {
-                None | Some(Value::Bool(true)) => Rest::Any,
-                Some(Value::Bool(false)) => Rest::Nothing,
-                Some(schema) => Rest::All(sub(schema)?),
+            let rest = match additional(others, dialect, sub)? {
+                None => Rest::Any,
+                Some(Additional::Nothing) => Rest::Nothing,
+                Some(Additional::All(schema)) => Rest::All(schema),
             };
             Items::Tuple(schemas, rest)
         }
-        Some(schema) => Items::All(sub(schema)?),
+        (None, None) => Items::Any,
+        (None, Some(schema)) => Items::All(sub(schema)?),
     };
     let unique = (map.get("uniqueItems") == Some(&Value::Bool(true))).then(|| {
-        let types = map.get("items").and_then(|items| types(items.as_object()?).ok()?);
+        let types = map.get("items").and_then(|items| types(items.as_object()?, dialect).ok()?);
         match types.map(|types| types.allowed) {
             Some(types)
                 if !types.is_empty() && !types.iter().any(|t| matches!(t, Type::Array | Type::Object)) =>
@@ -365,13 +463,25 @@ fn array_rules<'a>(
         max_items: number(map, "maxItems"),
         min_items: number(map, "minItems"),
         items,
-        contains: map.get("contains").map(sub).transpose()?,
+        contains: contains(map, dialect, sub)?,
         unique,
     })
 }
 
+fn contains<'a>(
+    map: &'a Map<String, Value>,
+    dialect: Dialect,
+    sub: &mut dyn FnMut(&'a Value) -> Result<usize, String>,
+) -> Result<Option<Contains>, String> {
+    let Some(schema) = map.get("contains") else { return Ok(None) };
+    let limit = |keyword| number(map, keyword).filter(|_| dialect == Dialect::Foreign);
+    let least = limit("minContains").unwrap_or(1.0);
+    Ok(Some(Contains { schema: sub(schema)?, least, most: limit("maxContains") }))
+}
+
 fn object_rules<'a>(
     map: &'a Map<String, Value>,
+    dialect: Dialect,
     sub: &mut dyn FnMut(&'a Value) -> Result<usize, String>,
 ) -> Result<ObjectRules, String> {
     let fields = |keyword: &str| map.get(keyword).and_then(Value::as_object).into_iter().flatten();
@@ -380,11 +490,7 @@ fn object_rules<'a>(
         min_properties: number(map, "minProperties"),
         required: map.get("required").map(texts).unwrap_or_default(),
         names: map.get("propertyNames").map(&mut *sub).transpose()?,
-        additional: match map.get("additionalProperties") {
-            None | Some(Value::Bool(true)) => None,
-            Some(Value::Bool(false)) => Some(Additional::Nothing),
-            Some(schema) => Some(Additional::All(sub(schema)?)),
-        },
+        additional: additional(map.get("additionalProperties"), dialect, sub)?,
         ..ObjectRules::default()
     };
     for (name, dependency) in fields("dependencies") {
@@ -393,11 +499,19 @@ fn object_rules<'a>(
             schema => rules.schema_with.push((name.clone(), sub(schema)?)),
         }
     }
+    if dialect == Dialect::Foreign {
+        for (name, needed) in fields("dependentRequired") {
+            rules.needed_with.push((name.clone(), texts(needed)));
+        }
+        for (name, schema) in fields("dependentSchemas") {
+            rules.schema_with.push((name.clone(), sub(schema)?));
+        }
+    }
     for (name, schema) in fields("properties") {
         rules.properties.push((name.clone(), sub(schema)?));
     }
     for (source, schema) in fields("patternProperties") {
-        rules.patterns.push((pattern(source)?, sub(schema)?));
+        rules.patterns.push((pattern(source, dialect)?, sub(schema)?));
     }
     Ok(rules)
 }

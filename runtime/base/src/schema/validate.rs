@@ -1,23 +1,45 @@
 //! Values against [`Node`]s, keyword by keyword in the order of Ajv.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
 use super::{
-    Additional, ArrayRules, Items, Node, NumberRules, ObjectRules, Pattern, Rest, Schema, SchemaError,
-    StringRules, Type, Types, Unique,
+    Additional, ArrayRules, Contains, Dialect, Items, Node, NumberRules, ObjectRules, Pattern, Rest, Schema,
+    SchemaError, StringRules, Type, Types, Unique,
 };
 use crate::json::{float_text, stable};
 
+/// Most schemas that one value and its parts are checked against, each time
+/// counted; a second's work. References let a short schema ask for more than
+/// anybody waits for.
+const FOREIGN_STEPS: u64 = 10_000_000;
+
 pub(super) fn errors(schema: &Schema, value: &Value, all: bool) -> Vec<SchemaError> {
-    let mut check = Check { schema, all, path: String::new(), errors: Vec::new() };
+    let steps = match schema.dialect {
+        Dialect::Ajv => u64::MAX,
+        Dialect::Foreign => FOREIGN_STEPS,
+    };
+    errors_within(schema, value, all, steps)
+}
+
+pub(super) fn errors_within(schema: &Schema, value: &Value, all: bool, steps: u64) -> Vec<SchemaError> {
+    let left = Cell::new(steps);
+    let mut check = Check { schema, all, left: &left, path: String::new(), errors: Vec::new() };
     check.node(schema.root, value, false);
+    if left.get() == 0 {
+        // Whatever was found since then says nothing: a `not` may have taken the end for a misfit.
+        let message = format!("checking it takes more than {steps} steps");
+        return vec![SchemaError { pointer: String::new(), message }];
+    }
     check.errors
 }
 
-struct Check<'s> {
-    schema: &'s Schema,
+pub(super) struct Check<'s> {
+    pub(super) schema: &'s Schema,
+    /// How many schemas may still be looked at.
+    left: &'s Cell<u64>,
     /// Go on after an error.
     all: bool,
     /// JSON Pointer of the value at hand.
@@ -41,6 +63,10 @@ impl<'s> Check<'s> {
     fn node(&mut self, index: usize, value: &Value, branch: bool) -> bool {
         let schema = self.schema;
         let Some(node) = schema.nodes.get(index) else { return true };
+        if self.left.get() == 0 {
+            return false;
+        }
+        self.left.set(self.left.get() - 1);
         if node.never {
             return self.fail("boolean schema is false");
         }
@@ -54,7 +80,12 @@ impl<'s> Check<'s> {
         }
         let type_fits = wrong_type.is_none();
         let late = wrong_type.filter(|types| !types.first);
-        let rest = in_order!(self, self.general(node, value, branch), self.typed(node, value, late, branch));
+        let rest = in_order!(
+            self,
+            self.general(node, value, branch),
+            self.typed(node, value, late, branch),
+            self.unevaluated(node, value, branch),
+        );
         rest && type_fits
     }
 
@@ -68,7 +99,9 @@ impl<'s> Check<'s> {
                 .is_none_or(|constant| { equal(constant, value) || self.fail("must be equal to constant") }),
             node.choices.as_ref().is_none_or(|choices| {
                 choices.iter().any(|choice| equal(choice, value))
-                    || self.fail("must be equal to one of the allowed values")
+                    || self.fail_with("must be equal to one of the allowed values", || {
+                        choices.iter().map(Value::to_string).collect::<Vec<_>>().join(", ")
+                    })
             }),
             node.not.is_none_or(|schema| !self.silently(schema, value) || self.fail("must NOT be valid")),
             node.any_of.as_ref().is_none_or(|schemas| self.any_of(schemas, value)),
@@ -194,7 +227,7 @@ impl<'s> Check<'s> {
             self.at_most(rules.max_items, items.len(), "items"),
             self.at_least(rules.min_items, items.len(), "items"),
             self.items(&rules.items, items, branch),
-            rules.contains.is_none_or(|schema| self.contains(schema, items, branch)),
+            rules.contains.as_ref().is_none_or(|contains| self.contains(contains, items, branch)),
             rules.unique.as_ref().is_none_or(|unique| match duplicates(unique, items) {
                 None => true,
                 Some((a, b)) => {
@@ -231,18 +264,30 @@ impl<'s> Check<'s> {
         }
     }
 
-    fn contains(&mut self, schema: usize, items: &[Value], branch: bool) -> bool {
+    fn contains(&mut self, rule: &Contains, items: &[Value], branch: bool) -> bool {
         let before = self.errors.len();
+        let most = rule.most.unwrap_or(f64::INFINITY);
+        let mut fitting = 0;
         for (at, item) in items.iter().enumerate() {
-            if self.inside(&at, schema, item, true) {
-                self.errors.truncate(before);
-                return true;
+            fitting += usize::from(self.inside(&at, rule.schema, item, true));
+            if rule.most.is_none() && as_float(fitting) >= rule.least {
+                break;
             }
+        }
+        if (rule.least..=most).contains(&as_float(fitting)) {
+            self.errors.truncate(before);
+            return true;
         }
         if !branch && !self.all {
             self.errors.truncate(before);
         }
-        self.fail("must contain at least 1 valid item(s)")
+        let least = float_text(rule.least);
+        self.fail(match rule.most {
+            None => format!("must contain at least {least} valid item(s)"),
+            Some(most) => {
+                format!("must contain at least {least} and no more than {} valid item(s)", float_text(most))
+            }
+        })
     }
 
     fn object(
@@ -299,7 +344,9 @@ impl<'s> Check<'s> {
         };
         let others: Vec<_> = map.iter().filter(|(name, _)| !known(name)).collect();
         self.each(&others, |check, (name, value)| match additional {
-            Additional::Nothing => check.fail("must NOT have additional properties"),
+            Additional::Nothing => {
+                check.fail_with("must NOT have additional properties", || format!("'{name}'"))
+            }
             Additional::All(schema) => check.inside(name, *schema, value, branch),
         })
     }
@@ -332,7 +379,7 @@ impl<'s> Check<'s> {
 
     /// Goes through `list` until something fails, or through all of it when
     /// all errors are wanted.
-    fn each<T>(&mut self, list: &[T], mut check: impl FnMut(&mut Self, &T) -> bool) -> bool {
+    pub(super) fn each<T>(&mut self, list: &[T], mut check: impl FnMut(&mut Self, &T) -> bool) -> bool {
         let mut fits = true;
         for item in list {
             fits &= check(self, item);
@@ -344,7 +391,13 @@ impl<'s> Check<'s> {
     }
 
     /// A part of the value at hand, named by its key or index.
-    fn inside(&mut self, name: &impl ToString, schema: usize, value: &Value, branch: bool) -> bool {
+    pub(super) fn inside(
+        &mut self,
+        name: &impl ToString,
+        schema: usize,
+        value: &Value,
+        branch: bool,
+    ) -> bool {
         let outer = self.path.len();
         self.path.push('/');
         self.path.push_str(&name.to_string().replace('~', "~0").replace('/', "~1"));
@@ -354,9 +407,19 @@ impl<'s> Check<'s> {
     }
 
     /// Whether `value` fits, leaving no errors behind.
-    fn silently(&self, schema: usize, value: &Value) -> bool {
-        let mut check = Check { schema: self.schema, all: false, path: String::new(), errors: Vec::new() };
+    pub(super) fn silently(&self, schema: usize, value: &Value) -> bool {
+        let (path, errors) = (String::new(), Vec::new());
+        let mut check = Check { schema: self.schema, all: false, left: self.left, path, errors };
         check.node(schema, value, true)
+    }
+
+    /// In the words of Ajv, which leave out what people want to know; schemas
+    /// of others have it in brackets.
+    pub(super) fn fail_with(&mut self, message: &str, detail: impl FnOnce() -> String) -> bool {
+        self.fail(match self.schema.dialect {
+            Dialect::Ajv => message.to_owned(),
+            Dialect::Foreign => format!("{message} ({})", detail()),
+        })
     }
 
     fn fail(&mut self, message: impl Into<String>) -> bool {
@@ -384,7 +447,7 @@ impl Type {
 
 impl Pattern {
     /// A text that would take too many steps to match does not match.
-    fn matches(&self, text: &str) -> bool {
+    pub(super) fn matches(&self, text: &str) -> bool {
         self.regex.is_match(text).unwrap_or(false)
     }
 }

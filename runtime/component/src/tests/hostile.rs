@@ -59,9 +59,9 @@ fn forged_schemas_end_in_an_error() {
     let multiply = "its references multiply";
     let said = [
         ("not JSON", "it is not JSON"),
-        ("not a schema", "is not valid under any"),
-        ("of a file", "is not present in a registry"),
-        ("of the network", "is not present in a registry"),
+        ("not a schema", "must be equal to one of the allowed values"),
+        ("of a file", "can't resolve reference"),
+        ("of the network", "can't resolve reference"),
         ("refers to itself", multiply),
         ("refers to itself through another", multiply),
         ("refers to itself twice", multiply),
@@ -69,11 +69,11 @@ fn forged_schemas_end_in_an_error() {
         ("nested", "recursion limit exceeded"),
         ("doubles", multiply),
         ("doubles and refuses", multiply),
-        ("backtracks", "$.a: Error executing regex"),
+        ("backtracks", "$.a: must match pattern"),
         ("anchors", multiply),
         ("names of its own", "inner $id"),
         ("many parts", "10002 parts"),
-        ("a large repetition", "is not a \"regex\""),
+        ("a large repetition", "Invalid regular expression"),
         ("a tree", "ok"),
     ];
     let args = format!(r#"{{"a":"{}"}}"#, "a".repeat(64));

@@ -25,6 +25,7 @@ use crate::surroundings::Surroundings;
 use crate::unseen::UnseenEnd;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json;
+use lobster_base::schema::Schema;
 use lobster_policy::{Command, POLICY_DENIED, Proposal, Verdict, denial};
 use lobster_stage::{McpServer, StageError, Stop, ToolCall};
 use lobster_store::{StepOutcome, StepStatus};
@@ -215,12 +216,11 @@ fn hold(services: &Services, target: &Target, call: &ToolCall, now: &PinnedTool)
 
 fn fits(tool: &Tool, args: &Map<String, Value>) -> Result<(), String> {
     let schema = Value::Object((*tool.input_schema).clone());
-    let validator = jsonschema::validator_for(&schema)
+    let schema = Schema::compile_foreign(&schema)
         .map_err(|error| format!("the server's schema cannot be used: {error}"))?;
-    let args = Value::Object(args.clone());
-    match validator.iter_errors(&args).next() {
+    match schema.first_error(&Value::Object(args.clone())) {
         None => Ok(()),
-        Some(error) => Err(clipped(&format!("{}: {error}", error.instance_path()))),
+        Some(error) => Err(clipped(&error.to_string())),
     }
 }
 

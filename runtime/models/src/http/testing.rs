@@ -1,5 +1,6 @@
 //! A real HTTP server on the loopback that answers as told and plays faults.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(dead_code, reason = "the tests of two crates share it")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,65 +8,65 @@ use std::sync::{Arc, Mutex};
 
 /// What one connection is answered with.
 #[derive(Clone)]
-pub struct Answer {
+pub(crate) struct Answer {
     bytes: Vec<u8>,
     /// Keep the connection open and silent after the bytes.
     hang: bool,
 }
 
 impl Answer {
-    pub fn new(status: u16, body: &str) -> Self {
+    pub(crate) fn new(status: u16, body: &str) -> Self {
         Self::raw(&format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{body}", body.len()))
     }
 
-    pub fn json(body: &serde_json::Value) -> Self {
+    pub(crate) fn json(body: &serde_json::Value) -> Self {
         Self::new(200, &body.to_string())
     }
 
-    pub fn redirect(status: u16, to: &str) -> Self {
+    pub(crate) fn redirect(status: u16, to: &str) -> Self {
         Self::raw(&format!("HTTP/1.1 {status} X\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n"))
     }
 
-    pub fn raw(bytes: &str) -> Self {
+    pub(crate) fn raw(bytes: &str) -> Self {
         Self { bytes: bytes.as_bytes().to_vec(), hang: false }
     }
 
-    pub fn hang() -> Self {
+    pub(crate) fn hang() -> Self {
         Self::hang_after("")
     }
 
-    pub fn hang_after(bytes: &str) -> Self {
+    pub(crate) fn hang_after(bytes: &str) -> Self {
         Self { hang: true, ..Self::raw(bytes) }
     }
 }
 
 /// What arrived.
 #[derive(Clone, Debug)]
-pub struct Seen {
-    pub method: String,
-    pub path: String,
-    pub headers: Vec<(String, String)>,
-    pub body: String,
+pub(crate) struct Seen {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
 }
 
 impl Seen {
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
-    pub fn json(&self) -> serde_json::Value {
+    pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.body).unwrap()
     }
 }
 
 /// Answers one request per connection; the last answer is given again and again.
-pub struct Server {
+pub(crate) struct Server {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
 }
 
 impl Server {
-    pub fn start(answers: impl IntoIterator<Item = Answer>) -> Self {
+    pub(crate) fn start(answers: impl IntoIterator<Item = Answer>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -90,11 +91,11 @@ impl Server {
         Self { address, seen }
     }
 
-    pub fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    pub fn requests(&self) -> Vec<Seen> {
+    pub(crate) fn requests(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
     }
 }

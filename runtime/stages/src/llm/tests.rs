@@ -3,9 +3,9 @@ use std::time::{Duration, Instant};
 use super::super::email_triage;
 use super::super::recording_host::{Action, RecordingHost, error_of, run};
 use super::*;
+use crate::http_server::{Answer, Server};
 use lobster_base::cancel::CancelReason;
 use lobster_models::cost::{CostTracker, Spending};
-use lobster_models::http::testing::{Answer, Server};
 use lobster_models::pricing::Pricing;
 use lobster_stage::CANCELLED;
 

@@ -4,6 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 
 use super::processes::{lines, start};
 use super::*;
+use crate::fault::armed::points_passed;
 
 /// What the copy does: effects with small and large results, a gate, a state
 /// file. It says what it was promised, once it was.
