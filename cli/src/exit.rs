@@ -59,9 +59,9 @@ impl CommandError {
         if self.message.is_empty() {
             return self.exit;
         }
-        crate::commands::say(&format!("Error: {}", self.message));
+        crate::render::say(&format!("Error: {}", self.message));
         if let Some(hint) = self.hint {
-            crate::commands::say(&format!("  {hint}"));
+            crate::render::say(&format!("  {hint}"));
         }
         self.exit
     }

@@ -7,7 +7,9 @@ mod commands;
 mod exit;
 mod logging;
 mod mcp;
+mod prepare;
 mod render;
+mod reply;
 mod signals;
 mod terminal;
 

@@ -9,6 +9,7 @@ use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{StoreError, system_clock};
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
 use crate::render::{clip, one_line, units};
 
 /// Tells who proposed, decided, approved and ran what, from the journals.
@@ -74,7 +75,7 @@ fn time(text: &str) -> Result<i64, String> {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let runtime = super::runtime(Mode::Human)?;
+    let runtime = prepare::runtime(Mode::Human)?;
     let store = runtime.store()?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     let find = |run: &Option<String>| {

@@ -12,6 +12,7 @@ use lobster_runtime::stage::Mode;
 use serde_json::json;
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
 use crate::render::{one_line, units};
 
 /// Puts a run into one file, and checks or takes in such a file.
@@ -111,7 +112,7 @@ impl From<KeyError> for CommandError {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let runtime = super::runtime(Mode::Tool)?;
+    let runtime = prepare::runtime(Mode::Tool)?;
     match &args.task {
         Task::Export { run, output, redact, sign, with_directories, force, json } => {
             let sign = sign.as_deref().map(SigningKey::read).transpose()?.map(Into::into);

@@ -11,6 +11,7 @@ use lobster_runtime::runtime::{Runtime, read_source, workflow_file};
 use lobster_runtime::stage::{Mode, Registry};
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
 
 /// Findings with the same code and advice are shown whole so often; then only their lines.
 const SHOWN_ALIKE: usize = 3;
@@ -44,7 +45,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let mut out = std::io::stdout().lock();
     let mut all = Vec::new();
     let mut bad = false;
-    let runtime = super::runtime(Mode::Human)?;
+    let runtime = prepare::runtime(Mode::Human)?;
     let registry = lobster_runtime::stages::builtin();
     for file in &args.files {
         let path = std::env::current_dir()?.join(file);

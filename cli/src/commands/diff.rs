@@ -9,6 +9,7 @@ use lobster_runtime::store::StoreError;
 
 use super::runs::Status;
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
 use crate::render::{one_line, table, units};
 
 /// Compares two runs step by step.
@@ -28,14 +29,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let runtime = super::runtime(Mode::Tool)?;
+    let runtime = prepare::runtime(Mode::Tool)?;
     let store = runtime.store()?;
     let diff = replay::diff(&runtime, &args.before, &args.after)?;
     let status = |run| -> Result<Status, StoreError> { Ok(super::runs::status(&store, &store.run(run)?)) };
     let (before, after) = (status(diff.before)?, status(diff.after)?);
     let same = diff.is_same() && before == after;
     let exit = if same { Exit::OK } else { Exit::FAILED };
-    diff.broken.iter().for_each(super::warn_of_damage);
+    diff.broken.iter().for_each(prepare::warn_of_damage);
     let mut out = std::io::stdout().lock();
     if args.json {
         let mut object = serde_json::to_value(&diff).map_err(CommandError::failed)?;

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::COMPATIBLE_WITH;
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
 use crate::render::table;
 
 /// Checks that lobster can work here: the shell, the state directory, the store.
@@ -30,8 +31,8 @@ pub(crate) fn run(notes: &[String]) -> CommandResult {
     {
         return attack(rest.iter().any(|word| word == "--json"));
     }
-    let reply = super::run::Reply { mode: Mode::Tool };
-    let runtime = super::runtime(Mode::Tool)?;
+    let reply = crate::reply::Reply { mode: Mode::Tool };
+    let runtime = prepare::runtime(Mode::Tool)?;
     // Through the whole engine, as any pipeline: shell, sandbox, journal, store.
     let request =
         RunRequest { target: Target::Pipeline("exec --json --shell 'echo [1]'".to_owned()), args: None };

@@ -10,6 +10,7 @@ use lobster_runtime::stage::Mode;
 use serde_json::{Map, Value};
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
 use crate::render::{one_line, units};
 
 /// Starts a new run that takes over every result of an earlier one whose step would do the same.
@@ -63,7 +64,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         workflow: args.workflow.clone(),
     };
     let find = |runtime: &Runtime| runtime.store().ok()?.find_run(&request.run).ok();
-    let mut runtime = super::runtime_of_run(Mode::Tool, None, find)?;
+    let mut runtime = prepare::runtime_of_run(Mode::Tool, None, find)?;
     if args.no_cache {
         runtime = runtime.without_cache();
     }
@@ -79,7 +80,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         return Ok(Exit::OK);
     }
     let result = replay::fork(&runtime, &plan);
-    super::run::Reply { mode: Mode::Tool }.result(&runtime, result, false)
+    crate::reply::Reply { mode: Mode::Tool }.result(&runtime, result, false)
 }
 
 /// What will happen, for a person.

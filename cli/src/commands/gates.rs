@@ -13,6 +13,7 @@ use lobster_runtime::store::{Gate, GateFilter, GateKind, GateStatus, Store, Stor
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
 use crate::render::question::{self, Paper};
 use crate::render::text::{cut, wrap};
 use crate::render::{Quoting, one_line};
@@ -115,7 +116,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 
 /// The store, with what is overdue closed.
 fn ready() -> Result<(Runtime, Store), CommandError> {
-    let runtime = super::runtime(Mode::Tool)?;
+    let runtime = prepare::runtime(Mode::Tool)?;
     let store = runtime.store()?;
     match store.expire_gates() {
         // What is overdue there is seen as it was left.
@@ -194,7 +195,7 @@ fn paper(more: &str) -> Paper<'_> {
 
 /// What goes on with the run of a gate, under the policies that are its own.
 fn runtime_of(gate: &Gate) -> Result<Runtime, CommandError> {
-    super::runtime_of_run(Mode::Tool, None, |_| Some(gate.run))
+    prepare::runtime_of_run(Mode::Tool, None, |_| Some(gate.run))
 }
 
 fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
@@ -230,7 +231,7 @@ fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
 
 /// Answers with an envelope, whatever becomes of it.
 fn answer(id: &str, reply: impl FnOnce() -> Result<Reply, CommandError>) -> CommandResult {
-    let envelope = super::run::Reply { mode: Mode::Tool };
+    let envelope = crate::reply::Reply { mode: Mode::Tool };
     let asked = ready().and_then(|(runtime, store)| {
         let reply = reply()?;
         let gate = find(&runtime, &store, id, Some(&reply))?;
@@ -258,7 +259,7 @@ fn warn_of_another_directory(store: &Store, gate: &Gate) {
 }
 
 fn response(json: &str) -> Result<Reply, CommandError> {
-    let text = super::run::or_stdin(json, "gates answer")?;
+    let text = prepare::or_stdin(json, "gates answer")?;
     let value = json::parse(&text)
         .map_err(|error| CommandError::usage(format!("the answer must be JSON ({error})")))?;
     Ok(Reply::Response(value))

@@ -79,7 +79,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     let path = std::env::current_dir()?.join(Path::new(&file));
     let (workflow, unread) = load_workflow_to_draw(&tidied(&path))?;
     for unread in unread {
-        super::say(&format!("warning: {unread}; `run` refuses it"));
+        crate::render::say(&format!("warning: {unread}; `run` refuses it"));
     }
     let args = merge_args(&workflow, &given);
     let mut out = std::io::stdout().lock();

@@ -10,6 +10,7 @@ use lobster_runtime::store::{Blob, BlobReader, BrokenChain, Event, RunId, Store,
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
 use crate::render::one_line;
 use crate::render::path::is_within;
 
@@ -44,7 +45,7 @@ pub(crate) struct Args {
 const MAX_TEXT: u64 = 1 << 20;
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let store = super::runtime(Mode::Human)?.store()?;
+    let store = prepare::runtime(Mode::Human)?.store()?;
     let id = store.find_run(&args.run).map_err(CommandError::usage)?;
     let streams = Streams { store: &store, run: id };
     let mut out = io::stdout().lock();
@@ -68,7 +69,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let mut seen = false;
     let mut objects = Vec::new();
     let mut at_line_start = true;
-    let (journal, broken) = super::found_journal(&store, id)?;
+    let (journal, broken) = prepare::found_journal(&store, id)?;
     for record in journal {
         let Event::StepEnded { path, outcome, .. } = &record.event else { continue };
         if args.step.as_ref().is_some_and(|step| !is_within(path, step)) {

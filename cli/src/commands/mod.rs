@@ -36,16 +36,10 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::{Parser, Subcommand};
-use lobster_runtime::cancel::CancelToken;
-use lobster_runtime::engine::{NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify};
-use lobster_runtime::runtime::{PolicySources, Runtime, Settings};
-use lobster_runtime::stage::Mode;
-use lobster_runtime::store::{BrokenChain, Record, RunId, Store, StoreError};
 
 use crate::exit::{CommandError, Exit};
 use crate::render::harmless;
-use crate::render::progress::{self, Spinner};
-use crate::{logging, signals, terminal};
+use crate::{logging, signals};
 
 /// Runs workflows of steps as one deterministic, recorded operation.
 #[derive(Debug, Parser)]
@@ -208,132 +202,4 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         | Command::Version
         | Command::Help { .. } => Err(CommandError::failed("this command takes its words unparsed")),
     }
-}
-
-/// A runtime for this process, cancelled by its signals.
-pub(crate) fn runtime(mode: Mode) -> Result<Runtime, CommandError> {
-    runtime_under(mode, &PolicySources::default())
-}
-
-/// The same, going on with a recorded run: under the policy that it began with,
-/// unless another one was put in force since.
-pub(crate) fn runtime_of_run(
-    mode: Mode,
-    notify: Option<&str>,
-    find: impl FnOnce(&Runtime) -> Option<RunId>,
-) -> Result<Runtime, CommandError> {
-    let mut runtime = runtime_telling(mode, &PolicySources::default(), notify)?;
-    let Some(run) = find(&runtime) else { return Ok(runtime) };
-    if let Some(place) = runtime.recorded_place(run) {
-        runtime = runtime_telling(mode, &PolicySources { place: Some(&place), run: None }, notify)?;
-    }
-    // A run goes on under the policy that it began with. What was put in force since, or changed, is
-    // not passed over: then what was approved is not what would run, and the run says so.
-    if (runtime.policy().is_open() || runtime.began_under_policies(run))
-        && let Some(policy) = lobster_runtime::replay::policy_of(&runtime, run)?
-    {
-        runtime = runtime.with_policy(policy);
-    }
-    Ok(runtime)
-}
-
-/// The same, under the policies of a project and of a run, besides those of the environment.
-pub(crate) fn runtime_under(mode: Mode, policies: &PolicySources<'_>) -> Result<Runtime, CommandError> {
-    runtime_telling(mode, policies, None)
-}
-
-/// The same, telling a command of new questions (else what `LOBSTER_NOTIFY` names).
-pub(crate) fn runtime_telling(
-    mode: Mode,
-    policies: &PolicySources<'_>,
-    notify: Option<&str>,
-) -> Result<Runtime, CommandError> {
-    let mut settings = settings_under(mode, policies)?;
-    if notify.is_some() {
-        let governed = settings.policy_files.len() > usize::from(policies.run.is_some());
-        settings.notify = operators_command(notify, governed)?;
-    }
-    Ok(Runtime::new(settings)?)
-}
-
-/// What can be read of a run's journal; what is wrong with it is said on stderr.
-pub(crate) fn found_journal(
-    store: &Store,
-    run: RunId,
-) -> Result<(Vec<Record>, Option<BrokenChain>), StoreError> {
-    let (records, broken) = store.found_events(run)?;
-    broken.iter().for_each(warn_of_damage);
-    Ok((records, broken))
-}
-
-/// Says that what is shown may not be what happened.
-pub(crate) fn warn_of_damage(broken: &BrokenChain) {
-    anstream::eprintln!("warning: {broken}; what is shown may not be what happened");
-}
-
-/// What a runtime is made of.
-pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result<Settings, CommandError> {
-    let cancel = CancelToken::new();
-    signals::watch(&cancel)?;
-    let mut settings = Settings::from_process()
-        .map_err(|error| CommandError::failed(format!("the working directory cannot be used: {error}")))?;
-    settings.mode = mode;
-    for warning in settings.use_policies(policies)? {
-        anstream::eprintln!("{}", harmless(&warning));
-    }
-    settings.use_secrets()?;
-    settings.notify = operators_command(None, false)?;
-    settings.cancel = cancel;
-    settings.notes = Box::new(say);
-    if mode == Mode::Human {
-        settings.screen = Some(Box::new(|text| {
-            use std::io::Write;
-            let mut out = std::io::stdout().lock();
-            out.write_all(text.as_bytes())?;
-            out.flush()
-        }));
-        let seen = std::io::IsTerminal::is_terminal(&std::io::stderr());
-        let spinner = seen.then(|| std::sync::Arc::new(Spinner::new()));
-        if let Some(spinner) = &spinner {
-            settings.progress = Some(Box::new(progress::Shared(spinner.clone())));
-        }
-        if terminal::is_interactive() {
-            settings.prompter = Some(Box::new(terminal::Terminal::beside(spinner)));
-        }
-    }
-    Ok(settings)
-}
-
-/// Says a line on stderr. A terminal that was closed meanwhile is nobody's fault.
-pub(crate) fn say(line: &str) {
-    use std::io::Write;
-    let _ = writeln!(anstream::stderr().lock(), "{}", harmless(line));
-}
-
-/// The command that is told of new questions. It runs outside the policy, so
-/// where the operator has set one, only the operator names it.
-fn operators_command(flag: Option<&str>, governed: bool) -> Result<Option<Notify>, CommandError> {
-    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
-    if flag.is_some() && governed {
-        return Err(CommandError::usage(format!(
-            "--notify runs a command that no policy is asked about, and there is a policy: \
-             the operator names the command with {NOTIFY_VARIABLE}"
-        )));
-    }
-    let Some(command) = flag.map(str::to_owned).or_else(|| set(NOTIFY_VARIABLE)) else { return Ok(None) };
-    if command.trim().is_empty() {
-        return Err(CommandError::usage("--notify needs a command, as in --notify 'notify-send lobster'"));
-    }
-    let timeout = match set("LOBSTER_NOTIFY_TIMEOUT_MS") {
-        None => NOTIFY_TIMEOUT,
-        Some(text) => match text.trim().parse() {
-            Ok(ms) if ms > 0 => std::time::Duration::from_millis(ms),
-            _ => {
-                return Err(CommandError::usage(format!(
-                    "LOBSTER_NOTIFY_TIMEOUT_MS must be a whole number above 0, not {text:?}"
-                )));
-            }
-        },
-    };
-    Ok(Some(Notify { command, timeout }))
 }

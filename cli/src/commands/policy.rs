@@ -14,6 +14,7 @@ use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{RunFilter, RunId};
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
 use crate::render::one_line;
 
 /// Writes, checks and explains the rules for native commands.
@@ -100,7 +101,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         Action::Untrust { file } => trust::untrust(file.as_deref(), &mut out)?,
         Action::Explain { command, policy, shell, json } => {
             let place = PolicySources { place: Some(Path::new(".")), run: None };
-            let runtime = super::runtime_under(Mode::Human, &place)?;
+            let runtime = prepare::runtime_under(Mode::Human, &place)?;
             let policy = policy_or(policy.as_deref(), &runtime)?;
             let mut env = runtime.decision_env();
             if let Some(dialect) = shell {
@@ -116,7 +117,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         }
         Action::Suggest { from, approved: true } => suggest_approved(from, &mut out)?,
         Action::Suggest { from, approved: false } => {
-            let runtime = super::runtime(Mode::Human)?;
+            let runtime = prepare::runtime(Mode::Human)?;
             let suggestion = Policy::suggest(&observations(&runtime, from)?, &runtime.decision_env());
             write!(out, "{}", suggestion.toml)?;
             for refused in suggestion.refused {
@@ -178,7 +179,7 @@ fn observations(runtime: &Runtime, runs: &[String]) -> Result<Vec<Observed>, Com
 
 /// Each rule once, with the runs whose approvals proposed it.
 fn suggest_approved(from: &[String], out: &mut impl Write) -> Result<(), CommandError> {
-    let runtime = super::runtime(Mode::Human)?;
+    let runtime = prepare::runtime(Mode::Human)?;
     let store = runtime.store()?;
     let runs: Vec<RunId> = if from.is_empty() {
         store.runs(&RunFilter::default())?.into_iter().map(|run| run.id).collect()
@@ -202,7 +203,7 @@ fn suggest_approved(from: &[String], out: &mut impl Write) -> Result<(), Command
 
 fn check(file: &Path, against: &[String], out: &mut impl Write) -> CommandResult {
     let policy = load(file)?;
-    let runtime = super::runtime(Mode::Human)?;
+    let runtime = prepare::runtime(Mode::Human)?;
     let env = runtime.decision_env();
     for lint in policy.lint(&env) {
         let rule = lint.rule.map(|rule| format!(" (rule {rule})")).unwrap_or_default();

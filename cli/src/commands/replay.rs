@@ -7,6 +7,7 @@ use lobster_runtime::replay::{self, Divergence, ReplayOptions, ReplayReport};
 use lobster_runtime::stage::Mode;
 
 use crate::exit::{CommandResult, Exit};
+use crate::prepare;
 use crate::render::Quoting;
 
 /// Executes a recorded run again and says whether everything came out the same.
@@ -31,7 +32,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let runtime = super::runtime(Mode::Tool)?;
+    let runtime = prepare::runtime(Mode::Tool)?;
     let report = replay::replay(&runtime, &args.run, &ReplayOptions { live: args.live.clone() })?;
     let mut out = std::io::stdout().lock();
     if args.json {

@@ -10,6 +10,7 @@ use lobster_runtime::store::RunId;
 
 use crate::exit::{CommandError, CommandResult};
 use crate::logging;
+use crate::prepare;
 
 /// Answers a question, or goes on with a run that failed or was interrupted.
 ///
@@ -165,7 +166,7 @@ fn request(words: Words) -> Result<ResumeRequest, Failure> {
             _ => return Err(Failure::parse("resume --approve must be yes or no")),
         },
         (None, Some(text), _) => {
-            Reply::Response(json::parse(&super::run::or_stdin(&text, "resume --response-json")?).map_err(
+            Reply::Response(json::parse(&prepare::or_stdin(&text, "resume --response-json")?).map_err(
                 |error| Failure::parse(format!("resume --response-json must be valid JSON ({error})")),
             )?)
         }
@@ -178,7 +179,7 @@ fn request(words: Words) -> Result<ResumeRequest, Failure> {
 }
 
 pub(crate) fn run(words: &[String]) -> CommandResult {
-    let reply = super::run::Reply { mode: Mode::Tool };
+    let reply = crate::reply::Reply { mode: Mode::Tool };
     let words = match scan(words) {
         Ok(words) => words,
         Err(failure) => return reply.failure(&failure),
@@ -189,7 +190,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     let notify = words.notify.clone();
     let no_cache = words.no_cache;
     let runtime_of = |find: &dyn Fn(&Runtime) -> Option<RunId>| -> Result<Runtime, CommandError> {
-        let runtime = super::runtime_of_run(Mode::Tool, notify.as_deref(), find)?;
+        let runtime = prepare::runtime_of_run(Mode::Tool, notify.as_deref(), find)?;
         Ok(if no_cache { runtime.without_cache() } else { runtime })
     };
     if let (Some(run), None, None) = (&words.run, &words.token, &words.id) {

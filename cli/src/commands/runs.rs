@@ -11,6 +11,7 @@ use lobster_runtime::store::{
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
 use crate::render::{table, units};
 
 /// Lists what ran, the newest first.
@@ -84,7 +85,7 @@ impl fmt::Display for Status {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let store = super::runtime(Mode::Human)?.store()?;
+    let store = prepare::runtime(Mode::Human)?.store()?;
     let filter = RunFilter {
         name: args.name.clone(),
         before: args

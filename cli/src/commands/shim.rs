@@ -5,10 +5,11 @@ use lobster_runtime::language::pipeline::{Pipeline, StageCall};
 use lobster_runtime::stage::Mode;
 
 use crate::exit::{CommandError, CommandResult};
+use crate::prepare;
 
 pub(crate) fn run(name: &str, words: &[String]) -> CommandResult {
-    let reply = super::run::Reply { mode: Mode::Human };
-    let runtime = super::runtime(Mode::Human)?;
+    let reply = crate::reply::Reply { mode: Mode::Human };
+    let runtime = prepare::runtime(Mode::Human)?;
     let call = StageCall::from_words(name, words).map_err(|error| CommandError::usage(error.message))?;
     match runtime.plan_pipeline(Pipeline { stages: vec![call] }, name) {
         Ok(planned) => reply.result(&runtime, runtime.run_planned(&planned), true),

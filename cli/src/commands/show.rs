@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::runs::Status;
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
 use crate::render::{clip, harmless, one_line, table, units};
 use timeline::Line;
 
@@ -34,10 +35,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let store = super::runtime(Mode::Human)?.store()?;
+    let store = prepare::runtime(Mode::Human)?.store()?;
     let id = store.find_run(&args.run).map_err(CommandError::usage)?;
     let run = store.run(id)?;
-    let (journal, broken) = super::found_journal(&store, id)?;
+    let (journal, broken) = prepare::found_journal(&store, id)?;
     let mut out = std::io::stdout().lock();
     if args.json {
         let records: Vec<_> = journal

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
 use crate::render::{one_line, units};
 
 /// Looks after what lobster has recorded.
@@ -108,7 +109,7 @@ enum Task {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let runtime = super::runtime(Mode::Tool)?;
+    let runtime = prepare::runtime(Mode::Tool)?;
     let store = runtime.store()?;
     match &args.task {
         Task::Gc { older_than, keep, max_size, abandoned, max_code, dry_run, json } => {

@@ -8,6 +8,7 @@ use lobster_runtime::stage::Mode;
 use serde_json::Value;
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
 use crate::render::Quoting;
 
 /// Says in one line why a step did not do the same as in an earlier run.
@@ -44,8 +45,8 @@ impl From<WhyError> for CommandError {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let why = replay::why(&super::runtime(Mode::Tool)?, &args.run, &args.step, args.vs.as_deref())?;
-    why.broken.iter().for_each(super::warn_of_damage);
+    let why = replay::why(&prepare::runtime(Mode::Tool)?, &args.run, &args.step, args.vs.as_deref())?;
+    why.broken.iter().for_each(prepare::warn_of_damage);
     let mut out = std::io::stdout().lock();
     if args.json {
         writeln!(out, "{}", json::pretty(&why))?;

@@ -6,6 +6,7 @@ use lobster_runtime::runtime::PolicySources;
 use lobster_runtime::stage::Mode;
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
 
 /// Carries out native steps for another lobster, over stdin and stdout.
 ///
@@ -25,7 +26,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     if !args.stdio {
         return Err(CommandError::usage("lobster worker needs --stdio"));
     }
-    let runtime = super::runtime_under(Mode::Tool, &PolicySources::default())?;
+    let runtime = prepare::runtime_under(Mode::Tool, &PolicySources::default())?;
     runtime
         .serve_orders(BufReader::with_capacity(64 << 10, stdin()), stdout())
         .map_err(|error| CommandError::failed(error.to_string()))?;

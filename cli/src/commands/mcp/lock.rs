@@ -6,6 +6,7 @@ use lobster_runtime::mcp::Lock;
 use lobster_runtime::stage::{McpServer, Mode};
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
 use crate::render::{one_line, units};
 
 /// Pins what the servers of lobster.mcp.toml say about their tools.
@@ -26,7 +27,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
-    let runtime = super::super::runtime(Mode::Human)?;
+    let runtime = prepare::runtime(Mode::Human)?;
     let (path, config) = runtime.mcp_servers().map_err(CommandError::failed)?;
     for name in &args.servers {
         if !config.servers.contains_key(name) {

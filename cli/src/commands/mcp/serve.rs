@@ -11,6 +11,7 @@ use lobster_runtime::stage::Mode;
 use crate::exit::{CommandError, CommandResult};
 use crate::mcp::http::{Place, Token};
 use crate::mcp::{self, Approvals};
+use crate::prepare;
 
 /// What is served, and to whom.
 #[derive(Debug, clap::Args)]
@@ -108,7 +109,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let components = args.components.iter().map(folder).collect::<Result<Vec<_>, _>>()?;
     let root = folder(&args.root.clone().unwrap_or_else(|| PathBuf::from(".")))?;
     let policies = PolicySources { place: Some(&root), run: args.policy.as_deref() };
-    let mut settings = crate::commands::settings_under(Mode::Tool, &policies)?;
+    let mut settings = prepare::settings_under(Mode::Tool, &policies)?;
     confine(&mut settings, args.profile)?;
     // No step of an agent's may change what the operator serves.
     settings

@@ -9,6 +9,7 @@ use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
 
 /// Set in every process that a run starts.
 const RUN_ID: &str = "LOBSTER_RUN_ID";
@@ -21,7 +22,7 @@ pub(super) fn trust(file: Option<&Path>, yes: bool, out: &mut impl Write) -> Com
         return Err(CommandError::failed("nobody can be asked: standard input is no terminal")
             .with_hint("run it at a terminal; --yes is for operators who have read the file"));
     }
-    let runtime = super::super::runtime(Mode::Human)?;
+    let runtime = prepare::runtime(Mode::Human)?;
     let file = find(file)?;
     let shown = file.path.display().to_string();
     let policy = Policy::load(&file.text, &shown).map_err(CommandError::failed)?;
@@ -51,7 +52,7 @@ pub(super) fn trust(file: Option<&Path>, yes: bool, out: &mut impl Write) -> Com
 }
 
 pub(super) fn untrust(file: Option<&Path>, out: &mut impl Write) -> Result<(), CommandError> {
-    let runtime = super::super::runtime(Mode::Human)?;
+    let runtime = prepare::runtime(Mode::Human)?;
     // A file that is gone can be forgotten, too.
     let path = match file {
         Some(path) => std::fs::canonicalize(path).or_else(|_| std::path::absolute(path))?,
@@ -64,7 +65,7 @@ pub(super) fn untrust(file: Option<&Path>, out: &mut impl Write) -> Result<(), C
 }
 
 pub(super) fn list(out: &mut impl Write) -> Result<(), CommandError> {
-    let runtime = super::super::runtime(Mode::Human)?;
+    let runtime = prepare::runtime(Mode::Human)?;
     let all = TrustedPolicies::of(runtime.state_dir()).list()?;
     for known in &all {
         let state = match ProjectPolicy::read(&known.path) {

@@ -13,6 +13,7 @@ use lobster_runtime::stage::Mode;
 use serde_json::Value;
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
 use crate::render::units;
 
 /// Builds a step's project to a .wasm file beside its sources.
@@ -36,7 +37,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
         .map_err(|error| CommandError::usage(format!("{}: {error}", args.dir.display())))?;
     let language = Language::of(&dir)?;
     let file = language.build(&dir)?;
-    let runtime = super::super::runtime(Mode::Human)?;
+    let runtime = prepare::runtime(Mode::Human)?;
     let component = super::load(&runtime, &file, &super::patience(&runtime, &Limits::default()))?;
     component
         .describe()

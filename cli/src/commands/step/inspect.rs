@@ -9,6 +9,7 @@ use lobster_runtime::stage::Mode;
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
 use crate::render::{Quoting, one_line, units};
 
 /// Says what a program is, what it can do and what it cannot.
@@ -25,7 +26,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
-    let runtime = super::super::runtime(Mode::Human)?;
+    let runtime = prepare::runtime(Mode::Human)?;
     let component = super::load(&runtime, &args.file, &super::patience(&runtime, &Limits::default()))?;
     let description = component.describe().map_err(|error| {
         CommandError::failed(format!("{}: {}", args.file.display(), super::failure(&error)))

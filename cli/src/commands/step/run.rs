@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 use super::alone::Alone;
 use super::grants::{GrantArgs, LimitArgs};
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
 use crate::render::{Quoting, one_line, table, units};
 
 /// Runs one program by itself, outside any workflow; nothing is recorded.
@@ -55,7 +56,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
-    let runtime = super::super::runtime(Mode::Human)?;
+    let runtime = prepare::runtime(Mode::Human)?;
     let began = Instant::now();
     let limits = args.limits.limits();
     let component = super::load(&runtime, &args.file, &super::patience(&runtime, &limits))?;

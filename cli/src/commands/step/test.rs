@@ -8,6 +8,7 @@ use lobster_runtime::stage::Mode;
 
 use super::case::Case;
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
 use crate::render::{harmless, one_line, units};
 
 /// Runs a step's cases (cases/*.json) against the built component.
@@ -46,7 +47,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
         Some(file) => file.clone(),
         None => super::built(&args.dir)?,
     };
-    let runtime = super::super::runtime(Mode::Human)?;
+    let runtime = prepare::runtime(Mode::Human)?;
     let component = super::load(&runtime, &file, &super::patience(&runtime, &Limits::default()))?;
     let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let mut out = std::io::stdout().lock();

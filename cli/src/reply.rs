@@ -1,0 +1,143 @@
+//! How results and failures are told: one envelope for a program, text for a person.
+
+use std::io::{IsTerminal, Write};
+
+use lobster_runtime::envelope::{Envelope, Failure, FailureKind};
+use lobster_runtime::json;
+use lobster_runtime::runtime::{RunResult, Runtime};
+use lobster_runtime::stage::Mode;
+use lobster_runtime::store::{Gate, GateFilter, GateKind, GateStatus, RunId};
+use serde_json::{Value, json};
+
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::render::say;
+use crate::terminal::{self, Left};
+
+/// How results are told.
+pub(crate) struct Reply {
+    pub(crate) mode: Mode,
+}
+
+impl Reply {
+    /// A result of a run, for the program or the person who asked.
+    pub(crate) fn result(&self, runtime: &Runtime, result: RunResult, pipeline: bool) -> CommandResult {
+        match (&result.envelope, self.mode) {
+            (Envelope::Failed(failure), _) => self.failure(failure),
+            (envelope, Mode::Tool) => self.envelope(envelope),
+            (Envelope::Done(output), Mode::Human) => {
+                // Whoever rendered has shown the result already; an empty workflow shows nothing.
+                if result.rendered || (output.is_empty() && !pipeline) {
+                    return Ok(Exit::OK);
+                }
+                print_pretty(output)
+            }
+            (Envelope::NeedsApproval(gate) | Envelope::NeedsInput(gate), Mode::Human) => {
+                let left = terminal::left();
+                if let Some(left) = &left {
+                    say_left(runtime, result.run, left);
+                }
+                let approval = matches!(result.envelope, Envelope::NeedsApproval(_));
+                match left {
+                    Some(Left::Unanswered(_)) => Ok(Exit::FAILED),
+                    Some(_) if std::io::stdout().is_terminal() => Ok(Exit::OK),
+                    // Where the terminal went, nobody reads the request; the question is kept.
+                    Some(Left::Gone) => print_request(gate, approval, pipeline).or(Ok(Exit::OK)),
+                    Some(_) => print_request(gate, approval, pipeline),
+                    None => waiting(gate, approval, pipeline),
+                }
+            }
+            // Only a no at the terminal ends a run of a person in this way; the incumbent fails then.
+            (Envelope::Cancelled, Mode::Human) => {
+                let run =
+                    result.run.map(|run| format!(": run {} is cancelled", run.short())).unwrap_or_default();
+                say(&format!("Not approved{run}"));
+                Ok(Exit::FAILED)
+            }
+        }
+    }
+
+    /// A failure, in the form that fits.
+    pub(crate) fn failure(&self, failure: &Failure) -> CommandResult {
+        match self.mode {
+            Mode::Tool => self.envelope(&Envelope::Failed(failure.clone())),
+            Mode::Human => {
+                let label = if failure.kind == FailureKind::Parse { "Parse error" } else { "Error" };
+                say(&format!("{label}: {}", failure.message));
+                Ok(Exit::Code(failure.kind.exit_code()))
+            }
+        }
+    }
+
+    pub(crate) fn envelope(&self, envelope: &Envelope) -> CommandResult {
+        let exit = Exit::Code(envelope.exit_code());
+        let mut out = std::io::BufWriter::with_capacity(64 << 10, std::io::stdout().lock());
+        match envelope.write(&mut out) {
+            Ok(()) => Ok(exit),
+            Err(error) => match CommandError::from(error) {
+                closed if closed.message.is_empty() => Ok(exit),
+                error => Err(error),
+            },
+        }
+    }
+}
+
+/// A question was left waiting: why, and how to answer it from anywhere.
+fn say_left(runtime: &Runtime, run: Option<RunId>, left: &Left) {
+    match left {
+        Left::Later => say("Left waiting."),
+        Left::Gone => say("Left waiting: the terminal gave no answer."),
+        Left::Unanswered(why) => say(&format!("Error: {why}. The question is left waiting.")),
+    }
+    let open = GateFilter { status: Some(GateStatus::Open), run, limit: 0 };
+    let gates = run.and_then(|_| runtime.store().ok()?.gates(&open).ok()).unwrap_or_default();
+    for Gate { id, kind, .. } in gates {
+        say(&match kind {
+            GateKind::Approval => format!(
+                "  lobster gates show {id}     what is asked\n  lobster gates approve {id}  or: lobster gates reject {id}"
+            ),
+            GateKind::Input => {
+                format!("  lobster gates show {id}     what is asked\n  lobster gates answer {id} JSON")
+            }
+        });
+    }
+}
+
+/// A person ran something that waits for a person, with nobody to ask now.
+fn waiting(gate: &Value, approval: bool, pipeline: bool) -> CommandResult {
+    let token = gate.get("resumeToken").and_then(Value::as_str).unwrap_or_default();
+    let how = if approval { "--approve yes|no" } else { "--response-json JSON" };
+    say(&format!("Waiting for {}.", if approval { "approval" } else { "input" }));
+    say(&match gate.get("approvalId").and_then(Value::as_str) {
+        Some(id) => format!("  lobster resume --id {id} {how}"),
+        None => format!("  lobster resume --token {token} {how}"),
+    });
+    print_request(gate, approval, pipeline)
+}
+
+fn print_request(gate: &Value, approval: bool, pipeline: bool) -> CommandResult {
+    if pipeline {
+        // Without the token: this is the shape that the incumbent prints.
+        let mut shown = gate.clone();
+        if let Some(map) = shown.as_object_mut() {
+            map.shift_remove("resumeToken");
+            map.shift_remove("approvalId");
+        }
+        return print_pretty(&json!([shown]));
+    }
+    let (requires_approval, requires_input) =
+        if approval { (gate, &Value::Null) } else { (&Value::Null, gate) };
+    print_pretty(&json!({
+        "status": if approval { "needs_approval" } else { "needs_input" },
+        "output": [],
+        "requiresApproval": requires_approval,
+        "requiresInput": requires_input,
+    }))
+}
+
+fn print_pretty(value: &impl serde::Serialize) -> CommandResult {
+    let mut out = std::io::BufWriter::with_capacity(64 << 10, std::io::stdout().lock());
+    json::write_pretty(&mut out, value).map_err(std::io::Error::from)?;
+    out.write_all(b"\n")?;
+    out.flush()?;
+    Ok(Exit::OK)
+}
