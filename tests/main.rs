@@ -15,6 +15,7 @@ mod binary;
 mod bundles;
 mod cached;
 mod children;
+mod codes;
 mod compatibility;
 mod compiling;
 mod components;

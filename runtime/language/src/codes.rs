@@ -1,4 +1,5 @@
-//! The codes of diagnostics and what `lobster help <code>` prints for them.
+//! The codes of diagnostics and what `lobster help <code>` prints for them. Those of failures at
+//! run time are in [`super::failures`].
 
 /// One code and its page.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +12,7 @@ pub struct CodePage {
 /// The page of a code, in any letter case.
 #[must_use]
 pub fn explain(code: &str) -> Option<&'static CodePage> {
-    PAGES.iter().find(|page| page.code.eq_ignore_ascii_case(code))
+    PAGES.iter().chain(super::failures::PAGES).find(|page| page.code.eq_ignore_ascii_case(code))
 }
 
 macro_rules! codes {
@@ -151,18 +152,6 @@ codes! {
     STAGE_OPTION = "W0810", "An option or word of a pipeline command has no effect",
     "The command does not know the option, or takes no words besides its options, and ignores it. `lobster help \
      <command>` lists what it takes.";
-    BARE_NAME = "W0811", "A reference names no part of a step",
-    "`$id` alone is text. The output of a step stands under `.json` (if it is JSON) or `.stdout`, the answer to an \
-     approval under `.approved`, to an input step under `.response`. Arguments are written `${name}`.\n\n    \
-     - {id: count, run: wc -l, stdin: $collect.stdout}";
-    FOREIGN_NOTATION = "W0812", "Text is not filled in",
-    "Arguments are written `${name}` and results `$id.json.field`; `{{name}}`, `${{ args.name }}`, `$args.name` and \
-     `$steps.id.outputs.x` belong to other tools. In shell text, arguments are read from the environment: \
-     \"$LOBSTER_ARG_NAME\". The texts of an approval are shown as they are written: give the gate a `stdin`, and \
-     the person sees that.";
-    SHELL_VARIABLE = "W0813", "A shell variable has the name of an argument or a step",
-    "In shell text `$name` is a variable of the shell, and lobster sets none of that name, so it is empty. Arguments \
-     are in the environment as \"$LOBSTER_ARG_NAME\"; the output of a step is handed over with `stdin:` or `env:`.";
     IDLE_INPUTS = "W0811", "Input files decide nothing",
     "`inputs` makes files part of the step's action, so that `lobster why` names the one that changed and `lobster \
      fork` runs the step again. Whether a new run does the step is another matter: it does, unless `cache: true` \
@@ -171,6 +160,18 @@ codes! {
     "A component gets the files, variables and hosts that its step grants and its description asks for. What the \
      description does not ask for does not reach it, and it fails as if nothing had been granted. Remove the grant, \
      or have the component's author ask for it in `wants`.";
+    BARE_NAME = "W0813", "A reference names no part of a step",
+    "`$id` alone is text. The output of a step stands under `.json` (if it is JSON) or `.stdout`, the answer to an \
+     approval under `.approved`, to an input step under `.response`. Arguments are written `${name}`.\n\n    \
+     - {id: count, run: wc -l, stdin: $collect.stdout}";
+    FOREIGN_NOTATION = "W0814", "Text is not filled in",
+    "Arguments are written `${name}` and results `$id.json.field`; `{{name}}`, `${{ args.name }}`, `$args.name` and \
+     `$steps.id.outputs.x` belong to other tools. In shell text, arguments are read from the environment: \
+     \"$LOBSTER_ARG_NAME\". The texts of an approval are shown as they are written: give the gate a `stdin`, and \
+     the person sees that.";
+    SHELL_VARIABLE = "W0815", "A shell variable has the name of an argument or a step",
+    "In shell text `$name` is a variable of the shell, and lobster sets none of that name, so it is empty. Arguments \
+     are in the environment as \"$LOBSTER_ARG_NAME\"; the output of a step is handed over with `stdin:` or `env:`.";
 
     EXECUTOR_MISSING = "executor_missing", "The executor cannot be started",
     "`LOBSTER_EXECUTOR` names a program that carries out native steps, and it cannot be started. Nothing was sent to \
@@ -213,7 +214,10 @@ mod tests {
         sorted.sort_unstable();
         sorted.dedup();
         assert_eq!(errors, sorted);
-        for page in PAGES {
+        let all = || PAGES.iter().chain(super::super::failures::PAGES);
+        let unique: std::collections::HashSet<_> = all().map(|page| page.code).collect();
+        assert_eq!(unique.len(), all().count());
+        for page in all() {
             assert!(page.text.len() > 60 && !page.title.ends_with('.'), "{}", page.code);
         }
         assert_eq!(explain("e0301").map(|page| page.code), Some(CONDITION));

@@ -6,6 +6,7 @@ pub mod codes;
 pub mod condition;
 pub mod diagnostic;
 pub mod dry_run;
+pub mod failures;
 pub mod graph;
 mod json_text;
 pub mod pipeline;
