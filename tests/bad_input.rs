@@ -287,10 +287,17 @@ fn json_that_is_nested_too_deeply_is_no_empty_input() {
 #[test]
 fn a_directory_for_temporary_files_that_is_missing_is_named() {
     let home = Home::new();
-    home.write("flow.lobster", "steps:\n  - id: a\n    run: cat\n    stdin: hello\n");
-    let answer =
-        home.lobster(["run", "--mode", "tool", "flow.lobster"]).env("TMPDIR", "/no/such/place").run();
+    let flow = "steps:\n  - {id: a, run: seq 900000}\n  - {id: b, run: tail -n 1, stdin: $a.stdout}\n  - id: c\n    pipeline: exec --stdin raw cat\n    stdin: $a.stdout\n";
+    home.write("flow.lobster", flow);
+    // What commands read is in the store; what a pipeline collects for one goes to a file.
+    let run = || home.lobster(["run", "--mode", "tool", "flow.lobster"]).env("TMPDIR", "/no/such/place");
+    let answer = run().run();
     refused(&answer, &["/no/such/place", "TMPDIR"]);
+    let worker = home.lobster(["worker", "--stdio"]).env("TMPDIR", "/no/such/place").run();
+    assert!(worker.code() != 0, "{worker:?}");
+    for part in ["/no/such/place", "TMPDIR"] {
+        assert!(worker.stderr.contains(part) && !worker.stderr.contains("STATE_DIR"), "{worker:?}");
+    }
 }
 
 #[test]

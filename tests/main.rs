@@ -26,6 +26,7 @@ mod differences;
 mod drop_in;
 mod durability;
 mod executors;
+mod failed_runs;
 mod faults;
 mod flows;
 mod forks;

@@ -5,6 +5,7 @@
 
 mod commands;
 mod exit;
+mod failed_run;
 mod logging;
 mod mcp;
 mod prepare;

@@ -10,6 +10,7 @@ use lobster_runtime::store::{Gate, GateFilter, GateKind, GateStatus, RunId};
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::failed_run;
 use crate::render::say;
 use crate::terminal::{self, Left};
 
@@ -22,7 +23,17 @@ impl Reply {
     /// A result of a run, for the program or the person who asked.
     pub(crate) fn result(&self, runtime: &Runtime, result: RunResult, pipeline: bool) -> CommandResult {
         match (&result.envelope, self.mode) {
-            (Envelope::Failed(failure), _) => self.failure(failure),
+            (Envelope::Failed(failure), mode) => {
+                let exit = self.failure(failure);
+                // A pipeline is on the screen as a whole.
+                if mode == Mode::Human
+                    && !pipeline
+                    && let Some(run) = result.run
+                {
+                    failed_run::tell(runtime, run, failure);
+                }
+                exit
+            }
             (envelope, Mode::Tool) => self.envelope(envelope),
             (Envelope::Done(output), Mode::Human) => {
                 // Whoever rendered has shown the result already; an empty workflow shows nothing.

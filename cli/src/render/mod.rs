@@ -66,7 +66,6 @@ impl<W: Write> Write for Quoting<W> {
 
 /// Says a line on stderr. A terminal that was closed meanwhile is nobody's fault.
 pub(crate) fn say(line: &str) {
-    use std::io::Write;
     let _ = writeln!(anstream::stderr().lock(), "{}", harmless(line));
 }
 

@@ -217,8 +217,11 @@ impl Stdin {
     }
 
     fn spool(&mut self) -> Result<(), StageError> {
-        let failed =
-            |error| StageError::new(format!("exec --stdin: the input could not be kept in a file: {error}"));
+        let failed = |error| {
+            StageError::new(format!(
+                "exec --stdin: the input could not be kept in a file: {error} (TMPDIR names where)"
+            ))
+        };
         let mut file = match self.file.take() {
             Some(file) => file,
             None => tempfile::Builder::new().prefix("lobster-stdin-").tempfile().map_err(failed)?,

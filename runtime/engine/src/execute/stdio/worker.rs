@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, BufRead, Write};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use super::message::{PROTOCOL, Reply, Request, clipped, decode, line, read_line, send_chunks};
@@ -23,7 +24,10 @@ const TASKS: [&str; 1] = ["native"];
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     /// There is no place for what orders give.
-    #[error("the worker has no place for blobs: {0}")]
+    #[error("the worker has no place for blobs in {}, which TMPDIR names: {source}", .place.display())]
+    NoPlace { place: PathBuf, source: io::Error },
+    /// What orders gave cannot be kept.
+    #[error("the worker cannot keep blobs: {0}")]
     Store(#[from] StoreError),
     /// Its lobster cannot be talked to.
     #[error("the worker's lobster cannot be talked to: {0}")]
@@ -46,7 +50,10 @@ impl Runtime {
     /// # Errors
     /// When the other side does not keep to the protocol, or there is no place for blobs.
     pub fn serve_orders(&self, input: impl BufRead, output: impl Write + Send) -> Result<(), WorkerError> {
-        let store = Store::scratch_in(&std::env::temp_dir())?;
+        let store = Store::scratch_in(&std::env::temp_dir()).map_err(|error| match error {
+            StoreError::Unusable { path, source } => WorkerError::NoPlace { place: path, source },
+            other => WorkerError::Store(other),
+        })?;
         let secrets = SentSecrets::new(self.services.secrets.redactions(), store.clone());
         let local = LocalExecutor::new(store.clone(), Arc::clone(&self.services.sandbox), &secrets);
         let worker = Worker {
