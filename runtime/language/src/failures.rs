@@ -133,7 +133,8 @@ pub const PAGES: &[CodePage] = &[
     CodePage {
         code: "mcp_tool_unknown",
         title: "The MCP server has no tool of that name",
-        text: "`lobster mcp lock` lists what the configured servers offer.",
+        text: "The server was asked for its tools, and there is none of that name; nothing was called. `lobster mcp lock` \
+               lists what the configured servers offer.",
     },
     CodePage {
         code: "mcp_tool_changed",
