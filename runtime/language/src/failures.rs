@@ -245,7 +245,8 @@ pub const PAGES: &[CodePage] = &[
     CodePage {
         code: "host-call-too-large",
         title: "A component passed too much in one call",
-        text: "Pass large data in parts, through a stream or a blob.",
+        text: "One call to the host takes so many bytes; the message has the figure. Pass large data in parts, \
+               through a stream or a blob.",
     },
     CodePage {
         code: "host-call-timeout",
@@ -255,7 +256,7 @@ pub const PAGES: &[CodePage] = &[
     CodePage {
         code: "stack-exhausted",
         title: "A component's call stack is exhausted",
-        text: "Most often a recursion does not end.",
+        text: "Calls were nested deeper than the stack of a step reaches. Most often a recursion does not end.",
     },
     CodePage {
         code: "host-memory",
