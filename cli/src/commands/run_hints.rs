@@ -80,12 +80,22 @@ fn files_in(folder: &Path) -> String {
     if names.is_empty() { String::new() } else { format!(", such as {}", names.join(", ")) }
 }
 
-/// Arguments given by name that the workflow does not declare.
+/// Arguments given by name that the workflow neither declares nor names anywhere.
 pub(super) fn refuse_undeclared(planned: &Planned, given: &[String]) -> Result<(), Failure> {
     let Plan::Workflow(Workflow { args, file, .. }) = &planned.plan else { return Ok(()) };
     let declared = || args.iter().map(|spec| spec.name.as_str());
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let is_named = |name: &str| {
+        let variable: String = name
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' })
+            .collect();
+        [format!("${{{name}}}"), format!("LOBSTER_ARG_{variable}"), "LOBSTER_ARGS_JSON".to_owned()]
+            .iter()
+            .any(|used| text.contains(used))
+    };
     for name in given.iter().filter_map(|given| given.split('=').next()) {
-        if declared().any(|declared| declared == name) {
+        if declared().any(|declared| declared == name) || is_named(name) {
             continue;
         }
         let file = file.file_name().unwrap_or_default().to_string_lossy();

@@ -61,3 +61,4 @@ pub use token::gate_token;
 pub use unseen::{Lost, UnseenEnd};
 pub use value::Output;
 pub(crate) use value::read_to_end;
+pub use workflow::WORKFLOW_DIR;

@@ -596,7 +596,7 @@ pub(super) struct Enclosing {
 
 /// The variable that tells a step where its workflow file lies, so that a
 /// workflow can bring its own scripts along.
-pub(crate) const WORKFLOW_DIR: &str = "LOBSTER_WORKFLOW_DIR";
+pub const WORKFLOW_DIR: &str = "LOBSTER_WORKFLOW_DIR";
 
 /// Whether an error is none of the step's own, so that its `on_error` does not apply.
 fn ends_the_run(error: &StageError) -> bool {

@@ -3,10 +3,11 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::super::preimage::{Part, differences};
+use super::super::preimage::{Difference, Part, differences};
 use super::super::recording::Step;
 use super::super::{contents, json_path};
 use super::{Replay, value};
+use lobster_engine::WORKFLOW_DIR;
 use lobster_engine::overseer::Act;
 use lobster_store::{Blob, StepOutcome};
 
@@ -24,9 +25,14 @@ impl Replay {
             return left_out;
         };
         let mut found = differences(Some(&self.store), &preimage, &act.preimage.value());
-        found.retain(|difference| {
-            !(step.effect && self.recording.moved && difference.part == Part::Directory)
-        });
+        // A run that went on from another directory has another one in its later actions; where
+        // its file lies is told from there.
+        let is_place = |difference: &Difference| match difference.part {
+            Part::Directory => true,
+            Part::Environment => difference.name.as_deref() == Some(WORKFLOW_DIR),
+            _ => false,
+        };
+        found.retain(|difference| !(step.effect && self.recording.moved && is_place(difference)));
         let elsewhere = |part| matches!(part, Part::Environment | Part::Files);
         let first = found.first()?;
         if step.kind == "component" && found.iter().all(|difference| elsewhere(difference.part)) {
