@@ -65,6 +65,12 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
             let message = format!("cannot keep {stream} of the process: {why}");
             failed(&StageError::new(message).with_code(STORE_FAILED)).into()
         }
+        // Nothing was started, and it ends as if it had been stopped.
+        Err(SpawnFailure::Spawn(SpawnError::Cancelled { .. })) => {
+            let mut outcome = StepOutcome::new(StepStatus::Cancelled);
+            stop_as_asked(&mut outcome, cancel);
+            outcome.into()
+        }
         Err(SpawnFailure::Spawn(SpawnError::SupervisorKilled)) => {
             UnseenEnd::of(Lost::Supervisor).outcome().into()
         }
@@ -141,13 +147,6 @@ fn ended(task: &NativeTask, store: &Store, exit: Exit, sinks: Sinks, cancel: &Ca
     outcome.duration_us = u64::try_from(exit.wall.as_micros()).unwrap_or(u64::MAX);
     outcome.peak_memory = Some(exit.max_rss);
     outcome.enforcement = serde_json::to_value(&exit.enforcement).unwrap_or(Value::Null);
-    let stop = |outcome: &mut StepOutcome, status, message: String, code: &str| {
-        outcome.status = status;
-        outcome.error = Some(message);
-        outcome.code = Some(code.to_owned());
-        // What came before the end is kept for `logs`, not for later steps.
-        outcome.detail = json!({ PARTIAL_STDOUT: outcome.stdout.take() });
-    };
     match exit.ended {
         Ended::ByItself => {
             match exit.status {
@@ -168,23 +167,11 @@ fn ended(task: &NativeTask, store: &Store, exit: Exit, sinks: Sinks, cancel: &Ca
                 }
             }
         }
-        Ended::Cancelled | Ended::TimedOut => match cancel.reason() {
-            Some(CancelReason::Timeout(message)) => {
-                stop(&mut outcome, StepStatus::TimedOut, message, "timeout")
-            }
-            _ if exit.ended == Ended::TimedOut => {
-                stop(
-                    &mut outcome,
-                    StepStatus::TimedOut,
-                    "the step passed the policy's time limit".to_owned(),
-                    "timeout",
-                );
-            }
-            reason => {
-                let message = reason.map(|reason| reason.message()).unwrap_or_default();
-                stop(&mut outcome, StepStatus::Cancelled, message, "cancelled");
-            }
-        },
+        Ended::TimedOut if !matches!(cancel.reason(), Some(CancelReason::Timeout(_))) => {
+            let message = "the step passed the policy's time limit".to_owned();
+            stop(&mut outcome, StepStatus::TimedOut, message, "timeout");
+        }
+        Ended::Cancelled | Ended::TimedOut => stop_as_asked(&mut outcome, cancel),
         Ended::DiskLimit { limit } => {
             let message = format!(
                 "the step added more than {limit} bytes to the directories it may write and was stopped; \
@@ -223,6 +210,26 @@ fn signal_from_outside(exit: &Exit, limits: &ProcessLimits) -> Option<&'static s
     let by_memory = exit.enforcement.denied.iter().any(|denial| denial.promise == Promise::TreeLimits);
     let by_cpu = limits.cpu.is_some_and(|limit| exit.cpu >= limit);
     (name != "SIGKILL" || !by_memory && !by_cpu).then_some(name)
+}
+
+/// Makes an outcome one of a process that was stopped.
+fn stop(outcome: &mut StepOutcome, status: StepStatus, message: String, code: &str) {
+    outcome.status = status;
+    outcome.error = Some(message);
+    outcome.code = Some(code.to_owned());
+    // What came before the end is kept for `logs`, not for later steps.
+    outcome.detail = json!({ PARTIAL_STDOUT: outcome.stdout.take() });
+}
+
+/// The same, for the reason that `cancel` has.
+fn stop_as_asked(outcome: &mut StepOutcome, cancel: &CancelToken) {
+    match cancel.reason() {
+        Some(CancelReason::Timeout(message)) => stop(outcome, StepStatus::TimedOut, message, "timeout"),
+        reason => {
+            let message = reason.map(|reason| reason.message()).unwrap_or_default();
+            stop(outcome, StepStatus::Cancelled, message, "cancelled");
+        }
+    }
 }
 
 /// Signals that end a process in the middle of its work because somebody wants that.
