@@ -35,6 +35,9 @@ const SHORTEN_AT: u64 = 512 * 1024;
 /// So many bytes of its end are kept then, and looked at to name what is missing.
 const KEPT_END: u64 = 128 * 1024;
 
+/// So many bytes of its end hold the newest line in all but odd cases: a line has some 250.
+const NEWEST_LINE: u64 = 4 * 1024;
+
 /// A durable record of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -243,7 +246,7 @@ fn append(path: &Path, line: &[u8]) -> io::Result<()> {
 /// Keeps the end of a file. A line that another process appends meanwhile may be
 /// lost; its next one is not.
 fn shorten(path: &Path) -> io::Result<()> {
-    let end = end_of(path)?;
+    let end = end_of(path, KEPT_END)?;
     let dir = path.parent().unwrap_or(Path::new("."));
     let mut draft = tempfile::Builder::new().prefix("new-").tempfile_in(dir)?;
     draft.write_all(&end)?;
@@ -251,13 +254,13 @@ fn shorten(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The whole lines at the end of a file.
-fn end_of(path: &Path) -> io::Result<Vec<u8>> {
+/// The whole lines in the last `length` bytes of a file, and those that are appended meanwhile.
+fn end_of(path: &Path, length: u64) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     let len = file.metadata()?.len();
-    let from = len.saturating_sub(KEPT_END);
+    let from = len.saturating_sub(length);
     file.seek(SeekFrom::Start(from))?;
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(usize::try_from(len - from).unwrap_or(0) + 1);
     file.take(2 * KEPT_END).read_to_end(&mut bytes)?;
     if from > 0 {
         let first = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
@@ -268,14 +271,21 @@ fn end_of(path: &Path) -> io::Result<Vec<u8>> {
 
 /// The lines of this store at the end of a file. A line that was cut off says nothing.
 fn lines(path: &Path, name: &str) -> Vec<Said> {
-    let bytes = end_of(path).unwrap_or_default();
+    let bytes = end_of(path, KEPT_END).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
-    let lines = text.lines().filter_map(|line| json::parse_as::<Line>(line).ok());
-    lines.filter(|line| line.store == name).map(|line| line.said).collect()
+    text.lines().filter_map(|line| line_of(line, name)).collect()
 }
 
+/// The newest line of this store. Each run asks for it when it begins, so the rest is not read.
 fn last_line(path: &Path, name: &str) -> Option<Said> {
-    lines(path, name).pop()
+    [NEWEST_LINE, KEPT_END].into_iter().find_map(|length| {
+        let bytes = end_of(path, length).ok()?;
+        String::from_utf8_lossy(&bytes).lines().rev().find_map(|line| line_of(line, name))
+    })
+}
+
+fn line_of(text: &str, name: &str) -> Option<Said> {
+    json::parse_as::<Line>(text).ok().filter(|line| line.store == name).map(|line| line.said)
 }
 
 /// The number of the newest record that the database ever had.
