@@ -39,6 +39,7 @@ mod large_values;
 mod lesser_kernels;
 mod mcp_client;
 mod mcp_http;
+mod mcp_install;
 mod mcp_server;
 mod mistakes;
 mod models;

@@ -6,6 +6,7 @@
 mod commands;
 mod exit;
 mod failed_run;
+mod files;
 mod logging;
 mod mcp;
 mod prepare;

@@ -11,6 +11,7 @@ use lobster_runtime::runtime::{Runtime, read_source, workflow_file};
 use lobster_runtime::stage::{Mode, Registry};
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::files::replace_file;
 use crate::prepare;
 
 /// Findings with the same code and advice are shown whole so often; then only their lines.
@@ -141,20 +142,7 @@ fn fix(path: &Path, registry: &Registry) -> Result<usize, CommandError> {
         }
     }
     if fixed > 0 {
-        write_in_place(path, &text).map_err(failed)?;
+        replace_file(path, &text).map_err(failed)?;
     }
     Ok(fixed)
-}
-
-/// Replaces the content of a file whole or not at all; a link stays one.
-fn write_in_place(path: &Path, text: &str) -> std::io::Result<()> {
-    let path = std::fs::canonicalize(path)?;
-    let mode = std::fs::metadata(&path)?.permissions();
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(text.as_bytes())?;
-    file.as_file().set_permissions(mode)?;
-    file.as_file().sync_all()?;
-    file.persist(&path)?;
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! `lobster mcp`
 
+mod install;
 mod lock;
 mod serve;
 
@@ -7,7 +8,8 @@ use clap::Subcommand;
 
 use crate::exit::CommandResult;
 
-/// Serves lobster to agents over the Model Context Protocol, and pins the servers that it calls.
+/// Serves lobster to agents over the Model Context Protocol, tells their clients of it, and pins
+/// the servers that it calls.
 ///
 /// Without --http or --socket it speaks on stdin and stdout, as a client that starts it expects.
 /// Its tools are run, resume, runs and show, and one for each workflow and component of
@@ -21,6 +23,7 @@ use crate::exit::CommandResult;
   lobster mcp --http 127.0.0.1:7411 --workflows ~/flows     makes a token and prints it
   lobster mcp --socket ~/.lobster/mcp.sock --workflows ~/flows
   lobster mcp --profile open --approvals token        as the incumbent's plugin works
+  lobster mcp install --client claude -- --workflows ~/flows
   lobster mcp lock                                    pins the tools of lobster.mcp.toml")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -31,11 +34,13 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Install(install::Args),
     Lock(lock::Args),
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     match &args.command {
+        Some(Command::Install(args)) => install::run(args),
         Some(Command::Lock(args)) => lock::run(args),
         None => serve::run(&args.serve),
     }

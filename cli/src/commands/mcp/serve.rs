@@ -72,6 +72,48 @@ pub(super) struct Args {
     all_runs: bool,
 }
 
+/// Options whose value is a path.
+const PATHS: &[&str] = &["--workflows", "--components", "--policy", "--root"];
+
+/// The options as they mean the same wherever the server is started, for a client that speaks on
+/// stdin and stdout.
+pub(super) fn absolute_words(words: &[String]) -> Result<Vec<String>, CommandError> {
+    #[derive(clap::Parser)]
+    #[command(no_binary_name = true, name = "lobster mcp", disable_help_flag = true)]
+    struct Alone {
+        #[command(flatten)]
+        args: Args,
+    }
+    let parsed = <Alone as clap::Parser>::try_parse_from(words).map_err(|error| {
+        let text = error.to_string();
+        let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        CommandError::usage(format!("what stands after `--` are no options of `lobster mcp`: {first}"))
+    })?;
+    if parsed.args.http.is_some() || parsed.args.socket.is_some() {
+        return Err(CommandError::usage(
+            "the client starts this server and speaks on its stdin and stdout; leave --http and --socket out",
+        ));
+    }
+    let absolute = |path: &str| -> Result<String, CommandError> {
+        let path = std::path::absolute(path)?;
+        // A file that is not there is found now, not when an agent calls.
+        path.metadata().map_err(|error| CommandError::usage(format!("{}: {error}", path.display())))?;
+        Ok(path.to_string_lossy().into_owned())
+    };
+    let mut is_path = false;
+    let mut whole = Vec::with_capacity(words.len());
+    for word in words {
+        let inline = word.split_once('=').filter(|(name, _)| PATHS.contains(name));
+        whole.push(match inline {
+            Some((name, path)) => format!("{name}={}", absolute(path)?),
+            None if is_path => absolute(word)?,
+            None => word.clone(),
+        });
+        is_path = !is_path && PATHS.contains(&word.as_str());
+    }
+    Ok(whole)
+}
+
 /// The profiles of a policy, and none at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum ProfileName {

@@ -1,0 +1,390 @@
+//! `lobster mcp install`
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::{env, fs, iter};
+
+use serde_json::{Map, Value, json};
+
+use super::serve;
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::files::replace_file;
+
+/// Tells an MCP client of this server, in the client's own configuration file.
+///
+/// What stands after `--` are the options of `lobster mcp` that the client starts it with; paths
+/// are made absolute. An entry of the same name that says something else is replaced only
+/// with --force, and nothing else in the file changes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster mcp install --client claude -- --workflows ~/flows
+  lobster mcp install --client cursor --project -- --workflows flows --profile readonly
+  lobster mcp install --client codex --print          shows the entry and writes nothing
+  lobster mcp install --client openclaw --remove")]
+pub(super) struct Args {
+    /// Whose configuration file.
+    #[arg(long, value_enum)]
+    client: Client,
+    /// The file of this directory's project, which its other users share, instead of yours.
+    #[arg(long)]
+    project: bool,
+    /// What the client calls this server.
+    #[arg(long, default_value = "lobster", value_parser = server_name)]
+    name: String,
+    /// Replaces an entry that says something else.
+    #[arg(long)]
+    force: bool,
+    /// Takes the entry away.
+    #[arg(long, conflicts_with_all = ["force", "words"])]
+    remove: bool,
+    /// Prints the file's name and the entry, and writes nothing.
+    #[arg(long, conflicts_with = "remove")]
+    print: bool,
+    /// Options of `lobster mcp`.
+    #[arg(last = true, value_name = "OPTIONS")]
+    words: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Client {
+    /// Claude Code: `~/.claude.json`, or `.mcp.json` of a project.
+    Claude,
+    /// Codex: `~/.codex/config.toml`, or `.codex/config.toml` of a project.
+    Codex,
+    /// Cursor: `~/.cursor/mcp.json`, or `.cursor/mcp.json` of a project.
+    Cursor,
+    /// OpenClaw: `~/.openclaw/openclaw.json`.
+    Openclaw,
+}
+
+impl Client {
+    fn file(self, project: bool) -> Result<PathBuf, CommandError> {
+        if project {
+            return match self {
+                Self::Claude => Ok(PathBuf::from(".mcp.json")),
+                Self::Codex => Ok(PathBuf::from(".codex/config.toml")),
+                Self::Cursor => Ok(PathBuf::from(".cursor/mcp.json")),
+                Self::Openclaw => {
+                    Err(CommandError::usage("OpenClaw has no file for a project; leave --project out"))
+                }
+            };
+        }
+        let named =
+            |variable: &str| env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let home =
+            || named("HOME").ok_or_else(|| CommandError::usage("HOME is not set, so the file is not known"));
+        Ok(match self {
+            Self::Claude => match named("CLAUDE_CONFIG_DIR") {
+                Some(dir) => dir.join(".claude.json"),
+                None => home()?.join(".claude.json"),
+            },
+            Self::Codex => match named("CODEX_HOME") {
+                Some(dir) => dir.join("config.toml"),
+                None => home()?.join(".codex/config.toml"),
+            },
+            Self::Cursor => home()?.join(".cursor/mcp.json"),
+            Self::Openclaw => match named("OPENCLAW_CONFIG_PATH") {
+                Some(file) => file,
+                None => home()?.join(".openclaw/openclaw.json"),
+            },
+        })
+    }
+
+    /// Where in the file the servers stand.
+    fn servers(self) -> &'static [&'static str] {
+        match self {
+            Self::Claude | Self::Cursor => &["mcpServers"],
+            Self::Codex => &["mcp_servers"],
+            Self::Openclaw => &["mcp", "servers"],
+        }
+    }
+
+    fn shows_it_by(self) -> &'static str {
+        match self {
+            Self::Claude => "claude mcp list",
+            Self::Codex => "codex mcp list",
+            Self::Cursor => "Cursor's settings, under MCP",
+            Self::Openclaw => "openclaw mcp list",
+        }
+    }
+}
+
+fn server_name(name: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    match !name.is_empty() && name.len() <= 64 && name.chars().all(fits) {
+        true => Ok(name.to_owned()),
+        false => Err("a name has up to 64 letters, digits, - and _".to_owned()),
+    }
+}
+
+pub(super) fn run(args: &Args) -> CommandResult {
+    let file = args.client.file(args.project)?;
+    let entry = entry(&args.words)?;
+    let mut out = io::stdout().lock();
+    if args.print {
+        writeln!(out, "# {}\n{}", file.display(), text_of(args.client, &args.name, &entry)?)?;
+        return Ok(Exit::OK);
+    }
+    let config = Config::read(args.client, &file)?;
+    let known = config.entry(args.client, &args.name);
+    let new = match (args.remove, known) {
+        (true, None) => {
+            writeln!(out, "{} has no server {:?}; nothing to take away", file.display(), args.name)?;
+            return Ok(Exit::OK);
+        }
+        (true, Some(_)) => config.without(args.client, &args.name)?,
+        (false, Some(known)) if known == entry => {
+            writeln!(out, "{} has this entry already", file.display())?;
+            return Ok(Exit::OK);
+        }
+        (false, Some(known)) if !args.force => {
+            return Err(CommandError::failed(format!(
+                "{} has another server {:?}: {known}",
+                file.display(),
+                args.name
+            ))
+            .with_hint("--force replaces it; --name gives this one another name"));
+        }
+        (false, Some(_)) => config.without(args.client, &args.name)?.with(args.client, &args.name, &entry)?,
+        (false, None) => config.with(args.client, &args.name, &entry)?,
+    };
+    new.write(&file)?;
+    if args.remove {
+        writeln!(out, "{} has no server {:?} any more", file.display(), args.name)?;
+        return Ok(Exit::OK);
+    }
+    writeln!(out, "{} has the server {:?} now:\n\n{}", file.display(), args.name, indented(&entry))?;
+    writeln!(out, "\nStart the client anew. What it knows: {}", args.client.shows_it_by())?;
+    Ok(Exit::OK)
+}
+
+fn indented(entry: &Value) -> String {
+    let text = serde_json::to_string_pretty(entry).unwrap_or_default();
+    text.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
+}
+
+/// How a client starts this server.
+fn entry(words: &[String]) -> Result<Value, CommandError> {
+    let mut args = vec!["mcp".to_owned()];
+    args.extend(serve::absolute_words(words)?);
+    let mut entry = json!({ "command": own_program()?, "args": args });
+    let mut variables = Map::new();
+    for name in ["LOBSTER_STATE_DIR", "LOBSTER_POLICY"] {
+        // The client has another environment; these two say whose record and whose rules.
+        if let Some(value) = env::var(name).ok().filter(|value| !value.is_empty()) {
+            let path = std::path::absolute(&value)?;
+            variables.insert(name.to_owned(), path.to_string_lossy().into());
+        }
+    }
+    if !variables.is_empty() {
+        entry["env"] = variables.into();
+    }
+    Ok(entry)
+}
+
+/// The name under which the user's `PATH` has this program, which an update keeps; else where it is.
+fn own_program() -> Result<String, CommandError> {
+    let own = env::current_exe()?.canonicalize()?;
+    let path = env::var_os("PATH").unwrap_or_default();
+    let found = env::split_paths(&path)
+        .filter(|dir| dir.is_absolute())
+        .map(|dir| dir.join("lobster"))
+        .find(|file| file.canonicalize().is_ok_and(|real| real == own));
+    let program = found.unwrap_or(own);
+    program.into_os_string().into_string().map_err(|path| {
+        CommandError::failed(format!("the path of this program is not UTF-8: {}", path.display()))
+    })
+}
+
+/// The entry as it stands in the client's file.
+fn text_of(client: Client, name: &str, entry: &Value) -> Result<String, CommandError> {
+    let servers = client.servers().iter().rev();
+    let whole = servers.fold(json!({ name: entry }), |inner, key| json!({ *key: inner }));
+    match client {
+        Client::Codex => toml_text(&whole),
+        _ => Ok(serde_json::to_string_pretty(&whole).map_err(io::Error::from)?),
+    }
+}
+
+fn toml_text(value: &Value) -> Result<String, CommandError> {
+    let text = toml::to_string(value).map_err(|error| CommandError::failed(error.to_string()))?;
+    // The table of all servers has no line of its own: a file may say that only once.
+    Ok(text.trim_start_matches("[mcp_servers]\n").to_owned())
+}
+
+/// A client's file, as far as it must be understood to change one entry.
+enum Config {
+    Json(Map<String, Value>),
+    /// TOML keeps its comments, so text is changed and not a tree.
+    Toml {
+        text: String,
+        tree: Value,
+    },
+}
+
+impl Config {
+    fn read(client: Client, file: &Path) -> Result<Self, CommandError> {
+        let text = match fs::read_to_string(file) {
+            Ok(text) => text.trim_start_matches('\u{feff}').to_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(CommandError::failed(format!("{}: {error}", file.display()))),
+        };
+        let not_read = |why: String| {
+            CommandError::failed(format!("{} is left as it is: {why}", file.display()))
+                .with_hint("--print shows the entry, to put it in by hand")
+        };
+        if client == Client::Codex {
+            let tree = toml::from_str(&text).map_err(|error| not_read(error.to_string()))?;
+            return Ok(Self::Toml { text, tree });
+        }
+        if text.trim().is_empty() {
+            return Ok(Self::Json(Map::new()));
+        }
+        let map: Map<String, Value> = serde_json::from_str(&text).map_err(|error| {
+            not_read(format!("it is no plain JSON object ({error}); comments would be lost"))
+        })?;
+        let mut inside = &map;
+        for key in client.servers() {
+            inside = match inside.get(*key) {
+                None => break,
+                Some(Value::Object(next)) => next,
+                Some(_) => return Err(not_read(format!("its {key:?} is no object"))),
+            };
+        }
+        Ok(Self::Json(map))
+    }
+
+    fn entry(&self, client: Client, name: &str) -> Option<Value> {
+        let path = client.servers().iter().copied().chain(iter::once(name));
+        let mut keys = path;
+        let first = keys.next()?;
+        let value = match self {
+            Self::Json(map) => map.get(first)?,
+            Self::Toml { tree, .. } => tree.get(first)?,
+        };
+        keys.try_fold(value, |value, key| value.get(key)).cloned()
+    }
+
+    fn with(self, client: Client, name: &str, entry: &Value) -> Result<Self, CommandError> {
+        match self {
+            Self::Json(mut map) => {
+                let mut inside = &mut map;
+                for key in client.servers() {
+                    let next = inside.entry(*key).or_insert_with(|| json!({}));
+                    inside = next
+                        .as_object_mut()
+                        .ok_or_else(|| CommandError::failed(format!("{key:?} is no object")))?;
+                }
+                inside.insert(name.to_owned(), entry.clone());
+                Ok(Self::Json(map))
+            }
+            Self::Toml { mut text, .. } => {
+                if !text.is_empty() {
+                    text.truncate(text.trim_end().len());
+                    text.push_str("\n\n");
+                }
+                text.push_str(&text_of(client, name, entry)?);
+                Self::toml(text)
+            }
+        }
+    }
+
+    fn without(self, client: Client, name: &str) -> Result<Self, CommandError> {
+        match self {
+            Self::Json(mut map) => {
+                let servers = client
+                    .servers()
+                    .iter()
+                    .try_fold(&mut map, |inside, key| inside.get_mut(*key)?.as_object_mut());
+                servers.map(|servers| servers.shift_remove(name));
+                Ok(Self::Json(map))
+            }
+            Self::Toml { text, .. } => {
+                let new = Self::toml(without_table(&text, client.servers(), name))?;
+                match new.entry(client, name) {
+                    None => Ok(new),
+                    Some(_) => {
+                        Err(CommandError::failed(format!("the entry {name:?} is not written as a table"))
+                            .with_hint("take it away by hand"))
+                    }
+                }
+            }
+        }
+    }
+
+    fn toml(text: String) -> Result<Self, CommandError> {
+        let tree = toml::from_str(&text).map_err(|error| CommandError::failed(error.to_string()))?;
+        Ok(Self::Toml { text, tree })
+    }
+
+    fn write(self, file: &Path) -> Result<(), CommandError> {
+        let text = match self {
+            Self::Json(map) => serde_json::to_string_pretty(&map).map_err(io::Error::from)? + "\n",
+            Self::Toml { text, .. } => text,
+        };
+        replace_file(file, &text)
+            .map_err(|error| CommandError::failed(format!("{}: {error}", file.display())))
+    }
+}
+
+/// The text without the table of that name and the tables inside it.
+fn without_table(text: &str, servers: &[&str], name: &str) -> String {
+    let own = [servers, &[name]].concat().join(".");
+    let mut kept = String::new();
+    let mut inside = false;
+    for line in text.split_inclusive('\n') {
+        let trimmed = line.trim();
+        if let Some(header) = trimmed.strip_prefix('[') {
+            let header: String =
+                header.chars().take_while(|c| *c != ']').filter(|c| !" \"'[".contains(*c)).collect();
+            inside = header == own || header.starts_with(&format!("{own}."));
+        }
+        if !inside {
+            kept.push_str(line);
+        }
+    }
+    kept.truncate(kept.trim_end().len());
+    if !kept.is_empty() {
+        kept.push('\n');
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CODEX: &str = "# mine\nmodel = \"x\"\n\n[mcp_servers.other]\ncommand = \"o\" # stays\n\n[mcp_servers.lobster]\ncommand = \"old\"\n\n[mcp_servers.lobster.env]\nA = \"b\"\n\n[tui]\ntheme = \"dark\"\n";
+
+    #[test]
+    fn a_toml_file_keeps_what_is_not_ours() {
+        let config = Config::toml(CODEX.to_owned()).unwrap().without(Client::Codex, "lobster").unwrap();
+        let entry = json!({"command": "/bin/l", "args": ["mcp", "--workflows", "/a \"b\""]});
+        let Config::Toml { text, tree } = config.with(Client::Codex, "lobster", &entry).unwrap() else {
+            panic!("not TOML");
+        };
+        assert_eq!(tree["mcp_servers"]["lobster"], entry);
+        let begun = "# mine\nmodel = \"x\"\n\n[mcp_servers.other]\ncommand = \"o\" # stays\n\n[tui]\ntheme = \"dark\"\n\n[mcp_servers.lobster]\n";
+        assert!(text.starts_with(begun), "{text}");
+    }
+
+    #[test]
+    fn an_inline_entry_is_left_to_its_owner() {
+        let config = Config::toml("mcp_servers = { lobster = { command = \"x\" } }\n".to_owned()).unwrap();
+        assert!(config.without(Client::Codex, "lobster").is_err());
+    }
+
+    #[test]
+    fn json_keeps_its_order() {
+        let map =
+            serde_json::from_str(r#"{"z":1,"mcp":{"servers":{"lobster":{"command":"old"},"a":{}}},"b":2}"#)
+                .unwrap();
+        let config = Config::Json(map).without(Client::Openclaw, "lobster").unwrap();
+        let Config::Json(map) = config.with(Client::Openclaw, "lobster", &json!({"command": "new"})).unwrap()
+        else {
+            panic!("not JSON");
+        };
+        let text = serde_json::to_string(&map).unwrap();
+        assert_eq!(text, r#"{"z":1,"mcp":{"servers":{"a":{},"lobster":{"command":"new"}}},"b":2}"#);
+    }
+}

@@ -1,0 +1,30 @@
+//! Files that are written whole or not at all.
+
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Replaces the content of a file, whole or not at all, or makes it; a link stays one, and so does the mode.
+pub(crate) fn replace_file(path: &Path, text: &str) -> io::Result<()> {
+    let (path, mode) = match fs::canonicalize(path) {
+        Ok(path) => {
+            let mode = fs::metadata(&path)?.permissions();
+            (path, Some(mode))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => (PathBuf::from(path), None),
+        Err(error) => return Err(error),
+    };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::create_dir_all(folder)?;
+    // A new file is as the umask wants it, the draft of a known one nobody else's before it is.
+    let first = Permissions::from_mode(if mode.is_some() { 0o600 } else { 0o666 });
+    let mut draft = tempfile::Builder::new().permissions(first).tempfile_in(folder)?;
+    draft.write_all(text.as_bytes())?;
+    if let Some(mode) = mode {
+        draft.as_file().set_permissions(mode)?;
+    }
+    draft.as_file().sync_all()?;
+    draft.persist(&path)?;
+    Ok(())
+}
