@@ -206,6 +206,50 @@ fn a_command_that_fails_or_hangs_changes_nothing() {
     assert_eq!(home.read("../home/log").len(), size, "nothing is left running");
 }
 
+/// Each way in which a run can end, with what is asked for and what is heard.
+#[test]
+fn ends_are_told_of_when_they_are_wanted() {
+    let home = Home::new();
+    home.write("good.lobster", "steps: [{id: a, run: echo secret-output}]\n");
+    home.write(
+        "bad.lobster",
+        "steps: [{id: a, run: echo secret-output}, {id: b, run: echo oops >&2; exit 3}]\n",
+    );
+    home.write("asks.lobster", "steps: [{id: a, approval: ok?}]\n");
+    let heard = |on: &str, words: &[&str]| {
+        home.write("../state/heard", "");
+        let call = home.lobster(words).env("LOBSTER_NOTIFY", "cat >> heard").env("LOBSTER_NOTIFY_ON", on);
+        let answer = call.run();
+        let text = home.read("../state/heard");
+        (answer, text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>())
+    };
+    let run = |on: &str, file: &str| heard(on, &["run", "--mode", "tool", file]);
+    for (on, file, event) in [
+        ("failed, finished", "good.lobster", Some("run_finished")),
+        ("failed", "good.lobster", None),
+        ("question", "bad.lobster", None),
+        ("failed,finished", "bad.lobster", Some("run_failed")),
+        ("failed,finished,cancelled", "asks.lobster", None),
+        ("question", "asks.lobster", Some("gate_opened")),
+    ] {
+        let (_, told) = run(on, file);
+        let events: Vec<_> = told.iter().map(|message| message["event"].as_str().unwrap()).collect();
+        assert_eq!(events, event.into_iter().collect::<Vec<_>>(), "{on} {file}");
+        assert!(!json!(told).to_string().contains("secret-output"));
+    }
+    let (_, told) = run("failed", "bad.lobster");
+    assert_eq!((&told[0]["failedAt"], &told[0]["run"]["name"]), (&json!("b"), &json!("bad")), "{told:?}");
+    for name in ["show", "logs"] {
+        let command = told[0]["commands"][name].as_str().unwrap();
+        assert_eq!(home.lobster(command.split(' ').skip(1)).run().code(), 0, "{command}");
+    }
+    let (asked, _) = run("failed", "asks.lobster");
+    let (_, told) = heard("cancelled", &["resume", "--token", &asked.token(), "--approve", "no"]);
+    assert_eq!(told[0]["event"], "run_cancelled", "{told:?}");
+    let (refused, _) = run("failed,often", "good.lobster");
+    assert!(refused.code() == 2 && refused.error().contains("\"often\""), "{refused:?}");
+}
+
 #[test]
 fn only_the_operator_names_the_command() {
     let home = Home::new();

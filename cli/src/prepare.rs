@@ -2,7 +2,7 @@
 //! terminal that asks and shows.
 
 use lobster_runtime::cancel::CancelToken;
-use lobster_runtime::engine::{NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify};
+use lobster_runtime::engine::{NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify, Occasions};
 use lobster_runtime::envelope::Failure;
 use lobster_runtime::runtime::{PolicySources, Runtime, Settings};
 use lobster_runtime::stage::Mode;
@@ -132,7 +132,13 @@ fn operators_command(flag: Option<&str>, governed: bool) -> Result<Option<Notify
             }
         },
     };
-    Ok(Some(Notify { command, timeout }))
+    let occasions = match set("LOBSTER_NOTIFY_ON") {
+        None => Occasions::default(),
+        Some(text) => {
+            text.parse().map_err(|error| CommandError::usage(format!("LOBSTER_NOTIFY_ON={text}: {error}")))?
+        }
+    };
+    Ok(Some(Notify { command, timeout, occasions }))
 }
 
 /// The value of an option, or stdin for `-`: the kernel takes 128 KiB a word.

@@ -1,4 +1,4 @@
-//! Tells an operator's command of each new question.
+//! Tells an operator's command of each new question and, if they like, of how runs end.
 //!
 //! The command is the operator's: it comes from the settings of the process,
 //! never from a workflow, a step's environment or data, and no policy is asked.
@@ -8,19 +8,21 @@
 use std::ffi::OsString;
 use std::io::{self, Seek, Write};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::question::{Fact, QuestionView};
 use super::run::Run;
+use super::services::Services;
 use lobster_base::cancel::CancelToken;
 use lobster_base::json;
 use lobster_sandbox::{
     Confinement, Ended, ExitStatus, OutputSinks, ProcessLimits, Sandbox, SpawnRequest, Stdin,
 };
-use lobster_store::{Durability, Event, Gate, GateKind, RunId, RunSummary, Store, iso};
+use lobster_store::{Durability, Event, Gate, GateKind, RunId, RunStatus, RunSummary, Store, iso};
 
 /// How long the command may take, unless the settings say otherwise: the
 /// process cannot end before it has.
@@ -46,6 +48,60 @@ pub struct Notify {
     pub command: String,
     /// It is killed, with all it started, after so long.
     pub timeout: Duration,
+    /// What it is told of.
+    pub occasions: Occasions,
+}
+
+/// What an operator wants to be told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Occasions {
+    /// A run waits for a person.
+    pub question: bool,
+    /// A run failed, or was cut off.
+    pub failed: bool,
+    /// A run did what it was to do.
+    pub finished: bool,
+    /// Somebody called a run off, or said no.
+    pub cancelled: bool,
+}
+
+impl Default for Occasions {
+    fn default() -> Self {
+        Self { question: true, failed: false, finished: false, cancelled: false }
+    }
+}
+
+impl FromStr for Occasions {
+    type Err = String;
+
+    /// Names between commas, such as `question,failed`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut occasions = Self { question: false, ..Self::default() };
+        for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            match name {
+                "question" => occasions.question = true,
+                "failed" => occasions.failed = true,
+                "finished" => occasions.finished = true,
+                "cancelled" => occasions.cancelled = true,
+                other => {
+                    return Err(format!("{other:?} is none of question, failed, finished and cancelled"));
+                }
+            }
+        }
+        Ok(occasions)
+    }
+}
+
+impl Occasions {
+    /// The name of the event that an end of this kind is, if it is wanted.
+    fn event_of(self, status: RunStatus) -> Option<&'static str> {
+        match status {
+            RunStatus::Ok => self.finished.then_some("run_finished"),
+            RunStatus::Failed => self.failed.then_some("run_failed"),
+            RunStatus::Cancelled => self.cancelled.then_some("run_cancelled"),
+            _ => None,
+        }
+    }
 }
 
 /// All that the thread needs which tells.
@@ -61,46 +117,95 @@ struct Teller {
 }
 
 /// Tells of new gates, if somebody wants to know.
-pub(super) fn tell(run: &Run<'_>, gates: Vec<Gate>) {
-    let services = run.services;
-    let Some(notify) = services.notify.clone().filter(|_| !gates.is_empty()) else { return };
-    let env = services.env.for_operator().filter(|(name, _)| *name != NOTIFY_VARIABLE);
-    let teller = Teller {
-        notify,
-        sandbox: Arc::clone(&services.sandbox),
-        store: run.store.clone(),
-        notes: Arc::clone(&services.notes),
-        env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
-        // Not the caller's directory: an agent can write there what a relative name would find.
-        dir: services.state_dir.clone(),
-        // A closed terminal ends the process, and is the very moment to tell somebody else.
-        cancel: if run.has_lost_its_terminal() { CancelToken::new() } else { services.cancel.clone() },
-        run: run.id,
-    };
-    services.background.start("notify", move || {
+pub(super) fn tell_of_gates(run: &Run<'_>, gates: Vec<Gate>) {
+    let is_wanted = |occasions: &Occasions| occasions.question && !gates.is_empty();
+    let Some(mut teller) = Teller::of(run.services, &run.store, run.id, is_wanted) else { return };
+    if run.has_lost_its_terminal() {
+        // The very moment to tell somebody else.
+        teller.cancel = CancelToken::new();
+    }
+    run.services.background.start("notify", move || {
         teller.wait_for_release();
         for gate in &gates {
-            teller.tell(gate);
+            let begun = Instant::now();
+            let told = teller.store.run(gate.run).map_err(|error| error.to_string()).and_then(|summary| {
+                teller.run_command(&teller.gate_message(gate, &summary), &summary, Some(&gate.id))
+            });
+            teller.note(Some((gate, begun)), told);
         }
     });
 }
 
+/// Tells of the end of a run, if somebody wants to know: where its last step was, and the code of
+/// what failed.
+pub fn tell_of_end(
+    services: &Services,
+    store: &Store,
+    run: RunId,
+    status: RunStatus,
+    failed_at: Option<String>,
+    code: Option<&str>,
+) {
+    let is_wanted = |occasions: &Occasions| occasions.event_of(status).is_some();
+    let Some(mut teller) = Teller::of(services, store, run, is_wanted) else { return };
+    if services.cancel.is_cancelled() {
+        // What ended the run must not end the news of it.
+        teller.cancel = CancelToken::new();
+    }
+    let code = code.map(str::to_owned);
+    services.background.start("notify", move || {
+        let Some(event) = teller.notify.occasions.event_of(status) else { return };
+        teller.wait_for_release();
+        let told = teller.store.run(teller.run).map_err(|error| error.to_string()).and_then(|summary| {
+            let message = teller.end_message(event, &summary, failed_at.as_deref(), code.as_deref());
+            teller.run_command(&message, &summary, None)
+        });
+        teller.note(None, told);
+    });
+}
+
 impl Teller {
+    /// Whoever is to be told of this, if anybody is.
+    fn of(
+        services: &Services,
+        store: &Store,
+        run: RunId,
+        is_wanted: impl FnOnce(&Occasions) -> bool,
+    ) -> Option<Self> {
+        let notify = services.notify.clone().filter(|notify| is_wanted(&notify.occasions))?;
+        let env = services.env.for_operator().filter(|(name, _)| *name != NOTIFY_VARIABLE);
+        Some(Self {
+            notify,
+            sandbox: Arc::clone(&services.sandbox),
+            store: store.clone(),
+            notes: Arc::clone(&services.notes),
+            env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+            // Not the caller's directory: an agent can write there what a relative name would find.
+            dir: services.state_dir.clone(),
+            cancel: services.cancel.clone(),
+            run,
+        })
+    }
+
     /// A command may answer at once; before that the run must be nobody's.
     fn wait_for_release(&self) {
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         while self.store.is_claimed(self.run) && begun.elapsed() < RELEASE {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    fn tell(&self, gate: &Gate) {
-        let begun = std::time::Instant::now();
-        let failure = self.run_command(gate).err();
+    /// Says on stderr and, of a question, in the journal what became of it. A run that is over
+    /// has its last record.
+    fn note(&self, gate: Option<(&Gate, Instant)>, told: Result<(), String>) {
+        let failure = told.err();
         if let Some(why) = &failure {
-            (self.notes)(&format!("warning: the notify command failed for gate {}: {why}", gate.id));
+            let what = gate
+                .map_or_else(|| format!("run {}", self.run.short()), |(gate, _)| format!("gate {}", gate.id));
+            (self.notes)(&format!("warning: the notify command failed for {what}: {why}"));
         }
-        tracing::info!(run = %self.run, gate = gate.id, failure, "notified");
+        tracing::info!(run = %self.run, gate = gate.map(|(gate, _)| &gate.id), failure, "notified");
+        let Some((gate, begun)) = gate else { return };
         let event = Event::Note {
             path: Some(gate.path.clone()),
             text: "notified".to_owned(),
@@ -115,13 +220,14 @@ impl Teller {
         }
     }
 
-    fn run_command(&self, gate: &Gate) -> Result<(), String> {
-        let summary = self.store.run(gate.run).map_err(|error| error.to_string())?;
-        let message = self.message(gate, &summary);
-        let stdin = message_file(&message).map_err(|error| error.to_string())?;
+    /// Runs the command with a message on its stdin.
+    fn run_command(&self, message: &Value, summary: &RunSummary, gate: Option<&str>) -> Result<(), String> {
+        let stdin = message_file(message).map_err(|error| error.to_string())?;
         let mut env = self.env.clone();
         env.push(("LOBSTER_RUN_ID".into(), self.run.to_string().into()));
-        env.push(("LOBSTER_GATE_ID".into(), gate.id.clone().into()));
+        if let Some(gate) = gate {
+            env.push(("LOBSTER_GATE_ID".into(), gate.into()));
+        }
         // Whoever answers goes on with the run in their own directory; most want this one.
         env.push(("LOBSTER_RUN_DIR".into(), summary.cwd.clone().into()));
         // The command's own calls of lobster must find this very store.
@@ -150,10 +256,41 @@ impl Teller {
         Err(if said.is_empty() { what } else { format!("{what}: {said}") })
     }
 
+    /// What the command reads of an end: which run, how it ended and what to look at. No output
+    /// of a step is in it, as it goes to whoever the operator tells.
+    fn end_message(
+        &self,
+        event: &str,
+        summary: &RunSummary,
+        failed_at: Option<&str>,
+        code: Option<&str>,
+    ) -> Value {
+        let id = summary.id.short();
+        let mut commands = json!({ "show": format!("lobster show {id}") });
+        if let Some(step) = failed_at {
+            commands["logs"] = format!("lobster logs {id} {step}").into();
+        }
+        if event == "run_failed" {
+            commands["resume"] = format!("lobster resume {id}").into();
+        }
+        json!({
+            "event": event,
+            "run": { "id": summary.id, "name": summary.name, "kind": summary.kind, "cwd": summary.cwd },
+            "error": summary.error,
+            "code": code,
+            "failedAt": failed_at,
+            "startedAt": iso(summary.started_at),
+            "endedAt": summary.ended_at.map(iso),
+            "durationMs": summary.ended_at.map(|ended| ended.saturating_sub(summary.started_at)),
+            "stateDir": self.dir,
+            "commands": commands,
+        })
+    }
+
     /// What the command reads: the question and how to answer it. No token,
     /// which would give whoever sees the message the right to answer; an id is
     /// worth something only to somebody who can use this store.
-    fn message(&self, gate: &Gate, summary: &RunSummary) -> Value {
+    fn gate_message(&self, gate: &Gate, summary: &RunSummary) -> Value {
         let id = &gate.id;
         let commands = match gate.kind {
             GateKind::Approval => json!({

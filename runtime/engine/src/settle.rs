@@ -107,7 +107,7 @@ pub(super) fn cost_tracker(
 /// Journals how the execution ended and says so in an envelope.
 fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<Envelope, StoreError> {
     let failed_at = run.failed_at().map(|path| path.to_string());
-    let end = |status, output: Option<Blob>, error: Option<String>, code: Option<&str>| -> Result<(), _> {
+    let end = |status, output: Option<Blob>, error: Option<String>, code: Option<&str>| {
         // A retry forgets how the steps there ended, and no step's failure is why nothing could be recorded.
         let failed_at = failed_at.as_ref().filter(|_| code != Some(STORE_FAILED));
         let mut detail = json!({ "failed_at": failed_at, "code": code });
@@ -118,7 +118,9 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
         // What only computed is computed again if a power cut takes its end away (E1).
         let durability =
             if status == RunStatus::Ok && !run.has_acted() { Durability::Lazy } else { Durability::Synced };
-        run.end(vec![Event::RunEnded { status, output, error, detail }], durability)
+        run.end(vec![Event::RunEnded { status, output, error, detail }], durability)?;
+        super::notify::tell_of_end(run.services, &run.store, run.id, status, failed_at.cloned(), code);
+        Ok::<_, StoreError>(())
     };
     // Whose terminal was closed can answer elsewhere, if nothing was cut off half-way.
     let result = match result {
@@ -140,6 +142,7 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
             tell_unseen(&mut detail, &run.unseen()?);
             let ended = Event::RunEnded { status: RunStatus::Cancelled, output: None, error: None, detail };
             run.end(vec![ended], Durability::Synced)?;
+            super::notify::tell_of_end(run.services, &run.store, run.id, RunStatus::Cancelled, None, None);
             Envelope::Cancelled
         }
         Ok(output) => {
@@ -227,7 +230,7 @@ fn pause(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, Sto
         };
         shown.get_or_insert((opened, gate));
     }
-    super::notify::tell(run, fresh);
+    super::notify::tell_of_gates(run, fresh);
     let Some((opened, gate)) = shown else {
         return Ok(Err(StageError::permanent("the run stopped for a person, but nothing was asked")));
     };

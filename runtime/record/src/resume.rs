@@ -13,7 +13,7 @@ use lobster_engine::gate::GateQuestion;
 use lobster_engine::run::{Run, Task};
 use lobster_engine::runtime::{RunResult, Runtime, read_source, recorded};
 use lobster_engine::token::{Token, TokenKind};
-use lobster_engine::{Interrupted, execute};
+use lobster_engine::{Interrupted, execute, tell_of_end};
 use lobster_language::plan::Plan;
 use lobster_policy::Policy;
 use lobster_stage::Question;
@@ -193,12 +193,12 @@ fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failu
             store
                 .refuse_gate(gate.key, None, approver.as_deref(), ended(runtime, "cancelled"))
                 .map_err(lost)?;
-            return Ok(cancelled(gate.run));
+            return Ok(cancelled(runtime, &store, gate.run));
         }
         (Reply::Reject, Question::Approval { .. }) => {
             let no = Some(GateAnswer::Rejected);
             store.refuse_gate(gate.key, no, approver.as_deref(), ended(runtime, "rejected")).map_err(lost)?;
-            return Ok(cancelled(gate.run));
+            return Ok(cancelled(runtime, &store, gate.run));
         }
         (Reply::Approve, Question::Approval { .. }) => {
             question.check_approver(approver.as_deref()).map_err(Failure::parse)?;
@@ -311,7 +311,7 @@ fn call_off(runtime: &Runtime, text: &str) -> Result<RunResult, Failure> {
     }
     let by = runtime.services.env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
     store.call_run_off(id, by.as_deref(), ended(runtime, "cancelled")).map_err(failure)?;
-    Ok(cancelled(id))
+    Ok(cancelled(runtime, &store, id))
 }
 
 /// An error if a person ended the run: by calling it off, or with a no to a question.
@@ -420,7 +420,8 @@ fn ended(runtime: &Runtime, how: &str) -> Event {
     Event::RunEnded { status: RunStatus::Cancelled, output: None, error: None, detail }
 }
 
-fn cancelled(run: RunId) -> RunResult {
+fn cancelled(runtime: &Runtime, store: &Store, run: RunId) -> RunResult {
+    tell_of_end(&runtime.services, store, run, RunStatus::Cancelled, None, None);
     RunResult { run: Some(run), envelope: Envelope::Cancelled, rendered: false }
 }
 
