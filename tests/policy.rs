@@ -366,6 +366,33 @@ fn greeter() -> u16 {
     port
 }
 
+/// What a proposal cannot cover is said, and is exactly what is asked about then.
+#[test]
+fn a_suggestion_says_what_it_does_not_cover() {
+    let home = Home::new();
+    home.write("s.sh", "echo script\n");
+    home.write(
+        "f.lobster",
+        "steps: [{id: a, run: \"sh \\\"$LOBSTER_WORKFLOW_DIR/s.sh\\\"\"}, {id: b, run: touch made}, {id: c, run: cat s.sh}]\n",
+    );
+    let run = home.tool(["f.lobster"]);
+    assert_eq!(run.code(), 0, "{run:?}");
+    let id = home.lobster(["runs"]).run().stdout.lines().nth(1).unwrap()[..8].to_owned();
+    let suggested = home.lobster(["policy", "suggest", "--from", &id]).run();
+    assert!(
+        suggested.stderr.contains("still asked about: ") && suggested.stderr.contains("s.sh"),
+        "{suggested:?}"
+    );
+    assert_eq!(suggested.stderr.lines().count(), 1, "{suggested:?}");
+    assert!(suggested.stdout.contains("argv = [\"touch\", \"made\"]"), "{suggested:?}");
+    assert!(!suggested.stdout.contains('‹') && !suggested.stdout.contains("[\"sh\""), "{suggested:?}");
+    home.write("p.toml", &suggested.stdout);
+    let asked = home.lobster(["run", "--mode", "tool", "--policy", "p.toml", "f.lobster"]).run();
+    assert!(asked.stdout.contains("s.sh"), "{asked:?}");
+    let done = home.lobster(["resume", "--token", &asked.token(), "--approve", "yes"]).run();
+    assert_eq!(done.envelope()["status"], "ok", "{done:?}");
+}
+
 #[test]
 fn hosts_that_a_step_reached_are_recorded_and_suggested() {
     let home = Home::new();

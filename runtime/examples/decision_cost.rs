@@ -38,7 +38,7 @@ fn measure() -> Result<(), String> {
         state: "/home/agent/.lobster/state".to_owned(),
         protected: Vec::new(),
         vars: BTreeMap::new(),
-        programs: Box::new(EveryProgram),
+        programs: std::sync::Arc::new(EveryProgram),
         shell: Shell::example(Dialect::Bash),
     };
     let mut firsts = Vec::new();

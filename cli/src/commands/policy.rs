@@ -120,8 +120,14 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             let runtime = prepare::runtime(Mode::Human)?;
             let suggestion = Policy::suggest(&observations(&runtime, from)?, &runtime.decision_env());
             write!(out, "{}", suggestion.toml)?;
-            for refused in suggestion.refused {
-                anstream::eprintln!("left out, no rule can allow it: {}", one_line(&refused));
+            for stopped in &suggestion.uncovered {
+                let command = one_line(&stopped.argv.join(" "));
+                let what =
+                    if stopped.verdict == Verdict::Deny { "still denied" } else { "still asked about" };
+                anstream::eprintln!("{what}: {command}: {}", one_line(&stopped.reason));
+            }
+            if suggestion.uncovered.is_empty() {
+                anstream::eprintln!("held against these runs: all that they did would simply run");
             }
         }
         Action::Schema => writeln!(out, "{}", json::pretty(&PolicyFile::json_schema()))?,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::dialect::{Dialect, Shell};
 use super::paths::normalise;
@@ -41,6 +42,7 @@ impl Resolve for EveryProgram {
 /// Where and with what a proposed command would run.
 ///
 /// All directories are absolute and without `.` or `..`.
+#[derive(Clone)]
 pub struct DecisionEnv {
     /// The workspace: `@workspace` in a policy.
     pub workspace: String,
@@ -55,7 +57,7 @@ pub struct DecisionEnv {
     /// The variables the command will see. What is not here is unset.
     pub vars: BTreeMap<String, String>,
     /// How program names are looked up.
-    pub programs: Box<dyn Resolve>,
+    pub programs: Arc<dyn Resolve>,
     /// The shell that would be started for shell text.
     pub shell: Shell,
 }
@@ -80,7 +82,7 @@ impl DecisionEnv {
             state: "/home/agent/.local/state/lobster".to_owned(),
             protected: Vec::new(),
             vars: vars.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
-            programs: Box::new(EveryProgram),
+            programs: Arc::new(EveryProgram),
             shell: Shell::example(Dialect::Bash),
         }
     }

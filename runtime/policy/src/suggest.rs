@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use super::Policy;
-use super::decide::{Command, Proposal, Verdict};
+use super::decide::{Command, Decision, Proposal, Verdict};
 use super::env::DecisionEnv;
 use super::file::Effect;
 use super::paths::{is_under, normalise};
@@ -24,6 +24,46 @@ pub struct Observed {
     pub run: String,
     /// The programs it started.
     pub commands: Vec<ObservedCommand>,
+    /// The processes that these were parts of, as a policy is asked about them. Where there are
+    /// none, each command is asked about by itself.
+    #[serde(default)]
+    pub starts: Vec<ObservedStart>,
+}
+
+/// A process that a step started: one command, or shell text that may have many.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObservedStart {
+    /// Program and arguments; shell text is the third word after a shell and `-c`.
+    pub argv: Vec<String>,
+    /// The working directory; `None` for the workspace.
+    #[serde(default)]
+    pub cwd: Option<String>,
+    /// Variables of the step that its text may use, besides those of every step.
+    #[serde(default)]
+    pub vars: BTreeMap<String, String>,
+}
+
+impl ObservedStart {
+    fn proposal(&self) -> Proposal {
+        let command = match self.argv.as_slice() {
+            // What a `run:` step is made into: the policy judges its text.
+            [shell, flag, text] if flag == "-c" && is_path_of_a_shell(shell) => Command::Shell(text.clone()),
+            argv => Command::Argv(argv.to_vec()),
+        };
+        Proposal { command, cwd: self.cwd.clone() }
+    }
+
+    fn env(&self, env: &DecisionEnv) -> DecisionEnv {
+        let mut env = env.clone();
+        env.vars.extend(self.vars.clone());
+        env
+    }
+}
+
+fn is_path_of_a_shell(program: &str) -> bool {
+    program
+        .rsplit_once('/')
+        .is_some_and(|(_, name)| matches!(name, "sh" | "dash" | "ash" | "bash" | "busybox"))
 }
 
 /// One program that was started, with everything it touched.
@@ -52,6 +92,8 @@ pub struct Suggestion {
     pub toml: String,
     /// Commands left out because no rule can allow them.
     pub refused: Vec<String>,
+    /// What the runs did and would be asked about, or denied, under the proposed policy.
+    pub uncovered: Vec<Stopped>,
 }
 
 /// How a policy compares with what runs did.
@@ -92,7 +134,8 @@ impl Policy {
     /// Proposes a policy under which the observed runs would have run: the
     /// catalogue for what only reads, and for everything else a rule with the
     /// smallest grant, marked with the runs it comes from. A bare program name
-    /// is never proposed.
+    /// is never proposed. The proposal is held against the runs: a rule that lifts
+    /// no question is left out, and what is still stopped is said.
     #[must_use]
     pub fn suggest(runs: &[Observed], env: &DecisionEnv) -> Suggestion {
         let bare = Self::with_catalogue_only();
@@ -119,8 +162,52 @@ impl Policy {
                 group.hosts.extend(command.hosts.iter().cloned());
             }
         }
-        let toml = write_policy(&groups, &refused, env);
-        Suggestion { toml, refused: refused.into_iter().collect() }
+        let rules = rules_of(&groups, env);
+        // A rule that lifts no question would only look like a permission.
+        let all = policy_text(&rules, |_| true);
+        let needed =
+            Self::load(&all, "proposal").map(|policy| policy.rules_needed(runs, env)).unwrap_or_default();
+        let mut toml = policy_text(&rules, |id| needed.contains(id));
+        let uncovered = match Self::load(&toml, "proposal") {
+            Ok(policy) => policy.check_against(runs, env).stopped,
+            Err(_) => Vec::new(),
+        };
+        let hopeless: BTreeSet<String> = uncovered
+            .iter()
+            .map(|stopped| {
+                format!("{} ({}: {})", stopped.argv.join(" "), stopped.verdict.as_str(), stopped.reason)
+            })
+            .collect();
+        if !hopeless.is_empty() {
+            toml.push_str("\n# Seen, and not covered by any rule above:\n");
+            for line in &hopeless {
+                // Writing to a String cannot fail.
+                let _ = writeln!(toml, "#   {}", line.escape_debug());
+            }
+        }
+        Suggestion { toml, refused: refused.into_iter().collect(), uncovered }
+    }
+
+    /// The rules without which something that the runs did would no longer simply run.
+    fn rules_needed(&self, runs: &[Observed], env: &DecisionEnv) -> BTreeSet<String> {
+        let decisions = runs.iter().flat_map(|run| self.decisions_on(run, env));
+        decisions
+            .filter(|(_, decision)| decision.verdict == Verdict::Allow)
+            .flat_map(|(_, decision)| decision.rule_ids)
+            .collect()
+    }
+
+    /// What this policy says of each process that a run started.
+    fn decisions_on(&self, run: &Observed, env: &DecisionEnv) -> Vec<(Vec<String>, Decision)> {
+        if run.starts.is_empty() {
+            let commands = run.commands.iter().filter(|command| !command.argv.is_empty());
+            return commands
+                .map(|command| (command.argv.clone(), self.decide(&proposal(command), env)))
+                .collect();
+        }
+        let decide =
+            |start: &ObservedStart| (start.argv.clone(), self.decide(&start.proposal(), &start.env(env)));
+        run.starts.iter().map(decide).collect()
     }
 
     /// The programs that a recorded process was made of, with the files that
@@ -129,19 +216,15 @@ impl Policy {
     /// use the network by what they are, else to all that the catalogue does
     /// not let run without one.
     #[must_use]
-    pub fn observe(
-        argv: &[String],
-        cwd: Option<String>,
-        hosts: &[String],
-        env: &DecisionEnv,
-    ) -> Vec<ObservedCommand> {
+    pub fn observe(start: &ObservedStart, hosts: &[String], env: &DecisionEnv) -> Vec<ObservedCommand> {
+        let cwd = start.cwd.clone();
         let whole = ObservedCommand {
-            argv: argv.to_vec(),
+            argv: start.argv.clone(),
             cwd: cwd.clone(),
             hosts: hosts.to_vec(),
             ..ObservedCommand::default()
         };
-        let decision = Self::with_catalogue_only().decide(&proposal(&whole), env);
+        let decision = Self::with_catalogue_only().decide(&start.proposal(), &start.env(env));
         let known = |command: &&super::CommandFact| !command.argv.is_empty() && !command.facts.dynamic;
         let parts: Vec<_> = decision.commands.iter().filter(known).collect();
         // What cannot be told apart stays as it is.
@@ -192,25 +275,25 @@ impl Policy {
         let mut writes = BTreeSet::new();
         let mut hosts = BTreeSet::new();
         for run in runs {
+            let mut stop = |argv: Vec<String>, verdict, reason| {
+                difference.stopped.push(Stopped { run: run.run.clone(), argv, verdict, reason });
+            };
+            for (argv, decision) in self.decisions_on(run, env) {
+                used_rules.extend(decision.rule_ids.iter().cloned());
+                if decision.verdict != Verdict::Allow {
+                    stop(argv, decision.verdict, decision.message);
+                }
+            }
             for command in run.commands.iter().filter(|c| !c.argv.is_empty()) {
                 let decision = self.decide(&proposal(command), env);
-                used_rules.extend(decision.rule_ids.iter().cloned());
                 writes.extend(command.writes.iter().cloned());
                 hosts.extend(command.hosts.iter().cloned());
-                let outside = outside_grant(&decision.grant, command, env);
-                let (verdict, reason) = match (decision.verdict, outside) {
-                    (Verdict::Allow, None) => continue,
-                    (Verdict::Allow, Some(right)) => {
-                        (Verdict::Deny, format!("the sandbox would have stopped it: {right}"))
-                    }
-                    (verdict, _) => (verdict, decision.message),
-                };
-                difference.stopped.push(Stopped {
-                    run: run.run.clone(),
-                    argv: command.argv.clone(),
-                    verdict,
-                    reason,
-                });
+                if decision.verdict == Verdict::Allow
+                    && let Some(right) = outside_grant(&decision.grant, command, env)
+                {
+                    let reason = format!("the sandbox would have stopped it: {right}");
+                    stop(command.argv.clone(), Verdict::Deny, reason);
+                }
             }
         }
         difference.unused_rules = self
@@ -312,18 +395,10 @@ fn directories(paths: &BTreeSet<String>, env: &DecisionEnv) -> BTreeSet<String> 
         .collect()
 }
 
-fn write_policy(
-    groups: &BTreeMap<(String, String), Group>,
-    refused: &BTreeSet<String>,
-    env: &DecisionEnv,
-) -> String {
-    let mut out = String::from(
-        "# Proposed from recorded runs. Read every rule before you commit it: that a\n\
-         # command ran once does not mean that it should always run.\n\
-         version = 1\nprofile = \"default\"\nextends = [\"builtin:readonly-catalog@1\"]\n\n\
-         [sandbox.fs]\nread = [\"@workspace\", \"@system-ro\"]\nwrite = [\"@workspace\", \"@tmp\"]\n",
-    );
+/// The text of each rule that a policy for these commands could have, by its id.
+fn rules_of(groups: &BTreeMap<(String, String), Group>, env: &DecisionEnv) -> Vec<(String, String)> {
     let mut ids: BTreeSet<String> = BTreeSet::new();
+    let mut rules = Vec::new();
     for ((program, verb), group) in groups {
         let base = program.rsplit('/').next().unwrap_or(program);
         let shaped = !verb.is_empty() && group.argvs.len() >= VARIANTS_BEFORE_A_SHAPE;
@@ -338,15 +413,24 @@ fn write_policy(
             while !ids.insert(id.clone()) {
                 id.push_str("-x");
             }
+            let mut text = String::new();
             // Writing to a String cannot fail.
-            let _ = write_rule(&mut out, &id, (program, verb), argv, group, env);
+            let _ = write_rule(&mut text, &id, (program, verb), argv, group, env);
+            rules.push((id, text));
         }
     }
-    if !refused.is_empty() {
-        out.push_str("\n# Seen, and left out because no rule can allow them:\n");
-        for command in refused {
-            let _ = writeln!(out, "#   {}", command.escape_debug());
-        }
+    rules
+}
+
+fn policy_text(rules: &[(String, String)], is_wanted: impl Fn(&str) -> bool) -> String {
+    let mut out = String::from(
+        "# Proposed from recorded runs. Read every rule before you commit it: that a\n\
+         # command ran once does not mean that it should always run.\n\
+         version = 1\nprofile = \"default\"\nextends = [\"builtin:readonly-catalog@1\"]\n\n\
+         [sandbox.fs]\nread = [\"@workspace\", \"@system-ro\"]\nwrite = [\"@workspace\", \"@tmp\"]\n",
+    );
+    for (_, text) in rules.iter().filter(|(id, _)| is_wanted(id)) {
+        out.push_str(text);
     }
     out
 }
@@ -414,6 +498,7 @@ mod tests {
                     command(&["ls", "-l"], &[], &[]),
                     command(&["mkfs.ext4", "/dev/sda"], &[], &[]),
                 ],
+                starts: Vec::new(),
             },
             Observed {
                 run: "run-2".to_owned(),
@@ -421,6 +506,7 @@ mod tests {
                     command(&["cargo", "build", "-p", "a"], &[], &[]),
                     command(&["curl", "-fsS", "https://api.example/x"], &[], &["api.example:443"]),
                 ],
+                starts: Vec::new(),
             },
         ]
     }
@@ -457,8 +543,8 @@ mod tests {
         grant = { net = { hosts = ["api.example:443"] } }
         why = "proposed from recorded runs; not reviewed yet"
 
-        # Seen, and left out because no rule can allow them:
-        #   mkfs.ext4 /dev/sda (mkfs.ext4 formats a device)
+        # Seen, and not covered by any rule above:
+        #   mkfs.ext4 /dev/sda (deny: mkfs.ext4 formats a device)
         "#);
         let policy = Policy::load(&suggestion.toml, "suggested.toml").unwrap();
         let difference = policy.check_against(&runs(), &env);
@@ -472,9 +558,10 @@ mod tests {
         let env = DecisionEnv::fixture();
         let policy = Policy::load("version = 1\n[[rule]]\nid = \"b\"\neffect = \"allow\"\nprogram = \"cargo\"\nargs = { first = [\"build\"] }\n[[rule]]\nid = \"t\"\neffect = \"allow\"\nprogram = \"make\"\n", "p").unwrap();
         let difference = policy.check_against(&runs(), &env);
-        assert_eq!(
-            difference.stopped[0].reason,
-            "the sandbox would have stopped it: it writes /srv/repo/target/debug/x"
+        let reasons: Vec<_> = difference.stopped.iter().map(|stopped| stopped.reason.as_str()).collect();
+        assert!(
+            reasons.contains(&"the sandbox would have stopped it: it writes /srv/repo/target/debug/x"),
+            "{reasons:?}"
         );
         assert_eq!(difference.unused_rules, ["t"]);
     }

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use lobster_base::json;
+use lobster_engine::WORKFLOW_DIR;
 use lobster_engine::execute::Place;
-use lobster_policy::{DecisionEnv, Observed, PROPOSED_RULE, Policy};
+use lobster_policy::{DecisionEnv, Observed, ObservedStart, PROPOSED_RULE, Policy};
 use lobster_store::{Event, RunId, Store, StoreError};
 
 /// The native commands that a run started, with the files that they name.
@@ -16,7 +17,7 @@ use lobster_store::{Event, RunId, Store, StoreError};
 /// # Errors
 /// When its journal or an action cannot be read.
 pub fn observed(store: &Store, run: RunId, env: &DecisionEnv) -> Result<Observed, StoreError> {
-    let mut commands = Vec::new();
+    let (mut commands, mut starts) = (Vec::new(), Vec::new());
     let home = PathBuf::from(store.run(run)?.cwd);
     let records = store.events(run)?;
     let mut reached: HashMap<(&str, u32), Vec<String>> = HashMap::new();
@@ -41,9 +42,13 @@ pub fn observed(store: &Store, run: RunId, env: &DecisionEnv) -> Result<Observed
         let cwd = action.get("cwd").and_then(|cwd| Place::directory(cwd, &home));
         let cwd = cwd.map(|cwd| cwd.display().to_string());
         let hosts = reached.get(&(path.as_str(), *attempt)).map_or(&[][..], Vec::as_slice);
-        commands.extend(Policy::observe(&argv, cwd, hosts, env));
+        let dir = action.get("env").and_then(|env| Place::directory(env.get(WORKFLOW_DIR)?, &home));
+        let vars = dir.map(|dir| (WORKFLOW_DIR.to_owned(), dir.display().to_string())).into_iter().collect();
+        let start = ObservedStart { argv, cwd, vars };
+        commands.extend(Policy::observe(&start, hosts, env));
+        starts.push(start);
     }
-    Ok(Observed { run: run.to_string(), commands })
+    Ok(Observed { run: run.to_string(), commands, starts })
 }
 
 /// The rules that approvals of a run proposed, as text of a policy file.

@@ -349,7 +349,7 @@ pub(crate) fn decision_env(
         state: surroundings.state.clone(),
         protected: surroundings.protected.clone(),
         vars,
-        programs: Box::new(HostPrograms),
+        programs: std::sync::Arc::new(HostPrograms),
         shell: shell(&services.policy, env),
     }
 }
