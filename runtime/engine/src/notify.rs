@@ -61,7 +61,7 @@ struct Teller {
 }
 
 /// Tells of new gates, if somebody wants to know.
-pub(super) fn tell(run: &Run<'_>, gates: Vec<Gate>) {
+pub(super) fn notify_operator(run: &Run<'_>, gates: Vec<Gate>) {
     let services = run.services;
     let Some(notify) = services.notify.clone().filter(|_| !gates.is_empty()) else { return };
     let env = services.env.for_operator().filter(|(name, _)| *name != NOTIFY_VARIABLE);
@@ -80,7 +80,7 @@ pub(super) fn tell(run: &Run<'_>, gates: Vec<Gate>) {
     services.background.start("notify", move || {
         teller.wait_for_release();
         for gate in &gates {
-            teller.tell(gate);
+            teller.run_and_note(gate);
         }
     });
 }
@@ -94,7 +94,7 @@ impl Teller {
         }
     }
 
-    fn tell(&self, gate: &Gate) {
+    fn run_and_note(&self, gate: &Gate) {
         let begun = std::time::Instant::now();
         let failure = self.run_command(gate).err();
         if let Some(why) = &failure {

@@ -75,7 +75,7 @@ fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>
     };
     let last = frame.steps(&services.cancel)?;
     if let Some(meta) = lock(&cost).summary() {
-        run.lazily(Event::Note { path: None, text: "cost".to_owned(), detail: meta })?;
+        run.append_unsynced(Event::Note { path: None, text: "cost".to_owned(), detail: meta })?;
     }
     Ok(match last {
         Some(record) => record.output()?,
@@ -116,8 +116,11 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
             tell_unseen(&mut detail, &run.unseen()?);
         }
         // What only computed is computed again if a power cut takes its end away (E1).
-        let durability =
-            if status == RunStatus::Ok && !run.has_acted() { Durability::Lazy } else { Durability::Synced };
+        let durability = if status == RunStatus::Ok && !run.has_done_effects() {
+            Durability::Lazy
+        } else {
+            Durability::Synced
+        };
         run.end(vec![Event::RunEnded { status, output, error, detail }], durability)
     };
     // Whose terminal was closed can answer elsewhere, if nothing was cut off half-way.
@@ -227,7 +230,7 @@ fn pause(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, Sto
         };
         shown.get_or_insert((opened, gate));
     }
-    super::notify::tell(run, fresh);
+    super::notify::notify_operator(run, fresh);
     let Some((opened, gate)) = shown else {
         return Ok(Err(StageError::permanent("the run stopped for a person, but nothing was asked")));
     };

@@ -386,7 +386,7 @@ fn go_on(
         run = run.overseen(fork);
     }
     let envelope = execute(&run, &plan, &args);
-    if let (Envelope::Failed(_), Some(gate), false) = (&envelope, gate, run.has_acted()) {
+    if let (Envelope::Failed(_), Some(gate), false) = (&envelope, gate, run.has_done_effects()) {
         // Nothing was done on the strength of the answer, so the person keeps it.
         store.reopen_gate(gate.key).map_err(failure)?;
     }
