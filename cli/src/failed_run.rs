@@ -19,7 +19,7 @@ const LINE: usize = 160;
 const MAX_STREAM: u64 = 4 << 20;
 
 /// Says it on stderr. What cannot be read is left out: the failure itself has been told.
-pub(crate) fn tell(runtime: &Runtime, run: RunId, failure: &Failure) {
+pub(crate) fn print_where(runtime: &Runtime, run: RunId, failure: &Failure) {
     // These messages name the ways out themselves.
     if matches!(failure.code.as_deref(), Some("interrupted" | "cancelled")) {
         return;

@@ -30,7 +30,7 @@ impl Reply {
                     && !pipeline
                     && let Some(run) = result.run
                 {
-                    failed_run::tell(runtime, run, failure);
+                    failed_run::print_where(runtime, run, failure);
                 }
                 exit
             }
@@ -43,7 +43,7 @@ impl Reply {
                 print_pretty(output)
             }
             (Envelope::NeedsApproval(gate) | Envelope::NeedsInput(gate), Mode::Human) => {
-                let left = terminal::left();
+                let left = terminal::how_left();
                 if let Some(left) = &left {
                     say_left(runtime, result.run, left);
                 }

@@ -39,7 +39,7 @@ pub(crate) enum Left {
 static LEFT: Mutex<Option<Left>> = Mutex::new(None);
 
 /// How a question was left that this process asked, if one was.
-pub(crate) fn left() -> Option<Left> {
+pub(crate) fn how_left() -> Option<Left> {
     lock(&LEFT).clone()
 }
 

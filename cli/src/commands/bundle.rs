@@ -121,10 +121,10 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             if output.as_os_str() == "-" {
                 let summary =
                     bundle::export_bundle_to(&runtime, run, &mut std::io::stdout().lock(), &options)?;
-                return tell(&mut std::io::stderr().lock(), &summary, "wrote", *json);
+                return print_summary(&mut std::io::stderr().lock(), &summary, "wrote", *json);
             }
             let summary = bundle::export_bundle(&runtime, run, output, &options)?;
-            tell(&mut std::io::stdout().lock(), &summary, "wrote", *json)
+            print_summary(&mut std::io::stdout().lock(), &summary, "wrote", *json)
         }
         Task::Verify { file, key, json } => {
             let report = bundle::verify_bundle(&runtime, file, signer(key.as_deref())?.as_ref())?;
@@ -147,7 +147,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         Task::Import { file, key, no_replay, json } => {
             let options = ImportOptions { signer: signer(key.as_deref())?, unreplayed: *no_replay };
             let summary = bundle::import_bundle(&runtime, file, &options)?;
-            tell(&mut std::io::stdout().lock(), &summary, "took in", *json)
+            print_summary(&mut std::io::stdout().lock(), &summary, "took in", *json)
         }
         Task::Keygen { file, json } => {
             let (public, beside) = SigningKey::generate(file)?;
@@ -166,7 +166,7 @@ fn signer(key: Option<&Path>) -> Result<Option<PublicKey>, KeyError> {
     key.map(PublicKey::read).transpose()
 }
 
-fn tell(out: &mut impl Write, summary: &BundleSummary, verb: &str, as_json: bool) -> CommandResult {
+fn print_summary(out: &mut impl Write, summary: &BundleSummary, verb: &str, as_json: bool) -> CommandResult {
     if as_json {
         writeln!(out, "{}", json::pretty(summary))?;
     } else {

@@ -98,7 +98,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         ..RunFilter::default()
     };
     let wanted = if args.interrupted { Some(Status::Interrupted) } else { args.status };
-    let runs = found(&store, &filter, wanted)?;
+    let runs = matching_runs(&store, &filter, wanted)?;
     let rows: Vec<_> = runs.iter().map(|run| (run, wanted.unwrap_or_else(|| status(&store, run)))).collect();
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -134,7 +134,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 const PAGE: usize = 100;
 
 /// The runs that fit, the newest first; `wanted` is compared with what is shown.
-pub(crate) fn found(
+pub(crate) fn matching_runs(
     store: &Store,
     filter: &RunFilter,
     wanted: Option<Status>,

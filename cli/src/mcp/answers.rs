@@ -12,11 +12,11 @@ use rmcp::model::{CallToolResponse, CallToolResult, ErrorData};
 use rmcp::service::RequestContext;
 use serde_json::{Map, Value, json};
 
+use super::builtin::ResumeArgs;
 use super::call::{self, Answer, Limits, Place, Work, refusal};
 use super::catalogue::Entry;
 use super::gates::{self, Approvals, Asked, Shown};
 use super::server::{Prepared, Server};
-use super::standing::ResumeArgs;
 
 impl Server {
     /// Puts a run's question to whom the server asks.

@@ -280,15 +280,15 @@ pub(super) struct Reporter {
 impl Progress for Reporter {
     fn started(&self, place: &str, kind: &str) {
         // A client that does not keep up misses some of it.
-        let _ = self.sink.try_send(format!("{} ({kind})", shown(place)));
+        let _ = self.sink.try_send(format!("{} ({kind})", place_name(place)));
     }
 
     fn ended(&self, place: &str) {
-        let _ = self.sink.try_send(format!("{} done", shown(place)));
+        let _ = self.sink.try_send(format!("{} done", place_name(place)));
     }
 }
 
-fn shown(place: &str) -> &str {
+fn place_name(place: &str) -> &str {
     if place.is_empty() { "pipeline" } else { place }
 }
 

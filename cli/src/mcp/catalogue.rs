@@ -20,10 +20,10 @@ use lobster_runtime::runtime::Runtime;
 use rmcp::model::{MetaObject, Tool};
 use serde_json::{Map, Value, json};
 
+use super::builtin::{self, BuiltinTool};
 use super::call;
 use super::hints::{self, Reach};
 use super::schema::{self, Layout};
-use super::standing::{self, Standing};
 
 /// The key of a digest in `_meta`.
 pub(super) const DIGEST: &str = "lobster/digest";
@@ -43,7 +43,7 @@ pub(super) struct Sources {
 /// What a tool does.
 #[derive(Clone)]
 pub(super) enum Program {
-    Standing(Standing),
+    Builtin(BuiltinTool),
     Workflow {
         file: PathBuf,
     },
@@ -111,11 +111,11 @@ impl Catalogue {
     /// Reads the folders. Loading a file may take as long as a call.
     pub(super) fn read(runtime: &Runtime, sources: &Sources, call_time: Option<Duration>) -> Self {
         let mut catalogue = Self::default();
-        for standing in Standing::ALL {
-            if standing != Standing::Run || sources.run {
-                let (tool, reach) = standing::tool(standing);
-                let runs = Digest::of(standing.name().as_bytes());
-                catalogue.add(tool, reach, Program::Standing(standing), runs, None);
+        for builtin in BuiltinTool::ALL {
+            if builtin != BuiltinTool::Run || sources.run {
+                let (tool, reach) = builtin::tool(builtin);
+                let runs = Digest::of(builtin.name().as_bytes());
+                catalogue.add(tool, reach, Program::Builtin(builtin), runs, None);
             }
         }
         for dir in &sources.workflows {
@@ -143,7 +143,7 @@ impl Catalogue {
     /// Whether the file of this tool is no longer what was read.
     pub(super) fn is_entry_stale(&self, entry: &Entry) -> bool {
         let file = match &entry.program {
-            Program::Standing(_) => return false,
+            Program::Builtin(_) => return false,
             Program::Workflow { file } | Program::Component { file, .. } => file,
         };
         self.stamps.iter().any(|(path, stamp)| path == file && stamp_of(path) != *stamp)

@@ -7,7 +7,7 @@ use lobster_runtime::language::pipeline::{self, Pipeline};
 use lobster_runtime::runtime::{Runtime, workflow_file};
 use lobster_runtime::stage::StageKind;
 
-use super::standing::RunArgs;
+use super::builtin::RunArgs;
 
 /// What `run` may do, besides what the policy says.
 #[derive(Clone, Debug)]

@@ -7,9 +7,9 @@ use lobster_runtime::json;
 use lobster_runtime::store::{Event, GateFilter, GateStatus, RunFilter, RunSummary, Store, iso};
 use serde_json::{Value, json};
 
+use super::builtin::{RunsArgs, ShowArgs};
 use super::call::MAX_ANSWER;
-use super::standing::{RunsArgs, ShowArgs};
-use crate::commands::runs::{Status, found, status};
+use crate::commands::runs::{Status, matching_runs, status};
 
 /// Runs that are looked through for one list.
 const LOOKED_THROUGH: usize = 5000;
@@ -42,7 +42,7 @@ impl History {
             ..RunFilter::default()
         };
         let limit = args.limit.unwrap_or(20).clamp(1, 200);
-        let all = found(&self.store, &filter, wanted).map_err(|error| error.to_string())?;
+        let all = matching_runs(&self.store, &filter, wanted).map_err(|error| error.to_string())?;
         let stands = |run: &RunSummary| wanted.unwrap_or_else(|| status(&self.store, run));
         let visible = all.iter().filter(|run| self.is_visible(run));
         let runs: Vec<Value> = visible.take(limit).map(|run| summary(run, stands(run))).collect();

@@ -5,6 +5,7 @@
 //! what an agent must not ask for, and never answers a gate by itself.
 
 mod answers;
+mod builtin;
 mod call;
 mod catalogue;
 mod gates;
@@ -18,7 +19,6 @@ mod schema;
 mod server;
 mod sessions;
 mod shared;
-mod standing;
 mod stdio;
 
 use std::path::PathBuf;

@@ -19,12 +19,12 @@ use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
 use serde_json::{Map, Value, json};
 
+use super::builtin::{self, Bounds, BuiltinTool, ResumeArgs, RunArgs, RunsArgs, ShowArgs};
 use super::call::{self, Answer, Ending, Forwarder, Limits, Place, Work, refusal};
 use super::catalogue::{self, Catalogue, DIGEST, Entry, Program};
 use super::gates::{Approvals, Asked};
 use super::schema::Layout;
 use super::shared::{Shared, lock};
-use super::standing::{self, Bounds, ResumeArgs, RunArgs, RunsArgs, ShowArgs, Standing};
 use super::{guard, history};
 
 /// One session.
@@ -162,7 +162,7 @@ impl Server {
     /// What a call of a typed tool runs.
     fn typed(&self, entry: &Entry, given: JsonObject) -> Result<Work, String> {
         match &entry.program {
-            Program::Standing(_) => Err("no typed tool".to_owned()),
+            Program::Builtin(_) => Err("no typed tool".to_owned()),
             Program::Workflow { file } => {
                 check(&entry.tool, &given)?;
                 Ok(Work::File { file: file.clone(), args: Value::Object(given), pinned: Some(entry.runs) })
@@ -180,9 +180,9 @@ impl Server {
         }
     }
 
-    async fn call_standing(
+    async fn call_builtin(
         &self,
-        standing: Standing,
+        builtin: BuiltinTool,
         entry: Arc<Entry>,
         request: CallToolRequestParams,
         place: Place,
@@ -194,9 +194,9 @@ impl Server {
             self.refuse(&place, &entry.tool.name, &message, &json!(given));
             refusal("parse_error", message).into()
         };
-        match standing {
-            Standing::Run => {
-                let args = match standing::read::<RunArgs>(standing, given.clone()) {
+        match builtin {
+            BuiltinTool::Run => {
+                let args = match builtin::read::<RunArgs>(builtin, given.clone()) {
                     Ok(args) => args,
                     Err(message) => return wrong(message),
                 };
@@ -208,15 +208,15 @@ impl Server {
                     }
                 }
             }
-            Standing::Resume => match standing::read::<ResumeArgs>(standing, given.clone()) {
+            BuiltinTool::Resume => match builtin::read::<ResumeArgs>(builtin, given.clone()) {
                 Ok(args) => self.resume(args, entry, place, context).await,
                 Err(message) => wrong(message),
             },
-            Standing::Runs => match standing::read::<RunsArgs>(standing, given.clone()) {
+            BuiltinTool::Runs => match builtin::read::<RunsArgs>(builtin, given.clone()) {
                 Ok(args) => self.look(place, move |history| history.runs(&args)).await.into(),
                 Err(message) => wrong(message),
             },
-            Standing::Show => match standing::read::<ShowArgs>(standing, given.clone()) {
+            BuiltinTool::Show => match builtin::read::<ShowArgs>(builtin, given.clone()) {
                 Ok(args) => self.look(place, move |history| history.show(&args)).await.into(),
                 Err(message) => wrong(message),
             },
@@ -373,8 +373,8 @@ impl ServerHandler for Server {
         if let Some(state) = request.request_state {
             return self.brought(state, request.input_responses.as_ref(), entry, place, &context).await;
         }
-        if let Program::Standing(standing) = entry.program {
-            return Ok(self.call_standing(standing, entry, request, place, &context).await);
+        if let Program::Builtin(builtin) = entry.program {
+            return Ok(self.call_builtin(builtin, entry, request, place, &context).await);
         }
         let given = request.arguments.unwrap_or_default();
         let work = match self.typed(&entry, given.clone()) {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use lobster_base::digest::Digest;
 use lobster_base::json;
-use lobster_stage::{Stop, stopped};
+use lobster_stage::{Stop, store_failure};
 
 /// An action as the journal keeps it.
 pub(crate) struct ActionRecord {
@@ -25,7 +25,7 @@ pub struct Preimage {
 
 impl Preimage {
     pub(crate) fn of(value: &Value) -> Result<Self, Stop> {
-        Ok(Self::of_canonical(serde_json_canonicalizer::to_string(value).map_err(stopped)?))
+        Ok(Self::of_canonical(serde_json_canonicalizer::to_string(value).map_err(store_failure)?))
     }
 
     /// From text that is canonical already.

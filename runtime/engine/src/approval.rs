@@ -7,7 +7,7 @@ use super::gate::{Asker, GateQuestion, Identity};
 use super::record::Record;
 use lobster_base::json;
 use lobster_language::plan::{Approval, Step};
-use lobster_stage::{Question, Stop, stopped};
+use lobster_stage::{Question, Stop, store_failure};
 
 /// Longest preview taken from a step's output, in UTF-16 units.
 const MAX_PREVIEW: usize = 2000;
@@ -74,7 +74,7 @@ fn suggestion(json: &Value) -> Option<&serde_json::Map<String, Value>> {
 
 fn preview_of(record: &Record, json: Option<&Value>) -> Result<Option<String>, Stop> {
     let text = match (&record.stdout, json) {
-        (Some(text), _) if !text.is_empty() => text.load().map_err(stopped)?.trim().to_owned(),
+        (Some(text), _) if !text.is_empty() => text.load().map_err(store_failure)?.trim().to_owned(),
         (_, Some(value)) => json::compact(value),
         _ => return Ok(None),
     };

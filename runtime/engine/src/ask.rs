@@ -11,7 +11,7 @@ use super::run::Run;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json;
 use lobster_base::schema::Schema;
-use lobster_stage::{Answer, Question, StageError, Stop, stopped};
+use lobster_stage::{Answer, Question, StageError, Stop, store_failure};
 use lobster_stages::read_answer;
 
 /// Somebody at a terminal.
@@ -74,7 +74,8 @@ impl Run<'_> {
         let expires_at = gate.identity.ttl_ms.map(|ttl| self.store.clock_ms().saturating_add(ttl));
         let occasion = Occasion { run: self.id, path: path.as_str(), binding: binding.digest, expires_at };
         let going = going.clone().unwrap_or_default();
-        let view = QuestionView::new(&self.store, &self.hidden(gate), &occasion, &going).map_err(stopped)?;
+        let view =
+            QuestionView::new(&self.store, &self.hidden(gate), &occasion, &going).map_err(store_failure)?;
         let ask = |timeout, accept: &dyn Fn(&str) -> Result<Answer, String>| {
             match prompter.ask(&Asked { view: &view, timeout, accept }, cancel) {
                 Ok(said) => Ok(said),

@@ -32,7 +32,7 @@ impl Frame<'_> {
             }) else {
                 return Err(Stop::Failed(error));
             };
-            self.run.forgive(path);
+            self.run.clear_failure_within(path);
             if self.run.remembers(&path.attempt(number + 1)) {
                 continue;
             }
@@ -45,9 +45,9 @@ impl Frame<'_> {
                 "[RETRY] Step '{}' failed (attempt {number}/{max}): {}. Retrying in {delay}ms...",
                 step.id, error.message
             ));
-            let away = self.run.store.away();
+            let outside = self.run.store.leave_commit_group();
             let cancelled = cancel.wait(Duration::from_millis(delay));
-            drop(away);
+            drop(outside);
             if cancelled {
                 return Err(Stop::Cancelled);
             }

@@ -19,20 +19,20 @@ use super::run::{Interrupted, Run, lock};
 use super::unseen::{self, Lost, UnseenEnd};
 use lobster_base::digest::Digest;
 use lobster_policy::AuditSync;
-use lobster_stage::{STORE_FAILED, StageError, Stop, UNKNOWN_END, stopped};
+use lobster_stage::{STORE_FAILED, StageError, Stop, UNKNOWN_END, store_failure};
 use lobster_store::{Begun, Durability, Event, StepOutcome, StepStatus};
 
 impl Run<'_> {
     /// The outcome that an overseer knows for an effect, before anything is decided about it.
-    pub(crate) fn foreseen(
+    pub(crate) fn ask_overseer(
         &self,
         path: &StepPath,
         action: &ActionRecord,
     ) -> Result<Option<Arc<StepOutcome>>, Stop> {
-        self.foreseen_as(path, action, true)
+        self.ask_overseer_about(path, action, true)
     }
 
-    fn foreseen_as(
+    fn ask_overseer_about(
         &self,
         path: &StepPath,
         action: &ActionRecord,
@@ -44,15 +44,15 @@ impl Run<'_> {
         let fresh = known.is_none();
         let act = Act { path, digest: action.preimage.digest, preimage: &action.preimage };
         let outcome = if effect { overseer.effect(&act, known) } else { overseer.pure(&act, known) };
-        let Some(outcome) = outcome.inspect_err(|_| self.fail_at(path))? else { return Ok(None) };
+        let Some(outcome) = outcome.inspect_err(|_| self.record_failure(path))? else { return Ok(None) };
         if fresh && overseer.journals() {
-            let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(stopped)?;
+            let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(store_failure)?;
             let detail = json!({ "reused": true });
             if effect {
-                self.lazily(started_event(path, action, preimage.digest, detail))?;
-                self.lazily(ended_event(path, Arc::clone(&outcome)))?;
+                self.append_unsynced(started_event(path, action, preimage.digest, detail))?;
+                self.append_unsynced(ended_event(path, Arc::clone(&outcome)))?;
             } else {
-                self.lazily(answered_event(
+                self.append_unsynced(answered_event(
                     path,
                     action,
                     preimage.digest,
@@ -70,7 +70,7 @@ impl Run<'_> {
     ///
     /// `perform` gives the outcome to be journaled; `decode` turns an outcome,
     /// fresh or remembered, into the caller's result.
-    pub(crate) fn once<T>(
+    pub(crate) fn perform_once<T>(
         &self,
         path: &StepPath,
         action: &ActionRecord,
@@ -87,7 +87,7 @@ impl Run<'_> {
         action: &ActionRecord,
         perform: impl FnOnce() -> StepOutcome,
     ) -> Result<Arc<StepOutcome>, Stop> {
-        if let Some(outcome) = self.foreseen(path, action)? {
+        if let Some(outcome) = self.ask_overseer(path, action)? {
             return Ok(outcome);
         }
         let (ended, started) = {
@@ -103,7 +103,7 @@ impl Run<'_> {
             match self.interrupted() {
                 Interrupted::Retry => {}
                 Interrupted::Ask => {
-                    self.fail_at(path);
+                    self.record_failure(path);
                     return Err(Stop::Interrupted);
                 }
                 Interrupted::Skip => {
@@ -114,18 +114,18 @@ impl Run<'_> {
             }
         }
         self.confirm()?;
-        let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(stopped)?;
-        self.note_act();
+        let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(store_failure)?;
+        self.note_effect();
         self.append(vec![started_event(path, action, preimage.digest, Value::Null)], Durability::Synced)?;
         let begun = Instant::now();
         let _span =
             tracing::info_span!("effect", %path, kind = action.kind, action = %preimage.digest.short())
                 .entered();
         let _shown = self.services.show_progress(path, &action.kind);
-        let away = self.store.away();
+        let outside = self.store.leave_commit_group();
         let outcome = perform();
-        drop(away);
-        let mut outcome = self.store.hide_outcome(outcome).map_err(stopped)?;
+        drop(outside);
+        let mut outcome = self.store.hide_outcome(outcome).map_err(store_failure)?;
         if outcome.status == StepStatus::Cancelled && self.services.cancel.is_cancelled() {
             // What the end of the run stopped half-way is not over, unlike what lost a race.
             outcome.detail[CUT_OFF] = Value::Bool(true);
@@ -168,7 +168,7 @@ impl Run<'_> {
     ) -> Result<Arc<StepOutcome>, Stop> {
         let digest = preimage.digest;
         let action = ActionRecord { kind: kind.to_owned(), preimage, decision, idempotent: true };
-        if let Some(outcome) = self.foreseen_as(path, &action, false)? {
+        if let Some(outcome) = self.ask_overseer_about(path, &action, false)? {
             return Ok(outcome);
         }
         if !self.journals() {
@@ -182,13 +182,13 @@ impl Run<'_> {
         if let Some(outcome) = self.remembered(path) {
             return Ok(outcome);
         }
-        let away = self.store.away();
+        let outside = self.store.leave_commit_group();
         let outcome = compute()?;
-        drop(away);
-        let outcome = Arc::new(self.store.hide_outcome(outcome).map_err(stopped)?);
+        drop(outside);
+        let outcome = Arc::new(self.store.hide_outcome(outcome).map_err(store_failure)?);
         let journal = || -> Result<(), Stop> {
-            let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(stopped)?;
-            self.lazily(answered_event(
+            let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(store_failure)?;
+            self.append_unsynced(answered_event(
                 path,
                 &action,
                 preimage.digest,
@@ -208,8 +208,15 @@ impl Run<'_> {
         action: &ActionRecord,
         outcome: &Arc<StepOutcome>,
     ) -> Result<(), Stop> {
-        let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(stopped)?;
-        self.lazily(answered_event(path, action, preimage.digest, true, Value::Null, Arc::clone(outcome)))
+        let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(store_failure)?;
+        self.append_unsynced(answered_event(
+            path,
+            action,
+            preimage.digest,
+            true,
+            Value::Null,
+            Arc::clone(outcome),
+        ))
     }
 }
 

@@ -16,7 +16,7 @@ use super::value::Text;
 use super::workflow::{Enclosing, Frame};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_language::plan::{Step, Work};
-use lobster_stage::{StageError, Stop, stopped};
+use lobster_stage::{StageError, Stop, store_failure};
 
 /// Most rounds at once. More would seldom be faster, and each holds a component's memory.
 const MAX_AT_ONCE: usize = 8;
@@ -156,7 +156,7 @@ impl Frame<'_> {
         done.sort_unstable_by_key(|(index, _)| *index);
         let results: Result<Vec<_>, _> = done.into_iter().map(|(_, result)| result).collect();
         // Several rounds may have failed: a retry must take up all of them.
-        results.inspect_err(|_| self.run.fail_at(path))
+        results.inspect_err(|_| self.run.record_failure(path))
     }
 
     /// One round; none if what it gave was left out of the record.
@@ -213,7 +213,7 @@ impl Frame<'_> {
             Some(Value::String(_)) => "string",
             Some(Value::Null) | None => "undefined",
         };
-        self.run.fail_at(path);
+        self.run.record_failure(path);
         Err(StageError::permanent(format!("Workflow step {} for_each: expected array, got {kind}", step.id))
             .into())
     }
@@ -228,7 +228,9 @@ fn results<'s>(steps: &'s [Step], scope: &Scope<'_>) -> Result<Vec<(&'s String, 
             Some(value) => Arc::clone(value),
             None => match (&record.response, &record.stdout) {
                 (Some(response), _) => Arc::new(response.clone()),
-                (None, Some(text)) => Arc::new(Value::String(text.load().map_err(stopped)?.to_string())),
+                (None, Some(text)) => {
+                    Arc::new(Value::String(text.load().map_err(store_failure)?.to_string()))
+                }
                 (None, None) => continue,
             },
         };

@@ -10,7 +10,7 @@ use super::run::Run;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 use lobster_base::schema::Schema;
-use lobster_stage::{Answer, Mode, Question, StageError, Stop, stopped};
+use lobster_stage::{Answer, Mode, Question, StageError, Stop, store_failure};
 use lobster_store::{Durability, Event, GateAnswer, RunId};
 
 /// Who may answer.
@@ -240,7 +240,7 @@ impl Run<'_> {
                 // Another run's answer, to something else: the question is asked here.
                 (Some(_), false) => {}
                 (None, false) => {
-                    self.fail_at(&path);
+                    self.record_failure(&path);
                     return Err(Stop::Failed(
                         StageError::permanent(format!(
                             "What was approved at '{path}' is not what would run now: {} (approved {}, now {}). \
@@ -260,7 +260,7 @@ impl Run<'_> {
         {
             // Looking ahead starts from the journal, so all that is known has to be there.
             self.append(Vec::new(), Durability::Lazy)?;
-            pending.going = Some(self.sets_going(&pending).map_err(stopped)?);
+            pending.going = Some(self.sets_going(&pending).map_err(store_failure)?);
             match self.ask_now(prompter.as_ref(), &pending, cancel)? {
                 Outcome::Answered(answer) => {
                     let by = match &answer {
@@ -293,7 +293,7 @@ impl Run<'_> {
         let known = KnownAnswer { binding: gate.binding.digest, ..known };
         let answer = known.answer.clone();
         if !self.has_answer(&gate.path) {
-            self.lazily(known.event(&gate.path))?;
+            self.append_unsynced(known.event(&gate.path))?;
             self.remember_answer(&gate.path, known);
         }
         self.unconfirmed(gate);
@@ -327,8 +327,8 @@ impl Run<'_> {
             "plan": self.task.plan,
             "policy": self.policy,
         });
-        let without_args = Digest::of_json(&bound).map_err(stopped)?;
+        let without_args = Digest::of_json(&bound).map_err(store_failure)?;
         bound["args"] = json!(self.task.args);
-        Ok(Binding { digest: Digest::of_json(&bound).map_err(stopped)?, without_args })
+        Ok(Binding { digest: Digest::of_json(&bound).map_err(store_failure)?, without_args })
     }
 }

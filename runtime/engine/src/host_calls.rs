@@ -87,24 +87,27 @@ impl RecordedCalls {
     pub fn finish(&mut self) -> Result<(), String> {
         match self.next()? {
             None => Ok(()),
-            Some((function, request, _)) => {
-                Err(format!("the record has {} here, and nothing more is asked", shown(&function, &request)))
-            }
+            Some((function, request, _)) => Err(format!(
+                "the record has {} here, and nothing more is asked",
+                describe_call(&function, &request)
+            )),
         }
     }
 
     /// The recorded answer to this call, which must be the next one.
     fn answer(&mut self, call: &HostCall<'_>) -> Result<Vec<u8>, String> {
-        let asked = || shown(call.function, call.request);
+        let asked = || describe_call(call.function, call.request);
         match self.next()? {
             None => Err(format!("{} is asked for, but the record ends after {} calls", asked(), self.calls)),
             Some((function, request, answer)) if function == call.function && request == call.request => {
                 self.calls += 1;
                 Ok(answer)
             }
-            Some((function, request, _)) => {
-                Err(format!("{} is asked for, the record has {} here", asked(), shown(&function, &request)))
-            }
+            Some((function, request, _)) => Err(format!(
+                "{} is asked for, the record has {} here",
+                asked(),
+                describe_call(&function, &request)
+            )),
         }
     }
 
@@ -144,7 +147,7 @@ impl RecordedCalls {
 type Call = (String, Vec<u8>, Vec<u8>);
 
 /// A call for a person: requests of numbers as a number, others as text.
-fn shown(function: &str, request: &[u8]) -> String {
+fn describe_call(function: &str, request: &[u8]) -> String {
     const MAX: usize = 160;
     if let Ok(number) = <[u8; 8]>::try_from(request) {
         return format!("{function} ({} bytes)", u64::from_le_bytes(number));

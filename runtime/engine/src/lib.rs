@@ -52,7 +52,7 @@ pub use ahead::{Ahead, Asking, NextEffect, SetsGoing};
 pub use ask::{Asked, PromptError, Prompter, Said};
 pub use host_calls::RecordedCalls;
 pub use kinds::component::{denied, js_evaluator_digest, keep as keep_component, proposal, withhold};
-pub use notify::{NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify, Occasions, tell_of_end};
+pub use notify::{NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify, Occasions, notify_of_end};
 pub use question::{AT_ONCE, Fact, QuestionKind, QuestionView, Weight};
 pub use run::Interrupted;
 pub use services::{Caller, Notes, Progress, Screen};

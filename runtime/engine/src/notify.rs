@@ -117,7 +117,7 @@ struct Teller {
 }
 
 /// Tells of new gates, if somebody wants to know.
-pub(super) fn tell_of_gates(run: &Run<'_>, gates: Vec<Gate>) {
+pub(super) fn notify_of_gates(run: &Run<'_>, gates: Vec<Gate>) {
     let is_wanted = |occasions: &Occasions| occasions.question && !gates.is_empty();
     let Some(mut teller) = Teller::of(run.services, &run.store, run.id, is_wanted) else { return };
     if run.has_lost_its_terminal() {
@@ -138,7 +138,7 @@ pub(super) fn tell_of_gates(run: &Run<'_>, gates: Vec<Gate>) {
 
 /// Tells of the end of a run, if somebody wants to know: where its last step was, and the code of
 /// what failed.
-pub fn tell_of_end(
+pub fn notify_of_end(
     services: &Services,
     store: &Store,
     run: RunId,

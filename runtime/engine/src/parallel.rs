@@ -14,7 +14,7 @@ use super::value::Text;
 use super::workflow::{Enclosing, Frame};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_language::plan::{Step, Wait, Work};
-use lobster_stage::{StageError, Stop, stopped};
+use lobster_stage::{StageError, Stop, store_failure};
 
 /// What a branch came to: its index, and its record if it completed.
 type Settled = (usize, Result<Option<Arc<Record>>, Stop>);
@@ -64,17 +64,17 @@ impl Frame<'_> {
     ) -> Result<Record, Stop> {
         let mut settled: Vec<Settled> = std::thread::scope(|threads| {
             let (sender, receiver) = mpsc::channel();
-            let announced: Vec<_> = branches.iter().map(|_| self.run.store.announce()).collect();
-            for ((index, branch), announced) in branches.iter().enumerate().zip(announced) {
+            let place: Vec<_> = branches.iter().map(|_| self.run.store.join_commit_group()).collect();
+            for ((index, branch), place) in branches.iter().enumerate().zip(place) {
                 let (sender, span) = (sender.clone(), tracing::Span::current());
                 threads.spawn(move || {
-                    let (_span, _present) = (span.entered(), announced.begin());
+                    let (_span, _member) = (span.entered(), place.begin());
                     // The receiver outlives the branches: it is read until all senders are gone.
                     let _ = sender.send((index, self.branch(branch, scope, path, enclosing, cancel)));
                 });
             }
             drop(sender);
-            let _away = self.run.store.away();
+            let _outside = self.run.store.leave_commit_group();
             receiver.iter().collect()
         });
         settled.sort_by_key(|(index, _)| *index);
@@ -118,18 +118,16 @@ impl Frame<'_> {
         let tokens: Vec<_> = branches.iter().map(|_| cancel.child()).collect();
         let first = std::thread::scope(|threads| {
             let (sender, receiver) = mpsc::channel::<Settled>();
-            let announced: Vec<_> = branches.iter().map(|_| self.run.store.announce()).collect();
-            for (((index, branch), token), announced) in
-                branches.iter().enumerate().zip(&tokens).zip(announced)
-            {
+            let place: Vec<_> = branches.iter().map(|_| self.run.store.join_commit_group()).collect();
+            for (((index, branch), token), place) in branches.iter().enumerate().zip(&tokens).zip(place) {
                 let (sender, span) = (sender.clone(), tracing::Span::current());
                 threads.spawn(move || {
-                    let (_span, _present) = (span.entered(), announced.begin());
+                    let (_span, _member) = (span.entered(), place.begin());
                     let _ = sender.send((index, self.branch(branch, scope, path, enclosing, token)));
                 });
             }
             drop(sender);
-            let _away = self.run.store.away();
+            let _outside = self.run.store.leave_commit_group();
             let mut paused = None;
             let first = receiver.iter().find_map(|(index, result)| match result {
                 Err(Stop::Paused) => {
@@ -189,7 +187,7 @@ fn joined(records: &[Arc<Record>]) -> Result<Map<String, Value>, Stop> {
             (Some(value), _, _) => Value::clone(value),
             (None, Some(response), _) => response.clone(),
             (None, None, Some(text)) if !text.is_empty() => {
-                Value::String(text.load().map_err(stopped)?.to_string())
+                Value::String(text.load().map_err(store_failure)?.to_string())
             }
             (None, None, _) => continue,
         };

@@ -304,7 +304,7 @@ impl Shared<'_, '_> {
     /// those in front of it that hand it on.
     fn failed(&self, stop: &Stop, path: &StepPath) {
         if matches!(stop, Stop::Failed(_)) && !self.has_failed.replace(true) {
-            self.run.fail_near(path);
+            self.run.record_failure_if_new(path);
         }
     }
 
@@ -322,7 +322,7 @@ impl Shared<'_, '_> {
         };
         let cancel = &self.place.cancel;
         let described = action.clone();
-        let result = self.run.once(
+        let result = self.run.perform_once(
             path,
             &record,
             || {
@@ -398,9 +398,9 @@ fn lines(run: &Run<'_>, items: &Items) -> Result<Payload, Stop> {
         writer.write_all(gap.as_bytes()).and_then(|()| writer.write_all(text.as_bytes()))?;
         Ok(Flow::More)
     })?;
-    Text::stored(&run.store, writer.finish().map_err(lobster_stage::stopped)?)
+    Text::stored(&run.store, writer.finish().map_err(lobster_stage::store_failure)?)
         .payload()
-        .map_err(lobster_stage::stopped)
+        .map_err(lobster_stage::store_failure)
 }
 
 fn clipped(item: &Value) -> String {
@@ -498,8 +498,8 @@ impl Host for StageHost<'_, '_, '_> {
         let done = native::run(self.shared.run, &path, job, &place.cancel)?;
         Ok(NativeOutcome {
             exit: done.exit,
-            stdout: done.stdout.payload().map_err(lobster_stage::stopped)?,
-            stderr: done.stderr.payload().map_err(lobster_stage::stopped)?,
+            stdout: done.stdout.payload().map_err(lobster_stage::store_failure)?,
+            stderr: done.stderr.payload().map_err(lobster_stage::store_failure)?,
             plain_json: done.plain_json,
             blocked: done.blocked,
         })
@@ -580,9 +580,9 @@ impl Host for StageHost<'_, '_, '_> {
             return items.for_each(|item| out.item(item));
         }
         match done.bytes {
-            Some(text) if !text.is_empty() => {
-                out.item(Value::String(text.load().map_err(lobster_stage::stopped)?.to_string())).map(drop)
-            }
+            Some(text) if !text.is_empty() => out
+                .item(Value::String(text.load().map_err(lobster_stage::store_failure)?.to_string()))
+                .map(drop),
             _ => Ok(()),
         }
     }
@@ -609,7 +609,7 @@ impl Host for StageHost<'_, '_, '_> {
     fn render(&mut self, text: &str) -> Result<(), Stop> {
         match &self.shared.run.services.screen {
             Some(screen) if !self.shared.place.capture => {
-                self.shared.run.shown();
+                self.shared.run.note_rendered();
                 Ok(screen(text)?)
             }
             _ => {

@@ -31,7 +31,7 @@ pub struct ProjectPolicy {
 
 /// What a person has said about a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Trust {
     /// These very bytes are trusted.
     Trusted,
     /// Nobody has said anything.
@@ -93,12 +93,12 @@ impl TrustedPolicies {
     ///
     /// # Errors
     /// When the record cannot be read.
-    pub fn standing(&self, file: &ProjectPolicy) -> Result<Standing, StoreError> {
+    pub fn trust_in(&self, file: &ProjectPolicy) -> Result<Trust, StoreError> {
         let known = self.list()?.into_iter().find(|known| known.path == file.path);
         Ok(match known {
-            None => Standing::Unknown,
-            Some(known) if known.digest == file.digest => Standing::Trusted,
-            Some(known) => Standing::Changed { trusted_at: known.at },
+            None => Trust::Unknown,
+            Some(known) if known.digest == file.digest => Trust::Trusted,
+            Some(known) => Trust::Changed { trusted_at: known.at },
         })
     }
 
@@ -154,15 +154,15 @@ mod tests {
         std::fs::write(&file, "version = 1\n").unwrap();
         let trusted = TrustedPolicies::of(&dir.path().join("state"));
         let found = ProjectPolicy::find(&project).unwrap().unwrap();
-        assert_eq!(trusted.standing(&found).unwrap(), Standing::Unknown);
+        assert_eq!(trusted.trust_in(&found).unwrap(), Trust::Unknown);
         trusted.trust(&found).unwrap();
-        assert_eq!(trusted.standing(&found).unwrap(), Standing::Trusted);
+        assert_eq!(trusted.trust_in(&found).unwrap(), Trust::Trusted);
         std::fs::write(&file, "version = 1\nprofile = \"readonly\"\n").unwrap();
         let found = ProjectPolicy::find(&project).unwrap().unwrap();
-        assert!(matches!(trusted.standing(&found).unwrap(), Standing::Changed { .. }));
+        assert!(matches!(trusted.trust_in(&found).unwrap(), Trust::Changed { .. }));
         let elsewhere = project.join(FILE_NAME);
         std::fs::write(&elsewhere, "version = 1\n").unwrap();
-        assert_eq!(trusted.standing(&ProjectPolicy::read(&elsewhere).unwrap()).unwrap(), Standing::Unknown);
+        assert_eq!(trusted.trust_in(&ProjectPolicy::read(&elsewhere).unwrap()).unwrap(), Trust::Unknown);
         assert!(trusted.untrust(&found.path).unwrap());
         assert!(!trusted.untrust(&found.path).unwrap());
         assert_eq!(trusted.list().unwrap(), []);

@@ -11,7 +11,7 @@ use super::value::{ItemSpool, Items, Output, Text};
 use lobster_base::json::stream::{self, Compacted};
 use lobster_base::json::{self, JsonError};
 use lobster_language::template::{ExprError, Lookup, Reference, Scope as Lookups};
-use lobster_stage::{Stop, stopped};
+use lobster_stage::{Stop, store_failure};
 use lobster_stages::exec::output;
 use lobster_store::{Store, StoreError};
 
@@ -144,12 +144,12 @@ impl Record {
         if let Json::OfItems(items @ Items::Stored { .. }, cell) = &self.json {
             return Ok(Some(items).filter(|items| items.len() > 1 && cell.get().is_none()).cloned());
         }
-        let Some((parsed, text, Large::List)) = self.large().map_err(stopped)? else { return Ok(None) };
+        let Some((parsed, text, Large::List)) = self.large().map_err(store_failure)? else { return Ok(None) };
         if let Some(known) = parsed.items.get() {
             return Ok(known.clone());
         }
         let mut spool = ItemSpool::new(store.clone());
-        output::items(&text.payload().map_err(stopped)?, &mut spool)?;
+        output::items(&text.payload().map_err(store_failure)?, &mut spool)?;
         let items = spool.finish()?;
         Ok(parsed.items.get_or_init(|| Some(items).filter(|items| items.len() > 1)).clone())
     }
@@ -157,14 +157,15 @@ impl Record {
     /// The text of `json`, without blanks, if it is large text that nobody has parsed
     /// yet. It is put into `store`; of what it says, little more than names is held.
     pub(crate) fn large_text(&self, store: &Store) -> Result<Option<Text>, Stop> {
-        let Some((parsed, text, _)) = self.large().map_err(stopped)? else { return Ok(None) };
+        let Some((parsed, text, _)) = self.large().map_err(store_failure)? else { return Ok(None) };
         if let Some(known) = parsed.compact.get() {
             return Ok(known.clone());
         }
         let mut writer = store.blob_writer();
-        let compacted = stream::compact(text.reader().map_err(stopped)?, &mut writer).map_err(stopped)?;
+        let compacted =
+            stream::compact(text.reader().map_err(store_failure)?, &mut writer).map_err(store_failure)?;
         let compact = match compacted {
-            Compacted::Whole => Some(Text::stored(store, writer.finish().map_err(stopped)?)),
+            Compacted::Whole => Some(Text::stored(store, writer.finish().map_err(store_failure)?)),
             Compacted::RepeatsAName => None,
         };
         Ok(parsed.compact.get_or_init(|| compact).clone())
@@ -274,7 +275,7 @@ impl From<StoreError> for Unreadable {
 
 impl From<Unreadable> for Stop {
     fn from(error: Unreadable) -> Self {
-        stopped(error)
+        store_failure(error)
     }
 }
 

@@ -9,7 +9,7 @@ use super::path::StepPath;
 use super::run::Run;
 use lobster_base::digest::Digest;
 use lobster_language::plan::Extras;
-use lobster_stage::{Stop, stopped};
+use lobster_stage::{Stop, store_failure};
 use lobster_store::{Blob, StepOutcome, StepStatus};
 
 /// The variable that keeps runs from taking anything from the action cache.
@@ -78,10 +78,10 @@ impl Reuse {
 impl Run<'_> {
     /// What an equal action gave, in this run or an earlier one, if all of it is still there.
     pub(crate) fn cached(&self, key: &Digest, reuse: Reuse) -> Result<Option<StepOutcome>, Stop> {
-        if self.does_everything() {
+        if self.ignores_cache() {
             return Ok(None);
         }
-        let known = self.store.cached_outcome(key, reuse.ttl_ms()).map_err(stopped)?;
+        let known = self.store.cached_outcome(key, reuse.ttl_ms()).map_err(store_failure)?;
         let mut known = known.filter(|outcome| self.has_blobs(outcome));
         if let Some(outcome) = &mut known {
             outcome.cached = true;
@@ -100,7 +100,7 @@ impl Run<'_> {
 
     /// An effect that is performed only if no equal one is known under `key`, and
     /// known afterwards if it went well and `is_settled` says that it holds.
-    pub(crate) fn once_in_all<T>(
+    pub(crate) fn perform_once_cached<T>(
         &self,
         path: &StepPath,
         action: &ActionRecord,
@@ -110,14 +110,14 @@ impl Run<'_> {
         decode: impl FnOnce(&StepOutcome) -> Result<T, Stop>,
     ) -> Result<T, Stop> {
         if let Some(outcome) = self.reused(path, action, &key, reuse)? {
-            return decode(&outcome).inspect_err(|_| self.fail_at(path));
+            return decode(&outcome).inspect_err(|_| self.record_failure(path));
         }
         let performed = Cell::new(false);
         let perform = || {
             performed.set(true);
             perform()
         };
-        self.once(path, action, perform, |outcome| {
+        self.perform_once(path, action, perform, |outcome| {
             if performed.get() && self.is_lasting(outcome) && is_settled() {
                 self.cache(key, outcome, reuse);
             }
@@ -140,14 +140,14 @@ impl Run<'_> {
         if !self.journals() || wanted_anew || self.is_cut_off(path) {
             return Ok(None);
         }
-        if let Some(outcome) = self.foreseen(path, action)?.or_else(|| self.remembered(path)) {
+        if let Some(outcome) = self.ask_overseer(path, action)?.or_else(|| self.remembered(path)) {
             return Ok(Some(outcome));
         }
-        let Some(outcome) = self.cached(key, reuse).inspect_err(|_| self.fail_at(path))? else {
+        let Some(outcome) = self.cached(key, reuse).inspect_err(|_| self.record_failure(path))? else {
             return Ok(None);
         };
         let outcome = Arc::new(outcome);
-        self.note_reused(path, action, &outcome).inspect_err(|_| self.fail_at(path))?;
+        self.note_reused(path, action, &outcome).inspect_err(|_| self.record_failure(path))?;
         Ok(Some(outcome))
     }
 

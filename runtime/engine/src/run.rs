@@ -25,7 +25,7 @@ use super::surroundings::Surroundings;
 use crate::mcp::Session;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
-use lobster_stage::{McpServer, StageError, Stop, stopped};
+use lobster_stage::{McpServer, StageError, Stop, store_failure};
 use lobster_store::{
     Durability, Event, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
 };
@@ -73,7 +73,7 @@ pub struct Run<'s> {
     /// Questions whose answers were taken over from another run.
     unconfirmed: Mutex<Vec<PendingGate>>,
     failed_at: Mutex<Option<StepPath>>,
-    acted: AtomicBool,
+    did_effect: AtomicBool,
     rendered: AtomicBool,
     /// A person at the terminal said no.
     refused: AtomicBool,
@@ -88,7 +88,7 @@ pub struct Run<'s> {
     /// What this execution has found out and kept so far.
     kept: Mutex<HashMap<StepPath, Value>>,
     /// Nothing is taken from the action cache.
-    everything: bool,
+    cache_disabled: bool,
     /// What carries out its effects.
     executor: Box<dyn Executor + 's>,
     /// Nobody else executes this run meanwhile.
@@ -146,7 +146,7 @@ impl<'s> Run<'s> {
             pending: Mutex::default(),
             unconfirmed: Mutex::default(),
             failed_at: Mutex::default(),
-            acted: AtomicBool::new(false),
+            did_effect: AtomicBool::new(false),
             rendered: AtomicBool::new(false),
             refused: AtomicBool::new(false),
             scratch: Arc::default(),
@@ -154,7 +154,7 @@ impl<'s> Run<'s> {
             components: Mutex::default(),
             servers: Mutex::default(),
             kept: Mutex::default(),
-            everything: super::reuse::is_off(&services.env),
+            cache_disabled: super::reuse::is_off(&services.env),
             _claim: claim,
         }
     }
@@ -171,7 +171,7 @@ impl<'s> Run<'s> {
     ) -> Self {
         let mut run = Self { interrupted, ..Self::fresh(services, store, claim, id, task) };
         // What was asked for at the beginning holds to the end.
-        run.everything |= journal.first().is_some_and(|record| match &record.event {
+        run.cache_disabled |= journal.first().is_some_and(|record| match &record.event {
             Event::RunStarted { detail, .. } => super::reuse::was_off(&detail["settings"]),
             _ => false,
         });
@@ -222,19 +222,19 @@ impl<'s> Run<'s> {
     /// Remembers where a failure came from, for a later retry.
     pub(super) fn located<T>(&self, path: &StepPath, result: Result<T, Stop>) -> Result<T, Stop> {
         if matches!(result, Err(Stop::Failed(_) | Stop::Cancelled)) {
-            self.fail_at(path);
+            self.record_failure(path);
         }
         result
     }
 
     /// Notes the place of the latest failure.
-    pub(crate) fn fail_at(&self, path: &StepPath) {
+    pub(crate) fn record_failure(&self, path: &StepPath) {
         *lock(&self.failed_at) = Some(path.clone());
     }
 
     /// Forgets a failure inside this place that something made up for: whatever
     /// ends the run later is not there.
-    pub(crate) fn forgive(&self, path: &StepPath) {
+    pub(crate) fn clear_failure_within(&self, path: &StepPath) {
         let mut failed_at = lock(&self.failed_at);
         if failed_at.as_ref().is_some_and(|known| known.is_within(path)) {
             *failed_at = None;
@@ -242,7 +242,7 @@ impl<'s> Run<'s> {
     }
 
     /// Notes a failure that came up at this place, unless it came from inside it.
-    pub(crate) fn fail_near(&self, path: &StepPath) {
+    pub(crate) fn record_failure_if_new(&self, path: &StepPath) {
         let mut failed_at = lock(&self.failed_at);
         if !failed_at.as_ref().is_some_and(|known| known.is_within(path)) {
             *failed_at = Some(path.clone());
@@ -260,13 +260,13 @@ impl<'s> Run<'s> {
     }
 
     /// Notes that this execution begins an effect.
-    pub(super) fn note_act(&self) {
-        self.acted.store(true, Ordering::Relaxed);
+    pub(super) fn note_effect(&self) {
+        self.did_effect.store(true, Ordering::Relaxed);
     }
 
     /// Whether this execution has begun any effect, as opposed to remembering it.
-    pub fn has_acted(&self) -> bool {
-        self.acted.load(Ordering::Relaxed)
+    pub fn has_done_effects(&self) -> bool {
+        self.did_effect.load(Ordering::Relaxed)
     }
 
     /// Notes that something was done here that no retry may repeat.
@@ -280,7 +280,7 @@ impl<'s> Run<'s> {
     }
 
     /// Notes that a person was shown something.
-    pub(crate) fn shown(&self) {
+    pub(crate) fn note_rendered(&self) {
         self.rendered.store(true, Ordering::Relaxed);
     }
 
@@ -321,10 +321,10 @@ impl<'s> Run<'s> {
         if let Some(outcome) = self.remembered(path) {
             return Ok(outcome.value.clone());
         }
-        let value = find().inspect_err(|_| self.fail_at(path))?;
+        let value = find().inspect_err(|_| self.record_failure(path))?;
         let mut outcome = StepOutcome::new(StepStatus::Ok);
         outcome.value = value.clone();
-        self.lazily(ended_event(path, Arc::new(outcome)))?;
+        self.append_unsynced(ended_event(path, Arc::new(outcome)))?;
         lock(&self.kept).insert(path.clone(), value.clone());
         Ok(value)
     }
@@ -368,7 +368,7 @@ impl<'s> Run<'s> {
             return Ok(());
         }
         outcome.detail = json!({ "kind": kind });
-        self.lazily(Event::StepEnded {
+        self.append_unsynced(Event::StepEnded {
             path: path.to_string(),
             attempt: SUMMARY,
             begun: None,
@@ -377,7 +377,7 @@ impl<'s> Run<'s> {
     }
 
     /// Journals something whose loss would only cost recomputation.
-    pub fn lazily(&self, event: Event) -> Result<(), Stop> {
+    pub fn append_unsynced(&self, event: Event) -> Result<(), Stop> {
         if !self.journals() {
             return Ok(());
         }
@@ -392,12 +392,12 @@ impl<'s> Run<'s> {
         if all.is_empty() || !self.journals() {
             return Ok(());
         }
-        self.store.append(self.id, all, durability).map_err(stopped)
+        self.store.append(self.id, all, durability).map_err(store_failure)
     }
 
     /// Whether nothing is to be taken from the action cache.
-    pub(super) fn does_everything(&self) -> bool {
-        self.everything
+    pub(super) fn ignores_cache(&self) -> bool {
+        self.cache_disabled
     }
 
     /// Whether an earlier execution began an effect here and did not see it end.

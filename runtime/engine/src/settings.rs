@@ -10,7 +10,7 @@ use lobster_component::CompilerProgram;
 
 use crate::env::Env;
 use crate::envelope::Failure;
-use crate::project_policy::{FILE_NAME, ProjectPolicy, Standing, TrustedPolicies};
+use crate::project_policy::{FILE_NAME, ProjectPolicy, Trust, TrustedPolicies};
 pub use crate::surroundings::PolicyFileUsed;
 use crate::{Notes, Notify, Progress, Prompter, Screen};
 use lobster_base::cancel::CancelToken;
@@ -164,22 +164,22 @@ impl Settings {
         }
         self.policy_files.push(PolicyFileUsed { path: file.path.clone(), digest: Some(file.digest) });
         self.place = Some(place);
-        let standing = match state_dir(&|name| env.get(name)) {
+        let trust = match state_dir(&|name| env.get(name)) {
             Some(dir) => TrustedPolicies::of(&self.cwd.join(dir))
-                .standing(&file)
+                .trust_in(&file)
                 .map_err(|error| Failure::runtime(error.to_string()))?,
-            None => Standing::Unknown,
+            None => Trust::Unknown,
         };
-        self.project_is_trusted = Some(standing == Standing::Trusted);
+        self.project_is_trusted = Some(trust == Trust::Trusted);
         let shown = file.path.display().to_string();
         let layer = LayerText { layer: Layer::Project, origin: shown.clone(), text: file.text };
-        let why = match standing {
-            Standing::Trusted => {
+        let why = match trust {
+            Trust::Trusted => {
                 layers.push(layer);
                 return Ok(Vec::new());
             }
-            Standing::Unknown => "is not trusted".to_owned(),
-            Standing::Changed { trusted_at } => format!("has changed since it was trusted ({trusted_at})"),
+            Trust::Unknown => "is not trusted".to_owned(),
+            Trust::Changed { trusted_at } => format!("has changed since it was trusted ({trusted_at})"),
         };
         if !layers.iter().any(|layer| layer.layer == Layer::Organisation) {
             // The strict defaults are the ceiling that an untrusted file cannot raise.

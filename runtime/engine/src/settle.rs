@@ -75,7 +75,7 @@ fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>
     };
     let last = frame.steps(&services.cancel)?;
     if let Some(meta) = lock(&cost).summary() {
-        run.lazily(Event::Note { path: None, text: "cost".to_owned(), detail: meta })?;
+        run.append_unsynced(Event::Note { path: None, text: "cost".to_owned(), detail: meta })?;
     }
     Ok(match last {
         Some(record) => record.output()?,
@@ -116,10 +116,13 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
             tell_unseen(&mut detail, &run.unseen()?);
         }
         // What only computed is computed again if a power cut takes its end away (E1).
-        let durability =
-            if status == RunStatus::Ok && !run.has_acted() { Durability::Lazy } else { Durability::Synced };
+        let durability = if status == RunStatus::Ok && !run.has_done_effects() {
+            Durability::Lazy
+        } else {
+            Durability::Synced
+        };
         run.end(vec![Event::RunEnded { status, output, error, detail }], durability)?;
-        super::notify::tell_of_end(run.services, &run.store, run.id, status, failed_at.cloned(), code);
+        super::notify::notify_of_end(run.services, &run.store, run.id, status, failed_at.cloned(), code);
         Ok::<_, StoreError>(())
     };
     // Whose terminal was closed can answer elsewhere, if nothing was cut off half-way.
@@ -142,7 +145,7 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
             tell_unseen(&mut detail, &run.unseen()?);
             let ended = Event::RunEnded { status: RunStatus::Cancelled, output: None, error: None, detail };
             run.end(vec![ended], Durability::Synced)?;
-            super::notify::tell_of_end(run.services, &run.store, run.id, RunStatus::Cancelled, None, None);
+            super::notify::notify_of_end(run.services, &run.store, run.id, RunStatus::Cancelled, None, None);
             Envelope::Cancelled
         }
         Ok(output) => {
@@ -230,7 +233,7 @@ fn pause(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, Sto
         };
         shown.get_or_insert((opened, gate));
     }
-    super::notify::tell_of_gates(run, fresh);
+    super::notify::notify_of_gates(run, fresh);
     let Some((opened, gate)) = shown else {
         return Ok(Err(StageError::permanent("the run stopped for a person, but nothing was asked")));
     };

@@ -11,7 +11,7 @@ use super::workflow::Frame;
 use lobster_base::json;
 use lobster_language::plan::{Stdin, Step};
 use lobster_language::template::{self, ExprError, Resolved};
-use lobster_stage::{Payload, Stop, stopped};
+use lobster_stage::{Payload, Stop, store_failure};
 
 /// What a step reads.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ impl Input {
     pub(super) fn load(self) -> Result<Option<Arc<Value>>, Stop> {
         Ok(Some(match self {
             Self::Nothing => return Ok(None),
-            Self::Text(text) => Arc::new(Value::String(text.load().map_err(stopped)?.to_string())),
+            Self::Text(text) => Arc::new(Value::String(text.load().map_err(store_failure)?.to_string())),
             Self::Json(value) => value,
         }))
     }
@@ -112,11 +112,11 @@ impl Frame<'_> {
         path: &StepPath,
     ) -> Result<Option<Payload>, Stop> {
         if let Some(text) = self.large_text(step, scope)? {
-            return text.payload().map(Some).map_err(stopped);
+            return text.payload().map(Some).map_err(store_failure);
         }
         Ok(match self.stdin(step, scope, path)? {
             Input::Nothing => None,
-            Input::Text(text) => Some(text.payload().map_err(stopped)?),
+            Input::Text(text) => Some(text.payload().map_err(store_failure)?),
             Input::Json(value) => Some(Payload::Bytes(json::compact(&*value).into_bytes().into())),
         })
     }
@@ -133,6 +133,6 @@ impl Frame<'_> {
     fn list_text(&self, items: &Items) -> Result<Text, Stop> {
         let mut writer = self.run.store.blob_writer();
         super::value::write_array(&mut writer, items)?;
-        Ok(Text::stored(&self.run.store, writer.finish().map_err(stopped)?))
+        Ok(Text::stored(&self.run.store, writer.finish().map_err(store_failure)?))
     }
 }

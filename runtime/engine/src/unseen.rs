@@ -167,7 +167,7 @@ impl Run<'_> {
             "warning: step '{path}': {said}. What it did is not known, so it is not done again by itself"
         ));
         self.append(vec![ended(path, outcome)], Durability::Synced)?;
-        self.fail_at(path);
+        self.record_failure(path);
         Ok(Stop::Interrupted)
     }
 

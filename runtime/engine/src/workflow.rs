@@ -107,7 +107,7 @@ impl Frame<'_> {
         let mut record = match self.or_recorded(step, &path, result) {
             Ok(record) => record,
             Err(Stop::Failed(error)) if step.on_error != OnError::Stop && !ends_the_run(&error) => {
-                self.run.forgive(&path);
+                self.run.clear_failure_within(&path);
                 self.summarise(step, &path, StepStatus::Failed, Some(&error), begun)?;
                 self.count_cost(&step.id, None)?;
                 scope.insert(Arc::new(Record { error: Some(error.message), ..Record::new(&step.id) }));
@@ -119,7 +119,7 @@ impl Frame<'_> {
                     && error.code.as_deref() != Some(lobster_stage::STORE_FAILED)
                 {
                     // Without a place, a retry would leave this summary standing.
-                    self.run.fail_near(&path);
+                    self.run.record_failure_if_new(&path);
                     self.summarise(step, &path, StepStatus::Failed, Some(error), begun)?;
                 }
                 return Err(stop);
@@ -161,7 +161,7 @@ impl Frame<'_> {
         let identity = self.run.keep(&path.gate("identity"), || {
             serde_json::to_value(&question.identity).map_err(|error| StageError::permanent(error.to_string()))
         })?;
-        question.identity = serde_json::from_value(identity).map_err(lobster_stage::stopped)?;
+        question.identity = serde_json::from_value(identity).map_err(lobster_stage::store_failure)?;
         record.initiated_by.clone_from(&question.identity.initiated_by);
         if let Answer::Approved { by } = self.run.gate(path, question, cancel)? {
             record.approved = true;
@@ -339,7 +339,7 @@ impl Frame<'_> {
         if done.exit != Some(0) {
             let code = done.exit.map_or_else(|| "null".to_owned(), |code| code.to_string());
             let detail = done.failure_detail(&shown)?;
-            self.run.fail_at(path);
+            self.run.record_failure(path);
             return Err(done.failure(format!("workflow command failed ({code}): {detail}")).into());
         }
         Ok(Record { stdout: Some(done.stdout), json: Json::of_stdout(), ..Record::new(&step.id) })
@@ -424,7 +424,7 @@ impl Frame<'_> {
             (Some(value), _, _) => Value::clone(value),
             (None, Some(response), _) => response.clone(),
             (None, None, Some(text)) => {
-                Value::String(text.load().map_err(lobster_stage::stopped)?.to_string())
+                Value::String(text.load().map_err(lobster_stage::store_failure)?.to_string())
             }
             (None, None, None) => Value::Null,
         })
@@ -436,9 +436,9 @@ impl Frame<'_> {
     }
 
     pub(super) fn failed(&self, path: &StepPath, error: &ExprError) -> Stop {
-        self.run.fail_at(path);
+        self.run.record_failure(path);
         match error {
-            ExprError::Unreadable { .. } => lobster_stage::stopped(error),
+            ExprError::Unreadable { .. } => lobster_stage::store_failure(error),
             ExprError::UnknownStep(_) => Stop::Failed(StageError::permanent(error.to_string())),
         }
     }

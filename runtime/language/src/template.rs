@@ -98,8 +98,8 @@ pub fn fill_refs(text: &str, scope: &dyn Scope) -> Result<String, ExprError> {
     for (range, reference) in references_in(text) {
         let shown = match reference.look_up(scope)? {
             Lookup::UnknownStep => continue,
-            Lookup::Missing => shown(None, &reference),
-            Lookup::Found(value) => shown(Some(&value), &reference),
+            Lookup::Missing => value_as_text(None, &reference),
+            Lookup::Found(value) => value_as_text(Some(&value), &reference),
         };
         out.push_str(&text[copied..range.start]);
         out.push_str(&shown);
@@ -118,7 +118,7 @@ pub fn fill(text: &str, args: &Map<String, Value>, scope: &dyn Scope) -> Result<
 }
 
 /// What a value becomes inside text.
-fn shown(value: Option<&Value>, reference: &Reference) -> String {
+fn value_as_text(value: Option<&Value>, reference: &Reference) -> String {
     match value {
         None | Some(Value::Null) => match reference.path.as_slice() {
             [only] if value.is_none() && (only == "approved" || only == "skipped") => "false".to_owned(),

@@ -242,7 +242,7 @@ impl Channel {
         json!({
             "provider": self.provider.name(),
             "method": "POST",
-            "url": http::shown(&self.url),
+            "url": http::redacted_address(&self.url),
             "body": self.body(request, retry).unwrap_or_else(|error| json!({"refused": error.message})),
         })
     }

@@ -283,7 +283,7 @@ pub fn is_loopback(url: &Url) -> bool {
 
 /// The address as it may be journaled and shown: without user, password and
 /// fragment, and with the values of its query hidden.
-pub fn shown(url: &Url) -> String {
+pub fn redacted_address(url: &Url) -> String {
     let mut shown = url.clone();
     // Both fail only for addresses without a host, which are never requested.
     let _ = shown.set_username("");
@@ -300,7 +300,7 @@ pub fn shown(url: &Url) -> String {
 /// no address is kept but for what would be its user and password.
 pub fn without_credentials(text: &str) -> String {
     match parse_url(text) {
-        Some(url) if url.has_host() => shown(&url),
+        Some(url) if url.has_host() => redacted_address(&url),
         _ => text.rsplit('@').next().unwrap_or_default().to_owned(),
     }
 }

@@ -208,6 +208,7 @@ impl Analysis<'_> {
 
     /// Judges a command and says what its output carries.
     pub(crate) fn invoke(&mut self, mut inv: Invocation) -> Flow {
+        inv.args.iter().for_each(|arg| self.mention_word(arg));
         if inv.args.is_empty() {
             for assignment in std::mem::take(&mut inv.assignments) {
                 self.store(assignment, false);

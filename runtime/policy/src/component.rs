@@ -362,7 +362,7 @@ mod tests {
         }
     }
 
-    fn told(policy: &str, proposal: &ComponentProposal, files: &[&str]) -> String {
+    fn judge(policy: &str, proposal: &ComponentProposal, files: &[&str]) -> String {
         let env = DecisionEnv::fixture();
         let policy = Policy::load(policy, "p.toml").unwrap();
         let holds = |dir: &str, wanted: &dyn Fn(&str) -> bool| {
@@ -412,7 +412,7 @@ mod tests {
             (readonly, read("/srv/repo"), &[], "allow covered"),
             ("version = 1\nprofile = \"locked\"\n", read("/srv/repo"), &[], "deny locked"),
         ] {
-            assert_eq!(told(policy, &proposal, files), expected, "{policy} {proposal:?}");
+            assert_eq!(judge(policy, &proposal, files), expected, "{policy} {proposal:?}");
         }
     }
 

@@ -27,6 +27,8 @@ use super::{Policy, catalogue};
 
 /// Names collected from one text; beyond it the rest is not covered.
 const MAX_MENTIONS: usize = 4_096;
+/// Longer names are none that a file can have, in bytes.
+const MAX_NAME: usize = 4096;
 /// Working directories that a relative name may belong to.
 const MAX_DIRECTORIES: usize = 16;
 
@@ -118,6 +120,8 @@ pub struct Mentions {
     pub listings: Vec<Listing>,
     /// Something is executed whose name only the run will show.
     pub dynamic: bool,
+    /// The words and values of the text, which that name may be one of.
+    pub words: BTreeSet<String>,
     /// A shell runs what it reads, which may be what any command read before.
     pub shell_reads: bool,
     /// Something runs that is not known to do no more than read and write.
@@ -137,8 +141,18 @@ impl Mentions {
 
     /// Takes over what another reading of the same text names.
     fn join(&mut self, other: Self) {
-        let Self { files, directories, written, listings, dynamic, shell_reads, runs_code, not_covered } =
-            other;
+        let Self {
+            files,
+            directories,
+            written,
+            listings,
+            dynamic,
+            words,
+            shell_reads,
+            runs_code,
+            not_covered,
+        } = other;
+        self.words.extend(words);
         files.into_iter().for_each(|file| self.add(file));
         directories.iter().for_each(|directory| self.add_directory(directory));
         self.listings.extend(listings);
@@ -262,7 +276,7 @@ impl Analysis<'_> {
             return;
         }
         let name = arg.text.strip_prefix("file://").unwrap_or(&arg.text).to_owned();
-        if name.len() > 4096 || is_harmless_device(&name) {
+        if name.len() > MAX_NAME || is_harmless_device(&name) {
             return;
         }
         let vars = if role == FileRole::Read { BTreeMap::new() } else { vars.clone().into_iter().collect() };
@@ -271,6 +285,19 @@ impl Analysis<'_> {
         let is_pattern = arg.glob || name.contains(['*', '?', '[']);
         let lookup = if is_pattern { Lookup::Glob } else { Lookup::File };
         mentions.add(Mention { name, lookup, role, language, may_write, vars });
+    }
+
+    /// A word or a value, which may become the name of something that is run.
+    pub(crate) fn mention_word(&mut self, word: &Arg) {
+        let Some(mentions) = &mut self.mentions else { return };
+        let kept = mentions.words.len();
+        for part in word.text.split_whitespace().filter(|part| part.len() <= MAX_NAME) {
+            if kept < MAX_MENTIONS {
+                mentions.words.insert(part.to_owned());
+            } else {
+                mentions.not_covered.insert("the rest of a very long command".to_owned());
+            }
+        }
     }
 
     /// A file that a shell builtin reads as code.

@@ -618,6 +618,7 @@ impl Analysis<'_> {
 
     /// Records a value without judging the name.
     pub(crate) fn set_variable(&mut self, name: &str, value: Arg) {
+        self.mention_word(&value);
         let mut values = if self.conditional > 0 {
             match self.scope.vars.get(name) {
                 Some(values) => values.clone(),
@@ -640,6 +641,7 @@ impl Analysis<'_> {
 
     /// Records all the values a variable will take in turn.
     pub(crate) fn set_values(&mut self, name: &str, mut values: Vec<Arg>) {
+        values.iter().for_each(|value| self.mention_word(value));
         if let Some(value) = values.first() {
             self.check_assignment(name, &value.clone());
         }

@@ -42,7 +42,7 @@ impl Decision {
             writeln!(out, "commands it would start:")?;
         }
         for command in &self.commands {
-            let words: Vec<String> = command.argv.iter().map(|word| shown(word)).collect();
+            let words: Vec<String> = command.argv.iter().map(|word| quote_word(word)).collect();
             writeln!(out, "  {}", words.join(" "))?;
             if let Some(program) = &command.program {
                 writeln!(out, "    program: {program}")?;
@@ -53,7 +53,7 @@ impl Decision {
             let facts = &command.facts;
             for (name, list) in [("reads", &facts.reads), ("writes", &facts.writes)] {
                 if !list.is_empty() {
-                    let list: Vec<String> = list.iter().map(|path| shown(path)).collect();
+                    let list: Vec<String> = list.iter().map(|path| quote_word(path)).collect();
                     writeln!(out, "    {name}: {}", list.join(" "))?;
                 }
             }
@@ -102,7 +102,7 @@ impl Decision {
 
 /// A word as a person should see it: quoted when it has blanks or anything
 /// that is not plain ASCII, escaped where it could deceive.
-fn shown(word: &str) -> String {
+fn quote_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\'' | '\\');
     if !word.is_empty() && word.replace("‹?›", "").chars().all(plain) {
         word.to_owned()

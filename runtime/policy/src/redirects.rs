@@ -32,10 +32,12 @@ impl Analysis<'_> {
                 } else {
                     Arg::literal(document.doc.value.clone())
                 };
+                self.mention_word(&body);
                 to.input = Input::Text((!body.unknown).then_some(body.text), body.taint);
             }
             ast::IoRedirect::HereString(_, word) => {
                 let body = self.expand_whole(&word.value);
+                self.mention_word(&body);
                 to.input = Input::Text((!body.unknown).then(|| format!("{}\n", body.text)), body.taint);
             }
             ast::IoRedirect::OutputAndError(word, _) => {

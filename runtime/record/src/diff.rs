@@ -79,7 +79,7 @@ pub fn diff(runtime: &Runtime, before: &str, after: &str) -> Result<RunDiff, Fai
     let store = runtime.store().map_err(super::verify::failure)?;
     let load = |text: &str| {
         let id = store.find_run(text).map_err(|error| Failure::parse(error.to_string()))?;
-        Recording::found(store.found_events(id).map_err(super::verify::failure)?)
+        Recording::read_damaged(store.found_events(id).map_err(super::verify::failure)?)
     };
     Ok(compare(&store, &load(before)?, &load(after)?))
 }
@@ -136,7 +136,7 @@ struct Comparison<'r> {
 }
 
 impl Comparison<'_> {
-    fn found(&mut self, seq: u64, step: &str, change: StepChange, first: Option<Difference>) {
+    fn note_difference(&mut self, seq: u64, step: &str, change: StepChange, first: Option<Difference>) {
         self.found.push((seq, StepDifference { step: step.to_owned(), change, first }));
     }
 
@@ -148,15 +148,15 @@ impl Comparison<'_> {
                     let first =
                         skipped(self.was, &place).map(|then| status(Some(then), now.outcome.as_deref()));
                     let change = if first.is_some() { StepChange::Outcome } else { StepChange::Added };
-                    self.found(now.seq, &place, change, first);
+                    self.note_difference(now.seq, &place, change, first);
                 }
                 Some((before, old)) if old.action != now.action => {
                     let why = explain(self.store, (self.was, before), (self.is, path)).ok();
                     let first = why.and_then(|why| why.differences.into_iter().next());
-                    self.found(now.seq, &place, StepChange::Action, first);
+                    self.note_difference(now.seq, &place, StepChange::Action, first);
                 }
                 Some((_, old)) => match result(self.store, old, now) {
-                    Some(first) => self.found(now.seq, &place, StepChange::Outcome, Some(first)),
+                    Some(first) => self.note_difference(now.seq, &place, StepChange::Outcome, Some(first)),
                     None => self.same += 1,
                 },
             }
@@ -181,7 +181,7 @@ impl Comparison<'_> {
             let value = |answer| serde_json::to_value(answer).unwrap_or_default();
             if let Some(place) = json_path::first(&value(old), &value(now)) {
                 let asker = path.split('!').next().unwrap_or(path);
-                self.found(*seq, asker, StepChange::Outcome, Some(named("answer", place)));
+                self.note_difference(*seq, asker, StepChange::Outcome, Some(named("answer", place)));
             }
         }
     }
@@ -205,10 +205,10 @@ impl Comparison<'_> {
             let id = path.rsplit('/').next().unwrap_or(path);
             let changed = old.get(id).zip(new.get(id)).and_then(|(old, new)| json_path::first(old, new));
             if then.status != now.status {
-                self.found(*seq, path, StepChange::Outcome, Some(status(Some(then), Some(now))));
+                self.note_difference(*seq, path, StepChange::Outcome, Some(status(Some(then), Some(now))));
             } else if let Some(place) = changed {
                 let first = Difference { part: Part::Definition, name: None, ..named("", place) };
-                self.found(*seq, path, StepChange::Action, Some(first));
+                self.note_difference(*seq, path, StepChange::Action, Some(first));
             } else if now.status == StepStatus::Ok
                 && !acted.iter().flat_map(|places| places.keys()).any(|inner| is_within(inner, path))
             {

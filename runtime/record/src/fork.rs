@@ -31,7 +31,7 @@ use lobster_engine::settle::output_of;
 use lobster_language::plan::Plan;
 use lobster_models::cost::{PaidCall, paid_calls};
 use lobster_models::pricing::Pricing;
-use lobster_stage::{Stop, stopped};
+use lobster_stage::{Stop, store_failure};
 use lobster_store::{Blob, Event, Record, RunId, StepOutcome, StepStatus, Store, StoreError};
 
 /// What to fork, and what to do otherwise.
@@ -147,7 +147,7 @@ fn run_fork(runtime: &Runtime, plan: &ForkPlan) -> Result<RunResult, Failure> {
     let fork = Fork::new(&store, &journal, &plan.terms, run.task, Stage::Real)?;
     let detail = serde_json::to_value(&plan.terms).map_err(failure)?;
     let note = Event::Note { path: None, text: FORK_NOTE.to_owned(), detail };
-    run.lazily(note).map_err(|_| Failure::runtime("the fork could not be recorded"))?;
+    run.append_unsynced(note).map_err(|_| Failure::runtime("the fork could not be recorded"))?;
     run = run.overseen(Arc::new(fork));
     let envelope = lobster_engine::execute(&run, &plan.planned.plan, &plan.planned.args);
     Ok(RunResult { run: Some(run.id), envelope, rendered: run.has_rendered() })
@@ -293,7 +293,7 @@ struct Told {
 }
 
 /// Each is told once.
-fn tell(list: &mut Vec<String>, path: &str) {
+fn add_once(list: &mut Vec<String>, path: &str) {
     if !list.iter().any(|other| other == path) {
         list.push(path.to_owned());
     }
@@ -357,19 +357,20 @@ impl Fork {
         }
         let path = act.path.as_str();
         if let Some(blob) = self.terms.edit.get(path) {
-            tell(&mut lock(&self.told).edited, path);
+            add_once(&mut lock(&self.told).edited, path);
             let recorded = self.recording.steps.get(path).and_then(|step| step.outcome.clone());
             let recorded = recorded.unwrap_or_else(|| StepOutcome::new(StepStatus::Ok).into());
-            let edited = edited(&self.store, &recorded, *blob).map_err(|error| stopped(error.message))?;
+            let edited =
+                edited(&self.store, &recorded, *blob).map_err(|error| store_failure(error.message))?;
             return Ok(Some(edited.into()));
         }
         if let Some(outcome) = self.take(act) {
-            tell(&mut lock(&self.told).reused, path);
+            add_once(&mut lock(&self.told).reused, path);
             return Ok(Some(outcome.into()));
         }
         let Stage::Preview(pricing) = &self.stage else { return Ok(None) };
         let mut told = lock(&self.told);
-        tell(&mut told.done, path);
+        add_once(&mut told.done, path);
         if !effect {
             // It is computed: what it gives decides what else is done anew.
             return Ok(None);
@@ -384,7 +385,7 @@ impl Fork {
                 calls,
             });
             for asked in std::mem::take(&mut told.answered) {
-                tell(&mut told.asked, &asked);
+                add_once(&mut told.asked, &asked);
             }
         }
         // As if it came out as before: what follows then is what cannot be avoided.
@@ -432,7 +433,7 @@ impl Overseer for Fork {
             // As if it were answered as before.
             let mut told = lock(&self.told);
             let holds = answer.as_ref().is_some_and(given_to_this);
-            tell(if holds { &mut told.answered } else { &mut told.asked }, path.as_str());
+            add_once(if holds { &mut told.answered } else { &mut told.asked }, path.as_str());
         } else {
             answer = answer.filter(given_to_this);
         }

@@ -113,7 +113,7 @@ impl Difference {
         if let Some(step) = &self.made_by {
             text.push_str(&format!(" (made by step {step})"));
         }
-        format!("{text}: {} → {}", shown(&self.was), shown(&self.is))
+        format!("{text}: {} → {}", describe_value(&self.was), describe_value(&self.is))
     }
 
     pub(super) fn new(part: Part, was: &Value, is: &Value) -> Self {
@@ -122,7 +122,7 @@ impl Difference {
 }
 
 /// A value in a line: short, and digests as digests.
-fn shown(value: &Value) -> String {
+fn describe_value(value: &Value) -> String {
     const MAX: usize = 60;
     let text = match value {
         Value::Null => return "nothing".to_owned(),

@@ -102,7 +102,7 @@ impl Recording {
     }
 
     /// Reads what is left of a journal, for showing it.
-    pub(super) fn found((left, broken): (Vec<Record>, Option<BrokenChain>)) -> Result<Self, Failure> {
+    pub(super) fn read_damaged((left, broken): (Vec<Record>, Option<BrokenChain>)) -> Result<Self, Failure> {
         Ok(Self { broken, ..Self::read(&left)? })
     }
 

@@ -13,7 +13,7 @@ use lobster_engine::gate::GateQuestion;
 use lobster_engine::run::{Run, Task};
 use lobster_engine::runtime::{RunResult, Runtime, read_source, recorded};
 use lobster_engine::token::{Token, TokenKind};
-use lobster_engine::{Interrupted, execute, tell_of_end};
+use lobster_engine::{Interrupted, execute, notify_of_end};
 use lobster_language::plan::Plan;
 use lobster_policy::Policy;
 use lobster_stage::Question;
@@ -386,7 +386,7 @@ fn go_on(
         run = run.overseen(fork);
     }
     let envelope = execute(&run, &plan, &args);
-    if let (Envelope::Failed(_), Some(gate), false) = (&envelope, gate, run.has_acted()) {
+    if let (Envelope::Failed(_), Some(gate), false) = (&envelope, gate, run.has_done_effects()) {
         // Nothing was done on the strength of the answer, so the person keeps it.
         store.reopen_gate(gate.key).map_err(failure)?;
     }
@@ -421,7 +421,7 @@ fn ended(runtime: &Runtime, how: &str) -> Event {
 }
 
 fn cancelled(runtime: &Runtime, store: &Store, run: RunId) -> RunResult {
-    tell_of_end(&runtime.services, store, run, RunStatus::Cancelled, None, None);
+    notify_of_end(&runtime.services, store, run, RunStatus::Cancelled, None, None);
     RunResult { run: Some(run), envelope: Envelope::Cancelled, rendered: false }
 }
 

@@ -36,7 +36,7 @@ use lobster_engine::services::{Caller, Screen, Services};
 use lobster_engine::settle::{keep_output, output_of};
 use lobster_policy::{POLICY_DENIED, denial};
 use lobster_sandbox::{Sandbox, SandboxConfig};
-use lobster_stage::{Mode, STORE_FAILED, StageError, Stop, stopped};
+use lobster_stage::{Mode, STORE_FAILED, StageError, Stop, store_failure};
 use lobster_store::{Blob, Record, RunId, RunStatus, StepOutcome, StepStatus, Store, StoreError};
 
 /// How to replay.
@@ -181,7 +181,7 @@ pub(super) fn replay_journal(
     run.policy = policy;
     let run = run.overseen(Arc::<Replay>::clone(&replay));
     let result = replay.helpers.beside(&run, recording, || output_of(&run, &plan, &args));
-    replay.end(&run, result.and_then(|output| keep_output(&run, &output).map_err(stopped)));
+    replay.end(&run, result.and_then(|output| keep_output(&run, &output).map_err(store_failure)));
     let report = replay.report();
     match lock(&replay.seen).hindered.take() {
         Some(why) if report.is_faithful() => {
@@ -289,7 +289,7 @@ impl Overseer for Replay {
         }
         self.visit(path, Visit::Answered);
         if self.is_cut(&outcome.value) {
-            return Err(stopped(StoreError::LeftOut(path.to_owned())));
+            return Err(store_failure(StoreError::LeftOut(path.to_owned())));
         }
         Ok(Some(outcome))
     }

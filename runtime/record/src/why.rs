@@ -94,10 +94,10 @@ impl Why {
 pub fn why(runtime: &Runtime, run: &str, step: &str, versus: Option<&str>) -> Result<Why, WhyError> {
     let store = runtime.store()?;
     let id = find(&store, run)?;
-    let is = Recording::found(store.found_events(id)?)?;
+    let is = Recording::read_damaged(store.found_events(id)?)?;
     let step = is.meant(step)?;
     let was = match versus {
-        Some(other) => Recording::found(store.found_events(find(&store, other)?)?)?,
+        Some(other) => Recording::read_damaged(store.found_events(find(&store, other)?)?)?,
         None => earlier(&store, id, &is, &step)?,
     };
     explain(&store, (&was, &step), (&is, &step))
@@ -115,7 +115,7 @@ fn earlier(store: &Store, id: RunId, is: &Recording, step: &str) -> Result<Recor
     let same_name = store.runs(&filter)?.into_iter().map(|run| run.id);
     for candidate in parent.into_iter().chain(same_name) {
         let recording = match store.found_events(candidate) {
-            Ok(found) => Recording::found(found)?,
+            Ok(found) => Recording::read_damaged(found)?,
             Err(StoreError::UnknownRun(_)) => continue,
             Err(error) => return Err(error.into()),
         };
@@ -272,7 +272,7 @@ const MAX_SOUGHT: u64 = 4 << 20;
 /// The step before `reader` whose output is this input: one that the plan names
 /// as its source if there is one, else the latest.
 fn maker(store: &Store, recording: &Recording, reader: &str, input: &Digest) -> Option<String> {
-    gave(store, recording, reader, |blob| blob.digest == *input)
+    step_that_gave(store, recording, reader, |blob| blob.digest == *input)
         .or_else(|| maker_of(store, recording, reader, &contents::value(store, input)?))
 }
 
@@ -284,13 +284,18 @@ fn maker_of(store: &Store, recording: &Recording, reader: &str, input: &Value) -
         other => other,
     };
     let sought = unwrapped(input.clone());
-    gave(store, recording, reader, |blob| {
+    step_that_gave(store, recording, reader, |blob| {
         blob.len <= MAX_SOUGHT
             && contents::value(store, &blob.digest).is_some_and(|value| unwrapped(value) == sought)
     })
 }
 
-fn gave(store: &Store, recording: &Recording, reader: &str, is_it: impl Fn(Blob) -> bool) -> Option<String> {
+fn step_that_gave(
+    store: &Store,
+    recording: &Recording,
+    reader: &str,
+    is_it: impl Fn(Blob) -> bool,
+) -> Option<String> {
     let mut earlier: Vec<_> = recording.in_order();
     earlier.retain(|(path, _)| *path != reader);
     earlier.reverse();

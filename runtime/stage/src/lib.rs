@@ -515,14 +515,14 @@ impl From<StageError> for Stop {
 pub const STORE_FAILED: &str = "store";
 
 /// The store failed, so nothing may go on.
-pub fn stopped(error: impl fmt::Display) -> Stop {
+pub fn store_failure(error: impl fmt::Display) -> Stop {
     Stop::Failed(StageError::permanent(error.to_string()).with_code(STORE_FAILED))
 }
 
 impl From<std::io::Error> for Stop {
     fn from(error: std::io::Error) -> Self {
         match error.get_ref() {
-            Some(inner) if inner.is::<StoreError>() => stopped(error),
+            Some(inner) if inner.is::<StoreError>() => store_failure(error),
             _ => Self::Failed(StageError::new(error.to_string())),
         }
     }

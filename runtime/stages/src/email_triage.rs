@@ -128,13 +128,13 @@ impl Triage {
         json!({
             "summary": buckets.summary(),
             "buckets": buckets.value(),
-            "emails": self.shown(),
+            "emails": self.for_model(),
             "mode": "deterministic",
         })
     }
 
     fn ask_model(&self, mut args: StageArgs, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
-        let emails = self.shown();
+        let emails = self.for_model();
         args.options.insert("prompt".into(), json!(prompt(&emails)));
         args.options.insert("output-schema".into(), json!(json::compact(&answer_schema())));
         args.options.insert("schema-version".into(), json!("email_triage.v1"));
@@ -172,8 +172,8 @@ impl Triage {
         out.item(report).map(drop)
     }
 
-    fn shown(&self) -> Value {
-        self.emails.iter().map(Email::shown).collect()
+    fn for_model(&self) -> Value {
+        self.emails.iter().map(Email::for_model).collect()
     }
 
     /// The reply that a decision asks for, if it can be addressed.
@@ -214,7 +214,7 @@ impl Email {
         }
     }
 
-    fn shown(&self) -> Value {
+    fn for_model(&self) -> Value {
         json!({
             "id": self.id, "threadId": self.thread_id, "from": self.from, "subject": self.subject,
             "date": self.date, "snippet": self.snippet, "labels": self.labels,

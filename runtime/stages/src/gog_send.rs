@@ -87,7 +87,7 @@ impl Stage for Send {
 
     fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         for index in 0..self.drafts.len() {
-            let item = if self.dry_run { self.drafts[index].shown() } else { self.send(index, host)? };
+            let item = if self.dry_run { self.drafts[index].preview() } else { self.send(index, host)? };
             // Sending was asked for: a later stage that has enough does not undo that.
             out.item(item)?;
         }
@@ -142,7 +142,7 @@ impl Send {
 }
 
 impl Draft {
-    fn shown(&self) -> Value {
+    fn preview(&self) -> Value {
         json!({"ok": true, "dryRun": true, "to": self.to, "subject": self.subject, "body": self.body})
     }
 }

@@ -169,7 +169,7 @@ impl Invoke {
         let limits = gateway.limits;
         let action = EffectAction {
             kind: "http".to_owned(),
-            detail: json!({"method": "POST", "url": http::shown(&post.url), "body": body}),
+            detail: json!({"method": "POST", "url": http::redacted_address(&post.url), "body": body}),
             idempotent: false,
         };
         let mut is_sent = true;

@@ -41,8 +41,8 @@ struct State {
     /// How many of them are durable.
     durable: u64,
     leading: bool,
-    /// Threads that are likely to ask for a sync in a moment.
-    coming: usize,
+    /// Members of the group: threads that are likely to ask for a sync in a moment.
+    members: usize,
     /// How many of those were waited for in vain.
     absent: usize,
     /// The first failure. After it the kernel may have dropped pages that it
@@ -60,10 +60,10 @@ impl State {
     /// Whether a sync that began now would leave out somebody who is about to come.
     fn somebody_comes(&mut self) -> bool {
         // One of those has come after all: they are only slow.
-        if self.coming < self.absent {
+        if self.members < self.absent {
             self.absent = 0;
         }
-        self.on_the_way > 0 || self.coming > self.absent
+        self.on_the_way > 0 || self.members > self.absent
     }
 }
 
@@ -94,64 +94,65 @@ impl Drop for Ticket<'_> {
 }
 
 thread_local! {
-    /// Whether leaders wait for this thread.
-    static EXPECTED: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread is a member, so that leaders wait for it.
+    static IS_MEMBER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A thread that has been announced and has not begun.
-pub struct Announced<'a>(&'a Group);
+/// The place of a thread in the commit group, before the thread has begun.
+pub struct CommitGroupPlace<'a>(&'a Group);
 
-/// This thread, as long as it is expected.
-pub struct Present<'a> {
-    _announced: Announced<'a>,
+/// This thread as a member of the commit group: leaders wait for its syncs.
+pub struct CommitGroupMember<'a> {
+    _place: CommitGroupPlace<'a>,
 }
 
-/// This thread, while nobody needs to wait for it.
-pub struct Away<'a> {
+/// This thread outside the commit group: nobody waits for it until this is dropped.
+pub struct OutsideCommitGroup<'a> {
     group: &'a Group,
-    was_expected: bool,
+    was_member: bool,
 }
 
 impl Store {
-    /// Announces a thread that will work beside others and want to have things
-    /// durable: their syncs wait for it, so that they are shared.
-    pub fn announce(&self) -> Announced<'_> {
+    /// Reserves a place for a thread that will work beside others and want to have
+    /// things durable: their syncs wait for it, so that they are shared.
+    pub fn join_commit_group(&self) -> CommitGroupPlace<'_> {
         let group = &self.inner.db.group;
-        lock(&group.state).coming += 1;
-        Announced(group)
+        lock(&group.state).members += 1;
+        CommitGroupPlace(group)
     }
 
-    /// Says that this thread does something that takes its time, so that nobody waits for it.
-    pub fn away(&self) -> Away<'_> {
-        self.inner.db.group.away()
-    }
-}
-
-impl<'a> Announced<'a> {
-    /// Called by the thread itself, which is expected until the result is dropped.
-    pub fn begin(self) -> Present<'a> {
-        EXPECTED.set(true);
-        Present { _announced: self }
+    /// Takes this thread out of the commit group while it does something that takes
+    /// its time, so that no sync waits for it.
+    pub fn leave_commit_group(&self) -> OutsideCommitGroup<'_> {
+        self.inner.db.group.step_outside()
     }
 }
 
-impl Drop for Announced<'_> {
+impl<'a> CommitGroupPlace<'a> {
+    /// Called by the thread itself, which is a member until the result is dropped.
+    pub fn begin(self) -> CommitGroupMember<'a> {
+        IS_MEMBER.set(true);
+        CommitGroupMember { _place: self }
+    }
+}
+
+impl Drop for CommitGroupPlace<'_> {
     fn drop(&mut self) {
         self.0.leave();
     }
 }
 
-impl Drop for Present<'_> {
+impl Drop for CommitGroupMember<'_> {
     fn drop(&mut self) {
-        EXPECTED.set(false);
+        IS_MEMBER.set(false);
     }
 }
 
-impl Drop for Away<'_> {
+impl Drop for OutsideCommitGroup<'_> {
     fn drop(&mut self) {
-        if self.was_expected {
-            EXPECTED.set(true);
-            lock(&self.group.state).coming += 1;
+        if self.was_member {
+            IS_MEMBER.set(true);
+            lock(&self.group.state).members += 1;
         }
     }
 }
@@ -193,22 +194,22 @@ impl Group {
         lock(&self.state).syncs
     }
 
-    fn away(&self) -> Away<'_> {
-        let was_expected = EXPECTED.replace(false);
-        if was_expected {
+    fn step_outside(&self) -> OutsideCommitGroup<'_> {
+        let was_member = IS_MEMBER.replace(false);
+        if was_member {
             self.leave();
         }
-        Away { group: self, was_expected }
+        OutsideCommitGroup { group: self, was_member }
     }
 
     fn leave(&self) {
-        lock(&self.state).coming -= 1;
+        lock(&self.state).members -= 1;
         self.changed.notify_all();
     }
 
     /// Returns once the commit of `ticket` is durable.
     pub(super) fn wait(&self, mut ticket: Ticket<'_>) -> Result<(), StoreError> {
-        let _waiting = self.away();
+        let _outside = self.step_outside();
         let mut state = lock(&self.state);
         ticket.done = true;
         state.on_the_way -= 1;
@@ -249,14 +250,14 @@ impl Group {
     fn gather<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let deadline = Instant::now() + GATHER_AT_MOST;
         while state.somebody_comes() {
-            let patience = if state.coming > state.absent { ARRIVE_AT_MOST } else { COMMIT_AT_MOST };
+            let patience = if state.members > state.absent { ARRIVE_AT_MOST } else { COMMIT_AT_MOST };
             let left = deadline.saturating_duration_since(Instant::now()).min(patience);
-            let seen = (state.committed, state.coming);
+            let seen = (state.committed, state.members);
             let (next, timeout) =
                 self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
             state = next;
-            if timeout.timed_out() && (state.committed, state.coming) == seen {
-                state.absent = state.coming;
+            if timeout.timed_out() && (state.committed, state.members) == seen {
+                state.absent = state.members;
                 return state;
             }
         }

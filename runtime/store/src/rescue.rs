@@ -21,7 +21,7 @@ use super::event::RunId;
 use super::journal::{Record, parse_record};
 use super::leaves::{self, LeafRow, PAGE};
 use super::log::log_path;
-use super::verify::tell;
+use super::verify::update_summary;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 
@@ -410,7 +410,7 @@ fn rebuild_run(db: &Connection, n: i64) -> Result<Option<RunId>, StoreError> {
         if !follows {
             break;
         }
-        tell(&mut told, &record);
+        update_summary(&mut told, &record);
         head = Some(record);
     }
     let (Some(told), Some(head)) = (told, head) else { return Ok(None) };

@@ -124,7 +124,7 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
-    fn found(&mut self, problem: Problem) {
+    fn note_problem(&mut self, problem: Problem) {
         if self.problems.len() < NAMED_AT_MOST {
             self.problems.push(problem);
         } else {
@@ -162,7 +162,7 @@ impl Store {
         let mut report = VerifyReport::default();
         self.verify_database(&mut report)?;
         if let Some(Rollback { missing, .. }) = self.rollback()? {
-            report.found(Problem::RolledBack { missing });
+            report.note_problem(Problem::RolledBack { missing });
         }
         let mut damaged = self.verify_blobs(&mut report)?;
         damaged.find_leading(self)?;
@@ -183,7 +183,7 @@ impl Store {
                     Ok(id) => self.verify_run(RunId(id), &mut damaged, &mut report)?,
                     Err(error) => {
                         let why = format!("its row has no id ({error})");
-                        report.found(Problem::Run { run: format!("number {n}"), why });
+                        report.note_problem(Problem::Run { run: format!("number {n}"), why });
                     }
                 }
             }
@@ -191,7 +191,7 @@ impl Store {
         self.verify_gates(&mut report)?;
         self.verify_belonging(&mut report)?;
         self.verify_actions(&mut report)?;
-        Vec::from(damaged).into_iter().for_each(|problem| report.found(problem));
+        Vec::from(damaged).into_iter().for_each(|problem| report.note_problem(problem));
         Ok(report)
     }
 
@@ -211,15 +211,15 @@ impl Store {
             return Ok(());
         }
         for message in messages {
-            report.found(Problem::Database { message });
+            report.note_problem(Problem::Database { message });
         }
         let Rescued { lost, rebuilt } = self.inner.db.read_as_damaged()?;
         for rows in lost {
-            report.found(Problem::LostRows { rows });
+            report.note_problem(Problem::LostRows { rows });
         }
         for run in rebuilt {
             let why = "its row is lost; it is listed by what its journal says".to_owned();
-            report.found(Problem::Run { run: run.to_string(), why });
+            report.note_problem(Problem::Run { run: run.to_string(), why });
         }
         Ok(())
     }
@@ -234,7 +234,7 @@ impl Store {
         let mut told = None;
         let mut gates = BTreeMap::new();
         let followed = self.follow_chain(run, |record| {
-            tell(&mut told, &record);
+            update_summary(&mut told, &record);
             if let Some((gate, status)) = status_after(&record.event) {
                 gates.insert(gate.to_owned(), status);
             }
@@ -244,7 +244,9 @@ impl Store {
                 self.verify_row(run, told, report)?;
                 self.verify_gates_of(run, &gates, report)?;
             }
-            Err(StoreError::BrokenChain { seq, why, .. }) => report.found(Problem::Journal { run, seq, why }),
+            Err(StoreError::BrokenChain { seq, why, .. }) => {
+                report.note_problem(Problem::Journal { run, seq, why })
+            }
             // Collected while we were reading.
             Err(StoreError::UnknownRun(_)) => return Ok(()),
             Err(other) => return Err(other),
@@ -255,7 +257,7 @@ impl Store {
             Ok(redacted) => redacted.blobs.into_iter().collect(),
             Err(StoreError::UnknownRun(_)) => return Ok(()),
             Err(error) => {
-                report.found(Problem::Run { run: run.to_string(), why: error.to_string() });
+                report.note_problem(Problem::Run { run: run.to_string(), why: error.to_string() });
                 HashSet::new()
             }
         };
@@ -275,7 +277,7 @@ impl Store {
                 };
                 for digest in record.event.blobs() {
                     if self.blob_len(&digest)?.is_none() && missing.insert(digest) {
-                        report.found(Problem::MissingBlob { digest, named_by: name() });
+                        report.note_problem(Problem::MissingBlob { digest, named_by: name() });
                     }
                 }
                 damaged.note_needed(run, &record.text, name);
@@ -320,7 +322,7 @@ impl Store {
         for row in &rows {
             if let Some(told) = differs(&again, row) {
                 let why = format!("its gate {} is {}, its journal says {told}", row.0, row.1);
-                report.found(Problem::Run { run: run.to_string(), why });
+                report.note_problem(Problem::Run { run: run.to_string(), why });
             }
         }
         Ok(())
@@ -333,7 +335,7 @@ impl Store {
         told: Option<RunSummary>,
         report: &mut VerifyReport,
     ) -> Result<(), StoreError> {
-        let mut found = |why: String| report.found(Problem::Run { run: run.to_string(), why });
+        let mut found = |why: String| report.note_problem(Problem::Run { run: run.to_string(), why });
         let row = match self.run(run) {
             Ok(row) => row,
             Err(StoreError::UnknownRun(_)) => return Ok(()),
@@ -376,7 +378,7 @@ impl Store {
                 })?;
                 let id = first.and_then(|text| Some(json::parse(&text).ok()?["run"].as_str()?.to_owned()));
                 let run = id.unwrap_or_else(|| format!("number {n}"));
-                report.found(Problem::NoRun { what: format!("{rows} {what}"), run });
+                report.note_problem(Problem::NoRun { what: format!("{rows} {what}"), run });
             }
         }
         Ok(())
@@ -403,14 +405,14 @@ impl Store {
                 let outcome: StepOutcome = match json::parse_as(&text) {
                     Ok(outcome) => outcome,
                     Err(error) => {
-                        report.found(Problem::CachedOutcome { action, why: error.to_string() });
+                        report.note_problem(Problem::CachedOutcome { action, why: error.to_string() });
                         continue;
                     }
                 };
                 for blob in [outcome.stdout, outcome.output].into_iter().flatten() {
                     if self.blob_len(&blob.digest)?.is_none() {
                         let named_by = format!("the cached outcome of action {action}");
-                        report.found(Problem::MissingBlob { digest: blob.digest, named_by });
+                        report.note_problem(Problem::MissingBlob { digest: blob.digest, named_by });
                     }
                 }
             }
@@ -426,7 +428,8 @@ impl Store {
             Ok(rows.collect::<Result<Vec<_>, _>>()?)
         })?;
         for (id, digest) in missing {
-            report.found(Problem::MissingBlob { digest: digest.into(), named_by: format!("gate {id}") });
+            report
+                .note_problem(Problem::MissingBlob { digest: digest.into(), named_by: format!("gate {id}") });
         }
         Ok(())
     }
@@ -518,7 +521,7 @@ impl Store {
 }
 
 /// What a journal says of its run, one record after the other.
-pub(super) fn tell(told: &mut Option<RunSummary>, record: &Record) {
+pub(super) fn update_summary(told: &mut Option<RunSummary>, record: &Record) {
     if let Event::RunStarted { name, kind, plan, args, mode, actor, cwd, parent, .. } = &record.event
         && record.seq == 1
     {

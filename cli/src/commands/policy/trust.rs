@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use lobster_runtime::policy::{Effect, Policy};
-use lobster_runtime::project_policy::{FILE_NAME, ProjectPolicy, Standing, TrustedPolicies};
+use lobster_runtime::project_policy::{FILE_NAME, ProjectPolicy, Trust, TrustedPolicies};
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
 
@@ -27,13 +27,13 @@ pub(super) fn trust(file: Option<&Path>, yes: bool, out: &mut impl Write) -> Com
     let shown = file.path.display().to_string();
     let policy = Policy::load(&file.text, &shown).map_err(CommandError::failed)?;
     let trusted = TrustedPolicies::of(runtime.state_dir());
-    match trusted.standing(&file)? {
-        Standing::Trusted => {
+    match trusted.trust_in(&file)? {
+        Trust::Trusted => {
             writeln!(out, "{shown} is trusted already")?;
             return Ok(Exit::OK);
         }
-        Standing::Changed { trusted_at } => writeln!(out, "{shown} has changed since {trusted_at}")?,
-        Standing::Unknown => writeln!(out, "{shown}")?,
+        Trust::Changed { trusted_at } => writeln!(out, "{shown} has changed since {trusted_at}")?,
+        Trust::Unknown => writeln!(out, "{shown}")?,
     }
     describe(&runtime, &policy, out)?;
     if !yes {

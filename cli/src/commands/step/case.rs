@@ -80,7 +80,7 @@ impl OutputSink for Given {
 }
 
 impl Given {
-    fn shown(&self) -> String {
+    fn describe(&self) -> String {
         match self {
             Self::Nothing => "nothing".to_owned(),
             Self::Items(items) => items.iter().map(|item| json::compact(item) + "\n").collect(),
@@ -143,11 +143,11 @@ impl Case {
                 if fits { Ok(()) } else { Err(format!("failed otherwise: {name}: {said}")) }
             }
             (Expect::Error { code, .. }, Ok(())) => {
-                Err(format!("no error {code}; it gave\n{}", given.shown()))
+                Err(format!("no error {code}; it gave\n{}", given.describe()))
             }
             (_, Err(error)) => Err(format!("failed: {}", super::failure(&error))),
             (Expect::Items(wanted), Ok(())) => match given {
-                Given::Bytes(_) => Err(format!("items were expected; it gave bytes:\n{}", given.shown())),
+                Given::Bytes(_) => Err(format!("items were expected; it gave bytes:\n{}", given.describe())),
                 Given::Nothing if wanted.is_empty() => Ok(()),
                 Given::Items(items) if items == wanted => Ok(()),
                 Given::Nothing => Err(items_differ(wanted, &[])),
@@ -231,9 +231,9 @@ fn bytes_differ(wanted: &[u8], given: &Given) -> Result<(), String> {
     match given {
         Given::Bytes(bytes) if bytes == wanted => Ok(()),
         Given::Nothing if wanted.is_empty() => Ok(()),
-        Given::Items(_) => Err(format!("bytes were expected; it gave items:\n{}", given.shown())),
+        Given::Items(_) => Err(format!("bytes were expected; it gave items:\n{}", given.describe())),
         Given::Nothing | Given::Bytes(_) => {
-            Err(format!("expected\n{}\ngiven\n{}", String::from_utf8_lossy(wanted), given.shown()))
+            Err(format!("expected\n{}\ngiven\n{}", String::from_utf8_lossy(wanted), given.describe()))
         }
     }
 }

@@ -133,8 +133,17 @@ impl<'a> Search<'a> {
 
     /// Takes over what one text names.
     fn take(&mut self, mentions: Mentions, depth: usize) {
-        let Mentions { mut files, directories, written, listings, dynamic, shell_reads, not_covered, .. } =
-            mentions;
+        let Mentions {
+            mut files,
+            directories,
+            written,
+            listings,
+            dynamic,
+            words,
+            shell_reads,
+            not_covered,
+            ..
+        } = mentions;
         for file in files.iter_mut().filter(|file| shell_reads && !file.may_write) {
             if file.role == FileRole::Read && file.language == Language::Data {
                 // Which shell reads it is not known.
@@ -150,11 +159,14 @@ impl<'a> Search<'a> {
         }
         if dynamic {
             self.take_possible_names(&files, &listings, &directories, depth);
+            for word in words {
+                self.take_possible_name(&word, &directories, depth);
+            }
         }
     }
 
     /// Something runs under a name that only the run shows: it may be any that
-    /// a command of the same text lists.
+    /// a command of the same text lists, or a word of the text.
     fn take_possible_names(
         &mut self,
         files: &[Mention],
@@ -179,12 +191,20 @@ impl<'a> Search<'a> {
                 };
                 let Ok(text) = std::str::from_utf8(&text) else { continue };
                 for word in text.split_whitespace().take(MAX_FILES) {
-                    let mention = Mention::program(word.trim_matches(['\'', '"']));
-                    for path in self.paths(&mention, directories) {
-                        self.add(&path, &mention, directories, depth);
-                    }
+                    self.take_possible_name(word.trim_matches(['\'', '"']), directories, depth);
                 }
             }
+        }
+    }
+
+    /// A word that may become the name of what runs, if there is such a file.
+    fn take_possible_name(&mut self, word: &str, directories: &[String], depth: usize) {
+        let mut mention = Mention::program(word);
+        if word.contains(['*', '?', '[']) {
+            mention.lookup = Lookup::Glob;
+        }
+        for path in self.paths(&mention, directories) {
+            self.add(&path, &mention, directories, depth);
         }
     }
 

@@ -35,7 +35,7 @@ use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_language::plan::{self, Step, Work};
-use lobster_stage::{Payload, STORE_FAILED, StageError, Stop, stopped};
+use lobster_stage::{Payload, STORE_FAILED, StageError, Stop, store_failure};
 use lobster_store::{Blob, StepOutcome, StepStatus, Store, StoreError};
 
 pub use action::tree_digest;
@@ -123,7 +123,7 @@ pub(crate) fn step(
             let base = frame.workflow.file.parent().unwrap_or(Path::new("/"));
             let pinned = frame.workflow.components.get(component).filter(|_| *component == named);
             let loaded = load(run, path, base, &named, pinned, &patience).map_err(|error| {
-                run.fail_at(path);
+                run.record_failure(path);
                 not_loaded(&error, &format!("Workflow step {} component {named}", step.id), cancel)
             })?;
             let filled = fill_all(frame, &Value::Object(args.clone()), scope, path)?;
@@ -131,7 +131,7 @@ pub(crate) fn step(
         }
         Work::Js(code) => {
             let loaded = js_evaluator(run, path, &patience).map_err(|error| {
-                run.fail_at(path);
+                run.record_failure(path);
                 not_loaded(&error, &format!("Workflow step {} js", step.id), cancel)
             })?;
             (loaded, js_args(frame, code, step, scope, path)?)
@@ -196,7 +196,7 @@ fn component_input(
     }
     Ok(match frame.stdin(step, scope, path)? {
         StepInput::Nothing => JobInput::Empty,
-        StepInput::Text(text) => JobInput::Bytes(text.payload().map_err(stopped)?),
+        StepInput::Text(text) => JobInput::Bytes(text.payload().map_err(store_failure)?),
         StepInput::Json(value) => match &*value {
             Value::Array(items) => JobInput::Items(items.clone().into()),
             single => JobInput::Items(vec![single.clone()].into()),
@@ -269,8 +269,8 @@ pub(crate) fn run_component(
         };
         let decode = |outcome: &StepOutcome| output(&store, outcome);
         return match reuse.covers(false) {
-            true => run.once_in_all(path, &record, (action, reuse), perform, || true, decode),
-            false => run.once(path, &record, perform, decode),
+            true => run.perform_once_cached(path, &record, (action, reuse), perform, || true, decode),
+            false => run.perform_once(path, &record, perform, decode),
         };
     }
     let reuse = job.reuse;
@@ -292,7 +292,7 @@ pub(crate) fn run_component(
         Ok(outcome)
     };
     let outcome = run.pure(path, "component", preimage, decision, compute)?;
-    output(&store, &outcome).inspect_err(|_| run.fail_at(path))
+    output(&store, &outcome).inspect_err(|_| run.record_failure(path))
 }
 
 /// Executes an effect once more with the answers that it got when it was

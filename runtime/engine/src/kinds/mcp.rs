@@ -61,13 +61,13 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
         if !call.idempotent {
             run.forbid_retry(path);
         }
-        return answer(&outcome).inspect_err(|_| run.fail_at(path));
+        return answer(&outcome).inspect_err(|_| run.record_failure(path));
     }
-    if let Some(outcome) = run.foreseen(path, &record)? {
-        return answer(&outcome).inspect_err(|_| run.fail_at(path));
+    if let Some(outcome) = run.ask_overseer(path, &record)? {
+        return answer(&outcome).inspect_err(|_| run.record_failure(path));
     }
     let named = |error: StageError| {
-        run.fail_at(path);
+        run.record_failure(path);
         Stop::Failed(error)
     };
     let target = Target::find(run.services, place.env, place.cwd, &call.server).map_err(named)?;
@@ -105,7 +105,7 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
         Ok(outcome) => outcome,
         Err(problem) => explain(&target, call, &problem, place.cancel, sent.get()),
     };
-    run.once(path, &record, perform, answer)
+    run.perform_once(path, &record, perform, answer)
 }
 
 /// Whether the server says that calling the tool again does nothing more.

@@ -25,7 +25,7 @@ use lobster_base::digest::Digest;
 use lobster_policy::Shell;
 use lobster_sandbox::{Enforcement, HeldRoot, ProcessLimits, Promise};
 use lobster_stage::{
-    OUTPUT_VARIABLE, Payload, SANDBOX_BLOCKED, StageError, Stop, byte_limit, explained, stopped,
+    OUTPUT_VARIABLE, Payload, SANDBOX_BLOCKED, StageError, Stop, byte_limit, explained, store_failure,
 };
 use lobster_store::{Blob, INLINE_MAX, StepOutcome, StepStatus, Store};
 
@@ -98,7 +98,7 @@ impl Finished {
     /// What a failed command says for itself: its stderr, else its stdout, else its own text.
     pub(crate) fn failure_detail(&self, shown: &str) -> Result<String, Stop> {
         for text in [&self.stderr, &self.stdout] {
-            let text = text.load().map_err(stopped)?;
+            let text = text.load().map_err(store_failure)?;
             let text = text.trim();
             if !text.is_empty() {
                 return Ok(clip_middle(text));
@@ -114,14 +114,14 @@ pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken
     if run.overseer().is_none()
         && let Some(outcome) = run.remembered(path)
     {
-        return finished(&run.store, &outcome).inspect_err(|_| run.fail_at(path));
+        return finished(&run.store, &outcome).inspect_err(|_| run.record_failure(path));
     }
     let argv = argv(&job);
     let store = &run.store;
     for text in argv.iter().chain(job.env.granted().values()) {
         let clear = run.services.secrets.check_clear("the command holds", text);
         clear.map_err(|error| {
-            run.fail_at(path);
+            run.record_failure(path);
             StageError::permanent(error.to_string()).with_code("secret")
         })?;
     }
@@ -133,8 +133,8 @@ pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken
         idempotent: job.idempotent,
     };
     // What does not run needs no permission.
-    if let Some(outcome) = run.foreseen(path, &record)? {
-        return finished(store, &outcome).inspect_err(|_| run.fail_at(path));
+    if let Some(outcome) = run.ask_overseer(path, &record)? {
+        return finished(store, &outcome).inspect_err(|_| run.record_failure(path));
     }
     let decision = super::policy_gate::decide(run, path, &job, cancel)?;
     record.decision = decision.statement.clone();
@@ -147,9 +147,16 @@ pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken
     let decode = |outcome: &StepOutcome| finished(store, outcome);
     let done = if is_cached(&job) {
         let known_as = (cache_key(run, &job, &record, &decision)?, job.reuse);
-        run.once_in_all(path, &record, known_as, perform, || inputs_stayed(run, &job, &record), decode)?
+        run.perform_once_cached(
+            path,
+            &record,
+            known_as,
+            perform,
+            || inputs_stayed(run, &job, &record),
+            decode,
+        )?
     } else {
-        run.once(path, &record, perform, decode)?
+        run.perform_once(path, &record, perform, decode)?
     };
     Ok(Finished { plain_json, ..done })
 }
@@ -183,7 +190,7 @@ fn cache_key(
     if let Some(shell) = &decision.shell {
         key["shell"] = json!(shell);
     }
-    Digest::of_json(&key).map_err(stopped)
+    Digest::of_json(&key).map_err(store_failure)
 }
 
 /// Whether the input files are what they were before the command ran: only then
@@ -205,7 +212,7 @@ fn declared(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String]) -> Resul
     let mut declared = Declared::default();
     if !job.inputs.is_empty() {
         let found = inputs::digests(&job.cwd, &job.inputs, &run.services.files).map_err(|error| {
-            run.fail_at(path);
+            run.record_failure(path);
             StageError::permanent(error.to_string()).with_code("inputs")
         })?;
         declared.inputs = Value::Object(found);
@@ -281,19 +288,19 @@ fn keep_stdin(run: &Run<'_>, payload: Option<&Payload>) -> Result<(StdinSource, 
     let (digest, kept) = match payload {
         None => return Ok((StdinSource::Empty, Value::Null)),
         Some(Payload::Bytes(bytes)) if bytes.len() <= INLINE_MAX => {
-            let blob = store.put(bytes).map_err(stopped)?;
+            let blob = store.put(bytes).map_err(store_failure)?;
             (blob.digest, Some(blob).filter(|blob| blob.digest == Digest::of(bytes)))
         }
         Some(payload) => {
-            let digest = Digest::of_reader(payload.open().map_err(stopped)?).map_err(stopped)?;
-            let known = store.blob_len(&digest).map_err(stopped)?.map(|len| Blob { digest, len });
+            let digest = Digest::of_reader(payload.open().map_err(store_failure)?).map_err(store_failure)?;
+            let known = store.blob_len(&digest).map_err(store_failure)?.map(|len| Blob { digest, len });
             // Who only looks ahead, or back, keeps nothing.
             let kept = match known {
                 None if run.journals() => {
                     let mut writer = store.blob_writer();
-                    io::copy(&mut payload.open().map_err(stopped)?, &mut writer)
-                        .map_err(|error| stopped(writer.error(error)))?;
-                    Some(writer.finish().map_err(stopped)?)
+                    io::copy(&mut payload.open().map_err(store_failure)?, &mut writer)
+                        .map_err(|error| store_failure(writer.error(error)))?;
+                    Some(writer.finish().map_err(store_failure)?)
                 }
                 known => known,
             };
@@ -306,8 +313,8 @@ fn keep_stdin(run: &Run<'_>, payload: Option<&Payload>) -> Result<(StdinSource, 
         // The store hides secrets, and the process is to read them.
         None => {
             let mut bytes = Vec::new();
-            let mut reader = payload.map(Payload::open).transpose().map_err(stopped)?;
-            reader.as_mut().map_or(Ok(0), |reader| reader.read_to_end(&mut bytes)).map_err(stopped)?;
+            let mut reader = payload.map(Payload::open).transpose().map_err(store_failure)?;
+            reader.as_mut().map_or(Ok(0), |reader| reader.read_to_end(&mut bytes)).map_err(store_failure)?;
             StdinSource::Secret(bytes.into())
         }
     };

@@ -28,7 +28,7 @@ use lobster_policy::{
     denial,
 };
 use lobster_sandbox::{Confinement, ProcessLimits};
-use lobster_stage::{Question, StageError, Stop, stopped};
+use lobster_stage::{Question, StageError, Stop, store_failure};
 use lobster_store::{Durability, Event, GateFilter};
 
 /// The code of an approval that was given to something else.
@@ -90,7 +90,7 @@ pub(crate) fn decide(
         Verdict::Deny => {
             let message =
                 denial("the command", &decision.message, &decision.reason_code, decision.hint.as_deref());
-            run.fail_at(path);
+            run.record_failure(path);
             journal_decision(run, path, json!(proposal), statement)?;
             return Err(Stop::Failed(StageError::permanent(message).with_code(POLICY_DENIED)));
         }
@@ -104,8 +104,8 @@ pub(crate) fn decide(
             let binding = Binding::new(&proposal, &decision, &place, stdin, |path| {
                 fs::File::open(path).and_then(Digest::of_reader)
             })?;
-            let covered =
-                covered_files(run, job, &proposal, &place, &decision).inspect_err(|_| run.fail_at(path))?;
+            let covered = covered_files(run, job, &proposal, &place, &decision)
+                .inspect_err(|_| run.record_failure(path))?;
             let not_covered = covered.not_covered;
             let binding = binding.with_files(covered.files);
             let terms = decision.ask.clone().unwrap_or_default();
@@ -115,7 +115,7 @@ pub(crate) fn decide(
                 "commands": decision.commands,
                 "grant": decision.grant,
                 "programs": binding.programs,
-                "binding": binding.digest().map_err(stopped)?,
+                "binding": binding.digest().map_err(store_failure)?,
             });
             if !binding.files.is_empty() {
                 item[FILES] = json!(binding.files);
@@ -145,7 +145,8 @@ pub(crate) fn decide(
                 journal_decision(run, path, json!(proposal), statement.clone())?;
             }
             // The same command, bound to the same files and rights, was approved for the run.
-            let approved = StepPath::root().gate(&format!("approved:{}", binding.digest().map_err(stopped)?));
+            let approved =
+                StepPath::root().gate(&format!("approved:{}", binding.digest().map_err(store_failure)?));
             if terms.remember == Remember::Never || run.kept(&approved).is_none() {
                 let asked = run.gate(&gate, question, cancel);
                 asked.map_err(|stop| naming_changes(run, &gate.gate("approval"), stop, &binding.files))?;
@@ -168,13 +169,13 @@ pub(crate) fn decide(
     decided.shell = shell;
     // Who only looks ahead starts nothing.
     if let Some(files) = approved_files.filter(|_| run.journals()) {
-        decided.hold(run, &files).inspect_err(|_| run.fail_at(path))?;
+        decided.hold(run, &files).inspect_err(|_| run.record_failure(path))?;
     }
     if !policy.is_open()
         && let Some(git) = catalogued_git(&decision)
     {
         git_settings::hold(&run.services.sandbox, git, &job.cwd, &mut decided, cancel)
-            .inspect_err(|_| run.fail_at(path))?;
+            .inspect_err(|_| run.record_failure(path))?;
     }
     Ok(decided)
 }
@@ -287,7 +288,7 @@ pub(crate) fn decided(
             _home: None,
         });
     }
-    let home = private_home().map_err(stopped)?;
+    let home = private_home().map_err(store_failure)?;
     let limits = &policy.file().limits;
     let mut jail = jail(policy, &decision.grant, home.path(), place, network).map_err(Stop::Failed)?;
     // What the decision protects was known when the run began; what is known now is protected as well.

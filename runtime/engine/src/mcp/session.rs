@@ -246,7 +246,7 @@ impl Connection {
         if let Some(token) = token {
             config = config.auth_header(token.reveal());
         }
-        let shown = http::shown(url);
+        let shown = http::redacted_address(url);
         tokio_runtime()?.block_on(async {
             let transport = StreamableHttpClientTransport::with_client(client, config);
             self.serve(transport, ready, &shown).await

@@ -66,7 +66,7 @@ impl Planner<'_> {
                 self.branches(&step.id, branches, indent, out)?;
             }
             Work::ForEach { over, item_var, index_var, batch_size, pause_ms, steps } => {
-                line!(out, "{indent}for_each: {}{}", self.shown(over), self.loop_note(step, over)?);
+                line!(out, "{indent}for_each: {}{}", self.fill_known(over), self.loop_note(step, over)?);
                 line!(out, "{indent}item_var: {item_var}, index_var: {index_var}");
                 if *batch_size > 1 {
                     line!(out, "{indent}batch_size: {batch_size}");
@@ -94,7 +94,7 @@ impl Planner<'_> {
     /// What kinds of work other than containers do: `run: echo hi`.
     fn work_line(&self, work: &Work) -> String {
         let with_note = |key: &str, text: &str| {
-            let shown = self.shown(text);
+            let shown = self.fill_known(text);
             let note = if self.depends_on_results(&shown) { DEPENDS } else { "" };
             format!("{key}: {shown}{note}")
         };
@@ -106,7 +106,7 @@ impl Planner<'_> {
             Work::Js(text) => format!("js: {text}"),
             Work::Mcp { server, tool, .. } => format!("mcp: {server} {tool}"),
             Work::Exec(argv) => {
-                let words: Vec<_> = argv.iter().map(|word| quoted(&self.shown(word))).collect();
+                let words: Vec<_> = argv.iter().map(|word| quoted(&self.fill_known(word))).collect();
                 format!("exec: {}", words.join(" "))
             }
             Work::Input(input) => format!("prompt: {}", input.prompt),
@@ -124,7 +124,7 @@ impl Planner<'_> {
     ) -> Result<(), PlanError> {
         match &step.work {
             Work::Pipeline(text) => {
-                if self.pipeline(place, &self.shown(text))? {
+                if self.pipeline(place, &self.fill_known(text))? {
                     line!(out, "{indent}{DEFERRED}");
                 }
             }
@@ -163,7 +163,7 @@ impl Planner<'_> {
     /// Everything a step says besides its work.
     fn settings(&self, step: &Step, indent: &str, out: &mut String) -> Result<(), PlanError> {
         if let Stdin::Text(text) = &step.stdin {
-            let shown = self.shown(text);
+            let shown = self.fill_known(text);
             if self.strict(text, &format!("Workflow step {} stdin", step.id))?.is_some() {
                 line!(out, "{indent}stdin: {shown}{UNKNOWN}");
             } else if self.depends_on_results(&shown) {
@@ -274,7 +274,7 @@ impl Planner<'_> {
         match &step.work {
             Work::Parallel { branches, .. } => self.branches(&step.id, branches, indent, out)?,
             Work::ForEach { over, item_var, index_var, steps, .. } => {
-                line!(out, "{indent}for_each: {}{}", self.shown(over), self.loop_note(step, over)?);
+                line!(out, "{indent}for_each: {}{}", self.fill_known(over), self.loop_note(step, over)?);
                 self.sub_steps(&step.id, [item_var, index_var], steps, indent, out)?;
             }
             Work::Nothing

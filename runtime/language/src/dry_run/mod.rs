@@ -164,7 +164,7 @@ impl Planner<'_> {
     }
 
     /// Text with arguments and approvals filled in; other references stay.
-    fn shown(&self, text: &str) -> String {
+    fn fill_known(&self, text: &str) -> String {
         let filled = template::fill_args(text, self.args);
         let mut out = String::new();
         let mut copied = 0;
@@ -214,7 +214,7 @@ impl Planner<'_> {
         let given: Map<String, Value> = given
             .iter()
             .map(|(name, value)| match value {
-                Value::String(text) => (name.clone(), Value::String(self.shown(text))),
+                Value::String(text) => (name.clone(), Value::String(self.fill_known(text))),
                 other => (name.clone(), other.clone()),
             })
             .collect();

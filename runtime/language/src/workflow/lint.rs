@@ -169,7 +169,7 @@ impl Lowering<'_> {
                     let message =
                         format!("Workflow step {id} pipeline references unknown command: {}", stage.name);
                     let help = unknown.nearest.map(|name| format!("did you mean `{name}`?"));
-                    let said = self.said(codes::UNKNOWN_COMMAND, span, message, fatal);
+                    let said = self.add_failure_when_reached(codes::UNKNOWN_COMMAND, span, message, fatal);
                     said.help = help
                         .or_else(|| Some("to run a program, use `run:`, or the command `exec`".to_owned()));
                 }

@@ -165,7 +165,7 @@ impl Lowering<'_> {
             (None, None) if names.is_empty() => "no step comes before this one".to_owned(),
             (None, None) => "only earlier steps and branches can be referred to".to_owned(),
         };
-        self.said(codes::UNKNOWN_REFERENCE, span, message, fatal).help = Some(help);
+        self.add_failure_when_reached(codes::UNKNOWN_REFERENCE, span, message, fatal).help = Some(help);
     }
 
     fn work(
@@ -225,13 +225,13 @@ impl Lowering<'_> {
             let part = if width == 0 { 0..text.len() } else { error.offset..error.offset + width };
             let span = written.part(self.source, part);
             let message = format!("{prefix}pipeline parse failed: {error}");
-            self.said(codes::PIPELINE_SYNTAX, span, message, fatal);
+            self.add_failure_when_reached(codes::PIPELINE_SYNTAX, span, message, fatal);
         }
         Work::Pipeline(text.to_owned())
     }
 
     /// Something that fails when it is reached; `fatal` if that is certain to end the run.
-    pub(super) fn said(
+    pub(super) fn add_failure_when_reached(
         &mut self,
         code: &'static str,
         span: Span,
@@ -321,7 +321,7 @@ impl Lowering<'_> {
                 |fixed| format!("write `{fixed}`"),
             );
             let written = over.part(self.source, 0..text.len());
-            let said = self.said(codes::NOT_A_LIST, over.span, message, fatal);
+            let said = self.add_failure_when_reached(codes::NOT_A_LIST, over.span, message, fatal);
             said.help = Some(help);
             said.fix = fixed.map(|replacement| Fix { span: written, replacement });
         }

@@ -69,7 +69,7 @@ impl<'a> Sought<'a> {
         journal: &[Record],
         redact: &'a BTreeSet<String>,
     ) -> Result<Self, Failure> {
-        let given = given(store, recording, journal);
+        let given = blobs_before_any_step(store, recording, journal);
         let (mut long, mut short) = (HashSet::new(), HashSet::new());
         for step in redact {
             let mut texts = Texts::default();
@@ -211,7 +211,7 @@ fn finder(texts: Vec<Vec<u8>>) -> Result<AhoCorasick, Failure> {
 }
 
 /// Blobs that were there before any step: the plan, the arguments, the policy, and components.
-fn given(store: &Store, recording: &Recording, journal: &[Record]) -> HashSet<Digest> {
+fn blobs_before_any_step(store: &Store, recording: &Recording, journal: &[Record]) -> HashSet<Digest> {
     let mut given: HashSet<Digest> =
         [Some(recording.task.plan), recording.task.args].into_iter().flatten().collect();
     for record in journal {

@@ -51,7 +51,7 @@ pub(super) fn supervise(control: &OwnedFd, jail: Option<Identity>) -> ! {
             Ok(After::Survivors) => sys::exit_now(1),
             Err(Obstacle { stage, error, detail }) => {
                 let errno = error.raw_os_error().unwrap_or_default();
-                tell(control, &News::Failed { stage, errno, detail });
+                send_news(control, &News::Failed { stage, errno, detail });
                 sys::exit_now(0)
             }
         }
@@ -120,19 +120,19 @@ fn watch(
     let mut until = None;
     loop {
         if !tree.collect() {
-            tell(control, &News::Over(report(&tree, 0, reusable)));
+            send_news(control, &News::Over(report(&tree, 0, reusable)));
             return if reusable { After::Clean } else { After::Spent };
         }
         if tree.status.is_some() && until.is_none() {
             until = Some(Instant::now() + job.linger);
-            tell(control, &News::MainExited);
+            send_news(control, &News::MainExited);
         }
         let left = until.map(|until: Instant| until.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
             break;
         }
         if growth.as_mut().is_some_and(Growth::has_passed) {
-            tell(control, &News::DiskFull);
+            send_news(control, &News::DiskFull);
             break;
         }
         let looks = growth.as_ref().map(Growth::due_in);
@@ -154,7 +154,7 @@ fn watch(
     }
     // Killing may raise the priority of this process, which the next step would inherit.
     let survivors = tree.kill(ended);
-    tell(control, &News::Over(report(&tree, survivors, false)));
+    send_news(control, &News::Over(report(&tree, survivors, false)));
     if survivors == 0 { After::Spent } else { After::Survivors }
 }
 
@@ -164,7 +164,7 @@ fn report(tree: &Tree, survivors: u64, reusable: bool) -> Report {
     Report { status, cpu: tree.usage.cpu, max_rss: tree.usage.max_rss, survivors, reusable }
 }
 
-fn tell(control: &OwnedFd, news: &News) {
+fn send_news(control: &OwnedFd, news: &News) {
     // Nobody there means that the next poll sees the closed socket.
     let _ = channel::send(control.as_fd(), &news.encode(), &[]);
 }

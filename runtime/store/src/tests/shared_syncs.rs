@@ -49,18 +49,18 @@ fn sixty_four_parallel_effects_share_their_syncs() {
     let run = new_run(&store, "w");
     let working = Barrier::new(64);
     std::thread::scope(|scope| {
-        let announced: Vec<_> = (0..64_u64).map(|i| (i, store.announce())).collect();
-        for (i, announced) in announced {
+        let place: Vec<_> = (0..64_u64).map(|i| (i, store.join_commit_group())).collect();
+        for (i, place) in place {
             let (store, working) = (&store, &working);
             scope.spawn(move || {
-                let _present = announced.begin();
+                let _member = place.begin();
                 let path = format!("branch{i}");
                 // As on a busy machine: it takes a while until the last has had its turn.
                 std::thread::sleep(Duration::from_millis(3 * i));
                 store.append(run, vec![started(&path)], Durability::Synced).unwrap();
-                let away = store.away();
+                let outside = store.leave_commit_group();
                 working.wait();
-                drop(away);
+                drop(outside);
                 store.append(run, vec![ended(store, &path)], Durability::Synced).unwrap();
             });
         }
@@ -86,10 +86,10 @@ fn who_was_announced_and_does_not_come_is_waited_for_once() {
     };
     let alone = hundred();
     std::thread::scope(|scope| {
-        let announced = store.announce();
+        let place = store.join_commit_group();
         let ended = &ended;
         scope.spawn(move || {
-            let _present = announced.begin();
+            let _member = place.begin();
             ended.wait();
         });
         let beside = hundred();

@@ -38,7 +38,7 @@ impl Workspace {
 
     fn covered(&self, text: &str) -> Covered {
         let workspace = self.root().display().to_string();
-        let programs = Box::new(lobster_policy::HostPrograms);
+        let programs = std::sync::Arc::new(lobster_policy::HostPrograms);
         let env = DecisionEnv { workspace, programs, ..DecisionEnv::fixture() };
         let place = Place {
             policy: &self.policy,

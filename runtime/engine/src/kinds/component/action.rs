@@ -15,7 +15,7 @@ use crate::value::Items;
 use lobster_base::digest::Digest;
 use lobster_base::file_digests::FileDigests;
 use lobster_base::json;
-use lobster_stage::{Payload, Stop, stopped};
+use lobster_stage::{Payload, Stop, store_failure};
 use lobster_store::INLINE_MAX;
 
 /// Everything that decides what the component does.
@@ -25,21 +25,21 @@ pub(super) fn preimage(run: &Run<'_>, path: &StepPath, job: &Job) -> Result<Prei
         JobInput::Empty => "null".to_owned(),
         // Small inputs are kept, so that `why` can tell what in them differs.
         JobInput::Bytes(Payload::Bytes(bytes)) if bytes.len() <= INLINE_MAX => {
-            named("bytes", run.store.put(bytes).map_err(stopped)?.digest)
+            named("bytes", run.store.put(bytes).map_err(store_failure)?.digest)
         }
         JobInput::Bytes(payload) => {
-            named("bytes", Digest::of_reader(payload.open().map_err(stopped)?).map_err(stopped)?)
+            named("bytes", Digest::of_reader(payload.open().map_err(store_failure)?).map_err(store_failure)?)
         }
         JobInput::Items(Items::Stored { store, blob, .. }) => {
             // What cannot be read is told before anything begins.
-            store.0.open_blob(&blob.digest).map_err(stopped)?;
+            store.0.open_blob(&blob.digest).map_err(store_failure)?;
             named("items", blob.digest)
         }
         JobInput::Items(Items::Memory(items)) => {
             let lines: String = items.iter().map(|item| json::compact(item) + "\n").collect();
             let small = lines.len() <= INLINE_MAX;
             let digest = if small {
-                run.store.put(lines.as_bytes()).map_err(stopped)?.digest
+                run.store.put(lines.as_bytes()).map_err(store_failure)?.digest
             } else {
                 Digest::of(lines.as_bytes())
             };
@@ -119,7 +119,7 @@ fn whole(number: u64) -> Result<String, Stop> {
 
 /// The canonical JSON of a part (RFC 8785).
 fn canonical(part: &impl Serialize) -> Result<String, Stop> {
-    serde_json_canonicalizer::to_string(part).map_err(stopped)
+    serde_json_canonicalizer::to_string(part).map_err(store_failure)
 }
 
 /// One digest over the names and contents of everything below a directory.

@@ -206,7 +206,7 @@ fn decide_about(
     match decision.verdict {
         Verdict::Allow => {}
         Verdict::Deny => {
-            run.fail_at(path);
+            run.record_failure(path);
             journal_decision(run, path, proposed, statement)?;
             return Err(Stop::Failed(denied(&decision)));
         }

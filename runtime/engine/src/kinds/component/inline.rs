@@ -11,7 +11,7 @@ use crate::stdin::Input as StepInput;
 use crate::workflow::Frame;
 use lobster_base::json;
 use lobster_language::plan::Step;
-use lobster_stage::{Stop, stopped};
+use lobster_stage::{Stop, store_failure};
 
 /// The evaluator's arguments: the code with `input`, `args`, and the earlier steps that it may look at.
 pub(super) fn js_args(
@@ -23,7 +23,7 @@ pub(super) fn js_args(
 ) -> Result<Map<String, Value>, Stop> {
     let input = match frame.stdin(step, scope, path)? {
         StepInput::Text(text) => {
-            let text = text.load().map_err(stopped)?;
+            let text = text.load().map_err(store_failure)?;
             json::parse(text.trim()).unwrap_or_else(|_| Value::String(text.to_string()))
         }
         other => other.load()?.map_or(Value::Null, Arc::unwrap_or_clone),
@@ -44,7 +44,7 @@ pub(super) fn js_args(
         let value = match (record.json()?, &record.response, &record.stdout) {
             (Some(value), _, _) => Value::clone(value),
             (None, Some(response), _) => response.clone(),
-            (None, None, Some(text)) => Value::String(text.load().map_err(stopped)?.to_string()),
+            (None, None, Some(text)) => Value::String(text.load().map_err(store_failure)?.to_string()),
             (None, None, None) => Value::Null,
         };
         steps.insert(record.id.clone(), value);

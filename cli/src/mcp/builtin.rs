@@ -12,14 +12,14 @@ use super::schema;
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum BuiltinTool {
     Resume,
     Run,
     Runs,
     Show,
 }
 
-impl Standing {
+impl BuiltinTool {
     pub(super) const ALL: [Self; 4] = [Self::Resume, Self::Run, Self::Runs, Self::Show];
 
     pub(super) fn name(self) -> &'static str {
@@ -88,7 +88,7 @@ pub(super) struct ShowArgs {
 ///
 /// # Errors
 /// A sentence for whoever called.
-pub(super) fn read<T: DeserializeOwned>(tool: Standing, given: Option<JsonObject>) -> Result<T, String> {
+pub(super) fn read<T: DeserializeOwned>(tool: BuiltinTool, given: Option<JsonObject>) -> Result<T, String> {
     let given = Value::Object(given.unwrap_or_default());
     serde_json::from_value(given).map_err(|error| {
         let fields: Vec<String> = fields(tool).keys().cloned().collect();
@@ -97,9 +97,9 @@ pub(super) fn read<T: DeserializeOwned>(tool: Standing, given: Option<JsonObject
 }
 
 /// The tool as it is listed, and what it may do.
-pub(super) fn tool(standing: Standing) -> (Tool, Reach) {
-    let (title, about, required, reach): (_, _, &[&str], _) = match standing {
-        Standing::Run => (
+pub(super) fn tool(builtin: BuiltinTool) -> (Tool, Reach) {
+    let (title, about, required, reach): (_, _, &[&str], _) = match builtin {
+        BuiltinTool::Run => (
             "Run a workflow or pipeline",
             "Runs a lobster pipeline (`exec --json git status | where …`) or a workflow file as one \
              recorded operation under the operator's policy, and answers with its envelope. Status \
@@ -107,7 +107,7 @@ pub(super) fn tool(standing: Standing) -> (Tool, Reach) {
             &[],
             Reach::ANYTHING,
         ),
-        Standing::Resume => (
+        BuiltinTool::Resume => (
             "Answer a waiting run",
             "Goes on with a run that waits: `approve` answers an approval, `response` a question, \
              `cancel` calls it off. Whether an approval may come this way is the operator's decision; \
@@ -115,28 +115,28 @@ pub(super) fn tool(standing: Standing) -> (Tool, Reach) {
             &[],
             Reach::ANYTHING,
         ),
-        Standing::Runs => (
+        BuiltinTool::Runs => (
             "List runs",
             "Lists the runs that were made through this server, the newest first.",
             &[],
             Reach::PURE,
         ),
-        Standing::Show => (
+        BuiltinTool::Show => (
             "Show a run",
             "Tells how a run stands: its steps, its open questions, its output or error.",
             &["run"],
             Reach::PURE,
         ),
     };
-    let takes = schema::object(fields(standing), required);
-    let mut tool = Tool::new(standing.name(), about, takes).with_title(title);
-    if matches!(standing, Standing::Run | Standing::Resume) {
+    let takes = schema::object(fields(builtin), required);
+    let mut tool = Tool::new(builtin.name(), about, takes).with_title(title);
+    if matches!(builtin, BuiltinTool::Run | BuiltinTool::Resume) {
         tool = tool.with_raw_output_schema(Arc::new(schema::envelope(None)));
     }
     (tool, reach)
 }
 
-fn fields(standing: Standing) -> Map<String, Value> {
+fn fields(builtin: BuiltinTool) -> Map<String, Value> {
     let timeout = json!({
         "type": "integer", "minimum": 200,
         "description": "Milliseconds before it is stopped (20000); waiting for a person does not count.",
@@ -145,8 +145,8 @@ fn fields(standing: Standing) -> Map<String, Value> {
         "type": "integer", "minimum": 1024,
         "description": "Most bytes of the answer (512000).",
     });
-    let fields = match standing {
-        Standing::Run => json!({
+    let fields = match builtin {
+        BuiltinTool::Run => json!({
             "pipeline": {"type": "string", "description": "Pipeline text, or the path of a workflow file."},
             "file": {"type": "string", "description": "A workflow file, instead of `pipeline`."},
             "args": {"type": "object", "description": "Arguments of the workflow file."},
@@ -154,7 +154,7 @@ fn fields(standing: Standing) -> Map<String, Value> {
             "timeoutMs": timeout,
             "maxStdoutBytes": size,
         }),
-        Standing::Resume => json!({
+        BuiltinTool::Resume => json!({
             "token": {"type": "string", "description": "`resumeToken` of the envelope."},
             "approvalId": {"type": "string", "description": "`approvalId` of the envelope, instead of `token`."},
             "approve": {"type": "boolean", "description": "The person's answer to an approval."},
@@ -163,13 +163,13 @@ fn fields(standing: Standing) -> Map<String, Value> {
             "timeoutMs": timeout,
             "maxStdoutBytes": size,
         }),
-        Standing::Runs => json!({
+        BuiltinTool::Runs => json!({
             "status": {"enum": ["running", "waiting", "ok", "failed", "cancelled"]},
             "name": {"type": "string", "description": "Only runs of this name."},
             "limit": {"type": "integer", "minimum": 1, "maximum": 200, "description": "At most so many (20)."},
             "before": {"type": "string", "description": "Only runs older than this one."},
         }),
-        Standing::Show => json!({
+        BuiltinTool::Show => json!({
             "run": {"type": "string", "description": "The run's id (`runId`), or its first or last digits."},
             "maxStdoutBytes": size,
         }),
@@ -187,10 +187,10 @@ mod tests {
     #[test]
     fn wrong_arguments_are_told_what_there_is() {
         let given = json!({"pipline": "x"}).as_object().cloned();
-        let error = read::<RunArgs>(Standing::Run, given).err().unwrap_or_default();
+        let error = read::<RunArgs>(BuiltinTool::Run, given).err().unwrap_or_default();
         assert!(error.contains("pipline") && error.contains("timeoutMs"), "{error}");
         let given = json!({"pipeline": "x", "timeoutMs": 5}).as_object().cloned();
-        let read = read::<RunArgs>(Standing::Run, given);
+        let read = read::<RunArgs>(BuiltinTool::Run, given);
         assert!(matches!(read, Ok(args) if args.bounds.timeout_ms == Some(5)), "flattened");
     }
 }
