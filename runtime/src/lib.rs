@@ -6,8 +6,8 @@
 //! holds the layers; this one only gathers what programs use. See
 //! `docs/ARCHITECTURE.md` for the boundaries.
 
-/// Digests, JSON as ECMAScript writes it, JSON Schema, cancellation.
-pub use lobster_base::{cancel, digest, json, schema};
+/// Digests, JSON as ECMAScript writes it, JSON Schema, cancellation, quantities, clipped texts.
+pub use lobster_base::{cancel, digest, json, quantity, schema, text};
 /// Loading, inspecting and running single components.
 pub use lobster_component as component;
 /// Drives plans: runs, questions, callers.

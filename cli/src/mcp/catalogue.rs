@@ -17,6 +17,7 @@ use lobster_runtime::json;
 use lobster_runtime::language::plan::Workflow;
 use lobster_runtime::language::source::has_workflow_extension;
 use lobster_runtime::runtime::Runtime;
+use lobster_runtime::text::{self, Count};
 use rmcp::model::{MetaObject, Tool};
 use serde_json::{Map, Value, json};
 
@@ -303,8 +304,7 @@ fn as_value(tool: &Tool) -> Value {
 
 fn clipped(value: &Value) -> String {
     const MAX: usize = 600;
-    let text = json::compact(value);
-    if text.len() <= MAX { text } else { format!("{}…", &text[..text.floor_char_boundary(MAX)]) }
+    text::clip(&json::compact(value), MAX, Count::Bytes).into_owned()
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ pub(crate) mod units;
 use std::borrow::Cow;
 use std::io::{self, Write};
 
+use lobster_runtime::text::Count;
+
 /// The text without what commands a terminal, turns the direction of writing or cannot be seen:
 /// steps, models and files say it, and a person decides by what they see.
 pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
@@ -23,10 +25,7 @@ pub(crate) fn one_line(text: &str) -> String {
 
 /// The beginning of a long text.
 pub(crate) fn clip(text: &str, max: usize) -> Cow<'_, str> {
-    match text.char_indices().nth(max) {
-        Some((end, _)) => format!("{}…", &text[..end]).into(),
-        None => text.into(),
-    }
+    lobster_runtime::text::clip(text, max, Count::Chars)
 }
 
 /// Makes all that is written to it [`harmless`]: for screens that quote others and have no colours of their own.

@@ -6,6 +6,7 @@ mod items;
 use anstyle::{AnsiColor, Style};
 use lobster_runtime::engine::{Fact, QuestionKind, QuestionView, Weight};
 use lobster_runtime::json;
+use lobster_runtime::text::{Count, prefix};
 use serde_json::Value;
 
 use self::items::Layout;
@@ -144,8 +145,8 @@ pub(crate) fn text(view: &QuestionView, max: usize, more: &str) -> String {
     let shown = [80, 60, 40, 30, 20, 12].into_iter().map(lines).find(|text| text.len() <= max);
     shown.unwrap_or_else(|| {
         let text = lines(12);
-        let end = text.floor_char_boundary(max);
-        format!("{}… ({} more bytes: {more})", &text[..end], text.len() - end)
+        let kept = prefix(&text, max, Count::Bytes);
+        format!("{kept}… ({} more bytes: {more})", text.len() - kept.len())
     })
 }
 

@@ -230,6 +230,18 @@ fn text(write: impl FnOnce(&mut Vec<u8>) -> serde_json::Result<()>) -> String {
     String::from_utf8(buffer).unwrap_or_default()
 }
 
+/// ECMA-262 `ToBoolean`; none is `undefined`.
+#[must_use]
+pub fn to_boolean(value: Option<&Value>) -> bool {
+    match value {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(value)) => *value,
+        Some(Value::Number(number)) => number.as_f64().is_some_and(|n| n != 0.0),
+        Some(Value::String(text)) => !text.is_empty(),
+        Some(Value::Array(_) | Value::Object(_)) => true,
+    }
+}
+
 /// ECMA-262 `String(value)` as the incumbent's templates show it: text as it
 /// is, `null` for null, arrays joined by commas, objects `[object Object]`.
 #[must_use]

@@ -1,5 +1,5 @@
 //! What every other crate stands on: digests, JSON as ECMAScript writes it, JSON
-//! Schema, cancellation, path patterns and quantities. It knows nothing of lobster.
+//! Schema, cancellation, path patterns, quantities and clipped texts. It knows nothing of lobster.
 
 pub mod cancel;
 pub mod digest;
@@ -8,3 +8,4 @@ pub mod glob;
 pub mod json;
 pub mod quantity;
 pub mod schema;
+pub mod text;

@@ -15,6 +15,7 @@ use crate::state::State;
 use crate::{
     Ceilings, Digest, Grants, Invocation, Kind, Limits, LoadError, Outcome, RunError, SetBy, names, run,
 };
+use lobster_base::text::{self, Count};
 
 /// A program, compiled and linked, ready for any number of runs at once.
 /// Clones are the same program.
@@ -395,19 +396,23 @@ const MAX_NAME: usize = 128;
 
 /// A step is called by its own words: they must be what they look like.
 fn check_words(wit: &wit::Description) -> Result<(), String> {
+    const SHOWN: usize = 80;
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if wit.name.is_empty() || wit.name.len() > MAX_NAME || !wit.name.chars().all(plain) {
         return Err(format!(
             "its name {:?} is not made of letters, digits, `-`, `_` and `.`",
-            clip(&wit.name)
+            text::prefix(&wit.name, SHOWN, Count::Chars)
         ));
     }
-    for (what, text, most) in [("version", &wit.version, MAX_NAME), ("summary", &wit.summary, MAX_SUMMARY)] {
-        if text.len() > most {
+    for (what, words, most) in [("version", &wit.version, MAX_NAME), ("summary", &wit.summary, MAX_SUMMARY)] {
+        if words.len() > most {
             return Err(format!("its {what} is longer than {most} bytes"));
         }
-        if text.contains(char::is_control) {
-            return Err(format!("its {what} has control characters: {:?}", clip(text)));
+        if words.contains(char::is_control) {
+            return Err(format!(
+                "its {what} has control characters: {:?}",
+                text::prefix(words, SHOWN, Count::Chars)
+            ));
         }
     }
     Ok(())
@@ -415,10 +420,6 @@ fn check_words(wit: &wit::Description) -> Result<(), String> {
 
 /// Longest summary of a step, in bytes: one line.
 const MAX_SUMMARY: usize = 1000;
-
-fn clip(text: &str) -> String {
-    text.chars().take(80).collect()
-}
 
 impl From<wit::Description> for Description {
     fn from(wit: wit::Description) -> Self {

@@ -29,6 +29,7 @@ use crate::state::{Limiter, State, Stop};
 use crate::{
     Grants, Invocation, Limits, LimitsSetBy, Outcome, RunError, SetBy, StagedWrites, StepError, names,
 };
+use lobster_base::text::{self, Count};
 
 /// How often a run that waits in the host looks whether it should stop.
 const LOOK: Duration = Duration::from_millis(5);
@@ -450,7 +451,7 @@ const MAX_CODE: usize = 64;
 
 /// A step's code as the contract wants it: lower-case words joined by dashes.
 fn plain_code(code: &str) -> String {
-    let code: String = code.chars().take(MAX_CODE).collect();
+    let code = text::prefix(code, MAX_CODE, Count::Chars);
     let words = code.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let plain = words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-");
     if plain.is_empty() { NO_CODE.to_owned() } else { plain }

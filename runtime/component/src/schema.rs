@@ -3,6 +3,7 @@
 mod work;
 
 use lobster_base::schema::Schema as JsonSchema;
+use lobster_base::text::{self, Count};
 use serde_json::Value;
 
 /// A schema that is ready to check values.
@@ -34,11 +35,7 @@ impl Schema {
                     if part.parse::<usize>().is_ok() { format!("[{part}]") } else { format!(".{part}") }
                 }))
                 .collect();
-            let mut message = error.message;
-            if message.len() > MESSAGE_LIMIT {
-                message.truncate(message.floor_char_boundary(MESSAGE_LIMIT));
-                message.push('…');
-            }
+            let message = text::clip(&error.message, MESSAGE_LIMIT, Count::Bytes).into_owned();
             Err(Misfit { path, message })
         })
     }

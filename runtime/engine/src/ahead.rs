@@ -23,6 +23,7 @@ use crate::runtime::recorded;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
 use lobster_base::json;
+use lobster_base::text;
 use lobster_language::plan::Plan;
 use lobster_stage::{Answer, Question, Stop};
 use lobster_store::{GateKind, Record, RunId, Store, StoreError};
@@ -181,13 +182,7 @@ fn line_of(effect: &NextEffect, began_in: &str) -> String {
             line.push_str(&format!("  (reads blake3:{stdin})"));
         }
     }
-    if line.len() > MAX_LINE {
-        let end = line.floor_char_boundary(MAX_LINE);
-        let more = line.len() - end;
-        line.truncate(end);
-        line.push_str(&format!("… ({more} more bytes)"));
-    }
-    line
+    text::clip_telling_rest(&line, MAX_LINE).into_owned()
 }
 
 /// Works for so long; says whether it was done by then.

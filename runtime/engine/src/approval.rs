@@ -6,6 +6,7 @@ use super::env::Env;
 use super::gate::{Asker, GateQuestion, Identity};
 use super::record::Record;
 use lobster_base::json;
+use lobster_base::text::{self, Count};
 use lobster_language::plan::{Approval, Step};
 use lobster_stage::{Question, Stop, store_failure};
 
@@ -78,18 +79,7 @@ fn preview_of(record: &Record, json: Option<&Value>) -> Result<Option<String>, S
         (_, Some(value)) => json::compact(value),
         _ => return Ok(None),
     };
-    Ok(Some(clip(&text, MAX_PREVIEW)))
-}
-
-/// The first `max` UTF-16 units, never splitting a character.
-pub(super) fn clip(text: &str, max: usize) -> String {
-    let mut units = 0;
-    text.chars()
-        .take_while(|c| {
-            units += c.len_utf16();
-            units <= max
-        })
-        .collect()
+    Ok(Some(text::prefix(&text, MAX_PREVIEW, Count::Utf16).to_owned()))
 }
 
 /// The operator's defaults for gates.
@@ -107,16 +97,4 @@ pub(super) fn identity_from_env(env: &Env) -> Identity {
 
 fn trimmed(text: Option<&str>) -> Option<String> {
     text.map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn clipping_counts_utf16_and_keeps_characters_whole() {
-        assert_eq!(clip("a🦞b", 2), "a");
-        assert_eq!(clip("a🦞b", 3), "a🦞");
-        assert_eq!(clip("abc", 10), "abc");
-    }
 }

@@ -9,6 +9,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use lobster_component::{HostCall, HostCallTrace};
 
 use lobster_base::digest::Digest;
+use lobster_base::text::{self, Count};
 use lobster_store::{Blob, BlobReader, BlobWriter, Store, StoreError};
 
 /// Longest request or answer that a record is believed to hold, in bytes: more
@@ -153,9 +154,10 @@ fn describe_call(function: &str, request: &[u8]) -> String {
         return format!("{function} ({} bytes)", u64::from_le_bytes(number));
     }
     let text = String::from_utf8_lossy(request);
-    let cut: String = text.chars().take(MAX).collect();
-    let more = if cut.len() < text.len() { "…" } else { "" };
-    if cut.is_empty() { function.to_owned() } else { format!("{function} {cut}{more}") }
+    match text::clip(&text, MAX, Count::Chars) {
+        nothing if nothing.is_empty() => function.to_owned(),
+        request => format!("{function} {request}"),
+    }
 }
 
 impl HostCallTrace for RecordedCalls {

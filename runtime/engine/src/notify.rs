@@ -19,6 +19,7 @@ use super::run::Run;
 use super::services::Services;
 use lobster_base::cancel::CancelToken;
 use lobster_base::json;
+use lobster_base::text::{self, Count};
 use lobster_sandbox::{
     Confinement, Ended, ExitStatus, OutputSinks, ProcessLimits, Sandbox, SpawnRequest, Stdin,
 };
@@ -341,12 +342,9 @@ impl Teller {
 fn bounded(facts: &[Fact]) -> Value {
     let mut room = MAX_PREVIEW;
     let mut fit = |value: &String| {
-        let kept = &value[..value.floor_char_boundary(room)];
-        room -= kept.len();
-        match value.len() - kept.len() {
-            0 => value.clone(),
-            more => format!("{kept}… ({more} more bytes)"),
-        }
+        let shown = text::clip_telling_rest(value, room).into_owned();
+        room -= text::prefix(value, room, Count::Bytes).len();
+        shown
     };
     let fact = |fact: &Fact| {
         let shown: Vec<_> = fact.values.iter().take(MAX_ITEMS).map(&mut fit).collect();

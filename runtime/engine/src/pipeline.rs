@@ -22,6 +22,7 @@ use crate::kinds::{mcp, native};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json;
 use lobster_base::json::raw::RawItem;
+use lobster_base::text::{self, Count};
 use lobster_language::pipeline::{self, Pipeline};
 use lobster_language::plan::Extras;
 use lobster_models::cost::CostTracker;
@@ -386,12 +387,16 @@ fn effect_failed(error: StageError, cancel: &CancelToken, idempotent: bool) -> S
 
 /// Text items as lines, for a component that reads bytes. The last one ends as it did.
 fn lines(run: &Run<'_>, items: &Items) -> Result<Payload, Stop> {
+    const SHOWN: usize = 60;
     let mut writer = run.store.blob_writer();
     let mut number = 0_u64;
     items.for_each(|item| {
         number += 1;
         let Value::String(text) = item else {
-            let message = format!("component --text: item {number} is no text: {}", clipped(&item));
+            let message = format!(
+                "component --text: item {number} is no text: {}",
+                text::clip(&json::compact(&item), SHOWN, Count::Chars)
+            );
             return Err(Stop::Failed(StageError::permanent(message).with_code("bad-input")));
         };
         let gap = if number > 1 { "\n" } else { "" };
@@ -401,12 +406,6 @@ fn lines(run: &Run<'_>, items: &Items) -> Result<Payload, Stop> {
     Text::stored(&run.store, writer.finish().map_err(lobster_stage::store_failure)?)
         .payload()
         .map_err(lobster_stage::store_failure)
-}
-
-fn clipped(item: &Value) -> String {
-    const SHOWN: usize = 60;
-    let text = json::compact(item);
-    if text.chars().count() > SHOWN { text.chars().take(SHOWN).chain(['…']).collect() } else { text }
 }
 
 /// The error that an outcome carries.

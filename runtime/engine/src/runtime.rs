@@ -22,6 +22,7 @@ use crate::surroundings::Surroundings;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 use lobster_base::json;
+use lobster_base::text::{self, Count};
 use lobster_language::diagnostic::Diagnostic;
 use lobster_language::pipeline::{self, Pipeline};
 use lobster_language::plan::{Plan, Work, Workflow};
@@ -222,7 +223,7 @@ impl Runtime {
             plan: Plan::Pipeline(pipeline),
             args: Map::new(),
             given: BTreeSet::new(),
-            name: clipped(name, MAX_PIPELINE_NAME),
+            name: in_one_line(name, MAX_PIPELINE_NAME),
         })
     }
 
@@ -581,9 +582,9 @@ pub(crate) fn load_with_warnings(
 const MAX_PIPELINE_NAME: usize = 120;
 
 /// A text on one line of at most `max` characters.
-pub fn clipped(text: &str, max: usize) -> String {
+pub fn in_one_line(text: &str, max: usize) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if line.chars().count() <= max { line } else { line.chars().take(max - 1).chain(['…']).collect() }
+    text::fit(&line, max, Count::Chars).into_owned()
 }
 
 /// The digest and text of a recorded plan.

@@ -16,6 +16,7 @@ use super::workflow::Frame;
 use crate::envelope::{Envelope, Failure};
 use lobster_base::cancel::CancelReason;
 use lobster_base::json;
+use lobster_base::text::{self, Count};
 use lobster_language::plan::{Plan, Workflow};
 use lobster_models::cost::{CostLimit, CostTracker, LimitAction, Spending};
 use lobster_models::pricing::Pricing;
@@ -319,10 +320,10 @@ fn fit_subject(
     if size(request) <= max {
         return Ok(());
     }
-    let text = json::compact(&subject);
-    let cut = |preview: String| json!({ "truncated": true, "bytes": text.len(), "preview": preview });
-    if text.len() > MAX_SUBJECT {
-        request.insert("subject".into(), cut(super::approval::clip(&text, SUBJECT_PREVIEW)));
+    let json = json::compact(&subject);
+    let cut = |preview: String| json!({ "truncated": true, "bytes": json.len(), "preview": preview });
+    if json.len() > MAX_SUBJECT {
+        request.insert("subject".into(), cut(text::prefix(&json, SUBJECT_PREVIEW, Count::Utf16).to_owned()));
     }
     if size(request) > max {
         request.insert("subject".into(), cut("[subject omitted: envelope size limit]".to_owned()));

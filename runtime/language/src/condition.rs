@@ -137,7 +137,7 @@ impl Condition {
         match self {
             Self::Always => Ok(true),
             Self::Never => Ok(false),
-            Self::When(expression) => Ok(is_truthy(evaluate(&expression.root, scope)?.as_deref())),
+            Self::When(expression) => Ok(json::to_boolean(evaluate(&expression.root, scope)?.as_deref())),
         }
     }
 
@@ -152,7 +152,7 @@ impl Condition {
             Self::Never => Ok(Some(false)),
             Self::When(expression) => Ok(match decide(&expression.root, facts)? {
                 Fact::Unknown => None,
-                Fact::Known(value) => Some(is_truthy(value.as_ref())),
+                Fact::Known(value) => Some(json::to_boolean(value.as_ref())),
             }),
         }
     }
@@ -438,7 +438,7 @@ fn evaluate<'s>(expr: &'s Expr, scope: &'s dyn Scope) -> Result<Operand<'s>, Exp
             Lookup::Missing => None,
             Lookup::Found(value) => Some(value),
         },
-        Expr::Not(inner) => boolean(!is_truthy(evaluate(inner, scope)?.as_deref())),
+        Expr::Not(inner) => boolean(!json::to_boolean(evaluate(inner, scope)?.as_deref())),
         Expr::And(parts) => boolean(!truths(parts, scope)?.contains(&false)),
         Expr::Or(parts) => boolean(truths(parts, scope)?.contains(&true)),
         Expr::Compare(sides) => {
@@ -460,7 +460,7 @@ impl Fact {
     fn truth(&self) -> Option<bool> {
         match self {
             Self::Unknown => None,
-            Self::Known(value) => Some(is_truthy(value.as_ref())),
+            Self::Known(value) => Some(json::to_boolean(value.as_ref())),
         }
     }
 
@@ -499,18 +499,7 @@ fn decide<E>(expr: &Expr, facts: &dyn Fn(&Reference) -> Result<Fact, E>) -> Resu
 }
 
 fn truths(parts: &[Expr], scope: &dyn Scope) -> Result<Vec<bool>, ExprError> {
-    parts.iter().map(|part| Ok(is_truthy(evaluate(part, scope)?.as_deref()))).collect()
-}
-
-/// ECMA-262 `ToBoolean`, with none as `undefined`.
-fn is_truthy(value: Option<&Value>) -> bool {
-    match value {
-        None | Some(Value::Null) => false,
-        Some(Value::Bool(value)) => *value,
-        Some(Value::Number(number)) => number.as_f64().is_some_and(|n| n != 0.0),
-        Some(Value::String(text)) => !text.is_empty(),
-        Some(Value::Array(_) | Value::Object(_)) => true,
-    }
+    parts.iter().map(|part| Ok(json::to_boolean(evaluate(part, scope)?.as_deref()))).collect()
 }
 
 fn compare(left: Option<&Value>, operator: Operator, right: Option<&Value>) -> bool {

@@ -173,15 +173,9 @@ impl Node {
         self.data == Data::Null
     }
 
-    /// ECMA-262 `ToBoolean`.
+    /// ECMA-262 `ToBoolean`. Numbers that no JSON holds are true, as in the incumbent.
     pub(crate) fn is_truthy(&self) -> bool {
-        match &self.data {
-            Data::Null => false,
-            Data::Bool(value) => *value,
-            Data::Number(number) => number.as_f64().is_some_and(|n| n != 0.0),
-            Data::Text(text) => !text.is_empty(),
-            Data::NotFinite | Data::List(_) | Data::Map(_) => true,
-        }
+        self.data == Data::NotFinite || lobster_base::json::to_boolean(Some(&self.to_value()))
     }
 
     /// What kind of value this is, for messages.

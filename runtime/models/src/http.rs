@@ -22,6 +22,7 @@ use tokio::time::timeout;
 
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json;
+use lobster_base::text::{self, Count};
 use lobster_stage::{SHORTEST_HIDDEN, byte_limit};
 
 pub use reqwest::Url;
@@ -147,8 +148,9 @@ impl Reply {
 
     /// The beginning of the body, for messages.
     pub fn excerpt(&self) -> String {
+        const EXCERPT: usize = 400;
         let masked = self.secret.as_ref().map(|secret| secret.mask(&self.body));
-        masked.as_deref().unwrap_or(&self.body).chars().take(400).collect()
+        text::prefix(masked.as_deref().unwrap_or(&self.body), EXCERPT, Count::Chars).to_owned()
     }
 
     /// The body as JSON; nothing is null. It is read as it came: only then are texts that hold the

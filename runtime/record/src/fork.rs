@@ -26,7 +26,7 @@ use lobster_engine::gate::{Binding, KnownAnswer};
 use lobster_engine::overseer::{Act, Known, Overseer};
 use lobster_engine::path::StepPath;
 use lobster_engine::run::{Interrupted, Run, Task, lock};
-use lobster_engine::runtime::{Planned, RunRequest, RunResult, Runtime, Target, clipped, keep_task};
+use lobster_engine::runtime::{Planned, RunRequest, RunResult, Runtime, Target, in_one_line, keep_task};
 use lobster_engine::settle::output_of;
 use lobster_language::plan::Plan;
 use lobster_models::cost::{PaidCall, paid_calls};
@@ -473,7 +473,7 @@ fn in_short(action: &Value) -> String {
         }
         words => words.join(" "),
     };
-    clipped(&text, MAX)
+    in_one_line(&text, MAX)
 }
 
 /// A recorded outcome with another result, in the form that the step's results have.

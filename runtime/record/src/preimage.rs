@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{contents, json_path};
 use lobster_base::digest::Digest;
+use lobster_base::text::{self, Count};
 use lobster_store::Store;
 
 /// A part of an action.
@@ -129,7 +130,7 @@ fn describe_value(value: &Value) -> String {
         Value::String(text) if text.parse::<Digest>().is_ok() => return format!("blake3:{}…", &text[..12]),
         other => lobster_base::json::compact(other),
     };
-    if text.chars().count() <= MAX { text } else { text.chars().take(MAX - 1).chain(['…']).collect() }
+    text::fit(&text, MAX, Count::Chars).into_owned()
 }
 
 /// The order in which parts are looked at: what a person would change first.

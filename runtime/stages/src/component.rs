@@ -4,7 +4,7 @@ use lobster_component::Ceilings;
 use serde_json::{Map, Value};
 
 use lobster_base::json;
-use lobster_base::quantity::{Bytes, Span};
+use lobster_base::quantity::{Bytes, Span, parse_count};
 use lobster_language::pipeline::StageCall;
 use lobster_stage::{
     ComponentCall, ComponentDir, ComponentGrants, ComponentProgram, Flag, Flow, Host, Sink, Spool, Stage,
@@ -157,10 +157,9 @@ pub(super) fn limits(stage: &str, args: &StageArgs) -> Result<Ceilings, StageErr
             None => Err(StageError::permanent(format!("{stage} --{name} takes a value such as {example}"))),
         }
     }
-    let count = |text: &str| text.replace('_', "").parse().ok();
-    let size = |text: &str| count(text).or_else(|| text.parse::<Bytes>().ok().map(|bytes| bytes.0));
+    let size = |text: &str| Bytes::parse_or_bytes(text).ok().map(|bytes| bytes.0);
     Ok(Ceilings {
-        fuel: read(stage, args, "fuel", "2_000_000_000", count)?,
+        fuel: read(stage, args, "fuel", "2_000_000_000", parse_count)?,
         memory: read(stage, args, "memory", "64MiB", size)?,
         output: read(stage, args, "output", "8MiB", size)?,
         wall: read(stage, args, "timeout", "5s", |text| text.parse::<Span>().ok().map(|span| span.0))?,

@@ -435,7 +435,7 @@ impl Llm {
         let output = |name: &str| field("output").get(name).cloned().unwrap_or_default();
         let (data, status) = (output("data"), field("status"));
         let format = match output("format") {
-            Value::Null if is_truthy(&data) => json!("json"),
+            Value::Null if json::to_boolean(Some(&data)) => json!("json"),
             Value::Null => json!("text"),
             format => format,
         };
@@ -505,17 +505,6 @@ fn setting(host: &dyn Host, name: &str) -> Option<String> {
         .filter_map(|prefix| host.env(&format!("{prefix}{name}")))
         .map(|text| text.trim().to_owned())
         .find(|text| !text.is_empty())
-}
-
-/// ECMAScript's `Boolean(value)`.
-fn is_truthy(value: &Value) -> bool {
-    match value {
-        Value::Null => false,
-        Value::Bool(flag) => *flag,
-        Value::Number(number) => number.as_f64().is_some_and(|n| n != 0.0),
-        Value::String(text) => !text.is_empty(),
-        Value::Array(_) | Value::Object(_) => true,
-    }
 }
 
 #[cfg(test)]

@@ -44,12 +44,12 @@ pub(super) fn monitor(args: &Map<String, Value>, host: &mut dyn Host) -> Result<
         "key": seen.key,
         "changed": seen.changed,
     });
-    if !seen.changed && truthy(args.get("changesOnly")) {
+    if !seen.changed && json::to_boolean(args.get("changesOnly")) {
         item["suppressed"] = json!(true);
         return Ok(item);
     }
     item["summary"] = summary(&seen.before, &seen.now);
-    if truthy(args.get("summaryOnly")) {
+    if json::to_boolean(args.get("summaryOnly")) {
         item["pr"] = brief(&seen.now);
     } else {
         item["prSnapshot"] = seen.now;
@@ -77,7 +77,7 @@ pub(super) fn notify(args: &Map<String, Value>, host: &mut dyn Host) -> Result<V
 }
 
 fn observe(args: &Map<String, Value>, host: &mut dyn Host) -> Result<Observed, Stop> {
-    let field = |name: &str| args.get(name).filter(|value| truthy(Some(value))).cloned();
+    let field = |name: &str| args.get(name).filter(|value| json::to_boolean(Some(value))).cloned();
     let (Some(repo), Some(number)) = (field("repo"), field("pr")) else {
         return Err(StageError::permanent("github.pr.monitor requires args.repo and args.pr").into());
     };
@@ -131,7 +131,8 @@ fn brief(pr: &Value) -> Value {
 }
 
 fn message(seen: &Observed, summary: &Value) -> String {
-    let text = |name: &str| seen.now.get(name).filter(|value| truthy(Some(value))).map(json::js_string);
+    let text =
+        |name: &str| seen.now.get(name).filter(|value| json::to_boolean(Some(value))).map(json::js_string);
     let mut message =
         format!("PR updated: {}#{}", json::js_string(&seen.repo), json::js_string(&seen.number));
     if let Some(title) = text("title") {
@@ -147,17 +148,6 @@ fn message(seen: &Observed, summary: &Value) -> String {
         message.push_str(&format!(" {url}"));
     }
     message.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// ECMAScript's `Boolean(value)`.
-fn truthy(value: Option<&Value>) -> bool {
-    match value {
-        None | Some(Value::Null) => false,
-        Some(Value::Bool(flag)) => *flag,
-        Some(Value::Number(number)) => number.as_f64().is_some_and(|n| n != 0.0),
-        Some(Value::String(text)) => !text.is_empty(),
-        Some(Value::Array(_) | Value::Object(_)) => true,
-    }
 }
 
 #[cfg(test)]

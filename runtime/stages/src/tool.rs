@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::io::Read;
 
+use lobster_base::text::{self, Count};
 use lobster_stage::{Host, NativeCommand, PROGRAM_NOT_FOUND, Payload, Program, StageError, Stop};
 
 /// How a program ended, with what it wrote as text.
@@ -122,6 +123,6 @@ pub(super) fn option(name: &str, value: &str) -> Vec<String> {
 }
 
 /// The first characters of a text, for messages.
-pub(super) fn excerpt(text: &str) -> String {
-    text.chars().take(400).collect()
+pub(super) fn excerpt(text: &str) -> &str {
+    text::prefix(text, 400, Count::Chars)
 }

@@ -4,9 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lobster_runtime::component::{Ceilings, DirGrant, Grants, Limits};
-use lobster_runtime::policy::{Bytes, Span};
-use serde::Deserialize;
-use serde::de::value::{Error, StrDeserializer};
+use lobster_runtime::quantity::{Bytes, Span, parse_count};
 
 use crate::exit::CommandError;
 
@@ -94,22 +92,15 @@ impl LimitArgs {
 
 /// `2_000_000` or `2000000`.
 fn count(text: &str) -> Result<u64, String> {
-    text.replace('_', "").parse().map_err(|_| format!("{text:?} is not a number such as 2_000_000"))
+    parse_count(text).ok_or_else(|| format!("{text:?} is not a number such as 2_000_000"))
 }
 
 fn size(text: &str) -> Result<u64, String> {
-    if let Ok(bytes) = text.parse() {
-        return Ok(bytes);
-    }
-    Bytes::deserialize(StrDeserializer::<Error>::new(text))
-        .map(|bytes| bytes.0)
-        .map_err(|error| error.to_string())
+    Bytes::parse_or_bytes(text).map(|bytes| bytes.0)
 }
 
 fn time(text: &str) -> Result<Duration, String> {
-    Span::deserialize(StrDeserializer::<Error>::new(text))
-        .map(|span| span.0)
-        .map_err(|error| error.to_string())
+    text.parse::<Span>().map(|span| span.0)
 }
 
 #[cfg(test)]

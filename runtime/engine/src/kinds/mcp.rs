@@ -26,6 +26,7 @@ use crate::unseen::UnseenEnd;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json;
 use lobster_base::schema::Schema;
+use lobster_base::text::{self, Count};
 use lobster_policy::{Command, POLICY_DENIED, Proposal, Verdict, denial};
 use lobster_stage::{McpServer, StageError, Stop, ToolCall};
 use lobster_store::{StepOutcome, StepStatus};
@@ -286,7 +287,7 @@ fn answer(outcome: &StepOutcome) -> Result<Value, Stop> {
 /// A server's words, short enough for a message.
 fn clipped(text: &str) -> String {
     const MAX: usize = 4 << 10;
-    if text.len() <= MAX { text.to_owned() } else { format!("{}…", &text[..text.floor_char_boundary(MAX)]) }
+    text::clip(text, MAX, Count::Bytes).into_owned()
 }
 
 impl Runtime {

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use lobster_base::digest::Digest;
 use lobster_base::json;
+use lobster_base::text::{self, Count};
 
 /// The pinned tools of all servers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -108,10 +109,10 @@ impl PinnedTool {
     /// What differs between what was pinned and what is said now; none if nothing does.
     #[must_use]
     pub fn difference(&self, now: &Self) -> Option<String> {
+        const SHOWN: usize = 800;
         let text = |value: Option<&Value>| {
             let text = value.map_or_else(|| "nothing".to_owned(), json::compact);
-            let end = text.floor_char_boundary(800);
-            if end < text.len() { format!("{}…", &text[..end]) } else { text }
+            text::clip(&text, SHOWN, Count::Bytes).into_owned()
         };
         let (was, is) = (serde_json::to_value(self), serde_json::to_value(now));
         let (Ok(was), Ok(is)) = (was, is) else { return Some("it cannot be compared".to_owned()) };

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::plan::{Stdin, Step, Wait, Work, Workflow};
 use crate::template;
+use lobster_base::text::{self, Count};
 
 /// How the picture is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -167,16 +168,7 @@ fn one_line(text: &str) -> String {
 
 /// At most `max` UTF-16 code units, the last of them an ellipsis if something was cut.
 fn cut(text: &str, max: usize) -> String {
-    if text.encode_utf16().count() <= max {
-        return text.to_owned();
-    }
-    let mut room = max - 1;
-    let kept = text.chars().take_while(|c| {
-        let fits = c.len_utf16() <= room;
-        room = room.saturating_sub(c.len_utf16());
-        fits
-    });
-    kept.chain(['…']).collect()
+    text::fit(text, max, Count::Utf16).into_owned()
 }
 
 #[cfg(test)]

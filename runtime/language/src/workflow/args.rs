@@ -10,6 +10,7 @@ use super::super::plan::{ArgSpec, Workflow};
 use super::super::source::{Entry, Node};
 use super::{Lowering, fields};
 use lobster_base::json;
+use lobster_base::text::{self, Count};
 
 const SPEC_FIELDS: &[&str] = &["default", "description", "required", "type", "enum"];
 const TYPES: &[&str] = &["string", "number", "integer", "boolean", "array", "object"];
@@ -155,11 +156,7 @@ fn has_type(value: &Value, wanted: &str) -> bool {
 
 /// A value short enough for a message.
 fn abridged(value: &Value) -> String {
-    let text = json::compact(value);
-    match text.char_indices().nth(60) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text,
-    }
+    text::clip(&json::compact(value), 60, Count::Chars).into_owned()
 }
 
 impl Lowering<'_> {

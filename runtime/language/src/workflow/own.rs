@@ -9,6 +9,7 @@ use super::super::diagnostic::{Checked, Diagnostic};
 use super::super::plan::{DirGrant, Extras, Grants, Limits, Work};
 use super::super::source::{Data, Node};
 use super::{Lowering, nearest};
+use lobster_base::quantity::{self, Bytes};
 use lobster_stage::McpServer;
 
 impl Lowering<'_> {
@@ -404,32 +405,12 @@ impl Unit {
         }
     }
 
-    fn suffixes(self) -> &'static [(&'static str, u64)] {
-        match self {
-            Self::Count => &[("", 1)],
-            Self::Bytes => &[
-                ("", 1),
-                ("b", 1),
-                ("kb", 1000),
-                ("mb", 1_000_000),
-                ("gb", 1_000_000_000),
-                ("kib", 1 << 10),
-                ("mib", 1 << 20),
-                ("gib", 1 << 30),
-            ],
-            Self::Duration => {
-                &[("", 1), ("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)]
-            }
-        }
-    }
-
     fn parse(self, text: &str) -> Option<u64> {
-        let text = text.trim();
-        let end = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
-        let number: u64 = text[..end].replace('_', "").parse().ok()?;
-        let suffix = text[end..].trim().to_ascii_lowercase();
-        let (_, factor) = self.suffixes().iter().find(|(known, _)| *known == suffix)?;
-        number.checked_mul(*factor)
+        match self {
+            Self::Count => quantity::parse_count(text),
+            Self::Bytes => Bytes::parse_or_bytes(text).ok().map(|bytes| bytes.0),
+            Self::Duration => quantity::Span::parse_or_milliseconds(text).map(quantity::Span::milliseconds),
+        }
     }
 }
 
@@ -451,7 +432,7 @@ mod unit_tests {
             (Unit::Bytes, "", None),
             (Unit::Duration, "10m", Some(600_000)),
             (Unit::Duration, "250", Some(250)),
-            (Unit::Duration, "1w", None),
+            (Unit::Duration, "1w", Some(604_800_000)),
         ] {
             assert_eq!(unit.parse(text), amount, "{text}");
         }
