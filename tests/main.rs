@@ -54,6 +54,7 @@ mod random_workflows;
 mod record_damages;
 mod replaced_stores;
 mod resume;
+mod retention;
 mod screens;
 mod secrets;
 mod server;

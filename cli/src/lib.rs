@@ -12,6 +12,7 @@ mod mcp;
 mod prepare;
 mod render;
 mod reply;
+mod retention;
 mod signals;
 mod terminal;
 
@@ -61,7 +62,14 @@ pub fn main() -> ExitCode {
         // Else it is started when it is needed.
         let _ = lobster_runtime::sandbox::fork_helper();
     }
-    let work = move || commands::dispatch(&name, words);
+    let records = words.first().is_some_and(|word| ["run", "resume", "fork"].iter().any(|name| word == name));
+    let work = move || {
+        let exit = commands::dispatch(&name, words);
+        if records {
+            retention::collect_if_due();
+        }
+        exit
+    };
     let thread = std::thread::Builder::new().name("lobster".to_owned()).stack_size(STACK).spawn(work);
     match thread.map(std::thread::JoinHandle::join) {
         Ok(Ok(exit)) => exit.into(),

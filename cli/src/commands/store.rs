@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::{one_line, units};
+use crate::retention::Retention;
 
 /// Looks after what lobster has recorded.
 #[derive(Debug, clap::Args)]
@@ -51,6 +52,9 @@ enum Task {
         /// Compiled components, longest unused first, go until the rest takes at most so much; they are compiled again when needed.
         #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = MAX_CODE, hide_default_value = true)]
         max_code: u64,
+        /// As happens by itself once a day: what `LOBSTER_RETENTION` does not keep (365d,10GiB).
+        #[arg(long, conflicts_with_all = ["older_than", "keep", "max_size"])]
+        retention: bool,
         /// Only says what would go.
         #[arg(long)]
         dry_run: bool,
@@ -113,18 +117,22 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let runtime = prepare::runtime(Mode::Tool)?;
     let store = runtime.store()?;
     match &args.task {
-        Task::Gc { older_than, keep, max_size, abandoned, max_code, dry_run, json } => {
+        Task::Gc { older_than, keep, max_size, abandoned, max_code, retention, dry_run, json } => {
+            let kept = match retention {
+                true => Retention::from_env().map_err(CommandError::usage)?,
+                false => Retention { max_age_ms: *older_than, max_bytes: *max_size },
+            };
             let policy = GcPolicy {
-                max_age_ms: *older_than,
+                max_age_ms: kept.max_age_ms,
                 max_runs: *keep,
-                max_bytes: *max_size,
+                max_bytes: kept.max_bytes,
                 abandoned_ms: *abandoned,
                 dry_run: *dry_run,
                 ..GcPolicy::default()
             };
             let code = CodeLimits {
                 max_bytes: *max_code,
-                max_age: older_than.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis),
+                max_age: kept.max_age_ms.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis),
                 dry_run: *dry_run,
             };
             let report = store.gc(&policy)?;

@@ -1,0 +1,156 @@
+//! What is kept of old runs when nobody collects by hand.
+//!
+//! After a command that records runs, once a day, a process of its own runs
+//! `lobster store gc --retention`: nobody waits for it, and it is safe beside others.
+
+use std::fs::{self, File, FileTimes};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+use std::time::{Duration, SystemTime};
+
+use lobster_runtime::quantity::{Bytes, Span};
+
+/// The variable that says what is kept: an age, a size, both, or `off`.
+pub(crate) const VARIABLE: &str = "LOBSTER_RETENTION";
+
+/// What is kept if the variable says nothing.
+const DEFAULT: &str = "365d,10GiB";
+
+/// How often a collection is worth its time.
+const PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Beside the database: when a collection was last started.
+const MARKER: &str = "collected";
+
+/// Limits of what is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Retention {
+    /// Runs that ended longer ago go, in milliseconds.
+    pub(crate) max_age_ms: Option<i64>,
+    /// The oldest runs go until the rest takes at most so many bytes.
+    pub(crate) max_bytes: Option<u64>,
+}
+
+impl FromStr for Retention {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut retention = Self::default();
+        if text.trim() == "off" {
+            return Ok(retention);
+        }
+        for limit in text.split(',').map(str::trim) {
+            if let Ok(age) = limit.parse::<Span>() {
+                retention.max_age_ms = Some(i64::try_from(age.milliseconds()).unwrap_or(i64::MAX));
+            } else if let Ok(size) = limit.parse::<Bytes>() {
+                retention.max_bytes = Some(size.0);
+            } else {
+                return Err(format!(
+                    "{VARIABLE}={text}: {limit:?} is no age (90d) and no size (4GiB); `off` keeps everything"
+                ));
+            }
+        }
+        Ok(retention)
+    }
+}
+
+impl Retention {
+    /// What the operator wants to keep.
+    pub(crate) fn from_env() -> Result<Self, String> {
+        let text = std::env::var(VARIABLE).ok().filter(|text| !text.trim().is_empty());
+        text.as_deref().unwrap_or(DEFAULT).parse()
+    }
+
+    fn is_off(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// Starts a collection if the last one was long ago. What hinders it hinders nothing else.
+pub(crate) fn collect_if_due() {
+    let Some(dir) = lobster_runtime::store::state_dir(&|name| std::env::var(name).ok()) else { return };
+    if let Ok(true) = is_due(&dir.join("store")) {
+        match Retention::from_env() {
+            Ok(retention) if retention.is_off() => {}
+            Ok(_) => start(&dir),
+            Err(error) => crate::render::say(&format!("warning: {error}; nothing is collected")),
+        }
+    }
+}
+
+/// Whether a day has gone by, and notes that now is the time.
+fn is_due(store: &Path) -> io::Result<bool> {
+    let marker = store.join(MARKER);
+    let now = SystemTime::now();
+    let file = match File::options().write(true).open(&marker) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // A new store has nothing to collect; without one there is no place for the marker.
+            File::options().write(true).create_new(true).mode(0o600).open(&marker)?;
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
+    };
+    let last = file.metadata()?.modified()?;
+    // A clock that was put back must not stop collections for years.
+    let is_due = now.duration_since(last).map_or(true, |gone| gone >= PAUSE);
+    if is_due {
+        file.set_times(FileTimes::new().set_modified(now))?;
+    }
+    Ok(is_due)
+}
+
+fn start(state_dir: &Path) {
+    let (Ok(program), Ok(dir)) = (std::env::current_exe(), fs::canonicalize(state_dir)) else { return };
+    let mut command = Command::new(program);
+    command
+        .args(["store", "gc", "--retention"])
+        .current_dir("/")
+        .env("LOBSTER_STATE_DIR", dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    // Whoever ends this command and all that it has started does not mean the collection.
+    command.process_group(0);
+    if let Err(error) = command.spawn() {
+        tracing::warn!(%error, "no collection could be started");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_ages_and_sizes() {
+        let read = |text: &str| text.parse::<Retention>().map(|kept| (kept.max_age_ms, kept.max_bytes));
+        assert_eq!(read("90d"), Ok((Some(90 * 86_400_000), None)));
+        assert_eq!(read("4GiB, 2w"), Ok((Some(14 * 86_400_000), Some(4 << 30))));
+        assert_eq!(read("off"), Ok((None, None)));
+        assert!(read(DEFAULT).is_ok_and(|(age, size)| age.is_some() && size.is_some()));
+        for wrong in ["", "soon", "90d,off", "90d 4GiB", "-1d"] {
+            assert!(read(wrong).is_err_and(|error| error.contains(VARIABLE)), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_collection_is_due_once_a_day() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(is_due(&dir.path().join("nowhere")).is_err());
+        assert!(!is_due(dir.path()).unwrap(), "the store is new");
+        assert!(!is_due(dir.path()).unwrap());
+        let set = |time| {
+            let file = File::options().write(true).open(dir.path().join(MARKER)).unwrap();
+            file.set_times(FileTimes::new().set_modified(time)).unwrap();
+        };
+        set(SystemTime::now() - PAUSE);
+        assert!(is_due(dir.path()).unwrap());
+        assert!(!is_due(dir.path()).unwrap());
+        set(SystemTime::now() + PAUSE);
+        assert!(is_due(dir.path()).unwrap(), "the clock was put back");
+    }
+}
