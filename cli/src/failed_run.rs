@@ -1,6 +1,7 @@
 //! What a person needs after a run has failed: which step, where it stands in the
 //! file, its last words, and the next command.
 
+use lobster_runtime::code::Code;
 use lobster_runtime::envelope::Failure;
 use lobster_runtime::language::plan::{Plan, Workflow};
 use lobster_runtime::language::source::Source;
@@ -21,7 +22,7 @@ const MAX_STREAM: u64 = 4 << 20;
 /// Says it on stderr. What cannot be read is left out: the failure itself has been told.
 pub(crate) fn print_where(runtime: &Runtime, run: RunId, failure: &Failure) {
     // These messages name the ways out themselves.
-    if matches!(failure.code.as_deref(), Some("interrupted" | "cancelled")) {
+    if matches!(failure.code.known(), Some(Code::Interrupted | Code::Cancelled)) {
         return;
     }
     let Ok(store) = runtime.store() else { return };
@@ -39,8 +40,10 @@ pub(crate) fn print_where(runtime: &Runtime, run: RunId, failure: &Failure) {
         None => next.push((format!("lobster show {short}"), "what happened, step by step")),
     }
     next.push((format!("lobster resume {short}"), "goes on from there"));
-    if let Some(code) = &failure.code {
-        next.push((format!("lobster help {code}"), "what it means"));
+    // Of these, the message is all that there is to say.
+    let says_it_all = [Code::Failed, Code::Request, Code::CommandFailed, Code::CommandError, Code::StepValue];
+    if !failure.code.known().is_some_and(|code| says_it_all.contains(&code)) {
+        next.push((format!("lobster help {}", failure.code), "what it means"));
     }
     let width = next.iter().map(|(command, _)| command.chars().count()).max().unwrap_or_default();
     for (command, meaning) in next {

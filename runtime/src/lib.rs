@@ -7,7 +7,7 @@
 //! `docs/ARCHITECTURE.md` for the boundaries.
 
 /// Digests, JSON as ECMAScript writes it, JSON Schema, cancellation, quantities, clipped texts.
-pub use lobster_base::{cancel, digest, json, quantity, schema, text};
+pub use lobster_base::{cancel, code, digest, json, quantity, schema, text};
 /// Loading, inspecting and running single components.
 pub use lobster_component as component;
 /// Drives plans: runs, questions, callers.

@@ -51,10 +51,11 @@ pub fn parse_as<T: DeserializeOwned>(text: &str) -> Result<T, JsonError> {
         check_depth(text.as_bytes())?;
     }
     match read(text) {
-        Err(error) if error.to_string().starts_with("number out of range") => {
-            Ok(read(&without_overflow(text))?)
-        }
-        other => Ok(other?),
+        Ok(value) => Ok(value),
+        Err(error) => match without_overflow(text) {
+            Some(mended) => Ok(read(&mended)?),
+            None => Err(error.into()),
+        },
     }
 }
 
@@ -97,9 +98,36 @@ fn check_depth(text: &[u8]) -> Result<(), JsonError> {
     Ok(())
 }
 
-/// Puts `null` in the place of each number that no double can hold.
-fn without_overflow(text: &str) -> String {
+/// Whether a text is a JSON number that no double can hold, which `serde_json` refuses.
+#[must_use]
+pub fn is_too_large_a_number(text: &str) -> bool {
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let rest = text.strip_prefix('-').unwrap_or(text);
+    let whole = digits(rest);
+    if whole == 0 || whole > 1 && rest.starts_with('0') {
+        return false;
+    }
+    let mut rest = &rest[whole..];
+    if let Some(fraction) = rest.strip_prefix('.') {
+        match digits(fraction) {
+            0 => return false,
+            some => rest = &fraction[some..],
+        }
+    }
+    if let Some(exponent) = rest.strip_prefix(['e', 'E']) {
+        let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+        match digits(exponent) {
+            0 => return false,
+            some => rest = &exponent[some..],
+        }
+    }
+    rest.is_empty() && text.parse::<f64>().is_ok_and(f64::is_infinite)
+}
+
+/// Puts `null` in the place of each number that no double can hold, if there is one.
+fn without_overflow(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
+    let mut found = false;
     let mut rest = text;
     while let Some(at) = rest.find(|c: char| c == '"' || c == '-' || c.is_ascii_digit()) {
         let (before, from) = rest.split_at(at);
@@ -118,12 +146,13 @@ fn without_overflow(text: &str) -> String {
             from.find(|c: char| !matches!(c, '0'..='9' | '-' | '+' | '.' | 'e' | 'E')).unwrap_or(from.len())
         };
         let (token, after) = from.split_at(end);
-        let overflows = !token.starts_with('"') && token.parse::<f64>().is_ok_and(f64::is_infinite);
+        let overflows = is_too_large_a_number(token);
+        found |= overflows;
         out.push_str(if overflows { "null" } else { token });
         rest = after;
     }
     out.push_str(rest);
-    out
+    found.then_some(out)
 }
 
 /// Prints numbers as ECMAScript does; everything else is the wrapped formatter's.

@@ -1,7 +1,9 @@
 //! What every other crate stands on: digests, JSON as ECMAScript writes it, JSON
-//! Schema, cancellation, path patterns, quantities and clipped texts. It knows nothing of lobster.
+//! Schema, cancellation, path patterns, quantities, clipped texts, and the names
+//! of failures. It knows nothing of lobster.
 
 pub mod cancel;
+pub mod code;
 pub mod digest;
 pub mod file_digests;
 pub mod glob;

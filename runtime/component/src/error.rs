@@ -1,5 +1,6 @@
 //! Why a component does not load, and why a run does not succeed.
 
+use lobster_base::code::Code;
 use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -203,34 +204,40 @@ impl RunError {
     /// A stable name for programs and tests.
     #[must_use]
     pub fn name(&self) -> &'static str {
+        self.code().as_str()
+    }
+
+    /// The same as one of the codes that every failure has.
+    #[must_use]
+    pub fn code(&self) -> Code {
         match self {
-            Self::OutOfFuel { .. } => "out-of-fuel",
-            Self::MemoryLimit { .. } => "memory-limit",
-            Self::TableLimit { .. } => "table-limit",
-            Self::InstanceLimit { .. } => "instance-limit",
-            Self::OutputLimit { .. } => "output-limit",
-            Self::FilesLimit { .. } => "files-limit",
-            Self::HandleLimit { .. } => "handle-limit",
-            Self::HostCallTooLarge { .. } => "host-call-too-large",
-            Self::Timeout { .. } => "timeout",
-            Self::HostCallTimeout { .. } => "host-call-timeout",
-            Self::Cancelled { .. } => "cancelled",
-            Self::Trap { .. } => "trap",
-            Self::StackExhausted => "stack-exhausted",
-            Self::HostMemory { .. } => "host-memory",
-            Self::NotGranted { .. } => "not-granted",
-            Self::NotRecordable { .. } => "not-recordable",
-            Self::BadGrant { .. } => "bad-grant",
-            Self::Step(_) => "step-error",
-            Self::BadArgs { .. } => "bad-args",
-            Self::BadInput { .. } => "bad-input",
-            Self::BadOutput { .. } => "bad-output",
-            Self::BadDescription { .. } => "bad-description",
-            Self::InputFailed { .. } => "input-failed",
-            Self::OutputFailed { .. } => "output-failed",
-            Self::StageFailed { .. } => "stage-failed",
-            Self::Diverged { .. } => "diverged",
-            Self::Instantiate { .. } => "instantiate",
+            Self::OutOfFuel { .. } => Code::OutOfFuel,
+            Self::MemoryLimit { .. } => Code::MemoryLimit,
+            Self::TableLimit { .. } => Code::TableLimit,
+            Self::InstanceLimit { .. } => Code::InstanceLimit,
+            Self::OutputLimit { .. } => Code::OutputLimit,
+            Self::FilesLimit { .. } => Code::FilesLimit,
+            Self::HandleLimit { .. } => Code::HandleLimit,
+            Self::HostCallTooLarge { .. } => Code::HostCallTooLarge,
+            Self::Timeout { .. } => Code::Timeout,
+            Self::HostCallTimeout { .. } => Code::HostCallTimeout,
+            Self::Cancelled { .. } => Code::Cancelled,
+            Self::Trap { .. } => Code::Trap,
+            Self::StackExhausted => Code::StackExhausted,
+            Self::HostMemory { .. } => Code::HostMemory,
+            Self::NotGranted { .. } => Code::NotGranted,
+            Self::NotRecordable { .. } => Code::NotRecordable,
+            Self::BadGrant { .. } => Code::BadGrant,
+            Self::Step(_) => Code::StepError,
+            Self::BadArgs { .. } => Code::BadArgs,
+            Self::BadInput { .. } => Code::BadInput,
+            Self::BadOutput { .. } => Code::BadOutput,
+            Self::BadDescription { .. } => Code::BadDescription,
+            Self::InputFailed { .. } => Code::InputFailed,
+            Self::OutputFailed { .. } => Code::OutputFailed,
+            Self::StageFailed { .. } => Code::StageFailed,
+            Self::Diverged { .. } => Code::Diverged,
+            Self::Instantiate { .. } => Code::Instantiate,
         }
     }
 

@@ -25,6 +25,7 @@ mod run;
 mod schema;
 mod state;
 mod ticker;
+mod untyped;
 mod wants;
 mod writes;
 

@@ -26,6 +26,7 @@ use crate::host::random::{Real, Seeded};
 use crate::host::services::Tracer;
 use crate::host::step_wit::types as wit;
 use crate::state::{Limiter, State, Stop};
+use crate::untyped::Untyped;
 use crate::{
     Grants, Invocation, Limits, LimitsSetBy, Outcome, RunError, SetBy, StagedWrites, StepError, names,
 };
@@ -395,12 +396,12 @@ impl<'a> Run<'a> {
         if matches!(error.downcast_ref(), Some(ResourceTableError::Full)) {
             return RunError::HandleLimit { limit: MAX_RESOURCES };
         }
-        let text = format!("{error:#}");
-        if text.contains("count too high at") {
-            return RunError::InstanceLimit { limit: self.limits.instances };
-        }
-        if text.contains("hostcall fuel") || text.contains("fuel allocated for hostcalls") {
-            return RunError::HostCallTooLarge { limit: MAX_HOST_CALL };
+        match Untyped::of(&error) {
+            Some(Untyped::TooManyInstances) => {
+                return RunError::InstanceLimit { limit: self.limits.instances };
+            }
+            Some(Untyped::HostCallFuel) => return RunError::HostCallTooLarge { limit: MAX_HOST_CALL },
+            Some(Untyped::TypeIsFull) | None => {}
         }
         if let Some(limit) = self.store.data().limiter.denied() {
             return limit;

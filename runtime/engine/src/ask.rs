@@ -82,9 +82,7 @@ impl Run<'_> {
                 // Closing the terminal says nothing about the question.
                 Err(PromptError::Cancelled) if self.has_lost_its_terminal() => Ok(Said::Later),
                 Err(PromptError::Cancelled) => Err(Stop::Cancelled),
-                Err(late @ PromptError::TimedOut(_)) => {
-                    Err(Stop::Failed(StageError::permanent(late.to_string())))
-                }
+                Err(late @ PromptError::TimedOut(_)) => Err(Stop::Failed(StageError::permanent_from(late))),
             }
         };
         let said = match &gate.question {

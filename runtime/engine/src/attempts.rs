@@ -1,5 +1,6 @@
 //! Trying a step again, and for how long.
 
+use lobster_base::code::Code;
 use std::time::Duration;
 
 use super::path::StepPath;
@@ -100,7 +101,7 @@ pub(super) fn with_timeout<T>(
 pub(super) fn timeout_as_failure<T>(result: Result<T, Stop>, token: &CancelToken) -> Result<T, Stop> {
     match (result, token.reason()) {
         (Err(Stop::Cancelled), Some(CancelReason::Timeout(message))) => {
-            Err(Stop::Failed(StageError::new(message).with_code("timeout")))
+            Err(Stop::Failed(StageError::new(message).with_code(Code::Timeout)))
         }
         (other, _) => other,
     }

@@ -5,6 +5,7 @@
 //! seen to fail, or it had begun and nobody saw its end. The third kind stands in
 //! the journal with its reason and is left to a person ([`super::unseen`]).
 
+use lobster_base::code::Code;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,7 +20,7 @@ use super::run::{Interrupted, Run, lock};
 use super::unseen::{self, Lost, UnseenEnd};
 use lobster_base::digest::Digest;
 use lobster_policy::AuditSync;
-use lobster_stage::{STORE_FAILED, StageError, Stop, UNKNOWN_END, store_failure};
+use lobster_stage::{StageError, Stop, store_failure};
 use lobster_store::{Begun, Durability, Event, StepOutcome, StepStatus};
 
 impl Run<'_> {
@@ -136,12 +137,12 @@ impl Run<'_> {
             outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         }
         tracing::info!(status = outcome.status.as_str(), us = outcome.duration_us, "ended");
-        if outcome.code.as_deref() == Some(STORE_FAILED) {
+        if Code::Store.is(outcome.code.as_deref()) {
             // It was done and what it gave is lost. For the journal it has not
             // ended, so a person decides whether it may be done again.
             return Err(Stop::Failed(StageError { permanent: true, ..outcome_error(&outcome) }));
         }
-        if outcome.code.as_deref() == Some(UNKNOWN_END) && !action.idempotent {
+        if Code::UnknownEnd.is(outcome.code.as_deref()) && !action.idempotent {
             return Err(self.stop_unseen(path, outcome)?);
         }
         let durability = match self.services.policy.file().audit.sync {

@@ -7,7 +7,11 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::Output;
+use lobster_base::code::{Code, FailureCode};
 use lobster_base::json;
+use lobster_language::diagnostic::Diagnostic;
+use lobster_stage::StageError;
+use lobster_store::StoreError;
 
 /// The version of the envelope, as the incumbent numbers it.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -32,8 +36,8 @@ pub enum Envelope {
 pub struct Failure {
     pub kind: FailureKind,
     pub message: String,
-    /// A name for programs, where there is one (`policy_denied`, `timeout`, `interrupted`).
-    pub code: Option<String>,
+    /// A name for programs (`policy_denied`, `timeout`, `interrupted`), which `lobster help CODE` explains.
+    pub code: FailureCode,
 }
 
 /// The type of an error; decides the exit code.
@@ -71,12 +75,37 @@ impl FailureKind {
 impl Failure {
     /// A request that was wrong.
     pub fn parse(message: impl Into<String>) -> Self {
-        Self { kind: FailureKind::Parse, message: message.into(), code: None }
+        Self { kind: FailureKind::Parse, message: message.into(), code: Code::Request.into() }
     }
 
     /// Work that failed.
     pub fn runtime(message: impl Into<String>) -> Self {
-        Self { kind: FailureKind::Runtime, message: message.into(), code: None }
+        Self { kind: FailureKind::Runtime, message: message.into(), code: Code::Failed.into() }
+    }
+
+    /// The same failure with a more telling name.
+    #[must_use]
+    pub fn with_code(self, code: impl Into<FailureCode>) -> Self {
+        Self { code: code.into(), ..self }
+    }
+}
+
+impl From<StageError> for Failure {
+    fn from(error: StageError) -> Self {
+        let code = error.code.unwrap_or(Code::Failed.into());
+        Self::runtime(error.message).with_code(code)
+    }
+}
+
+impl From<&Diagnostic> for Failure {
+    fn from(diagnostic: &Diagnostic) -> Self {
+        Self::runtime(diagnostic.one_line_with_snippet()).with_code(FailureCode::read(diagnostic.code))
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::runtime(error.to_string()).with_code(Code::Store)
     }
 }
 

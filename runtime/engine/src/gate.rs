@@ -1,5 +1,6 @@
 //! Questions to people: asked on the terminal, or kept until somebody answers.
 
+use lobster_base::code::Code;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -249,7 +250,7 @@ impl Run<'_> {
                             known.binding.short(),
                             binding.digest.short(),
                         ))
-                        .with_code("approval_stale"),
+                        .with_code(Code::ApprovalStale),
                     ));
                 }
             }

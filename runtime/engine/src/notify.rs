@@ -18,6 +18,7 @@ use super::question::{Fact, QuestionView};
 use super::run::Run;
 use super::services::Services;
 use lobster_base::cancel::CancelToken;
+use lobster_base::code::FailureCode;
 use lobster_base::json;
 use lobster_base::text::{self, Count};
 use lobster_sandbox::{
@@ -145,7 +146,7 @@ pub fn notify_of_end(
     run: RunId,
     status: RunStatus,
     failed_at: Option<String>,
-    code: Option<&str>,
+    code: Option<&FailureCode>,
 ) {
     let is_wanted = |occasions: &Occasions| occasions.event_of(status).is_some();
     let Some(mut teller) = Teller::of(services, store, run, is_wanted) else { return };
@@ -153,12 +154,12 @@ pub fn notify_of_end(
         // What ended the run must not end the news of it.
         teller.cancel = CancelToken::new();
     }
-    let code = code.map(str::to_owned);
+    let code = code.cloned();
     services.background.start("notify", move || {
         let Some(event) = teller.notify.occasions.event_of(status) else { return };
         teller.wait_for_release();
         let told = teller.store.run(teller.run).map_err(|error| error.to_string()).and_then(|summary| {
-            let message = teller.end_message(event, &summary, failed_at.as_deref(), code.as_deref());
+            let message = teller.end_message(event, &summary, failed_at.as_deref(), code.as_ref());
             teller.run_command(&message, &summary, None)
         });
         teller.note(None, told);
@@ -264,7 +265,7 @@ impl Teller {
         event: &str,
         summary: &RunSummary,
         failed_at: Option<&str>,
-        code: Option<&str>,
+        code: Option<&FailureCode>,
     ) -> Value {
         let id = summary.id.short();
         let mut commands = json!({ "show": format!("lobster show {id}") });

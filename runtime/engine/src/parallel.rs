@@ -1,5 +1,6 @@
 //! Branches that run at the same time.
 
+use lobster_base::code::Code;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -43,9 +44,9 @@ impl Frame<'_> {
                 let message = format!("Parallel step {} timed out after {limit}ms", step.id);
                 let result = with_timeout(cancel, Duration::from_millis(*limit), &message, run);
                 match result {
-                    // `all` wraps what a branch says; the step's own limit speaks for itself.
-                    Err(Stop::Failed(error)) if error.message.ends_with(&message) => {
-                        Err(StageError::new(message).with_code("timeout").into())
+                    // `all` rewords what a branch says; the step's own limit speaks for itself.
+                    Err(Stop::Failed(error)) if is_by(&error, &message) => {
+                        Err(StageError::new(message).with_code(Code::Timeout).into())
                     }
                     other => other,
                 }
@@ -84,9 +85,8 @@ impl Frame<'_> {
             match (result, &stop) {
                 (Ok(record), _) => records.extend(record),
                 (Err(Stop::Failed(error)), None | Some(Stop::Paused)) => {
-                    let failed =
-                        StageError { message: format!("Parallel branch failed: {}", error.message), ..error };
-                    stop = Some(Stop::Failed(failed));
+                    let message = format!("Parallel branch failed: {}", error.message);
+                    stop = Some(Stop::Failed(error.reworded(message)));
                 }
                 (Err(Stop::Failed(_) | Stop::Paused), Some(_)) => {}
                 (Err(other), _) => stop = Some(other),
@@ -177,6 +177,12 @@ impl Frame<'_> {
         let result = self.sequence(std::slice::from_ref(branch), &mut own, path, enclosing, cancel);
         timeout_as_failure(result, cancel)
     }
+}
+
+/// Whether a failure is that of the time limit which says `limit`.
+fn is_by(error: &StageError, limit: &str) -> bool {
+    let first = error.first_words();
+    first.is(Code::Timeout) && first.message == limit
 }
 
 /// What each branch gave, by its id.

@@ -1,5 +1,6 @@
 //! Drives pipelines: items are pushed from stage to stage.
 
+use lobster_base::code::{Code, FailureCode};
 use std::cell::{Cell, RefCell};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,7 @@ use lobster_models::cost::CostTracker;
 use lobster_stage::{
     Answer, Commit, ComponentCall, ComponentDir, ComponentProgram, EffectAction, EffectHost, Flow, Host,
     Mode, NativeCommand, NativeOutcome, Payload, Program, Question, Registry, Sink, Spool, Stage, StageArgs,
-    StageError, Stop, ToolCall, UNKNOWN_END, WorstCase, read_raw,
+    StageError, Stop, ToolCall, WorstCase, read_raw,
 };
 use lobster_store::{StepOutcome, StepStatus};
 
@@ -94,7 +95,11 @@ pub(crate) fn build(
     registry: &Registry,
     pipeline: &Pipeline,
 ) -> Result<Vec<Box<dyn Stage + Send>>, StageError> {
-    pipeline.stages.iter().map(|call| (registry.resolve(&call.name)?.build)(&call.args)).collect()
+    let stages = pipeline.stages.iter().map(|call| {
+        let spec = registry.resolve(&call.name)?;
+        (spec.build)(&call.args).map_err(|error| error.or_code(Code::BadArguments))
+    });
+    stages.collect()
 }
 
 /// Runs a pipeline to its end.
@@ -151,11 +156,12 @@ fn pin_components(run: &Run<'_>, pipeline: &Pipeline, place: &Place) -> Result<(
         run.keep(&pin(&place.path.stage(index)), || {
             let path = place.cwd.join(named);
             let bytes = std::fs::read(&path).map_err(|error| {
-                StageError::permanent(format!("component {}: {error}", path.display())).with_code("component")
+                StageError::permanent(format!("component {}: {error}", path.display()))
+                    .with_code(Code::Component)
             })?;
             component::keep(&run.store, &bytes)
                 .map(|digest| json!(digest))
-                .map_err(|error| StageError::permanent(error.to_string()))
+                .map_err(|error| StageError::permanent_from(error))
         })?;
     }
     Ok(())
@@ -220,7 +226,7 @@ fn finish(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool) -> R
     let (stage, mut host) = slot.hosted(shared);
     stage
         .end(&mut host, &mut Downstream { rest, shared, out })
-        .inspect_err(|stop| shared.failed(stop, host.path))?;
+        .map_err(|stop| shared.failed(stop, host.path))?;
     finish(rest, shared, out)
 }
 
@@ -254,7 +260,7 @@ impl Slot {
         let _in = self.span.clone().entered();
         let (stage, mut host) = self.hosted(shared);
         let flow = give(stage, &mut host, &mut Downstream { rest, shared, out })
-            .inspect_err(|stop| shared.failed(stop, host.path))?;
+            .map_err(|stop| shared.failed(stop, host.path))?;
         self.enough = flow == Flow::Enough;
         Ok(flow)
     }
@@ -301,12 +307,14 @@ struct Shared<'r, 's> {
 }
 
 impl Shared<'_, '_> {
-    /// Notes where a failure came from: the stage that it reaches first, not
-    /// those in front of it that hand it on.
-    fn failed(&self, stop: &Stop, path: &StepPath) {
-        if matches!(stop, Stop::Failed(_)) && !self.has_failed.replace(true) {
+    /// Names a failure and notes where it came from: the stage that it reaches first,
+    /// not those in front of it that hand it on.
+    fn failed(&self, stop: Stop, path: &StepPath) -> Stop {
+        let Stop::Failed(error) = stop else { return stop };
+        if !self.has_failed.replace(true) {
             self.run.record_failure_if_new(path);
         }
+        Stop::Failed(error.or_code(Code::CommandError))
     }
 
     fn effect_at(
@@ -373,7 +381,7 @@ impl Shared<'_, '_> {
 /// may have done its work.
 fn effect_failed(error: StageError, cancel: &CancelToken, idempotent: bool) -> StepOutcome {
     let reason = cancel.reason();
-    let is_lost = error.code.as_deref() == Some(UNKNOWN_END);
+    let is_lost = error.is(Code::UnknownEnd);
     match &reason {
         Some(CancelReason::Timeout(message)) if is_lost && !idempotent => {
             UnseenEnd::of_call(message).outcome()
@@ -397,7 +405,7 @@ fn lines(run: &Run<'_>, items: &Items) -> Result<Payload, Stop> {
                 "component --text: item {number} is no text: {}",
                 text::clip(&json::compact(&item), SHOWN, Count::Chars)
             );
-            return Err(Stop::Failed(StageError::permanent(message).with_code("bad-input")));
+            return Err(Stop::Failed(StageError::permanent(message).with_code(Code::BadInput)));
         };
         let gap = if number > 1 { "\n" } else { "" };
         writer.write_all(gap.as_bytes()).and_then(|()| writer.write_all(text.as_bytes()))?;
@@ -412,7 +420,8 @@ fn lines(run: &Run<'_>, items: &Items) -> Result<Payload, Stop> {
 pub fn outcome_error(outcome: &StepOutcome) -> StageError {
     StageError {
         message: outcome.error.clone().unwrap_or_else(|| "the step failed without saying why".to_owned()),
-        code: outcome.code.clone(),
+        code: outcome.code.as_deref().map(FailureCode::read),
+        source: None,
         permanent: outcome.detail.get("permanent").is_some_and(|flag| flag == &Value::Bool(true)),
     }
 }
@@ -421,7 +430,7 @@ pub fn outcome_error(outcome: &StepOutcome) -> StageError {
 pub(crate) fn failed_outcome(error: &StageError) -> StepOutcome {
     let mut outcome = StepOutcome::new(StepStatus::Failed);
     outcome.error = Some(error.message.clone());
-    outcome.code.clone_from(&error.code);
+    outcome.code = error.code.as_ref().map(FailureCode::to_string);
     if error.permanent {
         outcome.detail = json!({ "permanent": true });
     }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::error::Error;
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -259,11 +260,11 @@ pub(crate) fn spread(value: Value) -> Vec<Value> {
 /// A result that the store cannot give back.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Unreadable(String);
+pub(crate) struct Unreadable(#[source] Arc<dyn Error + Send + Sync>);
 
 impl Unreadable {
-    pub(crate) fn new(error: impl std::fmt::Display) -> Self {
-        Self(error.to_string())
+    pub(crate) fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self(Arc::from(error.into()))
     }
 }
 
@@ -337,7 +338,7 @@ impl Lookups for Scope<'_> {
                 id: id.to_owned(),
                 path: path.iter().map(|&segment| segment.to_owned()).collect(),
             },
-            reason: error.to_string(),
+            source: error.0,
         };
         if *first == "json"
             && !rest.is_empty()

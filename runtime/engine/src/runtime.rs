@@ -2,6 +2,7 @@
 
 mod components;
 
+use lobster_base::code::Code;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -86,7 +87,8 @@ impl Runtime {
         let env = env.withholding(secrets.withheld());
         let env = if inherited { env } else { env.reserving(tokens) };
         let Some(state_dir) = state_dir(&|name| env.get(name)).map(|dir| settings.cwd.join(dir)) else {
-            return Err(Failure::runtime("no state directory: set LOBSTER_STATE_DIR or HOME"));
+            return Err(Failure::runtime("no state directory: set LOBSTER_STATE_DIR or HOME")
+                .with_code(Code::Setting));
         };
         let executor_program = executor_of(&env)?.map(|argv| Arc::new(ExecutorProgram::new(argv)));
         Ok(Self {
@@ -216,8 +218,7 @@ impl Runtime {
     /// An unknown command, or arguments that it refuses.
     pub fn plan_pipeline(&self, pipeline: Pipeline, name: &str) -> Result<Planned, Failure> {
         self.warn_about(&pipeline);
-        crate::pipeline::build(&self.services.registry, &pipeline)
-            .map_err(|error| Failure::runtime(error.message))?;
+        crate::pipeline::build(&self.services.registry, &pipeline).map_err(Failure::from)?;
         components::check_pipeline(&self.services, &pipeline)?;
         Ok(Planned {
             plan: Plan::Pipeline(pipeline),
@@ -230,9 +231,9 @@ impl Runtime {
     fn load(&self, path: &Path) -> Result<Workflow, Failure> {
         let (mut workflow, warnings) =
             workflow::load_to_run(&source_of(path)?, &|path| read_source(path), &self.services.registry)
-                .map_err(|diagnostic| Failure::runtime(diagnostic.one_line_with_snippet()))?;
+                .map_err(|diagnostic| Failure::from(&*diagnostic))?;
         if let Some(error) = workflow::certain_failure(&warnings) {
-            return Err(Failure::runtime(error.one_line_with_snippet()));
+            return Err(Failure::from(&*error));
         }
         for warning in warnings {
             self.services.note(&format!("warning: {}", warning.one_line_with_snippet()));
@@ -308,10 +309,8 @@ impl Runtime {
 
     /// Finds the secrets that a plan grants, before anything is recorded or done.
     pub fn prepare_secrets(&self, plan: &Plan, args: &Map<String, Value>) -> Result<(), Failure> {
-        self.services.prepare_secrets(plan, args).map_err(|error| Failure {
-            code: Some("secret".to_owned()),
-            ..Failure::runtime(error.to_string())
-        })
+        let found = self.services.prepare_secrets(plan, args);
+        found.map_err(|error| Failure::runtime(error.to_string()).with_code(Code::Secret))
     }
 
     /// The working directory as the record holds it.
@@ -549,8 +548,7 @@ pub fn read_source(path: &Path) -> io::Result<Arc<Source>> {
 /// # Errors
 /// The first thing that is wrong with the file.
 pub fn load_workflow(path: &Path) -> Result<(Workflow, Vec<Diagnostic>), Failure> {
-    load_with_warnings(source_of(path)?)
-        .map_err(|diagnostic| Failure::runtime(diagnostic.one_line_with_snippet()))
+    load_with_warnings(source_of(path)?).map_err(|diagnostic| Failure::from(&*diagnostic))
 }
 
 /// Reads a workflow file for a picture of it. Also gives what is wrong with conditions that no run
@@ -561,7 +559,7 @@ pub fn load_workflow(path: &Path) -> Result<(Workflow, Vec<Diagnostic>), Failure
 pub fn load_workflow_to_draw(path: &Path) -> Result<(Workflow, Vec<String>), Failure> {
     let source = source_of(path)?;
     let (workflow, said) = workflow::load_to_draw(&source, &|path| read_source(path))
-        .map_err(|diagnostic| Failure::runtime(diagnostic.one_line_with_snippet()))?;
+        .map_err(|diagnostic| Failure::from(&*diagnostic))?;
     let unread = said.iter().filter(|said| said.code == codes::CONDITION);
     Ok((workflow, unread.map(Diagnostic::one_line_with_snippet).collect()))
 }

@@ -1,5 +1,6 @@
 //! What runs share: settings, the store, the sandbox, commands.
 
+use lobster_base::code::Code;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -283,6 +284,6 @@ impl Services {
 impl SecretSource for Services {
     fn values(&self, secrets: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, StageError> {
         self.secret_variables(secrets)
-            .map_err(|error| StageError::permanent(error.to_string()).with_code("secret"))
+            .map_err(|error| StageError::permanent_from(error).with_code(Code::Secret))
     }
 }

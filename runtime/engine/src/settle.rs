@@ -1,5 +1,6 @@
 //! From the end of an execution to its envelope.
 
+use lobster_base::code::{Code, FailureCode};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value, json};
@@ -20,7 +21,7 @@ use lobster_base::text::{self, Count};
 use lobster_language::plan::{Plan, Workflow};
 use lobster_models::cost::{CostLimit, CostTracker, LimitAction, Spending};
 use lobster_models::pricing::Pricing;
-use lobster_stage::{Mode, Question, STORE_FAILED, StageError, Stop};
+use lobster_stage::{Mode, Question, StageError, Stop};
 use lobster_store::{
     Blob, Durability, Event, Gate, GateFilter, GateKind, GateRecord, GateStatus, RunStatus, StoreError,
 };
@@ -108,9 +109,9 @@ pub(super) fn cost_tracker(
 /// Journals how the execution ended and says so in an envelope.
 fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<Envelope, StoreError> {
     let failed_at = run.failed_at().map(|path| path.to_string());
-    let end = |status, output: Option<Blob>, error: Option<String>, code: Option<&str>| {
+    let end = |status, output: Option<Blob>, error: Option<String>, code: Option<&FailureCode>| {
         // A retry forgets how the steps there ended, and no step's failure is why nothing could be recorded.
-        let failed_at = failed_at.as_ref().filter(|_| code != Some(STORE_FAILED));
+        let failed_at = failed_at.as_ref().filter(|_| code.and_then(FailureCode::known) != Some(Code::Store));
         let mut detail = json!({ "failed_at": failed_at, "code": code });
         if status != RunStatus::Ok {
             // Until somebody decides about them, the run is not over like one whose step failed.
@@ -156,13 +157,15 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
         Err(Stop::Paused) => match pause(run, plan)? {
             Ok(envelope) => envelope,
             Err(error) => {
-                end(RunStatus::Failed, None, Some(error.message.clone()), error.code.as_deref())?;
-                Envelope::Failed(Failure::runtime(error.message))
+                let failure = Failure::from(error);
+                end(RunStatus::Failed, None, Some(failure.message.clone()), Some(&failure.code))?;
+                Envelope::Failed(failure)
             }
         },
         Err(Stop::Failed(error)) => {
-            end(RunStatus::Failed, None, Some(error.message.clone()), error.code.as_deref())?;
-            Envelope::Failed(Failure { code: error.code, ..Failure::runtime(error.message) })
+            let failure = Failure::from(error);
+            end(RunStatus::Failed, None, Some(failure.message.clone()), Some(&failure.code))?;
+            Envelope::Failed(failure)
         }
         Err(Stop::Cancelled) => {
             let reason = run.services.cancel.reason();
@@ -171,13 +174,13 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
             let unfinished = signalled && !run.unseen()?.is_empty();
             let status = if unfinished { RunStatus::Failed } else { RunStatus::Cancelled };
             let message = reason.map_or_else(|| "cancelled".to_owned(), |reason| reason.message());
-            end(status, None, Some(message.clone()), Some("cancelled"))?;
-            Envelope::Failed(Failure { code: Some("cancelled".to_owned()), ..Failure::runtime(message) })
+            end(status, None, Some(message.clone()), Some(&Code::Cancelled.into()))?;
+            Envelope::Failed(Failure::runtime(message).with_code(Code::Cancelled))
         }
         Err(Stop::Interrupted) => {
             let message = unseen::question(&run.id.short(), &run.unseen()?);
-            end(RunStatus::Failed, None, Some(message.clone()), Some("interrupted"))?;
-            Envelope::Failed(Failure { code: Some("interrupted".to_owned()), ..Failure::runtime(message) })
+            end(RunStatus::Failed, None, Some(message.clone()), Some(&Code::Interrupted.into()))?;
+            Envelope::Failed(Failure::runtime(message).with_code(Code::Interrupted))
         }
     })
 }

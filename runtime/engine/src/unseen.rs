@@ -5,13 +5,14 @@
 //! or skipped. For whoever goes on with the run it has begun and not ended
 //! ([`CUT_OFF`]), so an older lobster that reads the journal asks as well.
 
+use lobster_base::code::Code;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::path::StepPath;
 use super::recall::{CUT_OFF, Recall};
 use super::run::{Run, lock};
-use lobster_stage::{Stop, UNKNOWN_END};
+use lobster_stage::Stop;
 use lobster_store::{Durability, Event, StepOutcome, StepStatus, StoreError};
 
 /// The field of an outcome's detail that holds an [`UnseenEnd`].
@@ -96,7 +97,7 @@ impl UnseenEnd {
     /// Says so in an outcome.
     pub(crate) fn mark(&self, outcome: &mut StepOutcome) {
         outcome.error = Some(self.reason());
-        outcome.code = Some(UNKNOWN_END.to_owned());
+        outcome.code = Some(Code::UnknownEnd.to_string());
         self.keep_in(outcome);
     }
 
@@ -190,7 +191,7 @@ impl Run<'_> {
         let mut outcome = StepOutcome::new(StepStatus::Interrupted);
         outcome.error =
             Some(format!("Step '{path}' was interrupted and skipped on request: {}", end.reason()));
-        outcome.code = Some("interrupted".to_owned());
+        outcome.code = Some(Code::Interrupted.to_string());
         outcome.detail = json!({ "permanent": true });
         end.keep_in(&mut outcome);
         outcome
@@ -246,7 +247,7 @@ mod tests {
             };
             let outcome = end.outcome();
             assert_eq!(UnseenEnd::of_outcome(&outcome), Some(end.clone()));
-            assert_eq!(outcome.code.as_deref(), Some(UNKNOWN_END));
+            assert_eq!(outcome.code.as_deref(), Some(Code::UnknownEnd.as_str()));
             assert!(end.reason().split_whitespace().count() > 3);
         }
         // A later lobster's field is no obstacle; a later kind of loss is only not understood.

@@ -1,5 +1,6 @@
 //! Drives the steps of a workflow file, at every depth.
 
+use lobster_base::code::Code;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -114,9 +115,13 @@ impl Frame<'_> {
                 return Ok(if step.on_error == OnError::SkipRest { Ended::SkipRest } else { Ended::Passed });
             }
             Err(stop) => {
+                let stop = match stop {
+                    Stop::Failed(error) => Stop::Failed(error.or_code(Code::StepValue)),
+                    other => other,
+                };
                 // What could not be recorded is no failure of the step: whatever the journal says of it stands.
                 if let Stop::Failed(error) = &stop
-                    && error.code.as_deref() != Some(lobster_stage::STORE_FAILED)
+                    && !error.is(Code::Store)
                 {
                     // Without a place, a retry would leave this summary standing.
                     self.run.record_failure_if_new(&path);
@@ -159,7 +164,7 @@ impl Frame<'_> {
         let mut question = super::approval::question(step, approval, record, &self.run.services.env)?;
         // Who may answer is settled when the question first comes up, not by whoever resumes.
         let identity = self.run.keep(&path.gate("identity"), || {
-            serde_json::to_value(&question.identity).map_err(|error| StageError::permanent(error.to_string()))
+            serde_json::to_value(&question.identity).map_err(|error| StageError::permanent_from(error))
         })?;
         question.identity = serde_json::from_value(identity).map_err(lobster_stage::store_failure)?;
         record.initiated_by.clone_from(&question.identity.initiated_by);
@@ -187,7 +192,7 @@ impl Frame<'_> {
         }
         let mut outcome = StepOutcome::new(status);
         outcome.error = error.map(|error| error.message.clone());
-        outcome.code = error.and_then(|error| error.code.clone());
+        outcome.code = error.and_then(|error| error.code.as_ref().map(ToString::to_string));
         outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.run.summarise(path, outcome, kind_name(&step.work))
     }
@@ -284,10 +289,10 @@ impl Frame<'_> {
                 };
                 let place = mcp::Place { env: &env, cwd: &cwd, asker: Asker::Step(step.id.clone()), cancel };
                 let value = mcp::call(self.run, path, &call, place).map_err(|stop| match stop {
-                    Stop::Failed(error) => Stop::Failed(StageError {
-                        message: format!("Workflow step {} {}", step.id, error.message),
-                        ..error
-                    }),
+                    Stop::Failed(error) => {
+                        let message = format!("Workflow step {} {}", step.id, error.message);
+                        Stop::Failed(error.reworded(message))
+                    }
                     other => other,
                 })?;
                 let text = match &value {
@@ -438,8 +443,8 @@ impl Frame<'_> {
     pub(super) fn failed(&self, path: &StepPath, error: &ExprError) -> Stop {
         self.run.record_failure(path);
         match error {
-            ExprError::Unreadable { .. } => lobster_stage::store_failure(error),
-            ExprError::UnknownStep(_) => Stop::Failed(StageError::permanent(error.to_string())),
+            ExprError::Unreadable { .. } => lobster_stage::store_failure(error.clone()),
+            ExprError::UnknownStep(_) => Stop::Failed(StageError::permanent_from(error.clone())),
         }
     }
 
@@ -573,13 +578,13 @@ impl Frame<'_> {
             })?;
             let (workflow, _) = crate::runtime::load_with_warnings(source)
                 .map_err(|diagnostic| StageError::permanent(diagnostic.one_line_with_snippet()))?;
-            serde_json::to_value(workflow).map_err(|error| StageError::permanent(error.to_string()))
+            serde_json::to_value(workflow).map_err(|error| StageError::permanent_from(error))
         })?;
         let workflow: Workflow =
-            serde_json::from_value(kept).map_err(|error| StageError::permanent(error.to_string()))?;
+            serde_json::from_value(kept).map_err(|error| StageError::permanent_from(error))?;
         if self.run.overseer().is_none() {
             let found = self.run.services.learn_secrets(crate::secrets::grants_of_file(&workflow));
-            found.map_err(|error| StageError::permanent(error.to_string()).with_code("secret"))?;
+            found.map_err(|error| StageError::permanent_from(error).with_code(Code::Secret))?;
         }
         Ok(workflow)
     }
@@ -600,7 +605,7 @@ pub const WORKFLOW_DIR: &str = "LOBSTER_WORKFLOW_DIR";
 
 /// Whether an error is none of the step's own, so that its `on_error` does not apply.
 fn ends_the_run(error: &StageError) -> bool {
-    matches!(error.code.as_deref(), Some("cost_limit" | lobster_stage::STORE_FAILED))
+    matches!(error.known_code(), Some(Code::CostLimit | Code::Store))
 }
 
 /// The name of a kind of work in the history.

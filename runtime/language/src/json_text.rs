@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use lobster_base::json::is_too_large_a_number;
 use serde_json::Number;
 
 use super::codes;
@@ -171,7 +172,7 @@ impl Reader<'_> {
         match serde_json::from_str::<Number>(text) {
             Ok(number) => Ok(Data::Number(number)),
             // Too large for a double, but a number all the same.
-            Err(error) if error.to_string().starts_with("number out of range") => Ok(Data::NotFinite),
+            Err(_) if is_too_large_a_number(text) => Ok(Data::NotFinite),
             Err(_) => {
                 let span = Span { start, end: self.at };
                 let message = format!("{text} is not a JSON number, at position {start} of the JSON text");

@@ -6,8 +6,10 @@
 //! quoting and no escape.
 
 use std::borrow::Cow;
+use std::error::Error;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
@@ -33,13 +35,20 @@ pub enum Lookup<'a> {
 }
 
 /// Why a template or condition has no value.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum ExprError {
     #[error("Unknown step reference: {0}")]
     UnknownStep(Reference),
     /// A stored result could not be read.
-    #[error("cannot read {reference}: {reason}")]
-    Unreadable { reference: Reference, reason: String },
+    #[error("cannot read {reference}: {source}")]
+    Unreadable { reference: Reference, source: Arc<dyn Error + Send + Sync> },
+}
+
+#[cfg(test)]
+impl PartialEq for ExprError {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string()
+    }
 }
 
 /// `$id.path`.

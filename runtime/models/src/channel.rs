@@ -1,5 +1,6 @@
 //! Where a model is asked: a provider with its address and its key.
 
+use lobster_base::code::Code;
 use serde_json::{Map, Value, json};
 
 use super::request::{Request, Retry};
@@ -7,7 +8,7 @@ use super::{anthropic, envelope, openai};
 use crate::http::{self, Credential, HttpError, Limits, Post, Reply, Secret, Url};
 use lobster_base::cancel::CancelToken;
 use lobster_base::json;
-use lobster_stage::{CANCELLED, StageError, WorstCase};
+use lobster_stage::{StageError, WorstCase};
 
 /// The languages that models are spoken to in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -326,8 +327,9 @@ impl Failure {
         if let Self::Budget(error) = self {
             return error.clone();
         }
-        let error = StageError::new(self.message(command));
-        if matches!(self, Self::Http(HttpError::Cancelled(_))) { error.with_code(CANCELLED) } else { error }
+        let is_cancelled = matches!(self, Self::Http(HttpError::Cancelled(_)));
+        let code = if is_cancelled { Code::Cancelled } else { Code::Model };
+        StageError::new(self.message(command)).with_code(code)
     }
 }
 

@@ -9,6 +9,7 @@
 //! step counts as a call that some program made, unless that usage is known to
 //! come from a call of this run or from a cache.
 
+use lobster_base::code::Code;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -283,7 +284,7 @@ impl CostTracker {
             LimitAction::Warn => Verdict::Warn(format!("[WARN] Cost ${total} exceeds limit ${max}")),
             LimitAction::Stop => Verdict::Stop(
                 StageError::permanent(format!("Cost limit exceeded: ${total} > ${max} limit"))
-                    .with_code("cost_limit"),
+                    .with_code(Code::CostLimit),
             ),
         }
     }
@@ -367,7 +368,7 @@ fn refused(worst: &WorstCase, usd: Option<f64>, room: &Room) -> StageError {
              cost_limit.max_usd."
         ),
     };
-    StageError::permanent(message).with_code("cost_limit")
+    StageError::permanent(message).with_code(Code::CostLimit)
 }
 
 fn locked(tracker: &Mutex<CostTracker>) -> std::sync::MutexGuard<'_, CostTracker> {

@@ -308,6 +308,7 @@ pub fn warnings(hops: &[Hop]) -> Vec<Value> {
 
 #[cfg(test)]
 mod tests {
+    use lobster_base::code::Code;
     use serde_json::json;
 
     use super::*;
@@ -430,7 +431,7 @@ mod tests {
             assert_eq!(worst.output_tokens, Some(4096));
             assert!(worst.input_tokens > 10);
             match worst.model.as_deref() {
-                Some("dear") => Err(StageError::permanent("too dear").with_code("cost_limit")),
+                Some("dear") => Err(StageError::permanent("too dear").with_code(Code::CostLimit)),
                 _ => Ok(()),
             }
         };

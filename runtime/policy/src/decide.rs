@@ -440,14 +440,14 @@ fn is_git(program: &str) -> bool {
     program.rsplit('/').next() == Some("git")
 }
 
-/// The code of the failure that a denial is.
-pub const POLICY_DENIED: &str = "policy_denied";
-
 /// A denial in words: what, why, its codes, and what to do instead. Envelopes
 /// have no fields for these, so the message carries them all.
 pub fn denial(subject: &str, message: &str, reason_code: &str, hint: Option<&str>) -> String {
     let hint = hint.map(|hint| format!("; hint: {hint}")).unwrap_or_default();
-    format!("policy denied {subject}: {message} [{POLICY_DENIED}, {reason_code}]{hint}")
+    format!(
+        "policy denied {subject}: {message} [{}, {reason_code}]{hint}",
+        lobster_base::code::Code::PolicyDenied
+    )
 }
 
 /// The strictest terms of all the rules that ask.

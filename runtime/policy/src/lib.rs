@@ -61,8 +61,8 @@ pub use component::{
 pub use corpus::{CaseResult, CorpusError, CorpusReport};
 pub use covered::FileRole;
 pub use covered::{Language, Listing, Lookup, Mention, Mentions, Surroundings, interpreter_language};
+pub use decide::denial;
 pub use decide::{Command, Decision, Grant, NetGrant, Proposal, Reason, Verdict};
-pub use decide::{POLICY_DENIED, denial};
 pub use dialect::{Dialect, Shell};
 pub use env::{DecisionEnv, EveryProgram, HostPrograms, Resolve};
 pub use file::{

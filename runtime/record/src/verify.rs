@@ -8,6 +8,7 @@
 mod compare;
 mod left_out;
 
+use lobster_base::code::Code;
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -25,7 +26,7 @@ use lobster_base::digest::Digest;
 use lobster_engine::envelope::Failure;
 use lobster_engine::execute::NativeProfile;
 use lobster_engine::gate::{Binding, KnownAnswer};
-use lobster_engine::kinds::component::{DIVERGED, LOAD_FAILED, NO_CALLS};
+use lobster_engine::kinds::component::NO_CALLS;
 use lobster_engine::overseer::{
     Act, Declared, Known, Overseer, RecordedEnd, RecordedOutside, RecordedProgram,
 };
@@ -34,9 +35,9 @@ use lobster_engine::run::{Interrupted, Run, lock};
 use lobster_engine::runtime::Runtime;
 use lobster_engine::services::{Caller, Screen, Services};
 use lobster_engine::settle::{keep_output, output_of};
-use lobster_policy::{POLICY_DENIED, denial};
+use lobster_policy::denial;
 use lobster_sandbox::{Sandbox, SandboxConfig};
-use lobster_stage::{Mode, STORE_FAILED, StageError, Stop, store_failure};
+use lobster_stage::{Mode, StageError, Stop, store_failure};
 use lobster_store::{Blob, Record, RunId, RunStatus, StepOutcome, StepStatus, Store, StoreError};
 
 /// How to replay.
@@ -337,8 +338,8 @@ impl Overseer for Replay {
             true => Visit::Checked,
         };
         self.visit(path, visit);
-        match outcome.code.as_deref() {
-            Some(DIVERGED) if visit == Visit::Checked => {
+        match outcome.code.as_deref().and_then(Code::named) {
+            Some(Code::Diverged) if visit == Visit::Checked => {
                 self.diverge(path, step.seq, "host call", None, Value::Null, value(&outcome.error));
             }
             _ => self.compare_outcome(path, step, recorded, &outcome),
@@ -348,7 +349,10 @@ impl Overseer for Replay {
 
     fn summary(&self, path: &StepPath, outcome: &StepOutcome) {
         let path = path.as_str();
-        if self.is_hindered(outcome.code.as_deref(), outcome.error.as_deref().unwrap_or_default()) {
+        if self.is_hindered(
+            outcome.code.as_deref().and_then(Code::named),
+            outcome.error.as_deref().unwrap_or_default(),
+        ) {
             return;
         }
         let Some((seq, recorded)) = self.recording.summaries.get(path) else { return };
@@ -435,8 +439,8 @@ impl Overseer for Replay {
 impl Replay {
     /// Whether a failure is this machine's and not the run's: a program that loaded
     /// when the run was recorded, or a record that cannot be read or written here.
-    fn is_hindered(&self, code: Option<&str>, message: &str) -> bool {
-        let hosts = matches!(code, Some(STORE_FAILED | LOAD_FAILED));
+    fn is_hindered(&self, code: Option<Code>, message: &str) -> bool {
+        let hosts = matches!(code, Some(Code::Store | Code::Component));
         let recorded = self.recording.summaries.values().map(|(_, outcome)| outcome.error.as_deref());
         let known = recorded.chain([self.recording.error.as_deref()]).any(|error| error == Some(message));
         let hindered = hosts && !known;
@@ -514,7 +518,7 @@ impl Replay {
             return;
         }
         if let Err(Stop::Failed(error)) = &result
-            && self.is_hindered(error.code.as_deref(), &error.message)
+            && self.is_hindered(error.known_code(), &error.message)
         {
             return;
         }
@@ -592,8 +596,10 @@ impl Replay {
 /// Why a recorded outcome may be another one the next time even though its step is pure.
 fn depends_on_time(outcome: &StepOutcome) -> Option<String> {
     let wall_clock = matches!(
-        outcome.code.as_deref(),
-        Some("timeout" | "host-call-timeout" | "cancelled" | "stack-exhausted" | "host-memory")
+        outcome.code.as_deref().and_then(Code::named),
+        Some(
+            Code::Timeout | Code::HostCallTimeout | Code::Cancelled | Code::StackExhausted | Code::HostMemory
+        )
     );
     match outcome.status {
         StepStatus::TimedOut => Some("it was stopped by a time limit".to_owned()),
@@ -621,7 +627,7 @@ fn denied(decision: &Value) -> StageError {
         decision["reason_code"].as_str().unwrap_or("unknown"),
         decision["hint"].as_str(),
     );
-    StageError::permanent(message).with_code(POLICY_DENIED)
+    StageError::permanent(message).with_code(Code::PolicyDenied)
 }
 
 fn value(value: impl Serialize) -> Value {

@@ -15,6 +15,7 @@ mod check;
 mod registry;
 
 use std::any::Any;
+use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +31,7 @@ pub use check::{Warning, check};
 pub use check::{is_ours, refuse_unknown};
 pub use registry::{Registry, UnknownCommand};
 
+pub use lobster_base::code::{Code, FailureCode};
 pub use lobster_base::json::raw::RawItem;
 
 use lobster_base::cancel::CancelToken;
@@ -157,7 +159,7 @@ pub trait Host {
     ///
     /// # Errors
     /// A refused or failed start, a timeout, a cap that was hit. A program that
-    /// does not exist has the code [`PROGRAM_NOT_FOUND`], so that a stage can say
+    /// does not exist has the code [`Code::ProgramNotFound`], so that a stage can say
     /// what to install. A non-zero exit is not an error here: see [`NativeOutcome::exit`].
     fn native(&mut self, command: NativeCommand) -> Result<NativeOutcome, Stop>;
 
@@ -373,27 +375,11 @@ pub struct ComponentDir {
     pub guest: String,
 }
 
-/// Code of the error when a program, or the shell, does not exist.
-pub const PROGRAM_NOT_FOUND: &str = "program_not_found";
-
-/// Code of the error when a process wrote more than its cap.
-pub const OUTPUT_LIMIT: &str = "output_limit";
-
-/// The code of a failure by which a step has written more than a policy lets it.
-pub const DISK_LIMIT: &str = "disk_limit";
-
-/// The code of a failure that a hint comes with at what a command lacked in its sandbox.
-pub const SANDBOX_BLOCKED: &str = "sandbox_blocked";
-
-/// Code of the error of an effect that began and whose end was not seen: what watched over it
-/// was killed, or its answer was lost.
-pub const UNKNOWN_END: &str = "unknown_end";
+/// How a hint begins at what a command lacked in its sandbox, in messages and records.
+pub const SANDBOX_BLOCKED: &str = Code::SandboxBlocked.as_str();
 
 /// A shorter value is hidden nowhere: it could be an ordinary word.
 pub const SHORTEST_HIDDEN: usize = 12;
-
-/// Code of the error of an effect that ended because it was cancelled.
-pub const CANCELLED: &str = "cancelled";
 
 /// How a process is named.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -511,38 +497,45 @@ impl From<StageError> for Stop {
     }
 }
 
-/// The code of a failure of the store: no retry and no `on_error` helps.
-pub const STORE_FAILED: &str = "store";
-
-/// The store failed, so nothing may go on.
-pub fn store_failure(error: impl fmt::Display) -> Stop {
-    Stop::Failed(StageError::permanent(error.to_string()).with_code(STORE_FAILED))
+/// The store failed, so nothing may go on: no retry and no `on_error` helps.
+pub fn store_failure(error: impl Into<Box<dyn Error + Send + Sync>>) -> Stop {
+    Stop::Failed(StageError::permanent_from(error).with_code(Code::Store))
 }
 
 impl From<std::io::Error> for Stop {
     fn from(error: std::io::Error) -> Self {
-        match error.get_ref() {
-            Some(inner) if inner.is::<StoreError>() => store_failure(error),
-            _ => Self::Failed(StageError::new(error.to_string())),
+        match error.downcast::<StoreError>() {
+            Ok(error) => store_failure(error),
+            Err(error) => Self::Failed(StageError::from_error(error)),
         }
     }
 }
 
 /// A failure with its message; `code` names it for programs (`policy_denied`, `timeout`).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StageError {
     pub message: String,
+    /// None until somebody who knows what was being done names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub code: Option<String>,
+    pub code: Option<FailureCode>,
     /// Trying again cannot help, or would repeat an effect.
     #[serde(default)]
     pub permanent: bool,
+    /// What it came from, in the process that saw it; no record keeps it.
+    #[serde(skip)]
+    pub source: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+impl PartialEq for StageError {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.message, &self.code, self.permanent) == (&other.message, &other.code, other.permanent)
+    }
 }
 
 impl StageError {
     /// A failure that a retry may cure.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: None, permanent: false }
+        Self { message: message.into(), code: None, permanent: false, source: None }
     }
 
     /// A failure that no retry may follow.
@@ -550,11 +543,74 @@ impl StageError {
         Self { permanent: true, ..Self::new(message) }
     }
 
+    /// A failure that says what `error` says, and keeps it as its source.
+    pub fn from_error(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        let error = error.into();
+        let message = error.to_string();
+        Self { source: Some(Arc::from(error)), ..Self::new(message) }
+    }
+
+    /// As [`StageError::from_error`], and no retry may follow.
+    pub fn permanent_from(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { permanent: true, ..Self::from_error(error) }
+    }
+
     /// The same failure with a name for programs.
     #[must_use]
-    pub fn with_code(mut self, code: impl Into<String>) -> Self {
+    pub fn with_code(mut self, code: impl Into<FailureCode>) -> Self {
         self.code = Some(code.into());
         self
+    }
+
+    /// The same failure in other words; what it said first stays its source.
+    #[must_use]
+    pub fn reworded(self, message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            code: self.code.clone(),
+            permanent: self.permanent,
+            source: Some(Arc::new(self)),
+        }
+    }
+
+    /// What it said before anybody reworded it.
+    pub fn first_words(&self) -> &Self {
+        let mut first = self;
+        while let Some(inner) = first.source.as_deref().and_then(|source| source.downcast_ref::<Self>()) {
+            first = inner;
+        }
+        first
+    }
+
+    /// The same failure, named if it has no name yet.
+    #[must_use]
+    pub fn or_code(mut self, code: Code) -> Self {
+        self.code.get_or_insert(FailureCode::Lobster(code));
+        self
+    }
+
+    /// Which of lobster's own codes it has.
+    pub fn known_code(&self) -> Option<Code> {
+        self.code.as_ref().and_then(FailureCode::known)
+    }
+
+    /// Whether it has this code.
+    pub fn is(&self, code: Code) -> bool {
+        self.known_code() == Some(code)
+    }
+
+    /// The first error of this type that it came from.
+    pub fn caused_by<E: Error + 'static>(&self) -> Option<&E> {
+        let mut error: Option<&(dyn Error + 'static)> = self.source();
+        while let Some(at) = error {
+            if let Some(found) = at.downcast_ref() {
+                return Some(found);
+            }
+            // An input or output error hides what it wraps from `source`.
+            let wrapped = at.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+            error = wrapped.map(|inner| inner as _).or_else(|| at.source());
+        }
+        None
     }
 }
 
@@ -564,11 +620,15 @@ impl fmt::Display for StageError {
     }
 }
 
-impl std::error::Error for StageError {}
+impl Error for StageError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
 
 impl From<UnknownCommand> for StageError {
     fn from(unknown: UnknownCommand) -> Self {
-        Self::permanent(unknown.to_string()).with_code("unknown_command")
+        Self::permanent_from(unknown).with_code(Code::UnknownCommand)
     }
 }
 
@@ -580,5 +640,5 @@ pub fn explained(mut message: String, hints: &[String]) -> StageError {
     for hint in hints {
         message.push_str(&format!("\n{SANDBOX_BLOCKED}: {hint}"));
     }
-    StageError::new(message).with_code(SANDBOX_BLOCKED)
+    StageError::new(message).with_code(Code::SandboxBlocked)
 }

@@ -1,9 +1,10 @@
 //! `--each`: one call of a tool per input item, for the stages that call tools.
 
+use lobster_base::code::Code;
 use serde_json::{Map, Value};
 
 use lobster_base::json;
-use lobster_stage::{CANCELLED, Flow, Sink, StageArgs, StageError, Stop};
+use lobster_stage::{Flow, Sink, StageArgs, StageError, Stop};
 
 /// The calls of one stage, one after the other.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ impl Each {
     /// Says with a call's failure which calls were answered before it.
     pub(super) fn explain(&self, stop: Stop) -> Stop {
         match stop {
-            Stop::Failed(error) if error.code.as_deref() != Some(CANCELLED) => {
+            Stop::Failed(error) if !error.is(Code::Cancelled) => {
                 let done = match self.done {
                     0 => "no call before it".to_owned(),
                     1 => "the call for item 1 was answered".to_owned(),
@@ -44,7 +45,10 @@ impl Each {
                 };
                 let message = format!("{} [--each stopped at item {}; {done}]", error.message, self.done + 1);
                 // A retry would repeat the calls that were answered.
-                Stop::Failed(StageError { message, permanent: error.permanent || self.done > 0, ..error })
+                Stop::Failed(StageError {
+                    permanent: error.permanent || self.done > 0,
+                    ..error.reworded(message)
+                })
             }
             other => other,
         }

@@ -2,6 +2,7 @@
 
 pub mod output;
 
+use lobster_base::code::Code;
 use std::io::Write as _;
 use std::sync::Arc;
 
@@ -10,8 +11,8 @@ use tempfile::TempPath;
 
 use lobster_base::json::write_compact;
 use lobster_stage::{
-    Flag, Flow, Host, NativeCommand, NativeOutcome, PROGRAM_NOT_FOUND, Payload, Program, Sink, Stage,
-    StageArgs, StageError, StageKind, StageSpec, Stop, args_schema, explained, option_schema, words_schema,
+    Flag, Flow, Host, NativeCommand, NativeOutcome, Payload, Program, Sink, Stage, StageArgs, StageError,
+    StageKind, StageSpec, Stop, args_schema, explained, option_schema, words_schema,
 };
 
 pub(super) static SPEC: StageSpec = StageSpec {
@@ -83,14 +84,14 @@ impl Exec {
 
     /// `exec command not found: …`, as the incumbent words it.
     fn explain(&self, error: StageError) -> StageError {
-        if error.code.as_deref() != Some(PROGRAM_NOT_FOUND) {
+        if !error.is(Code::ProgramNotFound) {
             return error;
         }
         let message = match &self.program {
             Program::Shell(_) => "exec shell not found; check LOBSTER_SHELL".to_owned(),
             Program::Argv(_) => format!("exec command not found: {}", self.name()),
         };
-        StageError { message, ..error }
+        error.reworded(message)
     }
 }
 
@@ -159,7 +160,7 @@ fn failure(name: &str, outcome: &NativeOutcome) -> StageError {
         .filter_map(|payload| output::excerpt(payload, MESSAGE_BYTES).ok())
         .find(|text| !text.is_empty());
     let message = format!("exec failed ({code}): {}", said.as_deref().unwrap_or(name));
-    explained(message, &outcome.blocked)
+    explained(message, &outcome.blocked).or_code(Code::CommandFailed)
 }
 
 /// Input for the program, on disk once it is large.

@@ -1,13 +1,12 @@
 //! `gog.gmail.search`: mail threads through the `gog` program.
 
+use lobster_base::code::Code;
 use serde_json::Value;
 
 use super::describe::{Arg, examples, schema};
 use super::tool;
 use lobster_base::json;
-use lobster_stage::{
-    Flag, Flow, Host, PROGRAM_NOT_FOUND, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop,
-};
+use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "gog.gmail.search",
@@ -59,7 +58,7 @@ pub(super) fn gog(host: &dyn Host) -> Vec<String> {
 
 /// What is said when it cannot be started.
 pub(super) fn explain(error: &StageError) -> Option<String> {
-    (error.code.as_deref() == Some(PROGRAM_NOT_FOUND))
+    (error.is(Code::ProgramNotFound))
         .then(|| "gog not found on PATH (install: https://github.com/steipete/gogcli)".to_owned())
 }
 
@@ -83,7 +82,9 @@ impl Stage for Search {
         let finished = tool::run(host, argv, None, explain)?;
         if !finished.succeeded() {
             let (code, stderr) = (finished.code(), tool::excerpt(&finished.stderr));
-            return Err(StageError::new(format!("gog.gmail.search failed ({code}): {stderr}")).into());
+            return Err(StageError::new(format!("gog.gmail.search failed ({code}): {stderr}"))
+                .with_code(Code::CommandFailed)
+                .into());
         }
         let answer = json::parse(finished.stdout.trim())
             .map_err(|error| StageError::new(format!("gog.gmail.search expected JSON output ({error})")))?;
@@ -172,7 +173,7 @@ mod tests {
         );
         assert_eq!(host.programs()[0][..2], ["node", "/x/gog.mjs"]);
         host.forget();
-        host.natives(|_| Err(StageError::new("no").with_code(PROGRAM_NOT_FOUND)));
+        host.natives(|_| Err(StageError::new("no").with_code(Code::ProgramNotFound)));
         assert!(
             error_of(run(&SPEC, &json!({}), vec![], &mut host)).message.starts_with("gog not found on PATH")
         );

@@ -3,6 +3,7 @@
 //! All drafts are checked before the first is sent, and each is a process of
 //! its own in the journal, so that a resumed run sends none twice.
 
+use lobster_base::code::Code;
 use serde_json::{Value, json};
 
 use super::describe::{Arg, examples, schema};
@@ -113,7 +114,8 @@ impl Send {
         })?;
         if !finished.succeeded() {
             let (code, stderr) = (finished.code(), tool::excerpt(finished.stderr.trim_end()));
-            let error = StageError::new(format!("gog.gmail.send failed ({code}): {stderr}"));
+            let error = StageError::new(format!("gog.gmail.send failed ({code}): {stderr}"))
+                .with_code(Code::CommandFailed);
             return Err(self.failed(index, error).into());
         }
         let said = finished.stdout.trim();
@@ -137,7 +139,7 @@ impl Send {
             index + 1,
             self.drafts[index].to
         );
-        StageError { message, permanent: true, ..error }
+        StageError { permanent: true, ..error.reworded(message) }
     }
 }
 

@@ -33,5 +33,5 @@ pub(super) fn set(host: &EffectHost<'_>, key: &str, value: &Value) -> Result<(),
 
 /// A failure of the store as a stage reports it.
 pub(super) fn failed(error: StoreError) -> StageError {
-    StageError::new(error.to_string())
+    StageError::from_error(error)
 }

@@ -3,6 +3,7 @@
 //! A call is three kinds of effects: looking for a kept answer, asking (once per
 //! attempt, so that no attempt is paid twice), and keeping the answer.
 
+use lobster_base::code::Code;
 use serde_json::{Map, Value, json};
 
 use super::describe::{Arg, examples, schema};
@@ -334,7 +335,7 @@ impl Llm {
         let answer = host.effect(action, &mut |effect| {
             let looked_up = slot
                 .look_up(effect.state_dir, &cache_dir(effect), &misfit)
-                .map_err(|e| StageError::new(e.to_string()))?;
+                .map_err(|e| StageError::from_error(e))?;
             let item = looked_up.found.map_or(Value::Null, |(item, found)| replayed(item, found));
             let mut answer = json!({"item": item});
             if !looked_up.passed_over.is_empty() {
@@ -361,7 +362,7 @@ impl Llm {
             if attempt == attempts {
                 let message =
                     format!("{} output failed schema validation: {}", self.command, violations.join("; "));
-                return Err(StageError::new(message).into());
+                return Err(StageError::new(message).with_code(Code::Model).into());
             }
             retry = Some(Retry { attempt: attempt + 1, errors: violations });
         }

@@ -1,13 +1,14 @@
 //! `openclaw.agent`: one turn of an OpenClaw agent through its command line.
 
+use lobster_base::code::Code;
 use serde_json::Value;
 
 use super::describe::{Arg, examples, schema};
 use super::tool;
 use lobster_base::json;
 use lobster_stage::{
-    Flag, Flow, Host, OUTPUT_LIMIT, OUTPUT_VARIABLE, PROGRAM_NOT_FOUND, Sink, Stage, StageArgs, StageError,
-    StageKind, StageSpec, Stop, byte_limit,
+    Flag, Flow, Host, OUTPUT_VARIABLE, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop,
+    byte_limit,
 };
 
 pub(super) static SPEC: StageSpec = StageSpec {
@@ -129,12 +130,12 @@ impl Stage for Agent {
         // An operator's own limit is named as it is for all commands.
         let is_lower = byte_limit(OUTPUT_VARIABLE, |name| host.env(name))
             .is_ok_and(|asked| asked.is_some_and(|asked| asked < MAX_OUTPUT));
-        let finished = tool::dispatch(host, argv, Some(MAX_OUTPUT), |error| match error.code.as_deref() {
-            Some(PROGRAM_NOT_FOUND) => Some(
+        let finished = tool::dispatch(host, argv, Some(MAX_OUTPUT), |error| match error.known_code() {
+            Some(Code::ProgramNotFound) => Some(
                 "openclaw.agent could not find the OpenClaw CLI (openclaw on PATH, or LOBSTER_OPENCLAW_BIN)"
                     .to_owned(),
             ),
-            Some(OUTPUT_LIMIT) if !is_lower => {
+            Some(Code::ProcessOutputLimit) if !is_lower => {
                 Some(format!("openclaw.agent output exceeded {MAX_OUTPUT} bytes"))
             }
             _ => None,
@@ -147,7 +148,7 @@ impl Stage for Agent {
             } else {
                 format!("openclaw.agent failed: {said}")
             };
-            return Err(StageError::new(message).into());
+            return Err(StageError::new(message).with_code(Code::CommandFailed).into());
         }
         match json::parse(finished.stdout.trim()) {
             Ok(item @ Value::Object(_)) => out.item(item).map(drop),
@@ -243,7 +244,7 @@ mod tests {
             assert_eq!(error_of(run(&SPEC, &args, vec![], &mut host(exit, stdout, stderr))).message, message);
         }
         let mut host = RecordingHost::new();
-        host.natives(|_| Err(StageError::new("x").with_code(OUTPUT_LIMIT)));
+        host.natives(|_| Err(StageError::new("x").with_code(Code::ProcessOutputLimit)));
         assert_eq!(
             error_of(run(&SPEC, &args, vec![], &mut host)).message,
             "openclaw.agent output exceeded 10485760 bytes"

@@ -1,5 +1,6 @@
 //! `openclaw.invoke` and its older name `clawd.invoke`: calls a tool of an OpenClaw gateway.
 
+use lobster_base::code::Code;
 use serde_json::{Map, Value, json};
 
 use super::describe::{Arg, examples, schema};
@@ -7,8 +8,7 @@ use super::each::{self, Each};
 use lobster_base::json;
 use lobster_models::http::{self, Credential, HttpError, Limits, Post, Reply, Secret, Url};
 use lobster_stage::{
-    CANCELLED, EffectAction, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec,
-    Stop, UNKNOWN_END,
+    EffectAction, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop,
 };
 
 pub(super) static OPENCLAW: StageSpec =
@@ -178,7 +178,7 @@ impl Invoke {
             let reply = http::post(&post, limits, effect.cancel).map_err(|error| {
                 is_sent = error.is_after_sending() && !is_late;
                 let failure = failure(name, &error);
-                if error.is_answer_lost() && !is_late { failure.with_code(UNKNOWN_END) } else { failure }
+                if error.is_answer_lost() && !is_late { failure.with_code(Code::UnknownEnd) } else { failure }
             })?;
             result(name, &reply)
         });
@@ -274,7 +274,7 @@ fn result(name: &str, reply: &Reply) -> Result<Value, StageError> {
 
 fn failure(name: &str, error: &HttpError) -> StageError {
     match error {
-        HttpError::Cancelled(_) => StageError::new(error.to_string()).with_code(CANCELLED),
+        HttpError::Cancelled(_) => StageError::new(error.to_string()).with_code(Code::Cancelled),
         _ => StageError::new(format!("{name}: {error}")),
     }
 }

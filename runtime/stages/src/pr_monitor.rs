@@ -1,10 +1,11 @@
 //! The named workflows `github.pr.monitor` and `github.pr.monitor.notify`.
 
+use lobster_base::code::Code;
 use serde_json::{Map, Value, json};
 
 use super::{diff_last, tool};
 use lobster_base::json;
-use lobster_stage::{Host, PROGRAM_NOT_FOUND, StageError, Stop};
+use lobster_stage::{Host, StageError, Stop};
 
 /// What is asked of `gh`.
 const FIELDS: &str =
@@ -96,13 +97,14 @@ fn observe(args: &Map<String, Value>, host: &mut dyn Host) -> Result<Observed, S
 fn view(repo: &str, number: &str, host: &mut dyn Host) -> Result<Value, Stop> {
     let argv = ["gh", "pr", "view", number, "--repo", repo, "--json", FIELDS].map(str::to_owned).to_vec();
     let finished = tool::run(host, argv, None, |error| {
-        (error.code.as_deref() == Some(PROGRAM_NOT_FOUND))
-            .then(|| "gh not found on PATH (install GitHub CLI)".to_owned())
+        (error.is(Code::ProgramNotFound)).then(|| "gh not found on PATH (install GitHub CLI)".to_owned())
     })?;
     if !finished.succeeded() {
         let (stderr, stdout) = (finished.stderr.trim(), finished.stdout.trim());
         let said = tool::excerpt(if stderr.is_empty() { stdout } else { stderr });
-        return Err(StageError::new(format!("gh failed ({}): {said}", finished.code())).into());
+        return Err(StageError::new(format!("gh failed ({}): {said}", finished.code()))
+            .with_code(Code::CommandFailed)
+            .into());
     }
     json::parse(finished.stdout.trim())
         .map_err(|error| StageError::new(format!("gh returned non-JSON output ({error})")).into())
@@ -242,7 +244,7 @@ mod tests {
             assert!(error.message.starts_with(part), "{}", error.message);
         }
         let mut host = RecordingHost::new();
-        host.natives(|_| Err(StageError::new("x").with_code(PROGRAM_NOT_FOUND)));
+        host.natives(|_| Err(StageError::new("x").with_code(Code::ProgramNotFound)));
         assert_eq!(
             error_of(run(&SPEC, &plain, vec![], &mut host)).message,
             "gh not found on PATH (install GitHub CLI)"

@@ -1,5 +1,6 @@
 //! A host for tests: answers what it was given, runs processes with `std`.
 
+use lobster_base::code::Code;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -64,10 +65,8 @@ impl FakeHost {
         let built = stages
             .iter()
             .map(|call| {
-                let spec = self
-                    .registry
-                    .resolve(&call.name)
-                    .map_err(|error| StageError::permanent(error.to_string()))?;
+                let spec =
+                    self.registry.resolve(&call.name).map_err(|error| StageError::permanent_from(error))?;
                 (spec.build)(&call.args)
             })
             .collect::<Result<Vec<_>, _>>()?;
@@ -149,7 +148,7 @@ impl Host for FakeHost {
         });
         let output = process
             .output()
-            .map_err(|error| StageError::permanent(error.to_string()).with_code(PROGRAM_NOT_FOUND))?;
+            .map_err(|error| StageError::permanent_from(error).with_code(Code::ProgramNotFound))?;
         let payload = |bytes: Vec<u8>| Payload::Bytes(Arc::from(bytes));
         Ok(NativeOutcome {
             exit: output.status.code(),

@@ -1,10 +1,11 @@
 //! Other programs that stages start without a shell: `gog`, `gh`, `openclaw`.
 
+use lobster_base::code::Code;
 use std::cell::Cell;
 use std::io::Read;
 
 use lobster_base::text::{self, Count};
-use lobster_stage::{Host, NativeCommand, PROGRAM_NOT_FOUND, Payload, Program, StageError, Stop};
+use lobster_stage::{Host, NativeCommand, Payload, Program, StageError, Stop};
 
 /// How a program ended, with what it wrote as text.
 pub(super) struct Finished {
@@ -49,7 +50,7 @@ pub(super) fn dispatch(
         argv,
         max_output,
         |error| {
-            is_started.set(error.code.as_deref() != Some(PROGRAM_NOT_FOUND));
+            is_started.set(!error.is(Code::ProgramNotFound));
             explain(error)
         },
         true,
@@ -85,7 +86,7 @@ fn start(
     };
     let outcome = host.native(command).map_err(|stop| match stop {
         Stop::Failed(error) => match explain(&error) {
-            Some(message) => Stop::Failed(StageError { message, ..error }),
+            Some(message) => Stop::Failed(error.reworded(message)),
             None => Stop::Failed(error),
         },
         Stop::Paused | Stop::Cancelled | Stop::Interrupted => stop,

@@ -171,6 +171,19 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// The blob that could not be had.
+    #[must_use]
+    pub fn blob(&self) -> Option<Digest> {
+        match self {
+            Self::MissingBlob(digest)
+            | Self::RedactedBlob(digest)
+            | Self::LostBlob { digest, .. }
+            | Self::DamagedBlob { digest, .. }
+            | Self::BlobTooLarge { digest, .. } => Some(*digest),
+            _ => None,
+        }
+    }
+
     /// The variant that fits a failure of the file system at `path`.
     pub(super) fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();

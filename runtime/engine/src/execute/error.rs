@@ -1,10 +1,11 @@
 //! Why an executor did not bring back an outcome.
 
+use lobster_base::code::Code;
 use std::io;
 
 use lobster_base::digest::Digest;
 use lobster_language::codes;
-use lobster_stage::{STORE_FAILED, StageError};
+use lobster_stage::StageError;
 use lobster_store::StoreError;
 
 use super::{OrderId, Outcome};
@@ -121,8 +122,8 @@ impl ExecutorError {
             Self::WrongBlob { .. } | Self::NoBlob { .. } => codes::EXECUTOR_BLOB,
             Self::Refused { .. } => codes::EXECUTOR_REFUSED,
             Self::Unknown { .. } => codes::EXECUTOR_LOST_ORDER,
-            Self::Secret(_) => "secret",
-            Self::Store { .. } => STORE_FAILED,
+            Self::Secret(_) => Code::Secret.as_str(),
+            Self::Store { .. } => Code::Store.as_str(),
         }
     }
 
@@ -131,7 +132,7 @@ impl ExecutorError {
         match self {
             Self::Secret(error) => return failed_outcome(error).into(),
             Self::Store { .. } => {
-                let error = StageError::new(self.to_string()).with_code(STORE_FAILED);
+                let error = StageError::new(self.to_string()).with_code(Code::Store);
                 return failed_outcome(&error).into();
             }
             _ => {}

@@ -1,5 +1,6 @@
 //! Carries out native orders: the process, its output, its end.
 
+use lobster_base::code::Code;
 use std::ffi::OsString;
 use std::io::{self, Write};
 
@@ -7,7 +8,6 @@ use serde_json::{Value, json};
 
 use super::{NativeTask, Outcome, SecretSource, StdinSource};
 use crate::kinds::blocked;
-use crate::kinds::policy_gate::APPROVAL_STALE;
 use crate::pipeline::failed_outcome as failed;
 use crate::unseen::{Lost, UnseenEnd};
 use lobster_base::cancel::{CancelReason, CancelToken};
@@ -16,9 +16,7 @@ use lobster_sandbox::{
     Confinement, Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, Promise, Sandbox, SpawnError,
     SpawnRequest, Stdin,
 };
-use lobster_stage::{
-    DISK_LIMIT, OUTPUT_LIMIT, OUTPUT_VARIABLE, PROGRAM_NOT_FOUND, SANDBOX_BLOCKED, STORE_FAILED, StageError,
-};
+use lobster_stage::{OUTPUT_VARIABLE, SANDBOX_BLOCKED, StageError};
 use lobster_store::{Blob, BlobWriter, Redactor, StepOutcome, StepStatus, Store, StoreError};
 
 /// Of stderr, the beginning and the end are kept, this much of each.
@@ -63,7 +61,7 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
         Err(SpawnFailure::Spawn(SpawnError::Sink { stream, source })) => {
             let why = sinks.stdout.error(source);
             let message = format!("cannot keep {stream} of the process: {why}");
-            failed(&StageError::new(message).with_code(STORE_FAILED)).into()
+            failed(&StageError::new(message).with_code(Code::Store)).into()
         }
         // Nothing was started, and it ends as if it had been stopped.
         Err(SpawnFailure::Spawn(SpawnError::Cancelled { .. })) => {
@@ -141,7 +139,7 @@ fn ended(task: &NativeTask, store: &Store, exit: Exit, sinks: Sinks, cancel: &Ca
             outcome
         }
         Err(error) => {
-            failed(&StageError::new(format!("cannot keep the output: {error}")).with_code(STORE_FAILED))
+            failed(&StageError::new(format!("cannot keep the output: {error}")).with_code(Code::Store))
         }
     };
     outcome.duration_us = u64::try_from(exit.wall.as_micros()).unwrap_or(u64::MAX);
@@ -169,7 +167,7 @@ fn ended(task: &NativeTask, store: &Store, exit: Exit, sinks: Sinks, cancel: &Ca
         }
         Ended::TimedOut if !matches!(cancel.reason(), Some(CancelReason::Timeout(_))) => {
             let message = "the step passed the policy's time limit".to_owned();
-            stop(&mut outcome, StepStatus::TimedOut, message, "timeout");
+            stop(&mut outcome, StepStatus::TimedOut, message, Code::Timeout);
         }
         Ended::Cancelled | Ended::TimedOut => stop_as_asked(&mut outcome, cancel),
         Ended::DiskLimit { limit } => {
@@ -177,7 +175,7 @@ fn ended(task: &NativeTask, store: &Store, exit: Exit, sinks: Sinks, cancel: &Ca
                 "the step added more than {limit} bytes to the directories it may write and was stopped; \
                  raise limits.disk of the policy, or let it write less"
             );
-            stop(&mut outcome, StepStatus::Failed, message, DISK_LIMIT);
+            stop(&mut outcome, StepStatus::Failed, message, Code::DiskLimit);
             outcome.detail["permanent"] = json!(true);
         }
         Ended::OutputCap { stream, cap } => {
@@ -185,7 +183,7 @@ fn ended(task: &NativeTask, store: &Store, exit: Exit, sinks: Sinks, cancel: &Ca
                 "Process output exceeded {cap} bytes on {stream}, and the command was stopped; \
                  raise limits.output or {OUTPUT_VARIABLE}, or write to a file"
             );
-            stop(&mut outcome, StepStatus::Failed, message, OUTPUT_LIMIT);
+            stop(&mut outcome, StepStatus::Failed, message, Code::ProcessOutputLimit);
             outcome.detail["permanent"] = json!(true);
         }
     }
@@ -213,10 +211,10 @@ fn signal_from_outside(exit: &Exit, limits: &ProcessLimits) -> Option<&'static s
 }
 
 /// Makes an outcome one of a process that was stopped.
-fn stop(outcome: &mut StepOutcome, status: StepStatus, message: String, code: &str) {
+fn stop(outcome: &mut StepOutcome, status: StepStatus, message: String, code: Code) {
     outcome.status = status;
     outcome.error = Some(message);
-    outcome.code = Some(code.to_owned());
+    outcome.code = Some(code.to_string());
     // What came before the end is kept for `logs`, not for later steps.
     outcome.detail = json!({ PARTIAL_STDOUT: outcome.stdout.take() });
 }
@@ -224,10 +222,10 @@ fn stop(outcome: &mut StepOutcome, status: StepStatus, message: String, code: &s
 /// The same, for the reason that `cancel` has.
 fn stop_as_asked(outcome: &mut StepOutcome, cancel: &CancelToken) {
     match cancel.reason() {
-        Some(CancelReason::Timeout(message)) => stop(outcome, StepStatus::TimedOut, message, "timeout"),
+        Some(CancelReason::Timeout(message)) => stop(outcome, StepStatus::TimedOut, message, Code::Timeout),
         reason => {
             let message = reason.map(|reason| reason.message()).unwrap_or_default();
-            stop(outcome, StepStatus::Cancelled, message, "cancelled");
+            stop(outcome, StepStatus::Cancelled, message, Code::Cancelled);
         }
     }
 }
@@ -254,10 +252,10 @@ impl SpawnFailure {
                         format!("exec command not found: {program}")
                     }
                 };
-                StageError::new(message).with_code(PROGRAM_NOT_FOUND)
+                StageError::new(message).with_code(Code::ProgramNotFound)
             }
             Self::Spawn(error @ SpawnError::Replaced { .. }) => {
-                StageError::permanent(error.to_string()).with_code(APPROVAL_STALE)
+                StageError::permanent(error.to_string()).with_code(Code::ApprovalStale)
             }
             Self::Spawn(error) => StageError::new(error.to_string()),
         }

@@ -7,6 +7,7 @@ mod lent;
 mod loading;
 mod recorded;
 
+use lobster_base::code::{Code, FailureCode};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
@@ -35,7 +36,7 @@ use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_language::plan::{self, Step, Work};
-use lobster_stage::{Payload, STORE_FAILED, StageError, Stop, store_failure};
+use lobster_stage::{Payload, StageError, Stop, store_failure};
 use lobster_store::{Blob, StepOutcome, StepStatus, Store, StoreError};
 
 pub use action::tree_digest;
@@ -45,8 +46,8 @@ use lent::{RunServices, SharedWriter, Sink};
 #[cfg(test)]
 pub(crate) use loading::JS_EVALUATOR;
 pub(crate) use loading::of_stage;
-pub use loading::{LOAD_FAILED, code_cache, js_evaluator_digest, keep};
 use loading::{Program, js_evaluator, load, not_loaded};
+pub use loading::{code_cache, js_evaluator_digest, keep};
 pub use recorded::compute as compute_recorded;
 
 /// A component to be run once.
@@ -208,10 +209,10 @@ fn component_input(
 fn naming(step: &Step, stop: Stop) -> Stop {
     let kind = if matches!(step.work, Work::Js(_)) { "js" } else { "component" };
     match stop {
-        Stop::Failed(error) => Stop::Failed(StageError {
-            message: format!("Workflow step {} {kind}: {}", step.id, error.message),
-            ..error
-        }),
+        Stop::Failed(error) => {
+            let message = format!("Workflow step {} {kind}: {}", step.id, error.message);
+            Stop::Failed(error.reworded(message))
+        }
         other => other,
     }
 }
@@ -310,20 +311,17 @@ fn again(
     };
     let calls = match calls {
         Ok(calls) => Arc::new(Mutex::new(calls)),
-        Err(error) => return failed_outcome(&StageError::permanent(error.to_string()).with_code(DIVERGED)),
+        Err(error) => return failed_outcome(&StageError::permanent_from(error).with_code(Code::Diverged)),
     };
     let outcome = execute(run, job, action, Some(Arc::clone(&calls)), run.scratch(), cancel);
-    if outcome.code.as_deref() == Some(DIVERGED) {
+    if Code::Diverged.is(outcome.code.as_deref()) {
         return outcome;
     }
     match crate::run::lock(&calls).finish() {
         Ok(()) => outcome,
-        Err(message) => failed_outcome(&StageError::permanent(message).with_code(DIVERGED)),
+        Err(message) => failed_outcome(&StageError::permanent(message).with_code(Code::Diverged)),
     }
 }
-
-/// The code of executions that depart from their record.
-pub const DIVERGED: &str = "diverged";
 
 fn execute(
     run: &Run<'_>,
@@ -358,7 +356,7 @@ fn execute(
     let secrets = match run.services.secret_variables(&job.secrets) {
         Ok(variables) => variables,
         Err(error) => {
-            return failed_outcome(&StageError::permanent(error.to_string()).with_code("secret"));
+            return failed_outcome(&StageError::permanent_from(error).with_code(Code::Secret));
         }
     };
     invocation.grants = job.grants;
@@ -450,7 +448,7 @@ fn execute(
     match kept {
         Ok(()) => outcome,
         Err(error) => failed_outcome(
-            &StageError::new(format!("cannot keep the output: {error}")).with_code(STORE_FAILED),
+            &StageError::new(format!("cannot keep the output: {error}")).with_code(Code::Store),
         ),
     }
 }
@@ -493,7 +491,7 @@ fn failure(error: &RunError, cancel: &CancelToken) -> StepOutcome {
     if matches!(error, RunError::Cancelled { .. }) {
         return match cancel.reason() {
             Some(CancelReason::Timeout(message)) => {
-                let mut outcome = failed_outcome(&StageError::new(message).with_code("timeout"));
+                let mut outcome = failed_outcome(&StageError::new(message).with_code(Code::Timeout));
                 outcome.status = StepStatus::TimedOut;
                 outcome
             }
@@ -503,12 +501,12 @@ fn failure(error: &RunError, cancel: &CancelToken) -> StepOutcome {
     let retryable = matches!(error, RunError::Step(step) if step.retryable)
         || matches!(error, RunError::Timeout { .. } | RunError::HostCallTimeout { .. });
     let code = match error {
-        RunError::Step(step) => step.code.clone(),
-        RunError::OutputFailed { .. } => STORE_FAILED.to_owned(),
-        other => other.name().to_owned(),
+        RunError::Step(step) => FailureCode::of_component(&step.code),
+        RunError::OutputFailed { .. } => Code::Store.into(),
+        other => other.code().into(),
     };
-    let error = StageError { message: error.to_string(), code: Some(code), permanent: !retryable };
-    failed_outcome(&error)
+    let failure = StageError { permanent: !retryable, ..StageError::new(error.to_string()) };
+    failed_outcome(&failure.with_code(code))
 }
 
 /// A command program gets its arguments as words: `argv: [a, b]`.

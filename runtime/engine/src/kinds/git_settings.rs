@@ -5,6 +5,7 @@
 //! nothing, in the step's own jail without its rights to write and to talk to
 //! anybody: it sees the files that the step will see.
 
+use lobster_base::code::Code;
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use super::policy_gate::Decided;
 use lobster_base::cancel::CancelToken;
-use lobster_policy::{NamedSettings, POLICY_DENIED, git_settings};
+use lobster_policy::{NamedSettings, git_settings};
 use lobster_sandbox::{
     Confinement, Ended, ExitStatus, JailSpec, Net, OutputSinks, ProcessLimits, Sandbox, SpawnRequest, Stdin,
 };
@@ -39,7 +40,7 @@ pub(super) fn hold(
     let listed = list(sandbox, git, cwd, decided, cancel).map_err(|why| {
         let place = cwd.display();
         let message = format!("the settings of the git repository in {place} cannot be read: {why}");
-        Stop::Failed(StageError::permanent(message).with_code(POLICY_DENIED))
+        Stop::Failed(StageError::permanent(message).with_code(Code::PolicyDenied))
     })?;
     let env = &mut decided.env;
     let count = env.iter().find(|(name, _)| name == COUNT);

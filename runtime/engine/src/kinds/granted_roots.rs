@@ -6,6 +6,7 @@
 //! below these directories no link may lead to a granted root. What leads to the
 //! directories themselves is the operator's.
 
+use lobster_base::code::Code;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,9 +14,6 @@ use std::path::{Path, PathBuf};
 use lobster_policy::{DecisionEnv, Policy, write_roots};
 use lobster_sandbox::HeldRoot;
 use lobster_stage::StageError;
-
-/// The code of a step whose grant leads elsewhere.
-const ROOT_IS_LINK: &str = "root_is_link";
 
 /// Opens granted roots; knows where steps may have put links.
 pub(super) struct RootOpener {
@@ -55,7 +53,7 @@ impl RootOpener {
              policy, or remove the link",
             held.path().display()
         );
-        Err(failed(why).with_code(ROOT_IS_LINK))
+        Err(failed(why).with_code(Code::RootIsLink))
     }
 
     /// The changeable directory that `path` lies in, and the way from there.

@@ -1,6 +1,7 @@
 //! Tools of other programs as steps: the action, what the operator and the
 //! lock say to it, the call.
 
+use lobster_base::code::Code;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,15 +28,9 @@ use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json;
 use lobster_base::schema::Schema;
 use lobster_base::text::{self, Count};
-use lobster_policy::{Command, POLICY_DENIED, Proposal, Verdict, denial};
+use lobster_policy::{Command, Proposal, Verdict, denial};
 use lobster_stage::{McpServer, StageError, Stop, ToolCall};
 use lobster_store::{StepOutcome, StepStatus};
-
-/// Code of the error when a tool itself says that it failed.
-const TOOL_ERROR: &str = "mcp_tool_error";
-
-/// Code of the error when a server is not what was pinned.
-const CHANGED: &str = "mcp_tool_changed";
 
 /// Where a call is made.
 pub(crate) struct Place<'p> {
@@ -75,7 +70,7 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
     if !target.allows(&call.tool) {
         let message =
             format!("mcp server {}: the operator does not allow its tool {:?}", target.name, call.tool);
-        return Err(named(StageError::permanent(message).with_code(POLICY_DENIED)));
+        return Err(named(StageError::permanent(message).with_code(Code::PolicyDenied)));
     }
     let connected = lock(&run.servers).get(&call.server).filter(|session| !session.is_over()).cloned();
     let mut launch = None;
@@ -147,7 +142,7 @@ fn perform(
             let mut known: Vec<String> = session.tools().iter().map(|tool| tool.name.to_string()).collect();
             known.truncate(30);
             let message = format!("it has no tool {:?}; it has {}", call.tool, known.join(", "));
-            return Ok(failed(&refusal(target, &message, "mcp_tool_unknown")));
+            return Ok(failed(&refusal(target, &message, Code::McpToolUnknown)));
         }
     };
     let pin = PinnedTool::of(&tool);
@@ -156,7 +151,7 @@ fn perform(
     }
     if let Err(message) = fits(&tool, &call.args) {
         let message = format!("the arguments do not fit what {:?} takes: {message}", call.tool);
-        return Ok(failed(&refusal(target, &message, "mcp_arguments")));
+        return Ok(failed(&refusal(target, &message, Code::McpArguments)));
     }
     let params = CallToolRequestParams::new(call.tool.clone()).with_arguments(call.args.clone());
     // From here on the tool may have done its work, whatever comes back.
@@ -168,14 +163,15 @@ fn perform(
     let said = || session.masked(&text_of(&result).unwrap_or_else(|| json::compact(&value_of(&result))));
     if result.is_error == Some(true) {
         let message = format!("tool {:?} failed: {}", call.tool, clipped(&said()));
-        let error = StageError::new(format!("mcp server {}: {message}", target.name)).with_code(TOOL_ERROR);
+        let error =
+            StageError::new(format!("mcp server {}: {message}", target.name)).with_code(Code::McpToolError);
         return Ok(failed(&error));
     }
     let value = session.masked_value(value_of(&result));
     let size = json::compact(&value).len();
     if size > target.max_bytes {
         let message = format!("the answer has {size} bytes; max_bytes is {}", target.max_bytes);
-        return Ok(failed(&refusal(target, &message, "mcp_answer_limit")));
+        return Ok(failed(&refusal(target, &message, Code::McpAnswerLimit)));
     }
     let mut outcome = StepOutcome::new(StepStatus::Ok);
     outcome.value = value;
@@ -185,7 +181,7 @@ fn perform(
 
 /// Whether the tool still is what a person has looked at.
 fn hold(services: &Services, target: &Target, call: &ToolCall, now: &PinnedTool) -> Result<(), StageError> {
-    let lock = Lock::read(&target.lock).map_err(|error| StageError::permanent(error.to_string()))?;
+    let lock = Lock::read(&target.lock).map_err(|error| StageError::permanent_from(error))?;
     let pinned = lock.as_ref().and_then(|lock| lock.servers.get(&target.name));
     let hint = "look at it, then `lobster mcp lock` takes it as it is now";
     match (pinned, pinned.and_then(|tools| tools.get(&call.tool))) {
@@ -193,17 +189,17 @@ fn hold(services: &Services, target: &Target, call: &ToolCall, now: &PinnedTool)
             None => Ok(()),
             Some(difference) => {
                 let message = format!("the tool {:?} has changed: {difference} ({hint})", call.tool);
-                Err(refusal(target, &message, CHANGED))
+                Err(refusal(target, &message, Code::McpToolChanged))
             }
         },
         (Some(_), None) => {
             let message = format!("the tool {:?} is not in {} ({hint})", call.tool, target.lock.display());
-            Err(refusal(target, &message, CHANGED))
+            Err(refusal(target, &message, Code::McpToolChanged))
         }
         (None, None) if !services.policy.is_open() => {
             let message =
                 format!("a policy is in force and {} does not pin its tools ({hint})", target.lock.display());
-            Err(refusal(target, &message, CHANGED))
+            Err(refusal(target, &message, Code::McpToolChanged))
         }
         (None, None) => {
             services.note(&format!(
@@ -225,7 +221,7 @@ fn fits(tool: &Tool, args: &Map<String, Value>) -> Result<(), String> {
     }
 }
 
-fn refusal(target: &Target, message: &str, code: &str) -> StageError {
+fn refusal(target: &Target, message: &str, code: Code) -> StageError {
     StageError::permanent(format!("mcp server {}: {message}", target.name)).with_code(code)
 }
 
@@ -246,19 +242,20 @@ fn explain(
     match problem {
         CallProblem::Cancelled => match cancel.reason() {
             Some(CancelReason::Timeout(message)) => {
-                let mut outcome = failed(&StageError::new(message).with_code("timeout"));
+                let mut outcome = failed(&StageError::new(message).with_code(Code::Timeout));
                 outcome.status = StepStatus::TimedOut;
                 outcome
             }
             _ => StepOutcome::new(StepStatus::Cancelled),
         },
         CallProblem::TimedOut(_) => {
-            let mut outcome = failed(&error(format!("tool {:?}: {problem}", call.tool)).with_code("timeout"));
+            let mut outcome =
+                failed(&error(format!("tool {:?}: {problem}", call.tool)).with_code(Code::Timeout));
             outcome.status = StepStatus::TimedOut;
             outcome
         }
         CallProblem::Failed(message) | CallProblem::Refused(message) => {
-            failed(&error(clipped(message)).with_code("mcp_server"))
+            failed(&error(clipped(message)).with_code(Code::McpServer))
         }
     }
 }
@@ -311,7 +308,7 @@ impl Runtime {
                 if decision.verdict == Verdict::Deny {
                     let hint = decision.hint.as_deref();
                     let message = denial("the command", &decision.message, &decision.reason_code, hint);
-                    return Err(StageError::permanent(message).with_code(POLICY_DENIED));
+                    return Err(StageError::permanent(message).with_code(Code::PolicyDenied));
                 }
                 let statement = policy_gate::statement(&services.policy, &decision);
                 // It belongs to no run, so it shares its network with nobody.

@@ -1,5 +1,6 @@
 //! Native processes as steps: the action, the policy's word on it, the process.
 
+use lobster_base::code::Code;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,6 @@ use crate::execute::{
 };
 use crate::gate::Asker;
 use crate::kinds::inputs;
-use crate::kinds::policy_gate::APPROVAL_STALE;
 use crate::overseer::Declared;
 use crate::path::StepPath;
 use crate::pipeline::{failed_outcome as failed, outcome_error};
@@ -92,7 +92,7 @@ pub(crate) struct Finished {
 impl Finished {
     /// A failure with this message, and with what the sandbox had to do with it.
     pub(crate) fn failure(&self, message: String) -> StageError {
-        explained(message, &self.blocked)
+        explained(message, &self.blocked).or_code(Code::CommandFailed)
     }
 
     /// What a failed command says for itself: its stderr, else its stdout, else its own text.
@@ -122,7 +122,7 @@ pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken
         let clear = run.services.secrets.check_clear("the command holds", text);
         clear.map_err(|error| {
             run.record_failure(path);
-            StageError::permanent(error.to_string()).with_code("secret")
+            StageError::permanent_from(error).with_code(Code::Secret)
         })?;
     }
     let (stdin, stdin_digest) = keep_stdin(run, job.stdin.as_ref())?;
@@ -213,7 +213,7 @@ fn declared(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String]) -> Resul
     if !job.inputs.is_empty() {
         let found = inputs::digests(&job.cwd, &job.inputs, &run.services.files).map_err(|error| {
             run.record_failure(path);
-            StageError::permanent(error.to_string()).with_code("inputs")
+            StageError::permanent_from(error).with_code(Code::Inputs)
         })?;
         declared.inputs = Value::Object(found);
     }
@@ -363,7 +363,7 @@ fn order(
     decision: &super::policy_gate::Decided,
 ) -> Result<Order, StageError> {
     let asked = byte_limit(OUTPUT_VARIABLE, |name| job.env.get(name))
-        .map_err(|error| StageError::permanent(error.to_string()).with_code("setting"))?;
+        .map_err(|error| StageError::permanent_from(error).with_code(Code::Setting))?;
     let limits = [job.max_output, asked, decision.stdout_cap];
     let stdout_cap = limits.into_iter().flatten().min().unwrap_or(MAX_STDOUT);
     let stderr_cap = asked.map_or(decision.limits.stderr_cap, |asked| asked.min(decision.limits.stderr_cap));
@@ -417,7 +417,7 @@ fn execute(
     });
     // Whatever it did or printed, it was not what was approved.
     if let Some(changed) = changed {
-        return failed(&StageError::permanent(changed.to_string()).with_code(APPROVAL_STALE));
+        return failed(&StageError::permanent_from(changed).with_code(Code::ApprovalStale));
     }
     *plain_json = outcome.plain_json;
     outcome.step

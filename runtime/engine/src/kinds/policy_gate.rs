@@ -1,6 +1,7 @@
 //! Puts the policy between a step and the process it wants: the decision, the
 //! question where a person decides, and the grant in the sandbox's terms.
 
+use lobster_base::code::Code;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -24,17 +25,11 @@ use lobster_base::digest::Digest;
 use lobster_models::channel::Provider;
 use lobster_policy::{
     AuditSync, Binding, BoundFile, Command, Decision, DecisionEnv, Grant, HostPrograms, Limits, Overflow,
-    POLICY_DENIED, PROPOSED_RULE, Policy, Proposal, Remember, Shell, Verdict, catalogued_git, changed_files,
-    denial,
+    PROPOSED_RULE, Policy, Proposal, Remember, Shell, Verdict, catalogued_git, changed_files, denial,
 };
 use lobster_sandbox::{Confinement, ProcessLimits};
 use lobster_stage::{Question, StageError, Stop, store_failure};
 use lobster_store::{Durability, Event, GateFilter};
-
-/// The code of an approval that was given to something else.
-pub(crate) const APPROVAL_STALE: &str = "approval_stale";
-/// The code of a command whose files nobody can be shown.
-const NOT_COVERED: &str = "approval_files";
 
 /// What the policy allows a process, in the sandbox's terms.
 pub(crate) struct Decided {
@@ -62,7 +57,7 @@ impl Decided {
             return Ok(());
         }
         let held = Held::take(files, &run.services.state_dir, spec)
-            .map_err(|error| StageError::permanent(error.to_string()).with_code(APPROVAL_STALE))?;
+            .map_err(|error| StageError::permanent_from(error).with_code(Code::ApprovalStale))?;
         held.confine(spec);
         self.approved = Some(held);
         Ok(())
@@ -92,7 +87,7 @@ pub(crate) fn decide(
                 denial("the command", &decision.message, &decision.reason_code, decision.hint.as_deref());
             run.record_failure(path);
             journal_decision(run, path, json!(proposal), statement)?;
-            return Err(Stop::Failed(StageError::permanent(message).with_code(POLICY_DENIED)));
+            return Err(Stop::Failed(StageError::permanent(message).with_code(Code::PolicyDenied)));
         }
         Verdict::Ask => {
             let stdin = match &job.stdin {
@@ -202,13 +197,13 @@ fn covered_files(
         path: path.and_then(|(_, value)| value.to_str().map(str::to_owned)),
     };
     bound_files::covered(&place, proposal)
-        .map_err(|error| Stop::Failed(StageError::permanent(error.to_string()).with_code(NOT_COVERED)))
+        .map_err(|error| Stop::Failed(StageError::permanent_from(error).with_code(Code::ApprovalFiles)))
 }
 
 /// An answer that went stale, with the files that made it so.
 fn naming_changes(run: &Run<'_>, gate: &StepPath, stop: Stop, now: &[BoundFile]) -> Stop {
     let Stop::Failed(error) = stop else { return stop };
-    if error.code.as_deref() != Some(APPROVAL_STALE) {
+    if !error.is(Code::ApprovalStale) {
         return Stop::Failed(error);
     }
     let asked = run.store.gates(&GateFilter { run: Some(run.id), ..GateFilter::default() });
@@ -223,7 +218,7 @@ fn naming_changes(run: &Run<'_>, gate: &StepPath, stop: Stop, now: &[BoundFile])
         return Stop::Failed(error);
     }
     let message = format!("{} Changed since: {}.", error.message, changes.join("; "));
-    Stop::Failed(StageError { message, ..error })
+    Stop::Failed(error.reworded(message))
 }
 
 /// What the policy says, before any person is asked.

@@ -1,5 +1,6 @@
 //! `lobster.mcp.toml`: which servers there are, and what of them may be used.
 
+use lobster_base::code::Code;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -129,7 +130,7 @@ impl Target {
         cwd: &Path,
         server: &McpServer,
     ) -> Result<Self, StageError> {
-        let refuse = |message: String| StageError::permanent(message).with_code("mcp_server");
+        let refuse = |message: String| StageError::permanent(message).with_code(Code::McpServer);
         let spec = match server {
             McpServer::Named(name) => {
                 let (path, config) = operators(services, cwd).map_err(|error| refuse(error.to_string()))?;
@@ -156,7 +157,7 @@ impl Target {
     }
 
     fn of(server: &McpServer, spec: &ServerSpec, env: &Env, file: &Path) -> Result<Self, StageError> {
-        let refuse = |message: String| StageError::permanent(message).with_code("mcp_server");
+        let refuse = |message: String| StageError::permanent(message).with_code(Code::McpServer);
         let reach = match (&spec.command, &spec.url) {
             (Some(argv), _) => {
                 Reach::Program { argv: argv.clone(), env: spec.env.clone().into_iter().collect() }

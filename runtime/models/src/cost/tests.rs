@@ -1,4 +1,5 @@
 use super::*;
+use lobster_base::code::Code;
 
 fn action(kind: &str) -> EffectAction {
     EffectAction { kind: kind.into(), detail: Value::Null, idempotent: false }
@@ -80,7 +81,7 @@ fn calls_that_might_pass_the_limit_are_refused_before_they_are_made() {
     // gpt-4o: 2.5 in, 10 out.
     t.reserve("a", &worst("gpt-4o", 0, 60_000)).unwrap();
     let error = t.reserve("b", &worst("gpt-4o", 0, 60_000)).unwrap_err();
-    assert_eq!(error.code.as_deref(), Some("cost_limit"));
+    assert_eq!(error.known_code(), Some(Code::CostLimit));
     assert!(
         error.message.contains("up to $0.6000") && error.message.contains("$0.4000 of the limit of $1.00"),
         "{error}"
@@ -120,7 +121,7 @@ fn what_nobody_can_price_is_told_once_and_counted_afterwards() {
     t.effect("b", &action(CALL), &call("d", "gpt-4o", &json!({"outputTokens": 100_001})));
     for worst in [&unbounded, &unnamed, &worst("no price", 0, 0)] {
         let error = t.reserve("b", worst).unwrap_err();
-        assert_eq!(error.code.as_deref(), Some("cost_limit"));
+        assert_eq!(error.known_code(), Some(Code::CostLimit));
         assert!(error.message.contains("was not made, since $0.0000 of the limit of $1.00"), "{error}");
     }
 }

@@ -1,5 +1,6 @@
 //! Where the record has gaps, because something of it was redacted.
 
+use lobster_base::code::Code;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -7,14 +8,12 @@ use serde_json::Value;
 use super::super::bundle::CUT;
 use super::super::recording::{Step, is_within};
 use super::{Replay, Visit};
-use lobster_base::digest::Digest;
-use lobster_engine::kinds::component::LOAD_FAILED;
 use lobster_engine::overseer::RecordedEnd;
 use lobster_engine::path::StepPath;
 use lobster_engine::pipeline::outcome_error;
 use lobster_engine::run::lock;
-use lobster_stage::{STORE_FAILED, StageError, Stop};
-use lobster_store::{RunStatus, StepOutcome, StepStatus};
+use lobster_stage::{StageError, Stop};
+use lobster_store::{RunStatus, StepOutcome, StepStatus, StoreError};
 
 /// How errors and reports speak of what was left out, and of a step that reads it.
 const WAS_REDACTED: &str = "gave was redacted";
@@ -25,7 +24,7 @@ impl Replay {
     pub(super) fn is_blinded(&self, path: &str, error: &StageError) -> bool {
         // Without its action, a step's program may not be had.
         let lacks_action = || {
-            matches!(error.code.as_deref(), Some(STORE_FAILED | LOAD_FAILED))
+            matches!(error.known_code(), Some(Code::Store | Code::Component))
                 && self.recorded_inside(path).iter().any(|(inside, _)| self.action_left_out(inside).is_some())
         };
         self.names_left_out(error) || lacks_action()
@@ -33,10 +32,12 @@ impl Replay {
 
     /// Whether a failure names what was left out of the record.
     pub(super) fn names_left_out(&self, error: &StageError) -> bool {
-        let names = |digest: &Digest| error.message.contains(&digest.to_string());
         !self.redacted.is_empty()
-            && error.code.as_deref() == Some(STORE_FAILED)
-            && (error.message.contains(WAS_REDACTED) || self.left_out.iter().any(names))
+            && error.is(Code::Store)
+            && match error.caused_by::<StoreError>() {
+                Some(StoreError::LeftOut(_)) => true,
+                other => other.and_then(StoreError::blob).is_some_and(|blob| self.left_out.contains(&blob)),
+            }
     }
 
     /// How a step ended that needs what was left out; an error where the record ends before.

@@ -1,3 +1,4 @@
+use lobster_base::code::Code;
 use std::time::{Duration, Instant};
 
 use super::super::email_triage;
@@ -7,7 +8,6 @@ use crate::http_server::{Answer, Server};
 use lobster_base::cancel::CancelReason;
 use lobster_models::cost::{CostTracker, Spending};
 use lobster_models::pricing::Pricing;
-use lobster_stage::CANCELLED;
 
 const SCHEMA: &str = r#"{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}"#;
 
@@ -295,7 +295,7 @@ fn cancelling_ends_the_call() {
     assert!(since.elapsed() < Duration::from_millis(1000));
     let error =
         Failure::Http(lobster_models::http::HttpError::Cancelled(CancelReason::Superseded)).error("C");
-    assert_eq!(error.code.as_deref(), Some(CANCELLED));
+    assert!(error.is(Code::Cancelled));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The other side: carries out the orders that come on stdin.
 
+use lobster_base::code::Code;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
@@ -114,7 +115,7 @@ impl SecretSource for SentSecrets {
         let value = |(variable, name): (&String, &String)| {
             let value = known.0.get(name).ok_or_else(|| {
                 StageError::permanent(format!("secret {name}: it did not come with the order"))
-                    .with_code("secret")
+                    .with_code(Code::Secret)
             })?;
             Ok((variable.clone(), value.clone()))
         };

@@ -1,6 +1,7 @@
 //! What a component gets: what its step grants, its description asks for and
 //! the policy lets a step grant. Each refusal says who refused.
 
+use lobster_base::code::Code;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,9 +21,7 @@ use crate::workflow::Frame;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 use lobster_language::plan::{self, Step};
-use lobster_policy::{
-    COMPONENT_SUBJECT, ComponentDecision, ComponentProposal, POLICY_DENIED, Verdict, denial,
-};
+use lobster_policy::{COMPONENT_SUBJECT, ComponentDecision, ComponentProposal, Verdict, denial};
 use lobster_stage::{Question, StageError, Stop};
 
 /// The step's grants in the component's terms. Directories stand relative to the workflow file.
@@ -264,7 +263,7 @@ fn component_name(job: &Job) -> String {
 pub fn denied(decision: &ComponentDecision) -> StageError {
     let message =
         denial(COMPONENT_SUBJECT, &decision.message, &decision.reason_code, decision.hint.as_deref());
-    StageError::permanent(message).with_code(POLICY_DENIED)
+    StageError::permanent(message).with_code(Code::PolicyDenied)
 }
 
 /// More names than this below one granted directory are taken for a refusal: nobody has looked at them.

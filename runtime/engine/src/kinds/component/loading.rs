@@ -1,5 +1,6 @@
 //! Where the component of a step comes from: a file, the store, or this binary.
 
+use lobster_base::code::Code;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,9 +22,6 @@ pub(crate) const JS_EVALUATOR: &[u8] = include_bytes!("../../../../../guest-step
 
 /// Largest component that is loaded, in bytes. The largest seen is 70 MB.
 const MAX_COMPONENT: u64 = 512 << 20;
-
-/// The code of steps whose component cannot be had.
-pub const LOAD_FAILED: &str = "component";
 
 /// Why a component cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -57,13 +55,13 @@ pub(super) fn patience(run: &Run<'_>, limits: Limits, cancel: &CancelToken) -> P
 pub(super) fn not_loaded(error: &LoadProblem, named: &str, cancel: &CancelToken) -> Stop {
     match error {
         LoadProblem::Load(LoadError::Cancelled { .. }) => match cancel.reason() {
-            Some(CancelReason::Timeout(message)) => StageError::new(message).with_code("timeout").into(),
+            Some(CancelReason::Timeout(message)) => StageError::new(message).with_code(Code::Timeout).into(),
             _ => Stop::Cancelled,
         },
         LoadProblem::Load(LoadError::Timeout { .. }) => {
-            StageError::new(format!("{named}: {error}")).with_code("timeout").into()
+            StageError::new(format!("{named}: {error}")).with_code(Code::Timeout).into()
         }
-        _ => StageError::permanent(format!("{named}: {error}")).with_code(LOAD_FAILED).into(),
+        _ => StageError::permanent(format!("{named}: {error}")).with_code(Code::Component).into(),
     }
 }
 

@@ -1,0 +1,109 @@
+//! The errors of wasmtime that have no type of their own.
+//!
+//! This is the only place where lobster reads the words of an error. wasmtime makes these
+//! with `bail!`, or of a private type, so nothing else tells them from others. Its version
+//! is pinned exactly, and the tests below provoke each in wasmtime itself: a release that
+//! words one differently fails them. An error that is not recognised counts as one of the
+//! host, which ends the run.
+
+/// What such an error is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Untyped {
+    /// More instances, memories or tables than the store's limiter allows.
+    TooManyInstances,
+    /// One host call carries more than its fuel.
+    HostCallFuel,
+    /// A memory cannot grow further because of its type.
+    TypeIsFull,
+}
+
+const WORDS: [(&str, Untyped); 3] = [
+    ("count too high at", Untyped::TooManyInstances),
+    ("fuel allocated for hostcalls has been exhausted", Untyped::HostCallFuel),
+    ("memory growth exceeds memory type's limits", Untyped::TypeIsFull),
+];
+
+impl Untyped {
+    pub(crate) fn of(error: &wasmtime::Error) -> Option<Self> {
+        // Not the whole chain: its outer parts name functions of the program.
+        let text = error.root_cause().to_string();
+        WORDS.iter().find(|(words, _)| text.contains(words)).map(|(_, untyped)| *untyped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wasmtime::{Engine, Instance, Module, ResourceLimiter, Store, component};
+
+    use super::*;
+
+    /// Allows so many instances and notes why a memory did not grow.
+    struct Limiter(usize, Option<Untyped>);
+
+    impl ResourceLimiter for Limiter {
+        fn memory_growing(&mut self, _: usize, _: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+            Ok(true)
+        }
+
+        fn memory_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {
+            self.1 = Untyped::of(&error);
+            Ok(())
+        }
+
+        fn table_growing(&mut self, _: usize, _: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+            Ok(true)
+        }
+
+        fn instances(&self) -> usize {
+            self.0
+        }
+    }
+
+    fn store(instances: usize) -> Store<Limiter> {
+        let mut store = Store::new(&Engine::default(), Limiter(instances, None));
+        store.limiter(|limiter| limiter);
+        store
+    }
+
+    #[test]
+    fn too_many_instances() {
+        let mut store = store(1);
+        let module = Module::new(store.engine(), "(module)").unwrap();
+        Instance::new(&mut store, &module, &[]).unwrap();
+        let error = Instance::new(&mut store, &module, &[]).unwrap_err();
+        assert_eq!(Untyped::of(&error), Some(Untyped::TooManyInstances), "{error:#}");
+    }
+
+    #[test]
+    fn a_memory_that_its_type_does_not_let_grow() {
+        let mut store = store(1);
+        let grows = r#"(module (memory 1) (func (export "f") (drop (memory.grow (i32.const 65536)))))"#;
+        let module = Module::new(store.engine(), grows).unwrap();
+        let instance = Instance::new(&mut store, &module, &[]).unwrap();
+        instance.get_typed_func::<(), ()>(&mut store, "f").unwrap().call(&mut store, ()).unwrap();
+        assert_eq!(store.data().1, Some(Untyped::TypeIsFull));
+    }
+
+    #[test]
+    fn a_host_call_that_carries_too_much() {
+        let mut store = store(8);
+        store.set_hostcall_fuel(8);
+        let text = r#"(component
+            (import "f" (func $f (param "text" string)))
+            (core module $libc (memory (export "memory") 1))
+            (core instance $libc (instantiate $libc))
+            (core func $f (canon lower (func $f) (memory $libc "memory")))
+            (core module $m
+                (import "" "f" (func $f (param i32 i32)))
+                (func (export "run") (call $f (i32.const 0) (i32.const 100))))
+            (core instance $m (instantiate $m (with "" (instance (export "f" (func $f))))))
+            (func (export "run") (canon lift (core func $m "run"))))"#;
+        let component = component::Component::new(store.engine(), text).unwrap();
+        let mut linker = component::Linker::new(store.engine());
+        linker.root().func_wrap("f", |_, (_,): (String,)| Ok(())).unwrap();
+        let instance = linker.instantiate(&mut store, &component).unwrap();
+        let run = instance.get_typed_func::<(), ()>(&mut store, "run").unwrap();
+        let error = run.call(&mut store, ()).unwrap_err();
+        assert_eq!(Untyped::of(&error), Some(Untyped::HostCallFuel), "{error:#}");
+    }
+}
