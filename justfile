@@ -19,6 +19,18 @@ lint:
 example:
     cargo run --release -- run examples/inbox-triage/triage.lobster
 
+# the documents as a site in target/book; needs mdbook
+docs:
+    docs/site.sh
+
+# what was printed goes into the documents and examples, where it differs from what they show
+docs-update:
+    UPDATE_EXPECTED=1 cargo test --workspace --test lobster -- documents:: examples:: reference::
+
+# random workflows with closed stdin; nightly
+unattended RUNS="1000":
+    LOBSTER_UNATTENDED_RUNS={{RUNS}} LOBSTER_UNATTENDED_SEED=$(date +%j) cargo test --release --workspace --test lobster -- unattended::random --nocapture
+
 # recorded behaviour of the incumbent, held against our binary
 conformance *ARGS:
     python3 tests/conformance/run.py --bin target/release/lobster --cases tests/conformance/cases {{ARGS}}
