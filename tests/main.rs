@@ -54,6 +54,7 @@ mod questions;
 mod random_kills;
 mod random_workflows;
 mod record_damages;
+mod reference;
 mod replaced_stores;
 mod resume;
 mod screens;
