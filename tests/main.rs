@@ -68,6 +68,7 @@ mod telemetry;
 mod tokens;
 mod transcripts;
 mod triage;
+mod unattended;
 mod unknown_ends;
 mod unusable_disks;
 
