@@ -61,6 +61,7 @@ mod screens;
 mod secrets;
 mod server;
 mod shown;
+mod spelling;
 mod state;
 mod store_copies;
 mod swapped_roots;
