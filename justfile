@@ -126,9 +126,10 @@ deny:
     cargo deny check
     cargo tree -d
 
-# the binary as it is shipped: target/dist/lobster
+# what is shipped: target/dist/lobster, and the archive of it with man pages, completions, licences and its bill of materials
 dist:
     cargo build --profile dist
+    packaging/archive.py target/dist/lobster target/dist
 
 # what a cold build, rebuilds and the shipped binary cost, also against another commit; an hour
 bench-build *COMMIT:

@@ -9,6 +9,7 @@ mod announced;
 mod answers;
 mod approved_files;
 mod architecture;
+mod archive;
 mod audits;
 mod bad_input;
 mod binary;
