@@ -1,7 +1,8 @@
-//! The words of documents, help and codes: spelt as in `words/british.txt` or `words/project.txt`,
+//! The words of documents, help, codes and messages: spelt as in `words/british.txt` or `words/project.txt`,
 //! and none of those that `words/avoid.txt` has better ones for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use lobster_runtime::language::codes;
 use serde_json::Value;
@@ -47,7 +48,137 @@ fn prose() -> Vec<(String, String)> {
                 .map(|line| (place.clone(), line.to_owned())),
         );
     }
+    lines.extend(messages());
     lines.into_iter().map(|(place, line)| (place, without_markup(&line))).collect()
+}
+
+/// The messages of the sources: literals of three words and more, tests aside.
+fn messages() -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    for root in ["runtime", "cli/src"] {
+        push_sources(&repository().join(root), &mut files);
+    }
+    let mut lines = Vec::new();
+    for file in files {
+        let source = std::fs::read_to_string(&file).unwrap();
+        let place = file.strip_prefix(repository()).unwrap().display().to_string();
+        for literal in literals(source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()) {
+            let text = without_placeholders(&literal);
+            if is_prose(&text) {
+                lines.push((place.clone(), text));
+            }
+        }
+    }
+    lines
+}
+
+/// Whether a literal is a sentence, or a part of one: neither SQL nor a list of names.
+fn is_prose(text: &str) -> bool {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let of_sentences = [
+        "a", "and", "are", "be", "by", "cannot", "for", "has", "in", "is", "no", "not", "of", "the", "to",
+        "was",
+    ];
+    let of_sql = ["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "VALUES"];
+    words.len() >= 3
+        && words.iter().any(|word| of_sentences.contains(word))
+        && !words.iter().any(|word| of_sql.contains(word))
+}
+
+/// Source files but for those of tests: a module behind `#[cfg(test)]` is one.
+fn push_sources(dir: &Path, found: &mut Vec<PathBuf>) {
+    let entries: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut of_tests: BTreeSet<String> = ["tests", "examples", "target"].map(str::to_owned).into();
+    for source in entries.iter().filter(|path| path.extension().is_some_and(|end| end == "rs")) {
+        let text = std::fs::read_to_string(source).unwrap();
+        for rest in text.split("#[cfg(test)]\n").skip(1) {
+            let module =
+                rest.trim_start_matches("pub(crate) ").trim_start_matches("pub ").strip_prefix("mod ");
+            of_tests.extend(module.and_then(|rest| rest.split([';', ' ']).next()).map(str::to_owned));
+        }
+    }
+    for path in entries {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if of_tests.contains(&name) {
+            continue;
+        }
+        if path.is_dir() {
+            push_sources(&path, found);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The string literals of a source, comments aside, with their escapes read.
+fn literals(source: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut rest = source;
+    while let Some(at) = rest.find(['/', '"', '\'']) {
+        let (before, from) = rest.split_at(at);
+        let used = if from.starts_with("//") {
+            from.find('\n').unwrap_or(from.len())
+        } else if let Some(after) = from.strip_prefix('"') {
+            let hashes = before.len() - before.trim_end_matches('#').len();
+            let is_raw = before.trim_end_matches('#').ends_with('r');
+            let end =
+                if is_raw { after.find(&format!("\"{}", "#".repeat(hashes))) } else { end_of_literal(after) };
+            let end = end.unwrap_or(after.len());
+            found.push(if is_raw { after[..end].to_owned() } else { unescaped(&after[..end]) });
+            end + 2
+        } else if from.starts_with('\'') {
+            // A character, or a lifetime.
+            let mut characters = from.char_indices().skip(1);
+            match (characters.next(), characters.next()) {
+                (Some((_, '\\')), _) => from[2..].find('\'').map_or(1, |end| (end + 3).max(4)),
+                (Some(_), Some((end, '\''))) => end + 1,
+                _ => 1,
+            }
+        } else {
+            1
+        };
+        rest = from.get(used..).unwrap_or_default();
+    }
+    found
+}
+
+/// Where a literal ends that begins here.
+fn end_of_literal(text: &str) -> Option<usize> {
+    let mut escaped = false;
+    text.char_indices().find_map(|(at, c)| {
+        let ends = c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        ends.then_some(at)
+    })
+}
+
+/// A literal with blanks for its escapes; one that goes on in the next line is one text.
+fn unescaped(text: &str) -> String {
+    let mut out = String::new();
+    let mut characters = text.chars();
+    while let Some(c) = characters.next() {
+        match (c, if c == '\\' { characters.next() } else { None }) {
+            ('\\', Some('"')) => out.push('"'),
+            ('\\', _) => out.push(' '),
+            (c, _) => out.push(c),
+        }
+    }
+    out
+}
+
+/// A message without what is filled in, and without code in backticks.
+fn without_placeholders(text: &str) -> String {
+    let mut out = String::new();
+    let mut depth = 0_u32;
+    for c in text.chars() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        out.push(if depth > 0 || c == '}' { ' ' } else { c });
+    }
+    out
 }
 
 fn push_help(commands: &Value, before: &str, lines: &mut Vec<(String, String)>) {
@@ -150,4 +281,17 @@ fn words_that_have_a_better_one_are_avoided() {
 fn is_whole(line: &str, at: usize, len: usize) -> bool {
     let letter = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
     !letter(line[..at].chars().next_back()) && !letter(line[at + len..].chars().next())
+}
+
+#[test]
+fn literals_are_found_beside_comments_characters_and_lifetimes() {
+    let source = r##"
+        // "a comment" isn't one
+        fn f<'a>(x: &'a str) -> char { say("one \"two\" \
+            three"); '"' }
+        const R: &str = r#"four "five""#; let c = ('\'', '\u{2e}', "six"); // 'x "
+    "##;
+    let found: Vec<String> =
+        literals(source).iter().map(|text| text.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    assert_eq!(found, ["one \"two\" three", "four \"five\"", "six"]);
 }
