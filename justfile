@@ -19,6 +19,18 @@ lint:
 example:
     cargo run --release -- run examples/inbox-triage/triage.lobster
 
+# the documents as a site in target/book; needs mdbook
+docs:
+    docs/site.sh
+
+# what was printed goes into the documents and examples, where it differs from what they show
+docs-update:
+    UPDATE_EXPECTED=1 cargo test --workspace --test lobster -- documents:: examples:: reference::
+
+# random workflows with closed stdin; nightly
+unattended RUNS="1000":
+    LOBSTER_UNATTENDED_RUNS={{RUNS}} LOBSTER_UNATTENDED_SEED=$(date +%j) cargo test --release --workspace --test lobster -- unattended::random --nocapture
+
 # recorded behaviour of the incumbent, held against our binary
 conformance *ARGS:
     python3 tests/conformance/run.py --bin target/release/lobster --cases tests/conformance/cases {{ARGS}}
@@ -114,9 +126,10 @@ deny:
     cargo deny check
     cargo tree -d
 
-# the binary as it is shipped: target/dist/lobster
+# what is shipped: target/dist/lobster, and the archive of it with man pages, completions, licences and its bill of materials
 dist:
     cargo build --profile dist
+    packaging/archive.py target/dist/lobster target/dist
 
 # what a cold build, rebuilds and the shipped binary cost, also against another commit; an hour
 bench-build *COMMIT:

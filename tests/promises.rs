@@ -162,6 +162,7 @@ const PROMISES: &[(&str, &[&str])] = &[
 
 /// What the sentences say that promise nothing: who is trusted, what is not stopped, what to do.
 const NO_PROMISES: &[&str] = &[
+    "*Explanation.*",
     "is trusted",
     "are not",
     "For people who replace",

@@ -22,6 +22,8 @@ pub use lobster_language::graph;
 pub use lobster_models as model;
 /// The history of runs for auditors.
 pub use lobster_observe::audit;
+/// The records of runs as lines, while they run.
+pub use lobster_observe::events;
 /// What native commands may do.
 pub use lobster_policy as policy;
 /// What a record is good for: resuming, replaying, forking, explaining, carrying.

@@ -9,6 +9,7 @@ use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
 use serde_json::{Map, Value};
 
+use crate::events;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::{one_line, units};
@@ -79,6 +80,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     if args.dry_run {
         return Ok(Exit::OK);
     }
+    events::follow(&runtime, None)?;
     let result = replay::fork(&runtime, &plan);
     crate::reply::Reply { mode: Mode::Tool }.result(&runtime, result, false)
 }

@@ -12,6 +12,7 @@ use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{Gate, GateFilter, GateKind, GateStatus, Store, StoreError, iso};
 use serde_json::{Value, json};
 
+use crate::events;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::question::{self, Paper};
@@ -237,6 +238,7 @@ fn answer(id: &str, reply: impl FnOnce() -> Result<Reply, CommandError>) -> Comm
         let gate = find(&runtime, &store, id, Some(&reply))?;
         check_answer(&gate, &reply)?;
         let runtime = runtime_of(&gate)?;
+        events::follow(&runtime, None)?;
         if runtime.policy().is_open() {
             warn_of_another_directory(&store, &gate);
         }

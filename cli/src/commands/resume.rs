@@ -8,6 +8,7 @@ use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::RunId;
 
+use crate::events;
 use crate::exit::{CommandError, CommandResult};
 use crate::logging;
 use crate::prepare;
@@ -54,6 +55,10 @@ pub(crate) struct Args {
     /// Told of each new question, with JSON on stdin (`LOBSTER_NOTIFY`).
     #[arg(long, value_name = "COMMAND")]
     notify: Option<String>,
+    /// Writes each event from here on as a line of JSON, as the journal has it: `jsonl` to stderr,
+    /// `jsonl:FILE` to the end of a file (`LOBSTER_EVENTS`).
+    #[arg(long, value_name = "FORMAT[:FILE]")]
+    events: Option<String>,
 }
 
 /// The words of `resume`, as the incumbent reads them: a value option takes
@@ -73,6 +78,7 @@ struct Words {
     /// What the incumbent does not read: an error only beside the id of a run.
     unread: Vec<String>,
     notify: Option<String>,
+    events: Option<String>,
     log: logging::Options,
 }
 
@@ -94,6 +100,7 @@ fn scan(words: &[String]) -> Result<Words, Failure> {
                 out.response = Some(attached.or_else(|| words.next().cloned()).unwrap_or_default())
             }
             "--notify" => out.notify = Some(attached.or_else(|| words.next().cloned()).unwrap_or_default()),
+            "--events" => out.events = Some(attached.or_else(|| words.next().cloned()).unwrap_or_default()),
             "--log" => out.log.log = attached.or_else(|| words.next().cloned()),
             "--log-format" => out.log.log_format = attached.or_else(|| words.next().cloned()),
             "--cancel" => {
@@ -189,8 +196,10 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     }
     let notify = words.notify.clone();
     let no_cache = words.no_cache;
+    let events = words.events.clone();
     let runtime_of = |find: &dyn Fn(&Runtime) -> Option<RunId>| -> Result<Runtime, CommandError> {
         let runtime = prepare::runtime_of_run(Mode::Tool, notify.as_deref(), find)?;
+        events::follow(&runtime, events.as_deref())?;
         Ok(if no_cache { runtime.without_cache() } else { runtime })
     };
     if let (Some(run), None, None) = (&words.run, &words.token, &words.id) {

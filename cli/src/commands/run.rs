@@ -12,6 +12,7 @@ use lobster_runtime::stage::Mode;
 use serde_json::{Value, json};
 
 use super::run_hints;
+use crate::events;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::logging;
 use crate::prepare;
@@ -46,6 +47,10 @@ pub(crate) struct Args {
     /// Told of each new question, with JSON on stdin (`LOBSTER_NOTIFY`).
     #[arg(long, value_name = "COMMAND")]
     notify: Option<String>,
+    /// Writes each event of the run as a line of JSON, as the journal has it: `jsonl` to stderr,
+    /// `jsonl:FILE` to the end of a file (`LOBSTER_EVENTS`).
+    #[arg(long, value_name = "FORMAT[:FILE]")]
+    events: Option<String>,
     /// Shows what would run, and runs nothing.
     #[arg(long)]
     dry_run: bool,
@@ -70,6 +75,7 @@ struct Words {
     policy: Option<String>,
     pipeline: Option<String>,
     notify: Option<String>,
+    events: Option<String>,
     log: logging::Options,
     no_cache: bool,
     dry_run: bool,
@@ -109,6 +115,8 @@ fn scan(words: &[String], is_stage: impl Fn(&str) -> bool) -> Words {
             out.pipeline = pipeline;
         } else if let Some(notify) = value("--notify") {
             out.notify = Some(notify.unwrap_or_default());
+        } else if let Some(events) = value("--events") {
+            out.events = Some(events.unwrap_or_default());
         } else if let Some(filter) = value("--log") {
             out.log.log = filter;
         } else if let Some(format) = value("--log-format") {
@@ -170,11 +178,16 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     });
     match planned {
         Ok(planned) if words.dry_run || words.late_dry_run => dry_run(&runtime, &planned, &reply),
-        Ok(planned) => reply.result(
-            &runtime,
-            runtime.run_planned(&planned),
-            matches!(request.target, Target::Pipeline(_)),
-        ),
+        Ok(planned) => {
+            if let Err(error) = events::follow(&runtime, words.events.as_deref()) {
+                return reply.failure(&error.into());
+            }
+            reply.result(
+                &runtime,
+                runtime.run_planned(&planned),
+                matches!(request.target, Target::Pipeline(_)),
+            )
+        }
         Err(failure) => {
             let exit = reply.failure(&failure);
             if mode == Mode::Human

@@ -1,6 +1,7 @@
-//! What journals tell to others: a timeline for auditors and spans for a collector.
+//! What journals tell to others: a timeline for auditors, spans for a collector, lines for whoever follows a run.
 //!
-//! Both are read from what the store holds; nothing here is a truth of its own.
+//! All are read from what the store holds; nothing here is a truth of its own.
 
 pub mod audit;
+pub mod events;
 pub mod telemetry;

@@ -329,7 +329,7 @@ impl Collector<'_> {
             }
             Ok((spared, removed))
         })?;
-        if let Some(witness) = self.store.inner.witness.get() {
+        for witness in self.store.witnesses().iter() {
             witness.removed(&removed)?;
         }
         self.report.runs += (doomed.len() - spared.len()) as u64;

@@ -302,7 +302,7 @@ impl Store {
 
     /// Notes a record for whoever is told of it once it is committed.
     fn witness(&self, record: impl FnOnce() -> Record) {
-        if self.inner.witness.get().is_some() {
+        if !self.witnesses().is_empty() {
             let mut noted = super::WITNESSED.take();
             noted.push(record());
             super::WITNESSED.set(noted);

@@ -47,7 +47,7 @@ mod verify;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use rusqlite::Transaction;
 use tempfile::TempDir;
@@ -91,7 +91,7 @@ struct Inner {
     checked: Mutex<HashMap<Digest, blob::Fingerprint>>,
     high_water: high_water::HighWater,
     /// Who is told of what was committed.
-    witness: OnceLock<Box<dyn Witness>>,
+    witnesses: RwLock<Witnesses>,
     /// Of a store that nobody means to keep; removed last.
     _scratch: Option<TempDir>,
 }
@@ -178,7 +178,7 @@ impl Store {
             pending: Mutex::default(),
             known: Mutex::default(),
             checked: Mutex::default(),
-            witness: OnceLock::new(),
+            witnesses: RwLock::default(),
             _scratch: scratch,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -287,19 +287,29 @@ impl Store {
         durability: Durability,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let Some(witness) = self.inner.witness.get() else { return self.inner.write(durability, work) };
+        let witnesses = self.witnesses();
+        if witnesses.is_empty() {
+            return self.inner.write(durability, work);
+        }
         WITNESSED.take();
         let value = self.inner.write(durability, work)?;
         let records = WITNESSED.take();
         if !records.is_empty() {
-            witness.recorded(self, &records, durability)?;
+            for witness in witnesses.iter() {
+                witness.recorded(self, &records, durability)?;
+            }
         }
         Ok(value)
     }
 
-    /// Has all that is committed from now on told to `witness` as well; to the first that is given.
+    fn witnesses(&self) -> Witnesses {
+        Arc::clone(&self.inner.witnesses.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Has all that is committed from now on told to `witness` as well, after those that were given before.
     pub fn attest(&self, witness: impl Witness + 'static) {
-        let _ = self.inner.witness.set(Box::new(witness));
+        let mut held = self.inner.witnesses.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::make_mut(&mut held).push(Arc::new(witness));
     }
 }
 
@@ -312,6 +322,9 @@ pub trait Witness: Send + Sync {
     /// A collection has removed these runs.
     fn removed(&self, runs: &[RunId]) -> Result<(), StoreError>;
 }
+
+/// Who is told of what was committed.
+type Witnesses = Arc<Vec<Arc<dyn Witness>>>;
 
 thread_local! {
     /// The newest record that the transaction of this thread has appended.

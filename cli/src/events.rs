@@ -1,0 +1,85 @@
+//! `--events` and `LOBSTER_EVENTS`: the events of a run as lines, while it runs.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+
+use lobster_runtime::events::EventLines;
+use lobster_runtime::runtime::Runtime;
+
+use crate::exit::CommandError;
+use crate::render::say;
+
+/// The setting for all runs, which only the operator makes.
+const VARIABLE: &str = "LOBSTER_EVENTS";
+
+/// Where the lines go.
+#[derive(Debug, PartialEq)]
+enum Destination<'a> {
+    Stderr,
+    File(&'a str),
+}
+
+/// What `jsonl` or `jsonl:FILE` says.
+fn parse<'a>(name: &str, value: &'a str) -> Result<Destination<'a>, CommandError> {
+    match value.split_once(':') {
+        None if value == "jsonl" => Ok(Destination::Stderr),
+        Some(("jsonl", file)) if !file.is_empty() => Ok(Destination::File(file)),
+        _ => Err(CommandError::usage(format!("{name} must be jsonl or jsonl:FILE, not {value:?}"))),
+    }
+}
+
+/// Has the events of this process's runs written, if somebody asked for it.
+///
+/// # Errors
+/// When what they asked for is no format, or the file cannot be opened. A file that is named on the
+/// command line is refused under a policy: whoever may only call lobster would write outside it.
+pub(crate) fn follow(runtime: &Runtime, flag: Option<&str>) -> Result<(), CommandError> {
+    let variable = std::env::var(VARIABLE).ok().filter(|value| !value.trim().is_empty());
+    let (name, value) = match (flag, &variable) {
+        (Some(value), _) => ("--events", value),
+        (None, Some(value)) => (VARIABLE, value.as_str()),
+        (None, None) => return Ok(()),
+    };
+    let lines = match parse(name, value)? {
+        Destination::Stderr => EventLines::new(std::io::stderr(), |_| ()),
+        Destination::File(file) => {
+            if flag.is_some() && !runtime.policy().is_open() {
+                return Err(CommandError::usage(format!(
+                    "--events jsonl:FILE writes a file that no policy is asked about, and there is a policy: \
+                     the operator names the file with {VARIABLE}"
+                )));
+            }
+            // Nobody else may have put a link there.
+            let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+            let mut options = OpenOptions::new();
+            let opened = options.append(true).create(true).mode(0o600).custom_flags(flags).open(file);
+            let opened = opened
+                .map_err(|error| CommandError::usage(format!("{name}: {file} cannot be written: {error}")))?;
+            let file = file.to_owned();
+            EventLines::new(opened, move |why| {
+                say(&format!("warning: no more events are written to {file}: {why}"));
+            })
+        }
+    };
+    runtime.store()?.attest(lines);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_format_may_name_a_file() {
+        let parsed = |value| parse("--events", value).map_err(|error| error.message);
+        assert_eq!(parsed("jsonl"), Ok(Destination::Stderr));
+        assert_eq!(parsed("jsonl:a:b"), Ok(Destination::File("a:b")));
+        for wrong in ["", "json", "jsonl:", "events.jsonl"] {
+            assert_eq!(
+                parsed(wrong),
+                Err(format!("--events must be jsonl or jsonl:FILE, not {wrong:?}")),
+                "{wrong}"
+            );
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The reference pages say what the program says: its commands, its settings, its fields.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::binary::repository;
+use crate::home::Home;
+use crate::markdown::Document;
+
+fn described() -> Value {
+    serde_json::from_str(&Home::new().lobster(["--describe"]).run().stdout).unwrap()
+}
+
+fn text<'v>(value: &'v Value, name: &str) -> &'v str {
+    value[name].as_str().unwrap_or_default()
+}
+
+fn list<'v>(value: &'v Value, name: &str) -> impl Iterator<Item = &'v Value> {
+    value[name].as_array().into_iter().flatten()
+}
+
+/// Text on one line, which Markdown does not take for a tag.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").replace('<', "\\<")
+}
+
+/// What each generated page begins with.
+fn heading(title: &str) -> String {
+    format!(
+        "# {title}\n\n*Reference.* Made from `lobster --describe` by `just docs-update`; a test fails when it is not what the\n\
+         program says. `lobster help NAME` prints the same.\n"
+    )
+}
+
+/// `docs/commands.md`.
+fn commands_page(described: &Value) -> String {
+    let mut page = heading("Commands");
+    page.push_str("\nEvery command takes `--log FILTER` and `--log-format text|json` ([agents.md](agents.md#logs)) and `--help`.\n");
+    for command in list(described, "commands") {
+        push_command(&mut page, command, "lobster", "##");
+    }
+    page
+}
+
+/// `docs/pipeline-commands.md`.
+fn pipeline_commands_page(described: &Value) -> String {
+    let mut page = heading("Pipeline commands");
+    page.push_str("\nThey stand between the bars of a pipeline and pass JSON items on.\n");
+    for stage in list(described, "stages") {
+        write!(page, "\n## {}\n\n{}.\n", text(stage, "name"), text(stage, "description")).unwrap();
+        write!(page, "\n```text\n{}\n```\n", text(stage, "help").trim_end()).unwrap();
+        let rows = list(stage, "flags").map(|flag| {
+            let value = flag["value"].as_str().map(|value| format!(" {value}")).unwrap_or_default();
+            (format!("{}{value}", text(flag, "flag")), text(flag, "help").to_owned())
+        });
+        push_list(&mut page, rows);
+    }
+    page
+}
+
+fn push_command(page: &mut String, command: &Value, before: &str, level: &str) {
+    let name = format!("{before} {}", text(command, "name"));
+    write!(page, "\n{level} {name}\n\n").unwrap();
+    for paragraph in text(command, "about").split("\n\n") {
+        let sentence = one_line(paragraph);
+        let end = if sentence.ends_with(['.', ':']) { "" } else { "." };
+        write!(page, "{sentence}{end}\n\n").unwrap();
+    }
+    page.truncate(page.trim_end().len());
+    page.push('\n');
+    let own = list(command, "arguments")
+        .filter(|argument| !["log", "log_format"].contains(&text(argument, "name")));
+    let rows = own.map(|argument| {
+        let value = argument["value"].as_str().unwrap_or_default();
+        let name = match argument["flag"].as_str() {
+            Some(flag) if value.is_empty() => flag.to_owned(),
+            Some(flag) => format!("{flag} {value}"),
+            None => value.to_owned(),
+        };
+        (name, text(argument, "help").to_owned())
+    });
+    push_list(page, rows);
+    if let Some(examples) = command["examples"].as_str() {
+        write!(page, "\n```text\n{}\n```\n", examples.trim_end()).unwrap();
+    }
+    for inner in list(command, "commands").filter(|inner| text(inner, "name") != "help") {
+        push_command(page, inner, &name, "###");
+    }
+}
+
+fn push_list(page: &mut String, rows: impl Iterator<Item = (String, String)>) {
+    for (number, (name, help)) in rows.enumerate() {
+        if number == 0 {
+            page.push('\n');
+        }
+        writeln!(page, "- `{name}`: {}", one_line(&help)).unwrap();
+    }
+}
+
+#[test]
+fn the_pages_of_commands_are_what_the_program_says() {
+    let described = described();
+    for (name, page) in [
+        ("commands.md", commands_page(&described)),
+        ("pipeline-commands.md", pipeline_commands_page(&described)),
+    ] {
+        let path = repository().join("docs").join(name);
+        if std::env::var_os("UPDATE_EXPECTED").is_some() {
+            std::fs::write(&path, &page).unwrap();
+        }
+        let found = std::fs::read_to_string(&path).unwrap_or_default();
+        let differs = page.lines().zip(found.lines()).find(|(new, old)| new != old);
+        assert!(
+            page == found,
+            "docs/{name} is not what the program says (`just docs-update` makes it): {differs:?}"
+        );
+    }
+}
+
+/// The first cells of the tables of a page: names in backticks.
+fn names_in_tables(document: &Document) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for (_, line) in document.prose().filter(|(_, line)| line.starts_with('|')) {
+        let first = line.split('|').nth(1).unwrap_or_default();
+        names.extend(first.split('`').skip(1).step_by(2).map(str::to_owned));
+    }
+    names
+}
+
+/// Names of variables that are not settings: they are for tests, or stand for many.
+const NO_SETTINGS: [&str; 11] = [
+    "LOBSTER_ARG_NAME",
+    "LOBSTER_CATALOGUE_CASES",
+    "LOBSTER_CATALOGUE_ROUNDS",
+    "LOBSTER_DOCTOR",
+    "LOBSTER_DOCTOR_SECRET",
+    "LOBSTER_ORACLE_CASES",
+    "LOBSTER_ORACLE_SEED",
+    "LOBSTER_REQUIRE_SHELLS",
+    "LOBSTER_SHELL_FUZZ_SEED",
+    "LOBSTER_SHELL_FUZZ_TEXTS",
+    "LOBSTER_ARG",
+];
+
+/// The variables that the sources name, tests and comments aside.
+fn variables_of_the_sources() -> BTreeSet<String> {
+    fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
+        for path in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() && !["tests", "examples", "target", "fault"].contains(&name.as_str()) {
+                walk(&path, found);
+            } else if name.ends_with(".rs")
+                && !["tests.rs", "testing.rs", "fault.rs"].contains(&name.as_str())
+            {
+                found.push(path);
+            }
+        }
+    }
+    let mut files = Vec::new();
+    walk(&repository().join("runtime"), &mut files);
+    walk(&repository().join("cli/src"), &mut files);
+    let mut names = BTreeSet::new();
+    for file in files {
+        let source = std::fs::read_to_string(file).unwrap();
+        let code = source.split("#[cfg(test)]").next().unwrap_or_default();
+        for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            for rest in line.split("LOBSTER_").skip(1) {
+                let name: String = rest
+                    .chars()
+                    .take_while(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || *c == '_')
+                    .collect();
+                if !name.is_empty() && !name.ends_with('_') {
+                    names.insert(format!("LOBSTER_{name}"));
+                }
+            }
+        }
+    }
+    NO_SETTINGS.iter().for_each(|name| _ = names.remove(*name));
+    names
+}
+
+#[test]
+fn the_page_of_settings_has_every_variable_and_no_other() {
+    let page = names_in_tables(&Document::read("docs/settings.md"));
+    let listed: BTreeSet<String> = page
+        .into_iter()
+        .filter(|name| name.starts_with("LOBSTER_"))
+        .map(|name| name.split('<').next().unwrap_or_default().trim_end_matches('_').to_owned())
+        .filter(|name| name != "LOBSTER_ARG")
+        .collect();
+    let known = variables_of_the_sources();
+    let missing: Vec<_> = known.difference(&listed).collect();
+    let gone: Vec<_> = listed.difference(&known).collect();
+    assert!(
+        missing.is_empty() && gone.is_empty(),
+        "docs/settings.md does not list {missing:?}, and the sources do not have {gone:?}"
+    );
+}
+
+#[test]
+fn the_page_of_the_language_has_every_field_and_no_other() {
+    let workflow = &described()["schemas"]["workflow"];
+    let fields =
+        |value: &Value| value["properties"].as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
+    let known: BTreeSet<String> =
+        fields(workflow).into_iter().chain(fields(&workflow["definitions"]["step"])).collect();
+    let document = Document::read("docs/language.md");
+    let tables: String = document
+        .text
+        .split("## The top of the file")
+        .nth(1)
+        .and_then(|rest| rest.split("### Caching").next())
+        .expect("docs/language.md has its tables")
+        .to_owned();
+    let named: BTreeSet<String> = tables.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+    let listed = names_in_tables(&Document { path: document.path, text: tables });
+    let missing: Vec<_> = known.difference(&named).collect();
+    let gone: Vec<_> = listed.difference(&known).collect();
+    assert!(
+        missing.is_empty() && gone.is_empty(),
+        "docs/language.md does not list {missing:?}, and there is no {gone:?}"
+    );
+}
