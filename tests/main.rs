@@ -45,6 +45,7 @@ mod mcp_client;
 mod mcp_http;
 mod mcp_install;
 mod mcp_server;
+mod mcp_tasks;
 mod mistakes;
 mod models;
 mod mutated;

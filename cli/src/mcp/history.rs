@@ -4,7 +4,7 @@ use std::io::Read;
 
 use clap::ValueEnum;
 use lobster_runtime::json;
-use lobster_runtime::store::{Event, GateFilter, GateStatus, RunFilter, RunSummary, Store, iso};
+use lobster_runtime::store::{Event, GateFilter, GateKind, GateStatus, RunFilter, RunSummary, Store, iso};
 use serde_json::{Value, json};
 
 use super::builtin::{RunsArgs, ShowArgs};
@@ -70,6 +70,29 @@ impl History {
             shown["output"] = self.output(&digest, max)?;
         }
         Ok(shown)
+    }
+
+    /// The answer of a run that ended well or waits, as its caller had it.
+    pub(super) fn envelope(&self, run: &RunSummary) -> Result<Value, String> {
+        let mut envelope = json!({ "protocolVersion": 1, "ok": true, "status": "ok", "output": [] });
+        if let Some(digest) = run.output {
+            envelope["output"] = self.output(&digest, MAX_ANSWER)?;
+        }
+        let open = GateFilter { status: Some(GateStatus::Open), run: Some(run.id), limit: 1 };
+        let gates = self.store.gates(&open).map_err(|error| error.to_string())?;
+        for (key, kind, status) in [
+            ("requiresApproval", GateKind::Approval, "needs_approval"),
+            ("requiresInput", GateKind::Input, "needs_input"),
+        ] {
+            envelope[key] = Value::Null;
+            if let Some(gate) = gates.first().filter(|gate| gate.kind == kind) {
+                envelope["status"] = json!(status);
+                envelope[key] = gate.question.clone();
+                envelope[key]["approvalId"] = json!(gate.id);
+            }
+        }
+        envelope["runId"] = json!(run.id.to_string());
+        Ok(envelope)
     }
 
     /// The steps that ended, in the order in which they did.

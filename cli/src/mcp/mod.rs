@@ -20,6 +20,7 @@ mod server;
 mod sessions;
 mod shared;
 mod stdio;
+mod tasks;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -67,6 +68,7 @@ pub(crate) fn serve(runtime: Runtime, options: Options, http: Option<http::Optio
         };
         folders.abort();
         session.cancel(CancelReason::Requested("the server ends".to_owned()));
+        shared.ending.cancel(CancelReason::Requested("the server ends".to_owned()));
         shared.quiet(LAST_CALLS).await;
         result
     });

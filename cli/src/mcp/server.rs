@@ -9,11 +9,12 @@ use lobster_runtime::digest::Digest;
 use lobster_runtime::engine::Caller;
 use lobster_runtime::replay::{GateRef, ResumeRequest};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod, CompleteRequestParams,
-    CompleteResult, ErrorData, Implementation, JsonObject, ListPromptsRequestMethod, ListPromptsResult,
-    ListResourceTemplatesRequestMethod, ListResourceTemplatesResult, ListResourcesRequestMethod,
-    ListResourcesResult, ListToolsResult, MetaObject, PaginatedRequestParams, ServerCapabilities,
-    ServerConfig, SubscriptionFilter, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, CompleteRequestMethod,
+    CompleteRequestParams, CompleteResult, ErrorData, GetTaskParams, GetTaskResult, Implementation,
+    JsonObject, ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesRequestMethod,
+    ListResourceTemplatesResult, ListResourcesRequestMethod, ListResourcesResult, ListToolsResult,
+    MetaObject, PaginatedRequestParams, ServerCapabilities, ServerConfig, SubscriptionFilter, Tool,
+    UpdateTaskParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
@@ -25,7 +26,7 @@ use super::catalogue::{self, Catalogue, DIGEST, Entry, Program};
 use super::gates::{Approvals, Asked};
 use super::schema::Layout;
 use super::shared::{Shared, lock};
-use super::{guard, history};
+use super::{guard, history, tasks};
 
 /// One session.
 pub(super) struct Server {
@@ -72,7 +73,7 @@ impl Server {
         Ok(entry)
     }
 
-    fn caller(&self, context: &RequestContext<RoleServer>, tool: &str) -> Caller {
+    pub(super) fn caller(&self, context: &RequestContext<RoleServer>, tool: &str) -> Caller {
         let client = context.client_info();
         let name = client.as_ref().map_or("client", |client| client.name.as_str());
         let detail = json!({
@@ -200,8 +201,11 @@ impl Server {
                     Ok(args) => args,
                     Err(message) => return wrong(message),
                 };
-                match self.prepare_run(args, Arc::clone(&entry), &place) {
-                    Ok(call) => self.work(call, context).await,
+                // Whoever can ask later how it stands need not hurry.
+                let usual =
+                    (!tasks::are_known_to(context)).then_some(Duration::from_millis(call::TIMEOUT_MS));
+                match self.prepare_run(args, Arc::clone(&entry), &place, usual) {
+                    Ok(call) => self.work_or_task(call, context).await,
                     Err(message) => {
                         self.refuse(&place, "run", &message, &json!(given));
                         refusal("refused", message).into()
@@ -223,10 +227,16 @@ impl Server {
         }
     }
 
-    fn prepare_run(&self, args: RunArgs, entry: Arc<Entry>, place: &Place) -> Result<Prepared, String> {
+    fn prepare_run(
+        &self,
+        args: RunArgs,
+        entry: Arc<Entry>,
+        place: &Place,
+        usual: Option<Duration>,
+    ) -> Result<Prepared, String> {
         let guard = &self.shared.guard;
         let cwd = guard.cwd(args.cwd.as_deref())?;
-        let limits = self.limits(args.bounds, Some(Duration::from_millis(call::TIMEOUT_MS)))?;
+        let limits = self.limits(args.bounds, usual)?;
         let work = match guard.asked(&self.shared.runtime, &args, &cwd)? {
             guard::Asked::Pipeline(text) => Work::Pipeline { text },
             guard::Asked::File(file) => {
@@ -313,7 +323,8 @@ impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
         let catalogue = self.listed();
         let digest = catalogue.digest.map(|digest| digest.to_string()).unwrap_or_default();
-        let capabilities = ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build();
+        let capabilities =
+            ServerCapabilities::builder().enable_tools().enable_tool_list_changed().enable_tasks().build();
         let answers = match self.shared.approvals {
             Approvals::Elicit => "A run that needs an approval asks the user through the client.",
             Approvals::Token => {
@@ -385,7 +396,31 @@ impl ServerHandler for Server {
             }
         };
         let limits = Limits { time: self.shared.default_time, answer: call::MAX_ANSWER };
-        Ok(self.work(Prepared { work, place, limits, entry }, &context).await)
+        Ok(self.work_or_task(Prepared { work, place, limits, entry }, &context).await)
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        self.task(request.task_id, &context).await.map(GetTaskResult::new)
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.update(&request.task_id, request.input_responses, &context)
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.call_off(request.task_id, &context).await
     }
 
     // The library answers these with empty lists, though no capability promises them.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::runtime::Runtime;
 use rmcp::RoleServer;
 use rmcp::service::Peer;
@@ -11,6 +12,7 @@ use tokio::sync::{Semaphore, watch};
 use super::catalogue::{Catalogue, Sources};
 use super::gates::Approvals;
 use super::guard::Guard;
+use super::tasks::Tasks;
 
 /// Calls that run at once; more wait for their turn.
 const AT_ONCE: usize = 64;
@@ -33,6 +35,10 @@ pub(super) struct Shared {
     pub(super) changes: watch::Sender<u64>,
     pub(super) peers: Mutex<Vec<Peer<RoleServer>>>,
     pub(super) turns: Semaphore,
+    /// Calls that outlast their requests.
+    pub(super) tasks: Tasks,
+    /// Ends with the server.
+    pub(super) ending: CancelToken,
 }
 
 impl Shared {
@@ -48,7 +54,10 @@ impl Shared {
         for problem in &catalogue.problems {
             anstream::eprintln!("warning: {problem}");
         }
+        let ending = runtime.cancel().child();
         Self {
+            ending,
+            tasks: Tasks::default(),
             runtime,
             sources,
             guard,

@@ -1,0 +1,360 @@
+//! Calls that outlast a client's patience: the MCP Tasks extension (SEP-2663).
+//!
+//! A call of a client that knows tasks is answered as any other if it is done at once. If not, the
+//! client gets a handle, the run goes on, and the client asks how it stands, answers its
+//! questions and calls it off by that handle. Handles are kept with the run: a server that was
+//! started anew still knows what became of it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use lobster_runtime::cancel::{CancelReason, CancelToken};
+use lobster_runtime::envelope::Failure;
+use lobster_runtime::replay;
+use lobster_runtime::store::{Event, RunFilter, RunId, RunStatus, RunSummary, Store, StoreError, iso};
+use rmcp::RoleServer;
+use rmcp::model::{
+    CallToolResponse, CreateTaskResult, DetailedTask, ErrorData, InputRequiredResult, JsonObject, Task,
+    TaskPayload, TaskStatus,
+};
+use rmcp::service::RequestContext;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::call::{self, Place, refusal};
+use super::catalogue::Entry;
+use super::history::History;
+use super::server::{Prepared, Server};
+use super::shared::{Shared, lock};
+
+/// So long a call is waited for before its client gets a handle.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// How often a client should ask.
+const POLL_MS: u64 = 500;
+
+/// So long the answer of a task that is over is kept in memory; after that the record tells of it.
+const KEPT: Duration = Duration::from_secs(15 * 60);
+
+/// Tasks that are known at once; the record knows the others.
+const MOST: usize = 1_000;
+
+/// Runs that are looked through for a task of an earlier server.
+const LOOKED_THROUGH: usize = 2_000;
+
+/// Where a run's record has the handle: beside what is known of the caller.
+const HANDLE: &str = "task";
+
+/// The tasks of a server.
+#[derive(Default)]
+pub(super) struct Tasks {
+    live: Mutex<BTreeMap<String, Arc<Live>>>,
+}
+
+/// A task of this server.
+struct Live {
+    id: String,
+    /// Who may ask for it.
+    actor: Option<String>,
+    created_ms: i64,
+    cancel: CancelToken,
+    place: Place,
+    entry: Arc<Entry>,
+    state: watch::Sender<State>,
+}
+
+#[derive(Clone)]
+enum State {
+    Working,
+    Asks(Box<InputRequiredResult>),
+    Done { answer: Box<CallToolResponse>, at: Instant, at_ms: i64 },
+}
+
+impl Live {
+    fn is_over(&self) -> bool {
+        matches!(*self.state.borrow(), State::Done { .. })
+    }
+
+    fn is_forgotten(&self) -> bool {
+        matches!(*self.state.borrow(), State::Done { at, .. } if at.elapsed() > KEPT)
+    }
+
+    /// What came of the work: an answer, or a question to the client's user.
+    fn set(&self, response: CallToolResponse) {
+        let state = match response {
+            CallToolResponse::InputRequired(asked) => State::Asks(Box::new(asked)),
+            answer => State::Done { answer: Box::new(answer), at: Instant::now(), at_ms: now_ms() },
+        };
+        self.state.send_replace(state);
+    }
+
+    fn detailed(&self) -> DetailedTask {
+        let (payload, at_ms) = match &*self.state.borrow() {
+            State::Working => (TaskPayload::Working, now_ms()),
+            State::Asks(asked) => {
+                let input_requests = asked.input_requests.clone().unwrap_or_default();
+                (TaskPayload::InputRequired { input_requests }, now_ms())
+            }
+            State::Done { at_ms, .. } if self.cancel.is_cancelled() => (TaskPayload::Cancelled, *at_ms),
+            State::Done { answer, at_ms, .. } => (payload_of(answer), *at_ms),
+        };
+        DetailedTask::new(seed(&self.id, self.created_ms, at_ms), payload)
+    }
+}
+
+fn payload_of(answer: &CallToolResponse) -> TaskPayload {
+    let result = match answer {
+        CallToolResponse::Complete(result) => serde_json::to_value(result).ok(),
+        _ => None,
+    };
+    match result {
+        Some(Value::Object(result)) => TaskPayload::Completed { result },
+        _ => TaskPayload::Failed { error: error_object("the answer cannot be written") },
+    }
+}
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn error_object(message: &str) -> JsonObject {
+    JsonObject::from_iter([("code".to_owned(), json!(-32603)), ("message".to_owned(), json!(message))])
+}
+
+fn seed(id: &str, created_ms: i64, updated_ms: i64) -> Task {
+    Task::new(id, TaskStatus::Working, iso(created_ms), iso(updated_ms)).with_poll_interval_ms(POLL_MS)
+}
+
+/// Whether this client understands handles.
+pub(super) fn are_known_to(context: &RequestContext<RoleServer>) -> bool {
+    context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks())
+}
+
+impl Server {
+    /// Does the work, and answers with a handle if it is not done at once and the client knows what that is.
+    pub(super) async fn work_or_task(
+        &self,
+        mut call: Prepared,
+        context: &RequestContext<RoleServer>,
+    ) -> CallToolResponse {
+        if !are_known_to(context) {
+            return self.work(call, context).await;
+        }
+        let id = Uuid::new_v4().simple().to_string();
+        call.place.caller.detail[HANDLE] = json!(id);
+        let live = Arc::new(Live {
+            id,
+            actor: call.place.caller.actor.clone(),
+            created_ms: now_ms(),
+            cancel: self.shared.ending.child(),
+            place: call.place.clone(),
+            entry: Arc::clone(&call.entry),
+            state: watch::Sender::new(State::Working),
+        });
+        self.go_on(&live, context, |server, context| async move { server.work(call, &context).await });
+        let mut state = live.state.subscribe();
+        let is_taken_back = tokio::select! {
+            _ = state.wait_for(|state| !matches!(state, State::Working)) => false,
+            () = tokio::time::sleep(AT_ONCE) => false,
+            () = context.ct.cancelled() => true,
+        };
+        if is_taken_back {
+            live.cancel.cancel(CancelReason::Requested("cancelled by the client".to_owned()));
+            let _ = state.wait_for(|state| !matches!(state, State::Working)).await;
+        }
+        match &*live.state.borrow() {
+            State::Done { answer, .. } => return (**answer).clone(),
+            State::Asks(asked) => return (**asked).clone().into(),
+            State::Working => {}
+        }
+        self.shared.tasks.keep(&live);
+        CallToolResponse::Task(CreateTaskResult::new(seed(&live.id, live.created_ms, now_ms())))
+    }
+
+    /// Works for a task beside this session, which may end before it.
+    fn go_on<F>(
+        &self,
+        live: &Arc<Live>,
+        context: &RequestContext<RoleServer>,
+        work: impl FnOnce(Arc<Self>, RequestContext<RoleServer>) -> F,
+    ) where
+        F: Future<Output = CallToolResponse> + Send + 'static,
+    {
+        let server = Arc::new(Self::new(Arc::clone(&self.shared), live.cancel.clone()));
+        // The end of the request is not the end of the task.
+        let mut context = context.clone();
+        context.ct = Default::default();
+        let (work, live) = (work(server, context), Arc::clone(live));
+        let work = tokio::spawn(work);
+        tokio::spawn(async move {
+            let broken = |error: tokio::task::JoinError| {
+                refusal("runtime_error", format!("lobster broke off: {error}")).into()
+            };
+            live.set(work.await.unwrap_or_else(broken));
+        });
+    }
+
+    /// `tasks/get`
+    pub(super) async fn task(
+        &self,
+        id: String,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<DetailedTask, ErrorData> {
+        let actor = self.caller(context, "tasks").actor;
+        if let Some(live) = self.shared.tasks.of(&id, &actor, self.shared.all_runs) {
+            return Ok(live.detailed());
+        }
+        let (shared, wanted) = (Arc::clone(&self.shared), id.clone());
+        let found = tokio::task::spawn_blocking(move || recorded(&shared, &wanted, actor)).await;
+        match found {
+            Ok(Ok(Some(task))) => Ok(task),
+            Ok(Ok(None)) => Err(unknown(&id)),
+            Ok(Err(message)) => Err(ErrorData::internal_error(message, None)),
+            Err(error) => Err(ErrorData::internal_error(error.to_string(), None)),
+        }
+    }
+
+    /// `tasks/update`: the user's answers to what the task asked.
+    pub(super) fn update(
+        &self,
+        id: &str,
+        responses: BTreeMap<String, Value>,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let actor = self.caller(context, "tasks").actor;
+        let live = self.shared.tasks.of(id, &actor, self.shared.all_runs).ok_or_else(|| unknown(id))?;
+        let mut asked = None;
+        live.state.send_if_modified(|state| match state {
+            State::Asks(question) => {
+                asked = question.request_state.clone();
+                *state = State::Working;
+                true
+            }
+            State::Working | State::Done { .. } => false,
+        });
+        let Some(token) = asked else {
+            return Err(ErrorData::invalid_params(format!("the task {id} asks nothing now"), None));
+        };
+        let (entry, place) = (Arc::clone(&live.entry), live.place.clone());
+        self.go_on(&live, context, |server, context| async move {
+            let answered = server.brought(token, Some(&responses), entry, place, &context).await;
+            answered.unwrap_or_else(|error| refusal("parse_error", error.message).into())
+        });
+        Ok(())
+    }
+
+    /// `tasks/cancel`
+    pub(super) async fn call_off(
+        &self,
+        id: String,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let actor = self.caller(context, "tasks").actor;
+        let live = self.shared.tasks.of(&id, &actor, self.shared.all_runs);
+        if let Some(live) = &live
+            && !live.is_over()
+        {
+            live.cancel.cancel(CancelReason::Requested("cancelled by the client".to_owned()));
+        }
+        // Nothing works on a run that waits for an answer.
+        let (shared, wanted) = (Arc::clone(&self.shared), id.clone());
+        let ended = tokio::task::spawn_blocking(move || {
+            let store = shared.runtime.store().map_err(|error| error.to_string())?;
+            let run = run_of(&store, &wanted, actor.filter(|_| !shared.all_runs).as_deref())?;
+            if let Some(run) = run.as_ref().filter(|run| run.status == RunStatus::Waiting) {
+                let _ = replay::cancel_run(&shared.runtime, &run.id.to_string());
+            }
+            Ok::<_, String>(run.is_some())
+        });
+        let is_known = match ended.await {
+            Ok(Ok(is_known)) => is_known,
+            Ok(Err(message)) => return Err(ErrorData::internal_error(message, None)),
+            Err(error) => return Err(ErrorData::internal_error(error.to_string(), None)),
+        };
+        if let Some(live) = live {
+            if matches!(*live.state.borrow(), State::Asks(_)) {
+                live.set(refusal("cancelled", "cancelled by the client").into());
+            }
+            return Ok(());
+        }
+        if is_known { Ok(()) } else { Err(unknown(&id)) }
+    }
+}
+
+fn unknown(id: &str) -> ErrorData {
+    ErrorData::invalid_params(format!("there is no task {id:?} of yours"), None)
+}
+
+impl Tasks {
+    fn keep(&self, live: &Arc<Live>) {
+        let mut all = lock(&self.live);
+        all.retain(|_, live| !live.is_forgotten());
+        if all.len() >= MOST {
+            // What is over is in the record, too.
+            all.retain(|_, live| !live.is_over());
+        }
+        all.insert(live.id.clone(), Arc::clone(live));
+    }
+
+    fn of(&self, id: &str, actor: &Option<String>, all_runs: bool) -> Option<Arc<Live>> {
+        let live = lock(&self.live).get(id).cloned()?;
+        (all_runs || live.actor == *actor).then_some(live)
+    }
+}
+
+/// The run that was started for a task, of this actor if there is one.
+fn run_of(store: &Store, id: &str, actor: Option<&str>) -> Result<Option<RunSummary>, String> {
+    let text = |error: StoreError| error.to_string();
+    let filter = RunFilter { limit: LOOKED_THROUGH, ..RunFilter::default() };
+    let runs = store.runs(&filter).map_err(text)?;
+    let ours = runs.into_iter().filter(|run| actor.is_none() || run.actor.as_deref() == actor);
+    for run in ours {
+        if handle_of(store, run.id).map_err(text)?.as_deref() == Some(id) {
+            return Ok(Some(run));
+        }
+    }
+    Ok(None)
+}
+
+fn handle_of(store: &Store, run: RunId) -> Result<Option<String>, StoreError> {
+    let first = store.events_after(run, 0, 1)?;
+    Ok(first.first().and_then(|record| match &record.event {
+        Event::RunStarted { detail, .. } => detail["caller"][HANDLE].as_str().map(str::to_owned),
+        _ => None,
+    }))
+}
+
+/// A task as the record has it: of an earlier server, or long over.
+fn recorded(shared: &Shared, id: &str, actor: Option<String>) -> Result<Option<DetailedTask>, String> {
+    let store = shared.runtime.store().map_err(|error| error.to_string())?;
+    let of = actor.filter(|_| !shared.all_runs);
+    let Some(run) = run_of(&store, id, of.as_deref())? else { return Ok(None) };
+    let history = History { store, of };
+    let payload = match run.status {
+        RunStatus::Cancelled => TaskPayload::Cancelled,
+        // Somebody else goes on with it.
+        RunStatus::Running if history.store.is_claimed(run.id) => TaskPayload::Working,
+        RunStatus::Running => failed(&format!(
+            "the server ended while the run was at work; `lobster resume {}` goes on with it",
+            run.id.short()
+        )),
+        RunStatus::Failed => failed(run.error.as_deref().unwrap_or("the run failed")),
+        RunStatus::Ok | RunStatus::Waiting => {
+            let envelope = history.envelope(&run)?;
+            let response = call::result(envelope, false).into();
+            payload_of(&response)
+        }
+    };
+    let ended_ms = run.ended_at.unwrap_or(run.started_at);
+    Ok(Some(DetailedTask::new(seed(id, run.started_at, ended_ms), payload)))
+}
+
+/// A call that ended badly is an answer, too: the protocol's failures are those of the server.
+fn failed(message: &str) -> TaskPayload {
+    let failure = lobster_runtime::envelope::Envelope::Failed(Failure::runtime(message.to_owned()));
+    let envelope = failure.to_value().unwrap_or(Value::Null);
+    payload_of(&call::result(envelope, true).into())
+}
