@@ -31,6 +31,7 @@ Flags of run:
   --no-cache         do every step, whatever the action cache knows (LOBSTER_NO_CACHE)
   --pipeline TEXT    pipeline text, whatever it looks like; - reads stdin, as in --args-json -
   --notify COMMAND   told of each new question (LOBSTER_NOTIFY)
+  --events jsonl     each event of the run as a line of JSON on stderr; jsonl:FILE in a file (LOBSTER_EVENTS)
   --log FILTER, --log-format text|json
                      logs on stderr (LOBSTER_LOG, LOBSTER_LOG_FORMAT)
 

@@ -18,6 +18,7 @@ const OPTIONS: &[&str] = &[
     "--arg",
     "--policy",
     "--notify",
+    "--events",
     "--dry-run",
     "--no-cache",
     "--pipeline",
@@ -131,5 +132,17 @@ mod tests {
         assert_eq!(nearest("rnu", ["show", "run"]), Some("run"));
         assert_eq!(nearest("ls", ["runs", "logs"]), None);
         assert_eq!(nearest("", ["a", "ab"]), Some("a"));
+    }
+
+    #[test]
+    fn every_option_of_run_is_known() {
+        let root = Cli::command();
+        let run = root.find_subcommand("run").map(clap::Command::get_arguments).into_iter().flatten();
+        let all = run.chain(root.get_arguments()).filter_map(clap::Arg::get_long);
+        let mut all: Vec<String> = all.map(|long| format!("--{long}")).collect();
+        let mut known = OPTIONS.to_vec();
+        all.sort();
+        known.sort_unstable();
+        assert_eq!(all, known);
     }
 }
