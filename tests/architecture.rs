@@ -63,3 +63,65 @@ fn each_crate_has_a_row_and_stands_above_what_it_imports() {
         }
     }
 }
+
+/// The code that the glossary names: `crate::module` or `crate::Type`.
+fn named_in_the_glossary() -> Vec<String> {
+    let text = std::fs::read_to_string(root().join("docs/ARCHITECTURE.md")).unwrap();
+    let table = text.split("| word | meaning | in the code |").nth(1).unwrap();
+    let lines = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let last_cell = |line: &str| line.trim_end_matches('|').rsplit('|').next().unwrap_or_default().to_owned();
+    let cells: Vec<String> = lines.map(last_cell).collect();
+    cells.iter().flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned).collect()
+}
+
+fn sources(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn what_the_glossary_names_is_there() {
+    let names = named_in_the_glossary();
+    assert!(names.len() > 30, "{names:?}");
+    for name in names {
+        let mut parts: Vec<&str> = name.split("::").collect();
+        let src = root().join("runtime").join(parts.remove(0)).join("src");
+        assert!(src.is_dir(), "{name}: no such crate");
+        let Some(last) = parts.pop() else { continue };
+        let at = parts.iter().fold(src, |dir, part| dir.join(part)).join(last);
+        let is_module = at.is_dir() || at.with_extension("rs").is_file();
+        let dir = at.parent().unwrap();
+        let files = if dir.is_dir() { sources(dir) } else { vec![dir.with_extension("rs")] };
+        let defines = |file: &PathBuf| {
+            let text = std::fs::read_to_string(file).unwrap_or_default();
+            ["struct", "enum", "trait"].iter().any(|kind| text.contains(&format!("pub {kind} {last} ")))
+        };
+        assert!(is_module || files.iter().any(defines), "{name} is not there");
+    }
+}
+
+/// The names that the façade shows.
+fn shown_by_the_facade() -> BTreeSet<String> {
+    let text = std::fs::read_to_string(root().join("runtime/src/lib.rs")).unwrap();
+    let code: String = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let shown = code.split("pub use ").skip(1).filter_map(|rest| rest.split(';').next());
+    let last = |path: &str| path.rsplit("::").next().unwrap_or_default().trim().to_owned();
+    let names = shown.flat_map(move |path| match path.split_once('{') {
+        Some((_, names)) => names.trim_end_matches('}').split(',').map(last).collect::<Vec<_>>(),
+        None => vec![last(path)],
+    });
+    names.filter(|name| !name.is_empty()).collect()
+}
+
+#[test]
+fn the_facade_shows_what_is_used_and_nothing_else() {
+    let shown = shown_by_the_facade();
+    assert!(shown.len() > 100 && shown.contains("Runtime"), "{shown:?}");
+    let places = ["cli/src", "tests", "runtime/examples", "runtime/tests"];
+    let files = places.iter().flat_map(|place| sources(&root().join(place)));
+    let rust = files.filter(|file| file.extension().is_some_and(|ext| ext == "rs"));
+    let text: String = rust.map(|file| std::fs::read_to_string(file).unwrap()).collect();
+    let words: BTreeSet<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let unused: Vec<_> = shown.iter().filter(|name| !words.contains(name.as_str())).collect();
+    assert!(unused.is_empty(), "runtime/src/lib.rs shows what nothing uses: {unused:?}");
+}

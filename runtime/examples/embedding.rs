@@ -1,20 +1,24 @@
-//! lobster inside another program: a command of its own, a run, an answer to its gate.
+//! lobster inside another program: a pipeline command of its own, a run that stops to ask a
+//! person, and the answer with which it goes on.
 //!
-//! `cargo run -p lobster-runtime --example embedding`
+//!     cargo run -p lobster-runtime --example embedding
+//!
+//! `runtime/tests/embedding.rs` runs this file and holds what it prints.
 
 use std::error::Error;
 use std::ffi::OsStr;
 use std::process::ExitCode;
 
-use lobster_runtime::envelope::Envelope;
-use lobster_runtime::replay::{self, GateRef, Reply, ResumeRequest};
-use lobster_runtime::runtime::{RunRequest, Runtime, Settings, Target};
 use lobster_runtime::sandbox;
 use lobster_runtime::stage::{Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
 use lobster_runtime::stages::builtin;
+use lobster_runtime::{
+    Code, Envelope, FailureCode, GateRef, Reply, ResumeRequest, RunRequest, Runtime, Settings, Target, resume,
+};
 use serde_json::{Value, json};
 
-/// `shout`: makes every text item loud.
+/// What lobster knows of our command `shout`: its name, its help, and how one is made of its
+/// arguments. `Pure` says that it does nothing but compute.
 static SHOUT: StageSpec = StageSpec {
     name: "shout",
     description: "Make text loud",
@@ -33,17 +37,23 @@ static SHOUT: StageSpec = StageSpec {
 struct Shout;
 
 impl Stage for Shout {
+    /// Called for each item that comes in; what goes out is pushed into `out`.
     fn item(&mut self, item: Value, _host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
-        out.item(item.as_str().map_or(item.clone(), |text| json!(text.to_uppercase())))
+        match item.as_str() {
+            Some(text) => out.item(json!(text.to_uppercase())),
+            None => Err(StageError::permanent(format!("shout wants text, not {item}")).into()),
+        }
     }
 
+    /// Called when no more items come. A command that needs all of them first pushes here.
     fn end(&mut self, _host: &mut dyn Host, _out: &mut dyn Sink) -> Result<(), Stop> {
         Ok(())
     }
 }
 
-fn main() -> ExitCode {
-    // Native steps are started by this very program under another first argument.
+pub(crate) fn main() -> ExitCode {
+    // `exec` starts processes through a helper, and the helper is this very program under
+    // another first argument. Without these lines no native step can run.
     if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(sandbox::HELPER_ARGUMENT)) {
         return sandbox::helper_main();
     }
@@ -57,22 +67,36 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
+    // Where the state directory is, which policy is in force and so on, is read from the
+    // environment, as the command line does it. Then our command joins the built-in ones.
     let mut settings = Settings::from_process()?;
     settings.registry = builtin().with(&SHOUT);
     let runtime = Runtime::new(settings).map_err(|failure| failure.message)?;
+    let pipeline = |text: &str| RunRequest { target: Target::Pipeline(text.to_owned()), args: None };
 
-    let pipeline = "exec echo hello | shout | approve --prompt 'Say it?' | exec --stdin raw cat";
-    let request = RunRequest { target: Target::Pipeline(pipeline.to_owned()), args: None };
-    let Envelope::NeedsApproval(gate) = runtime.run(&request).envelope else {
+    // A run that asks ends with a question. Nothing of it stays in memory: the process could
+    // end here and the answer be given tomorrow.
+    let asks = "exec echo hello | shout | approve --prompt 'Say it?' | exec --stdin raw cat";
+    let Envelope::NeedsApproval(question) = runtime.run(&pipeline(asks)).envelope else {
         return Err("the run did not stop at its gate".into());
     };
-    println!("asked: {} {}", gate["prompt"], gate["items"]);
+    println!("asked: {} {}", question["prompt"], question["items"]);
 
-    let token = gate["resumeToken"].as_str().unwrap_or_default().to_owned();
+    // The token names the gate. The first `exec` is not run again: its result is on record.
+    let token = question["resumeToken"].as_str().unwrap_or_default().to_owned();
     let answer = ResumeRequest { gate: GateRef::Token(token), reply: Reply::Approve };
-    match replay::resume(&runtime, &answer).envelope {
+    match resume(&runtime, &answer).envelope {
         Envelope::Done(output) => println!("said: {}", Value::Array(output.to_vec()?)),
-        other => return Err(format!("{other:?}").into()),
+        other => return Err(format!("it did not end well: {other:?}").into()),
+    }
+
+    // A failure has words for people and a code for programs.
+    let Envelope::Failed(failure) = runtime.run(&pipeline("exec --json echo '[1]' | shout")).envelope else {
+        return Err("a number was made loud".into());
+    };
+    println!("failed: {} ({})", failure.message, failure.code);
+    if failure.code != FailureCode::Lobster(Code::CommandError) {
+        return Err("a failed command has another code".into());
     }
     Ok(())
 }

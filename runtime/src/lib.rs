@@ -1,38 +1,238 @@
 //! The lobster step runtime: the library under the program `lobster`.
 //!
-//! Text becomes a plan ([`language`]), the [`engine`] drives it, steps do the
-//! work, the [`store`] remembers it, and [`replay`] does with the record what a
-//! record is good for. Each of these is a crate of its own, so that the compiler
-//! holds the layers; this one only gathers what programs use. See
-//! `docs/ARCHITECTURE.md` for the boundaries.
+//! A program that embeds it makes a [`Runtime`] from [`Settings`], has it run a
+//! [`RunRequest`], and reads the [`Envelope`] that comes back: a result, a question for a
+//! person, or a failure with its code. A question is answered with [`resume`], now or days
+//! later, in this process or another one. `examples/embedding.rs` shows all of it.
+//!
+//! ```no_run
+//! use lobster_runtime::{Envelope, RunRequest, Runtime, Settings, Target};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let runtime = Runtime::new(Settings::from_process()?).map_err(|failure| failure.message)?;
+//! let request = RunRequest { target: Target::Pipeline("exec date".to_owned()), args: None };
+//! match runtime.run(&request).envelope {
+//!     Envelope::Done(output) => println!("{:?}", output.to_vec()?),
+//!     Envelope::Failed(failure) => eprintln!("{} ({})", failure.message, failure.code),
+//!     Envelope::NeedsApproval(question) | Envelope::NeedsInput(question) => println!("{question}"),
+//!     Envelope::Cancelled => {}
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Native steps are started by this very program under another first argument, so `main`
+//! begins with what `examples/embedding.rs` begins with.
+//!
+//! Text becomes a plan ([`language`]), the [`engine`] drives it, steps do the work, the
+//! [`store`] remembers it, and [`replay`] does with the record what a record is good for.
+//! Each of these is a crate of its own, so that the compiler holds the layers; this one is the
+//! only one with a public face, and names each thing that it shows: what the command line and
+//! its tests do not use is not shown. `docs/ARCHITECTURE.md` has the boundaries and a glossary.
 
-/// Digests, JSON as ECMAScript writes it, JSON Schema, cancellation, quantities, clipped texts.
-pub use lobster_base::{cancel, code, digest, json, quantity, schema, text};
-/// Loading, inspecting and running single components.
-pub use lobster_component as component;
-/// Drives plans: runs, questions, callers.
-pub use lobster_engine as engine;
-/// What a program embeds: a runtime, its settings, its answers.
-pub use lobster_engine::{call, envelope, mcp, project_policy, runtime};
-/// Workflow files and pipelines.
-pub use lobster_language as language;
+#![deny(missing_docs)]
+
+pub use lobster_base::code::{Code, FailureCode};
+pub use lobster_engine::Output;
+pub use lobster_engine::envelope::{Envelope, Failure, FailureKind};
+pub use lobster_engine::runtime::{RunRequest, RunResult, Runtime, Settings, Target};
+pub use lobster_record::{GateRef, Reply, ResumeRequest, resume};
+
+/// The history of runs for auditors: who did what, and whether the record is whole.
+pub mod audit {
+    pub use lobster_observe::audit::{AuditEntry, AuditFilter, ChainReport, Kind, parse_time, read, verify};
+}
+
+/// A call on behalf of somebody else: what a request asks for, as the audit keeps it.
+pub mod call {
+    pub use lobster_engine::call::Call;
+}
+
+/// Tokens that end work, and why.
+pub mod cancel {
+    pub use lobster_base::cancel::{CancelReason, CancelToken};
+}
+
+/// The names of failures, which `lobster help CODE` explains.
+pub mod code {
+    pub use lobster_base::code::{Code, FailureCode};
+}
+
+/// WebAssembly components by themselves: loading, inspecting, running one under limits.
+pub mod component {
+    pub use lobster_component::{
+        BlobError, BlobRead, BlobWrite, COMPILE_ARGUMENT, Cancel, Capability, Ceilings, CodeLimits, CodeUse,
+        Component, Description, DirGrant, Grants, HostServices, Input, Invocation, Kind, Level, Limits,
+        LoadError, MAX_CODE, Outcome, OutputSink, Patience, RunError, SetBy, StepError, compile_main,
+    };
+}
+
+/// BLAKE3 digests, by which blobs and actions are named.
+pub mod digest {
+    pub use lobster_base::digest::Digest;
+}
+
+/// What a program gives a run and gets from it: questions, progress, notices, output.
+pub mod engine {
+    pub use lobster_engine::{
+        Ahead, Asked, Caller, Fact, Interrupted, NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify, Occasions, Output,
+        Progress, PromptError, Prompter, QuestionKind, QuestionView, Said, SetsGoing, UnseenEnd, Weight,
+        gate_token,
+    };
+}
+
+/// What a run answers with: its result, its question or its failure.
+pub mod envelope {
+    pub use lobster_engine::envelope::{Envelope, Failure, FailureKind, PROTOCOL_VERSION, json_schema};
+}
+
 /// Plans as pictures.
-pub use lobster_language::graph;
-/// Language models and what they cost.
-pub use lobster_models as model;
-/// The history of runs for auditors.
-pub use lobster_observe::audit;
+pub mod graph {
+    pub use lobster_language::graph::{Format, draw};
+}
+
 /// The records of runs as lines, while they run.
-pub use lobster_observe::events;
-/// What native commands may do.
-pub use lobster_policy as policy;
-/// What a record is good for: resuming, replaying, forking, explaining, carrying.
-pub use lobster_record as replay;
-/// How native processes are started and confined.
-pub use lobster_sandbox as sandbox;
-/// The contract between pipeline commands and what runs them.
-pub use lobster_stage as stage;
-/// The pipeline commands.
-pub use lobster_stages as stages;
-/// Blobs, journal, gates and user state.
-pub use lobster_store as store;
+pub mod events {
+    pub use lobster_observe::events::EventLines;
+}
+
+/// JSON as ECMAScript reads and writes it.
+pub mod json {
+    pub use lobster_base::json::{compact, js_string, parse, parse_as, pretty, write_pretty};
+}
+
+/// Workflow files and pipelines, as text and as plans.
+pub mod language {
+    /// The codes of mistakes in files, with their pages.
+    pub mod codes {
+        pub use lobster_language::codes::{PAGES, explain};
+    }
+
+    /// Mistakes in a file, with their place.
+    pub mod diagnostic {
+        pub use lobster_language::diagnostic::{Diagnostic, Severity};
+    }
+
+    /// Pipelines: the form `a | b | c`.
+    pub mod pipeline {
+        pub use lobster_language::pipeline::{Pipeline, StageCall, parse};
+    }
+
+    /// The checked form of a workflow, as the journal keeps it.
+    pub mod plan {
+        pub use lobster_language::plan::{ArgSpec, Grants, Plan, Step, Work, Workflow};
+    }
+
+    /// Texts with a name and lines.
+    pub mod source {
+        pub use lobster_language::source::{Source, has_workflow_extension};
+    }
+
+    /// Text with references.
+    pub mod template {
+        pub use lobster_language::template::is_constant;
+    }
+
+    /// Reading and checking workflow files.
+    pub mod workflow {
+        pub use lobster_language::workflow::{check, json_schema, merge_args};
+    }
+}
+
+/// The tools of MCP servers that an operator has locked.
+pub mod mcp {
+    pub use lobster_engine::mcp::Lock;
+}
+
+/// Language models and what they cost.
+pub mod model {
+
+    /// What calls cost.
+    pub mod cost {
+        pub use lobster_models::cost::PaidCall;
+    }
+}
+
+/// What native commands may do: reading, judging and proposing rules.
+pub mod policy {
+    pub use lobster_policy::{
+        DecisionEnv, Dialect, Effect, EveryProgram, Layer, LayerText, Observed, Policy, PolicyFile, Profile,
+        Proposal, Shell, Verdict,
+    };
+}
+
+/// Policies that lie in a project, and whether a person trusts them.
+pub mod project_policy {
+    pub use lobster_engine::project_policy::{FILE_NAME, ProjectPolicy, Trust, TrustedPolicies};
+}
+
+/// Sizes and durations as people write them.
+pub mod quantity {
+    pub use lobster_base::quantity::{Bytes, Span, parse_count};
+}
+
+/// What a record is good for: resuming, replaying, forking, comparing, explaining, carrying.
+pub mod replay {
+    pub use lobster_record::{
+        Difference, Divergence, FORK_NOTE, ForkPlan, ForkRequest, GateRef, ReplayOptions, ReplayReport,
+        Reply, ResumeRequest, StepChange, WhyError, ahead, cancel_run, check_approver, diff, fork,
+        incumbent_gates, incumbent_refusal, observed, open_gate, plan_fork, policy_of, replay, resume,
+        resume_run, rules_of_approvals, run_of_gate, take_over, why,
+    };
+
+    /// One file that holds a run.
+    pub mod bundle {
+        pub use lobster_record::bundle::{
+            BundleError, BundleSummary, ExportOptions, ImportOptions, KeyError, PublicKey, SigningKey,
+            export_bundle, export_bundle_to, import_bundle, verify_bundle,
+        };
+    }
+}
+
+/// The runtime and what it is told: plans, runs, settings.
+pub mod runtime {
+    pub use lobster_engine::runtime::{
+        Planned, PolicyFileUsed, PolicySources, RunRequest, RunResult, Runtime, Settings, Target,
+        WorkflowFileError, load_workflow_to_draw, read_source, recorded, tidied, workflow_file,
+    };
+}
+
+/// Native processes, started and confined. A program that embeds the runtime calls [`sandbox::helper_main`] first thing.
+pub mod sandbox {
+    pub use lobster_sandbox::{
+        Confinement, HELPER_ARGUMENT, JailSpec, OutputSinks, ProcessLimits, Sandbox, SandboxConfig,
+        SpawnRequest, Stdin, fork_helper, helper_main,
+    };
+}
+
+/// JSON Schema.
+pub mod schema {
+    pub use lobster_base::schema::Schema;
+}
+
+/// The contract of pipeline commands, for programs that bring their own.
+pub mod stage {
+    pub use lobster_stage::{
+        Answer, Flow, Host, McpServer, Mode, Registry, Sink, Stage, StageArgs, StageError, StageKind,
+        StageSpec, Stop,
+    };
+}
+
+/// The pipeline commands that come with lobster.
+pub mod stages {
+    pub use lobster_stages::builtin;
+}
+
+/// Blobs, journals, gates and user state.
+pub mod store {
+    pub use lobster_store::{
+        Blob, BlobReader, BrokenChain, CopyReport, Durability, Event, Gate, GateAnswer, GateFilter, GateKind,
+        GateStatus, GcPolicy, GcReport, NewRun, Record, Redactions, RunFilter, RunId, RunStatus, RunSummary,
+        StepOutcome, StepStatus, Store, StoreError, damage_met, iso, state_dir, system_clock,
+    };
+}
+
+/// Texts that are too long for where they go.
+pub mod text {
+    pub use lobster_base::text::{Count, clip, prefix};
+}

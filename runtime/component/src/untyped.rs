@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn too_many_instances() {
         let mut store = store(1);
-        let module = Module::new(store.engine(), "(module)").unwrap();
+        let module = Module::new(store.engine(), wat::parse_str("(module)").unwrap()).unwrap();
         Instance::new(&mut store, &module, &[]).unwrap();
         let error = Instance::new(&mut store, &module, &[]).unwrap_err();
         assert_eq!(Untyped::of(&error), Some(Untyped::TooManyInstances), "{error:#}");
@@ -78,7 +78,7 @@ mod tests {
     fn a_memory_that_its_type_does_not_let_grow() {
         let mut store = store(1);
         let grows = r#"(module (memory 1) (func (export "f") (drop (memory.grow (i32.const 65536)))))"#;
-        let module = Module::new(store.engine(), grows).unwrap();
+        let module = Module::new(store.engine(), wat::parse_str(grows).unwrap()).unwrap();
         let instance = Instance::new(&mut store, &module, &[]).unwrap();
         instance.get_typed_func::<(), ()>(&mut store, "f").unwrap().call(&mut store, ()).unwrap();
         assert_eq!(store.data().1, Some(Untyped::TypeIsFull));
@@ -98,7 +98,7 @@ mod tests {
                 (func (export "run") (call $f (i32.const 0) (i32.const 100))))
             (core instance $m (instantiate $m (with "" (instance (export "f" (func $f))))))
             (func (export "run") (canon lift (core func $m "run"))))"#;
-        let component = component::Component::new(store.engine(), text).unwrap();
+        let component = component::Component::new(store.engine(), wat::parse_str(text).unwrap()).unwrap();
         let mut linker = component::Linker::new(store.engine());
         linker.root().func_wrap("f", |_, (_,): (String,)| Ok(())).unwrap();
         let instance = linker.instantiate(&mut store, &component).unwrap();

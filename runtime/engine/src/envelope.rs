@@ -34,7 +34,9 @@ pub enum Envelope {
 /// Why something failed, in the envelope's terms.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
+    /// Whether the request was wrong or doing it failed.
     pub kind: FailureKind,
+    /// What went wrong and what to do, for people.
     pub message: String,
     /// A name for programs (`policy_denied`, `timeout`, `interrupted`), which `lobster help CODE` explains.
     pub code: FailureCode,

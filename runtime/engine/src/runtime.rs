@@ -47,6 +47,7 @@ pub enum Target {
 /// A run to start.
 #[derive(Clone, Debug)]
 pub struct RunRequest {
+    /// What is run.
     pub target: Target,
     /// Arguments for a workflow file.
     pub args: Option<Value>,
@@ -55,7 +56,9 @@ pub struct RunRequest {
 /// What a run came to, and its id if it was recorded.
 #[derive(Debug)]
 pub struct RunResult {
+    /// The run, if one was recorded.
     pub run: Option<RunId>,
+    /// What it came to.
     pub envelope: Envelope,
     /// Whether a person has been shown something by a renderer already.
     pub rendered: bool,
@@ -70,6 +73,7 @@ impl From<Failure> for RunResult {
 /// Runs workflows and pipelines. Cheap to make: the store, the sandbox's helper
 /// and the component engine start when something needs them.
 pub struct Runtime {
+    /// What runs are given.
     pub services: Services,
 }
 
@@ -456,6 +460,7 @@ pub fn keep_task(store: &Store, planned: &Planned) -> Result<Task, StoreError> {
 /// What will run: checked, bound to its arguments, not yet recorded.
 #[derive(Clone, Debug)]
 pub struct Planned {
+    /// What will be executed.
     pub plan: Plan,
     /// The arguments that were given, and the defaults of the others.
     pub args: Map<String, Value>,

@@ -43,7 +43,9 @@ pub enum Reply {
 /// An answer to a gate.
 #[derive(Clone, Debug)]
 pub struct ResumeRequest {
+    /// Which question.
     pub gate: GateRef,
+    /// The answer.
     pub reply: Reply,
 }
 

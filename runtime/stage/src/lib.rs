@@ -9,19 +9,20 @@
 //! of its arguments, its input and what the host answered**, and is simply run
 //! again to get back to where it was.
 
+#![deny(missing_docs)]
+
 mod args;
 pub mod byte_limit;
 mod check;
+mod error;
 mod registry;
 
 use std::any::Any;
-use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lobster_component::Ceilings;
-use lobster_store::StoreError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -29,6 +30,7 @@ pub use args::{Flag, StageArgs, args_schema, option_schema, words_schema};
 pub use byte_limit::{LimitError, OUTPUT_VARIABLE, byte_limit};
 pub use check::{Warning, check};
 pub use check::{is_ours, refuse_unknown};
+pub use error::{SharedError, StageError, Stop, explained, store_failure};
 pub use registry::{Registry, UnknownCommand};
 
 pub use lobster_base::code::{Code, FailureCode};
@@ -313,8 +315,11 @@ impl fmt::Display for McpServer {
 /// A tool of another program and what it is called with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolCall {
+    /// Where the tool is.
     pub server: McpServer,
+    /// Its name.
     pub tool: String,
+    /// Its arguments.
     pub args: Map<String, Value>,
     /// An interrupted call may be repeated without asking.
     pub idempotent: bool,
@@ -334,9 +339,11 @@ pub struct WorstCase {
 
 /// A component to run.
 pub struct ComponentCall {
+    /// What runs.
     pub program: ComponentProgram,
     /// Checked against the component's own schema.
     pub args: Map<String, Value>,
+    /// What it may touch.
     pub grants: ComponentGrants,
     /// The items it reads; `None` is no input at all.
     pub input: Option<Box<dyn Spool>>,
@@ -358,20 +365,26 @@ pub enum ComponentProgram {
 /// What a component may touch. The default is nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ComponentGrants {
+    /// Directories to read.
     pub read: Vec<ComponentDir>,
+    /// Directories to read and write.
     pub write: Vec<ComponentDir>,
     /// Names of variables.
     pub env: Vec<String>,
     /// `host:port`.
     pub net: Vec<String>,
+    /// The real clock.
     pub clock: bool,
+    /// Real randomness.
     pub random: bool,
 }
 
 /// A directory, relative to the working directory, and where a component sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComponentDir {
+    /// Here.
     pub host: PathBuf,
+    /// There.
     pub guest: String,
 }
 
@@ -444,8 +457,11 @@ pub enum Mode {
 pub enum Question {
     /// Yes or no, over items that the person is shown.
     Approval {
+        /// The question itself.
         prompt: String,
+        /// What it is about.
         items: Vec<Value>,
+        /// The same as text, for people.
         #[serde(skip_serializing_if = "Option::is_none")]
         preview: Option<String>,
         /// Never ask on the terminal, even where there is one (`--emit`).
@@ -453,10 +469,14 @@ pub enum Question {
     },
     /// A JSON value that fits a schema.
     Input {
+        /// The question itself.
         prompt: String,
+        /// The JSON Schema that the answer must fit.
         schema: Value,
+        /// What is proposed as the answer.
         #[serde(skip_serializing_if = "Option::is_none")]
         defaults: Option<Value>,
+        /// What it is about.
         #[serde(skip_serializing_if = "Option::is_none")]
         subject: Option<Value>,
         /// What was waiting in front of the question. A person without a
@@ -472,173 +492,10 @@ pub enum Question {
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// The approval was given, by this person if known.
-    Approved { by: Option<String> },
+    Approved {
+        /// Who gave it.
+        by: Option<String>,
+    },
     /// The input, which fits the question's schema.
     Response(Value),
-}
-
-/// Why a stage does not go on.
-#[derive(Debug)]
-pub enum Stop {
-    /// It failed.
-    Failed(StageError),
-    /// A person has to answer first; the engine knows the question.
-    Paused,
-    /// The work was cancelled; the token has the reason.
-    Cancelled,
-    /// An effect had started in an earlier process and nobody knows whether it
-    /// ended; a person has to decide. Never absorbed by `on_error`.
-    Interrupted,
-}
-
-impl From<StageError> for Stop {
-    fn from(error: StageError) -> Self {
-        Self::Failed(error)
-    }
-}
-
-/// The store failed, so nothing may go on: no retry and no `on_error` helps.
-pub fn store_failure(error: impl Into<Box<dyn Error + Send + Sync>>) -> Stop {
-    Stop::Failed(StageError::permanent_from(error).with_code(Code::Store))
-}
-
-impl From<std::io::Error> for Stop {
-    fn from(error: std::io::Error) -> Self {
-        match error.downcast::<StoreError>() {
-            Ok(error) => store_failure(error),
-            Err(error) => Self::Failed(StageError::from_error(error)),
-        }
-    }
-}
-
-/// A failure with its message; `code` names it for programs (`policy_denied`, `timeout`).
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct StageError {
-    pub message: String,
-    /// None until somebody who knows what was being done names it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub code: Option<FailureCode>,
-    /// Trying again cannot help, or would repeat an effect.
-    #[serde(default)]
-    pub permanent: bool,
-    /// What it came from, in the process that saw it; no record keeps it.
-    #[serde(skip)]
-    pub source: Option<Arc<dyn Error + Send + Sync>>,
-}
-
-impl PartialEq for StageError {
-    fn eq(&self, other: &Self) -> bool {
-        (&self.message, &self.code, self.permanent) == (&other.message, &other.code, other.permanent)
-    }
-}
-
-impl StageError {
-    /// A failure that a retry may cure.
-    pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: None, permanent: false, source: None }
-    }
-
-    /// A failure that no retry may follow.
-    pub fn permanent(message: impl Into<String>) -> Self {
-        Self { permanent: true, ..Self::new(message) }
-    }
-
-    /// A failure that says what `error` says, and keeps it as its source.
-    pub fn from_error(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        let error = error.into();
-        let message = error.to_string();
-        Self { source: Some(Arc::from(error)), ..Self::new(message) }
-    }
-
-    /// As [`StageError::from_error`], and no retry may follow.
-    pub fn permanent_from(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { permanent: true, ..Self::from_error(error) }
-    }
-
-    /// The same failure with a name for programs.
-    #[must_use]
-    pub fn with_code(mut self, code: impl Into<FailureCode>) -> Self {
-        self.code = Some(code.into());
-        self
-    }
-
-    /// The same failure in other words; what it said first stays its source.
-    #[must_use]
-    pub fn reworded(self, message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            code: self.code.clone(),
-            permanent: self.permanent,
-            source: Some(Arc::new(self)),
-        }
-    }
-
-    /// What it said before anybody reworded it.
-    pub fn first_words(&self) -> &Self {
-        let mut first = self;
-        while let Some(inner) = first.source.as_deref().and_then(|source| source.downcast_ref::<Self>()) {
-            first = inner;
-        }
-        first
-    }
-
-    /// The same failure, named if it has no name yet.
-    #[must_use]
-    pub fn or_code(mut self, code: Code) -> Self {
-        self.code.get_or_insert(FailureCode::Lobster(code));
-        self
-    }
-
-    /// Which of lobster's own codes it has.
-    pub fn known_code(&self) -> Option<Code> {
-        self.code.as_ref().and_then(FailureCode::known)
-    }
-
-    /// Whether it has this code.
-    pub fn is(&self, code: Code) -> bool {
-        self.known_code() == Some(code)
-    }
-
-    /// The first error of this type that it came from.
-    pub fn caused_by<E: Error + 'static>(&self) -> Option<&E> {
-        let mut error: Option<&(dyn Error + 'static)> = self.source();
-        while let Some(at) = error {
-            if let Some(found) = at.downcast_ref() {
-                return Some(found);
-            }
-            // An input or output error hides what it wraps from `source`.
-            let wrapped = at.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-            error = wrapped.map(|inner| inner as _).or_else(|| at.source());
-        }
-        None
-    }
-}
-
-impl fmt::Display for StageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl Error for StageError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_deref().map(|source| source as _)
-    }
-}
-
-impl From<UnknownCommand> for StageError {
-    fn from(unknown: UnknownCommand) -> Self {
-        Self::permanent_from(unknown).with_code(Code::UnknownCommand)
-    }
-}
-
-/// A failure with this message, and with these hints if there are any.
-pub fn explained(mut message: String, hints: &[String]) -> StageError {
-    if hints.is_empty() {
-        return StageError::new(message);
-    }
-    for hint in hints {
-        message.push_str(&format!("\n{SANDBOX_BLOCKED}: {hint}"));
-    }
-    StageError::new(message).with_code(Code::SandboxBlocked)
 }

@@ -14,6 +14,7 @@ pub struct Registry {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Unknown command: {name}{}", nearest.map(|n| format!(" (did you mean {n}?)")).unwrap_or_default())]
 pub struct UnknownCommand {
+    /// What was asked for.
     pub name: String,
     /// A command whose name is much like it.
     pub nearest: Option<&'static str>,

@@ -1,0 +1,227 @@
+//! Why steps and stages do not go on: what they failed with, or what stopped them.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use lobster_base::code::{Code, FailureCode};
+use lobster_store::StoreError;
+use serde::{Deserialize, Serialize};
+
+use crate::SANDBOX_BLOCKED;
+use crate::registry::UnknownCommand;
+
+/// Why a stage does not go on.
+#[derive(Debug)]
+pub enum Stop {
+    /// It failed.
+    Failed(StageError),
+    /// A person has to answer first; the engine knows the question.
+    Paused,
+    /// The work was cancelled; the token has the reason.
+    Cancelled,
+    /// An effect had started in an earlier process and nobody knows whether it
+    /// ended; a person has to decide. Never absorbed by `on_error`.
+    Interrupted,
+}
+
+impl From<StageError> for Stop {
+    fn from(error: StageError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// The store failed, so nothing may go on: no retry and no `on_error` helps.
+pub fn store_failure(error: impl Into<Box<dyn Error + Send + Sync>>) -> Stop {
+    Stop::Failed(StageError::permanent_from(error).with_code(Code::Store))
+}
+
+impl From<std::io::Error> for Stop {
+    fn from(error: std::io::Error) -> Self {
+        match error.downcast::<StoreError>() {
+            Ok(error) => store_failure(error),
+            Err(error) => Self::Failed(StageError::from_error(error)),
+        }
+    }
+}
+
+/// A failure with its message; `code` names it for programs (`policy_denied`, `timeout`).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StageError {
+    /// What went wrong, for people.
+    pub message: String,
+    /// None until somebody who knows what was being done names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<FailureCode>,
+    /// Trying again cannot help, or would repeat an effect.
+    #[serde(default)]
+    pub permanent: bool,
+    /// What it came from, in the process that saw it; no record keeps it.
+    #[serde(skip)]
+    pub source: Option<SharedError>,
+}
+
+impl PartialEq for StageError {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.message, &self.code, self.permanent) == (&other.message, &other.code, other.permanent)
+    }
+}
+
+impl StageError {
+    /// A failure that a retry may cure.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: None, permanent: false, source: None }
+    }
+
+    /// A failure that no retry may follow.
+    pub fn permanent(message: impl Into<String>) -> Self {
+        Self { permanent: true, ..Self::new(message) }
+    }
+
+    /// A failure that says what `error` says, and keeps it as its source.
+    pub fn from_error(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        let error = error.into();
+        let message = error.to_string();
+        Self { source: Some(Arc::from(error)), ..Self::new(message) }
+    }
+
+    /// As [`StageError::from_error`], and no retry may follow.
+    pub fn permanent_from(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { permanent: true, ..Self::from_error(error) }
+    }
+
+    /// The same failure with a name for programs.
+    #[must_use]
+    pub fn with_code(mut self, code: impl Into<FailureCode>) -> Self {
+        self.code = Some(code.into());
+        self
+    }
+
+    /// The same failure in other words; what it said first stays its source.
+    #[must_use]
+    pub fn reworded(self, message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            code: self.code.clone(),
+            permanent: self.permanent,
+            source: Some(Arc::new(self)),
+        }
+    }
+
+    /// What it said before anybody reworded it.
+    pub fn first_words(&self) -> &Self {
+        let mut first = self;
+        while let Some(inner) = first.source.as_deref().and_then(|source| source.downcast_ref::<Self>()) {
+            first = inner;
+        }
+        first
+    }
+
+    /// The same failure, named if it has no name yet.
+    #[must_use]
+    pub fn or_code(mut self, code: Code) -> Self {
+        self.code.get_or_insert(FailureCode::Lobster(code));
+        self
+    }
+
+    /// Which of lobster's own codes it has.
+    pub fn known_code(&self) -> Option<Code> {
+        self.code.as_ref().and_then(FailureCode::known)
+    }
+
+    /// Whether it has this code.
+    pub fn is(&self, code: Code) -> bool {
+        self.known_code() == Some(code)
+    }
+
+    /// The first error of this type that it came from.
+    pub fn caused_by<E: Error + 'static>(&self) -> Option<&E> {
+        let mut error: Option<&(dyn Error + 'static)> = self.source();
+        while let Some(at) = error {
+            if let Some(found) = at.downcast_ref() {
+                return Some(found);
+            }
+            error = source_of(at);
+        }
+        None
+    }
+}
+
+/// An error that several failures may have come from.
+pub type SharedError = Arc<dyn Error + Send + Sync>;
+
+/// The source of an error, also of the two types that hide what they wrap.
+fn source_of<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
+    if let Some(wrapped) = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+        return Some(wrapped);
+    }
+    match error.downcast_ref::<SharedError>() {
+        Some(shared) => Some(&**shared),
+        None => error.source(),
+    }
+}
+
+impl fmt::Display for StageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for StageError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+impl From<UnknownCommand> for StageError {
+    fn from(unknown: UnknownCommand) -> Self {
+        Self::permanent_from(unknown).with_code(Code::UnknownCommand)
+    }
+}
+
+/// A failure with this message, and with these hints if there are any.
+pub fn explained(mut message: String, hints: &[String]) -> StageError {
+    if hints.is_empty() {
+        return StageError::new(message);
+    }
+    for hint in hints {
+        message.push_str(&format!("\n{SANDBOX_BLOCKED}: {hint}"));
+    }
+    StageError::new(message).with_code(Code::SandboxBlocked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot read it: {source}")]
+    struct Unreadable {
+        source: SharedError,
+    }
+
+    /// Whatever stands between, what a failure came from is found.
+    #[test]
+    fn the_cause_is_found_behind_every_wrapping() {
+        let lost = || StoreError::LeftOut("fetch".to_owned());
+        let shared = || -> SharedError { Arc::new(lost()) };
+        let wrapped: [Box<dyn Error + Send + Sync>; 4] = [
+            Box::new(lost()),
+            Box::new(std::io::Error::other(lost())),
+            Box::new(Unreadable { source: shared() }),
+            Box::new(std::io::Error::other(Unreadable { source: Arc::new(std::io::Error::other(lost())) })),
+        ];
+        for error in wrapped {
+            let failure = StageError::from_error(error).reworded("x: it failed").reworded("y: x: it failed");
+            assert!(matches!(failure.caused_by(), Some(StoreError::LeftOut(_))), "{failure:?}");
+            assert_eq!(
+                failure.first_words().source().map(ToString::to_string),
+                Some(failure.first_words().message.clone())
+            );
+        }
+        let Stop::Failed(failure) = Stop::from(std::io::Error::other(lost())) else { panic!("it failed") };
+        assert!(failure.is(Code::Store) && failure.permanent);
+        let failure = StageError::new("no").or_code(Code::Model).or_code(Code::Failed);
+        assert_eq!(failure.known_code(), Some(Code::Model));
+    }
+}

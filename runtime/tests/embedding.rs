@@ -1,0 +1,42 @@
+//! The example of embedding says what it is meant to say. It is run in a process of its own,
+//! because native steps are started by the very program that runs them.
+
+#[path = "../examples/embedding.rs"]
+mod embedding;
+
+use std::process::{Command, ExitCode};
+
+/// Makes this program the example.
+const AS_EXAMPLE: &str = "AS_EXAMPLE";
+
+const EXPECTED: &str = "\
+asked: \"Say it?\" [\"HELLO\"]
+said: [\"HELLO\"]
+failed: shout wants text, not 1 (pipeline_command)
+";
+
+fn main() -> ExitCode {
+    let is_helper =
+        std::env::args_os().nth(1).as_deref() == Some(lobster_runtime::sandbox::HELPER_ARGUMENT.as_ref());
+    if is_helper || std::env::var_os(AS_EXAMPLE).is_some() {
+        return embedding::main();
+    }
+    // As the usual harness: a filter that this test does not fit leaves it out.
+    let filters: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    if !filters.is_empty() && !filters.iter().any(|filter| "embedding".contains(filter.as_str())) {
+        return ExitCode::SUCCESS;
+    }
+    let state = tempfile::tempdir().unwrap();
+    let ran = Command::new(std::env::current_exe().unwrap())
+        .env_clear()
+        .envs(std::env::vars_os().filter(|(name, _)| name == "PATH"))
+        .env("LOBSTER_STATE_DIR", state.path())
+        .env("HOME", state.path())
+        .env(AS_EXAMPLE, "1")
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), EXPECTED, "{}", String::from_utf8_lossy(&ran.stderr));
+    println!("test embedding ... ok");
+    ExitCode::SUCCESS
+}
