@@ -1,5 +1,6 @@
 //! `lobster policy`
 
+mod init;
 mod trust;
 
 use std::collections::BTreeMap;
@@ -27,7 +28,13 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Action {
     /// Prints a policy file to begin with.
-    Init,
+    ///
+    /// With rules for what the project is made with, as its files tell; at a terminal it asks.
+    Init {
+        /// What the project is made with.
+        #[arg(long, value_enum)]
+        kind: Option<init::ProjectKind>,
+    },
     /// Checks a policy file: syntax, its own examples, and what a reviewer should see.
     Check {
         file: PathBuf,
@@ -91,7 +98,7 @@ enum Action {
 pub(crate) fn run(args: &Args) -> CommandResult {
     let mut out = std::io::stdout().lock();
     match &args.action {
-        Action::Init => out.write_all(STARTER.as_bytes())?,
+        Action::Init { kind } => return init::run(*kind, &mut out),
         Action::Check { file, against } => return check(file, against, &mut out),
         Action::Test { corpus, policy, shell, json } => {
             return test(corpus, policy.as_deref(), *shell, *json, &mut out);
@@ -134,32 +141,6 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
     Ok(Exit::OK)
 }
-
-/// A small policy that a person can grow: readers run, the rest asks.
-const STARTER: &str = r#"# lobster.policy.toml. Use it with `lobster run --policy FILE` or LOBSTER_POLICY=FILE.
-# Keep it where no step can write. `lobster policy check FILE` checks it,
-# `lobster policy explain 'command'` shows what it decides and why.
-version = 1
-profile = "default"                  # readonly never asks and only reads; locked runs exactly what [locked] lists
-extends = ["builtin:readonly-catalog@1"]
-
-[sandbox]
-mode = "strict"                      # refuse to run where the kernel cannot hold a promise
-minimum = ["fs-write", "net-deny", "no-new-privs", "tree-kill", "env-scrub", "fd-close"]
-
-[sandbox.fs]
-read  = ["@workspace", "@system-ro"]
-write = ["@workspace", "@tmp"]
-deny  = ["~/.ssh", "~/.aws", "~/.gnupg", "~/.netrc", "**/.env"]
-protect = ["@workspace/.git/hooks", "@workspace/.git/config"]
-
-[sandbox.net]
-default = "none"
-
-[sandbox.env]
-pass = ["LANG", "LC_*", "TZ", "TERM", "NO_COLOR"]
-set  = { PATH = "/usr/bin:/bin", HOME = "@step-home", PAGER = "cat" }
-"#;
 
 fn load(path: &Path) -> Result<Policy, CommandError> {
     let text = std::fs::read_to_string(path)

@@ -1,0 +1,221 @@
+//! `lobster policy init`
+
+use std::io::{self, BufRead, Write};
+use std::path::Path;
+
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::terminal;
+
+/// What a project is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ProjectKind {
+    /// Nothing in particular: reads run, everything else asks.
+    Plain,
+    /// Node.js: npm runs scripts, and fetches packages after a yes.
+    Node,
+    /// Python: pytest runs, and pip fetches packages after a yes.
+    Python,
+    /// Rust: cargo builds and tests, and fetches crates after a yes.
+    Rust,
+    /// Go: go builds and tests, and fetches modules after a yes.
+    Go,
+}
+
+/// All of them, with their names and the file that tells of each.
+const KINDS: &[(ProjectKind, &str, Option<&str>)] = &[
+    (ProjectKind::Plain, "plain", None),
+    (ProjectKind::Node, "node", Some("package.json")),
+    (ProjectKind::Python, "python", Some("pyproject.toml")),
+    (ProjectKind::Rust, "rust", Some("Cargo.toml")),
+    (ProjectKind::Go, "go", Some("go.mod")),
+];
+
+impl ProjectKind {
+    /// What the files of this directory say.
+    fn detect() -> Self {
+        let has = |file: &str| Path::new(file).exists();
+        let found = KINDS.iter().find(|(_, _, file)| file.is_some_and(has));
+        let python = has("requirements.txt").then_some(Self::Python);
+        found.map(|(kind, ..)| *kind).or(python).unwrap_or(Self::Plain)
+    }
+
+    fn name(self) -> &'static str {
+        KINDS.iter().find(|(kind, ..)| *kind == self).map_or("plain", |(_, name, _)| name)
+    }
+
+    fn rules(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Node => NODE,
+            Self::Python => PYTHON,
+            Self::Rust => RUST,
+            Self::Go => GO,
+        }
+    }
+}
+
+pub(super) fn run(kind: Option<ProjectKind>, out: &mut impl Write) -> CommandResult {
+    let kind = match kind {
+        Some(kind) => kind,
+        None if terminal::is_interactive() => ask(ProjectKind::detect())?,
+        None => ProjectKind::detect(),
+    };
+    write!(out, "{STARTER}{}", kind.rules())?;
+    Ok(Exit::OK)
+}
+
+/// Asks on stderr, as the policy itself goes to stdout.
+fn ask(usual: ProjectKind) -> Result<ProjectKind, CommandError> {
+    let mut lines = io::stdin().lock().lines();
+    loop {
+        let mut err = io::stderr().lock();
+        writeln!(err, "What is this project made with?")?;
+        for (number, (_, name, file)) in KINDS.iter().enumerate() {
+            let told = file.map(|file| format!("  ({file})")).unwrap_or_default();
+            writeln!(err, "  {} {name}{told}", number + 1)?;
+        }
+        write!(err, "Number or name [{}]: ", usual.name())?;
+        err.flush()?;
+        let Some(line) = lines.next().transpose()? else { return Ok(usual) };
+        let answer = line.trim();
+        if answer.is_empty() {
+            return Ok(usual);
+        }
+        let by_number = answer.parse::<usize>().ok().and_then(|number| KINDS.get(number.checked_sub(1)?));
+        let chosen = by_number.or_else(|| KINDS.iter().find(|(_, name, _)| *name == answer.to_lowercase()));
+        if let Some((kind, ..)) = chosen {
+            return Ok(*kind);
+        }
+        writeln!(err, "{answer:?} is none of these.")?;
+    }
+}
+
+/// A small policy that a person can grow: readers run, the rest asks.
+const STARTER: &str = r#"# lobster.policy.toml. Use it with `lobster run --policy FILE` or LOBSTER_POLICY=FILE.
+# Keep it where no step can write. `lobster policy check FILE` checks it,
+# `lobster policy explain 'command'` shows what it decides and why.
+version = 1
+profile = "default"                  # readonly never asks and only reads; locked runs exactly what [locked] lists
+extends = ["builtin:readonly-catalog@1"]
+
+[sandbox]
+mode = "strict"                      # refuse to run where the kernel cannot hold a promise
+minimum = ["fs-write", "net-deny", "no-new-privs", "tree-kill", "env-scrub", "fd-close"]
+
+[sandbox.fs]
+read  = ["@workspace", "@system-ro"]
+write = ["@workspace", "@tmp"]
+deny  = ["~/.ssh", "~/.aws", "~/.gnupg", "~/.netrc", "**/.env"]
+protect = ["@workspace/.git/hooks", "@workspace/.git/config"]
+
+[sandbox.net]
+default = "none"
+
+[sandbox.env]
+pass = ["LANG", "LC_*", "TZ", "TERM", "NO_COLOR"]
+set  = { PATH = "/usr/bin:/bin", HOME = "@step-home", PAGER = "cat" }
+"#;
+
+const NODE: &str = r#"
+[[rule]]
+id = "npm-scripts"
+effect = "allow"
+program = "npm"
+args = { first = ["test", "run", "ls"] }
+grant = { fs_write = ["@workspace"], net = "none" }
+why = "runs the project's own code: safe because of the grant, not because of the name"
+match = ["npm test", "npm run lint"]
+not_match = ["npm install left-pad"]
+
+[[rule]]
+id = "npm-packages"
+effect = "ask"
+program = "npm"
+args = { first = ["ci", "install"] }
+grant = { fs_write = ["@workspace"], net = { hosts = ["registry.npmjs.org:443"] } }
+why = "packages run code of their own when they are installed"
+match = ["npm ci", "npm install left-pad"]
+"#;
+
+const PYTHON: &str = r#"
+[[rule]]
+id = "pytest"
+effect = "allow"
+program = "pytest"
+grant = { fs_write = ["@workspace"], net = "none" }
+why = "runs the project's own code: safe because of the grant, not because of the name"
+match = ["pytest -q"]
+
+[[rule]]
+id = "pip-packages"
+effect = "ask"
+program = "pip"
+args = { first = ["install", "download"] }
+grant = { fs_write = ["@workspace"], net = { hosts = ["pypi.org:443", "files.pythonhosted.org:443"] } }
+why = "packages run code of their own when they are built"
+match = ["pip install -r requirements.txt"]
+not_match = ["pip list"]
+"#;
+
+const RUST: &str = r#"
+# A cargo of rustup's is not in a system directory; say where it is:
+# [programs]
+# pin = { cargo = "/home/you/.rustup/toolchains/stable-x86_64-unknown-linux-gnu/bin/cargo" }
+
+[[rule]]
+id = "cargo-builds"
+effect = "allow"
+program = "cargo"
+args = { first = ["check", "test", "build", "clippy", "fmt", "tree", "metadata"], deny_flags = ["--config", "-Z"] }
+grant = { fs_write = ["@workspace/target", "~/.cargo/registry:ro"], net = "none" }
+why = "compiles and runs project code: safe because of the grant, not because of the name"
+match = ["cargo test --workspace", "cargo build --release"]
+not_match = ["cargo install ripgrep", "cargo --config x=1 build"]
+
+[[rule]]
+id = "cargo-crates"
+effect = "ask"
+program = "cargo"
+args = { first = ["fetch", "add", "update"] }
+grant = { fs_write = ["@workspace", "~/.cargo/registry"], net = { hosts = ["index.crates.io:443", "static.crates.io:443"] } }
+why = "what is fetched is compiled and run later"
+match = ["cargo fetch"]
+"#;
+
+const GO: &str = r#"
+[[rule]]
+id = "go-builds"
+effect = "allow"
+program = "go"
+args = { first = ["build", "test", "vet", "list"] }
+grant = { fs_write = ["@workspace", "~/.cache/go-build"], net = "none" }
+why = "compiles and runs project code: safe because of the grant, not because of the name"
+match = ["go test ./...", "go build ./..."]
+not_match = ["go install example.com/x@latest"]
+
+[[rule]]
+id = "go-modules"
+effect = "ask"
+program = "go"
+args = { first = ["get", "mod"] }
+grant = { fs_write = ["@workspace", "~/go/pkg"], net = { hosts = ["proxy.golang.org:443", "sum.golang.org:443"] } }
+why = "what is fetched is compiled and run later"
+match = ["go mod download"]
+"#;
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+    use lobster_runtime::policy::Policy;
+
+    use super::*;
+
+    #[test]
+    fn each_kind_is_a_policy_whose_examples_hold() {
+        for kind in ProjectKind::value_variants() {
+            let text = format!("{STARTER}{}", kind.rules());
+            Policy::load(&text, "init").unwrap_or_else(|error| panic!("{kind:?}: {error}"));
+        }
+        assert_eq!(KINDS.len(), ProjectKind::value_variants().len());
+    }
+}
