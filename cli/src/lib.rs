@@ -6,6 +6,7 @@
 mod commands;
 mod exit;
 mod failed_run;
+mod live;
 mod logging;
 mod mcp;
 mod prepare;
@@ -13,6 +14,7 @@ mod render;
 mod reply;
 mod signals;
 mod terminal;
+mod which;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::run_hints;
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::live;
 use crate::logging;
 use crate::prepare;
 use crate::render::harmless;
@@ -170,11 +171,14 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     });
     match planned {
         Ok(planned) if words.dry_run || words.late_dry_run => dry_run(&runtime, &planned, &reply),
-        Ok(planned) => reply.result(
-            &runtime,
-            runtime.run_planned(&planned),
-            matches!(request.target, Target::Pipeline(_)),
-        ),
+        Ok(planned) => {
+            live::expect(&planned.plan);
+            reply.result(
+                &runtime,
+                runtime.run_planned(&planned),
+                matches!(request.target, Target::Pipeline(_)),
+            )
+        }
         Err(failure) => {
             let exit = reply.failure(&failure);
             if mode == Mode::Human
