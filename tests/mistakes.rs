@@ -76,7 +76,7 @@ fn a_run_tells_what_changes_what_happens() {
     let ran = home.lobster(["run", "case.lobster"]).run();
     assert!(ran.stderr.contains("`$list` is no reference"), "{ran:?}");
     home.write("case.lobster", text(&cases_named("argument-pasted-into-shell"), "mistake.lobster"));
-    let ran = home.lobster(["run", "case.lobster"]).run();
+    let ran = home.lobster(["run", "case.lobster"]).env("LOBSTER_PROGRESS", "off").run();
     assert_eq!(ran.stderr, "", "{ran:?}");
 }
 

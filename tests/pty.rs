@@ -77,6 +77,27 @@ impl Terminal {
         &self.screen
     }
 
+    /// Reads until what is on the screen now is as wanted.
+    pub(crate) fn wait_until(&mut self, wanted: impl Fn(&str) -> bool) {
+        let begun = Instant::now();
+        while !wanted(&self.screen.now()) {
+            assert!(begun.elapsed() < PATIENCE && self.read(), "it did not come:\n{}", self.screen.text());
+        }
+    }
+
+    /// The window gets another size; lines that are too long now are broken, as terminals do.
+    pub(crate) fn resize(&mut self, columns: u16, rows: u16) {
+        let size = Winsize { ws_col: columns, ws_row: rows, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(self.master.as_ref().unwrap(), size).unwrap();
+        self.screen.resize(columns.into(), rows.into());
+    }
+
+    /// The last line that is typed.
+    pub(crate) fn enter_and_end(mut self, line: &str) -> (i32, Screen) {
+        self.enter(line);
+        self.end()
+    }
+
     /// A line, with Enter.
     pub(crate) fn enter(&mut self, line: &str) -> &mut Self {
         self.send(&format!("{line}\n"))
@@ -161,6 +182,23 @@ impl Screen {
     fn new(columns: usize, rows: usize) -> Self {
         let (lines, begun) = (vec![Vec::new()], Vec::new());
         Self { columns, rows, lines, row: 0, column: 0, style: String::new(), begun, written: 0 }
+    }
+
+    fn resize(&mut self, columns: usize, rows: usize) {
+        (self.columns, self.rows) = (columns, rows);
+        let mut lines = Vec::new();
+        for (at, line) in std::mem::take(&mut self.lines).into_iter().enumerate() {
+            if at == self.row {
+                self.row = lines.len() + self.column / columns;
+                self.column %= columns;
+            }
+            if line.is_empty() {
+                lines.push(line);
+                continue;
+            }
+            lines.extend(line.chunks(columns).map(<[Cell]>::to_vec));
+        }
+        self.lines = lines;
     }
 
     fn feed(&mut self, bytes: &[u8]) {

@@ -33,7 +33,7 @@ fn mails(count: usize) -> Value {
 }
 
 fn call(home: &Home, words: &[&str]) -> Call {
-    home.lobster(words).env("TERM", "xterm-256color").env("NO_COLOR", "1")
+    home.lobster(words).env("TERM", "xterm-256color").env("NO_COLOR", "1").env("LOBSTER_PROGRESS", "off")
 }
 
 fn ask(home: &Home, columns: u16) -> Terminal {
@@ -345,7 +345,10 @@ fn colours_are_for_terminals_that_want_them() {
     let screen = |name: &str, value: &str| {
         let home = list_of(&mails(3));
         let mut terminal = Terminal::start(
-            home.lobster(["run", "flow.lobster"]).env("TERM", "xterm-256color").env(name, value),
+            home.lobster(["run", "flow.lobster"])
+                .env("TERM", "xterm-256color")
+                .env("LOBSTER_PROGRESS", "off")
+                .env(name, value),
             80,
             24,
         );

@@ -75,7 +75,7 @@ fn column(column: &str) -> String {
     }
     let mut shown: Vec<String> = Vec::new();
     for next in column.split(' ') {
-        let unit = match next.trim_end_matches(')') {
+        let unit = match next.trim_end_matches([')', ',']) {
             "µs" | "ms" | "s" | "min" => Some("TIME"),
             "KiB" | "MiB" => Some("SIZE"),
             _ => None,
@@ -87,13 +87,14 @@ fn column(column: &str) -> String {
         match (unit, shown.last_mut().filter(|last| number(last))) {
             (Some(name), Some(last)) => {
                 let open = if last.starts_with('(') { "(" } else { "" };
-                let close = if next.ends_with(')') { ")" } else { "" };
+                let close = next.trim_start_matches(|c: char| c.is_alphabetic());
                 *last = format!("{open}{name}{close}");
             }
             _ => shown.push(word(next)),
         }
     }
-    shown.join(" ")
+    // How long ago it was depends on how quick the machine is.
+    shown.join(" ").replace("TIME ago", "AGO").replace("just now", "AGO")
 }
 
 fn word(word: &str) -> String {

@@ -24,7 +24,9 @@ fn rows(home: &Home, run: &str) -> Vec<String> {
         let cells: Vec<&str> = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
         format!("{}{}", " ".repeat(indent), cells[..cells.len().min(3)].join(" "))
     };
-    table.map(columns).collect()
+    // Below a row are its command and what it gave.
+    let is_row = |line: &&str| !line.trim_start().starts_with(['$', '│', '!']);
+    table.filter(is_row).map(columns).collect()
 }
 
 #[test]
@@ -75,7 +77,7 @@ fn a_step_that_succeeded_in_the_end_is_shown_so() {
     assert_eq!(branches, [branch("x"), branch("y")]);
     assert_eq!([&rest[0], &rest[5]], ["both parallel ok", "slow native ok (interrupted before)"]);
     let shown = home.lobster(["show", &run]).run().stdout;
-    assert!(shown.contains("  resumed  2 times, last 20"), "{shown}");
+    assert!(shown.contains("  resumed  2 times, last "), "{shown}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod events;
 mod exit;
 mod failed_run;
 mod files;
+mod live;
 mod logging;
 mod mcp;
 mod prepare;
@@ -16,6 +17,7 @@ mod reply;
 mod retention;
 mod signals;
 mod terminal;
+mod which;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

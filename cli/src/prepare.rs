@@ -9,9 +9,8 @@ use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{BrokenChain, Record, RunId, Store, StoreError};
 
 use crate::exit::CommandError;
-use crate::render::progress::{self, Spinner};
 use crate::render::{harmless, say};
-use crate::{signals, terminal};
+use crate::{live, signals, terminal};
 
 /// A runtime for this process, cancelled by its signals.
 pub(crate) fn runtime(mode: Mode) -> Result<Runtime, CommandError> {
@@ -19,16 +18,25 @@ pub(crate) fn runtime(mode: Mode) -> Result<Runtime, CommandError> {
 }
 
 /// The same, going on with a recorded run: under the policy that it began with,
-/// unless another one was put in force since.
+/// unless another one was put in force since. `reader` is who is told how it goes on.
 pub(crate) fn runtime_of_run(
-    mode: Mode,
+    reader: Mode,
     notify: Option<&str>,
     find: impl FnOnce(&Runtime) -> Option<RunId>,
 ) -> Result<Runtime, CommandError> {
-    let mut runtime = runtime_telling(mode, &PolicySources::default(), notify)?;
+    let mut runtime = runtime_telling(Mode::Tool, &PolicySources::default(), notify)?;
     let Some(run) = find(&runtime) else { return Ok(runtime) };
-    if let Some(place) = runtime.recorded_place(run) {
-        runtime = runtime_telling(mode, &PolicySources { place: Some(&place), run: None }, notify)?;
+    let place = runtime.recorded_place(run);
+    let began_as = runtime.store()?.run(run)?.mode;
+    if place.is_some() || reader == Mode::Human {
+        let policies = PolicySources { place: place.as_deref(), run: None };
+        // A run keeps its mode, which decides what its pipelines give.
+        let mode = if began_as == "human" { reader } else { Mode::Tool };
+        let mut settings = settings_telling(mode, &policies, notify)?;
+        if reader == Mode::Human && settings.progress.is_none() {
+            settings.progress = live::start();
+        }
+        runtime = Runtime::new(settings)?;
     }
     // A run goes on under the policy that it began with. What was put in force since, or changed, is
     // not passed over: then what was approved is not what would run, and the run says so.
@@ -51,12 +59,20 @@ pub(crate) fn runtime_telling(
     policies: &PolicySources<'_>,
     notify: Option<&str>,
 ) -> Result<Runtime, CommandError> {
+    Ok(Runtime::new(settings_telling(mode, policies, notify)?)?)
+}
+
+fn settings_telling(
+    mode: Mode,
+    policies: &PolicySources<'_>,
+    notify: Option<&str>,
+) -> Result<Settings, CommandError> {
     let mut settings = settings_under(mode, policies)?;
     if notify.is_some() {
         let governed = settings.policy_files.len() > usize::from(policies.run.is_some());
         settings.notify = operators_command(notify, governed)?;
     }
-    Ok(Runtime::new(settings)?)
+    Ok(settings)
 }
 
 /// What can be read of a run's journal; what is wrong with it is said on stderr.
@@ -91,17 +107,15 @@ pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result
     if mode == Mode::Human {
         settings.screen = Some(Box::new(|text| {
             use std::io::Write;
-            let mut out = std::io::stdout().lock();
-            out.write_all(text.as_bytes())?;
-            out.flush()
+            live::above(|| {
+                let mut out = std::io::stdout().lock();
+                out.write_all(text.as_bytes())?;
+                out.flush()
+            })
         }));
-        let seen = std::io::IsTerminal::is_terminal(&std::io::stderr());
-        let spinner = seen.then(|| std::sync::Arc::new(Spinner::new()));
-        if let Some(spinner) = &spinner {
-            settings.progress = Some(Box::new(progress::Shared(spinner.clone())));
-        }
+        settings.progress = live::start();
         if terminal::is_interactive() {
-            settings.prompter = Some(Box::new(terminal::Terminal::beside(spinner)));
+            settings.prompter = Some(Box::new(terminal::Terminal::default()));
         }
     }
     Ok(settings)

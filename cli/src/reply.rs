@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::failed_run;
+use crate::live;
 use crate::render::say;
 use crate::terminal::{self, Left};
 
@@ -20,8 +21,14 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
+    /// For commands that answer a program with an envelope, and tell a person at a terminal.
+    pub(crate) fn for_reader() -> Self {
+        Self { mode: if std::io::stdout().is_terminal() { Mode::Human } else { Mode::Tool } }
+    }
+
     /// A result of a run, for the program or the person who asked.
     pub(crate) fn result(&self, runtime: &Runtime, result: RunResult, pipeline: bool) -> CommandResult {
+        live::end(runtime, result.run);
         match (&result.envelope, self.mode) {
             (Envelope::Failed(failure), mode) => {
                 let exit = self.failure(failure);

@@ -9,7 +9,7 @@ mod conversation;
 mod lines;
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anstream::ColorChoice;
 use lobster_runtime::cancel::CancelToken;
@@ -17,7 +17,7 @@ use lobster_runtime::engine::{Asked, PromptError, Prompter, Said};
 
 use self::conversation::Conversation;
 use self::lines::Lines;
-use crate::render::progress::Spinner;
+use crate::live;
 
 /// Whether somebody can be asked: standard input is a terminal.
 pub(crate) fn is_interactive() -> bool {
@@ -48,14 +48,6 @@ pub(crate) fn how_left() -> Option<Left> {
 pub(crate) struct Terminal {
     /// One question at a time; the branches of a run may have several.
     lines: Mutex<Lines>,
-    spinner: Option<Arc<Spinner>>,
-}
-
-impl Terminal {
-    /// One that shares the terminal with a spinner.
-    pub(crate) fn beside(spinner: Option<Arc<Spinner>>) -> Self {
-        Self { spinner, ..Self::default() }
-    }
 }
 
 impl Prompter for Terminal {
@@ -64,7 +56,7 @@ impl Prompter for Terminal {
         if cancel.is_cancelled() {
             return Err(PromptError::Cancelled);
         }
-        let _quiet = self.spinner.as_deref().map(Spinner::pause);
+        let _quiet = live::pause();
         let (said, left) = Conversation::new(question, &mut lines, cancel, Voice::find()).hold()?;
         if let Some(left) = left {
             *lock(&LEFT) = Some(left);
@@ -128,6 +120,11 @@ impl Voice {
 fn size(terminal: impl std::os::fd::AsFd) -> Option<(usize, usize)> {
     let size = rustix::termios::tcgetwinsize(terminal).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then(|| (size.ws_col.into(), size.ws_row.into()))
+}
+
+/// The columns and rows of what stderr goes to, if it is a terminal.
+pub(crate) fn size_of_stderr() -> Option<(usize, usize)> {
+    size(io::stderr())
 }
 
 /// The columns of what stdout goes to: of a terminal its own, else what `COLUMNS` says.

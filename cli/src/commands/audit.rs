@@ -1,6 +1,6 @@
 //! `lobster audit`
 
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use lobster_runtime::audit::{self, AuditEntry, AuditFilter, Kind};
@@ -10,7 +10,10 @@ use lobster_runtime::store::{StoreError, system_clock};
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
+use crate::render::pager::Output;
+use crate::render::table::{Room, state_style};
 use crate::render::{clip, one_line, units};
+use crate::which;
 
 /// Tells who proposed, decided, approved and ran what, from the journals.
 #[derive(Debug, clap::Args)]
@@ -45,6 +48,9 @@ pub(crate) struct Args {
     /// Only decisions and starts of this program.
     #[arg(long, value_name = "NAME")]
     program: Option<String>,
+    /// Exact times instead of how long ago.
+    #[arg(long)]
+    full: bool,
     /// An array of objects instead of a timeline.
     #[arg(long)]
     json: bool,
@@ -77,10 +83,8 @@ fn time(text: &str) -> Result<i64, String> {
 pub(crate) fn run(args: &Args) -> CommandResult {
     let runtime = prepare::runtime(Mode::Human)?;
     let store = runtime.store()?;
-    let mut out = BufWriter::new(std::io::stdout().lock());
-    let find = |run: &Option<String>| {
-        run.as_deref().map(|run| store.find_run(run)).transpose().map_err(CommandError::usage)
-    };
+    let mut out = Output::for_reader(args.json || args.jsonl || args.task.is_some());
+    let find = |run: &Option<String>| run.as_deref().map(|run| which::run(&store, run)).transpose();
     if let Some(Task::Verify { run, anchor, json }) = &args.task {
         if let Some(named) = anchor.as_ref().filter(|named| !named.exists()) {
             return Err(CommandError::usage(format!("there is no anchor {}", named.display())));
@@ -99,6 +103,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         program: args.program.clone(),
     };
     let hidden = &runtime.policy().file().audit.redact;
+    let room = Room::of_stdout();
     let mut all = Vec::new();
     let mut seen = 0_usize;
     audit::read(&store, &filter, hidden, |entry| -> Result<(), Stopped> {
@@ -108,7 +113,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         } else if args.jsonl {
             writeln!(out, "{}", json::compact(&entry))?;
         } else {
-            writeln!(out, "{}", one_line(&line(&entry)))?;
+            let text = one_line(&line(&entry, args.full));
+            writeln!(out, "{}", room.paint(state_style(&entry.what), &text))?;
         }
         Ok(())
     })?;
@@ -143,11 +149,13 @@ impl From<Stopped> for CommandError {
 }
 
 /// One line: when, which run, for whom, what, where, the command, why.
-fn line(entry: &AuditEntry) -> String {
-    let when = entry.time.replace('T', " ");
+fn line(entry: &AuditEntry, exact: bool) -> String {
+    let when = match audit::parse_time(&entry.time, 0) {
+        Ok(at) if !exact => units::ago(at),
+        _ => entry.time.clone(),
+    };
     let mut line = format!(
-        "{}  {}  {:<10}  {:<8}  {:<9}",
-        when.get(..19).unwrap_or(&when),
+        "{when:<12}  {}  {:<10}  {:<8}  {:<9}",
         entry.run.short(),
         entry.actor.as_deref().unwrap_or("-"),
         entry.kind,

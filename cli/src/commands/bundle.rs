@@ -14,6 +14,7 @@ use serde_json::json;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::{one_line, units};
+use crate::which;
 
 /// Puts a run into one file, and checks or takes in such a file.
 #[derive(Debug, clap::Args)]
@@ -115,6 +116,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let runtime = prepare::runtime(Mode::Tool)?;
     match &args.task {
         Task::Export { run, output, redact, sign, with_directories, force, json } => {
+            let run = &which::run(&runtime.store()?, run)?.to_string();
             let sign = sign.as_deref().map(SigningKey::read).transpose()?.map(Into::into);
             let options =
                 ExportOptions { redact: redact.clone(), sign, directories: *with_directories, force: *force };

@@ -40,7 +40,7 @@ fn document() -> Value {
             "errors": failures.map(|kind| json!({ "type": kind.name(), "exit": kind.exit_code() })),
             "signal": "128 and the number of the signal",
         },
-        "commands": root.get_subcommands().map(command).collect::<Vec<_>>(),
+        "commands": root.get_subcommands().filter(|one| !one.is_hide_set()).map(command).collect::<Vec<_>>(),
         "stages": builtin().iter().map(stage).collect::<Vec<_>>(),
         "codes": codes::PAGES.iter().map(|page| json!({ "code": page.code, "title": page.title })).collect::<Vec<_>>(),
         "schemas": {

@@ -10,13 +10,17 @@ use lobster_runtime::store::StoreError;
 use super::runs::Status;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
-use crate::render::{one_line, table, units};
+use crate::render::pager::Output;
+use crate::render::table::{self, Cell, Room, Table};
+use crate::render::{one_line, units};
+use crate::which;
 
 /// Compares two runs step by step.
 ///
 /// The exit code is 0 when every step did and gave the same, otherwise 1.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
+  lobster diff @- @                        the last two runs
   lobster diff 77b01e44 3f9a1c2b           then `lobster why 3f9a1c2b STEP --vs 77b01e44 --full` for one step")]
 pub(crate) struct Args {
     /// The earlier run.
@@ -31,13 +35,14 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> CommandResult {
     let runtime = prepare::runtime(Mode::Tool)?;
     let store = runtime.store()?;
-    let diff = replay::diff(&runtime, &args.before, &args.after)?;
+    let named = |text: &str| which::run(&store, text).map(|run| run.to_string());
+    let diff = replay::diff(&runtime, &named(&args.before)?, &named(&args.after)?)?;
     let status = |run| -> Result<Status, StoreError> { Ok(super::runs::status(&store, &store.run(run)?)) };
     let (before, after) = (status(diff.before)?, status(diff.after)?);
     let same = diff.is_same() && before == after;
     let exit = if same { Exit::OK } else { Exit::FAILED };
     diff.broken.iter().for_each(prepare::warn_of_damage);
-    let mut out = std::io::stdout().lock();
+    let mut out = Output::for_reader(args.json);
     if args.json {
         let mut object = serde_json::to_value(&diff).map_err(CommandError::failed)?;
         object["statusBefore"] = before.as_str().into();
@@ -56,24 +61,20 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     if before != after {
         writeln!(out, "status {before} → {after}")?;
     }
-    let rows: Vec<_> = diff
-        .steps
-        .iter()
-        .map(|step| {
-            let change = match step.change {
-                StepChange::Removed => "gone",
-                StepChange::Added => "new",
-                StepChange::Action => "did something else",
-                StepChange::NotReached => "not reached",
-                StepChange::Outcome => "gave something else",
-            };
-            let place = step.first.as_ref().map(Difference::sentence).unwrap_or_default();
-            vec![step.step.clone(), change.to_owned(), place]
-        })
-        .collect();
-    for line in table::lines(&rows) {
-        writeln!(out, "{line}")?;
+    let mut table = Table::new(&["", "", ""]);
+    for step in &diff.steps {
+        let change = match step.change {
+            StepChange::Removed => Cell::styled("gone", table::state_style("gone")),
+            StepChange::Added => Cell::styled("new", table::state_style("new")),
+            StepChange::Action => Cell::styled("did something else", table::state_style("different")),
+            StepChange::NotReached => Cell::styled("not reached", table::state_style("skipped")),
+            StepChange::Outcome => Cell::styled("gave something else", table::state_style("different")),
+        };
+        let place = step.first.as_ref().map(Difference::sentence).unwrap_or_default();
+        table.push(vec![step.step.as_str().into(), change, place.into()]);
     }
+    // A difference is read to its end.
+    table.print(&mut out, Room { columns: None, ..Room::of_stdout() })?;
     if let Some(output) = &diff.output {
         writeln!(out, "the run gave something else: {}", one_line(&output.sentence()))?;
     }

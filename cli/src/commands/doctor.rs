@@ -1,19 +1,22 @@
 //! `lobster doctor`
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
 
 use lobster_runtime::engine::Output;
 use lobster_runtime::envelope::{Envelope, Failure, FailureKind, PROTOCOL_VERSION};
 use lobster_runtime::json;
-use lobster_runtime::runtime::{RunRequest, Target};
+use lobster_runtime::runtime::{RunRequest, Runtime, Target};
 use lobster_runtime::sandbox::{Sandbox, SandboxConfig};
 use lobster_runtime::stage::Mode;
+use lobster_runtime::store::{Event, RunId, Store};
 use serde_json::json;
 
 use crate::COMPATIBLE_WITH;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
-use crate::render::table;
+use crate::render::table::{Cell, Room, Table, state_style};
+use crate::render::units;
 
 /// Checks that lobster can work here: the shell, the state directory, the store.
 #[derive(Debug, clap::Args)]
@@ -36,6 +39,7 @@ pub(crate) fn run(notes: &[String]) -> CommandResult {
     // Through the whole engine, as any pipeline: shell, sandbox, journal, store.
     let request =
         RunRequest { target: Target::Pipeline("exec --json --shell 'echo [1]'".to_owned()), args: None };
+    let begun = Instant::now();
     let result = runtime.run(&request);
     let envelope = match result.envelope {
         Envelope::Done(output) if output.to_vec().is_ok_and(|items| items == [json!(1)]) => {
@@ -52,8 +56,87 @@ pub(crate) fn run(notes: &[String]) -> CommandResult {
             ..Failure::runtime("the shell answered `echo [1]` with something else")
         }),
     };
+    if std::io::stdout().is_terminal() {
+        let exit = Exit::Code(envelope.exit_code());
+        tell(&runtime, &envelope, result.run, begun.elapsed())?;
+        super::gates::tell_of_incumbent(&runtime);
+        return Ok(exit);
+    }
     super::gates::tell_of_incumbent(&runtime);
     reply.envelope(&envelope)
+}
+
+/// Says for a person what was looked at, line by line, and what came of it.
+fn tell(
+    runtime: &Runtime,
+    envelope: &Envelope,
+    run: Option<RunId>,
+    took: Duration,
+) -> Result<(), CommandError> {
+    let room = Room::of_stdout();
+    let mut table = Table::new(&["", "", ""]);
+    let mut line = |sign: &str, what: &str, found: String| {
+        let style = state_style(match sign {
+            "✓" => "ok",
+            "✗" => "failed",
+            _ => "waiting",
+        });
+        table.push(vec![Cell::styled(sign, style), what.into(), found.into()]);
+    };
+    line("✓", "lobster", format!("{}, compatible with {COMPATIBLE_WITH}", env!("CARGO_PKG_VERSION")));
+    let took = units::rough(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+    match envelope {
+        Envelope::Failed(failure) => line("✗", "a run", failure.message.clone()),
+        _ => {
+            line("✓", "a run", format!("`echo [1]` through the shell, the journal and the store, in {took}"))
+        }
+    }
+    line("✓", "state", runtime.state_dir().display().to_string());
+    let store = runtime.store();
+    match &store {
+        Ok(store) => match store.stats() {
+            Ok(stats) => line(
+                "✓",
+                "store",
+                format!(
+                    "{}, {}, {}",
+                    units::counted(stats.runs, "run"),
+                    units::counted(stats.open_gates, "open question"),
+                    units::bytes(stats.database_bytes + stats.blob_file_bytes)
+                ),
+            ),
+            Err(error) => line("✗", "store", format!("{error}; `lobster store verify` says more")),
+        },
+        Err(error) => line("✗", "store", error.to_string()),
+    }
+    match store.ok().zip(run).and_then(|(store, run)| sandbox_of(&store, run)) {
+        Some(held) => line("✓", "sandbox", format!("{held}; `lobster doctor --sandbox` attacks it")),
+        None => line("!", "sandbox", "not known; `lobster doctor --sandbox` attacks it".to_owned()),
+    }
+    let files = runtime.services.policy_files.iter();
+    let policies: Vec<String> = files.map(|file| file.path.display().to_string()).collect();
+    match policies.as_slice() {
+        [] => {
+            line("!", "policy", "none: commands run as they are; `lobster policy init` starts one".to_owned())
+        }
+        files => line("✓", "policy", files.join(", ")),
+    }
+    let mut out = std::io::stdout().lock();
+    table.print(&mut out, room)?;
+    Ok(())
+}
+
+/// What confined the command of the run.
+fn sandbox_of(store: &Store, run: RunId) -> Option<String> {
+    let (records, _) = store.found_events(run).ok()?;
+    let held = records.iter().find_map(|record| match &record.event {
+        Event::StepEnded { outcome, .. } => Some(super::show::enforced(&outcome.enforcement)),
+        _ => None,
+    })?;
+    Some(match held.as_str() {
+        "unconfined" => "not asked for (no policy)".to_owned(),
+        _ => held,
+    })
 }
 
 /// Attacks our own sandbox and tells what came of it.
@@ -63,19 +146,17 @@ fn attack(as_json: bool) -> CommandResult {
     if as_json {
         writeln!(out, "{}", json::pretty(&checkup))?;
     } else {
-        let mut rows = vec![["PROMISE", "RESULT", "ATTACK", ""].map(str::to_owned).to_vec()];
+        let mut table = Table::new(&["PROMISE", "RESULT", "ATTACK", ""]);
         for finding in &checkup.findings {
             let verdict = json::js_string(&json!(finding.verdict));
-            rows.push(vec![
-                finding.promise.name().to_owned(),
-                verdict,
-                finding.action.clone(),
-                finding.detail.clone(),
+            table.push(vec![
+                finding.promise.name().into(),
+                Cell::state(verdict),
+                finding.action.as_str().into(),
+                finding.detail.as_str().into(),
             ]);
         }
-        for line in table::lines(&rows) {
-            writeln!(out, "{line}")?;
-        }
+        table.print(&mut out, Room { columns: None, ..Room::of_stdout() })?;
     }
     Ok(if checkup.is_sound() { Exit::OK } else { Exit::FAILED })
 }

@@ -5,18 +5,19 @@ use std::path::PathBuf;
 use lobster_runtime::json;
 use lobster_runtime::model::cost::PaidCall;
 use lobster_runtime::replay::{self, ForkPlan, ForkRequest};
-use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
 use serde_json::{Map, Value};
 
 use crate::events;
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::live;
 use crate::prepare;
 use crate::render::{one_line, units};
+use crate::which;
 
 /// Starts a new run that takes over every result of an earlier one whose step would do the same.
 ///
-/// Says on stderr what will run, then answers with an envelope, as `lobster resume` does. Before an effect
+/// Says on stderr what will run, then answers as `lobster resume` does. Before an effect
 /// that is done anew, the questions that led to it are asked again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -25,8 +26,8 @@ use crate::render::{one_line, units};
   lobster fork 3f9a1c2b --edit fetch=mails.json    as if `fetch` had given this
   lobster fork 3f9a1c2b --workflow triage.lobster  with the file as it is now")]
 pub(crate) struct Args {
-    /// The run.
-    run: String,
+    /// The run; @ is the last one.
+    run: Option<String>,
     /// Does this step again although it would do the same; may be given several times.
     #[arg(long, value_name = "STEP")]
     from: Vec<String>,
@@ -57,15 +58,16 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             .map_err(|error| CommandError::usage(format!("cannot read {}: {error}", file.display())))?;
         edit.push((step.clone(), bytes));
     }
+    let reply = crate::reply::Reply::for_reader();
+    let run = which::run_or_ask(&prepare::runtime(Mode::Tool)?.store()?, args.run.as_deref(), "fork")?;
     let request = ForkRequest {
-        run: args.run.clone(),
+        run: run.to_string(),
         from: args.from.clone(),
         set: args.set.iter().cloned().collect::<Map<_, _>>(),
         edit,
         workflow: args.workflow.clone(),
     };
-    let find = |runtime: &Runtime| runtime.store().ok()?.find_run(&request.run).ok();
-    let mut runtime = prepare::runtime_of_run(Mode::Tool, None, find)?;
+    let mut runtime = prepare::runtime_of_run(reply.mode, None, |_| Some(run))?;
     if args.no_cache {
         runtime = runtime.without_cache();
     }
@@ -81,8 +83,9 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         return Ok(Exit::OK);
     }
     events::follow(&runtime, None)?;
+    live::expect_plan_of(&runtime.store()?, run);
     let result = replay::fork(&runtime, &plan);
-    crate::reply::Reply { mode: Mode::Tool }.result(&runtime, result, false)
+    reply.result(&runtime, result, false)
 }
 
 /// What will happen, for a person.

@@ -9,16 +9,19 @@ use lobster_runtime::json;
 use lobster_runtime::replay::{self, GateRef, Reply, ResumeRequest};
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
-use lobster_runtime::store::{Gate, GateFilter, GateKind, GateStatus, Store, StoreError, iso};
+use lobster_runtime::store::{Gate, GateFilter, GateKind, GateStatus, RunId, Store, StoreError, iso};
 use serde_json::{Value, json};
 
 use crate::events;
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::live;
 use crate::prepare;
+use crate::render::pager::Output;
 use crate::render::question::{self, Paper};
 use crate::render::text::{cut, wrap};
-use crate::render::{Quoting, one_line};
+use crate::render::{Quoting, one_line, units};
 use crate::terminal;
+use crate::which;
 
 /// Lists the questions that wait for a person, and answers them.
 ///
@@ -53,21 +56,21 @@ pub(crate) struct Args {
 enum Task {
     /// Shows a question whole, and exactly what would run after a yes.
     Show {
-        /// The gate.
-        id: String,
+        /// The gate, or a run such as @: the one question that it asks.
+        id: Option<String>,
         /// A JSON object.
         #[arg(long)]
         json: bool,
     },
     /// Says yes and goes on with the run.
     Approve {
-        /// The gate.
-        id: String,
+        /// The gate, or a run such as @: the one question that it asks.
+        id: Option<String>,
     },
     /// Says no, which ends the run.
     Reject {
-        /// The gate.
-        id: String,
+        /// The gate, or a run such as @: the one question that it asks.
+        id: Option<String>,
     },
     /// Gives the value that an input request asks for and goes on with the run.
     Answer {
@@ -80,8 +83,8 @@ enum Task {
     ///
     /// Then the run is listed as interrupted; `lobster resume RUN` asks again, under a new id.
     Expire {
-        /// The gate.
-        id: String,
+        /// The gate, or a run such as @: the one question that it asks.
+        id: Option<String>,
         /// A JSON object.
         #[arg(long)]
         json: bool,
@@ -90,21 +93,21 @@ enum Task {
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     match &args.task {
-        Some(Task::Approve { id }) => answer(id, || Ok(Reply::Approve)),
-        Some(Task::Reject { id }) => answer(id, || Ok(Reply::Reject)),
-        Some(Task::Answer { id, json }) => answer(id, || response(json)),
+        Some(Task::Approve { id }) => answer(id.as_deref(), || Ok(Reply::Approve)),
+        Some(Task::Reject { id }) => answer(id.as_deref(), || Ok(Reply::Reject)),
+        Some(Task::Answer { id, json }) => answer(Some(id), || response(json)),
         Some(Task::Show { id, json }) => {
             let (runtime, store) = ready()?;
-            show(&store, &find(&runtime, &store, id, None)?, *json)
+            show(&store, &find(&runtime, &store, id.as_deref(), None)?, *json)
         }
         Some(Task::Expire { id, json }) => {
             let (runtime, store) = ready()?;
-            expire(&store, &find(&runtime, &store, id, Some(&Reply::Cancel))?, *json)
+            expire(&store, &find(&runtime, &store, id.as_deref(), Some(&Reply::Cancel))?, *json)
         }
         None => {
             let (runtime, store) = ready()?;
             match &args.id {
-                Some(id) => show(&store, &find(&runtime, &store, id, None)?, args.json),
+                Some(id) => show(&store, &find(&runtime, &store, Some(id), None)?, args.json),
                 None => {
                     let exit = list(&store, args.all, args.json)?;
                     tell_of_incumbent(&runtime);
@@ -150,7 +153,16 @@ pub(crate) fn tell_of_incumbent(runtime: &Runtime) {
     }
 }
 
-fn find(runtime: &Runtime, store: &Store, id: &str, reply: Option<&Reply>) -> Result<Gate, CommandError> {
+fn find(
+    runtime: &Runtime,
+    store: &Store,
+    id: Option<&str>,
+    reply: Option<&Reply>,
+) -> Result<Gate, CommandError> {
+    let Some(id) = id else { return pick(store) };
+    if id.contains('@') {
+        return question_of(store, which::run(store, id)?);
+    }
     let foreign = || replay::incumbent_refusal(runtime, id, reply).map(CommandError::failed);
     store.find_gate(id).map_err(|error| match error {
         unknown @ StoreError::UnknownGate(_) => foreign().unwrap_or_else(|| CommandError::usage(unknown)),
@@ -161,10 +173,43 @@ fn find(runtime: &Runtime, store: &Store, id: &str, reply: Option<&Reply>) -> Re
     })
 }
 
+/// The one question that a run asks.
+fn question_of(store: &Store, run: RunId) -> Result<Gate, CommandError> {
+    let open = GateFilter { status: Some(GateStatus::Open), run: Some(run), limit: 0 };
+    let mut gates = store.gates(&open)?;
+    match (gates.pop(), gates.len()) {
+        (Some(gate), 0) => Ok(gate),
+        (None, _) => Err(CommandError::usage(format!("run {} asks nothing", run.short()))
+            .with_hint("`lobster gates` lists what waits for a person")),
+        (Some(_), _) => Err(CommandError::usage(format!("run {} asks several questions", run.short()))
+            .with_hint("`lobster gates` lists them, each with its id")),
+    }
+}
+
+/// Has a person at the terminal choose one of the open questions.
+fn pick(store: &Store) -> Result<Gate, CommandError> {
+    let mut gates = store.gates(&GateFilter { status: Some(GateStatus::Open), ..GateFilter::default() })?;
+    if gates.is_empty() {
+        return Err(CommandError::usage("nothing waits for a person"));
+    }
+    if !which::can_ask() {
+        return Err(CommandError::usage("this needs the id of a gate")
+            .with_hint("`lobster gates` lists them; @ is the one of the last run"));
+    }
+    let rows: Vec<Vec<String>> = gates
+        .iter()
+        .map(|gate| {
+            let prompt = gate.question.get("prompt").and_then(Value::as_str).unwrap_or_default();
+            vec![gate.id.clone(), units::ago(gate.created_at), cut(&one_line(prompt), 60).into_owned()]
+        })
+        .collect();
+    Ok(gates.swap_remove(which::pick(&rows, "Which question?")?))
+}
+
 fn list(store: &Store, all: bool, as_json: bool) -> CommandResult {
     let status = (!all).then_some(GateStatus::Open);
     let gates = store.gates(&GateFilter { status, ..GateFilter::default() })?;
-    let mut out = std::io::stdout().lock();
+    let mut out = Output::for_reader(as_json);
     if as_json {
         writeln!(out, "{}", json::pretty(&gates.iter().map(object).collect::<Vec<_>>()))?;
         return Ok(Exit::OK);
@@ -206,7 +251,7 @@ fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
         GateStatus::Answered | GateStatus::Cancelled | GateStatus::Expired => None,
     };
     let changed = ahead.as_ref().is_some_and(|ahead| view.update_sets_going(&SetsGoing::of(ahead)));
-    let mut out = std::io::stdout().lock();
+    let mut out = Output::for_reader(as_json);
     if as_json {
         let mut shown = object(gate);
         shown["facts"] = json!(view.facts);
@@ -231,14 +276,17 @@ fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
 }
 
 /// Answers with an envelope, whatever becomes of it.
-fn answer(id: &str, reply: impl FnOnce() -> Result<Reply, CommandError>) -> CommandResult {
-    let envelope = crate::reply::Reply { mode: Mode::Tool };
+fn answer(id: Option<&str>, reply: impl FnOnce() -> Result<Reply, CommandError>) -> CommandResult {
+    let envelope = crate::reply::Reply::for_reader();
     let asked = ready().and_then(|(runtime, store)| {
         let reply = reply()?;
         let gate = find(&runtime, &store, id, Some(&reply))?;
         check_answer(&gate, &reply)?;
-        let runtime = runtime_of(&gate)?;
+        let runtime = prepare::runtime_of_run(envelope.mode, None, |_| Some(gate.run))?;
         events::follow(&runtime, None)?;
+        if envelope.mode == Mode::Human {
+            live::expect_rest_of(&store, gate.run);
+        }
         if runtime.policy().is_open() {
             warn_of_another_directory(&store, &gate);
         }
@@ -340,7 +388,7 @@ fn head(out: &mut impl Write, gate: &Gate, view: &QuestionView, paper: &Paper<'_
     let until = gate.expires_at.map(|at| format!(", until {}", iso(at))).unwrap_or_default();
     let items = question::item_count(view).map(|items| format!(", {items}")).unwrap_or_default();
     let (run, path) = (gate.run.short(), one_line(&gate.path));
-    let line = format!("run {run} at {path}, since {}{until}{items}", iso(gate.created_at));
+    let line = format!("run {run} at {path}, asked {}{until}{items}", units::ago(gate.created_at));
     for line in wrap(&line, paper.columns.saturating_sub(2)) {
         writeln!(out, "  {}", paper.paint(question::DIM, &line))?;
     }

@@ -7,52 +7,100 @@ use lobster_runtime::language::codes;
 use lobster_runtime::stage::StageSpec;
 use lobster_runtime::stages::builtin;
 
-use super::Cli;
+use super::{Cli, run_hints};
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::render::pager::Output;
+use crate::render::question::BOLD;
+use crate::render::table::Room;
+
+/// The commands in the order in which people need them.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("Common commands", &["init", "run", "resume", "check", "runs", "show", "gates"]),
+    ("History", &["logs", "diff", "why", "replay", "fork", "bundle"]),
+    ("Policy", &["policy", "audit"]),
+    ("Authoring", &["step", "graph", "skill"]),
+    ("Operating", &["mcp", "store", "doctor", "worker", "completions", "version", "help"]),
+];
+
+/// Where commands are listed that are in no group.
+const OTHERS: &str = "Operating";
+
+/// Pipeline commands for one program or service, and those that only the incumbent's files use.
+const PARTICULAR: &[&str] = &[
+    "clawd.invoke",
+    "commands.list",
+    "email.triage",
+    "gog.gmail.search",
+    "gog.gmail.send",
+    "llm_task.invoke",
+    "openclaw.agent",
+    "openclaw.invoke",
+    "workflows.list",
+    "workflows.run",
+];
 
 /// What lobster is and what it can do.
 pub(crate) fn general() -> CommandResult {
-    let mut text = String::from(
+    let room = Room::of_stdout();
+    let title = |text: &str| room.paint(BOLD, text);
+    let mut text = format!(
         "lobster — the step runtime that can be trusted with side effects
 
-Usage:
-  lobster '<pipeline>'                     run a one-line pipeline
-  lobster FILE.lobster                     run a workflow file
-  lobster run [--mode tool] [--file FILE] [--args-json JSON] [--dry-run] [--no-cache] [PIPELINE]
-  lobster resume --token TOKEN|--id ID --approve yes|no|--response-json JSON|--cancel
-  lobster help TOPIC                       a command, a pipeline command, an error code
+{}
+  lobster run FILE.lobster [--arg NAME=VALUE]   run a workflow file
+  lobster run '<pipeline>'                      run a one-line pipeline
+  lobster run --mode tool ...                   answer with one JSON envelope on stdout
+  lobster help TOPIC                            a command, a pipeline command, an error code
 
-Flags of run:
-  --mode tool        answer with one JSON envelope on stdout (human is the default)
-  --file PATH        the workflow file
-  --args-json JSON   arguments of the workflow
-  --arg NAME=VALUE   one argument
+{}
+  --file PATH        the workflow file, whatever its name looks like
+  --arg NAME=VALUE   one argument of the workflow; --args-json JSON for all of them
+  --policy FILE      the rules for native commands
   --dry-run          show what would run, and run nothing
-  --no-cache         do every step, whatever the action cache knows (LOBSTER_NO_CACHE)
-  --pipeline TEXT    pipeline text, whatever it looks like; - reads stdin, as in --args-json -
-  --notify COMMAND   told of each new question (LOBSTER_NOTIFY)
-  --events jsonl     each event of the run as a line of JSON on stderr; jsonl:FILE in a file (LOBSTER_EVENTS)
-  --log FILTER, --log-format text|json
-                     logs on stderr (LOBSTER_LOG, LOBSTER_LOG_FORMAT)
+  --no-cache         do every step, whatever the action cache knows
 
-`lobster --describe` gives all commands, flags and schemas as JSON; `lobster skill` is a guide for agents.
-
-Examples:
-  lobster \"exec --json --shell 'echo [1,2,3]' | json\"
+{}
+  lobster init                                  write a first workflow
   lobster run inbox-triage.lobster --arg folder=inbox
-  lobster run --mode tool \"exec --shell 'ls -1' | approve --prompt 'Go on?'\"
-
-Commands:
+  lobster show @                                what the last run did, step by step
+  lobster \"exec --json --shell 'echo [1,2,3]' | json\"
 ",
+        title("Usage:"),
+        title("Options of run (all of them: lobster help run):"),
+        title("Examples:"),
     );
-    for command in Cli::command().get_subcommands() {
-        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-        text.push_str(&format!("  {:<16} {about}\n", command.get_name()));
+    let root = Cli::command();
+    let about = |name: &str| {
+        let command = root.find_subcommand(name)?;
+        Some(command.get_about().map(ToString::to_string).unwrap_or_default())
+    };
+    let shown = root.get_subcommands().filter(|command| !command.is_hide_set());
+    let rest: Vec<&str> = shown
+        .map(clap::Command::get_name)
+        .filter(|name| !GROUPS.iter().any(|(_, names)| names.contains(name)))
+        .collect();
+    for (group, names) in GROUPS {
+        text.push_str(&format!("\n{}\n", title(&format!("{group}:"))));
+        let others = if *group == OTHERS { rest.as_slice() } else { &[] };
+        for name in names.iter().chain(others) {
+            if let Some(about) = about(name) {
+                text.push_str(&format!("  {name:<12} {about}\n"));
+            }
+        }
     }
-    text.push_str("\nPipeline commands (lobster help NAME):\n");
-    for spec in builtin().iter() {
-        text.push_str(&format!("  {:<16} {}\n", spec.name, spec.description));
-    }
+    let mut stages = |heading: &str, wanted: &dyn Fn(&str) -> bool| {
+        text.push_str(&format!("\n{}\n", title(heading)));
+        for spec in builtin().iter().filter(|spec| wanted(spec.name)) {
+            text.push_str(&format!("  {:<16} {}\n", spec.name, spec.description));
+        }
+    };
+    stages("Pipeline commands (lobster help NAME):", &|name| !PARTICULAR.contains(&name));
+    stages("Pipeline commands for particular programs, and for compatibility:", &|name| {
+        PARTICULAR.contains(&name)
+    });
+    text.push_str(
+        "\n`lobster --describe` gives all commands, options and schemas as JSON; `lobster skill` is a guide for agents.\n",
+    );
     print(&text)
 }
 
@@ -68,7 +116,7 @@ pub(crate) fn of_command(name: &str) -> CommandResult {
 
 /// `lobster help [TOPIC]`
 pub(crate) fn topic(topic: Option<&str>) -> CommandResult {
-    let Some(topic) = topic else { return general() };
+    let Some(topic) = topic.filter(|topic| !topic.starts_with('-')) else { return general() };
     if let Some(spec) = builtin().get(topic) {
         return print(&stage(spec));
     }
@@ -79,7 +127,18 @@ pub(crate) fn topic(topic: Option<&str>) -> CommandResult {
     if known {
         return of_command(topic);
     }
-    Err(CommandError { exit: Exit::USAGE, message: format!("Unknown command: {topic}"), hint: None })
+    let error = CommandError::usage(format!("Unknown command: {topic}"));
+    let commands = Cli::command();
+    let names = commands.get_subcommands().filter(|command| !command.is_hide_set());
+    let stages = builtin();
+    let names = names
+        .map(clap::Command::get_name)
+        .chain(stages.iter().map(|spec| spec.name))
+        .chain(codes::PAGES.iter().map(|page| page.code));
+    Err(match run_hints::nearest(topic, names) {
+        Some(near) => error.with_hint(format!("did you mean `lobster help {near}`?")),
+        None => error.with_hint("`lobster help` lists the topics"),
+    })
 }
 
 fn stage(spec: &StageSpec) -> String {
@@ -87,8 +146,26 @@ fn stage(spec: &StageSpec) -> String {
 }
 
 fn print(text: &str) -> CommandResult {
-    let mut out = std::io::stdout().lock();
+    let mut out = Output::paged();
     out.write_all(text.as_bytes())?;
     out.flush()?;
     Ok(Exit::OK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_groups_name_what_there_is_and_each_once() {
+        let root = Cli::command();
+        let all: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        for name in &all {
+            assert!(root.find_subcommand(name).is_some(), "{name}");
+            assert_eq!(all.iter().filter(|other| *other == name).count(), 1, "{name}");
+        }
+        for name in PARTICULAR {
+            assert!(builtin().get(name).is_some(), "{name}");
+        }
+    }
 }

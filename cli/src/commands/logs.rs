@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::one_line;
+use crate::render::pager::Output;
 use crate::render::path::is_within;
+use crate::which;
 
 /// Prints what the steps of a run wrote to stdout and stderr, or the run's own result.
 #[derive(Debug, clap::Args)]
@@ -22,8 +24,8 @@ use crate::render::path::is_within;
   lobster logs 3f9a1c2b --json | jq -r '.[] | select(.stream == \"stderr\") | .text'
   lobster logs 3f9a1c2b --output           the result of the whole run, one JSON value a line")]
 pub(crate) struct Args {
-    /// The run.
-    run: String,
+    /// The run; @ is the last one, @- the one before, NAME@- the last one of a workflow.
+    run: Option<String>,
     /// Only this step and what is inside it: its path, as `lobster show` prints it.
     step: Option<String>,
     /// Only stdout, without headings.
@@ -46,9 +48,9 @@ const MAX_TEXT: u64 = 1 << 20;
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     let store = prepare::runtime(Mode::Human)?.store()?;
-    let id = store.find_run(&args.run).map_err(CommandError::usage)?;
+    let id = which::run_or_ask(&store, args.run.as_deref(), "logs")?;
     let streams = Streams { store: &store, run: id };
-    let mut out = io::stdout().lock();
+    let mut out = Output::for_reader(args.json || args.stdout || args.stderr || args.output);
     let mut exit = Exit::OK;
     if args.output {
         let run = store.run(id)?;

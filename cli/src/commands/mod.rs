@@ -7,6 +7,7 @@
 pub(crate) mod audit;
 pub(crate) mod bundle;
 pub(crate) mod check;
+pub(crate) mod complete;
 pub(crate) mod completions;
 pub(crate) mod describe;
 pub(crate) mod diff;
@@ -15,7 +16,9 @@ pub(crate) mod fork;
 pub(crate) mod gates;
 pub(crate) mod graph;
 pub(crate) mod help;
+pub(crate) mod init;
 pub(crate) mod logs;
+pub(crate) mod man;
 pub(crate) mod mcp;
 pub(crate) mod policy;
 pub(crate) mod replay;
@@ -49,11 +52,15 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
     #[command(flatten)]
     log: logging::Options,
+    /// Prints straight to the terminal (`LOBSTER_PAGER=cat`).
+    #[arg(long, global = true)]
+    no_pager: bool,
 }
 
 /// Everything that can follow `lobster`, besides a pipeline or a workflow file.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Init(init::Args),
     Run(run::Args),
     Resume(resume::Args),
     Check(check::Args),
@@ -75,6 +82,10 @@ pub(crate) enum Command {
     Worker(worker::Args),
     Doctor(doctor::Args),
     Completions(completions::Args),
+    #[command(hide = true)]
+    Complete(complete::Args),
+    #[command(hide = true)]
+    Man(man::Args),
     Skill(skill::Args),
     /// Prints the version.
     Version,
@@ -142,8 +153,12 @@ fn command(words: &[String]) -> crate::exit::CommandResult {
         "-h" | "--help" => help::general(),
         "help" => help::topic(rest.first().map(String::as_str)),
         "version" | "--version" | "-v" => Ok(version::print()),
-        "run" if wants_help => help::general(),
-        "run" => run::run(rest),
+        "run" => match rest {
+            // `run exec ls -h` is for `ls`.
+            [word] if word == "-h" || word == "--help" => help::of_command(first),
+            _ if wants_help => help::general(),
+            rest => run::run(rest),
+        },
         "resume" | "graph" | "doctor" if wants_help => help::of_command(first),
         "resume" => resume::run(rest),
         "graph" | "doctor" => {
@@ -176,6 +191,9 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         }
     };
     logging::start(&cli.log)?;
+    if cli.no_pager {
+        crate::render::pager::turn_off();
+    }
     match cli.command {
         Command::Check(args) => check::run(&args),
         Command::Runs(args) => runs::run(&args),
@@ -193,7 +211,10 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Audit(args) => audit::run(&args),
         Command::Mcp(args) => mcp::run(&args),
         Command::Worker(args) => worker::run(&args),
+        Command::Init(args) => init::run(&args),
         Command::Completions(args) => completions::run(&args),
+        Command::Complete(args) => complete::run(&args),
+        Command::Man(args) => man::run(&args),
         Command::Skill(args) => skill::run(&args),
         Command::Run(_)
         | Command::Resume(_)

@@ -17,6 +17,8 @@ use lobster_runtime::store::{RunFilter, RunId};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::one_line;
+use crate::render::pager::Output;
+use crate::render::table::{Room, state_style};
 
 /// Writes, checks and explains the rules for native commands.
 #[derive(Debug, clap::Args)]
@@ -118,7 +120,13 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             if *json {
                 writeln!(out, "{}", json::pretty(&decision))?;
             } else {
-                write!(out, "{}", decision.explain())?;
+                let room = Room::of_stdout();
+                let mut paged = Output::paged();
+                for (index, line) in decision.explain().lines().enumerate() {
+                    let style = if index == 0 { state_style(line) } else { anstyle::Style::new() };
+                    writeln!(paged, "{}", room.paint(style, line))?;
+                }
+                paged.flush()?;
             }
             return Ok(if decision.verdict == Verdict::Deny { Exit::FAILED } else { Exit::OK });
         }
@@ -158,7 +166,7 @@ fn observations(runtime: &Runtime, runs: &[String]) -> Result<Vec<Observed>, Com
     let env = runtime.decision_env();
     runs.iter()
         .map(|run| {
-            let id = store.find_run(run).map_err(CommandError::usage)?;
+            let id = crate::which::run(&store, run)?;
             Ok(observed(&store, id, &env)?)
         })
         .collect()
@@ -171,7 +179,7 @@ fn suggest_approved(from: &[String], out: &mut impl Write) -> Result<(), Command
     let runs: Vec<RunId> = if from.is_empty() {
         store.runs(&RunFilter::default())?.into_iter().map(|run| run.id).collect()
     } else {
-        from.iter().map(|run| store.find_run(run).map_err(CommandError::usage)).collect::<Result<_, _>>()?
+        from.iter().map(|run| crate::which::run(&store, run)).collect::<Result<_, _>>()?
     };
     let mut rules: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for run in runs {

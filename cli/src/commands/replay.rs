@@ -9,6 +9,7 @@ use lobster_runtime::stage::Mode;
 use crate::exit::{CommandResult, Exit};
 use crate::prepare;
 use crate::render::Quoting;
+use crate::which;
 
 /// Executes a recorded run again and says whether everything came out the same.
 ///
@@ -21,8 +22,8 @@ use crate::render::Quoting;
   lobster replay 3f9a1c2b
   lobster replay 3f9a1c2b --live fetch     also runs the effect `fetch` again and compares what it gives now")]
 pub(crate) struct Args {
-    /// The run.
-    run: String,
+    /// The run; @ is the last one.
+    run: Option<String>,
     /// Performs this effect again, for comparison; may be given several times.
     #[arg(long, value_name = "STEP")]
     live: Vec<String>,
@@ -33,7 +34,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     let runtime = prepare::runtime(Mode::Tool)?;
-    let report = replay::replay(&runtime, &args.run, &ReplayOptions { live: args.live.clone() })?;
+    let run = which::run_or_ask(&runtime.store()?, args.run.as_deref(), "replay")?;
+    let report = replay::replay(&runtime, &run.to_string(), &ReplayOptions { live: args.live.clone() })?;
     let mut out = std::io::stdout().lock();
     if args.json {
         writeln!(out, "{}", json::pretty(&report))?;

@@ -8,23 +8,30 @@ use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::RunId;
 
+use super::runs::Status;
 use crate::events;
 use crate::exit::{CommandError, CommandResult};
+use crate::live;
 use crate::logging;
 use crate::prepare;
+use crate::which;
 
 /// Answers a question, or goes on with a run that failed or was interrupted.
 ///
-/// Always answers with one JSON envelope on stdout.
+/// Answers with one JSON envelope on stdout, unless that is a terminal.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster resume --id 4f90c468 --approve yes
   lobster resume --token eyJwcm90… --response-json '{\"decision\":\"approve\"}'
+  lobster resume @                           the last run, from where it stopped
   lobster resume 018f3c2e                    a failed or killed run, from where it stopped
   lobster resume 018f3c2e --cancel           ends such a run, and one that waits, for good")]
 pub(crate) struct Args {
-    /// The run to go on with, instead of a token: an id or the end of one.
+    /// The run to go on with, instead of a token: an id or the end of one, or @.
     run: Option<String>,
+    /// `tool` answers with an envelope at a terminal, too; `human` is for people.
+    #[arg(long, value_name = "MODE")]
+    mode: Option<String>,
     /// The resume token of the envelope.
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
@@ -79,6 +86,7 @@ struct Words {
     unread: Vec<String>,
     notify: Option<String>,
     events: Option<String>,
+    mode: Option<String>,
     log: logging::Options,
 }
 
@@ -101,6 +109,7 @@ fn scan(words: &[String]) -> Result<Words, Failure> {
             }
             "--notify" => out.notify = Some(attached.or_else(|| words.next().cloned()).unwrap_or_default()),
             "--events" => out.events = Some(attached.or_else(|| words.next().cloned()).unwrap_or_default()),
+            "--mode" => out.mode = attached.or_else(|| words.next().cloned()),
             "--log" => out.log.log = attached.or_else(|| words.next().cloned()),
             "--log-format" => out.log.log_format = attached.or_else(|| words.next().cloned()),
             "--cancel" => {
@@ -122,6 +131,17 @@ fn scan(words: &[String]) -> Result<Words, Failure> {
     Ok(out)
 }
 
+/// The options that go with the id of a run.
+const OPTIONS: &[&str] = &[
+    "--cancel",
+    "--mode",
+    "--no-cache",
+    "--notify",
+    "--retry-interrupted",
+    "--skip-interrupted",
+    "--take-over",
+];
+
 /// What to do with a run that is named by its id, where no word may go unread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum WithRun {
@@ -132,8 +152,12 @@ enum WithRun {
 fn with_run(words: &Words) -> Result<WithRun, Failure> {
     if let Some(word) = words.unread.first() {
         let what = if word.starts_with('-') { "has no option" } else { "takes one run, not also" };
+        let name = word.split('=').next().unwrap_or_default();
+        let near =
+            super::run_hints::nearest(name, OPTIONS.iter().copied()).filter(|_| word.starts_with("--"));
+        let near = near.map(|near| format!("did you mean {near}? ")).unwrap_or_default();
         return Err(Failure::parse(format!(
-            "resume RUN {what} {word:?}; `lobster resume --help` lists its options"
+            "resume RUN {what} {word:?}; {near}`lobster resume --help` lists its options"
         )));
     }
     if words.decision.is_some() || words.response.is_some() {
@@ -186,10 +210,19 @@ fn request(words: Words) -> Result<ResumeRequest, Failure> {
 }
 
 pub(crate) fn run(words: &[String]) -> CommandResult {
-    let reply = crate::reply::Reply { mode: Mode::Tool };
-    let words = match scan(words) {
+    let reply = crate::reply::Reply::for_reader();
+    let mut words = match scan(words) {
         Ok(words) => words,
         Err(failure) => return reply.failure(&failure),
+    };
+    let reply = match words.mode.as_deref() {
+        None => reply,
+        Some("tool") => crate::reply::Reply { mode: Mode::Tool },
+        Some("human") => crate::reply::Reply { mode: Mode::Human },
+        Some(other) => {
+            return reply
+                .failure(&Failure::parse(format!("resume --mode must be human or tool, not {other:?}")));
+        }
     };
     if let Err(error) = logging::start(&words.log) {
         return reply.failure(&Failure::parse(error.message));
@@ -198,14 +231,31 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     let no_cache = words.no_cache;
     let events = words.events.clone();
     let runtime_of = |find: &dyn Fn(&Runtime) -> Option<RunId>| -> Result<Runtime, CommandError> {
-        let runtime = prepare::runtime_of_run(Mode::Tool, notify.as_deref(), find)?;
+        let runtime = prepare::runtime_of_run(reply.mode, notify.as_deref(), find)?;
         events::follow(&runtime, events.as_deref())?;
-        Ok(if no_cache { runtime.without_cache() } else { runtime })
+        let runtime = if no_cache { runtime.without_cache() } else { runtime };
+        if let Some(run) = find(&runtime).filter(|_| reply.mode == Mode::Human) {
+            live::expect_rest_of(&runtime.store()?, run);
+        }
+        Ok(runtime)
     };
+    if words.run.is_none() && words.token.is_none() && words.id.is_none() && which::can_ask() {
+        let picked = prepare::runtime(Mode::Tool)
+            .and_then(|runtime| Ok(runtime.store()?))
+            .and_then(|store| which::pick_run(&store, "resume", can_go_on));
+        match picked {
+            Ok(run) => words.run = Some(run.to_string()),
+            Err(error) => return reply.failure(&error.into()),
+        }
+    }
     if let (Some(run), None, None) = (&words.run, &words.token, &words.id) {
         let task = match with_run(&words) {
             Ok(task) => task,
             Err(failure) => return reply.failure(&failure),
+        };
+        let run = &match resolved(run) {
+            Ok(run) => run,
+            Err(error) => return reply.failure(&error.into()),
         };
         let find = |runtime: &Runtime| runtime.store().ok()?.find_run(run).ok();
         let runtime = match runtime_of(&find) {
@@ -234,6 +284,23 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
         }
         Err(failure) => reply.failure(&failure),
     }
+}
+
+/// Whether `resume` has something to do for a run that stands so.
+fn can_go_on(status: Status) -> bool {
+    match status {
+        Status::Failed | Status::Interrupted => true,
+        Status::Running | Status::Waiting | Status::Ok | Status::Cancelled => false,
+    }
+}
+
+/// The id of the run that `@` and the like mean now. Other texts are left as they are, for the
+/// runtime to say what is wrong with them.
+fn resolved(text: &str) -> Result<String, CommandError> {
+    if !text.contains('@') {
+        return Ok(text.to_owned());
+    }
+    Ok(which::run(&prepare::runtime(Mode::Tool)?.store()?, text)?.to_string())
 }
 
 #[cfg(test)]

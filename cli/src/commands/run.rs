@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::run_hints;
 use crate::events;
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::live;
 use crate::logging;
 use crate::prepare;
 use crate::render::harmless;
@@ -182,6 +183,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
             if let Err(error) = events::follow(&runtime, words.events.as_deref()) {
                 return reply.failure(&error.into());
             }
+            live::expect(&planned.plan);
             reply.result(
                 &runtime,
                 runtime.run_planned(&planned),

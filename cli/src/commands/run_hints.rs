@@ -27,7 +27,7 @@ const OPTIONS: &[&str] = &[
 ];
 
 /// The names of a text that nobody has, one that is close to it, if there is one.
-fn nearest<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+pub(super) fn nearest<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let allowed = if name.len() < 4 { 1 } else { 2 };
     let with_distance = names.into_iter().map(|known| (strsim::damerau_levenshtein(name, known), known));
     with_distance.filter(|(distance, _)| *distance <= allowed).min().map(|(_, known)| known)
@@ -117,10 +117,29 @@ pub(super) fn command_like(words: &[String]) -> Option<String> {
     if first.starts_with('-') || lobster_runtime::stages::builtin().get(first).is_some() {
         return None;
     }
+    if let Some((_, ours)) = ELSEWHERE.iter().find(|(name, _)| name == first) {
+        return Some(format!("  here that is `lobster {ours}`"));
+    }
     let root = Cli::command();
-    let names: Vec<&str> = root.get_subcommands().map(clap::Command::get_name).collect();
+    let shown = root.get_subcommands().filter(|command| !command.is_hide_set());
+    let names: Vec<&str> = shown.map(clap::Command::get_name).collect();
     nearest(first, names).map(|near| format!("  did you mean `lobster {near}`?"))
 }
+
+/// What other programs call our commands.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("history", "runs"),
+    ("inspect", "show RUN"),
+    ("lint", "check FILE"),
+    ("list", "runs"),
+    ("log", "logs RUN"),
+    ("new", "init"),
+    ("ps", "runs"),
+    ("start", "run FILE"),
+    ("status", "runs"),
+    ("test", "step test DIR"),
+    ("validate", "check FILE"),
+];
 
 #[cfg(test)]
 mod tests {

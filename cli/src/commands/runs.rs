@@ -10,9 +10,12 @@ use lobster_runtime::store::{
 };
 use serde_json::{Value, json};
 
-use crate::exit::{CommandError, CommandResult, Exit};
+use crate::exit::{CommandResult, Exit};
 use crate::prepare;
-use crate::render::{table, units};
+use crate::render::pager::Output;
+use crate::render::table::{Cell, Room, Table};
+use crate::render::units;
+use crate::which;
 
 /// Lists what ran, the newest first.
 #[derive(Debug, clap::Args)]
@@ -37,6 +40,9 @@ pub(crate) struct Args {
     /// Only runs older than this one: the next page.
     #[arg(long, value_name = "RUN")]
     before: Option<String>,
+    /// Exact times instead of how long ago.
+    #[arg(long)]
+    full: bool,
     /// An array of objects instead of a table.
     #[arg(long)]
     json: bool,
@@ -88,19 +94,14 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let store = prepare::runtime(Mode::Human)?.store()?;
     let filter = RunFilter {
         name: args.name.clone(),
-        before: args
-            .before
-            .as_deref()
-            .map(|run| store.find_run(run))
-            .transpose()
-            .map_err(CommandError::usage)?,
+        before: args.before.as_deref().map(|run| which::run(&store, run)).transpose()?,
         limit: args.limit,
         ..RunFilter::default()
     };
     let wanted = if args.interrupted { Some(Status::Interrupted) } else { args.status };
     let runs = matching_runs(&store, &filter, wanted)?;
     let rows: Vec<_> = runs.iter().map(|run| (run, wanted.unwrap_or_else(|| status(&store, run)))).collect();
-    let mut out = std::io::stdout().lock();
+    let mut out = Output::for_reader(args.json);
     if args.json {
         let runs: Vec<Value> = rows.iter().map(|(run, status)| object(&store, run, *status)).collect();
         writeln!(out, "{}", json::pretty(&runs))?;
@@ -110,23 +111,23 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         writeln!(out, "no runs")?;
         return Ok(Exit::OK);
     }
-    let mut cells = vec![["RUN", "STATUS", "STARTED", "TOOK", "NAME"].map(str::to_owned).to_vec()];
+    let mut table = Table::new(&["RUN", "STATUS", "STARTED", "TOOK", "NAME"])
+        .figures(&["TOOK"])
+        .spare(&["TOOK", "STARTED"]);
     for (run, status) in &rows {
         let took = run.ended_at.map_or_else(String::new, |end| {
             units::duration(u64::try_from((end - run.started_at).max(0)).unwrap_or(0) * 1000)
         });
-        let started = iso(run.started_at).replace('T', " ");
-        cells.push(vec![
-            run.id.short(),
-            format!("{status}{}", if run.pinned { ", pinned" } else { "" }),
-            started[..19].to_owned(),
-            took,
-            run.name.clone(),
+        table.push(vec![
+            run.id.short().into(),
+            Cell::state(format!("{status}{}", if run.pinned { ", pinned" } else { "" })),
+            units::time(run.started_at, args.full).into(),
+            took.into(),
+            run.name.as_str().into(),
         ]);
     }
-    for line in table::lines(&cells) {
-        writeln!(out, "{line}")?;
-    }
+    table.print(&mut out, Room::of_stdout())?;
+    out.flush()?;
     Ok(Exit::OK)
 }
 

@@ -1,5 +1,6 @@
 //! `lobster show`
 
+mod details;
 mod timeline;
 
 use std::io::Write;
@@ -12,9 +13,13 @@ use lobster_runtime::store::{Event, Record, RunSummary, Store, iso};
 use serde_json::{Value, json};
 
 use super::runs::Status;
-use crate::exit::{CommandError, CommandResult, Exit};
+use crate::exit::{CommandResult, Exit};
 use crate::prepare;
-use crate::render::{clip, harmless, one_line, table, units};
+use crate::render::pager::Output;
+use crate::render::question::{BOLD, DIM};
+use crate::render::table::{self, Cell, Room, Table};
+use crate::render::{clip, harmless, one_line, units};
+use crate::which;
 use timeline::Line;
 
 /// Tells what happened in a run, step by step.
@@ -24,9 +29,9 @@ use timeline::Line;
   lobster show 3f9a1c2b --full             with digests and what each sandbox enforced
   lobster show 3f9a1c2b --json             the journal")]
 pub(crate) struct Args {
-    /// The run.
-    run: String,
-    /// Digests, policy decisions and enforcement statements too.
+    /// The run; @ is the last one, @- the one before, NAME@- the last one of a workflow.
+    run: Option<String>,
+    /// Exact times, digests, policy decisions and enforcement statements too.
     #[arg(long)]
     full: bool,
     /// The journal's records as a JSON array. If it is damaged, the last element says where.
@@ -36,10 +41,10 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     let store = prepare::runtime(Mode::Human)?.store()?;
-    let id = store.find_run(&args.run).map_err(CommandError::usage)?;
+    let id = which::run_or_ask(&store, args.run.as_deref(), "show")?;
     let run = store.run(id)?;
     let (journal, broken) = prepare::found_journal(&store, id)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = Output::for_reader(args.json);
     if args.json {
         let records: Vec<_> = journal
             .iter()
@@ -51,24 +56,41 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
     let status = super::runs::status(&store, &run);
     let pinned = if run.pinned { ", pinned" } else { "" };
-    writeln!(out, "{}  {status}{pinned}", one_line(&run.name))?;
+    let room = Room::of_stdout();
+    writeln!(
+        out,
+        "{}  {}",
+        room.paint(BOLD, &one_line(&run.name)),
+        room.paint(table::state_style(status.as_str()), &format!("{status}{pinned}"))
+    )?;
     for (title, text) in facts(&store, &run, &journal, args.full) {
-        writeln!(out, "  {title:<8} {}", harmless(&text).replace('\n', "\n           "))?;
+        let title = room.paint(DIM, &format!("{title:<8}"));
+        writeln!(out, "  {title} {}", harmless(&text).replace('\n', "\n           "))?;
     }
     writeln!(out)?;
-    let mut cells = vec![
-        ["STEP", "KIND", "STATE", "TOOK", "FUEL", "MEMORY", "OUTPUT", "ENFORCED"].map(str::to_owned).to_vec(),
-    ];
+    let mut table = Table::new(&["STEP", "KIND", "STATE", "TOOK", "FUEL", "MEMORY", "OUTPUT", "ENFORCED"])
+        .figures(&["TOOK", "FUEL", "MEMORY", "OUTPUT"])
+        .spare(&["ENFORCED", "MEMORY", "FUEL", "OUTPUT", "KIND", "TOOK"]);
     let lines = timeline::lines(&journal, status == Status::Running);
-    cells.extend(lines.iter().map(row));
-    for line in table::lines(&cells) {
-        writeln!(out, "{line}")?;
+    for line in &lines {
+        table.push(row(line));
+    }
+    let mut shown = table.lines(room).into_iter();
+    if let Some(head) = shown.next() {
+        writeln!(out, "{head}")?;
+    }
+    for (line, shown) in lines.iter().zip(shown) {
+        writeln!(out, "{shown}")?;
+        for (style, text) in details::of(&store, line, room) {
+            writeln!(out, "{}", room.paint(style, &text))?;
+        }
     }
     if args.full {
         for line in &lines {
             details(&mut out, line)?;
         }
     }
+    out.flush()?;
     Ok(Exit::OK)
 }
 
@@ -91,7 +113,7 @@ fn facts(store: &Store, run: &RunSummary, journal: &[Record], full: bool) -> Vec
             None => facts.push(("part", format!("of run {parent}"))),
         }
     }
-    facts.push(("started", format!("{} in {}", iso(run.started_at), one_line(&run.cwd))));
+    facts.push(("started", format!("{} in {}", units::time(run.started_at, full), one_line(&run.cwd))));
     let resumed: Vec<_> = journal
         .iter()
         .filter_map(|record| match &record.event {
@@ -102,13 +124,15 @@ fn facts(store: &Store, run: &RunSummary, journal: &[Record], full: bool) -> Vec
     if let Some((at, by)) = resumed.last() {
         let times = if resumed.len() > 1 { format!("{} times, last ", resumed.len()) } else { String::new() };
         let by = by.as_ref().map(|by| format!(" by {}", one_line(by))).unwrap_or_default();
-        facts.push(("resumed", format!("{times}{}{by}", iso(*at))));
+        facts.push(("resumed", format!("{times}{}{by}", units::time(*at, full))));
     }
     if let Some(end) = run.ended_at {
         let took = u64::try_from((end - run.started_at).max(0)).unwrap_or(0) * 1000;
-        facts.push(("ended", format!("{} ({})", iso(end), units::duration(took))));
+        facts.push(("ended", format!("{} ({})", units::time(end, full), units::duration(took))));
     }
-    facts.push(("plan", format!("blake3:{}", run.plan)));
+    if full {
+        facts.push(("plan", format!("blake3:{}", run.plan)));
+    }
     if let Some(digest) = &run.args {
         match store.load(digest, MAX_ARGUMENTS) {
             Ok(empty) if empty == b"{}" => {}
@@ -167,24 +191,29 @@ fn changed(terms: &Value) -> String {
     text
 }
 
-fn row(line: &Line) -> Vec<String> {
+fn row(line: &Line) -> Vec<Cell> {
     let outcome = line.outcome.as_ref();
     let size =
         outcome.and_then(|outcome| outcome.output.or(outcome.stdout)).map(|blob| units::bytes(blob.len));
     vec![
-        format!("{}{}", "  ".repeat(line.depth), line.path),
-        line.kind.clone(),
-        line.state.clone(),
-        outcome.map(|outcome| units::duration(outcome.duration_us)).unwrap_or_default(),
-        outcome.and_then(|outcome| outcome.fuel).map(units::count).unwrap_or_default(),
-        outcome.and_then(|outcome| outcome.peak_memory).map(units::bytes).unwrap_or_default(),
-        size.unwrap_or_default(),
-        outcome.map(|outcome| enforced(&outcome.enforcement)).unwrap_or_default(),
+        format!("{}{}", "  ".repeat(line.depth), line.path).into(),
+        line.kind.as_str().into(),
+        Cell::state(line.state.as_str()),
+        // What was taken from the cache took no time.
+        outcome
+            .filter(|outcome| !outcome.cached)
+            .map(|outcome| units::duration(outcome.duration_us))
+            .unwrap_or_default()
+            .into(),
+        outcome.and_then(|outcome| outcome.fuel).map(units::count).unwrap_or_default().into(),
+        outcome.and_then(|outcome| outcome.peak_memory).map(units::bytes).unwrap_or_default().into(),
+        size.unwrap_or_default().into(),
+        outcome.map(|outcome| enforced(&outcome.enforcement)).unwrap_or_default().into(),
     ]
 }
 
 /// What confined it and what is missing from that, in one cell; `--full` says what held what.
-fn enforced(statement: &Value) -> String {
+pub(crate) fn enforced(statement: &Value) -> String {
     let Some(asked) = statement.get("asked").and_then(Value::as_str) else { return String::new() };
     let mut cell = match asked {
         "component" if statement["pure"] == json!(true) => "wasm (pure)".to_owned(),

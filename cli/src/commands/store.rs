@@ -252,7 +252,7 @@ fn stats(store: &Store, code: CodeUse, as_json: bool) -> CommandResult {
 }
 
 fn pin(store: &Store, run: &str, pinned: bool, as_json: bool) -> CommandResult {
-    let id = store.find_run(run).map_err(CommandError::usage)?;
+    let id = crate::which::run(store, run)?;
     store.pin_run(id, pinned)?;
     let mut out = std::io::stdout().lock();
     if as_json {

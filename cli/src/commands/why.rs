@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::Quoting;
+use crate::which;
 
 /// Says in one line why a step did not do the same as in an earlier run.
 #[derive(Debug, clap::Args)]
@@ -17,7 +18,7 @@ use crate::render::Quoting;
   lobster why 3f9a1c2b categorize                     against the run it was forked from, or the last one of that name
   lobster why 3f9a1c2b categorize --vs 77b01e44 --full")]
 pub(crate) struct Args {
-    /// The run that is asked about.
+    /// The run that is asked about; @ is the last one.
     run: String,
     /// The step: its path as `lobster show` prints it.
     step: String,
@@ -45,7 +46,11 @@ impl From<WhyError> for CommandError {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let why = replay::why(&prepare::runtime(Mode::Tool)?, &args.run, &args.step, args.vs.as_deref())?;
+    let runtime = prepare::runtime(Mode::Tool)?;
+    let store = runtime.store()?;
+    let run = which::run(&store, &args.run)?.to_string();
+    let vs = args.vs.as_deref().map(|vs| which::run(&store, vs)).transpose()?.map(|vs| vs.to_string());
+    let why = replay::why(&runtime, &run, &args.step, vs.as_deref())?;
     why.broken.iter().for_each(prepare::warn_of_damage);
     let mut out = std::io::stdout().lock();
     if args.json {

@@ -1,7 +1,7 @@
 //! How things look to a person.
 
+pub(crate) mod pager;
 pub(crate) mod path;
-pub(crate) mod progress;
 pub(crate) mod question;
 pub(crate) mod table;
 pub(crate) mod text;
@@ -65,7 +65,9 @@ impl<W: Write> Write for Quoting<W> {
 
 /// Says a line on stderr. A terminal that was closed meanwhile is nobody's fault.
 pub(crate) fn say(line: &str) {
-    let _ = writeln!(anstream::stderr().lock(), "{}", harmless(line));
+    crate::live::above(|| {
+        let _ = writeln!(anstream::stderr().lock(), "{}", harmless(line));
+    });
 }
 
 #[cfg(test)]

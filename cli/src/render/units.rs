@@ -13,6 +13,41 @@ pub(crate) fn duration(microseconds: u64) -> String {
     }
 }
 
+/// How long ago a time in milliseconds since 1970 was, as people say it: `just now`, `5 min ago`,
+/// `3 h ago`, `yesterday`, `4 days ago`; from two weeks on the date.
+pub(crate) fn ago(at: i64) -> String {
+    before((lobster_runtime::store::system_clock())(), at)
+}
+
+/// A time as people want it: how long ago, or to the letter.
+pub(crate) fn time(at: i64, exact: bool) -> String {
+    if exact { lobster_runtime::store::iso(at) } else { ago(at) }
+}
+
+fn before(now: i64, at: i64) -> String {
+    let seconds = (now - at) / 1000;
+    match (seconds, seconds / 60, seconds / 3600, seconds / 86_400) {
+        (..0, ..) => lobster_runtime::store::iso(at)[..10].to_owned(),
+        (0..5, ..) => "just now".to_owned(),
+        (0..60, ..) => format!("{seconds} s ago"),
+        (_, minutes @ ..60, ..) => format!("{minutes} min ago"),
+        (_, _, hours @ ..24, _) => format!("{hours} h ago"),
+        (_, _, _, 1) => "yesterday".to_owned(),
+        (_, _, _, days @ ..14) => format!("{days} days ago"),
+        _ => lobster_runtime::store::iso(at)[..10].to_owned(),
+    }
+}
+
+/// The same in fewer digits, for what is still going on: `4 ms`, `340 ms`, `1.2 s`, `34 s`.
+pub(crate) fn rough(microseconds: u64) -> String {
+    match microseconds {
+        0..1_000_000 => format!("{} ms", microseconds / 1_000),
+        1_000_000..10_000_000 => format!("{:.1} s", microseconds as f64 / 1e6),
+        10_000_000..60_000_000 => format!("{} s", microseconds / 1_000_000),
+        _ => duration(microseconds),
+    }
+}
+
 /// `12 B`, `3.4 KiB`, `1.0 GiB`.
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
@@ -61,6 +96,17 @@ mod tests {
             [HOUR, HOUR - 1, 25 * HOUR - 1, 48 * HOUR].map(duration),
             ["1 h 0 min", "59 min 59 s", "1 d 0 h", "2 d 0 h"]
         );
+        const MINUTE: i64 = 60_000;
+        assert_eq!(
+            [0, 30_000, 5 * MINUTE, 180 * MINUTE, 1500 * MINUTE, 4 * 1440 * MINUTE].map(|age| before(age, 0)),
+            ["just now", "30 s ago", "5 min ago", "3 h ago", "yesterday", "4 days ago"]
+        );
+        assert_eq!(
+            [before(20 * 1440 * MINUTE, 0), before(0, MINUTE)],
+            ["1970-01-01", "1970-01-01"],
+            "a clock that was set back tells no lies"
+        );
+        assert_eq!([4_000, 340_000, 1_240_000, 34_900_000].map(rough), ["4 ms", "340 ms", "1.2 s", "34 s"]);
         assert_eq!([0, 1023, 1024, 5 << 20].map(bytes), ["0 B", "1023 B", "1.0 KiB", "5.0 MiB"]);
         assert_eq!([0, 999, 1000, 12_345_678].map(count), ["0", "999", "1,000", "12,345,678"]);
         assert_eq!([0, 1, 1000].map(|n| counted(n, "run")), ["0 runs", "1 run", "1,000 runs"]);

@@ -75,6 +75,9 @@ impl Frame<'_> {
         };
         let items = self.items(step, over, scope, path)?;
         let Value::Array(items) = &*items else { return Ok(Record::new(&step.id)) };
+        if let Some(progress) = &self.run.services.progress {
+            progress.rounds(path.as_str(), items.len());
+        }
         let inside = Enclosing {
             env: enclosing.env.iter().chain(&step.env).cloned().collect(),
             cwd: step.cwd.clone().or_else(|| enclosing.cwd.clone()),

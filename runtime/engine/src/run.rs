@@ -381,18 +381,29 @@ impl<'s> Run<'s> {
         if !self.journals() {
             return Ok(());
         }
+        self.show(std::slice::from_ref(&event));
         let due = lock(&self.buffered).push(event);
         if due { self.append(Vec::new(), Durability::Lazy) } else { Ok(()) }
     }
 
     /// Journals events after all that was buffered.
     pub(crate) fn append(&self, events: Vec<Event>, durability: Durability) -> Result<(), Stop> {
+        if self.journals() {
+            self.show(&events);
+        }
         let mut all = self.take_buffered();
         all.extend(events);
         if all.is_empty() || !self.journals() {
             return Ok(());
         }
         self.store.append(self.id, all, durability).map_err(store_failure)
+    }
+
+    /// Shows events to whoever watches the run.
+    pub(super) fn show(&self, events: &[Event]) {
+        if let Some(progress) = self.services.progress.as_deref().filter(|_| !events.is_empty()) {
+            progress.recorded(events);
+        }
     }
 
     /// Whether nothing is to be taken from the action cache.

@@ -29,19 +29,28 @@ use lobster_observe::telemetry::Exporter;
 use lobster_policy::{AuditPlaces, Policy};
 use lobster_sandbox::Sandbox;
 use lobster_stage::{Mode, Registry, StageError};
-use lobster_store::{RunId, Store, StoreError};
+use lobster_store::{Event, RunId, StepOutcome, Store, StoreError};
 
 /// Lines for the person on stderr: warnings, retries, plans.
 pub type Notes = Box<dyn Fn(&str) + Send + Sync>;
 /// Where renderers show their text to a person.
 pub type Screen = Box<dyn Fn(&str) -> io::Result<()> + Send + Sync>;
 
-/// Tells a person what is going on.
+/// Tells a person what is going on. What is told is on its way to the journal or to the
+/// store, never a second truth: whoever misses it finds it there.
 pub trait Progress: Send + Sync {
     /// Something that may take long begins at a place in the run.
     fn started(&self, place: &str, kind: &str);
     /// It is over.
     fn ended(&self, place: &str);
+    /// A loop begins with so many rounds.
+    fn rounds(&self, _place: &str, _count: usize) {}
+    /// A step of the workflow came to this, with all its attempts and all that is inside it.
+    fn step_ended(&self, _place: &str, _outcome: &StepOutcome) {}
+    /// The run journals these.
+    fn recorded(&self, _events: &[Event]) {}
+    /// The process at a place wrote this to stderr; secrets are replaced.
+    fn stderr(&self, _place: &str, _chunk: &[u8]) {}
 }
 
 /// On whose behalf runs are made.
@@ -187,7 +196,10 @@ impl Services {
     /// What carries out the effects of a run whose blobs are in `store`.
     pub(crate) fn executor(&self, store: &Store) -> Box<dyn Executor + '_> {
         match &self.executor_program {
-            None => Box::new(LocalExecutor::new(store.clone(), Arc::clone(&self.sandbox), self)),
+            None => Box::new(
+                LocalExecutor::new(store.clone(), Arc::clone(&self.sandbox), self)
+                    .showing(self.progress.as_deref()),
+            ),
             Some(program) => Box::new(StdioExecutor::new(Arc::clone(program), store.clone(), self)),
         }
     }

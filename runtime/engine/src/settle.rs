@@ -342,6 +342,7 @@ fn fit_subject(
 impl Run<'_> {
     /// Journals the end of this execution after all that was buffered.
     fn end(&self, events: Vec<Event>, durability: Durability) -> Result<(), StoreError> {
+        self.show(&events);
         let mut all = self.take_buffered();
         all.extend(events);
         self.store.append(self.id, all, durability)

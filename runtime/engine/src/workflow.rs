@@ -97,7 +97,9 @@ impl Frame<'_> {
         let wanted = step.when.evaluate(&*scope);
         if !wanted.or_else(|error| self.recorded_condition(&path, &error))? {
             scope.insert(Arc::new(Record { skipped: true, ..Record::new(&step.id) }));
-            self.run.summarise(&path, StepOutcome::new(StepStatus::Skipped), kind_name(&step.work))?;
+            let skipped = StepOutcome::new(StepStatus::Skipped);
+            self.show_end(&path, &skipped);
+            self.run.summarise(&path, skipped, kind_name(&step.work))?;
             return Ok(Ended::Passed);
         }
         let begun = std::time::Instant::now();
@@ -187,14 +189,21 @@ impl Frame<'_> {
             step.work,
             Work::Shell(_) | Work::Exec(_) | Work::Component { .. } | Work::Js(_) | Work::Mcp { .. }
         );
+        let mut outcome = StepOutcome::new(status);
+        outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        outcome.error = error.map(|error| error.message.clone());
+        outcome.code = error.and_then(|error| error.code.as_ref().map(ToString::to_string));
+        self.show_end(path, &outcome);
         if own_effect && error.is_none() {
             return Ok(()); // the effect itself stands in the journal
         }
-        let mut outcome = StepOutcome::new(status);
-        outcome.error = error.map(|error| error.message.clone());
-        outcome.code = error.and_then(|error| error.code.as_ref().map(ToString::to_string));
-        outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.run.summarise(path, outcome, kind_name(&step.work))
+    }
+
+    fn show_end(&self, path: &StepPath, outcome: &StepOutcome) {
+        if let Some(progress) = &self.run.services.progress {
+            progress.step_ended(path.as_str(), outcome);
+        }
     }
 
     /// Counts what a step's model calls cost, and holds it against the limit.

@@ -143,8 +143,13 @@ fn take<'l>(event: &Event, line: impl FnOnce() -> &'l mut Line) {
             line.kind.clone_from(kind);
             line.state = format!("waiting ({gate})");
         }
-        Event::GateAnswered { answer, by, from, .. } => {
-            let by = by.as_ref().map(|by| format!(" by {by}"));
+        Event::GateAnswered { answer, by, from, gate, .. } => {
+            let by = match (by, gate.as_str()) {
+                (Some(by), _) => Some(format!(" by {by}")),
+                // The gate that a question at the terminal is known by.
+                (None, "terminal") => Some(" at the terminal".to_owned()),
+                (None, _) => None,
+            };
             let run = from.map(|run| format!(" in run {}", run.short()));
             let who: String = by.into_iter().chain(run).collect();
             let what = match answer {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use super::{Executor, ExecutorError, Order, OrderId, Outcome, Standing, Task, native};
 use crate::run::lock;
+use crate::services::Progress;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_sandbox::Sandbox;
 use lobster_stage::StageError;
@@ -27,6 +28,8 @@ pub(crate) struct LocalExecutor<'h> {
     store: Store,
     sandbox: Arc<Sandbox>,
     secrets: &'h dyn SecretSource,
+    /// Who sees what the processes write to stderr.
+    progress: Option<&'h dyn Progress>,
     orders: Mutex<Orders>,
 }
 
@@ -47,7 +50,12 @@ enum State {
 impl<'h> LocalExecutor<'h> {
     /// With the blobs of `store`, and processes started by `sandbox`.
     pub(crate) fn new(store: Store, sandbox: Arc<Sandbox>, secrets: &'h dyn SecretSource) -> Self {
-        Self { store, sandbox, secrets, orders: Mutex::default() }
+        Self { store, sandbox, secrets, progress: None, orders: Mutex::default() }
+    }
+
+    /// The same, with somebody who sees what the processes write to stderr.
+    pub(crate) fn showing(self, progress: Option<&'h dyn Progress>) -> Self {
+        Self { progress, ..self }
     }
 
     fn unknown(id: &OrderId) -> ExecutorError {
@@ -57,7 +65,12 @@ impl<'h> LocalExecutor<'h> {
     fn carry_out(&self, order: &Order, cancel: &CancelToken) -> Outcome {
         match &order.task {
             Task::Native(task) => {
-                let host = native::Host { store: &self.store, sandbox: &self.sandbox, secrets: self.secrets };
+                let host = native::Host {
+                    store: &self.store,
+                    sandbox: &self.sandbox,
+                    secrets: self.secrets,
+                    watcher: self.progress.map(|progress| (progress, order.id.path.as_str())),
+                };
                 native::perform(task, &host, cancel)
             }
         }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::{NativeTask, Outcome, SecretSource, StdinSource};
 use crate::kinds::blocked;
 use crate::pipeline::failed_outcome as failed;
+use crate::services::Progress;
 use crate::unseen::{Lost, UnseenEnd};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json::aside::ScanAside;
@@ -34,6 +35,8 @@ pub(super) struct Host<'h> {
     pub(super) sandbox: &'h Sandbox,
     /// Where the values of secrets are found.
     pub(super) secrets: &'h dyn SecretSource,
+    /// Who sees what the process writes to stderr, and the place it does so for.
+    pub(super) watcher: Option<(&'h dyn Progress, &'h str)>,
 }
 
 /// Runs the process to its end.
@@ -50,7 +53,13 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
     // Made now that all that is to be hidden is known.
     let stdout = host.store.blob_writer();
     let scan = (task.scan_json && stdout.is_verbatim()).then(ScanAside::default);
-    let mut sinks = Sinks { stdout, stderr: HeadAndTail::default(), redactor: host.store.redactor(), scan };
+    let mut sinks = Sinks {
+        stdout,
+        stderr: HeadAndTail::default(),
+        redactor: host.store.redactor(),
+        scan,
+        watcher: host.watcher,
+    };
     let result = request(task, env, host.store)
         .and_then(|request| host.sandbox.run(&request, &mut sinks, cancel).map_err(SpawnFailure::Spawn));
     match result {
@@ -262,15 +271,16 @@ impl SpawnFailure {
     }
 }
 
-struct Sinks {
+struct Sinks<'h> {
     stdout: BlobWriter,
     stderr: HeadAndTail,
     /// Of stderr: what is left out of its middle must not leave halves of a secret.
     redactor: Option<Redactor>,
     scan: Option<ScanAside>,
+    watcher: Option<(&'h dyn Progress, &'h str)>,
 }
 
-impl Sinks {
+impl Sinks<'_> {
     /// What is kept of both; `cut` tells that they may end anywhere.
     fn finish(mut self, cut: bool) -> Result<(Blob, Vec<u8>), StoreError> {
         if let Some(redactor) = self.redactor.take() {
@@ -281,7 +291,7 @@ impl Sinks {
     }
 }
 
-impl OutputSinks for Sinks {
+impl OutputSinks for Sinks<'_> {
     fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
         if let Some(scan) = &mut self.scan {
             scan.push(chunk);
@@ -290,13 +300,12 @@ impl OutputSinks for Sinks {
     }
 
     fn stderr(&mut self, chunk: &[u8]) -> io::Result<()> {
-        match &mut self.redactor {
-            Some(redactor) => {
-                let clean = redactor.push(chunk);
-                self.stderr.take(&clean);
-            }
-            None => self.stderr.take(chunk),
+        let clean = self.redactor.as_mut().map(|redactor| redactor.push(chunk));
+        let clean = clean.as_deref().unwrap_or(chunk);
+        if let Some((progress, place)) = self.watcher {
+            progress.stderr(place, clean);
         }
+        self.stderr.take(clean);
         Ok(())
     }
 }

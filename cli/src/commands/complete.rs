@@ -1,0 +1,313 @@
+//! `lobster complete`, which the scripts of `lobster completions` call: what could stand
+//! where the cursor is. The grammar says what kind of word that is; the store and the
+//! directory say which words there are.
+//!
+//! Nothing here may fail, ask, or write: whoever presses Tab gets words or nothing.
+
+mod words;
+
+use std::io::Write;
+
+use clap::{Arg, ArgAction, Command, CommandFactory};
+use lobster_runtime::language::codes;
+use lobster_runtime::stages::builtin;
+
+use self::words::Known;
+use super::Cli;
+use crate::exit::{CommandResult, Exit};
+use crate::render::one_line;
+
+/// Lists what could stand where the cursor is; for completion scripts.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Whose form the list has.
+    shell: Dialect,
+    /// The line up to the cursor, for shells that split words in ways of their own.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    line: Option<String>,
+    /// The characters at which such a shell splits words.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, default_value = "")]
+    breaks: String,
+    /// The words after `lobster` up to the cursor; the last one is completed.
+    #[arg(last = true)]
+    words: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Dialect {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+/// A word that could stand there, and what it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Candidate {
+    text: String,
+    about: String,
+}
+
+impl Candidate {
+    fn new(text: impl Into<String>, about: impl Into<String>) -> Self {
+        Self { text: text.into(), about: about.into() }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> CommandResult {
+    let words = match &args.line {
+        Some(line) => split(line).into_iter().skip(1).collect(),
+        None => args.words.clone(),
+    };
+    let found = candidates(&words, &Known::here());
+    let current = words.last().map_or("", String::as_str);
+    // The shell replaces only what follows the last of its breaks.
+    let kept = current
+        .rfind(|c| args.breaks.contains(c))
+        .map_or(0, |at| at + current[at..].chars().next().map_or(0, char::len_utf8));
+    let mut out = std::io::stdout().lock();
+    for Candidate { text, about } in found {
+        let (text, about) = (one_line(&text), one_line(&about));
+        let text = text.get(kept..).unwrap_or_default();
+        match args.shell {
+            Dialect::Bash => writeln!(out, "{text}")?,
+            Dialect::Fish => writeln!(out, "{text}\t{about}")?,
+            Dialect::Zsh => {
+                let text = text.replace('\\', "\\\\").replace(':', "\\:");
+                writeln!(out, "{text}:{about}")?;
+            }
+        }
+    }
+    out.flush()?;
+    Ok(Exit::OK)
+}
+
+/// The words of a line as a shell sees them, nearly: quotes and backslashes hold words together.
+/// The last word is the one under the cursor, and empty after a blank.
+fn split(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let (mut quote, mut escaped, mut after_blank) = (None, false, true);
+    for c in line.chars() {
+        let word = words.len() - 1;
+        match (c, quote) {
+            (_, _) if escaped => {
+                words[word].push(c);
+                escaped = false;
+            }
+            ('\\', None | Some('"')) => escaped = true,
+            (c, Some(open)) if c == open => quote = None,
+            ('"' | '\'', None) => quote = Some(c),
+            (' ' | '\t', None) => {
+                if !after_blank {
+                    words.push(String::new());
+                }
+                after_blank = true;
+                continue;
+            }
+            (c, _) => words[word].push(c),
+        }
+        after_blank = false;
+    }
+    words
+}
+
+/// What could stand in the place of the last word.
+fn candidates(words: &[String], known: &Known) -> Vec<Candidate> {
+    let Some((current, before)) = words.split_last() else { return Vec::new() };
+    let mut root = Cli::command();
+    root.build();
+    let mut place = Place::at(&root, before);
+    let mut found = match (place.pending.take(), current.split_once('=')) {
+        (Some(option), _) => place.values(option, current, "", known),
+        (None, Some((name, value))) if name.starts_with("--") => match place.option(name) {
+            Some(option) => place.values(option, value, &format!("{name}="), known),
+            None => Vec::new(),
+        },
+        (None, _) if current.starts_with('-') => place.options(),
+        (None, _) => place.words(current, known),
+    };
+    found.retain(|candidate| candidate.text.starts_with(current.as_str()));
+    let mut seen = std::collections::HashSet::new();
+    found.retain(|candidate| seen.insert(candidate.text.clone()));
+    found
+}
+
+/// Where the cursor is in the grammar.
+struct Place<'c> {
+    command: &'c Command,
+    /// The names of the commands, without `lobster`.
+    path: Vec<&'c str>,
+    /// Words of the command that are no options.
+    given: Vec<String>,
+    /// An option whose value comes next.
+    pending: Option<&'c Arg>,
+}
+
+impl<'c> Place<'c> {
+    fn at(root: &'c Command, before: &[String]) -> Self {
+        let mut place = Self { command: root, path: Vec::new(), given: Vec::new(), pending: None };
+        for word in before {
+            if place.pending.take().is_some() {
+                continue;
+            }
+            if word.starts_with('-') && word.len() > 1 {
+                let takes_value = |arg: &&Arg| matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
+                place.pending = place.option(word).filter(takes_value);
+                continue;
+            }
+            match place.command.find_subcommand(word) {
+                Some(next) if place.given.is_empty() => {
+                    place.command = next;
+                    place.path.push(next.get_name());
+                }
+                _ => place.given.push(word.clone()),
+            }
+        }
+        place
+    }
+
+    fn option(&self, word: &str) -> Option<&'c Arg> {
+        let is_it = |arg: &&Arg| match (word.strip_prefix("--"), word.strip_prefix('-')) {
+            (Some(long), _) => arg.get_long_and_visible_aliases().is_some_and(|names| names.contains(&long)),
+            (None, Some(short)) => arg.get_short().is_some_and(|known| short.starts_with(known)),
+            (None, None) => false,
+        };
+        self.command.get_arguments().find(is_it)
+    }
+
+    fn options(&self) -> Vec<Candidate> {
+        let shown = self.command.get_arguments().filter(|arg| !arg.is_hide_set());
+        shown
+            .filter_map(|arg| Some(Candidate::new(format!("--{}", arg.get_long()?), about(arg.get_help()))))
+            .collect()
+    }
+
+    /// Commands, and what the next word without dashes can be.
+    fn words(&self, current: &str, known: &Known) -> Vec<Candidate> {
+        let mut found = Vec::new();
+        if self.given.is_empty() {
+            let shown = self.command.get_subcommands().filter(|command| !command.is_hide_set());
+            found.extend(shown.map(|command| Candidate::new(command.get_name(), about(command.get_about()))));
+        }
+        match self.path.as_slice() {
+            [] => found.extend(known.workflow_files(current)),
+            ["help"] => {
+                let stages = builtin();
+                found.extend(stages.iter().map(|spec| Candidate::new(spec.name, spec.description)));
+                found.extend(codes::PAGES.iter().map(|page| Candidate::new(page.code, page.title)));
+                let commands = Cli::command();
+                found.extend(
+                    commands
+                        .get_subcommands()
+                        .map(|one| Candidate::new(one.get_name(), about(one.get_about()))),
+                );
+            }
+            _ => {
+                let positionals: Vec<&Arg> = self.command.get_positionals().collect();
+                let arg = positionals.get(self.given.len()).or(positionals.last());
+                // The last one may take several.
+                let takes = |arg: &&Arg| {
+                    self.given.len() < positionals.len()
+                        || arg.get_num_args().is_some_and(|range| range.max_values() > 1)
+                };
+                if let Some(arg) = arg.copied().filter(takes) {
+                    found.extend(self.values(arg, current, "", known));
+                }
+            }
+        }
+        found
+    }
+
+    /// What can be the value of an argument; each with `prefix` before it.
+    fn values(&self, arg: &Arg, current: &str, prefix: &str, known: &Known) -> Vec<Candidate> {
+        let possible = arg.get_possible_values();
+        let is_flag = matches!(arg.get_action(), ArgAction::SetTrue | ArgAction::SetFalse);
+        let mut found: Vec<Candidate> = if !possible.is_empty() && !is_flag {
+            let shown = possible.iter().filter(|value| !value.is_hide_set());
+            shown.map(|value| Candidate::new(value.get_name(), about(value.get_help()))).collect()
+        } else {
+            let named = |name: &str| {
+                arg.get_value_names().is_some_and(|names| names.iter().any(|known| known.as_str() == name))
+            };
+            match (self.path.as_slice(), arg.get_id().as_str()) {
+                (["gates", ..], "id") => known.gates(),
+                (["resume"], "id") => known.gates(),
+                (["step", ..], _) if !named("RUN") => known.files(current, |_| true),
+                (["why" | "logs", ..], "step") => known.steps(self.given.first().map(String::as_str)),
+                (_, "run" | "vs" | "before" | "after") => known.runs(current),
+                (_, _) if named("RUN") => known.runs(current),
+                (_, _) if named("STEP") => known.steps(self.given.first().map(String::as_str)),
+                (["runs"], "name") => known.names(),
+                (["run"], "arg") => known.arguments(self.given.first().map(String::as_str)),
+                (["run"], "mode") => ["human", "tool"].map(|mode| Candidate::new(mode, "")).into(),
+                (["run"], "file" | "words") | (["check"], _) | (["graph"], "file" | "path") => {
+                    known.workflow_files(current)
+                }
+                (["fork"], "workflow") => known.workflow_files(current),
+                (["graph"], "format") => {
+                    ["mermaid", "dot", "ascii"].map(|format| Candidate::new(format, "")).into()
+                }
+                _ => known.files(current, |_| true),
+            }
+        };
+        for candidate in &mut found {
+            candidate.text.insert_str(0, prefix);
+        }
+        found
+    }
+}
+
+fn about(text: Option<&clap::builder::StyledStr>) -> String {
+    text.map(ToString::to_string).unwrap_or_default().lines().next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complete(line: &str) -> Vec<String> {
+        let words: Vec<String> = split(line).into_iter().skip(1).collect();
+        candidates(&words, &Known::nothing()).into_iter().map(|candidate| candidate.text).collect()
+    }
+
+    #[test]
+    fn the_line_is_split_as_a_shell_does() {
+        let words = |line: &str| split(line);
+        assert_eq!(words("lobster show "), ["lobster", "show", ""]);
+        assert_eq!(words("lobster  'a b' c\\ d \"e f"), ["lobster", "a b", "c d", "e f"]);
+        assert_eq!(words("lobster ''"), ["lobster", ""]);
+    }
+
+    #[test]
+    fn the_grammar_says_what_comes_next() {
+        assert_eq!(complete("lobster gat"), ["gates"]);
+        assert_eq!(complete("lobster gates ap"), ["approve"]);
+        assert_eq!(complete("lobster runs --stat"), ["--status"]);
+        assert!(complete("lobster runs --status ").contains(&"failed".to_owned()));
+        assert_eq!(complete("lobster runs --status=wai"), ["--status=waiting"]);
+        assert_eq!(complete("lobster help exe"), ["exec"]);
+        assert_eq!(complete("lobster help E030").first().map(String::as_str), Some("E0301"));
+        assert_eq!(complete("lobster run --mode t"), ["tool"]);
+        // What nobody types is not offered.
+        assert!(!complete("lobster ").iter().any(|name| name == "complete" || name == "man"));
+    }
+
+    /// Whatever is typed, every answer begins with it, and nothing panics.
+    #[test]
+    fn any_line_has_an_answer() {
+        let mut root = Cli::command();
+        root.build();
+        let names: Vec<String> =
+            root.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+        for name in names {
+            for rest in ["", " ", " -", " --", " x ", " x --", " x y ", " --json ", " --no-such=", " é", " '"]
+            {
+                let line = format!("lobster {name}{rest}");
+                let words: Vec<String> = split(&line).into_iter().skip(1).collect();
+                let current = words.last().cloned().unwrap_or_default();
+                for found in complete(&line) {
+                    assert!(found.starts_with(&current), "{line:?}: {found:?}");
+                }
+            }
+        }
+    }
+}

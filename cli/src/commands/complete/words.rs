@@ -1,0 +1,152 @@
+//! The words that the store and the working directory have.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use lobster_runtime::language::source::has_workflow_extension;
+use lobster_runtime::runtime::{load_workflow_to_draw, tidied};
+use lobster_runtime::stage::Mode;
+use lobster_runtime::store::{Event, GateFilter, GateStatus, RunFilter, RunSummary, Store};
+use serde_json::Value;
+
+use super::Candidate;
+use crate::commands::runs;
+use crate::render::units;
+use crate::{prepare, which};
+
+/// Runs that are offered, and looked through for names.
+const RUNS: usize = 30;
+
+/// Files of a directory that are looked at.
+const FILES: usize = 2000;
+
+pub(super) struct Known {
+    store: Option<Store>,
+    folder: Option<PathBuf>,
+}
+
+impl Known {
+    /// What there is here. A store is not made for it.
+    pub(super) fn here() -> Self {
+        let store = || {
+            let runtime = prepare::runtime(Mode::Tool).ok()?;
+            runtime.state_dir().join("store").exists().then(|| runtime.store().ok())?
+        };
+        Self { store: store(), folder: std::env::current_dir().ok() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn nothing() -> Self {
+        Self { store: None, folder: None }
+    }
+
+    fn recent(&self) -> Vec<RunSummary> {
+        let filter = RunFilter { limit: RUNS, ..RunFilter::default() };
+        self.store.as_ref().and_then(|store| store.runs(&filter).ok()).unwrap_or_default()
+    }
+
+    fn about(&self, run: &RunSummary) -> String {
+        let status = self.store.as_ref().map(|store| runs::status(store, run).as_str()).unwrap_or_default();
+        format!("{}, {status}, {}", run.name, units::ago(run.started_at))
+    }
+
+    /// Ids of runs, and the ways to name recent ones.
+    pub(super) fn runs(&self, current: &str) -> Vec<Candidate> {
+        let recent = self.recent();
+        let mut found: Vec<Candidate> = Vec::new();
+        for (text, run) in ["@", "@-"].iter().zip(&recent) {
+            found.push(Candidate::new(*text, self.about(run)));
+        }
+        if !current.is_empty() && !current.starts_with('@') {
+            found.extend(self.names().into_iter().map(|name| {
+                Candidate::new(format!("{}@-", name.text), format!("the last run of {}", name.text))
+            }));
+        }
+        found.extend(recent.iter().map(|run| Candidate::new(run.id.short(), self.about(run))));
+        // A whole id, if one is being typed.
+        if current.len() > 8 {
+            found.extend(recent.iter().map(|run| Candidate::new(run.id.to_string(), self.about(run))));
+        }
+        found
+    }
+
+    /// Names of workflows that ran.
+    pub(super) fn names(&self) -> Vec<Candidate> {
+        let names: BTreeSet<String> = self.recent().into_iter().map(|run| run.name).collect();
+        names.into_iter().map(|name| Candidate::new(name, "")).collect()
+    }
+
+    /// Questions that wait.
+    pub(super) fn gates(&self) -> Vec<Candidate> {
+        let open = GateFilter { status: Some(GateStatus::Open), ..GateFilter::default() };
+        let gates = self.store.as_ref().and_then(|store| store.gates(&open).ok()).unwrap_or_default();
+        let prompt =
+            |question: &Value| question.get("prompt").and_then(Value::as_str).unwrap_or_default().to_owned();
+        gates.into_iter().map(|gate| Candidate::new(gate.id, prompt(&gate.question))).collect()
+    }
+
+    /// Steps of the run that was named.
+    pub(super) fn steps(&self, run: Option<&str>) -> Vec<Candidate> {
+        let records = || {
+            let store = self.store.as_ref()?;
+            let run = which::run(store, run?).ok()?;
+            Some(store.found_events(run).ok()?.0)
+        };
+        let mut paths: Vec<String> = Vec::new();
+        for record in records().unwrap_or_default() {
+            match &record.event {
+                Event::StepStarted { path, .. } | Event::StepEnded { path, .. }
+                    if !path.contains('!') && !paths.contains(path) =>
+                {
+                    paths.push(path.clone());
+                }
+                _ => {}
+            }
+        }
+        paths.into_iter().map(|path| Candidate::new(path, "")).collect()
+    }
+
+    /// `NAME=` for each argument of a workflow file.
+    pub(super) fn arguments(&self, file: Option<&str>) -> Vec<Candidate> {
+        let workflow = || {
+            let path = self.folder.as_ref()?.join(file?);
+            Some(load_workflow_to_draw(&tidied(&path)).ok()?.0)
+        };
+        let args = workflow().map(|workflow| workflow.args).unwrap_or_default();
+        args.into_iter()
+            .map(|arg| Candidate::new(format!("{}=", arg.name), arg.description.unwrap_or_default()))
+            .collect()
+    }
+
+    pub(super) fn workflow_files(&self, current: &str) -> Vec<Candidate> {
+        self.files(current, |path| {
+            path.extension().is_some_and(|e| e == "lobster") || {
+                has_workflow_extension(path) && !current.is_empty()
+            }
+        })
+    }
+
+    /// Files and folders that begin as what was typed does.
+    pub(super) fn files(&self, current: &str, fits: impl Fn(&Path) -> bool) -> Vec<Candidate> {
+        let Some(here) = &self.folder else { return Vec::new() };
+        let (folder, begin) =
+            current.rsplit_once('/').map_or(("", current), |(folder, begin)| (folder, begin));
+        let prefix = if current.contains('/') { format!("{folder}/") } else { String::new() };
+        let place = if prefix == "/" { PathBuf::from("/") } else { here.join(folder) };
+        let entries = std::fs::read_dir(place).into_iter().flatten().flatten().take(FILES);
+        let mut found: Vec<Candidate> = entries
+            .filter_map(|entry| {
+                let name = entry.file_name().to_str()?.to_owned();
+                let is_hidden = name.starts_with('.') && !begin.starts_with('.');
+                let path = entry.path();
+                match path.is_dir() {
+                    _ if is_hidden => None,
+                    true => Some(Candidate::new(format!("{prefix}{name}/"), "")),
+                    false => fits(&path).then(|| Candidate::new(format!("{prefix}{name}"), "")),
+                }
+            })
+            .collect();
+        found.sort();
+        found
+    }
+}

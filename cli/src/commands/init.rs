@@ -1,0 +1,151 @@
+//! `lobster init`
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::which;
+
+/// Writes a first workflow, ready to run.
+///
+/// Asks what kind it should be, at a terminal; elsewhere it is for the shell unless --kind says otherwise.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster init                             asks, and writes hello.lobster
+  lobster init --kind javascript report    writes report.lobster
+  lobster init --kind agent add-task       a tool for `lobster mcp serve --workflows .`")]
+pub(crate) struct Args {
+    /// The name of the workflow and of its file.
+    #[arg(default_value = "hello", value_parser = name)]
+    name: String,
+    /// What its steps are made of.
+    #[arg(long, value_name = "KIND")]
+    kind: Option<Kind>,
+    /// Where to put it.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    /// Commands, and a question before the one that writes.
+    Shell,
+    /// JavaScript in a sandbox, without node.
+    #[value(alias = "js")]
+    Javascript,
+    /// A WebAssembly component that reads a table.
+    Component,
+    /// A tool that an agent calls over MCP.
+    Agent,
+}
+
+/// A file that is written: its place below the directory, and its bytes.
+struct File {
+    path: String,
+    bytes: Vec<u8>,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Shell, Self::Javascript, Self::Component, Self::Agent];
+
+    fn describe(self) -> [&'static str; 2] {
+        match self {
+            Self::Shell => ["shell", "commands, and a question before the one that writes"],
+            Self::Javascript => ["javascript", "JavaScript in a sandbox, without node"],
+            Self::Component => ["component", "a WebAssembly component that reads a table"],
+            Self::Agent => ["agent", "a tool that an agent calls over MCP"],
+        }
+    }
+
+    fn files(self, name: &str) -> Vec<File> {
+        let text = match self {
+            Self::Shell => include_str!("init/shell.lobster"),
+            Self::Javascript => include_str!("init/javascript.lobster"),
+            Self::Component => include_str!("init/component.lobster"),
+            Self::Agent => include_str!("init/agent.lobster"),
+        };
+        let file = |path: &str, bytes: &[u8]| File { path: path.to_owned(), bytes: bytes.to_vec() };
+        let mut files = vec![file(&format!("{name}.lobster"), text.replace("NAME", name).as_bytes())];
+        if self == Self::Component {
+            files.push(file("sales.csv", include_bytes!("init/sales.csv")));
+            files.push(file("steps/csv.wasm", include_bytes!("../../../guest-steps/dist/csv.wasm")));
+        }
+        files
+    }
+}
+
+/// A name is in a file's name, in YAML and in commands that are printed.
+fn name(text: &str) -> Result<String, String> {
+    let text = text.strip_suffix(".lobster").unwrap_or(text);
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(fits) {
+        Ok(text.to_owned())
+    } else {
+        Err("lower-case letters, digits and dashes, beginning with a letter".to_owned())
+    }
+}
+
+pub(crate) fn run(args: &Args) -> CommandResult {
+    let files_of = |kind: Kind| kind.files(&args.name);
+    // Before anything is asked: every kind writes this one.
+    let workflow = args.dir.join(format!("{}.lobster", args.name));
+    refuse_to_replace(&workflow)?;
+    let kind = match args.kind {
+        Some(kind) => kind,
+        None if which::can_ask() => {
+            let rows: Vec<Vec<String>> =
+                Kind::ALL.iter().map(|kind| kind.describe().map(str::to_owned).to_vec()).collect();
+            Kind::ALL[which::pick(&rows, "What should it be made of?")?]
+        }
+        None => Kind::Shell,
+    };
+    let files = files_of(kind);
+    for file in &files {
+        refuse_to_replace(&args.dir.join(&file.path))?;
+    }
+    for file in &files {
+        let path = args.dir.join(&file.path);
+        write_new(&path, &file.bytes)
+            .map_err(|error| CommandError::failed(format!("{}: {error}", path.display())))?;
+    }
+    let mut out = io::stdout().lock();
+    for file in &files {
+        writeln!(out, "wrote {}", args.dir.join(&file.path).display())?;
+    }
+    let shown = workflow.display();
+    writeln!(out, "\nNext:\n  lobster run {shown}\n  lobster check {shown}     after each change")?;
+    if kind == Kind::Agent {
+        writeln!(out, "  lobster mcp serve --workflows {}     for an agent", args.dir.display())?;
+    }
+    out.flush()?;
+    Ok(Exit::OK)
+}
+
+fn refuse_to_replace(path: &Path) -> Result<(), CommandError> {
+    match path.symlink_metadata() {
+        Err(_) => Ok(()),
+        Ok(_) => Err(CommandError::usage(format!("{} exists, and is left as it is", path.display()))
+            .with_hint("choose another name, or another place with --dir")),
+    }
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    OpenOptions::new().write(true).create_new(true).open(path)?.write_all(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_plain() {
+        assert_eq!(name("add-task.lobster"), Ok("add-task".to_owned()));
+        for wrong in ["", "-a", "A", "a b", "../a", "a.b", "1a", "a'"] {
+            assert!(name(wrong).is_err(), "{wrong}");
+        }
+    }
+}

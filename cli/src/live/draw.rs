@@ -1,0 +1,278 @@
+//! The lines of the live view, fitted to a terminal.
+
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use lobster_runtime::store::RunId;
+
+use super::PATIENCE;
+use super::model::{Fold, FoldKind, Line, Mark, Model};
+use crate::render::text::{cut, pad, width};
+use crate::render::{one_line, units};
+
+const GREEN: Style = AnsiColor::Green.on_default();
+const RED: Style = AnsiColor::Red.on_default().bold();
+const CYAN: Style = AnsiColor::Cyan.on_default();
+const YELLOW: Style = AnsiColor::Yellow.on_default();
+const DIM: Style = Style::new().dimmed();
+
+const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
+
+/// Widest column of names.
+const NAME: usize = 28;
+
+/// The columns of a time and of a size: `12 min 34 s`, `1023.9 KiB`.
+const TIME: usize = 11;
+const SIZE: usize = 10;
+
+/// Narrower terminals get no sizes; still narrower ones not what a step does.
+const WITH_SIZES: usize = 72;
+const WITH_WORK: usize = 50;
+
+/// Where lines are shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    pub(super) columns: usize,
+    pub(super) rows: usize,
+    pub(super) styled: bool,
+}
+
+impl Look {
+    fn paint(&self, style: Style, text: &str) -> String {
+        if self.styled && !text.is_empty() { format!("{style}{text}{style:#}") } else { text.to_owned() }
+    }
+}
+
+/// A mark, its colour and its word where there are no signs.
+fn sign(mark: Mark, now: Duration) -> (&'static str, Style, &'static str) {
+    match mark {
+        Mark::Running => {
+            let frame = usize::try_from(now.as_millis() / 100).unwrap_or(0) % FRAMES.len();
+            (FRAMES[frame], CYAN, "running")
+        }
+        Mark::Ok => ("✓", GREEN, "ok"),
+        Mark::Reused => ("↻", CYAN, "reused"),
+        Mark::Skipped => ("⊘", DIM, "skipped"),
+        Mark::Failed => ("✗", RED, "failed"),
+        Mark::Waiting => ("?", YELLOW, "waiting"),
+        Mark::Stopped => ("■", YELLOW, "stopped"),
+    }
+}
+
+/// The line of a step.
+pub(super) fn line(line: &Line, model: &Model, now: Duration, look: &Look) -> String {
+    parts(line, model, now, look).0
+}
+
+/// The same with its width.
+fn parts(line: &Line, model: &Model, now: Duration, look: &Look) -> (String, usize) {
+    // The last column stays free, so that no terminal breaks the line.
+    let columns = look.columns.clamp(12, 120) - 1;
+    let (sign, style, _) = sign(line.mark, now);
+    let took = took(line, now).map(units::rough).unwrap_or_default();
+    let size =
+        if line.bytes > 0 && look.columns >= WITH_SIZES { units::bytes(line.bytes) } else { String::new() };
+    let tail = if look.columns >= WITH_SIZES {
+        format!(" {} {}", pad(&took, TIME, true), pad(&size, SIZE, true))
+    } else {
+        format!(" {took}")
+    };
+    let room = columns.saturating_sub(2 + width(&tail));
+    let what = if look.columns >= WITH_WORK { work(line, now) } else { short_work(line) };
+    let name = one_line(&line.name);
+    let (name, what) = if what.is_empty() {
+        (pad(&cut(&name, room), room, false), String::new())
+    } else {
+        let wide = model.widest_name().min(NAME).min(room / 2).max(width(&cut(&name, room / 2)));
+        let name = pad(&cut(&name, wide), wide, false);
+        let left = room.saturating_sub(width(&name) + 2);
+        (name, format!("  {}", pad(&cut(&one_line(&what), left), left, false)))
+    };
+    let what_style = if line.mark == Mark::Failed { RED } else { DIM };
+    let plain = format!("{sign} {name}{what}{tail}");
+    let name = if line.mark == Mark::Skipped { look.paint(DIM, &name) } else { name };
+    let shown = format!(
+        "{} {name}{}{}",
+        look.paint(style, sign),
+        look.paint(what_style, &what),
+        look.paint(DIM, tail.trim_end())
+    );
+    (if look.styled { shown } else { shown.trim_end().to_owned() }, width(plain.trim_end()))
+}
+
+fn took(line: &Line, now: Duration) -> Option<u64> {
+    let took = match line.mark {
+        Mark::Running => now.saturating_sub(line.begun),
+        Mark::Skipped | Mark::Waiting | Mark::Reused => return None,
+        // How long a person thought about it says nothing.
+        Mark::Ok if line.what == "approval" || line.what == "input" => return None,
+        Mark::Ok | Mark::Failed | Mark::Stopped => line.took?,
+    };
+    Some(u64::try_from(took.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// What a step does now, or did.
+fn work(line: &Line, now: Duration) -> String {
+    let mut told = Vec::new();
+    if line.mark == Mark::Waiting {
+        return "waits for an answer".to_owned();
+    }
+    if line.attempt > 1 {
+        told.push(format!("attempt {}", line.attempt));
+    }
+    match &line.fold {
+        Some(fold) => told.push(folded(fold, line, now)),
+        // An answer says more than that it was asked for.
+        None if line.note.is_some() && matches!(line.what.as_str(), "approval" | "input") => {}
+        None => told.push(line.what.clone()),
+    }
+    match line.mark {
+        Mark::Running => told.extend(line.inner().map(str::to_owned)),
+        Mark::Stopped => told.push("stopped".to_owned()),
+        Mark::Reused => told.push("reused".to_owned()),
+        Mark::Skipped => told = vec!["skipped".to_owned()],
+        Mark::Ok | Mark::Failed | Mark::Waiting => {}
+    }
+    let note_at = usize::from(line.attempt > 1).min(told.len());
+    told.splice(note_at..note_at, line.note.clone());
+    if line.is_earlier {
+        told.push("done before".to_owned());
+    }
+    told.retain(|part| !part.is_empty());
+    told.join(" · ")
+}
+
+/// The same where there is little room.
+fn short_work(line: &Line) -> String {
+    match &line.fold {
+        Some(fold) if line.mark != Mark::Skipped => counts(fold),
+        _ => String::new(),
+    }
+}
+
+fn counts(fold: &Fold) -> String {
+    match (fold.done(), fold.all) {
+        (done, Some(all)) => format!("{done}/{all}"),
+        (done, None) => done.to_string(),
+    }
+}
+
+/// `12/40 rounds, 2 failed, 3.1/s`
+fn folded(fold: &Fold, line: &Line, now: Duration) -> String {
+    let noun = match fold.kind {
+        FoldKind::Steps => "step",
+        FoldKind::Branches => "branch",
+        FoldKind::Rounds => "round",
+    };
+    let many = if noun == "branch" { "branches".to_owned() } else { format!("{noun}s") };
+    let all = fold.all.unwrap_or_else(|| fold.done());
+    let done = fold.done();
+    // What is complete says so in one figure.
+    let mut text = if fold.all.is_none_or(|all| all == done) && line.has_ended() {
+        format!("{} {}", units::count(done as u64), if done == 1 { noun } else { &many })
+    } else {
+        format!("{} {}", counts(fold), if all == 1 { noun } else { &many })
+    };
+    if fold.failed > 0 {
+        text.push_str(&format!(", {} failed", fold.failed));
+    }
+    let seconds = line.took.unwrap_or_else(|| now.saturating_sub(line.begun)).as_secs_f64();
+    if fold.kind == FoldKind::Rounds && done > 1 && seconds > 0.5 {
+        text.push_str(&format!(", {}", rate(done as f64 / seconds)));
+    }
+    text
+}
+
+/// `3.1/s`, `12/min`
+fn rate(per_second: f64) -> String {
+    match per_second {
+        many if many >= 100.0 => format!("{many:.0}/s"),
+        some if some >= 1.0 => format!("{some:.1}/s"),
+        few => format!("{:.0}/min", few * 60.0),
+    }
+}
+
+/// What moves: the lines from the first that still runs, each with its width.
+pub(super) fn moving(model: &Model, from: usize, now: Duration, look: &Look) -> Vec<(String, usize)> {
+    let lines = model.lines().get(from..).unwrap_or_default();
+    let is_due = |line: &&Line| line.has_ended() || now.saturating_sub(line.begun) >= PATIENCE;
+    // The last row is the cursor's.
+    let most = look.rows.saturating_sub(2).max(1);
+    let mut shown = Vec::new();
+    let due: Vec<&Line> = lines.iter().filter(is_due).collect();
+    for (index, line) in due.iter().enumerate() {
+        let left = due.len() - index;
+        if shown.len() + usize::from(left > 1) >= most {
+            let more = cut(&format!("… and {left} more"), look.columns.saturating_sub(1)).into_owned();
+            let wide = width(&more);
+            shown.push((look.paint(DIM, &more), wide));
+            return shown;
+        }
+        shown.push(parts(line, model, now, look));
+        if let Some(words) = line.words().filter(|_| shown.len() + left < most) {
+            let words = cut(&format!("  │ {}", one_line(words)), look.columns.min(120).saturating_sub(1))
+                .into_owned();
+            let wide = width(&words);
+            shown.push((look.paint(DIM, &words), wide));
+        }
+    }
+    shown
+}
+
+/// A step that has ended, for a file: `ok fetch (1.2 s, 13 B)`.
+pub(super) fn plain(line: &Line) -> String {
+    let (_, _, word) = sign(line.mark, Duration::ZERO);
+    let mut facts = Vec::new();
+    match &line.fold {
+        Some(fold) if line.mark != Mark::Skipped => facts.push(folded(fold, line, Duration::ZERO)),
+        _ => {}
+    }
+    facts.extend(line.note.clone());
+    facts.extend(took(line, Duration::ZERO).map(units::rough));
+    if line.bytes > 0 {
+        facts.push(units::bytes(line.bytes));
+    }
+    let facts = if facts.is_empty() { String::new() } else { format!(" ({})", facts.join(", ")) };
+    one_line(&format!("{word} {}{facts}", line.name))
+}
+
+/// The last line: `run 3f9a1c2b: 3 steps, 1 reused, 1.2 s, 12,345 fuel, $0.0012`.
+pub(super) fn summary(model: &Model, run: Option<RunId>, now: Duration, look: &Look) -> Option<String> {
+    if model.is_empty() || !model.is_lasting() {
+        return None;
+    }
+    let count = |mark| model.lines().iter().filter(|line| line.mark == mark).count() as u64;
+    let mut facts = vec![units::counted(model.lines().len() as u64, "step")];
+    for (mark, word) in [
+        (Mark::Reused, "reused"),
+        (Mark::Skipped, "skipped"),
+        (Mark::Failed, "failed"),
+        (Mark::Waiting, "waiting"),
+        (Mark::Stopped, "stopped"),
+    ] {
+        if count(mark) > 0 {
+            facts.push(format!("{} {word}", count(mark)));
+        }
+    }
+    facts.push(units::rough(u64::try_from(now.as_micros()).unwrap_or(u64::MAX)));
+    if model.sums.fuel > 0 {
+        facts.push(format!("{} fuel", units::count(model.sums.fuel)));
+    }
+    facts.extend(model.sums.usd.map(|usd| format!("${usd:.4}")));
+    let run = run.map(|run| format!("run {}: ", run.short())).unwrap_or_default();
+    let mut lines = vec![run];
+    let last = facts.len() - 1;
+    for (index, fact) in facts.into_iter().enumerate() {
+        let fact = if index < last { format!("{fact}, ") } else { fact };
+        // A fact is not broken.
+        match lines.last_mut() {
+            Some(line) if index == 0 || width(line) + width(fact.trim_end()) < look.columns => {
+                line.push_str(&fact)
+            }
+            _ => lines.push(format!("  {fact}")),
+        }
+    }
+    let lines: Vec<_> =
+        lines.iter().map(|line| cut(line.trim_end(), look.columns.saturating_sub(1))).collect();
+    Some(lines.iter().map(|line| look.paint(DIM, line)).collect::<Vec<_>>().join("\n"))
+}

@@ -1,0 +1,495 @@
+//! What is known of a run while it goes on: a line for each step of the workflow,
+//! with what happens inside it counted. Made of events alone, so that the same
+//! events make the same lines.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use lobster_runtime::language::plan::{Plan, Step, Work};
+use lobster_runtime::store::{Event, GateAnswer, StepOutcome, StepStatus};
+use serde_json::Value;
+
+/// Longest line of stderr that is kept, in bytes.
+const MAX_WORDS: usize = 1000;
+
+/// Where a step stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    Running,
+    Ok,
+    /// Its result was there: from the action cache, or the run that this one was forked from.
+    Reused,
+    Skipped,
+    Failed,
+    /// Somebody has to answer first.
+    Waiting,
+    /// The run ended before it did.
+    Stopped,
+}
+
+/// One step of the workflow, with all that is inside it.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    pub(super) name: String,
+    /// What it does, as far as the plan or its kind says so.
+    pub(super) what: String,
+    pub(super) mark: Mark,
+    pub(super) begun: Duration,
+    pub(super) took: Option<Duration>,
+    /// Of what its effects gave.
+    pub(super) bytes: u64,
+    /// Why it failed, or how it was answered.
+    pub(super) note: Option<String>,
+    /// From 1.
+    pub(super) attempt: u32,
+    pub(super) fold: Option<Fold>,
+    /// What is under way inside it, each with its place.
+    running: Vec<String>,
+    /// The latest line on stderr, and the beginning of the next one.
+    words: String,
+    partial: Vec<u8>,
+    effects: usize,
+    reused: usize,
+    /// How its latest own effect ended.
+    last: Option<StepStatus>,
+    /// It ended before this process took the run up.
+    pub(super) is_earlier: bool,
+}
+
+/// A step of steps.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Fold {
+    pub(super) kind: FoldKind,
+    /// Steps in each round.
+    per_round: usize,
+    /// Rounds or branches in all, where that is known.
+    pub(super) all: Option<usize>,
+    /// Inner steps that have ended.
+    steps: usize,
+    pub(super) failed: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum FoldKind {
+    #[default]
+    Steps,
+    Branches,
+    Rounds,
+}
+
+impl Fold {
+    pub(super) fn done(&self) -> usize {
+        self.steps / self.per_round.max(1)
+    }
+}
+
+impl Line {
+    fn new(name: &str, now: Duration) -> Self {
+        Self {
+            name: name.to_owned(),
+            what: String::new(),
+            mark: Mark::Running,
+            begun: now,
+            took: None,
+            bytes: 0,
+            note: None,
+            attempt: 1,
+            fold: None,
+            running: Vec::new(),
+            words: String::new(),
+            partial: Vec::new(),
+            effects: 0,
+            reused: 0,
+            last: None,
+            is_earlier: false,
+        }
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.mark != Mark::Running
+    }
+
+    /// The inner step that began last, without the name of the line.
+    pub(super) fn inner(&self) -> Option<&str> {
+        let place = self.running.last()?.strip_prefix(self.name.as_str())?;
+        let name = place.rsplit('/').next()?.split(['[', '#', '|', '!']).next()?;
+        (place.contains('/') && !name.is_empty()).then_some(name)
+    }
+
+    /// The latest that it wrote to stderr.
+    pub(super) fn words(&self) -> Option<&str> {
+        Some(self.words.trim()).filter(|words| !words.is_empty() && !self.has_ended())
+    }
+
+    fn take_attempt(&mut self, attempt: u32) {
+        if attempt <= self.attempt {
+            return;
+        }
+        self.attempt = attempt;
+        (self.bytes, self.effects, self.reused) = (0, 0, 0);
+        (self.last, self.note) = (None, None);
+        if let Some(fold) = &mut self.fold {
+            (fold.steps, fold.failed) = (0, 0);
+        }
+    }
+
+    fn close(&mut self, outcome: &StepOutcome, now: Duration) {
+        self.mark = match outcome.status {
+            StepStatus::Ok if self.effects > 0 && self.reused == self.effects => Mark::Reused,
+            StepStatus::Ok => Mark::Ok,
+            StepStatus::Skipped => Mark::Skipped,
+            StepStatus::Waiting => Mark::Waiting,
+            StepStatus::Failed | StepStatus::TimedOut | StepStatus::Refused => Mark::Failed,
+            StepStatus::Interrupted | StepStatus::Cancelled => Mark::Stopped,
+        };
+        if self.mark == Mark::Failed {
+            self.note = self.note.take().or_else(|| Some(reason(outcome)));
+        }
+        self.took = Some(match outcome.duration_us {
+            0 => now.saturating_sub(self.begun),
+            us => Duration::from_micros(us),
+        });
+        self.running.clear();
+    }
+}
+
+/// Why it failed, in few words.
+fn reason(outcome: &StepOutcome) -> String {
+    match (outcome.status, &outcome.code, outcome.exit, &outcome.error) {
+        (StepStatus::TimedOut, ..) => "timeout".to_owned(),
+        (_, Some(code), ..) => code.clone(),
+        (_, None, Some(exit), _) if exit != 0 => format!("exit {exit}"),
+        (_, None, _, Some(error)) => error.lines().next().unwrap_or_default().to_owned(),
+        (_, None, _, None) => "failed".to_owned(),
+    }
+}
+
+/// What a run comes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Sums {
+    pub(super) fuel: u64,
+    pub(super) usd: Option<f64>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Model {
+    lines: Vec<Line>,
+    at: HashMap<String, usize>,
+    outline: HashMap<String, (String, Option<Fold>)>,
+    /// Places whose results are about to be taken over.
+    taken_over: Vec<String>,
+    is_pipeline: bool,
+    pub(super) sums: Sums,
+}
+
+/// The step that a place lies in, and the rest of the path.
+fn split(place: &str) -> (&str, &str) {
+    place.split_at(place.find(['/', '[', '#', '|', '!']).unwrap_or(place.len()))
+}
+
+/// The attempt of the step itself, and what is inside it.
+fn attempt(rest: &str) -> (u32, &str) {
+    let Some(after) = rest.strip_prefix('#') else { return (1, rest) };
+    let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+    (after[..end].parse().unwrap_or(1), &after[end..])
+}
+
+/// Whether this is a step right inside, `/x` or `[3]/x`.
+fn is_child(inside: &str) -> bool {
+    let step = match inside.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((_, step)) => step,
+        None => inside,
+    };
+    step.strip_prefix('/').is_some_and(|name| !name.contains(['/', '[', '|', '!', '#']))
+}
+
+impl Model {
+    /// The steps in the order in which they began.
+    pub(super) fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// Whether the lines stay: a pipeline is on the screen as a whole.
+    pub(super) fn is_lasting(&self) -> bool {
+        !self.is_pipeline
+    }
+
+    /// The columns of the longest name.
+    pub(super) fn widest_name(&self) -> usize {
+        let names =
+            self.lines.iter().map(|line| line.name.as_str()).chain(self.outline.keys().map(String::as_str));
+        names.map(crate::render::text::width).max().unwrap_or(0)
+    }
+
+    /// What will run.
+    pub(super) fn expect(&mut self, plan: &Plan) {
+        match plan {
+            Plan::Pipeline(_) => self.is_pipeline = true,
+            Plan::Workflow(workflow) => {
+                self.outline = workflow
+                    .steps
+                    .iter()
+                    .map(|step| (step.id.clone(), (summary(step), fold(step))))
+                    .collect();
+            }
+        }
+    }
+
+    fn line(&mut self, name: &str, now: Duration) -> &mut Line {
+        let index = match self.at.get(name) {
+            Some(index) => *index,
+            None => {
+                let mut line = Line::new(name, now);
+                if let Some((what, fold)) = self.outline.get(name) {
+                    line.what.clone_from(what);
+                    line.fold.clone_from(fold);
+                }
+                self.lines.push(line);
+                self.at.insert(name.to_owned(), self.lines.len() - 1);
+                self.lines.len() - 1
+            }
+        };
+        &mut self.lines[index]
+    }
+
+    /// Something began at a place.
+    pub(super) fn start(&mut self, place: &str, kind: &str, now: Duration) {
+        let (name, rest) = split(place);
+        let line = self.line(name, now);
+        line.take_attempt(attempt(rest).0);
+        if line.is_earlier || line.has_ended() {
+            // It failed, and is tried again.
+            let (name, attempt) = (line.name.clone(), line.attempt);
+            let (what, fold) = (line.what.clone(), line.fold.clone());
+            *line = Line { what, fold, attempt, ..Line::new(&name, now) };
+        }
+        line.running.push(place.to_owned());
+        if line.what.is_empty() {
+            kind.clone_into(&mut line.what);
+        }
+    }
+
+    pub(super) fn end(&mut self, place: &str) {
+        if let Some(index) = self.at.get(split(place).0) {
+            let line = &mut self.lines[*index];
+            line.running.retain(|running| running != place);
+            line.partial.clear();
+        }
+    }
+
+    pub(super) fn count_rounds(&mut self, place: &str, count: usize, now: Duration) {
+        let (name, rest) = split(place);
+        let (attempt, inside) = attempt(rest);
+        if !inside.is_empty() {
+            return;
+        }
+        let line = self.line(name, now);
+        line.take_attempt(attempt);
+        if let Some(fold) = &mut line.fold {
+            fold.all = Some(count);
+        }
+    }
+
+    /// Takes in what the process of a place wrote to stderr.
+    pub(super) fn hear(&mut self, place: &str, chunk: &[u8]) {
+        let Some(index) = self.at.get(split(place).0) else { return };
+        let line = &mut self.lines[*index];
+        for piece in chunk.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
+            let room = MAX_WORDS.saturating_sub(line.partial.len());
+            line.partial.extend_from_slice(&piece[..piece.len().min(room)]);
+            if piece.ends_with(b"\n") || piece.ends_with(b"\r") {
+                let words = String::from_utf8_lossy(&line.partial).trim().to_owned();
+                if !words.is_empty() {
+                    line.words = words;
+                }
+                line.partial.clear();
+            }
+        }
+    }
+
+    /// Takes in what the run journals.
+    pub(super) fn record(&mut self, event: &Event, now: Duration) {
+        match event {
+            Event::StepStarted { path, detail, kind, .. } => {
+                let (name, rest) = split(path);
+                let line = self.line(name, now);
+                line.take_attempt(attempt(rest).0);
+                if line.what.is_empty() {
+                    kind.clone_into(&mut line.what);
+                }
+                if detail["reused"] == Value::Bool(true) {
+                    self.taken_over.push(path.clone());
+                }
+            }
+            Event::StepEnded { path, attempt: 0, outcome, .. } => self.end_step(path, outcome, now),
+            Event::StepEnded { path, begun, outcome, .. } => {
+                let from_begin =
+                    begun.as_ref().is_some_and(|begun| begun.detail["reused"] == Value::Bool(true));
+                let known = self.taken_over.iter().position(|taken| taken == path);
+                let reused =
+                    outcome.cached || from_begin || known.map(|at| self.taken_over.swap_remove(at)).is_some();
+                self.effect(path, outcome, reused, now);
+            }
+            Event::GateAnswered { path, answer, by, .. } => {
+                let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+                let word = match answer {
+                    GateAnswer::Approved => "approved",
+                    GateAnswer::Rejected => "rejected",
+                    GateAnswer::Response(_) => "answered",
+                };
+                let line = self.line(split(path).0, now);
+                line.note = Some(format!("{word}{by}"));
+                if *answer == GateAnswer::Rejected {
+                    (line.mark, line.took) = (Mark::Failed, None);
+                }
+            }
+            Event::Note { path: None, text, detail } if text == "cost" => {
+                self.sums.usd = detail["estimatedCostUsd"].as_f64();
+            }
+            Event::RunStarted { .. }
+            | Event::RunResumed { .. }
+            | Event::RunPaused { .. }
+            | Event::RunEnded { .. }
+            | Event::GateOpened { .. }
+            | Event::GateClosed { .. }
+            | Event::Decision { .. }
+            | Event::RetryRequested { .. }
+            | Event::Note { .. }
+            | Event::Unknown(_) => {}
+        }
+    }
+
+    /// A step came to an end.
+    pub(super) fn end_step(&mut self, path: &str, outcome: &StepOutcome, now: Duration) {
+        let (name, rest) = split(path);
+        let line = self.line(name, now);
+        let (_, inside) = attempt(rest);
+        // What was done before is recalled from the journal, and ends once more.
+        if line.is_earlier {
+            return;
+        }
+        if inside.is_empty() {
+            line.close(outcome, now);
+            return;
+        }
+        if let Some(fold) = line.fold.as_mut().filter(|_| is_child(inside)) {
+            fold.steps += 1;
+            fold.failed += usize::from(outcome.status == StepStatus::Failed);
+        }
+    }
+
+    /// An effect, or something pure, has a result.
+    fn effect(&mut self, path: &str, outcome: &StepOutcome, reused: bool, now: Duration) {
+        // What the engine keeps for itself, and questions.
+        if path.contains('!') {
+            return;
+        }
+        if let Some(fuel) = outcome.fuel.filter(|_| !reused) {
+            self.sums.fuel = self.sums.fuel.saturating_add(fuel);
+        }
+        let (name, rest) = split(path);
+        let line = self.line(name, now);
+        line.take_attempt(attempt(rest).0);
+        line.effects += 1;
+        line.reused += usize::from(reused);
+        line.bytes += outcome.output.or(outcome.stdout).map_or(0, |blob| blob.len);
+        line.last = Some(outcome.status);
+        match outcome.status {
+            StepStatus::Failed | StepStatus::TimedOut | StepStatus::Refused => {
+                line.note = Some(reason(outcome));
+            }
+            StepStatus::Ok
+            | StepStatus::Skipped
+            | StepStatus::Interrupted
+            | StepStatus::Cancelled
+            | StepStatus::Waiting => {}
+        }
+    }
+
+    /// A question is open at this place.
+    pub(super) fn wait_for_answer(&mut self, place: &str) {
+        let name = split(place).0.to_owned();
+        let line = self.line(&name, Duration::ZERO);
+        (line.mark, line.took, line.note) = (Mark::Waiting, None, None);
+    }
+
+    /// All that is known so far happened before this process took the run up.
+    pub(super) fn leave_to_earlier(&mut self) {
+        self.sums = Sums::default();
+        for line in self.lines.iter_mut().filter(|line| line.fold.is_none() && !line.has_ended()) {
+            if line.last == Some(StepStatus::Ok) {
+                line.mark = if line.reused == line.effects { Mark::Reused } else { Mark::Ok };
+            }
+        }
+        // Steps came after one that failed only if its failure was forgiven.
+        let last = self.lines.len().saturating_sub(1);
+        let mut index = 0;
+        self.lines.retain(|line| {
+            index += 1;
+            let is_forgiven = line.mark == Mark::Failed && line.fold.is_none() && index <= last;
+            is_forgiven || matches!(line.mark, Mark::Ok | Mark::Reused | Mark::Skipped)
+        });
+        self.at = self.lines.iter().enumerate().map(|(at, line)| (line.name.clone(), at)).collect();
+        self.lines.iter_mut().for_each(|line| line.is_earlier = true);
+        self.taken_over.clear();
+    }
+
+    /// The run has ended: what has no end of its own failed, or was stopped with it.
+    pub(super) fn stop(&mut self, now: Duration) {
+        for line in self.lines.iter_mut().filter(|line| !line.has_ended()) {
+            let failed =
+                matches!(line.last, Some(StepStatus::Failed | StepStatus::TimedOut | StepStatus::Refused));
+            line.mark = if failed { Mark::Failed } else { Mark::Stopped };
+            line.took = Some(now.saturating_sub(line.begun));
+            line.running.clear();
+        }
+    }
+}
+
+/// What a step does, in a few words of its author.
+fn summary(step: &Step) -> String {
+    let first = |text: &str| text.trim().lines().next().unwrap_or_default().trim().to_owned();
+    match &step.work {
+        Work::Nothing if step.approval.is_some() => "approval".to_owned(),
+        Work::Nothing => String::new(),
+        Work::Shell(text) | Work::Pipeline(text) => first(text),
+        Work::Exec(words) => words.join(" "),
+        Work::Workflow { path, .. } => path.clone(),
+        Work::Component { component, .. } => component.clone(),
+        Work::Mcp { tool, .. } => tool.clone(),
+        Work::Js(_) => "js".to_owned(),
+        Work::Parallel { .. } => "parallel".to_owned(),
+        Work::ForEach { over, .. } => format!("for each of {over}"),
+        Work::Input(_) => "input".to_owned(),
+    }
+}
+
+fn fold(step: &Step) -> Option<Fold> {
+    match &step.work {
+        Work::Parallel { branches, .. } => Some(Fold {
+            kind: FoldKind::Branches,
+            per_round: 1,
+            all: Some(branches.len()),
+            ..Fold::default()
+        }),
+        Work::ForEach { steps, .. } => {
+            Some(Fold { kind: FoldKind::Rounds, per_round: steps.len(), ..Fold::default() })
+        }
+        Work::Workflow { .. } => Some(Fold { kind: FoldKind::Steps, per_round: 1, ..Fold::default() }),
+        Work::Nothing
+        | Work::Shell(_)
+        | Work::Pipeline(_)
+        | Work::Exec(_)
+        | Work::Component { .. }
+        | Work::Mcp { .. }
+        | Work::Js(_)
+        | Work::Input(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

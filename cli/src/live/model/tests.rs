@@ -1,0 +1,165 @@
+//! Events in, lines out.
+
+use std::sync::Arc;
+
+use lobster_runtime::digest::Digest;
+use lobster_runtime::store::Blob;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::super::draw::{Look, line, moving, plain, summary};
+use super::*;
+
+const LOOK: Look = Look { columns: 80, rows: 24, styled: false };
+
+fn ms(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+fn ended(path: &str, attempt: u32, status: StepStatus) -> Event {
+    let mut outcome = StepOutcome::new(status);
+    outcome.duration_us = 1_200_000;
+    if attempt > 0 {
+        outcome.stdout = Some(Blob { digest: Digest::of(b"x"), len: 2048 });
+    }
+    Event::StepEnded { path: path.to_owned(), attempt, begun: None, outcome: Arc::new(outcome) }
+}
+
+fn cached(path: &str) -> Event {
+    let mut outcome = StepOutcome::new(StepStatus::Ok);
+    outcome.cached = true;
+    outcome.fuel = Some(1_000_000);
+    Event::StepEnded { path: path.to_owned(), attempt: 1, begun: None, outcome: Arc::new(outcome) }
+}
+
+fn looped(per_round: usize) -> Model {
+    let fold = Fold { kind: FoldKind::Rounds, per_round, ..Fold::default() };
+    let outline = [("each".to_owned(), (String::new(), Some(fold)))].into();
+    Model { outline, ..Model::default() }
+}
+
+fn marks(model: &Model) -> Vec<Mark> {
+    model.lines().iter().map(|line| line.mark).collect()
+}
+
+#[test]
+fn each_end_has_its_mark_and_lines_stay_in_order() {
+    let mut model = Model::default();
+    model.start("fetch", "native", ms(0));
+    model.hear("fetch", b"half a li");
+    assert_eq!(model.lines()[0].words(), None);
+    model.hear("fetch", b"ne\r\nsecond\nthi");
+    assert_eq!(model.lines()[0].words(), Some("second"));
+    model.end("fetch");
+    model.record(&ended("fetch", 1, StepStatus::Ok), ms(1200));
+    assert_eq!(marks(&model), [Mark::Running], "the step itself has not ended");
+    model.record(&ended("fetch", 0, StepStatus::Ok), ms(1200));
+    model.record(&cached("sum"), ms(1300));
+    model.record(&ended("sum", 0, StepStatus::Ok), ms(1300));
+    model.record(&ended("maybe", 0, StepStatus::Skipped), ms(1300));
+    model.start("push", "native", ms(1300));
+    model.record(&ended("push", 1, StepStatus::Failed), ms(1400));
+    model.stop(ms(1500));
+    assert_eq!(marks(&model), [Mark::Ok, Mark::Reused, Mark::Skipped, Mark::Failed]);
+    assert_eq!(model.sums.fuel, 0, "what was reused used nothing");
+    assert_eq!(plain(&model.lines()[0]), "ok fetch (1.2 s, 2.0 KiB)");
+    assert_eq!(plain(&model.lines()[1]), "reused sum");
+    let sum = summary(&model, None, ms(2000), &LOOK).unwrap();
+    assert_eq!(sum, "4 steps, 1 reused, 1 skipped, 1 failed, 2.0 s");
+}
+
+#[test]
+fn a_loop_is_one_line_with_its_rounds_and_their_rate() {
+    let mut model = looped(2);
+    model.count_rounds("each", 40, ms(0));
+    for round in 0..10 {
+        model.start(&format!("each[{round}]/a"), "native", ms(0));
+        for step in ["a", "b"] {
+            model.record(&ended(&format!("each[{round}]/{step}"), 1, StepStatus::Ok), ms(0));
+            model.record(&ended(&format!("each[{round}]/{step}"), 0, StepStatus::Ok), ms(0));
+        }
+        model.end(&format!("each[{round}]/a"));
+    }
+    model.start("each[10]/a", "native", ms(0));
+    let shown = line(&model.lines()[0], &model, ms(4000), &LOOK);
+    assert!(shown.contains("10/40 rounds, 2.5/s · a") && shown.contains("40.0 KiB"), "{shown}");
+    assert_eq!(model.lines().len(), 1);
+    // A nested loop's steps are none of its rounds.
+    model.record(&ended("each[10]/in[0]/x", 0, StepStatus::Ok), ms(0));
+    assert_eq!(model.lines()[0].fold.as_ref().unwrap().done(), 10);
+    // Another attempt begins at zero.
+    model.start("each#2[0]/a", "native", ms(5000));
+    assert_eq!((model.lines()[0].attempt, model.lines()[0].fold.as_ref().unwrap().done()), (2, 0));
+}
+
+#[test]
+fn what_a_fork_takes_over_is_reused_and_what_is_done_before_a_resume_says_so() {
+    let mut model = Model::default();
+    let started = Event::StepStarted {
+        path: "a".to_owned(),
+        attempt: 1,
+        kind: "native".to_owned(),
+        action: None,
+        effect: true,
+        idempotent: false,
+        decision: Value::Null,
+        detail: json!({"reused": true}),
+    };
+    model.record(&started, ms(0));
+    model.record(&ended("a", 1, StepStatus::Ok), ms(0));
+    model.record(&ended("a", 0, StepStatus::Ok), ms(0));
+    model.start("b", "native", ms(0));
+    model.record(&ended("b", 1, StepStatus::Failed), ms(0));
+    assert_eq!(marks(&model)[0], Mark::Reused);
+    model.leave_to_earlier();
+    assert_eq!(marks(&model), [Mark::Reused]);
+    assert!(line(&model.lines()[0], &model, ms(0), &LOOK).contains("done before"));
+    model.start("b", "native", ms(10));
+    assert_eq!(marks(&model), [Mark::Reused, Mark::Running]);
+    model.wait_for_answer("b!approval");
+    assert_eq!(marks(&model)[1], Mark::Waiting);
+}
+
+#[test]
+fn short_steps_do_not_flicker() {
+    let mut model = Model::default();
+    model.start("a", "native", ms(1000));
+    assert!(moving(&model, 0, ms(1200), &LOOK).is_empty());
+    assert_eq!(moving(&model, 0, ms(1400), &LOOK).len(), 1);
+}
+
+proptest! {
+    /// Whatever happens in whatever order: every line fits, the picture fits, and when the run is
+    /// over nothing is left running.
+    #[test]
+    fn every_picture_fits_the_terminal(
+        happenings in prop::collection::vec((0..6_u8, 0..5_usize, 0..4_usize, "[a-zé漢\\x1b\\n]{0,40}"), 0..60),
+        columns in 1..140_usize,
+        rows in 1..30_usize,
+    ) {
+        let places = ["a", "each[1]/b", "each#2[0]/b|0.1", "a漢字-with-a-name-that-goes-on-and-on-and-on", "|0.0"];
+        let statuses = [StepStatus::Ok, StepStatus::Failed, StepStatus::Skipped, StepStatus::Cancelled];
+        let mut model = looped(3);
+        let look = Look { columns, rows, styled: false };
+        for (at, (what, place, status, words)) in happenings.iter().enumerate() {
+            let (place, now) = (places[*place], ms(at as u64 * 70));
+            match what {
+                0 => model.start(place, words, now),
+                1 => model.end(place),
+                2 => model.record(&ended(place, 1, statuses[*status]), now),
+                3 => model.record(&ended(place, 0, statuses[*status]), now),
+                4 => model.hear(place, words.as_bytes()),
+                _ => model.count_rounds(place, *status, now),
+            }
+            let picture = moving(&model, 0, now, &look);
+            prop_assert!(picture.len() < rows.max(3), "{} lines in {rows} rows", picture.len());
+            for (text, wide) in picture {
+                prop_assert_eq!(crate::render::text::width(&text), wide, "{:?}", text);
+                prop_assert!(wide < columns.max(12), "{wide} of {columns}: {text:?}");
+                prop_assert!(!text.contains(['\n', '\u{1b}']), "{text:?}");
+            }
+        }
+        model.stop(ms(9000));
+        prop_assert!(model.lines().iter().all(Line::has_ended));
+    }
+}

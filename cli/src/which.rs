@@ -1,0 +1,144 @@
+//! Which run is meant: an id or a piece of one, `@` and its like, or none, which a
+//! person at a terminal is asked for.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use lobster_runtime::store::{RunFilter, RunId, RunSummary, Store};
+
+use crate::commands::runs;
+use crate::exit::CommandError;
+use crate::render::{one_line, say, table, units};
+
+/// Farther back nobody counts.
+const MAX_BACK: usize = 10_000;
+
+/// Runs that a person may choose from by number.
+const CHOICES: usize = 9;
+
+/// The run that a text names. It is looked up once and then known by its id: what `@` means
+/// changes with each run.
+pub(crate) fn run(store: &Store, text: &str) -> Result<RunId, CommandError> {
+    let Some((name, back)) = parse(text) else { return store.find_run(text).map_err(CommandError::usage) };
+    let filter = RunFilter { name: name.map(str::to_owned), limit: back + 1, ..RunFilter::default() };
+    let runs = store.runs(&filter)?;
+    match (runs.get(back), runs.len()) {
+        (Some(run), _) => Ok(run.id),
+        (None, 0) => Err(match name {
+            None => CommandError::usage("there is no run yet"),
+            Some(name) => CommandError::usage(format!("no run is named {name:?}"))
+                .with_hint("`lobster runs` lists them; a workflow without `name:` has the name of its file"),
+        }),
+        (None, known) => Err(CommandError::usage(format!(
+            "{text} is too far back: there {} only {}",
+            if known == 1 { "is" } else { "are" },
+            units::counted(known as u64, "such run")
+        ))),
+    }
+}
+
+/// The same, where the text may be missing: then a person at a terminal chooses.
+pub(crate) fn run_or_ask(store: &Store, text: Option<&str>, verb: &str) -> Result<RunId, CommandError> {
+    match text {
+        Some(text) => run(store, text),
+        None => pick_run(store, verb, |_| true),
+    }
+}
+
+/// How far back `@`, `@-`, `@-2`, `triage@-` go, and in the runs of which name. The last run is
+/// `@`; of a name it is `NAME@` or `NAME@-`.
+fn parse(text: &str) -> Option<(Option<&str>, usize)> {
+    let (name, back) = text.rsplit_once('@')?;
+    let back = match back {
+        "" => 0,
+        "-" => 1,
+        _ => back.strip_prefix('-')?.parse().ok().filter(|back| (1..=MAX_BACK).contains(back))?,
+    };
+    match name {
+        "" => Some((None, back)),
+        name => Some((Some(name), back.saturating_sub(1))),
+    }
+}
+
+/// Whether somebody is there to choose.
+pub(crate) fn can_ask() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// Has a person at the terminal choose one of the latest runs.
+pub(crate) fn pick_run(
+    store: &Store,
+    verb: &str,
+    fits: impl Fn(runs::Status) -> bool,
+) -> Result<RunId, CommandError> {
+    if !can_ask() {
+        return Err(CommandError::usage(format!("{verb} needs a run"))
+            .with_hint("@ is the last one, @- the one before; `lobster runs` lists them"));
+    }
+    let mut found: Vec<(RunSummary, runs::Status)> = Vec::new();
+    let recent = store.runs(&RunFilter { limit: 100, ..RunFilter::default() })?;
+    for run in recent {
+        let status = runs::status(store, &run);
+        if fits(status) {
+            found.push((run, status));
+        }
+        if found.len() == CHOICES {
+            break;
+        }
+    }
+    let rows: Vec<Vec<String>> = found
+        .iter()
+        .map(|(run, status)| {
+            vec![run.id.short(), status.to_string(), units::ago(run.started_at), run.name.clone()]
+        })
+        .collect();
+    let chosen = pick(&rows, &format!("Which run should `{verb}` take?"))?;
+    Ok(found[chosen].0.id)
+}
+
+/// Has a person choose a row by its number; an empty answer is the first.
+pub(crate) fn pick(rows: &[Vec<String>], question: &str) -> Result<usize, CommandError> {
+    if rows.is_empty() {
+        return Err(CommandError::usage("there is nothing to choose from"));
+    }
+    for (index, line) in table::lines(rows).into_iter().enumerate() {
+        say(&format!("{:>3}  {line}", index + 1));
+    }
+    loop {
+        let mut err = io::stderr().lock();
+        write!(err, "{} [1] ", one_line(question))?;
+        err.flush()?;
+        drop(err);
+        let mut answer = String::new();
+        if io::stdin().lock().read_line(&mut answer)? == 0 {
+            say("");
+            return Err(CommandError::usage("nothing was chosen"));
+        }
+        let chosen = match answer.trim() {
+            "" => Some(1),
+            "q" => return Err(CommandError::usage("nothing was chosen")),
+            number => number.parse::<usize>().ok(),
+        };
+        match chosen.filter(|number| (1..=rows.len()).contains(number)) {
+            Some(number) => return Ok(number - 1),
+            None => say(&format!("Type a number from 1 to {}, or q to leave.", rows.len())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_run_is_at_and_older_ones_are_counted_from_it() {
+        assert_eq!(parse("@"), Some((None, 0)));
+        assert_eq!(parse("@-"), Some((None, 1)));
+        assert_eq!(parse("@-2"), Some((None, 2)));
+        assert_eq!(parse("triage@"), Some((Some("triage"), 0)));
+        assert_eq!(parse("triage@-"), Some((Some("triage"), 0)));
+        assert_eq!(parse("a b@c@-3"), Some((Some("a b@c"), 2)));
+        for none in ["", "018f", "@x", "@--", "@-0", "@-x", "@-99999999", "a@b"] {
+            assert_eq!(parse(none), None, "{none}");
+        }
+    }
+}

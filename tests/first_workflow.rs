@@ -1,0 +1,260 @@
+//! `lobster init`: each kind passes `check`, runs, and replaces nothing; and what a shell
+//! or a packager asks of the command line.
+
+use crate::home::Home;
+use crate::pty::Terminal;
+
+#[test]
+fn each_kind_passes_check_and_runs() {
+    for (kind, asks) in [("shell", true), ("javascript", false), ("component", false), ("agent", true)] {
+        let home = Home::new();
+        let made = home.lobster(["init", "--kind", kind, "my-first"]).run();
+        assert_eq!(made.code(), 0, "{made:?}");
+        assert!(made.stdout.contains("lobster run ./my-first.lobster"), "{made:?}");
+        let checked = home.lobster(["check", "--strict", "my-first.lobster"]).run();
+        assert_eq!((checked.code(), checked.stdout.lines().count()), (0, 1), "{checked:?}");
+        let ran = home.tool(["my-first.lobster"]);
+        if asks {
+            ran.token();
+            let done = home.lobster(["gates", "approve", "@"]).run();
+            assert!(done.output().get(0).is_some(), "{done:?}");
+        } else {
+            assert!(ran.output().get(0).is_some(), "{ran:?}");
+        }
+        let replayed = home.lobster(["replay", "@"]).run();
+        assert!(replayed.code() == 0 && replayed.stdout.starts_with("the same: my-first"), "{replayed:?}");
+        // Nothing of anybody's is replaced.
+        home.write("my-first.lobster", "mine");
+        let again = home.lobster(["init", "--kind", kind, "my-first"]).run();
+        assert!(again.code() == 2 && again.stderr.contains("is left as it is"), "{again:?}");
+        assert_eq!(home.read("my-first.lobster"), "mine");
+    }
+}
+
+/// From nothing to the first approved run: two commands, one question.
+#[test]
+fn a_person_is_asked_for_the_kind_and_then_for_the_approval() {
+    let home = Home::new();
+    let mut terminal = Terminal::start(home.lobster(["init"]).env("NO_COLOR", "1"), 80, 24);
+    terminal.wait_for("What should it be made of? [1]");
+    terminal.enter("nine").wait_for("What should it be made of? [1]");
+    let (code, screen) = terminal.enter_and_end("1");
+    assert!(code == 0 && screen.text().contains("wrote ./hello.lobster"), "{}", screen.text());
+    let mut terminal = Terminal::start(home.lobster(["run", "hello.lobster"]).env("NO_COLOR", "1"), 80, 24);
+    terminal.wait_for("Approve? [y/n/s/l/?]");
+    let (code, screen) = terminal.enter_and_end("y");
+    assert!(code == 0 && screen.text().contains("✓ keep"), "{}", screen.text());
+    assert!(home.dir().join("files.txt").exists());
+    // Without a terminal nobody is asked.
+    let other = Home::new();
+    assert_eq!(other.lobster(["init"]).run().code(), 0);
+}
+
+#[test]
+fn runs_are_named_without_their_ids() {
+    let home = Home::new();
+    home.write("a.lobster", "name: first one\nsteps: [{ id: a, run: echo a }]\n")
+        .write("b.lobster", "name: other\nsteps: [{ id: b, run: echo b }]\n");
+    for file in ["a.lobster", "b.lobster", "a.lobster", "a.lobster"] {
+        home.tool([file]).output();
+    }
+    let runs: serde_json::Value =
+        serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    let id = |at: usize| runs[at]["id"].as_str().unwrap();
+    for (text, at) in [
+        ("@", 0),
+        ("@-", 1),
+        ("@-3", 3),
+        ("other@-", 2),
+        ("other@", 2),
+        ("first one@-", 0),
+        ("first one@-3", 3),
+    ] {
+        let shown = home.lobster(["show", text]).run();
+        assert!(shown.code() == 0 && shown.stdout.contains(id(at)), "{text}: {shown:?}");
+    }
+    for words in [
+        &["logs", "@"][..],
+        &["why", "@", "a"],
+        &["diff", "@-", "@"],
+        &["replay", "@"],
+        &["fork", "@", "--dry-run"],
+        &["bundle", "export", "@", "-o", "b"],
+        &["store", "pin", "@"],
+        &["audit", "--run", "@"],
+        &["runs", "--before", "@"],
+    ] {
+        let answer = home.lobster(words).run();
+        assert_eq!(answer.code(), 0, "{words:?}: {answer:?}");
+    }
+    for (text, why) in [("@-4", "too far back"), ("nobody@-", "no run is named"), ("@x", "no run")] {
+        let shown = home.lobster(["show", text]).run();
+        assert!(shown.code() == 2 && shown.stderr.contains(why), "{text}: {shown:?}");
+    }
+    // Nobody can be asked which.
+    let none = home.lobster(["show"]).run();
+    assert!(none.code() == 2 && none.stderr.contains("@ is the last one"), "{none:?}");
+    // A person is.
+    let mut terminal =
+        Terminal::start(home.lobster(["logs"]).env("NO_COLOR", "1").env("LOBSTER_PAGER", "cat"), 80, 24);
+    terminal.wait_for("Which run should `logs` take? [1]");
+    let (code, screen) = terminal.enter_and_end("3");
+    assert!(code == 0 && screen.text().contains("── b stdout\nb\n"), "{}", screen.text());
+}
+
+#[test]
+fn completion_knows_runs_steps_gates_files_and_arguments() {
+    let home = Home::new();
+    home.write(
+        "flow.lobster",
+        "name: triage\nargs: { who: { default: you, description: Whom to greet }, why: { default: 1 } }\n\
+         steps:\n  - { id: list, run: echo hi }\n  - { id: ask, approval: Go on? }\n",
+    )
+    .write("notes.txt", "");
+    home.tool(["flow.lobster"]).token();
+    let run =
+        home.lobster(["runs"]).run().stdout.lines().nth(1).unwrap().split(' ').next().unwrap().to_owned();
+    let complete = |words: &[&str]| {
+        let answer = home.lobster(["complete", "fish", "--"].iter().chain(words)).run();
+        assert_eq!((answer.code(), answer.stderr.as_str()), (0, ""), "{answer:?}");
+        let first = |line: &str| line.split('\t').next().unwrap().to_owned();
+        answer.stdout.lines().map(first).collect::<Vec<_>>()
+    };
+    assert_eq!(complete(&["show", ""]), ["@", &run]);
+    assert_eq!(complete(&["show", "tri"]), ["triage@-"]);
+    assert_eq!(complete(&["logs", "@", "l"]), ["list"]);
+    assert_eq!(complete(&["why", &run, "li"]), ["list"]);
+    assert_eq!(complete(&["gates", "approve", ""]).len(), 1);
+    assert_eq!(complete(&["run", "f"]), ["flow.lobster"]);
+    assert_eq!(complete(&["check", ""]), ["flow.lobster"]);
+    assert_eq!(complete(&["run", "flow.lobster", "--arg", "w"]), ["who=", "why="]);
+    assert_eq!(complete(&["runs", "--name", ""]), ["triage"]);
+    // Nothing is made where there is nothing.
+    let empty = Home::new();
+    assert_eq!(empty.lobster(["complete", "fish", "--", "show", ""]).run().stdout, "");
+    assert!(!empty.state().join("store").exists());
+}
+
+/// The script in a real bash: what readline would offer.
+#[test]
+fn bash_offers_what_lobster_says() {
+    let home = Home::new();
+    home.write(
+        "flow.lobster",
+        "name: triage\nargs: { who: { default: you } }\nsteps: [{ id: a, run: echo a }]\n",
+    );
+    home.tool(["flow.lobster"]).output();
+    home.write("script", home.lobster(["completions", "bash"]).run().stdout);
+    let binary = crate::binary::lobster().display().to_string();
+    let offers = |line: &str| {
+        let text = format!(
+            "lobster() {{ '{binary}' \"$@\"; }}; source ./script; COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}}; \
+             _lobster; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        );
+        let answer = home.program("bash", ["-c", &text]).run();
+        answer.stdout.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(offers("lobster gat"), ["gates"]);
+    assert_eq!(offers("lobster runs --status=wai"), ["waiting"], "what is before = stays");
+    assert_eq!(offers("lobster show tri"), ["triage@-"]);
+    assert_eq!(offers("lobster show triage@"), ["-"], "bash breaks words at @");
+    assert_eq!(offers("lobster run flow.lobster --arg w"), ["who="]);
+    for (shell, check) in [("zsh", "zsh"), ("fish", "fish")] {
+        let script = home.lobster(["completions", shell]).run().stdout;
+        assert!(script.contains(&format!("lobster complete {check}")), "{script}");
+    }
+}
+
+#[test]
+fn there_is_a_page_of_the_manual_for_each_command() {
+    let home = Home::new();
+    let made = home.lobster(["man", "pages"]).run();
+    assert_eq!(made.code(), 0, "{made:?}");
+    let run = home.read("pages/lobster-run.1");
+    assert!(run.contains(".TH lobster\\-run 1") || run.contains(".TH lobster-run 1"), "{run}");
+    assert!(home.read("pages/lobster.1").contains("lobster\\-show"), "the first page names the others");
+    assert!(!home.dir().join("pages/lobster-complete.1").exists());
+}
+
+/// What people type by mistake is answered with what they meant.
+#[test]
+fn near_misses_are_named() {
+    let home = Home::new();
+    for (words, meant) in [
+        (&["shwo"][..], "did you mean `lobster show`?"),
+        (&["status"], "`lobster runs`"),
+        (&["new"], "`lobster init`"),
+        (&["help", "shwo"], "did you mean `lobster help show`?"),
+        (&["help", "E0300"], "did you mean `lobster help E030"),
+        (&["runs", "--statsu", "ok"], "--status"),
+        (&["policy", "explian", "ls"], "explain"),
+        (&["resume", "abcd1234", "--cancle"], "did you mean --cancel?"),
+    ] {
+        let answer = home.lobster(words).run();
+        let said = format!("{}{}", answer.stdout, answer.stderr);
+        assert!(answer.code() != 0 && said.contains(meant), "{words:?}: {answer:?}");
+    }
+    for words in [&["help", "--help"][..], &["run", "--help"], &["help", "run"]] {
+        let answer = home.lobster(words).run();
+        assert!(answer.code() == 0 && answer.stdout.contains("--mode"), "{words:?}: {answer:?}");
+    }
+}
+
+#[test]
+fn the_checks_of_doctor_are_told_line_by_line_at_a_terminal() {
+    let home = Home::new();
+    let (code, screen) = Terminal::start(home.lobster(["doctor"]).env("NO_COLOR", "1"), 100, 24).end();
+    let text = screen.text();
+    assert_eq!(code, 0, "{text}");
+    for line in ["✓  lobster  ", "✓  a run    ", "✓  state    ", "✓  store    ", "sandbox  ", "policy   none"]
+    {
+        assert!(text.contains(line), "{line:?}: {text}");
+    }
+    // A program gets the envelope that it always got.
+    assert_eq!(home.lobster(["doctor"]).run().output()[0]["toolMode"], true);
+}
+
+#[test]
+fn a_pager_is_used_at_a_terminal_only_and_can_be_turned_off() {
+    let home = Home::new();
+    home.tool(["exec true"]).output();
+    home.write("pager", "#!/bin/sh\necho paged\ncat\n");
+    let pager = home.dir().join("pager").display().to_string();
+    let shown = |words: &[&str]| {
+        let call = home.lobster(words).env("LOBSTER_PAGER", &pager).env("NO_COLOR", "1");
+        Terminal::start(call.env("TERM", "xterm"), 100, 24).end().1.text()
+    };
+    assert!(shown(&["runs"]).starts_with("paged\nRUN "), "{}", shown(&["runs"]));
+    assert!(shown(&["runs", "--no-pager"]).starts_with("RUN "));
+    assert!(shown(&["runs", "--json"]).starts_with('['));
+    let piped = home.lobster(["runs"]).env("LOBSTER_PAGER", &pager).run();
+    assert!(piped.stdout.starts_with("RUN "), "{piped:?}");
+}
+
+#[test]
+fn tables_fit_the_terminal() {
+    let home = Home::new();
+    home.write(
+        "flow.lobster",
+        "name: a workflow with a name that is longer than a narrow terminal\n\
+         steps:\n  - { id: collect, run: \"seq 1 20\" }\n  - { id: broken, run: \"echo because >&2; exit 4\" }\n",
+    );
+    home.tool(["flow.lobster"]).error();
+    for columns in [120_u16, 40] {
+        for words in [&["runs"][..], &["show", "@"], &["audit"], &["gates"], &["logs", "@"]] {
+            let call = home.lobster(words).env("LOBSTER_PAGER", "cat").env("NO_COLOR", "1");
+            let (code, screen) = Terminal::start(call, columns, 40).end();
+            let text = screen.text();
+            assert_eq!(code, 0, "{words:?}: {text}");
+            if words[0] == "runs" {
+                assert!(text.lines().all(|line| line.chars().count() < columns.into()), "{text}");
+                assert!(text.contains("just now") || text.contains(" s ago") || columns == 40, "{text}");
+            }
+            if words[0] == "show" {
+                for wanted in ["$ seq 1 20", "│ 1", "│ …", "$ echo because", "! because"] {
+                    assert!(text.contains(wanted), "{columns}: no {wanted:?} in {text}");
+                }
+            }
+        }
+    }
+}
