@@ -222,7 +222,7 @@ fn the_announcement_goes_on_behind_a_question() {
         assert_eq!(plan["effects"], effects);
     }
     let said = fork(&home, &run, &["--from", "pay", "--dry-run"]).stderr;
-    for line in ["asked       ask!approval", "done anew   pay", "effect      pay: echo \"paid 10 to bob\""] {
+    for line in ["asked       ask!approval", "re-run      pay", "effect      pay: echo \"paid 10 to bob\""] {
         assert!(said.contains(line), "{said}");
     }
     assert_eq!(home.read("log"), "paid 10 to bob\n");
@@ -247,9 +247,9 @@ steps:
     home.write("other.json", "[3, 4]").write("odd.json", "{}");
     let said = fork(&home, &run, &["--edit", "list=other.json", "--dry-run"]).stderr;
     for line in [
-        "taken over  count",
+        "reused      count",
         "edited      list",
-        "done anew   norm, size, send",
+        "re-run      norm, size, send",
         "effect      send: cat >> sent",
     ] {
         assert!(said.lines().any(|told| told.starts_with(line)), "{said}");

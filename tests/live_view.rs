@@ -31,12 +31,12 @@ fn call(home: &Home, words: &[&str]) -> Call {
 }
 
 /// The screen with what varies replaced: times, rates, ids; blanks as far as they only align.
-fn steady(screen: &str) -> String {
+pub(crate) fn steady(screen: &str) -> String {
     let words = |line: &str| {
         let indent = line.len() - line.trim_start().len();
         let mut words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         for at in 1..words.len() {
-            let is_unit = matches!(words[at].trim_end_matches(','), "ms" | "s" | "µs" | "min");
+            let is_unit = matches!(words[at].trim_end_matches([',', ')']), "ms" | "s" | "µs" | "min" | "MiB");
             let figure = words[at - 1].trim_start_matches('(');
             if is_unit && figure.parse::<f64>().is_ok() {
                 words[at - 1] = words[at - 1].replace(figure, "N");
@@ -51,12 +51,13 @@ fn steady(screen: &str) -> String {
             }
         }
         let text = words.join(" ").replace("N µs", "N ms").replace("N s", "N ms");
+        let text = text.replace("just now", "N ms ago");
         format!("{}{text}\n", " ".repeat(indent))
     };
     screen.lines().map(words).collect::<String>().replace(", RATE", "")
 }
 
-fn shows(name: &str, screen: &str) {
+pub(crate) fn shows(name: &str, screen: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("live").join(format!("{name}.txt"));
     if std::env::var_os("UPDATE_EXPECTED").is_some() {
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();

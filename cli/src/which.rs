@@ -5,12 +5,15 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use lobster_runtime::store::{RunFilter, RunId, RunSummary, Store};
 
-use crate::commands::runs;
+use crate::commands::{doctor, runs};
 use crate::exit::CommandError;
 use crate::render::{one_line, say, table, units};
 
 /// Farther back nobody counts.
 const MAX_BACK: usize = 10_000;
+
+/// Runs that are read in one go.
+const PAGE: usize = 20;
 
 /// Runs that a person may choose from by number.
 const CHOICES: usize = 9;
@@ -19,8 +22,7 @@ const CHOICES: usize = 9;
 /// changes with each run.
 pub(crate) fn run(store: &Store, text: &str) -> Result<RunId, CommandError> {
     let Some((name, back)) = parse(text) else { return store.find_run(text).map_err(CommandError::usage) };
-    let filter = RunFilter { name: name.map(str::to_owned), limit: back + 1, ..RunFilter::default() };
-    let runs = store.runs(&filter)?;
+    let runs = latest(store, name, back + 1)?;
     match (runs.get(back), runs.len()) {
         (Some(run), _) => Ok(run.id),
         (None, 0) => Err(match name {
@@ -33,6 +35,23 @@ pub(crate) fn run(store: &Store, text: &str) -> Result<RunId, CommandError> {
             if known == 1 { "is" } else { "are" },
             units::counted(known as u64, "such run")
         ))),
+    }
+}
+
+/// So many of the latest runs, without those by which lobster looks at itself.
+fn latest(store: &Store, name: Option<&str>, count: usize) -> Result<Vec<RunSummary>, CommandError> {
+    let mut found = Vec::new();
+    let mut filter =
+        RunFilter { name: name.map(str::to_owned), limit: count.max(PAGE), ..RunFilter::default() };
+    loop {
+        let page = store.runs(&filter)?;
+        filter.before = page.last().map(|run| run.id);
+        let is_last = page.len() < filter.limit;
+        found.extend(page.into_iter().filter(|run| name.is_some() || run.name != doctor::PROBE));
+        if is_last || found.len() >= count {
+            found.truncate(count);
+            return Ok(found);
+        }
     }
 }
 
@@ -75,8 +94,7 @@ pub(crate) fn pick_run(
             .with_hint("@ is the last one, @- the one before; `lobster runs` lists them"));
     }
     let mut found: Vec<(RunSummary, runs::Status)> = Vec::new();
-    let recent = store.runs(&RunFilter { limit: 100, ..RunFilter::default() })?;
-    for run in recent {
+    for run in latest(store, None, 100)? {
         let status = runs::status(store, &run);
         if fits(status) {
             found.push((run, status));

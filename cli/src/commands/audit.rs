@@ -12,6 +12,7 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::pager::Output;
 use crate::render::table::{Room, state_style};
+use crate::render::text::cut;
 use crate::render::{clip, one_line, units};
 use crate::which;
 
@@ -48,7 +49,7 @@ pub(crate) struct Args {
     /// Only decisions and starts of this program.
     #[arg(long, value_name = "NAME")]
     program: Option<String>,
-    /// Exact times instead of how long ago.
+    /// Exact times instead of how long ago, and nothing cut at the edge of a terminal.
     #[arg(long)]
     full: bool,
     /// An array of objects instead of a timeline.
@@ -114,6 +115,10 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             writeln!(out, "{}", json::compact(&entry))?;
         } else {
             let text = one_line(&line(&entry, args.full));
+            let text = match room.columns.filter(|_| !args.full) {
+                Some(columns) => cut(&text, columns.saturating_sub(1)).into_owned(),
+                None => text,
+            };
             writeln!(out, "{}", room.paint(state_style(&entry.what), &text))?;
         }
         Ok(())

@@ -28,6 +28,9 @@ pub(crate) struct Args {
     notes: Vec<String>,
 }
 
+/// What is run to see whether anything runs. `@` passes over it.
+pub(crate) const PROBE: &str = "exec --json --shell 'echo [1]'";
+
 pub(crate) fn run(notes: &[String]) -> CommandResult {
     if let [first, rest @ ..] = notes
         && first == "--sandbox"
@@ -37,8 +40,7 @@ pub(crate) fn run(notes: &[String]) -> CommandResult {
     let reply = crate::reply::Reply { mode: Mode::Tool };
     let runtime = prepare::runtime(Mode::Tool)?;
     // Through the whole engine, as any pipeline: shell, sandbox, journal, store.
-    let request =
-        RunRequest { target: Target::Pipeline("exec --json --shell 'echo [1]'".to_owned()), args: None };
+    let request = RunRequest { target: Target::Pipeline(PROBE.to_owned()), args: None };
     let begun = Instant::now();
     let result = runtime.run(&request);
     let envelope = match result.envelope {

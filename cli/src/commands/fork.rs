@@ -15,20 +15,20 @@ use crate::prepare;
 use crate::render::{one_line, units};
 use crate::which;
 
-/// Starts a new run that takes over every result of an earlier one whose step would do the same.
+/// Starts a new run that reuses the results of unchanged steps from an earlier run.
 ///
-/// Says on stderr what will run, then answers as `lobster resume` does. Before an effect
-/// that is done anew, the questions that led to it are asked again.
+/// Prints on stderr what will run, then answers as `lobster resume` does. Before an effect
+/// is re-run, the questions that led to it are asked again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  lobster fork 3f9a1c2b --from categorize          does `categorize` again, and whatever changes by it
+  lobster fork 3f9a1c2b --from categorize          re-runs `categorize`, and what changes by it
   lobster fork 3f9a1c2b --set args.limit=20 --dry-run
   lobster fork 3f9a1c2b --edit fetch=mails.json    as if `fetch` had given this
   lobster fork 3f9a1c2b --workflow triage.lobster  with the file as it is now")]
 pub(crate) struct Args {
     /// The run; @ is the last one.
     run: Option<String>,
-    /// Does this step again although it would do the same; may be given several times.
+    /// Re-runs this step although it is unchanged; may be given several times.
     #[arg(long, value_name = "STEP")]
     from: Vec<String>,
     /// Another value for an argument: args.NAME=VALUE, where VALUE is JSON or else text.
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Another version of the workflow.
     #[arg(long, value_name = "FILE")]
     workflow: Option<PathBuf>,
-    /// Does every step that is not taken over, whatever the action cache knows.
+    /// Takes nothing from the action cache.
     #[arg(long)]
     no_cache: bool,
     /// Only says what would run.
@@ -91,14 +91,14 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 /// What will happen, for a person.
 fn lines(plan: &ForkPlan) -> Vec<String> {
     let list = |steps: &[String]| if steps.is_empty() { "nothing".to_owned() } else { steps.join(", ") };
-    let mut lines = vec![format!("taken over  {}", list(&plan.reused))];
+    let mut lines = vec![format!("reused      {}", list(&plan.reused))];
     if !plan.edited.is_empty() {
         lines.push(format!("edited      {}", list(&plan.edited)));
     }
     if !plan.asked.is_empty() {
         lines.push(format!("asked       {}", list(&plan.asked)));
     }
-    lines.push(format!("done anew   {}", list(&plan.done)));
+    lines.push(format!("re-run      {}", list(&plan.done)));
     if !plan.effects.is_empty() {
         lines.push("            and what reads the results of its effects, if those change".to_owned());
     }

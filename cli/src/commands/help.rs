@@ -12,6 +12,7 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::render::pager::Output;
 use crate::render::question::BOLD;
 use crate::render::table::Room;
+use crate::render::text::wrap;
 
 /// The commands in the order in which people need them.
 const GROUPS: &[(&str, &[&str])] = &[
@@ -84,14 +85,14 @@ pub(crate) fn general() -> CommandResult {
         let others = if *group == OTHERS { rest.as_slice() } else { &[] };
         for name in names.iter().chain(others) {
             if let Some(about) = about(name) {
-                text.push_str(&format!("  {name:<12} {about}\n"));
+                text.push_str(&entry(name, 12, &about, room));
             }
         }
     }
     let mut stages = |heading: &str, wanted: &dyn Fn(&str) -> bool| {
         text.push_str(&format!("\n{}\n", title(heading)));
         for spec in builtin().iter().filter(|spec| wanted(spec.name)) {
-            text.push_str(&format!("  {:<16} {}\n", spec.name, spec.description));
+            text.push_str(&entry(spec.name, 16, spec.description, room));
         }
     };
     stages("Pipeline commands (lobster help NAME):", &|name| !PARTICULAR.contains(&name));
@@ -102,6 +103,17 @@ pub(crate) fn general() -> CommandResult {
         "\n`lobster --describe` gives all commands, options and schemas as JSON; `lobster skill` is a guide for agents.\n",
     );
     print(&text)
+}
+
+/// A name and what it means; at a terminal the rest of a long line stands below its beginning.
+fn entry(name: &str, wide: usize, about: &str, room: Room) -> String {
+    let indent = wide + 3;
+    let lines = match room.columns {
+        Some(columns) if columns > 2 * indent => wrap(about, columns - indent - 1),
+        _ => vec![about.to_owned()],
+    };
+    let about = lines.join(&format!("\n{}", " ".repeat(indent)));
+    format!("  {name:<wide$} {about}\n")
 }
 
 /// The help of one command of the command line.

@@ -147,6 +147,9 @@ fn command(words: &[String]) -> crate::exit::CommandResult {
         None => return help::general(),
         Some((first, rest)) => (first.as_str(), rest),
     };
+    if matches!(first, "help" | "-h" | "--help") && rest.iter().any(|word| word == "--no-pager") {
+        crate::render::pager::turn_off();
+    }
     let wants_help = words.iter().any(|word| word == "-h" || word == "--help");
     match first {
         "--describe" => describe::run(),

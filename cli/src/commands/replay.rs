@@ -9,6 +9,7 @@ use lobster_runtime::stage::Mode;
 use crate::exit::{CommandResult, Exit};
 use crate::prepare;
 use crate::render::Quoting;
+use crate::render::table::{Room, state_style};
 use crate::which;
 
 /// Executes a recorded run again and says whether everything came out the same.
@@ -40,7 +41,17 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     if args.json {
         writeln!(out, "{}", json::pretty(&report))?;
     } else {
-        print(&mut out, &report)?;
+        let mut text = Vec::new();
+        print(&mut text, &report)?;
+        let room = Room::of_stdout();
+        for (index, line) in String::from_utf8_lossy(&text).lines().enumerate() {
+            let style = match (index, report.is_faithful()) {
+                (0, true) => state_style("ok"),
+                (0, false) => state_style("failed"),
+                _ => anstyle::Style::new(),
+            };
+            writeln!(out, "{}", room.paint(style, line))?;
+        }
     }
     Ok(if report.is_faithful() { Exit::OK } else { Exit::FAILED })
 }

@@ -12,7 +12,7 @@ use crate::prepare;
 use crate::render::Quoting;
 use crate::which;
 
-/// Says in one line why a step did not do the same as in an earlier run.
+/// Explains why a step differs from an earlier run.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster why 3f9a1c2b categorize                     against the run it was forked from, or the last one of that name
