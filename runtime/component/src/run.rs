@@ -401,7 +401,7 @@ impl<'a> Run<'a> {
                 return RunError::InstanceLimit { limit: self.limits.instances };
             }
             Some(Untyped::HostCallFuel) => return RunError::HostCallTooLarge { limit: MAX_HOST_CALL },
-            Some(Untyped::TypeIsFull) | None => {}
+            None => {}
         }
         if let Some(limit) = self.store.data().limiter.denied() {
             return limit;

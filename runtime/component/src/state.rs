@@ -15,7 +15,6 @@ use crate::host::io::Pipes;
 use crate::host::network::NetGrants;
 use crate::host::preview1::Preview1;
 use crate::host::services::Services;
-use crate::untyped::Untyped;
 use crate::{Cancel, Limits, RunError};
 
 /// The data of a store. Made for one run and dropped with it.
@@ -145,12 +144,9 @@ impl Limiter {
         })
     }
 
-    /// Also called when the type of a memory or table has no room for more, which
-    /// is the program's own affair.
+    /// Only memories with pages of one byte, which are off here, also come to this when their
+    /// type has no room for more; of others, [`Budget::grow`] has refused it before.
     fn host_failed(&mut self, error: &wasmtime::Error) -> wasmtime::Result<()> {
-        if Untyped::of(error) == Some(Untyped::TypeIsFull) {
-            return Ok(());
-        }
         let message = format!("{error:#}");
         self.failed = Some(message.clone());
         Err(wasmtime::Error::new(RunError::HostMemory { message }))

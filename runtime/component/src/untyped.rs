@@ -13,14 +13,11 @@ pub(crate) enum Untyped {
     TooManyInstances,
     /// One host call carries more than its fuel.
     HostCallFuel,
-    /// A memory cannot grow further because of its type.
-    TypeIsFull,
 }
 
-const WORDS: [(&str, Untyped); 3] = [
+const WORDS: [(&str, Untyped); 2] = [
     ("count too high at", Untyped::TooManyInstances),
     ("fuel allocated for hostcalls has been exhausted", Untyped::HostCallFuel),
-    ("memory growth exceeds memory type's limits", Untyped::TypeIsFull),
 ];
 
 impl Untyped {
@@ -37,17 +34,12 @@ mod tests {
 
     use super::*;
 
-    /// Allows so many instances and notes why a memory did not grow.
-    struct Limiter(usize, Option<Untyped>);
+    /// Allows so many instances.
+    struct Limiter(usize);
 
     impl ResourceLimiter for Limiter {
         fn memory_growing(&mut self, _: usize, _: usize, _: Option<usize>) -> wasmtime::Result<bool> {
             Ok(true)
-        }
-
-        fn memory_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {
-            self.1 = Untyped::of(&error);
-            Ok(())
         }
 
         fn table_growing(&mut self, _: usize, _: usize, _: Option<usize>) -> wasmtime::Result<bool> {
@@ -60,7 +52,7 @@ mod tests {
     }
 
     fn store(instances: usize) -> Store<Limiter> {
-        let mut store = Store::new(&Engine::default(), Limiter(instances, None));
+        let mut store = Store::new(&Engine::default(), Limiter(instances));
         store.limiter(|limiter| limiter);
         store
     }
@@ -72,16 +64,6 @@ mod tests {
         Instance::new(&mut store, &module, &[]).unwrap();
         let error = Instance::new(&mut store, &module, &[]).unwrap_err();
         assert_eq!(Untyped::of(&error), Some(Untyped::TooManyInstances), "{error:#}");
-    }
-
-    #[test]
-    fn a_memory_that_its_type_does_not_let_grow() {
-        let mut store = store(1);
-        let grows = r#"(module (memory 1) (func (export "f") (drop (memory.grow (i32.const 65536)))))"#;
-        let module = Module::new(store.engine(), wat::parse_str(grows).unwrap()).unwrap();
-        let instance = Instance::new(&mut store, &module, &[]).unwrap();
-        instance.get_typed_func::<(), ()>(&mut store, "f").unwrap().call(&mut store, ()).unwrap();
-        assert_eq!(store.data().1, Some(Untyped::TypeIsFull));
     }
 
     #[test]

@@ -307,7 +307,7 @@ impl Runtime {
                 let envelope = crate::execute(&run, &planned.plan, &planned.args);
                 RunResult { run: Some(run.id), envelope, rendered: run.has_rendered() }
             }
-            Err(error) => Failure::runtime(error.to_string()).into(),
+            Err(error) => Failure::from(error).into(),
         }
     }
 
@@ -434,9 +434,12 @@ fn executor_of(env: &Env) -> Result<Option<Vec<String>>, Failure> {
     }
     let words: Vec<String> = serde_json::from_str(&text).map_err(|error| {
         Failure::runtime(format!("{EXECUTOR_VARIABLE} begins with [ and is no JSON list of strings: {error}"))
+            .with_code(Code::Setting)
     })?;
     if words.first().is_none_or(String::is_empty) {
-        return Err(Failure::runtime(format!("{EXECUTOR_VARIABLE} names no program")));
+        return Err(
+            Failure::runtime(format!("{EXECUTOR_VARIABLE} names no program")).with_code(Code::Setting)
+        );
     }
     Ok(Some(words))
 }

@@ -1,5 +1,6 @@
 //! What a runtime is made of, and the operator's files that belong to it.
 
+use lobster_base::code::Code;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
@@ -134,14 +135,15 @@ impl Settings {
             let path = self.cwd.join(path);
             let text = std::fs::read_to_string(&path).map_err(|error| {
                 Failure::runtime(format!("cannot read the policy {}: {error}", path.display()))
+                    .with_code(Code::Setting)
             })?;
             self.policy_files.push(PolicyFileUsed::read(&path, text.as_bytes()));
             layers.push(LayerText { layer, origin: path.display().to_string(), text });
         }
         let warnings = self.use_project(sources.place.filter(|_| !is_off(&env)), &env, &mut layers)?;
         if !layers.is_empty() {
-            self.policy =
-                Policy::load_layers(&layers).map_err(|error| Failure::runtime(error.to_string()))?;
+            self.policy = Policy::load_layers(&layers)
+                .map_err(|error| Failure::runtime(error.to_string()).with_code(Code::Setting))?;
         }
         Ok(warnings)
     }
@@ -156,6 +158,7 @@ impl Settings {
         let Some(place) = place.map(|place| self.cwd.join(place)) else { return Ok(Vec::new()) };
         let unreadable = |error: io::Error| {
             Failure::runtime(format!("cannot read the project's policy {FILE_NAME}: {error}"))
+                .with_code(Code::Setting)
         };
         let Some(file) = ProjectPolicy::find(&place).map_err(unreadable)? else { return Ok(Vec::new()) };
         // Whoever named this very file has decided about it already.
@@ -207,7 +210,9 @@ impl Settings {
         let env = Env::inherited(self.env.iter().cloned());
         let named = env.non_blank("LOBSTER_SECRETS").is_some();
         let Some(path) = secrets_file(&env).map(|path| self.cwd.join(path)) else { return Ok(()) };
-        let wrong = |why: String| Failure::runtime(format!("secrets file {}: {why}", path.display()));
+        let wrong = |why: String| {
+            Failure::runtime(format!("secrets file {}: {why}", path.display())).with_code(Code::Setting)
+        };
         let file = match std::fs::File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !named => return Ok(()),
             other => other.map_err(|error| wrong(format!("cannot be read: {error}")))?,

@@ -30,8 +30,7 @@ use lobster_store::{
 pub fn execute(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Envelope {
     let _span = tracing::info_span!("run", id = %run.id).entered();
     let result = output_of(run, plan, args);
-    let envelope = settle(run, plan, result)
-        .unwrap_or_else(|error| Envelope::Failed(Failure::runtime(error.to_string())));
+    let envelope = settle(run, plan, result).unwrap_or_else(|error| Envelope::Failed(error.into()));
     run.services.export(&run.store, run.id);
     run.services.hide(envelope)
 }

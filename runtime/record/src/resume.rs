@@ -121,9 +121,9 @@ pub fn resume_run(runtime: &Runtime, run: &str, interrupted: Interrupted) -> Run
 /// # Errors
 /// When there is no such run, or the store cannot be written.
 pub fn take_over(runtime: &Runtime, run: &str) -> Result<(), Failure> {
-    let store = runtime.store().map_err(|error| Failure::runtime(error.to_string()))?;
+    let store = runtime.store()?;
     let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
-    store.take_over(id).map_err(|error| Failure::runtime(error.to_string()))
+    Ok(store.take_over(id)?)
 }
 
 /// Calls a run off that nobody executes now: its open questions close with it.
@@ -441,5 +441,5 @@ fn not_found(kind: TokenKind, cancel: bool) -> String {
 }
 
 fn failure(error: StoreError) -> Failure {
-    Failure::runtime(error.to_string())
+    error.into()
 }

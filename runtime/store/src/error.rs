@@ -174,13 +174,15 @@ impl StoreError {
     /// The blob that could not be had.
     #[must_use]
     pub fn blob(&self) -> Option<Digest> {
-        match self {
-            Self::MissingBlob(digest)
-            | Self::RedactedBlob(digest)
-            | Self::LostBlob { digest, .. }
-            | Self::DamagedBlob { digest, .. }
-            | Self::BlobTooLarge { digest, .. } => Some(*digest),
-            _ => None,
+        if let Self::MissingBlob(digest)
+        | Self::RedactedBlob(digest)
+        | Self::LostBlob { digest, .. }
+        | Self::DamagedBlob { digest, .. }
+        | Self::BlobTooLarge { digest, .. } = self
+        {
+            Some(*digest)
+        } else {
+            None
         }
     }
 
