@@ -24,7 +24,7 @@ elif wrong == "end at once":
     sys.exit(7)
 else:
     protocol = 2 if wrong == "another version" else 1
-    tasks = ["dancing"] if wrong == "another kind" else ["native"]
+    tasks = ["dancing"] if wrong == "another kind" else ["native", "component", "mcp"]
     say(type="hello", protocol=protocol, version="0", tasks=tasks)
 for line in sys.stdin:
     message = json.loads(line)
@@ -275,6 +275,14 @@ fn a_worker_that_is_not_told_right_says_so_and_ends() {
         assert!(answer.stdout.contains(words) && answer.stderr.contains(words), "{said}: {answer:?}");
         assert!(answer.stdout.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{answer:?}");
     }
+    // An order of a kind that it does not know is no reason to end.
+    let other = "{\"type\":\"submit\",\"order\":{\"id\":{\"run\":\"01978f00-0000-7000-8000-000000000000\",\
+                 \"path\":\"a\",\"attempt\":1},\"action\":\"x\",\"task\":{\"kind\":\"dancing\"}}}\n";
+    let answer = home.lobster(["worker", "--stdio"]).stdin(format!("{hello}{other}")).run();
+    assert_eq!(answer.code(), 0, "{answer:?}");
+    let said: Value = serde_json::from_str(answer.stdout.lines().nth(1).unwrap()).unwrap();
+    assert_eq!(said["type"], "refused", "{answer:?}");
+    assert!(said["why"].as_str().unwrap().contains("\"dancing\""), "{answer:?}");
     let answer = home.lobster(["worker", "--stdio"]).stdin(hello).run();
     assert_eq!((answer.code(), answer.stdout.lines().count()), (0, 1), "{answer:?}");
     // What it never had it does not pretend to know.
@@ -288,4 +296,135 @@ fn a_worker_that_is_not_told_right_says_so_and_ends() {
         (&"unknown".into(), &"unseen".into()),
         "{answer:?}"
     );
+}
+
+/// A worker that writes down what it is told, in `told`.
+fn with_noted_worker(home: &Home) -> String {
+    let worker = format!("#!/bin/sh\ntee -a told | {}\n", shell_words(&Home::worker()));
+    home.write("noted-worker", worker);
+    serde_json::json!([home.dir().join("noted-worker")]).to_string()
+}
+
+/// The orders that a noted worker was given.
+fn orders(home: &Home) -> Vec<Value> {
+    let told = home.read("told");
+    let told = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    told.filter(|message| message["type"] == "submit").map(|message| message["order"].clone()).collect()
+}
+
+fn guest(name: &str) -> Vec<u8> {
+    std::fs::read(crate::binary::repository().join("tests/guests/dist").join(name)).unwrap()
+}
+
+#[test]
+fn components_that_are_effects_go_through_a_worker() {
+    let home = Home::new();
+    let digest = lobster_runtime::digest::Digest::of(b"of an earlier step").to_string();
+    let big = "x".repeat(70_000);
+    home.write("hostile.wasm", guest("hostile.wasm")).write("files.wasm", guest("files.wasm"));
+    home.write("in/given", "given").write("out/kept", "kept").write("items.json", format!("[\"{digest}\"]"));
+    let (begin, end) = digest.split_at(20);
+    home.write(
+        "flow.lobster",
+        format!(
+            "
+steps:
+  - id: text
+    run: printf 'of an earlier step'
+  - id: named
+    component: hostile.wasm
+    args: {{ do: blob, begin: \"{digest}\", long: {big} }}
+    grants: {{ clock: true }}
+  - id: items
+    run: cat items.json
+  - id: given
+    component: hostile.wasm
+    args: {{ do: blob-of-input }}
+    stdin: $items.json
+    grants: {{ clock: true }}
+  - id: value
+    component: hostile.wasm
+    args: {{ do: blob-by-state, begin: \"{begin}\", end: \"{end}\" }}
+    grants: {{ clock: true }}
+    on_error: continue
+  - id: files
+    component: files.wasm
+    grants: {{ clock: true, read: [{{ from: in, to: /r }}], write: [{{ from: out, to: /w }}] }}
+  - id: pure
+    js: 1 + 1
+  - id: last
+    run: echo \"$A, $B, $C\"
+    env: {{ A: $named.stdout, B: $given.stdout, C: $files.stdout }}
+"
+        ),
+    );
+    let worker = with_noted_worker(&home);
+    let answer = run(&home, &worker);
+    let output = answer.output().to_string();
+    assert_eq!(output.matches("of an earlier step").count(), 2, "{answer:?}");
+    assert!(output.contains("files are as C has them"), "{answer:?}");
+    assert_eq!(home.read("out/sub/moved"), "0123");
+    let orders = orders(&home);
+    let kinds: Vec<_> = orders.iter().map(|order| order["task"]["kind"].as_str().unwrap()).collect();
+    // What is pure reaches nothing and is computed at home.
+    let expected = ["native", "component", "native", "component", "component", "component", "native"];
+    assert_eq!(kinds, expected, "{answer:?}");
+    assert!(orders[1]["task"]["args"]["blob"]["len"].as_u64().unwrap() > 70_000, "{}", orders[1]);
+    assert_eq!(orders[3]["task"]["blobs"][0]["digest"], digest.as_str(), "{}", orders[3]);
+    // The values that a component keeps come home, whatever became of it.
+    let id = newest(&home)["id"].as_str().unwrap().to_owned();
+    let failed = home.lobster(["show", &id, "--full"]).run();
+    assert!(failed.stdout.contains("not given blob"), "{failed:?}");
+    let store = lobster_runtime::store::Store::open(&home.state()).unwrap();
+    assert_eq!(store.run_value(id.parse().unwrap(), "mine").unwrap(), Some(digest.into()));
+    drop(store);
+    let replayed = home.lobster(["replay", &id]).run();
+    assert_eq!(replayed.code(), 0, "{replayed:?}");
+    // The same action without a worker: what the journal has of it is the same.
+    std::fs::remove_dir_all(home.dir().join("out")).unwrap();
+    home.write("out/kept", "kept");
+    let alone = home.tool(["flow.lobster"]);
+    assert_eq!(alone.output(), answer.output());
+    let other = newest(&home)["id"].as_str().unwrap().to_owned();
+    let compared = home.lobster(["diff", &id, &other]).run();
+    assert!(!compared.stdout.contains("differs"), "{compared:?}");
+}
+
+#[test]
+fn a_component_whose_worker_is_killed_has_an_unknown_end() {
+    let home = Home::new();
+    let spins =
+        "(module (memory (export \"memory\") 1) (func (export \"_start\") (loop $again (br $again))))";
+    home.write("spins.wasm", wat::parse_str(spins).unwrap())
+        .write("worker", format!("#!/bin/sh\necho $$ > worker.pid\nexec {}\n", shell_words(&Home::worker())))
+        .write(
+            "flow.lobster",
+            "steps:\n  - id: spin\n    component: spins.wasm\n    \
+             grants: { clock: true }\n    limits: { fuel: 9000000000000 }\n    retry: { max: 3, delay_ms: 1 }\n",
+        );
+    let worker = serde_json::json!([home.dir().join("worker")]).to_string();
+    let answer = std::thread::scope(|scope| {
+        let running = scope.spawn(|| run(&home, &worker));
+        let begun = Instant::now();
+        while !worker_is_busy(&home) {
+            assert!(!running.is_finished(), "{:?}", running.join());
+            assert!(begun.elapsed() < Duration::from_secs(30), "the step never began");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        signal(&home.read("worker.pid"), rustix::process::Signal::KILL);
+        running.join().unwrap()
+    });
+    let error = answer.error();
+    assert!(error.contains("executor_died") && error.contains("SIGKILL"), "{answer:?}");
+    assert_eq!(interrupted_steps(&error).collect::<Vec<_>>(), ["spin"]);
+}
+
+/// Whether the worker has used processor time of its own: more than starting takes.
+fn worker_is_busy(home: &Home) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{}/stat", home.read("worker.pid").trim())) else {
+        return false;
+    };
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let used = after_name.split_whitespace().nth(11).and_then(|ticks| ticks.parse::<u64>().ok());
+    used.is_some_and(|ticks| ticks > 100)
 }

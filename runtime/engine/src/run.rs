@@ -15,7 +15,7 @@ use lobster_component::Component;
 use serde_json::{Value, json};
 
 use super::effects::ended_event;
-use super::execute::{Executor, Order, Outcome};
+use super::execute::{Executor, Order, OrderId, Outcome};
 use super::gate::{Binding, KnownAnswer, PendingGate};
 use super::overseer::Overseer;
 use super::path::StepPath;
@@ -189,6 +189,11 @@ impl<'s> Run<'s> {
     pub fn overseen(mut self, overseer: Arc<dyn Overseer>) -> Self {
         self.overseer = Some(overseer);
         self
+    }
+
+    /// The name of the order for this attempt at an effect.
+    pub(crate) fn order_id(&self, path: &StepPath) -> OrderId {
+        OrderId { run: self.id, path: path.to_string(), attempt: path.attempt_number() }
     }
 
     /// Has an order carried out. What nobody saw the end of says so.

@@ -186,7 +186,10 @@ impl Services {
     /// What carries out the effects of a run whose blobs are in `store`.
     pub(crate) fn executor(&self, store: &Store) -> Box<dyn Executor + '_> {
         match &self.executor_program {
-            None => Box::new(LocalExecutor::new(store.clone(), Arc::clone(&self.sandbox), self)),
+            None => {
+                let (sandbox, components) = (Arc::clone(&self.sandbox), self.components().clone());
+                Box::new(LocalExecutor::new(store.clone(), sandbox, components, self))
+            }
             Some(program) => Box::new(StdioExecutor::new(Arc::clone(program), store.clone(), self)),
         }
     }

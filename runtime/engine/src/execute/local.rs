@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use super::{Executor, ExecutorError, Order, OrderId, Outcome, Standing, Task, native};
+use lobster_component::Engine;
+
+use super::{Executor, ExecutorError, Order, OrderId, Outcome, Standing, Task, component, native};
 use crate::run::lock;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_sandbox::Sandbox;
@@ -22,10 +24,23 @@ pub(crate) trait SecretSource: Send + Sync {
     fn values(&self, secrets: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, StageError>;
 }
 
+/// What carrying out orders needs of the place where that happens.
+pub(crate) struct Host<'h> {
+    /// Where blobs are found and kept.
+    pub(crate) store: &'h Store,
+    /// What starts processes.
+    pub(crate) sandbox: &'h Sandbox,
+    /// What loads components.
+    pub(crate) components: &'h Engine,
+    /// Where the values of secrets are found.
+    pub(crate) secrets: &'h dyn SecretSource,
+}
+
 /// Carries out orders in this process, in the thread that waits for them.
 pub(crate) struct LocalExecutor<'h> {
     store: Store,
     sandbox: Arc<Sandbox>,
+    components: Engine,
     secrets: &'h dyn SecretSource,
     orders: Mutex<Orders>,
 }
@@ -45,9 +60,14 @@ enum State {
 }
 
 impl<'h> LocalExecutor<'h> {
-    /// With the blobs of `store`, and processes started by `sandbox`.
-    pub(crate) fn new(store: Store, sandbox: Arc<Sandbox>, secrets: &'h dyn SecretSource) -> Self {
-        Self { store, sandbox, secrets, orders: Mutex::default() }
+    /// With the blobs of `store`, processes started by `sandbox`, and components of `components`.
+    pub(crate) fn new(
+        store: Store,
+        sandbox: Arc<Sandbox>,
+        components: Engine,
+        secrets: &'h dyn SecretSource,
+    ) -> Self {
+        Self { store, sandbox, components, secrets, orders: Mutex::default() }
     }
 
     fn unknown(id: &OrderId) -> ExecutorError {
@@ -55,11 +75,15 @@ impl<'h> LocalExecutor<'h> {
     }
 
     fn carry_out(&self, order: &Order, cancel: &CancelToken) -> Outcome {
+        let host = Host {
+            store: &self.store,
+            sandbox: &self.sandbox,
+            components: &self.components,
+            secrets: self.secrets,
+        };
         match &order.task {
-            Task::Native(task) => {
-                let host = native::Host { store: &self.store, sandbox: &self.sandbox, secrets: self.secrets };
-                native::perform(task, &host, cancel)
-            }
+            Task::Native(task) => native::perform(task, &host, cancel),
+            Task::Component(task) => component::perform(task, order.action, &host, cancel),
         }
     }
 }

@@ -6,6 +6,8 @@
 //! carried out was decided before. So the same order can be carried out in this process
 //! ([`LocalExecutor`]), in another one ([`stdio`]), or on another machine.
 
+mod component;
+mod component_task;
 mod error;
 mod host_text;
 mod local;
@@ -16,15 +18,21 @@ pub mod stdio;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use component::{
+    Keeper, LoadProblem, MAX_COMPONENT, Prepared, RunServices, command_arguments, failure,
+    open as open_input, run as run_component, told_by,
+};
+pub use component::{LOAD_FAILED, NO_CALLS};
+pub use component_task::{ComponentArgs, ComponentDir, ComponentGrants, ComponentInput, ComponentTask};
 pub use error::ExecutorError;
-pub use host_text::HostText;
-pub(crate) use local::{LocalExecutor, SecretSource};
+pub use host_text::{HostPath, HostText};
+pub(crate) use local::{Host, LocalExecutor, SecretSource};
 pub(crate) use native::PARTIAL_STDOUT;
 pub use order::{NativeTask, Order, OrderId, StdinSource, Task};
 pub use place::{NativeProfile, Place};
 
 use lobster_base::cancel::CancelToken;
-use lobster_store::StepOutcome;
+use lobster_store::{Blob, StepOutcome};
 
 /// How an order ended. What it printed are blobs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,11 +42,17 @@ pub struct Outcome {
     /// Whether stdout is JSON, where the order asked to look at it while it came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plain_json: Option<bool>,
+    /// Blobs that a component wrote: its output may name them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wrote: Vec<Blob>,
+    /// A JSON object: the values that a component keeps for the rest of its run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<Blob>,
 }
 
 impl From<StepOutcome> for Outcome {
     fn from(step: StepOutcome) -> Self {
-        Self { step, plain_json: None }
+        Self { step, plain_json: None, wrote: Vec::new(), values: None }
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{NativeTask, Outcome, SecretSource, StdinSource};
+use super::{Host, NativeTask, Outcome, StdinSource};
 use crate::kinds::blocked;
 use crate::kinds::policy_gate::APPROVAL_STALE;
 use crate::pipeline::failed_outcome as failed;
@@ -13,8 +13,8 @@ use crate::unseen::{Lost, UnseenEnd};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json::aside::ScanAside;
 use lobster_sandbox::{
-    Confinement, Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, Promise, Sandbox, SpawnError,
-    SpawnRequest, Stdin,
+    Confinement, Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, Promise, SpawnError, SpawnRequest,
+    Stdin,
 };
 use lobster_stage::{
     DISK_LIMIT, OUTPUT_LIMIT, OUTPUT_VARIABLE, PROGRAM_NOT_FOUND, SANDBOX_BLOCKED, STORE_FAILED, StageError,
@@ -27,16 +27,6 @@ const STDERR_END: usize = 128 << 10;
 /// In the detail of an outcome: what came on stdout before the process was stopped. Only one that
 /// did not end by itself has it.
 pub(crate) const PARTIAL_STDOUT: &str = "partial_stdout";
-
-/// What carrying out a native order needs of the place where that happens.
-pub(super) struct Host<'h> {
-    /// Where blobs are found and kept.
-    pub(super) store: &'h Store,
-    /// What starts processes.
-    pub(super) sandbox: &'h Sandbox,
-    /// Where the values of secrets are found.
-    pub(super) secrets: &'h dyn SecretSource,
-}
 
 /// Runs the process to its end.
 pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) -> Outcome {
@@ -58,7 +48,7 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
     match result {
         Ok(exit) => {
             let plain_json = sinks.scan.take().and_then(ScanAside::finish);
-            Outcome { step: ended(task, host.store, exit, sinks, cancel), plain_json }
+            Outcome { plain_json, ..ended(task, host.store, exit, sinks, cancel).into() }
         }
         Err(SpawnFailure::Spawn(SpawnError::Sink { stream, source })) => {
             let why = sinks.stdout.error(source);
