@@ -18,7 +18,9 @@ digest = "%DIGEST%"
 def say(**message):
     print(json.dumps(message), flush=True)
 
-if wrong == "babble at once":
+if wrong == "say nothing":
+    pass
+elif wrong == "babble at once":
     print("I am a teapot", flush=True)
 elif wrong == "end at once":
     sys.exit(7)
@@ -122,6 +124,39 @@ fn whatever_is_wrong_with_an_executor_is_said_and_the_step_is_asked_about() {
         assert_eq!(home.read("effects"), "", "{wrong}");
         home.lobster(["resume", &id, "--retry-interrupted"]).run().output();
         assert_eq!(home.read("effects"), "paid\nafter\n", "{wrong}");
+    }
+}
+
+#[test]
+fn an_executor_that_says_nothing_is_killed_and_the_step_is_asked_about() {
+    // One reads what it is told and one does not; both live on until they are killed.
+    let deaf = "#!/bin/sh\necho $$ > silent.pid\nexec sleep 60\n";
+    let mute =
+        format!("#!/bin/sh\necho $$ > silent.pid\nexec {} fake.py 'say nothing'\n", "/usr/bin/python3");
+    for program in [deaf.to_owned(), mute] {
+        let home = Home::new();
+        home.write("flow.lobster", PAY).write("silent", &program).write("fake.py", FAKE);
+        let executor = serde_json::json!([home.dir().join("silent")]).to_string();
+        let run = |patience: &str| {
+            let run =
+                home.lobster(["run", "--mode", "tool", "flow.lobster"]).env("LOBSTER_EXECUTOR", &executor);
+            run.env("LOBSTER_EXECUTOR_HELLO_MS", patience).run()
+        };
+        let answer = run("700");
+        let error = answer.error();
+        assert!(error.contains("executor_silent") && error.contains("within 700 ms"), "{answer:?}");
+        assert!(error.contains("Nothing was sent to it"), "{answer:?}");
+        assert_eq!(interrupted_steps(&error).collect::<Vec<_>>(), ["pay"], "{answer:?}");
+        assert_eq!((home.read("effects"), home.read("submitted")), (String::new(), String::new()));
+        let pid = rustix::process::Pid::from_raw(home.read("silent.pid").trim().parse().unwrap()).unwrap();
+        assert!(rustix::process::test_kill_process(pid).is_err(), "it was left running");
+        for wrong in ["0", "soon", "-1"] {
+            let answer = run(wrong);
+            assert!(
+                answer.code() != 0 && format!("{answer:?}").contains("LOBSTER_EXECUTOR_HELLO_MS"),
+                "{answer:?}"
+            );
+        }
     }
 }
 
@@ -427,4 +462,111 @@ fn worker_is_busy(home: &Home) -> bool {
     let after_name = stat.rsplit(')').next().unwrap_or_default();
     let used = after_name.split_whitespace().nth(11).and_then(|ticks| ticks.parse::<u64>().ok());
     used.is_some_and(|ticks| ticks > 100)
+}
+
+/// A home with the server of `tests/mcp`, in this manner.
+fn with_server(mode: &str) -> Home {
+    let home = Home::new();
+    let script = crate::binary::repository().join("tests/mcp/hostile_server.py");
+    let command = serde_json::json!(["python3", script, mode, "Says it back."]);
+    home.write(
+        "lobster.mcp.toml",
+        format!("version = 1\n[server.s]\ncommand = {command}\ntimeout = \"60s\"\n"),
+    );
+    home
+}
+
+#[test]
+fn tool_calls_of_a_worker_share_a_session_that_ends_with_the_run() {
+    let home = with_server("good");
+    home.write(
+        "flow.lobster",
+        "
+steps:
+  - id: list
+    js: '[1, 2, 3]'
+  - id: each
+    for_each: $list.json
+    steps:
+      - id: ask
+        mcp: { server: s, tool: say }
+        args: { text: hi }
+  - id: again
+    pipeline: \"mcp.call --server s --tool say --args-json '{\\\"text\\\":\\\"ho\\\"}'\"
+  - id: refused
+    mcp: { server: s, tool: say }
+    args: { text: 7 }
+    on_error: continue
+",
+    );
+    let worker = with_noted_worker(&home);
+    let answer = run(&home, &worker);
+    answer.output();
+    assert_eq!(home.read("calls.log").lines().count(), 4, "{answer:?}");
+    let orders = orders(&home);
+    assert_eq!(orders.len(), 5, "{orders:?}");
+    assert!(orders.iter().all(|order| order["task"]["kind"] == "mcp"), "{orders:?}");
+    // The first one opens the session that the others use, and it is decided about once.
+    assert!(orders[0]["task"]["reach"]["program"].is_object(), "{orders:?}");
+    for later in &orders[1..] {
+        assert_eq!(later["task"]["reach"], Value::Null, "{later}");
+        assert_eq!(later["task"]["session"], orders[0]["id"], "{later}");
+    }
+    let pid: i32 = home.read("server.pid").trim().parse().unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    assert!(rustix::process::test_kill_process(pid).is_err(), "the server is still there");
+    let id = newest(&home)["id"].as_str().unwrap().to_owned();
+    let replayed = home.lobster(["replay", &id]).run();
+    assert_eq!(replayed.code(), 0, "{replayed:?}");
+}
+
+#[test]
+fn a_tool_call_whose_worker_is_killed_has_an_unknown_end_and_is_made_once() {
+    let home = with_server("silent");
+    home.write("worker", format!("#!/bin/sh\necho $$ > worker.pid\nexec {}\n", shell_words(&Home::worker())))
+        .write(
+            "flow.lobster",
+            "steps:\n  - id: ask\n    mcp: { server: s, tool: say }\n    args: { text: hi }\n    \
+             retry: { max: 3, delay_ms: 1 }\n    on_error: continue\n",
+        );
+    let worker = serde_json::json!([home.dir().join("worker")]).to_string();
+    let answer = std::thread::scope(|scope| {
+        let running = scope.spawn(|| run(&home, &worker));
+        let begun = Instant::now();
+        while home.read("calls.log").is_empty() {
+            assert!(!running.is_finished(), "{:?}", running.join());
+            assert!(begun.elapsed() < Duration::from_secs(30), "the call never went out");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        signal(&home.read("worker.pid"), rustix::process::Signal::KILL);
+        running.join().unwrap()
+    });
+    let error = answer.error();
+    assert!(error.contains("executor_died") && error.contains("SIGKILL"), "{answer:?}");
+    assert_eq!(interrupted_steps(&error).collect::<Vec<_>>(), ["ask"]);
+    assert_eq!(home.read("calls.log").lines().count(), 1, "it was called again");
+    let begun = Instant::now();
+    while std::path::Path::new(&format!("/proc/{}", home.read("server.pid").trim())).exists() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "the server outlives the worker");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn an_executor_that_carries_out_processes_alone_is_given_nothing_else() {
+    for (step, kind) in [
+        ("component: spins.wasm\n    grants: { clock: true }", "component"),
+        ("mcp: { server: s, tool: say }\n    args: { text: hi }", "mcp"),
+    ] {
+        let home = with_server("good");
+        let fake = FAKE.replace("[\"native\", \"component\", \"mcp\"]", "[\"native\"]");
+        let spins = wat::parse_str("(module (memory (export \"memory\") 1) (func (export \"_start\")))");
+        home.write("spins.wasm", spins.unwrap()).write("fake.py", fake);
+        home.write("flow.lobster", format!("steps:\n  - id: it\n    {step}\n"));
+        let answer = run(&home, &serde_json::json!([home.dir().join("fake.py"), "nothing"]).to_string());
+        let error = answer.error();
+        let words = format!("it carries out no {kind:?} tasks");
+        assert!(error.contains("executor_refused") && error.contains(&words), "{answer:?}");
+        assert_eq!((home.read("submitted"), home.read("calls.log")), (String::new(), String::new()));
+    }
 }

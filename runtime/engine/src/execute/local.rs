@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use lobster_component::Engine;
 
-use super::{Executor, ExecutorError, Order, OrderId, Outcome, Standing, Task, component, native};
+use super::{
+    Executor, ExecutorError, Order, OrderId, Outcome, SessionEnd, Standing, Task, component, mcp, native,
+};
 use crate::run::lock;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_sandbox::Sandbox;
@@ -29,7 +31,7 @@ pub(crate) struct Host<'h> {
     /// Where blobs are found and kept.
     pub(crate) store: &'h Store,
     /// What starts processes.
-    pub(crate) sandbox: &'h Sandbox,
+    pub(crate) sandbox: &'h Arc<Sandbox>,
     /// What loads components.
     pub(crate) components: &'h Engine,
     /// Where the values of secrets are found.
@@ -43,6 +45,7 @@ pub(crate) struct LocalExecutor<'h> {
     components: Engine,
     secrets: &'h dyn SecretSource,
     orders: Mutex<Orders>,
+    sessions: mcp::Sessions,
 }
 
 #[derive(Default)]
@@ -67,7 +70,14 @@ impl<'h> LocalExecutor<'h> {
         components: Engine,
         secrets: &'h dyn SecretSource,
     ) -> Self {
-        Self { store, sandbox, components, secrets, orders: Mutex::default() }
+        Self {
+            store,
+            sandbox,
+            components,
+            secrets,
+            orders: Mutex::default(),
+            sessions: mcp::Sessions::default(),
+        }
     }
 
     fn unknown(id: &OrderId) -> ExecutorError {
@@ -84,6 +94,7 @@ impl<'h> LocalExecutor<'h> {
         match &order.task {
             Task::Native(task) => native::perform(task, &host, cancel),
             Task::Component(task) => component::perform(task, order.action, &host, cancel),
+            Task::Mcp(task) => mcp::perform(&order.id, task, &self.sessions, &host, cancel),
         }
     }
 }
@@ -149,6 +160,15 @@ impl Executor for LocalExecutor<'_> {
             token.cancel(reason)
         }
         Ok(())
+    }
+
+    fn has_session(&self, session: &OrderId) -> Result<bool, ExecutorError> {
+        Ok(self.sessions.has(session))
+    }
+
+    fn session_end(&self, session: &OrderId) -> SessionEnd {
+        let (sessions, session) = (self.sessions.clone(), session.clone());
+        Arc::new(move |cut_off| sessions.end(&session, cut_off))
     }
 }
 

@@ -13,8 +13,8 @@ use crate::unseen::{Lost, UnseenEnd};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json::aside::ScanAside;
 use lobster_sandbox::{
-    Confinement, Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, Promise, SpawnError, SpawnRequest,
-    Stdin,
+    Confinement, Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, Promise, RootId, SpawnError,
+    SpawnRequest, Stdin,
 };
 use lobster_stage::{
     DISK_LIMIT, OUTPUT_LIMIT, OUTPUT_VARIABLE, PROGRAM_NOT_FOUND, SANDBOX_BLOCKED, STORE_FAILED, StageError,
@@ -74,15 +74,7 @@ fn request(
     env: Vec<(OsString, OsString)>,
     store: &Store,
 ) -> Result<SpawnRequest, SpawnFailure> {
-    let mut confinement = task.confinement.clone();
-    if let Confinement::Jail(spec) | Confinement::LandlockSeccomp(spec) = &mut confinement {
-        spec.held = task
-            .roots
-            .iter()
-            .map(|root| root.open())
-            .collect::<Result<_, _>>()
-            .map_err(SpawnFailure::Spawn)?;
-    }
+    let confinement = hold_roots(&task.confinement, &task.roots).map_err(SpawnFailure::Spawn)?;
     Ok(SpawnRequest {
         argv: task.argv.iter().map(OsString::from).collect(),
         env,
@@ -91,6 +83,15 @@ fn request(
         limits: task.limits.clone(),
         confinement,
     })
+}
+
+/// A confinement that holds the very roots that were judged.
+pub(crate) fn hold_roots(confinement: &Confinement, roots: &[RootId]) -> Result<Confinement, SpawnError> {
+    let mut confinement = confinement.clone();
+    if let Confinement::Jail(spec) | Confinement::LandlockSeccomp(spec) = &mut confinement {
+        spec.held = roots.iter().map(RootId::open).collect::<Result<_, _>>()?;
+    }
+    Ok(confinement)
 }
 
 fn stdin(source: &StdinSource, store: &Store) -> Result<Stdin, SpawnFailure> {

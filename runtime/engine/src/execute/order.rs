@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{ComponentTask, HostPath, HostText};
+use super::{ComponentTask, HostPath, HostText, McpTask};
 use lobster_base::digest::Digest;
 use lobster_sandbox::{Confinement, ProcessLimits, RootId};
 use lobster_store::{Blob, RunId};
@@ -55,6 +55,8 @@ pub enum Task {
     Native(Box<NativeTask>),
     /// A WebAssembly component.
     Component(Box<ComponentTask>),
+    /// A call of an MCP tool.
+    Mcp(Box<McpTask>),
 }
 
 impl Task {
@@ -64,6 +66,7 @@ impl Task {
         match self {
             Self::Native(_) => "native",
             Self::Component(_) => "component",
+            Self::Mcp(_) => "mcp",
         }
     }
 
@@ -77,15 +80,18 @@ impl Task {
                 let own = [Some(task.program), task.args.blob(), input, task.values];
                 own.into_iter().flatten().chain(task.blobs.iter().copied()).collect()
             }
+            Self::Mcp(_) => Vec::new(),
         }
     }
 
     /// The names of the secrets that it needs, by the variables that hold them.
     #[must_use]
     pub fn secrets(&self) -> &BTreeMap<String, String> {
+        static NONE: BTreeMap<String, String> = BTreeMap::new();
         match self {
             Self::Native(task) => &task.secrets,
             Self::Component(task) => &task.secrets,
+            Self::Mcp(_) => &NONE,
         }
     }
 }

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use super::connection::{Connection, ExecutorProgram};
 use super::message::{Request, send_chunks};
 use crate::execute::{
-    Executor, ExecutorError, NO_CALLS, Order, OrderId, Outcome, PARTIAL_STDOUT, SecretSource, Standing,
+    Executor, ExecutorError, NO_CALLS, Order, OrderId, Outcome, PARTIAL_STDOUT, SecretSource, SessionEnd,
+    Standing,
 };
 use crate::run::lock;
 use lobster_base::cancel::{CancelReason, CancelToken};
@@ -223,5 +224,25 @@ impl Executor for StdioExecutor<'_> {
 
     fn cancel(&self, id: &OrderId, reason: CancelReason, forced: bool) -> Result<(), ExecutorError> {
         self.connection(id)?.send(&Request::Cancel { id: id.clone(), reason, forced })
+    }
+
+    fn has_session(&self, session: &OrderId) -> Result<bool, ExecutorError> {
+        // The process that is there now; a session of one that is gone is gone with it.
+        let connection = self.program.connect()?;
+        connection.send(&Request::Session { session: session.clone() })?;
+        connection.session(session)
+    }
+
+    fn session_end(&self, session: &OrderId) -> SessionEnd {
+        let (program, session) = (Arc::clone(&self.program), session.clone());
+        Arc::new(move |cut_off| {
+            // A process that is gone has taken its sessions along.
+            let Some(connection) = program.connected() else { return };
+            let request =
+                Request::EndSession { session: session.clone(), cut_off: cut_off.map(str::to_owned) };
+            if connection.send(&request).is_ok() {
+                connection.session_ended(&session);
+            }
+        })
     }
 }

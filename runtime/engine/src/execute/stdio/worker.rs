@@ -17,7 +17,7 @@ use lobster_stage::StageError;
 use lobster_store::{BlobWriter, Redactions, Store, StoreError};
 
 /// The kinds of tasks that are carried out here.
-const TASKS: [&str; 2] = ["native", "component"];
+const TASKS: [&str; 3] = ["native", "component", "mcp"];
 
 /// Why a worker ends before its input does.
 #[derive(Debug, thiserror::Error)]
@@ -204,6 +204,18 @@ impl<'w, W: Write + Send> Worker<'w, W> {
                         if forced { token.force(reason) } else { token.cancel(reason) }
                     }
                 }
+                Request::Session { session } => {
+                    let open = self.local.has_session(&session).unwrap_or(false);
+                    self.say(&Reply::Session { session, open })?;
+                }
+                Request::EndSession { session, cut_off } => {
+                    let end = self.local.session_end(&session);
+                    // A server may take its time.
+                    scope.spawn(move || {
+                        end(cut_off.as_deref());
+                        let _ = self.say(&Reply::Session { session, open: false });
+                    });
+                }
                 Request::Fetch { request, digest } => self.give(request, &digest)?,
             }
         }
@@ -311,7 +323,16 @@ impl<'w, W: Write + Send> Worker<'w, W> {
         };
         match result {
             None => Ok(()),
-            Some(Ok(outcome)) => self.say(&Reply::Ended { id, outcome: Box::new(outcome) }),
+            Some(Ok(outcome)) => {
+                let ended = Reply::Ended { id: id.clone(), outcome: Box::new(outcome) };
+                match self.say(&ended) {
+                    // Longer than any line may be: without it the end is not known there.
+                    Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                        self.say(&Reply::Unseen { id, why: error.to_string() })
+                    }
+                    said => said,
+                }
+            }
             Some(Err(why)) => self.say(&Reply::Unseen { id, why }),
         }
     }
