@@ -386,7 +386,8 @@ steps:
     component: files.wasm
     grants: {{ clock: true, read: [{{ from: in, to: /r }}], write: [{{ from: out, to: /w }}] }}
   - id: pure
-    js: 1 + 1
+    component: hostile.wasm
+    args: {{ do: blob, begin: \"{digest}\" }}
   - id: last
     run: echo \"$A, $B, $C\"
     env: {{ A: $named.stdout, B: $given.stdout, C: $files.stdout }}
@@ -484,7 +485,7 @@ fn tool_calls_of_a_worker_share_a_session_that_ends_with_the_run() {
         "
 steps:
   - id: list
-    js: '[1, 2, 3]'
+    run: echo '[1, 2, 3]'
   - id: each
     for_each: $list.json
     steps:
@@ -503,9 +504,8 @@ steps:
     let answer = run(&home, &worker);
     answer.output();
     assert_eq!(home.read("calls.log").lines().count(), 4, "{answer:?}");
-    let orders = orders(&home);
+    let orders: Vec<_> = orders(&home).into_iter().filter(|order| order["task"]["kind"] == "mcp").collect();
     assert_eq!(orders.len(), 5, "{orders:?}");
-    assert!(orders.iter().all(|order| order["task"]["kind"] == "mcp"), "{orders:?}");
     // The first one opens the session that the others use, and it is decided about once.
     assert!(orders[0]["task"]["reach"]["program"].is_object(), "{orders:?}");
     for later in &orders[1..] {
