@@ -18,13 +18,15 @@ digest = "%DIGEST%"
 def say(**message):
     print(json.dumps(message), flush=True)
 
-if wrong == "babble at once":
+if wrong == "say nothing":
+    pass
+elif wrong == "babble at once":
     print("I am a teapot", flush=True)
 elif wrong == "end at once":
     sys.exit(7)
 else:
     protocol = 2 if wrong == "another version" else 1
-    tasks = ["dancing"] if wrong == "another kind" else ["native"]
+    tasks = ["dancing"] if wrong == "another kind" else ["native", "component", "mcp"]
     say(type="hello", protocol=protocol, version="0", tasks=tasks)
 for line in sys.stdin:
     message = json.loads(line)
@@ -122,6 +124,39 @@ fn whatever_is_wrong_with_an_executor_is_said_and_the_step_is_asked_about() {
         assert_eq!(home.read("effects"), "", "{wrong}");
         home.lobster(["resume", &id, "--retry-interrupted"]).run().output();
         assert_eq!(home.read("effects"), "paid\nafter\n", "{wrong}");
+    }
+}
+
+#[test]
+fn an_executor_that_says_nothing_is_killed_and_the_step_is_asked_about() {
+    // One reads what it is told and one does not; both live on until they are killed.
+    let deaf = "#!/bin/sh\necho $$ > silent.pid\nexec sleep 60\n";
+    let mute =
+        format!("#!/bin/sh\necho $$ > silent.pid\nexec {} fake.py 'say nothing'\n", "/usr/bin/python3");
+    for program in [deaf.to_owned(), mute] {
+        let home = Home::new();
+        home.write("flow.lobster", PAY).write("silent", &program).write("fake.py", FAKE);
+        let executor = serde_json::json!([home.dir().join("silent")]).to_string();
+        let run = |patience: &str| {
+            let run =
+                home.lobster(["run", "--mode", "tool", "flow.lobster"]).env("LOBSTER_EXECUTOR", &executor);
+            run.env("LOBSTER_EXECUTOR_HELLO_MS", patience).run()
+        };
+        let answer = run("700");
+        let error = answer.error();
+        assert!(error.contains("executor_silent") && error.contains("within 700 ms"), "{answer:?}");
+        assert!(error.contains("Nothing was sent to it"), "{answer:?}");
+        assert_eq!(interrupted_steps(&error).collect::<Vec<_>>(), ["pay"], "{answer:?}");
+        assert_eq!((home.read("effects"), home.read("submitted")), (String::new(), String::new()));
+        let pid = rustix::process::Pid::from_raw(home.read("silent.pid").trim().parse().unwrap()).unwrap();
+        assert!(rustix::process::test_kill_process(pid).is_err(), "it was left running");
+        for wrong in ["0", "soon", "-1"] {
+            let answer = run(wrong);
+            assert!(
+                answer.code() != 0 && format!("{answer:?}").contains("LOBSTER_EXECUTOR_HELLO_MS"),
+                "{answer:?}"
+            );
+        }
     }
 }
 
@@ -275,6 +310,14 @@ fn a_worker_that_is_not_told_right_says_so_and_ends() {
         assert!(answer.stdout.contains(words) && answer.stderr.contains(words), "{said}: {answer:?}");
         assert!(answer.stdout.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{answer:?}");
     }
+    // An order of a kind that it does not know is no reason to end.
+    let other = "{\"type\":\"submit\",\"order\":{\"id\":{\"run\":\"01978f00-0000-7000-8000-000000000000\",\
+                 \"path\":\"a\",\"attempt\":1},\"action\":\"x\",\"task\":{\"kind\":\"dancing\"}}}\n";
+    let answer = home.lobster(["worker", "--stdio"]).stdin(format!("{hello}{other}")).run();
+    assert_eq!(answer.code(), 0, "{answer:?}");
+    let said: Value = serde_json::from_str(answer.stdout.lines().nth(1).unwrap()).unwrap();
+    assert_eq!(said["type"], "refused", "{answer:?}");
+    assert!(said["why"].as_str().unwrap().contains("\"dancing\""), "{answer:?}");
     let answer = home.lobster(["worker", "--stdio"]).stdin(hello).run();
     assert_eq!((answer.code(), answer.stdout.lines().count()), (0, 1), "{answer:?}");
     // What it never had it does not pretend to know.
@@ -288,4 +331,242 @@ fn a_worker_that_is_not_told_right_says_so_and_ends() {
         (&"unknown".into(), &"unseen".into()),
         "{answer:?}"
     );
+}
+
+/// A worker that writes down what it is told, in `told`.
+fn with_noted_worker(home: &Home) -> String {
+    let worker = format!("#!/bin/sh\ntee -a told | {}\n", shell_words(&Home::worker()));
+    home.write("noted-worker", worker);
+    serde_json::json!([home.dir().join("noted-worker")]).to_string()
+}
+
+/// The orders that a noted worker was given.
+fn orders(home: &Home) -> Vec<Value> {
+    let told = home.read("told");
+    let told = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    told.filter(|message| message["type"] == "submit").map(|message| message["order"].clone()).collect()
+}
+
+fn guest(name: &str) -> Vec<u8> {
+    std::fs::read(crate::binary::repository().join("tests/guests/dist").join(name)).unwrap()
+}
+
+#[test]
+fn components_that_are_effects_go_through_a_worker() {
+    let home = Home::new();
+    let digest = lobster_runtime::digest::Digest::of(b"of an earlier step").to_string();
+    let big = "x".repeat(70_000);
+    home.write("hostile.wasm", guest("hostile.wasm")).write("files.wasm", guest("files.wasm"));
+    home.write("in/given", "given").write("out/kept", "kept").write("items.json", format!("[\"{digest}\"]"));
+    let (begin, end) = digest.split_at(20);
+    home.write(
+        "flow.lobster",
+        format!(
+            "
+steps:
+  - id: text
+    run: printf 'of an earlier step'
+  - id: named
+    component: hostile.wasm
+    args: {{ do: blob, begin: \"{digest}\", long: {big} }}
+    grants: {{ clock: true }}
+  - id: items
+    run: cat items.json
+  - id: given
+    component: hostile.wasm
+    args: {{ do: blob-of-input }}
+    stdin: $items.json
+    grants: {{ clock: true }}
+  - id: value
+    component: hostile.wasm
+    args: {{ do: blob-by-state, begin: \"{begin}\", end: \"{end}\" }}
+    grants: {{ clock: true }}
+    on_error: continue
+  - id: files
+    component: files.wasm
+    grants: {{ clock: true, read: [{{ from: in, to: /r }}], write: [{{ from: out, to: /w }}] }}
+  - id: pure
+    component: hostile.wasm
+    args: {{ do: blob, begin: \"{digest}\" }}
+  - id: last
+    run: echo \"$A, $B, $C\"
+    env: {{ A: $named.stdout, B: $given.stdout, C: $files.stdout }}
+"
+        ),
+    );
+    let worker = with_noted_worker(&home);
+    let answer = run(&home, &worker);
+    let output = answer.output().to_string();
+    assert_eq!(output.matches("of an earlier step").count(), 2, "{answer:?}");
+    assert!(output.contains("files are as C has them"), "{answer:?}");
+    assert_eq!(home.read("out/sub/moved"), "0123");
+    let orders = orders(&home);
+    let kinds: Vec<_> = orders.iter().map(|order| order["task"]["kind"].as_str().unwrap()).collect();
+    // What is pure reaches nothing and is computed at home.
+    let expected = ["native", "component", "native", "component", "component", "component", "native"];
+    assert_eq!(kinds, expected, "{answer:?}");
+    assert!(orders[1]["task"]["args"]["blob"]["len"].as_u64().unwrap() > 70_000, "{}", orders[1]);
+    assert_eq!(orders[3]["task"]["blobs"][0]["digest"], digest.as_str(), "{}", orders[3]);
+    // The values that a component keeps come home, whatever became of it.
+    let id = newest(&home)["id"].as_str().unwrap().to_owned();
+    let failed = home.lobster(["show", &id, "--full"]).run();
+    assert!(failed.stdout.contains("not given blob"), "{failed:?}");
+    let store = lobster_runtime::store::Store::open(&home.state()).unwrap();
+    assert_eq!(store.run_value(id.parse().unwrap(), "mine").unwrap(), Some(digest.into()));
+    drop(store);
+    let replayed = home.lobster(["replay", &id]).run();
+    assert_eq!(replayed.code(), 0, "{replayed:?}");
+    // The same action without a worker: what the journal has of it is the same.
+    std::fs::remove_dir_all(home.dir().join("out")).unwrap();
+    home.write("out/kept", "kept");
+    let alone = home.tool(["flow.lobster"]);
+    assert_eq!(alone.output(), answer.output());
+    let other = newest(&home)["id"].as_str().unwrap().to_owned();
+    let compared = home.lobster(["diff", &id, &other]).run();
+    assert!(!compared.stdout.contains("differs"), "{compared:?}");
+}
+
+#[test]
+fn a_component_whose_worker_is_killed_has_an_unknown_end() {
+    let home = Home::new();
+    let spins =
+        "(module (memory (export \"memory\") 1) (func (export \"_start\") (loop $again (br $again))))";
+    home.write("spins.wasm", wat::parse_str(spins).unwrap())
+        .write("worker", format!("#!/bin/sh\necho $$ > worker.pid\nexec {}\n", shell_words(&Home::worker())))
+        .write(
+            "flow.lobster",
+            "steps:\n  - id: spin\n    component: spins.wasm\n    \
+             grants: { clock: true }\n    limits: { fuel: 9000000000000 }\n    retry: { max: 3, delay_ms: 1 }\n",
+        );
+    let worker = serde_json::json!([home.dir().join("worker")]).to_string();
+    let answer = std::thread::scope(|scope| {
+        let running = scope.spawn(|| run(&home, &worker));
+        let begun = Instant::now();
+        while !worker_is_busy(&home) {
+            assert!(!running.is_finished(), "{:?}", running.join());
+            assert!(begun.elapsed() < Duration::from_secs(30), "the step never began");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        signal(&home.read("worker.pid"), rustix::process::Signal::KILL);
+        running.join().unwrap()
+    });
+    let error = answer.error();
+    assert!(error.contains("executor_died") && error.contains("SIGKILL"), "{answer:?}");
+    assert_eq!(interrupted_steps(&error).collect::<Vec<_>>(), ["spin"]);
+}
+
+/// Whether the worker has used processor time of its own: more than starting takes.
+fn worker_is_busy(home: &Home) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{}/stat", home.read("worker.pid").trim())) else {
+        return false;
+    };
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let used = after_name.split_whitespace().nth(11).and_then(|ticks| ticks.parse::<u64>().ok());
+    used.is_some_and(|ticks| ticks > 100)
+}
+
+/// A home with the server of `tests/mcp`, in this manner.
+fn with_server(mode: &str) -> Home {
+    let home = Home::new();
+    let script = crate::binary::repository().join("tests/mcp/hostile_server.py");
+    let command = serde_json::json!(["python3", script, mode, "Says it back."]);
+    home.write(
+        "lobster.mcp.toml",
+        format!("version = 1\n[server.s]\ncommand = {command}\ntimeout = \"60s\"\n"),
+    );
+    home
+}
+
+#[test]
+fn tool_calls_of_a_worker_share_a_session_that_ends_with_the_run() {
+    let home = with_server("good");
+    home.write(
+        "flow.lobster",
+        "
+steps:
+  - id: list
+    run: echo '[1, 2, 3]'
+  - id: each
+    for_each: $list.json
+    steps:
+      - id: ask
+        mcp: { server: s, tool: say }
+        args: { text: hi }
+  - id: again
+    pipeline: \"mcp.call --server s --tool say --args-json '{\\\"text\\\":\\\"ho\\\"}'\"
+  - id: refused
+    mcp: { server: s, tool: say }
+    args: { text: 7 }
+    on_error: continue
+",
+    );
+    let worker = with_noted_worker(&home);
+    let answer = run(&home, &worker);
+    answer.output();
+    assert_eq!(home.read("calls.log").lines().count(), 4, "{answer:?}");
+    let orders: Vec<_> = orders(&home).into_iter().filter(|order| order["task"]["kind"] == "mcp").collect();
+    assert_eq!(orders.len(), 5, "{orders:?}");
+    // The first one opens the session that the others use, and it is decided about once.
+    assert!(orders[0]["task"]["reach"]["program"].is_object(), "{orders:?}");
+    for later in &orders[1..] {
+        assert_eq!(later["task"]["reach"], Value::Null, "{later}");
+        assert_eq!(later["task"]["session"], orders[0]["id"], "{later}");
+    }
+    let pid: i32 = home.read("server.pid").trim().parse().unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    assert!(rustix::process::test_kill_process(pid).is_err(), "the server is still there");
+    let id = newest(&home)["id"].as_str().unwrap().to_owned();
+    let replayed = home.lobster(["replay", &id]).run();
+    assert_eq!(replayed.code(), 0, "{replayed:?}");
+}
+
+#[test]
+fn a_tool_call_whose_worker_is_killed_has_an_unknown_end_and_is_made_once() {
+    let home = with_server("silent");
+    home.write("worker", format!("#!/bin/sh\necho $$ > worker.pid\nexec {}\n", shell_words(&Home::worker())))
+        .write(
+            "flow.lobster",
+            "steps:\n  - id: ask\n    mcp: { server: s, tool: say }\n    args: { text: hi }\n    \
+             retry: { max: 3, delay_ms: 1 }\n    on_error: continue\n",
+        );
+    let worker = serde_json::json!([home.dir().join("worker")]).to_string();
+    let answer = std::thread::scope(|scope| {
+        let running = scope.spawn(|| run(&home, &worker));
+        let begun = Instant::now();
+        while home.read("calls.log").is_empty() {
+            assert!(!running.is_finished(), "{:?}", running.join());
+            assert!(begun.elapsed() < Duration::from_secs(30), "the call never went out");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        signal(&home.read("worker.pid"), rustix::process::Signal::KILL);
+        running.join().unwrap()
+    });
+    let error = answer.error();
+    assert!(error.contains("executor_died") && error.contains("SIGKILL"), "{answer:?}");
+    assert_eq!(interrupted_steps(&error).collect::<Vec<_>>(), ["ask"]);
+    assert_eq!(home.read("calls.log").lines().count(), 1, "it was called again");
+    let begun = Instant::now();
+    while std::path::Path::new(&format!("/proc/{}", home.read("server.pid").trim())).exists() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "the server outlives the worker");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn an_executor_that_carries_out_processes_alone_is_given_nothing_else() {
+    for (step, kind) in [
+        ("component: spins.wasm\n    grants: { clock: true }", "component"),
+        ("mcp: { server: s, tool: say }\n    args: { text: hi }", "mcp"),
+    ] {
+        let home = with_server("good");
+        let fake = FAKE.replace("[\"native\", \"component\", \"mcp\"]", "[\"native\"]");
+        let spins = wat::parse_str("(module (memory (export \"memory\") 1) (func (export \"_start\")))");
+        home.write("spins.wasm", spins.unwrap()).write("fake.py", fake);
+        home.write("flow.lobster", format!("steps:\n  - id: it\n    {step}\n"));
+        let answer = run(&home, &serde_json::json!([home.dir().join("fake.py"), "nothing"]).to_string());
+        let error = answer.error();
+        let words = format!("it carries out no {kind:?} tasks");
+        assert!(error.contains("executor_refused") && error.contains(&words), "{answer:?}");
+        assert_eq!((home.read("submitted"), home.read("calls.log")), (String::new(), String::new()));
+    }
 }

@@ -8,7 +8,7 @@ use lobster_runtime::stage::Mode;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 
-/// Carries out native steps for another lobster, over stdin and stdout.
+/// Carries out steps for another lobster, over stdin and stdout.
 ///
 /// Another lobster starts it as its executor. Requests come as lines of JSON on stdin, answers go
 /// to stdout; the end of stdin ends whatever is still running. What may run is decided by the lobster

@@ -1,5 +1,6 @@
 //! A loaded program: what it is, what it says about itself, and its runs.
 
+use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -8,6 +9,7 @@ use wasmtime::component::{self, ComponentExportIndex, InstancePre};
 
 use crate::cache::Compiled;
 use crate::engine::{Core, POOL_TABLE_ELEMENTS, fits_pool};
+use crate::host::given::Given;
 use crate::host::step_wit::types as wit;
 use crate::kind::PREVIEW1;
 use crate::schema::Schema;
@@ -243,6 +245,28 @@ fn mismatch(error: wasmtime::Error) -> LoadError {
 }
 
 impl Component {
+    /// The digests by which the program may open blobs: those that stand in its arguments and its
+    /// input. A program that cannot open blobs names none.
+    ///
+    /// # Errors
+    /// When the input cannot be read.
+    pub fn named_blobs(
+        &self,
+        args: &str,
+        input: &mut dyn io::Read,
+    ) -> io::Result<impl Iterator<Item = Digest> + use<>> {
+        let mut given = Given::new(self.0.opens_blobs, args);
+        let mut piece = vec![0; if self.0.opens_blobs { 64 << 10 } else { 0 }];
+        loop {
+            match input.read(&mut piece) {
+                Ok(0) => return Ok(given.into_digests()),
+                Ok(length) => given.bytes(&piece[..length]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// The form of the program.
     #[must_use]
     pub fn kind(&self) -> Kind {

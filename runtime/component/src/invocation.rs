@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{OpenedDirs, RunError};
 
 /// One run of a component.
@@ -157,7 +159,8 @@ pub struct DirGrant {
 }
 
 /// What a run may use up. Each is a named error when reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Limits {
     /// WebAssembly operations, roughly. The reproducible budget.
     pub fuel: u64,
@@ -180,7 +183,8 @@ pub struct Limits {
 }
 
 /// Who set each of the [`Limits`] that can be set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LimitsSetBy {
     pub fuel: SetBy,
     pub memory: SetBy,
@@ -189,7 +193,8 @@ pub struct LimitsSetBy {
 }
 
 /// Who set a limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SetBy {
     /// Nobody: it is the default.
     #[default]

@@ -42,7 +42,7 @@ pub use invocation::{
     HostServices, Input, Invocation, Level, Limits, LimitsSetBy, NoServices, OutputSink, SetBy,
 };
 pub use kind::Kind;
-pub use opened::OpenedDirs;
+pub use opened::{DirId, OpenedDirs};
 pub use outcome::Outcome;
 pub use writes::{CommitError, StagedWrites, Written, WrittenKind};
 

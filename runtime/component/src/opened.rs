@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
+use serde::{Deserialize, Serialize};
 
 use crate::{DirGrant, Grants};
 
@@ -22,6 +23,18 @@ pub struct OpenedDirs {
 pub(crate) struct Opened {
     pub(crate) dir: Dir,
     real: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+/// Names an opened directory, for another process of this host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DirId {
+    /// Where it was when it was opened, without links.
+    pub path: PathBuf,
+    device: u64,
+    inode: u64,
 }
 
 impl Grants {
@@ -33,6 +46,18 @@ impl Grants {
         };
         OpenedDirs { read: open(&self.read), write: open(&self.write) }
     }
+
+    /// Opens the directories, which must be those that were opened when it was decided about
+    /// them; none stands for one that could not be opened then. One that is another by now ends
+    /// the run that it is for.
+    #[must_use]
+    pub fn open_known(&self, read: &[Option<DirId>], write: &[Option<DirId>]) -> OpenedDirs {
+        let open = |grants: &[DirGrant], known: &[Option<DirId>]| -> Vec<_> {
+            let known = known.iter().map(Option::as_ref).chain(std::iter::repeat(None));
+            grants.iter().zip(known).map(|(grant, known)| Opened::known(&grant.host, known)).collect()
+        };
+        OpenedDirs { read: open(&self.read, read), write: open(&self.write, write) }
+    }
 }
 
 impl Opened {
@@ -43,7 +68,25 @@ impl Opened {
         if (named.dev(), named.ino()) != own {
             return Err(io::Error::other("it was moved or removed while it was opened"));
         }
-        Ok(Self { dir, real })
+        let (device, inode) = own;
+        Ok(Self { dir, real, device, inode })
+    }
+
+    /// Opens the directory of this identity again.
+    fn known(named: &Path, id: Option<&DirId>) -> Result<Self, String> {
+        let Some(id) = id else {
+            let why = Self::new(named).err().map(|error| error.to_string());
+            return Err(why.unwrap_or_else(|| "it was not there when it was decided about".to_owned()));
+        };
+        match Self::new(&id.path) {
+            Ok(opened) if opened.id() == *id => Ok(opened),
+            Ok(_) => Err(format!("{} is not the directory that was decided about", id.path.display())),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn id(&self) -> DirId {
+        DirId { path: self.real.clone(), device: self.device, inode: self.inode }
     }
 }
 
@@ -82,6 +125,18 @@ impl OpenedDirs {
         self.write.iter().map(|opened| Some(opened.as_ref().ok()?.real.as_path()))
     }
 
+    /// The identities of the directories to read; none for one that could not be opened.
+    #[must_use]
+    pub fn read_ids(&self) -> Vec<Option<DirId>> {
+        self.read.iter().map(|opened| opened.as_ref().ok().map(Opened::id)).collect()
+    }
+
+    /// The identities of the directories to write; none for one that could not be opened.
+    #[must_use]
+    pub fn write_ids(&self) -> Vec<Option<DirId>> {
+        self.write.iter().map(|opened| opened.as_ref().ok().map(Opened::id)).collect()
+    }
+
     /// A path that leads to the opened directory that is at `real`, for as long as
     /// this value lives.
     #[must_use]
@@ -92,5 +147,34 @@ impl OpenedDirs {
         } else {
             Some(opened.real.clone())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_opened_again_only_if_it_is_the_same() {
+        let root = tempfile::tempdir().unwrap();
+        let (dir, link) = (root.path().join("dir"), root.path().join("link"));
+        std::fs::create_dir(&dir).unwrap();
+        std::os::unix::fs::symlink(&dir, &link).unwrap();
+        let grant = |host: &Path| DirGrant { host: host.to_owned(), guest: "/in".to_owned() };
+        let missing = root.path().join("missing");
+        let grants = Grants { read: vec![grant(&link), grant(&missing)], ..Grants::default() };
+        let ids = grants.open().read_ids();
+        assert_eq!((ids[0].as_ref().map(|id| id.path.as_path()), &ids[1]), (Some(&*dir), &None));
+        let again = || grants.open_known(&ids, &[]);
+        assert!(again().read[0].is_ok() && again().read[1].is_err());
+        // Another name leads to the same directory; what was not there is not looked at later.
+        std::fs::remove_file(&link).unwrap();
+        std::fs::create_dir(&link).unwrap();
+        std::fs::create_dir(&missing).unwrap();
+        assert_eq!(again().read_ids(), ids);
+        std::fs::rename(&dir, root.path().join("old")).unwrap();
+        std::fs::create_dir(&dir).unwrap();
+        let refused = again().read.remove(0).err().unwrap();
+        assert!(refused.contains("not the directory that was decided about"), "{refused}");
     }
 }

@@ -15,17 +15,17 @@ use lobster_component::Component;
 use serde_json::{Value, json};
 
 use super::effects::ended_event;
-use super::execute::{Executor, Order, Outcome};
+use super::execute::{Executor, Order, OrderId, Outcome, SessionEnd};
 use super::gate::{Binding, KnownAnswer, PendingGate};
 use super::overseer::Overseer;
 use super::path::StepPath;
 use super::recall::{Recall, SUMMARY};
 use super::services::Services;
 use super::surroundings::Surroundings;
-use crate::mcp::Session;
+use crate::kinds::mcp_servers::Servers;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
-use lobster_stage::{McpServer, StageError, Stop, store_failure};
+use lobster_stage::{StageError, Stop, store_failure};
 use lobster_store::{
     Durability, Event, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
 };
@@ -83,8 +83,8 @@ pub struct Run<'s> {
     once_only: Mutex<Vec<StepPath>>,
     /// Components in use, by digest or by the file they came from.
     components: Mutex<HashMap<String, Component>>,
-    /// Servers whose tools this execution calls, while they are connected.
-    pub(crate) servers: Mutex<HashMap<McpServer, Arc<Session>>>,
+    /// Servers whose tools this execution calls.
+    pub(crate) servers: Servers,
     /// What this execution has found out and kept so far.
     kept: Mutex<HashMap<StepPath, Value>>,
     /// Nothing is taken from the action cache.
@@ -152,7 +152,7 @@ impl<'s> Run<'s> {
             scratch: Arc::default(),
             once_only: Mutex::default(),
             components: Mutex::default(),
-            servers: Mutex::default(),
+            servers: Servers::default(),
             kept: Mutex::default(),
             cache_disabled: super::reuse::is_off(&services.env),
             _claim: claim,
@@ -191,11 +191,27 @@ impl<'s> Run<'s> {
         self
     }
 
+    /// The name of the order for this attempt at an effect.
+    pub(crate) fn order_id(&self, path: &StepPath) -> OrderId {
+        OrderId { run: self.id, path: path.to_string(), attempt: path.attempt_number() }
+    }
+
     /// Has an order carried out. What nobody saw the end of says so.
     pub(crate) fn carry_out(&self, order: Order, cancel: &CancelToken) -> Outcome {
         let id = order.id.clone();
         let done = self.executor.submit(order).and_then(|()| self.executor.wait(&id, cancel));
         done.unwrap_or_else(|error| error.outcome())
+    }
+
+    /// Whether the session that an order of this run opened is still of use.
+    pub(crate) fn has_session(&self, session: &OrderId) -> bool {
+        // One that cannot be asked for is opened anew, which tells what is wrong.
+        self.executor.has_session(session).unwrap_or(false)
+    }
+
+    /// What ends the session that an order opens.
+    pub(crate) fn session_end(&self, session: &OrderId) -> SessionEnd {
+        self.executor.session_end(session)
     }
 
     /// Who watches over this execution.

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 
@@ -14,7 +15,7 @@ use crate::Caller;
 use crate::background::Background;
 use crate::env::Env;
 use crate::envelope::{Envelope, Failure};
-use crate::execute::stdio::ExecutorProgram;
+use crate::execute::stdio::{ExecutorProgram, HELLO_TIME};
 use crate::run::{Run, Task};
 use crate::secrets::Secrets;
 use crate::services::Services;
@@ -94,7 +95,7 @@ impl Runtime {
             return Err(Failure::runtime("no state directory: set LOBSTER_STATE_DIR or HOME")
                 .with_code(Code::Setting));
         };
-        let executor_program = executor_of(&env)?.map(|argv| Arc::new(ExecutorProgram::new(argv)));
+        let executor_program = executor_of(&env)?.map(Arc::new);
         Ok(Self {
             services: Services {
                 executor_program,
@@ -422,17 +423,35 @@ impl Runtime {
     }
 }
 
-/// The variable that names the program which carries out native effects.
+/// The variable that names the program which carries out effects.
 pub const EXECUTOR_VARIABLE: &str = "LOBSTER_EXECUTOR";
 
-/// The words of the operator's executor: split at blanks, or a JSON list of strings where a word
-/// has blanks itself.
-fn executor_of(env: &Env) -> Result<Option<Vec<String>>, Failure> {
+/// The variable that says how long that program has to say hello, in milliseconds.
+pub const HELLO_VARIABLE: &str = "LOBSTER_EXECUTOR_HELLO_MS";
+
+/// The operator's executor, if there is one.
+fn executor_of(env: &Env) -> Result<Option<ExecutorProgram>, Failure> {
     let Some(text) = env.non_blank(EXECUTOR_VARIABLE) else { return Ok(None) };
+    let hello_time = match env.non_blank(HELLO_VARIABLE) {
+        None => HELLO_TIME,
+        Some(text) => match text.trim().parse::<u64>() {
+            Ok(millis) if millis > 0 => Duration::from_millis(millis),
+            _ => {
+                let message =
+                    format!("{HELLO_VARIABLE} is {text:?}, which is no number of milliseconds above 0");
+                return Err(Failure::runtime(message));
+            }
+        },
+    };
+    Ok(Some(ExecutorProgram::new(executor_words(&text)?, hello_time)))
+}
+
+/// The words of a command: split at blanks, or a JSON list of strings where a word has blanks itself.
+fn executor_words(text: &str) -> Result<Vec<String>, Failure> {
     if !text.starts_with('[') {
-        return Ok(Some(text.split_whitespace().map(str::to_owned).collect()));
+        return Ok(text.split_whitespace().map(str::to_owned).collect());
     }
-    let words: Vec<String> = serde_json::from_str(&text).map_err(|error| {
+    let words: Vec<String> = serde_json::from_str(text).map_err(|error| {
         Failure::runtime(format!("{EXECUTOR_VARIABLE} begins with [ and is no JSON list of strings: {error}"))
             .with_code(Code::Setting)
     })?;
@@ -441,7 +460,7 @@ fn executor_of(env: &Env) -> Result<Option<Vec<String>>, Failure> {
             Failure::runtime(format!("{EXECUTOR_VARIABLE} names no program")).with_code(Code::Setting)
         );
     }
-    Ok(Some(words))
+    Ok(words)
 }
 
 /// The field of a run's first event with the names of the arguments that were

@@ -196,10 +196,11 @@ impl Services {
     /// What carries out the effects of a run whose blobs are in `store`.
     pub(crate) fn executor(&self, store: &Store) -> Box<dyn Executor + '_> {
         match &self.executor_program {
-            None => Box::new(
-                LocalExecutor::new(store.clone(), Arc::clone(&self.sandbox), self)
-                    .showing(self.progress.as_deref()),
-            ),
+            None => {
+                let (sandbox, components) = (Arc::clone(&self.sandbox), self.components().clone());
+                let local = LocalExecutor::new(store.clone(), sandbox, components, self);
+                Box::new(local.showing(self.progress.as_deref()))
+            }
             Some(program) => Box::new(StdioExecutor::new(Arc::clone(program), store.clone(), self)),
         }
     }

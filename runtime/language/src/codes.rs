@@ -174,11 +174,11 @@ codes! {
      are in the environment as \"$LOBSTER_ARG_NAME\"; the output of a step is handed over with `stdin:` or `env:`.";
 
     EXECUTOR_MISSING = "executor_missing", "The executor cannot be started",
-    "`LOBSTER_EXECUTOR` names a program that carries out native steps, and it cannot be started. Nothing was sent to \
+    "`LOBSTER_EXECUTOR` names a program that carries out effects, and it cannot be started. Nothing was sent to \
      it. Set the variable to a command that is there, or unset it, then `lobster resume RUN --retry-interrupted`.";
     EXECUTOR_SILENT = "executor_silent", "The executor did not say hello",
-    "The program of `LOBSTER_EXECUTOR` was started and said nothing within 30 seconds, so it was killed. It has to \
-     answer the first line on its stdin with a line of its own: `lobster worker --stdio` does.";
+    "The program of `LOBSTER_EXECUTOR` was started and said nothing within 30 seconds (`LOBSTER_EXECUTOR_HELLO_MS`), so \
+     it was killed. It has to answer the first line on its stdin with a line of its own: `lobster worker --stdio` does.";
     EXECUTOR_VERSION = "executor_version", "The executor speaks another version",
     "The program of `LOBSTER_EXECUTOR` belongs to another version of lobster, whose protocol this one does not speak. \
      Nothing was sent to it. Use the same version on both sides.";

@@ -1,6 +1,6 @@
 //! The action cache (what an action gave before) and the values a run keeps for itself.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
 use rusqlite::{OptionalExtension, Transaction, params};
@@ -170,6 +170,26 @@ impl Store {
         text.map(parse).transpose()
     }
 
+    /// All values that `run` keeps, by their keys.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn run_values(&self, run: RunId) -> Result<BTreeMap<String, Value>, StoreError> {
+        let kept: Vec<(String, String)> = self.inner.db.read(|db| {
+            let mut statement = db.prepare_cached(
+                "SELECT key, value FROM run_values WHERE run = (SELECT n FROM runs WHERE id = ?1)",
+            )?;
+            let rows = statement.query_map(params![run.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })?;
+        let own = kept.into_iter().filter(|(key, _)| !is_reserved_key(key));
+        own.map(|(key, text)| match json::parse(&text) {
+            Ok(value) => Ok((key, value)),
+            Err(source) => Err(StoreError::Json { what: "a value kept by a run", source }),
+        })
+        .collect()
+    }
+
     /// Keeps `value` for `run` under `key`; it goes when the run is collected.
     ///
     /// # Errors
@@ -182,7 +202,7 @@ impl Store {
         value: &Value,
         durability: Durability,
     ) -> Result<(), StoreError> {
-        if key.starts_with(RESERVED) {
+        if is_reserved_key(key) {
             return Err(StoreError::StateKey);
         }
         let mut value = value.clone();
@@ -194,6 +214,12 @@ impl Store {
             Ok(())
         })
     }
+}
+
+/// Whether a key of a run's values is one of the store's own.
+#[must_use]
+pub fn is_reserved_key(key: &str) -> bool {
+    key.starts_with(RESERVED)
 }
 
 /// Writes held-back outcomes as part of a transaction.

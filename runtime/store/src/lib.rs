@@ -54,6 +54,7 @@ use tempfile::TempDir;
 
 pub use backup::CopyReport;
 pub use blob::{Blob, BlobReader, BlobWriter, INLINE_MAX};
+pub use cache::is_reserved_key;
 pub use claim::RunClaim;
 pub use clock::{Clock, iso, system_clock};
 pub use db::{Durability, damage_met};

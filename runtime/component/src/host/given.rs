@@ -69,6 +69,11 @@ impl Given {
         self.recent.insert(digest);
     }
 
+    /// All that is remembered.
+    pub(crate) fn into_digests(self) -> impl Iterator<Item = Digest> {
+        self.recent.into_iter().chain(self.older)
+    }
+
     pub(crate) fn holds(&self, digest: &Digest) -> bool {
         self.recent.contains(digest) || self.older.contains(digest)
     }

@@ -2,6 +2,7 @@
 
 use lobster_base::code::Code;
 use std::io;
+use std::time::Duration;
 
 use lobster_base::digest::Digest;
 use lobster_language::codes;
@@ -24,12 +25,12 @@ pub enum ExecutorError {
         source: io::Error,
     },
     /// It did not say hello in time.
-    #[error("the executor {executor:?} did not say hello within {seconds} s. Nothing was sent to it")]
+    #[error("the executor {executor:?} did not say hello within {} ms. Nothing was sent to it", .patience.as_millis())]
     Silent {
         /// Its command.
         executor: String,
         /// How long it had.
-        seconds: u64,
+        patience: Duration,
     },
     /// It speaks another version of the protocol.
     #[error(

@@ -3,7 +3,11 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use super::{Executor, ExecutorError, Order, OrderId, Outcome, Standing, Task, native};
+use lobster_component::Engine;
+
+use super::{
+    Executor, ExecutorError, Order, OrderId, Outcome, SessionEnd, Standing, Task, component, mcp, native,
+};
 use crate::run::lock;
 use crate::services::Progress;
 use lobster_base::cancel::{CancelReason, CancelToken};
@@ -23,14 +27,30 @@ pub(crate) trait SecretSource: Send + Sync {
     fn values(&self, secrets: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, StageError>;
 }
 
+/// What carrying out orders needs of the place where that happens.
+pub(crate) struct Host<'h> {
+    /// Where blobs are found and kept.
+    pub(crate) store: &'h Store,
+    /// What starts processes.
+    pub(crate) sandbox: &'h Arc<Sandbox>,
+    /// What loads components.
+    pub(crate) components: &'h Engine,
+    /// Where the values of secrets are found.
+    pub(crate) secrets: &'h dyn SecretSource,
+    /// Who sees what processes write to stderr, and the place they do so for.
+    pub(crate) watcher: Option<(&'h dyn Progress, &'h str)>,
+}
+
 /// Carries out orders in this process, in the thread that waits for them.
 pub(crate) struct LocalExecutor<'h> {
     store: Store,
     sandbox: Arc<Sandbox>,
+    components: Engine,
     secrets: &'h dyn SecretSource,
     /// Who sees what the processes write to stderr.
     progress: Option<&'h dyn Progress>,
     orders: Mutex<Orders>,
+    sessions: mcp::Sessions,
 }
 
 #[derive(Default)]
@@ -48,9 +68,22 @@ enum State {
 }
 
 impl<'h> LocalExecutor<'h> {
-    /// With the blobs of `store`, and processes started by `sandbox`.
-    pub(crate) fn new(store: Store, sandbox: Arc<Sandbox>, secrets: &'h dyn SecretSource) -> Self {
-        Self { store, sandbox, secrets, progress: None, orders: Mutex::default() }
+    /// With the blobs of `store`, processes started by `sandbox`, and components of `components`.
+    pub(crate) fn new(
+        store: Store,
+        sandbox: Arc<Sandbox>,
+        components: Engine,
+        secrets: &'h dyn SecretSource,
+    ) -> Self {
+        Self {
+            store,
+            sandbox,
+            components,
+            secrets,
+            progress: None,
+            orders: Mutex::default(),
+            sessions: mcp::Sessions::default(),
+        }
     }
 
     /// The same, with somebody who sees what the processes write to stderr.
@@ -63,16 +96,17 @@ impl<'h> LocalExecutor<'h> {
     }
 
     fn carry_out(&self, order: &Order, cancel: &CancelToken) -> Outcome {
+        let host = Host {
+            store: &self.store,
+            sandbox: &self.sandbox,
+            components: &self.components,
+            secrets: self.secrets,
+            watcher: self.progress.map(|progress| (progress, order.id.path.as_str())),
+        };
         match &order.task {
-            Task::Native(task) => {
-                let host = native::Host {
-                    store: &self.store,
-                    sandbox: &self.sandbox,
-                    secrets: self.secrets,
-                    watcher: self.progress.map(|progress| (progress, order.id.path.as_str())),
-                };
-                native::perform(task, &host, cancel)
-            }
+            Task::Native(task) => native::perform(task, &host, cancel),
+            Task::Component(task) => component::perform(task, order.action, &host, cancel),
+            Task::Mcp(task) => mcp::perform(&order.id, task, &self.sessions, &host, cancel),
         }
     }
 }
@@ -138,6 +172,15 @@ impl Executor for LocalExecutor<'_> {
             token.cancel(reason)
         }
         Ok(())
+    }
+
+    fn has_session(&self, session: &OrderId) -> Result<bool, ExecutorError> {
+        Ok(self.sessions.has(session))
+    }
+
+    fn session_end(&self, session: &OrderId) -> SessionEnd {
+        let (sessions, session) = (self.sessions.clone(), session.clone());
+        Arc::new(move |cut_off| sessions.end(&session, cut_off))
     }
 }
 

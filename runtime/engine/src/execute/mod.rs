@@ -6,9 +6,13 @@
 //! carried out was decided before. So the same order can be carried out in this process
 //! ([`LocalExecutor`]), in another one ([`stdio`]), or on another machine.
 
+mod component;
+mod component_task;
 mod error;
 mod host_text;
 mod local;
+mod mcp;
+mod mcp_task;
 mod native;
 mod order;
 mod place;
@@ -16,15 +20,23 @@ pub mod stdio;
 
 use serde::{Deserialize, Serialize};
 
+pub use component::NO_CALLS;
+pub(crate) use component::{
+    Keeper, LoadProblem, MAX_COMPONENT, Prepared, RunServices, command_arguments, failure,
+    open as open_input, run as run_component, told_by,
+};
+pub use component_task::{ComponentArgs, ComponentDir, ComponentGrants, ComponentInput, ComponentTask};
 pub use error::ExecutorError;
-pub use host_text::HostText;
-pub(crate) use local::{LocalExecutor, SecretSource};
-pub(crate) use native::PARTIAL_STDOUT;
+pub use host_text::{HostPath, HostText};
+pub(crate) use local::{Host, LocalExecutor, SecretSource};
+pub(crate) use mcp::LOCK_HINT;
+pub use mcp_task::{McpPin, McpProgram, McpReach, McpTask, McpToken};
+pub(crate) use native::{PARTIAL_STDOUT, hold_roots};
 pub use order::{NativeTask, Order, OrderId, StdinSource, Task};
 pub use place::{NativeProfile, Place};
 
 use lobster_base::cancel::CancelToken;
-use lobster_store::StepOutcome;
+use lobster_store::{Blob, StepOutcome};
 
 /// How an order ended. What it printed are blobs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,11 +46,20 @@ pub struct Outcome {
     /// Whether stdout is JSON, where the order asked to look at it while it came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plain_json: Option<bool>,
+    /// Blobs that a component wrote: its output may name them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wrote: Vec<Blob>,
+    /// A JSON object: the values that a component keeps for the rest of its run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<Blob>,
+    /// A call went out that may have done its work, and more if it is made again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dispatched: bool,
 }
 
 impl From<StepOutcome> for Outcome {
     fn from(step: StepOutcome) -> Self {
-        Self { step, plain_json: None }
+        Self { step, plain_json: None, wrote: Vec::new(), values: None, dispatched: false }
     }
 }
 
@@ -55,6 +76,9 @@ pub enum Standing {
     /// It was begun, and what carried it out is gone: nobody has seen its end.
     Lost,
 }
+
+/// Ends a session; with a reason, at once. It returns when the session has ended.
+pub type SessionEnd = std::sync::Arc<dyn Fn(Option<&str>) + Send + Sync>;
 
 /// Carries out orders.
 ///
@@ -90,4 +114,13 @@ pub trait Executor: Send + Sync {
         reason: lobster_base::cancel::CancelReason,
         forced: bool,
     ) -> Result<(), ExecutorError>;
+
+    /// Whether the session that an order opened is still of use.
+    ///
+    /// # Errors
+    /// When the executor cannot be reached.
+    fn has_session(&self, session: &OrderId) -> Result<bool, ExecutorError>;
+
+    /// What ends the session that an order opens. Ending one that is not there does nothing.
+    fn session_end(&self, session: &OrderId) -> SessionEnd;
 }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{NativeTask, Outcome, SecretSource, StdinSource};
+use super::{Host, NativeTask, Outcome, StdinSource};
 use crate::kinds::blocked;
 use crate::pipeline::failed_outcome as failed;
 use crate::services::Progress;
@@ -14,7 +14,7 @@ use crate::unseen::{Lost, UnseenEnd};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json::aside::ScanAside;
 use lobster_sandbox::{
-    Confinement, Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, Promise, Sandbox, SpawnError,
+    Confinement, Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, Promise, RootId, SpawnError,
     SpawnRequest, Stdin,
 };
 use lobster_stage::{OUTPUT_VARIABLE, SANDBOX_BLOCKED, StageError};
@@ -26,18 +26,6 @@ const STDERR_END: usize = 128 << 10;
 /// In the detail of an outcome: what came on stdout before the process was stopped. Only one that
 /// did not end by itself has it.
 pub(crate) const PARTIAL_STDOUT: &str = "partial_stdout";
-
-/// What carrying out a native order needs of the place where that happens.
-pub(super) struct Host<'h> {
-    /// Where blobs are found and kept.
-    pub(super) store: &'h Store,
-    /// What starts processes.
-    pub(super) sandbox: &'h Sandbox,
-    /// Where the values of secrets are found.
-    pub(super) secrets: &'h dyn SecretSource,
-    /// Who sees what the process writes to stderr, and the place it does so for.
-    pub(super) watcher: Option<(&'h dyn Progress, &'h str)>,
-}
 
 /// Runs the process to its end.
 pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) -> Outcome {
@@ -65,7 +53,7 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
     match result {
         Ok(exit) => {
             let plain_json = sinks.scan.take().and_then(ScanAside::finish);
-            Outcome { step: ended(task, host.store, exit, sinks, cancel), plain_json }
+            Outcome { plain_json, ..ended(task, host.store, exit, sinks, cancel).into() }
         }
         Err(SpawnFailure::Spawn(SpawnError::Sink { stream, source })) => {
             let why = sinks.stdout.error(source);
@@ -91,15 +79,7 @@ fn request(
     env: Vec<(OsString, OsString)>,
     store: &Store,
 ) -> Result<SpawnRequest, SpawnFailure> {
-    let mut confinement = task.confinement.clone();
-    if let Confinement::Jail(spec) | Confinement::LandlockSeccomp(spec) = &mut confinement {
-        spec.held = task
-            .roots
-            .iter()
-            .map(|root| root.open())
-            .collect::<Result<_, _>>()
-            .map_err(SpawnFailure::Spawn)?;
-    }
+    let confinement = hold_roots(&task.confinement, &task.roots).map_err(SpawnFailure::Spawn)?;
     Ok(SpawnRequest {
         argv: task.argv.iter().map(OsString::from).collect(),
         env,
@@ -108,6 +88,15 @@ fn request(
         limits: task.limits.clone(),
         confinement,
     })
+}
+
+/// A confinement that holds the very roots that were judged.
+pub(crate) fn hold_roots(confinement: &Confinement, roots: &[RootId]) -> Result<Confinement, SpawnError> {
+    let mut confinement = confinement.clone();
+    if let Confinement::Jail(spec) | Confinement::LandlockSeccomp(spec) = &mut confinement {
+        spec.held = roots.iter().map(RootId::open).collect::<Result<_, _>>()?;
+    }
+    Ok(confinement)
 }
 
 fn stdin(source: &StdinSource, store: &Store) -> Result<Stdin, SpawnFailure> {

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::HostText;
+use super::{ComponentTask, HostPath, HostText, McpTask};
 use lobster_base::digest::Digest;
 use lobster_sandbox::{Confinement, ProcessLimits, RootId};
 use lobster_store::{Blob, RunId};
@@ -53,6 +53,10 @@ pub struct Order {
 pub enum Task {
     /// A process.
     Native(Box<NativeTask>),
+    /// A WebAssembly component.
+    Component(Box<ComponentTask>),
+    /// A call of an MCP tool.
+    Mcp(Box<McpTask>),
 }
 
 impl Task {
@@ -61,6 +65,33 @@ impl Task {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Native(_) => "native",
+            Self::Component(_) => "component",
+            Self::Mcp(_) => "mcp",
+        }
+    }
+
+    /// The blobs that it names; an executor must have them all.
+    #[must_use]
+    pub fn blobs(&self) -> Vec<Blob> {
+        match self {
+            Self::Native(task) => task.stdin.blob().into_iter().collect(),
+            Self::Component(task) => {
+                let input = task.input.source().and_then(StdinSource::blob);
+                let own = [Some(task.program), task.args.blob(), input, task.values];
+                own.into_iter().flatten().chain(task.blobs.iter().copied()).collect()
+            }
+            Self::Mcp(_) => Vec::new(),
+        }
+    }
+
+    /// The names of the secrets that it needs, by the variables that hold them.
+    #[must_use]
+    pub fn secrets(&self) -> &BTreeMap<String, String> {
+        static NONE: BTreeMap<String, String> = BTreeMap::new();
+        match self {
+            Self::Native(task) => &task.secrets,
+            Self::Component(task) => &task.secrets,
+            Self::Mcp(_) => &NONE,
         }
     }
 }
@@ -82,7 +113,7 @@ pub struct NativeTask {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, String>,
     /// Where it starts.
-    pub cwd: HostText,
+    pub cwd: HostPath,
     /// What it may use.
     pub limits: ProcessLimits,
     /// What it may reach.
@@ -99,7 +130,7 @@ pub struct NativeTask {
     pub outlives_timeout: bool,
 }
 
-/// What a process reads.
+/// What a process or a component reads.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StdinSource {
@@ -110,6 +141,17 @@ pub enum StdinSource {
     /// Bytes that no store may keep, for they hold a secret. They travel in the order alone.
     #[serde(serialize_with = "to_base64", deserialize_with = "from_base64")]
     Secret(Arc<[u8]>),
+}
+
+impl StdinSource {
+    /// The blob that it is, if it is one.
+    #[must_use]
+    pub fn blob(&self) -> Option<Blob> {
+        match self {
+            Self::Blob(blob) => Some(*blob),
+            Self::Empty | Self::Secret(_) => None,
+        }
+    }
 }
 
 impl fmt::Debug for StdinSource {

@@ -7,6 +7,6 @@ mod message;
 mod worker;
 
 pub(crate) use client::StdioExecutor;
-pub use connection::ExecutorProgram;
+pub use connection::{ExecutorProgram, HELLO_TIME};
 pub use message::{CHUNK, MAX_LINE, PROTOCOL, Reply, Request};
 pub use worker::WorkerError;

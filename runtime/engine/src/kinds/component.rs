@@ -3,26 +3,24 @@
 mod action;
 mod grants;
 mod inline;
-mod lent;
 mod loading;
+mod ordered;
 mod recorded;
 
-use lobster_base::code::{Code, FailureCode};
+use lobster_base::code::Code;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use lobster_component::{
-    Component, Grants, HostCallTrace, Input, Invocation, Kind, Limits, OpenedDirs, RunError, Written,
-    WrittenKind,
-};
+use lobster_component::{Grants, Input, Kind, Limits, OpenedDirs, RunError};
 use serde_json::{Map, Value, json};
 
 use crate::action::ActionRecord;
 use crate::env::Env;
+use crate::execute::{self, Keeper, Prepared, RunServices, command_arguments, failure};
 use crate::gate::Asker;
-use crate::host_calls::{RecordedCalls, Recording};
+use crate::host_calls::RecordedCalls;
 use crate::overseer::{Profile, RecordedOutside};
 use crate::path::StepPath;
 use crate::pipeline::{failed_outcome, outcome_error};
@@ -32,23 +30,23 @@ use crate::run::{Run, Scratch};
 use crate::stdin::Input as StepInput;
 use crate::value::{Items, StoreHandle, Text};
 use crate::workflow::Frame;
-use lobster_base::cancel::{CancelReason, CancelToken};
+use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_language::plan::{self, Step, Work};
 use lobster_stage::{Payload, StageError, Stop, store_failure};
-use lobster_store::{Blob, StepOutcome, StepStatus, Store, StoreError};
+use lobster_store::{Blob, StepOutcome, StepStatus, Store};
 
+pub use crate::execute::NO_CALLS;
 pub use action::tree_digest;
 pub use grants::{denied, proposal, withhold};
 use inline::js_args;
-use lent::{RunServices, SharedWriter, Sink};
 #[cfg(test)]
 pub(crate) use loading::JS_EVALUATOR;
 pub(crate) use loading::of_stage;
 use loading::{Program, js_evaluator, load, not_loaded};
 pub use loading::{code_cache, js_evaluator_digest, keep};
-pub use recorded::compute as compute_recorded;
+pub use recorded::compute_recorded;
 
 /// A component to be run once.
 pub(crate) struct Job {
@@ -266,7 +264,7 @@ pub(crate) fn run_component(
         let recorded = run.overseer().and_then(|overseer| overseer.recorded_outside(path));
         let perform = || match recorded {
             Some(outside) => again(run, job, action, outside, cancel),
-            None => execute(run, job, action, None, run.scratch(), cancel),
+            None => ordered::carry_out(run, path, job, action, cancel),
         };
         let decode = |outcome: &StepOutcome| output(&store, outcome);
         return match reuse.covers(false) {
@@ -285,7 +283,7 @@ pub(crate) fn run_component(
         }
         let begun = std::time::Instant::now();
         let _shown = run.services.show_progress(path, "component");
-        let mut outcome = execute(run, job, action, None, run.scratch(), cancel);
+        let mut outcome = compute(run, job, action, None, run.scratch(), cancel);
         outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         if cache && run.is_lasting(&outcome) {
             run.cache(action, &outcome, reuse);
@@ -313,7 +311,7 @@ fn again(
         Ok(calls) => Arc::new(Mutex::new(calls)),
         Err(error) => return failed_outcome(&StageError::permanent_from(error).with_code(Code::Diverged)),
     };
-    let outcome = execute(run, job, action, Some(Arc::clone(&calls)), run.scratch(), cancel);
+    let outcome = compute(run, job, action, Some(Arc::clone(&calls)), run.scratch(), cancel);
     if Code::Diverged.is(outcome.code.as_deref()) {
         return outcome;
     }
@@ -323,7 +321,8 @@ fn again(
     }
 }
 
-fn execute(
+/// Runs a component where the run is: a pure one, or an effect with recorded answers.
+fn compute(
     run: &Run<'_>,
     mut job: Job,
     action: Digest,
@@ -331,189 +330,57 @@ fn execute(
     scratch: Option<Scratch>,
     cancel: &CancelToken,
 ) -> StepOutcome {
-    let sink = Arc::new(Mutex::new(Sink { writer: run.store.blob_writer(), items: None }));
-    let stderr = Arc::new(Mutex::new(run.store.blob_writer().limit(job.limits.output)));
-    let mut invocation = Invocation::new(std::mem::take(&mut job.args.text), Box::new(Arc::clone(&sink)));
-    invocation.input = match input(&job.input) {
+    let input = match input(&job.input) {
         Ok(input) => input,
         Err(error) => {
             return failed_outcome(&StageError::new(format!("cannot read the step's input: {error}")));
         }
     };
-    if job.program.component.kind() != Kind::Step {
-        // What a run of then took stays as it was.
-        if job.program.recorded.is_none()
-            && let Err(error) = job.program.component.check_args(&invocation.args)
-        {
-            return failure(&error, cancel);
-        }
-        invocation.argv = command_arguments(&job.args.members);
-    }
-    invocation.stderr = Box::new(SharedWriter(Arc::clone(&stderr)));
-    let mut enforcement = grants::statement(&job);
-    let withheld = grants::told_withheld(&job);
-    let described_limits = !job.profile().is_js();
+    let argv = match argv(&job) {
+        Ok(argv) => argv,
+        Err(error) => return failure(&error, cancel),
+    };
     let secrets = match run.services.secret_variables(&job.secrets) {
         Ok(variables) => variables,
         Err(error) => {
             return failed_outcome(&StageError::permanent_from(error).with_code(Code::Secret));
         }
     };
-    invocation.grants = job.grants;
-    invocation.opened = job.opened;
-    invocation.grants.env.retain(|(name, _)| !job.secrets.contains_key(name));
-    invocation.grants.env.extend(secrets);
-    invocation.described_limits = described_limits;
-    invocation.limits = job.limits;
-    invocation.spent = job.program.spent;
-    invocation.seed = *action.as_bytes();
-    invocation.services = Arc::new(RunServices { store: run.store.clone(), run: run.id, scratch });
-    let again = recorded.is_some();
-    let recording = (!again && !invocation.grants.is_pure() && is_recordable(&job.program.component))
-        .then(|| Arc::new(Mutex::new(Recording::new(&run.store))));
-    invocation.trace = match (recorded, &recording) {
-        (Some(recorded), _) if !invocation.grants.is_pure() => {
-            Some(Box::new(recorded) as Box<dyn HostCallTrace>)
-        }
-        (_, Some(recording)) => Some(Box::new(Arc::clone(recording))),
-        (_, None) => None,
+    let (enforcement, withheld) = (grants::statement(&job), grants::told_withheld(&job));
+    let described_limits = !job.profile().is_js();
+    job.grants.env.retain(|(name, _)| !job.secrets.contains_key(name));
+    job.grants.env.extend(secrets);
+    let values = scratch.map_or(Keeper::Run(run.id), Keeper::Scratch);
+    let work = Prepared {
+        component: job.program.component,
+        args: job.args.text,
+        argv,
+        input,
+        grants: job.grants,
+        opened: job.opened,
+        limits: job.limits,
+        spent: job.program.spent,
+        described_limits,
+        action,
+        enforcement,
+        withheld,
+        recorded,
+        services: Arc::new(RunServices::new(run.store.clone(), values)),
     };
-    let token = cancel.clone();
-    invocation.cancel = Arc::new(move || token.reason().map(|reason| reason.message()));
-    let result = job.program.component.run(invocation);
-    let mut outcome = match result {
-        Ok(done) => {
-            let mut outcome = StepOutcome::new(StepStatus::Ok);
-            outcome.fuel = Some(done.fuel_used);
-            outcome.peak_memory = Some(done.peak_memory);
-            outcome.detail = json!({ "output_bytes": done.output_bytes, "host_call_count": done.host_calls });
-            outcome.exit = Some(done.exit_code);
-            if done.read_state {
-                // It depends on more than its action says, so no other run may reuse it.
-                outcome.detail["read_state"] = json!(true);
-            }
-            if !done.denied.is_empty() {
-                enforcement["denied"] = json!(done.denied);
-            }
-            if done.exit_code == 0 {
-                // Writes become visible now that the step has succeeded.
-                if !done.writes.list().is_empty() {
-                    outcome.detail["written"] = written(done.writes.list());
-                }
-                if again {
-                    drop(done.writes);
-                } else if let Err(error) = done.writes.commit() {
-                    match error.stopped() {
-                        // Nothing has become visible.
-                        Some(reason) => outcome = failure(reason, cancel),
-                        None => {
-                            outcome.status = StepStatus::Failed;
-                            outcome.error = Some(format!("cannot put the step's files in place: {error}"));
-                        }
-                    }
-                }
-            } else {
-                let text = done.stderr_tail.trim();
-                let said = if text.is_empty() { "it said nothing on stderr" } else { text };
-                outcome.status = StepStatus::Failed;
-                outcome.error = Some(format!("component failed ({}): {said}", done.exit_code));
-            }
-            outcome
-        }
-        Err(error) => failure(&error, cancel),
-    };
-    if let (Some(error), Some(withheld)) = (&mut outcome.error, withheld) {
-        error.push_str(&withheld);
+    execute::run_component(work, &run.store, cancel)
+}
+
+/// The command line of a program that is no step, whose arguments are checked.
+fn argv(job: &Job) -> Result<Vec<String>, RunError> {
+    let component = &job.program.component;
+    if component.kind() == Kind::Step {
+        return Ok(Vec::new());
     }
-    outcome.enforcement = enforcement;
-    let kept = take(sink).and_then(|sink| {
-        let blob = sink.writer.finish()?;
-        match sink.items {
-            Some(count) => {
-                outcome.output = Some(blob);
-                outcome.detail["items"] = json!(count);
-            }
-            None => outcome.stdout = Some(blob),
-        }
-        let stderr = take(stderr)?;
-        if stderr.written() > 0 {
-            outcome.stderr = Some(stderr.finish()?);
-        }
-        if let Some(recording) = recording.map(take).transpose()? {
-            let record = recording.finish()?.map(|record| record.digest);
-            outcome.detail["host_calls"] = record.map_or_else(|| json!(NO_CALLS), |digest| json!(digest));
-        }
-        Ok(())
-    });
-    match kept {
-        Ok(()) => outcome,
-        Err(error) => failed_outcome(
-            &StageError::new(format!("cannot keep the output: {error}")).with_code(Code::Store),
-        ),
+    // What a run of then took stays as it was.
+    if job.program.recorded.is_none() {
+        component.check_args(&job.args.text)?;
     }
-}
-
-/// `detail.host_calls` of an effect that could ask the outside and asked nothing.
-pub const NO_CALLS: &str = "none";
-
-/// Whether everything that the component learns from outside is an answer to a
-/// call. What arrives on a socket is not.
-fn is_recordable(component: &Component) -> bool {
-    let raw = ["wasi:sockets/tcp@", "wasi:sockets/udp@", "wasi:sockets/ip-name-lookup@"];
-    !component.inspect().imports.iter().any(|import| raw.iter().any(|raw| import.starts_with(raw)))
-}
-
-/// The files that a step changed, for its outcome.
-fn written(files: &[Written]) -> Value {
-    files
-        .iter()
-        .map(|file| {
-            let what = match &file.what {
-                WrittenKind::File { digest, size } => {
-                    json!({ "file": digest.to_hex().as_str(), "size": size })
-                }
-                WrittenKind::Directory => json!("directory"),
-                WrittenKind::Link { target } => json!({ "link": target }),
-                WrittenKind::Removed => json!("removed"),
-            };
-            json!({ "path": file.host, "what": what })
-        })
-        .collect()
-}
-
-/// Takes back what was lent to the component.
-fn take<T>(shared: Arc<Mutex<T>>) -> Result<T, StoreError> {
-    let unshared = Arc::try_unwrap(shared).map_err(|_| StoreError::OverLimit { limit: 0 })?;
-    Ok(unshared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
-}
-
-fn failure(error: &RunError, cancel: &CancelToken) -> StepOutcome {
-    if matches!(error, RunError::Cancelled { .. }) {
-        return match cancel.reason() {
-            Some(CancelReason::Timeout(message)) => {
-                let mut outcome = failed_outcome(&StageError::new(message).with_code(Code::Timeout));
-                outcome.status = StepStatus::TimedOut;
-                outcome
-            }
-            _ => StepOutcome::new(StepStatus::Cancelled),
-        };
-    }
-    let retryable = matches!(error, RunError::Step(step) if step.retryable)
-        || matches!(error, RunError::Timeout { .. } | RunError::HostCallTimeout { .. });
-    let code = match error {
-        RunError::Step(step) => FailureCode::of_component(&step.code),
-        RunError::OutputFailed { .. } => Code::Store.into(),
-        other => other.code().into(),
-    };
-    let failure = StageError { permanent: !retryable, ..StageError::new(error.to_string()) };
-    failed_outcome(&failure.with_code(code))
-}
-
-/// A command program gets its arguments as words: `argv: [a, b]`.
-fn command_arguments(args: &Map<String, Value>) -> Vec<String> {
-    args.get("argv")
-        .and_then(Value::as_array)
-        .map_or_else(Vec::new, |words| words.iter().map(json::js_string).collect())
+    Ok(command_arguments(&job.args.members))
 }
 
 fn input(input: &JobInput) -> io::Result<Input> {

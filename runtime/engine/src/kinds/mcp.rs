@@ -1,34 +1,32 @@
 //! Tools of other programs as steps: the action, what the operator and the
-//! lock say to it, the call.
+//! lock say to it, the order.
 
-use lobster_base::code::Code;
-use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
-use rmcp::model::{CallToolRequestParams, Tool};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::mcp_servers::Server;
 use super::native::{Job, ShellText};
-use super::policy_gate;
+use super::{Decided, policy_gate};
 use crate::action::{ActionRecord, Preimage};
 use crate::env::Env;
+use crate::execute::{LOCK_HINT, McpPin, McpProgram, McpReach, McpTask, Order, OrderId, Task};
 use crate::gate::Asker;
-use crate::mcp::{CallProblem, Launch, Lock, PinnedTool, Reach, Session, Target, text_of, value_of};
+use crate::mcp::{Launch, Lock, PinnedTool, Reach, ServerTerms, Session, Target, Way};
 use crate::path::StepPath;
 use crate::pipeline::{failed_outcome as failed, outcome_error};
 use crate::reuse::Reuse;
-use crate::run::{Run, lock};
+use crate::run::Run;
 use crate::runtime::Runtime;
 use crate::services::Services;
 use crate::surroundings::Surroundings;
-use crate::unseen::UnseenEnd;
-use lobster_base::cancel::{CancelReason, CancelToken};
-use lobster_base::json;
-use lobster_base::schema::Schema;
-use lobster_base::text::{self, Count};
+use lobster_base::cancel::CancelToken;
+use lobster_base::code::Code;
 use lobster_policy::{Command, Proposal, Verdict, denial};
+use lobster_sandbox::HeldRoot;
 use lobster_stage::{McpServer, StageError, Stop, ToolCall};
 use lobster_store::{StepOutcome, StepStatus};
 
@@ -72,9 +70,9 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
             format!("mcp server {}: the operator does not allow its tool {:?}", target.name, call.tool);
         return Err(named(StageError::permanent(message).with_code(Code::PolicyDenied)));
     }
-    let connected = lock(&run.servers).get(&call.server).filter(|session| !session.is_over()).cloned();
-    let mut launch = None;
-    if let (None, Reach::Program { argv, env }) = (&connected, &target.reach) {
+    let session = run.servers.newest(&call.server).filter(|session| run.has_session(session));
+    let mut decided = None;
+    if let (None, Reach::Program { argv, env }) = (&session, &target.reach) {
         let job = Job {
             program: ShellText::Argv(argv.clone()),
             stdin: None,
@@ -89,188 +87,110 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
             asker: place.asker.clone(),
             missing_shell: "",
         };
-        let decided = policy_gate::decide(run, path, &job, place.cancel)?;
-        let sandbox = Arc::clone(&run.services.sandbox);
-        launch = Some(Launch { sandbox, decided, cwd: job.cwd });
+        decided = Some(policy_gate::decide(run, path, &job, place.cancel)?);
     }
-    let decision = launch.as_ref().map_or(Value::Null, |launch| launch.decided.statement.clone());
+    let decision = decided.as_ref().map_or(Value::Null, |decided| decided.statement.clone());
     let record = ActionRecord { decision, ..record };
-    let way = connected.map_or(Way::Start(launch.map(Box::new)), Way::Connected);
-    let sent = Cell::new(false);
-    let perform = || match perform(run, path, call, &target, way, place.cancel, &sent) {
-        Ok(outcome) => outcome,
-        Err(problem) => explain(&target, call, &problem, place.cancel, sent.get()),
+    let action = record.preimage.digest;
+    let perform = || match task(run, path, call, &target, session, decided, place.cwd) {
+        Err(error) => failed(&error),
+        Ok(task) => {
+            let order = Order { id: run.order_id(path), action, task: Task::Mcp(Box::new(task)) };
+            let outcome = run.carry_out(order, place.cancel);
+            if outcome.dispatched {
+                run.forbid_retry(path);
+            }
+            outcome.step
+        }
     };
     run.perform_once(path, &record, perform, answer)
 }
 
-/// Whether the server says that calling the tool again does nothing more.
-fn is_repeatable(tool: &Tool) -> bool {
-    let says = |hint: Option<bool>| hint == Some(true);
-    tool.annotations.as_ref().is_some_and(|hints| says(hints.read_only_hint) || says(hints.idempotent_hint))
-}
-
-/// How the server is reached.
-enum Way {
-    Connected(Arc<Session>),
-    /// With what its program needs to start, if it is one.
-    Start(Option<Box<Launch>>),
-}
-
-/// Connects if need be, holds the tool against the lock and the arguments against its schema, and calls it.
-fn perform(
+/// The call as an order has it. Without a session it opens one, and what that needs is held from now on.
+fn task(
     run: &Run<'_>,
     path: &StepPath,
     call: &ToolCall,
     target: &Target,
-    way: Way,
-    cancel: &CancelToken,
-    sent: &Cell<bool>,
-) -> Result<StepOutcome, CallProblem> {
-    let session = match way {
-        Way::Connected(session) => session,
-        Way::Start(launch) => {
-            let session = Arc::new(Session::open(target, launch.map(|launch| *launch), cancel)?);
-            lock(&run.servers).insert(call.server.clone(), Arc::clone(&session));
-            session
-        }
-    };
-    let tool = session.tool(&call.tool, cancel)?;
-    let tool = match tool {
-        Some(tool) => tool,
+    session: Option<OrderId>,
+    decided: Option<Decided>,
+    cwd: &Path,
+) -> Result<McpTask, StageError> {
+    let pin = pin(run.services, target, call)?;
+    let (session, reach) = match session {
+        Some(session) => (session, None),
         None => {
-            let mut known: Vec<String> = session.tools().iter().map(|tool| tool.name.to_string()).collect();
-            known.truncate(30);
-            let message = format!("it has no tool {:?}; it has {}", call.tool, known.join(", "));
-            return Ok(failed(&refusal(target, &message, Code::McpToolUnknown)));
+            let session = run.order_id(path);
+            let reach = reach(target, decided.as_ref(), cwd)?;
+            let server = Server::new(run.session_end(&session), decided)
+                .map_err(|error| StageError::new(format!("cannot start a thread: {error}")))?;
+            run.servers.hold(&call.server, session.clone(), server);
+            (session, Some(reach))
         }
     };
-    let pin = PinnedTool::of(&tool);
-    if let Err(error) = hold(run.services, target, call, &pin) {
-        return Ok(failed(&error));
-    }
-    if let Err(message) = fits(&tool, &call.args) {
-        let message = format!("the arguments do not fit what {:?} takes: {message}", call.tool);
-        return Ok(failed(&refusal(target, &message, Code::McpArguments)));
-    }
-    let params = CallToolRequestParams::new(call.tool.clone()).with_arguments(call.args.clone());
-    // From here on the tool may have done its work, whatever comes back.
-    if !call.idempotent && !is_repeatable(&tool) {
-        run.forbid_retry(path);
-        sent.set(true);
-    }
-    let result = session.call(params, target.timeout, cancel)?;
-    let said = || session.masked(&text_of(&result).unwrap_or_else(|| json::compact(&value_of(&result))));
-    if result.is_error == Some(true) {
-        let message = format!("tool {:?} failed: {}", call.tool, clipped(&said()));
-        let error =
-            StageError::new(format!("mcp server {}: {message}", target.name)).with_code(Code::McpToolError);
-        return Ok(failed(&error));
-    }
-    let value = session.masked_value(value_of(&result));
-    let size = json::compact(&value).len();
-    if size > target.max_bytes {
-        let message = format!("the answer has {size} bytes; max_bytes is {}", target.max_bytes);
-        return Ok(failed(&refusal(target, &message, Code::McpAnswerLimit)));
-    }
-    let mut outcome = StepOutcome::new(StepStatus::Ok);
-    outcome.value = value;
-    outcome.detail = json!({ "pin": pin.digest });
-    Ok(outcome)
+    Ok(McpTask {
+        server: target.name.clone(),
+        session,
+        reach,
+        tool: call.tool.clone(),
+        args: call.args.clone(),
+        pin,
+        idempotent: call.idempotent,
+        max_bytes: target.max_bytes,
+        timeout: target.timeout,
+    })
 }
 
-/// Whether the tool still is what a person has looked at.
-fn hold(services: &Services, target: &Target, call: &ToolCall, now: &PinnedTool) -> Result<(), StageError> {
-    let lock = Lock::read(&target.lock).map_err(|error| StageError::permanent_from(error))?;
-    let pinned = lock.as_ref().and_then(|lock| lock.servers.get(&target.name));
-    let hint = "look at it, then `lobster mcp lock` takes it as it is now";
-    match (pinned, pinned.and_then(|tools| tools.get(&call.tool))) {
-        (_, Some(pinned)) => match pinned.difference(now) {
-            None => Ok(()),
-            Some(difference) => {
-                let message = format!("the tool {:?} has changed: {difference} ({hint})", call.tool);
-                Err(refusal(target, &message, Code::McpToolChanged))
-            }
+/// How a server is reached, in an order's terms.
+fn reach(target: &Target, decided: Option<&Decided>, cwd: &Path) -> Result<McpReach, StageError> {
+    Ok(match (&target.reach, decided) {
+        (Reach::Program { argv, .. }, Some(decided)) => {
+            let variable = |(name, value): &(OsString, OsString)| (name.clone().into(), value.clone().into());
+            let held = decided.confinement.spec().map(|spec| &spec.held);
+            McpReach::Program(Box::new(McpProgram {
+                argv: argv.clone(),
+                env: decided.env.iter().map(variable).collect(),
+                cwd: cwd.to_owned().into(),
+                limits: decided.limits.clone(),
+                confinement: decided.confinement.clone(),
+                roots: held.into_iter().flatten().map(HeldRoot::root_id).collect(),
+            }))
+        }
+        // Nothing is started that was not decided about.
+        (Reach::Program { .. }, None) => {
+            let message = format!("mcp server {}: nothing says how it may be started", target.name);
+            return Err(StageError::permanent(message).with_code(Code::McpServer));
+        }
+        (Reach::Address { url, token }, _) => McpReach::Address {
+            url: url.as_str().to_owned(),
+            token: token.as_ref().map(|token| token.reveal().to_owned().into()),
         },
-        (Some(_), None) => {
-            let message = format!("the tool {:?} is not in {} ({hint})", call.tool, target.lock.display());
-            Err(refusal(target, &message, Code::McpToolChanged))
-        }
-        (None, None) if !services.policy.is_open() => {
-            let message =
-                format!("a policy is in force and {} does not pin its tools ({hint})", target.lock.display());
-            Err(refusal(target, &message, Code::McpToolChanged))
-        }
+    })
+}
+
+/// What a person has looked at, and what holds where nobody has.
+fn pin(services: &Services, target: &Target, call: &ToolCall) -> Result<McpPin, StageError> {
+    let lock = Lock::read(&target.lock).map_err(|error| StageError::permanent(error.to_string()))?;
+    let pinned = lock.as_ref().and_then(|lock| lock.servers.get(&target.name));
+    Ok(match (pinned, pinned.and_then(|tools| tools.get(&call.tool))) {
+        (_, Some(pinned)) => McpPin::Pinned(Box::new(pinned.clone())),
+        (Some(_), None) => McpPin::Refused(format!(
+            "the tool {:?} is not in {} ({LOCK_HINT})",
+            call.tool,
+            target.lock.display()
+        )),
+        (None, None) if !services.policy.is_open() => McpPin::Refused(format!(
+            "a policy is in force and {} does not pin its tools ({LOCK_HINT})",
+            target.lock.display()
+        )),
         (None, None) => {
             services.note(&format!(
                 "note: the tools of mcp server {} are not pinned; `lobster mcp lock` pins them",
                 target.name
             ));
-            Ok(())
+            McpPin::Any
         }
-    }
-}
-
-fn fits(tool: &Tool, args: &Map<String, Value>) -> Result<(), String> {
-    let schema = Value::Object((*tool.input_schema).clone());
-    let schema = Schema::compile_foreign(&schema)
-        .map_err(|error| format!("the server's schema cannot be used: {error}"))?;
-    match schema.first_error(&Value::Object(args.clone())) {
-        None => Ok(()),
-        Some(error) => Err(clipped(&error.to_string())),
-    }
-}
-
-fn refusal(target: &Target, message: &str, code: Code) -> StageError {
-    StageError::permanent(format!("mcp server {}: {message}", target.name)).with_code(code)
-}
-
-/// The outcome of a call without an answer; `sent` tells that the tool may have acted on
-/// it, and that calling it again would do more.
-fn explain(
-    target: &Target,
-    call: &ToolCall,
-    problem: &CallProblem,
-    cancel: &CancelToken,
-    sent: bool,
-) -> StepOutcome {
-    let error = |message: String| StageError::new(format!("mcp server {}: {message}", target.name));
-    if sent && let Some(why) = why_lost(problem, cancel) {
-        return UnseenEnd::of_call(error(format!("tool {:?}: {}", call.tool, clipped(&why))).message)
-            .outcome();
-    }
-    match problem {
-        CallProblem::Cancelled => match cancel.reason() {
-            Some(CancelReason::Timeout(message)) => {
-                let mut outcome = failed(&StageError::new(message).with_code(Code::Timeout));
-                outcome.status = StepStatus::TimedOut;
-                outcome
-            }
-            _ => StepOutcome::new(StepStatus::Cancelled),
-        },
-        CallProblem::TimedOut(_) => {
-            let mut outcome =
-                failed(&error(format!("tool {:?}: {problem}", call.tool)).with_code(Code::Timeout));
-            outcome.status = StepStatus::TimedOut;
-            outcome
-        }
-        CallProblem::Failed(message) | CallProblem::Refused(message) => {
-            failed(&error(clipped(message)).with_code(Code::McpServer))
-        }
-    }
-}
-
-/// Why there is no answer to a call that was sent, if that is what went wrong.
-fn why_lost(problem: &CallProblem, cancel: &CancelToken) -> Option<String> {
-    match problem {
-        CallProblem::TimedOut(_) => Some(problem.to_string()),
-        CallProblem::Failed(message) => Some(message.clone()),
-        CallProblem::Cancelled => match cancel.reason() {
-            Some(CancelReason::Timeout(message)) => Some(message),
-            _ => None,
-        },
-        CallProblem::Refused(_) => None,
-    }
+    })
 }
 
 fn answer(outcome: &StepOutcome) -> Result<Value, Stop> {
@@ -279,12 +199,6 @@ fn answer(outcome: &StepOutcome) -> Result<Value, Stop> {
         StepStatus::Cancelled => Err(Stop::Cancelled),
         _ => Err(Stop::Failed(outcome_error(outcome))),
     }
-}
-
-/// A server's words, short enough for a message.
-fn clipped(text: &str) -> String {
-    const MAX: usize = 4 << 10;
-    text::clip(text, MAX, Count::Bytes).into_owned()
 }
 
 impl Runtime {
@@ -296,8 +210,9 @@ impl Runtime {
     pub fn mcp_tools(&self, server: &McpServer) -> Result<BTreeMap<String, PinnedTool>, StageError> {
         let services = &self.services;
         let target = Target::find(services, &services.env, &services.cwd, server)?;
-        let launch = match &target.reach {
-            Reach::Address { .. } => None,
+        let mut home = None;
+        let way = match &target.reach {
+            Reach::Address { url, token } => Way::Address { url: url.clone(), token: token.clone() },
             Reach::Program { argv, env } => {
                 let env = services.env.with(env.clone());
                 let cwd = Some(services.cwd.display().to_string());
@@ -318,13 +233,27 @@ impl Runtime {
                         Stop::Failed(error) => error,
                         _ => StageError::permanent("it cannot be confined"),
                     })?;
-                let sandbox = Arc::clone(&services.sandbox);
-                Some(Launch { sandbox, decided, cwd: services.cwd.clone() })
+                let launch = Launch {
+                    sandbox: Arc::clone(&services.sandbox),
+                    argv: argv.clone(),
+                    env: decided.env.clone(),
+                    cwd: services.cwd.clone(),
+                    limits: decided.limits.clone(),
+                    confinement: decided.confinement.clone(),
+                };
+                home = Some(decided);
+                Way::Program(Box::new(launch))
             }
         };
-        let session = Session::open(&target, launch, &services.cancel)
+        let terms =
+            ServerTerms { name: target.name.clone(), timeout: target.timeout, max_bytes: target.max_bytes };
+        let session = Session::open(&terms, way, &services.cancel)
             .map_err(|problem| StageError::new(format!("mcp server {}: {problem}", target.name)))?;
-        Ok(session.tools().iter().map(|tool| (tool.name.to_string(), PinnedTool::of(tool))).collect())
+        let tools = session.tools();
+        drop(session);
+        // Its home goes after it.
+        drop(home);
+        Ok(tools.iter().map(|tool| (tool.name.to_string(), PinnedTool::of(tool))).collect())
     }
 
     /// The operator's servers, and where their lock lies.

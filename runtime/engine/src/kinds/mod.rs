@@ -8,6 +8,7 @@ mod granted_roots;
 mod inputs;
 mod jail_spec;
 pub(crate) mod mcp;
+pub(crate) mod mcp_servers;
 pub(crate) mod native;
 pub(crate) mod policy_gate;
 pub(crate) use policy_gate::{Decided, decision_env, journal_decision};

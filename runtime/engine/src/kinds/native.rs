@@ -8,9 +8,7 @@ use serde_json::{Value, json};
 
 use crate::action::{ActionRecord, Preimage};
 use crate::env::Env;
-use crate::execute::{
-    HostText, NativeProfile, NativeTask, Order, OrderId, PARTIAL_STDOUT, Place, StdinSource, Task,
-};
+use crate::execute::{HostText, NativeProfile, NativeTask, Order, PARTIAL_STDOUT, Place, StdinSource, Task};
 use crate::gate::Asker;
 use crate::kinds::inputs;
 use crate::overseer::Declared;
@@ -125,7 +123,7 @@ pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken
             StageError::permanent_from(error).with_code(Code::Secret)
         })?;
     }
-    let (stdin, stdin_digest) = keep_stdin(run, job.stdin.as_ref())?;
+    let (stdin, stdin_digest) = keep_input(run, job.stdin.as_ref())?;
     let mut record = ActionRecord {
         kind: "native".to_owned(),
         preimage: Preimage::of(&preimage(run, path, &job, &argv, stdin_digest)?)?,
@@ -281,9 +279,9 @@ struct Prepared {
     action: Digest,
 }
 
-/// Puts what a process reads into the store, and gives what its action is known by. So the action
+/// Puts what a step reads into the store, and gives what its action is known by. So the action
 /// can be carried out wherever the blobs are, and `why` can tell what in it differs.
-fn keep_stdin(run: &Run<'_>, payload: Option<&Payload>) -> Result<(StdinSource, Value), Stop> {
+pub(super) fn keep_input(run: &Run<'_>, payload: Option<&Payload>) -> Result<(StdinSource, Value), Stop> {
     let store = &run.store;
     let (digest, kept) = match payload {
         None => return Ok((StdinSource::Empty, Value::Null)),
@@ -394,8 +392,7 @@ fn order(
         scan_json: job.json,
         outlives_timeout: job.dispatches && !job.idempotent,
     };
-    let id = OrderId { run: run.id, path: path.to_string(), attempt: path.attempt_number() };
-    Ok(Order { id, action: prepared.action, task: Task::Native(Box::new(task)) })
+    Ok(Order { id: run.order_id(path), action: prepared.action, task: Task::Native(Box::new(task)) })
 }
 
 /// Has the order carried out, and holds on to what was approved meanwhile.

@@ -15,7 +15,7 @@ pub use config::{ConfigError, McpConfig, ServerSpec};
 pub use lock::{Lock, LockError, PinnedTool};
 
 pub(crate) use config::{Reach, Target, VARIABLE, operators, token_variables};
-pub(crate) use session::{CallProblem, Launch, Session};
+pub(crate) use session::{CallProblem, Launch, ServerTerms, Session, Way};
 
 use rmcp::model::CallToolResult;
 use serde_json::Value;

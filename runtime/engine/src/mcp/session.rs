@@ -22,12 +22,12 @@ use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt, RoleClient, Ser
 use serde_json::Value;
 use tokio::sync::{mpsc as orders, oneshot};
 
-use super::config::{Reach, Target};
 use super::lines::{Cause, Lines, note};
-use crate::kinds::Decided;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_models::http::{self, Secret, Url};
-use lobster_sandbox::{Exit, ExitStatus, OutputSinks, ProcessLimits, Sandbox, SpawnRequest, Stdin};
+use lobster_sandbox::{
+    Confinement, Exit, ExitStatus, OutputSinks, ProcessLimits, Sandbox, SpawnRequest, Stdin,
+};
 
 /// How often a waiting caller looks whether it should stop waiting.
 const LOOK: Duration = Duration::from_millis(20);
@@ -52,6 +52,8 @@ pub(crate) struct Session {
     changed: Arc<AtomicBool>,
     cause: Cause,
     token: Option<Secret>,
+    /// Ends its program at once.
+    kill: CancelToken,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -82,36 +84,55 @@ pub(crate) enum CallProblem {
     Refused(String),
 }
 
-/// What a program needs to start.
+/// What holds for a server, however it is reached.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerTerms {
+    /// What messages call it.
+    pub(crate) name: String,
+    /// How long a call may take, and connecting.
+    pub(crate) timeout: Duration,
+    /// Most bytes of an answer.
+    pub(crate) max_bytes: usize,
+}
+
+/// How a server is reached.
+pub(crate) enum Way {
+    Program(Box<Launch>),
+    Address { url: Url, token: Option<Secret> },
+}
+
+/// A server's program, and what was decided about it.
 pub(crate) struct Launch {
     pub(crate) sandbox: Arc<Sandbox>,
-    pub(crate) decided: Decided,
+    pub(crate) argv: Vec<String>,
+    /// The complete environment.
+    pub(crate) env: Vec<(OsString, OsString)>,
     pub(crate) cwd: PathBuf,
+    pub(crate) limits: ProcessLimits,
+    pub(crate) confinement: Confinement,
 }
 
 impl Session {
     /// Connects, and asks for the tools.
-    pub(crate) fn open(
-        target: &Target,
-        launch: Option<Launch>,
-        cancel: &CancelToken,
-    ) -> Result<Self, CallProblem> {
+    pub(crate) fn open(terms: &ServerTerms, way: Way, cancel: &CancelToken) -> Result<Self, CallProblem> {
         let (ready, connected) = mpsc::sync_channel(1);
         let (sender, receiver) = orders::unbounded_channel();
         let (cause, changed) = (Cause::default(), Arc::new(AtomicBool::new(false)));
-        let token = match &target.reach {
-            Reach::Address { token, .. } => token.clone(),
-            Reach::Program { .. } => None,
+        let token = match &way {
+            Way::Address { token, .. } => token.clone(),
+            Way::Program(_) => None,
         };
+        let kill = CancelToken::new();
         let work = Connection {
-            target: target.clone(),
+            terms: terms.clone(),
+            kill: kill.clone(),
             orders: receiver,
             changed: Arc::clone(&changed),
             cause: Arc::clone(&cause),
         };
         let thread = std::thread::Builder::new()
-            .name(format!("mcp {}", target.name))
-            .spawn(move || work.run(launch, &ready))
+            .name(format!("mcp {}", terms.name))
+            .spawn(move || work.run(way, &ready))
             .map_err(|error| CallProblem::Failed(format!("cannot start a thread: {error}")))?;
         let mut session = Self {
             orders: Some(sender),
@@ -119,10 +140,11 @@ impl Session {
             changed,
             cause,
             token,
+            kill,
             thread: Some(thread),
         };
         // The thread has limits of its own for connecting and for the list.
-        let tools = session.wait(&connected, target.timeout.saturating_mul(2) + FAREWELL, cancel)?;
+        let tools = session.wait(&connected, terms.timeout.saturating_mul(2) + FAREWELL, cancel)?;
         session.tools = Mutex::new(tools);
         Ok(session)
     }
@@ -146,6 +168,12 @@ impl Session {
     pub(crate) fn is_over(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
             || self.cause.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Ends its program at once; calls that wait for an answer are told why.
+    pub(crate) fn cut_off(&self, why: &str) {
+        note(&self.cause, why);
+        self.kill.force(CancelReason::Superseded);
     }
 
     pub(crate) fn call(
@@ -219,7 +247,8 @@ impl Drop for Session {
 
 /// The thread's side.
 struct Connection {
-    target: Target,
+    terms: ServerTerms,
+    kill: CancelToken,
     orders: orders::UnboundedReceiver<Order>,
     changed: Arc<AtomicBool>,
     cause: Cause,
@@ -228,11 +257,10 @@ struct Connection {
 type Ready = mpsc::SyncSender<Result<Vec<Tool>, String>>;
 
 impl Connection {
-    fn run(self, launch: Option<Launch>, ready: &Ready) {
-        let done = match (self.target.reach.clone(), launch) {
-            (Reach::Program { argv, .. }, Some(launch)) => self.program(&argv, launch, ready),
-            (Reach::Address { url, token }, _) => self.address(&url, token.as_ref(), ready),
-            (Reach::Program { .. }, None) => Err("nothing says how it may be started".to_owned()),
+    fn run(self, way: Way, ready: &Ready) {
+        let done = match way {
+            Way::Program(launch) => self.program(*launch, ready),
+            Way::Address { url, token } => self.address(&url, token.as_ref(), ready),
         };
         if let Err(message) = done {
             let _ = ready.try_send(Err(message));
@@ -242,7 +270,7 @@ impl Connection {
     fn address(self, url: &Url, token: Option<&Secret>, ready: &Ready) -> Result<(), String> {
         let client = http::client(url).map_err(|error| error.to_string())?.clone();
         let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str());
-        config.max_sse_event_size = self.target.max_bytes.saturating_add(FRAME);
+        config.max_sse_event_size = self.terms.max_bytes.saturating_add(FRAME);
         if let Some(token) = token {
             config = config.auth_header(token.reveal());
         }
@@ -253,40 +281,32 @@ impl Connection {
         })
     }
 
-    fn program(self, argv: &[String], launch: Launch, ready: &Ready) -> Result<(), String> {
+    fn program(self, launch: Launch, ready: &Ready) -> Result<(), String> {
         let io = |error: io::Error| format!("cannot open a pipe: {error}");
         let (stdin, to) = io::pipe().map_err(io)?;
         let (from, stdout) = io::pipe().map_err(io)?;
-        let kill = CancelToken::new();
+        let kill = self.kill.clone();
         let request = SpawnRequest {
-            argv: argv.iter().map(OsString::from).collect(),
-            env: launch.decided.env.clone(),
-            cwd: launch.cwd.clone(),
+            argv: launch.argv.iter().map(OsString::from).collect(),
+            env: launch.env,
+            cwd: launch.cwd,
             stdin: Stdin::File(File::from(OwnedFd::from(stdin))),
             // A server lives as long as its run; its calls have limits of their own.
-            limits: ProcessLimits { wall: None, ..launch.decided.limits.clone() },
-            confinement: launch.decided.confinement.clone(),
+            limits: ProcessLimits { wall: None, ..launch.limits },
+            confinement: launch.confinement,
         };
         let (over, ended) = mpsc::sync_channel::<()>(1);
-        let (token, cause) = (kill.clone(), Arc::clone(&self.cause));
+        let (token, cause, sandbox) = (kill.clone(), Arc::clone(&self.cause), launch.sandbox);
         let program = std::thread::Builder::new().name("mcp program".to_owned()).spawn(move || {
             let mut sinks = Sinks { stdout, stderr: Vec::new() };
-            let mut start = |token: &CancelToken| launch.sandbox.run(&request, &mut sinks, token);
-            let (ran, changed) = match &launch.decided.approved {
-                Some(held) => held.guard(&token, start),
-                None => (start(&token), None),
-            };
-            let ran = match changed {
-                Some(changed) => Err(changed.to_string()),
-                None => ran.map_err(|error| error.to_string()),
-            };
+            let ran = sandbox.run(&request, &mut sinks, &token).map_err(|error| error.to_string());
             note(&cause, how_it_ended(ran.as_ref().map_err(Clone::clone), &sinks.stderr));
             drop((sinks, request));
             let _ = over.send(());
         });
         let program = program.map_err(|error| format!("cannot start a thread: {error}"))?;
-        let (max, cause) = (self.target.max_bytes.saturating_add(FRAME), Arc::clone(&self.cause));
-        let shown = argv.join(" ");
+        let (max, cause) = (self.terms.max_bytes.saturating_add(FRAME), Arc::clone(&self.cause));
+        let shown = launch.argv.join(" ");
         let served = tokio_runtime().and_then(|runtime| {
             runtime.block_on(async {
                 let from = tokio::net::unix::pipe::Receiver::from_owned_fd(from.into()).map_err(io)?;
@@ -312,7 +332,7 @@ impl Connection {
         info.client_info = Implementation::new("lobster", env!("CARGO_PKG_VERSION"));
         let client = Client { info, changed: Arc::clone(&self.changed) };
         let connecting = client.serve_with_lifecycle(transport, ClientLifecycleMode::Initialize);
-        let limit = self.target.timeout;
+        let limit = self.terms.timeout;
         let service = match tokio::time::timeout(limit, connecting).await {
             Ok(Ok(service)) => service,
             Ok(Err(error)) => return Err(format!("no connection to {shown}: {}", self.caused(&error).await)),

@@ -402,6 +402,7 @@ fn cached_outcomes_and_run_values_are_kept_while_they_should_be() {
     store.set_run_value(run, "k", &json!([1]), Durability::Lazy).unwrap();
     store.set_run_value(run, "k", &json!([2]), Durability::Synced).unwrap();
     assert_eq!(store.run_value(run, "k").unwrap(), Some(json!([2])));
+    assert_eq!(store.run_values(run).unwrap(), [("k".to_owned(), json!([2]))].into());
 }
 
 #[test]

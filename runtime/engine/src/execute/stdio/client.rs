@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use super::connection::{Connection, ExecutorProgram};
 use super::message::{Request, send_chunks};
 use crate::execute::{
-    Executor, ExecutorError, NativeTask, Order, OrderId, Outcome, PARTIAL_STDOUT, SecretSource, Standing,
-    StdinSource, Task,
+    Executor, ExecutorError, NO_CALLS, Order, OrderId, Outcome, PARTIAL_STDOUT, SecretSource, SessionEnd,
+    Standing,
 };
 use crate::run::lock;
 use lobster_base::cancel::{CancelReason, CancelToken};
@@ -74,10 +74,44 @@ impl<'h> StdioExecutor<'h> {
             let kept = self.take_blob(connection, blob, true)?;
             outcome.step.detail[PARTIAL_STDOUT] = serde_json::json!(kept);
         }
+        self.take_calls(connection, &mut outcome)?;
+        for blob in &outcome.wrote {
+            // The output names it, so it is kept by this name or not at all.
+            if self.take_blob(connection, *blob, false)?.digest != blob.digest {
+                let why = "it holds a secret, which is hidden here".to_owned();
+                return Err(ExecutorError::NoBlob {
+                    executor: connection.name().to_owned(),
+                    digest: blob.digest,
+                    why,
+                });
+            }
+        }
+        if let Some(values) = &mut outcome.values {
+            *values = self.take_blob(connection, *values, false)?;
+        }
         // What was found out about other bytes says nothing about these.
         outcome.plain_json =
             outcome.plain_json.filter(|_| verbatim && self.store.blob_writer().is_verbatim());
         Ok(outcome)
+    }
+
+    /// Takes the record of what a component learnt from outside over.
+    fn take_calls(&self, connection: &Connection, outcome: &mut Outcome) -> Result<(), ExecutorError> {
+        let Some(calls) = outcome.step.detail.get("host_calls").and_then(serde_json::Value::as_str) else {
+            return Ok(());
+        };
+        if calls == NO_CALLS {
+            return Ok(());
+        }
+        let garbled = |_| ExecutorError::Garbled {
+            executor: connection.name().to_owned(),
+            said: format!("{calls:?} as the digest of a record of calls"),
+        };
+        let digest: Digest = calls.parse().map_err(garbled)?;
+        // Its length is not told; nothing is allocated by it.
+        let kept = self.take_blob(connection, Blob { digest, len: 0 }, false)?;
+        outcome.step.detail["host_calls"] = serde_json::json!(kept.digest);
+        Ok(())
     }
 
     /// Takes a blob over; `cut` tells that it may end in the middle of a secret.
@@ -119,8 +153,7 @@ impl<'h> StdioExecutor<'h> {
 
 impl Executor for StdioExecutor<'_> {
     fn submit(&self, order: Order) -> Result<(), ExecutorError> {
-        let Task::Native(task) = &order.task;
-        let NativeTask { secrets, stdin, .. } = &**task;
+        let secrets = order.task.secrets();
         let values = self.secrets.values(secrets).map_err(ExecutorError::Secret)?;
         // By the names of the secrets, which the order has.
         let values = values.into_iter().filter_map(|(variable, value)| {
@@ -133,8 +166,8 @@ impl Executor for StdioExecutor<'_> {
             let why = format!("it carries out no {:?} tasks", order.task.kind());
             return Err(ExecutorError::Refused { executor: connection.name().to_owned(), why });
         }
-        if let StdinSource::Blob(blob) = stdin {
-            self.send_blob(&connection, *blob)?;
+        for blob in order.task.blobs() {
+            self.send_blob(&connection, blob)?;
         }
         let id = order.id.clone();
         lock(&self.orders).insert(id.clone(), Arc::clone(&connection));
@@ -191,5 +224,25 @@ impl Executor for StdioExecutor<'_> {
 
     fn cancel(&self, id: &OrderId, reason: CancelReason, forced: bool) -> Result<(), ExecutorError> {
         self.connection(id)?.send(&Request::Cancel { id: id.clone(), reason, forced })
+    }
+
+    fn has_session(&self, session: &OrderId) -> Result<bool, ExecutorError> {
+        // The process that is there now; a session of one that is gone is gone with it.
+        let connection = self.program.connect()?;
+        connection.send(&Request::Session { session: session.clone() })?;
+        connection.session(session)
+    }
+
+    fn session_end(&self, session: &OrderId) -> SessionEnd {
+        let (program, session) = (Arc::clone(&self.program), session.clone());
+        Arc::new(move |cut_off| {
+            // A process that is gone has taken its sessions along.
+            let Some(connection) = program.connected() else { return };
+            let request =
+                Request::EndSession { session: session.clone(), cut_off: cut_off.map(str::to_owned) };
+            if connection.send(&request).is_ok() {
+                connection.session_ended(&session);
+            }
+        })
     }
 }

@@ -16,8 +16,9 @@ use crate::execute::{ExecutorError, OrderId, Outcome, Standing};
 use crate::run::lock;
 use lobster_base::digest::Digest;
 
-/// How long an executor has to say hello: on a busy machine a program needs seconds to start.
-const HELLO_TIME: Duration = Duration::from_secs(30);
+/// How long an executor has to say hello, unless `LOBSTER_EXECUTOR_HELLO_MS` says otherwise: on a
+/// busy machine a program needs seconds to start.
+pub const HELLO_TIME: Duration = Duration::from_secs(30);
 
 /// How long it has to end once nobody talks to it any more.
 const END_TIME: Duration = Duration::from_secs(2);
@@ -29,18 +30,24 @@ const PIECES: usize = 4;
 #[derive(Debug)]
 pub struct ExecutorProgram {
     argv: Vec<String>,
+    hello_time: Duration,
     connection: Mutex<Option<Arc<Connection>>>,
 }
 
 impl ExecutorProgram {
     /// Starts nothing yet.
-    pub(crate) fn new(argv: Vec<String>) -> Self {
-        Self { argv, connection: Mutex::default() }
+    pub(crate) fn new(argv: Vec<String>, hello_time: Duration) -> Self {
+        Self { argv, hello_time, connection: Mutex::default() }
     }
 
     /// What errors call it.
     pub(super) fn name(&self) -> String {
         self.argv.join(" ")
+    }
+
+    /// The process that is there, if one is.
+    pub(super) fn connected(&self) -> Option<Arc<Connection>> {
+        lock(&self.connection).as_ref().filter(|there| there.is_alive()).map(Arc::clone)
     }
 
     /// The process that is there, or a new one.
@@ -49,7 +56,7 @@ impl ExecutorProgram {
         if let Some(there) = connection.as_ref().filter(|there| there.is_alive()) {
             return Ok(Arc::clone(there));
         }
-        let fresh = Arc::new(Connection::start(&self.argv)?);
+        let fresh = Arc::new(Connection::start(&self.argv, self.hello_time)?);
         *connection = Some(Arc::clone(&fresh));
         Ok(fresh)
     }
@@ -73,6 +80,8 @@ pub(super) struct Said {
     taken: HashMap<OrderId, Option<String>>,
     ended: HashMap<OrderId, Result<Outcome, String>>,
     standings: HashMap<OrderId, Standing>,
+    /// Whether sessions are open that were asked for.
+    sessions: HashMap<OrderId, bool>,
     pieces: HashMap<u64, SyncSender<Piece>>,
     over: Option<Over>,
 }
@@ -91,7 +100,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    fn start(argv: &[String]) -> Result<Self, ExecutorError> {
+    fn start(argv: &[String], hello_time: Duration) -> Result<Self, ExecutorError> {
         let name = argv.join(" ");
         let missing = |source| ExecutorError::Missing { executor: name.clone(), source };
         let no_command = || missing(io::Error::new(io::ErrorKind::InvalidInput, "no command is named"));
@@ -120,10 +129,10 @@ impl Connection {
             Err(Hello::Silent)
         };
         let executor = name.clone();
-        let tasks = match told.recv_timeout(HELLO_TIME).unwrap_or_else(silent) {
+        let tasks = match told.recv_timeout(hello_time).unwrap_or_else(silent) {
             Ok(tasks) => tasks,
             Err(Hello::Silent) => {
-                return Err(ExecutorError::Silent { executor, seconds: HELLO_TIME.as_secs() });
+                return Err(ExecutorError::Silent { executor, patience: hello_time });
             }
             Err(Hello::Version(theirs)) => {
                 return Err(ExecutorError::Version { executor, theirs, ours: PROTOCOL });
@@ -190,6 +199,18 @@ impl Connection {
     /// What has become of the order.
     pub(super) fn standing(&self, id: &OrderId) -> Result<Standing, ExecutorError> {
         self.next(|said| said.standings.remove(id))
+    }
+
+    /// Whether a session is open, as the executor says in answer to a question for it.
+    pub(super) fn session(&self, session: &OrderId) -> Result<bool, ExecutorError> {
+        self.next(|said| said.sessions.remove(session))
+    }
+
+    /// Waits a little until the executor says that a session has ended.
+    pub(super) fn session_ended(&self, session: &OrderId) {
+        self.until(Some(END_TIME), |said| {
+            said.sessions.remove(session).map(drop).or(said.over.as_ref().map(|_| ()))
+        });
     }
 
     /// Asks for a blob; its pieces come here.
@@ -329,6 +350,7 @@ impl Reader {
             Reply::Ended { id, outcome } => drop(said.ended.insert(id, Ok(*outcome))),
             Reply::Unseen { id, why } => drop(said.ended.insert(id, Err(why))),
             Reply::Standing { id, standing } => drop(said.standings.insert(id, standing)),
+            Reply::Session { session, open } => drop(said.sessions.insert(session, open)),
             Reply::Blob { request, data, last } => {
                 let bytes = decode(&data)?;
                 let Some(give) = said.pieces.get(&request).cloned() else {

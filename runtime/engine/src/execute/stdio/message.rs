@@ -68,6 +68,19 @@ pub enum Request {
         /// At once, without time to end gracefully.
         forced: bool,
     },
+    /// Asks for the session that an order opened. Answered at once.
+    Session {
+        /// The order.
+        session: OrderId,
+    },
+    /// Ends a session. Answered when it has ended.
+    EndSession {
+        /// The order that opened it.
+        session: OrderId,
+        /// Why it ends at once; none lets calls come to their end.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cut_off: Option<String>,
+    },
     /// Asks for a blob that an outcome names.
     Fetch {
         /// Names the answers.
@@ -122,6 +135,13 @@ pub enum Reply {
         id: OrderId,
         /// That.
         standing: Standing,
+    },
+    /// Whether a session is open and of use.
+    Session {
+        /// The order that opened it.
+        session: OrderId,
+        /// That.
+        open: bool,
     },
     /// The next bytes of a blob that was asked for.
     Blob {

@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use super::message::{PROTOCOL, Reply, Request, clipped, decode, line, read_line, send_chunks};
 use crate::execute::{
-    Executor, ExecutorError, LocalExecutor, Order, OrderId, Outcome, SecretSource, Standing, StdinSource,
-    Task,
+    Executor, ExecutorError, LocalExecutor, Order, OrderId, Outcome, SecretSource, Standing,
 };
 use crate::run::lock;
 use crate::runtime::Runtime;
@@ -19,7 +18,7 @@ use lobster_stage::StageError;
 use lobster_store::{BlobWriter, Redactions, Store, StoreError};
 
 /// The kinds of tasks that are carried out here.
-const TASKS: [&str; 1] = ["native"];
+const TASKS: [&str; 3] = ["native", "component", "mcp"];
 
 /// Why a worker ends before its input does.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +55,9 @@ impl Runtime {
             other => WorkerError::Store(other),
         })?;
         let secrets = SentSecrets::new(self.services.secrets.redactions(), store.clone());
-        let local = LocalExecutor::new(store.clone(), Arc::clone(&self.services.sandbox), &secrets);
+        let sandbox = Arc::clone(&self.services.sandbox);
+        let components = self.services.components().clone();
+        let local = LocalExecutor::new(store.clone(), sandbox, components, &secrets);
         let worker = Worker {
             store,
             secrets: &secrets,
@@ -123,6 +124,15 @@ impl SecretSource for SentSecrets {
     }
 }
 
+/// The name of an order of another kind than [`TASKS`], as a later lobster may give, and why it is refused.
+fn other_task(text: &str) -> Option<(OrderId, String)> {
+    let message: serde_json::Value = serde_json::from_str(text).ok()?;
+    let order = message.get("order").filter(|_| message["type"] == "submit")?;
+    let kind = order["task"]["kind"].as_str().filter(|kind| !TASKS.contains(kind))?;
+    let id = serde_json::from_value(order["id"].clone()).ok()?;
+    Some((id, format!("it carries out no {kind:?} tasks, only {}", TASKS.join(", "))))
+}
+
 struct Worker<'w, W> {
     store: Store,
     secrets: &'w SentSecrets,
@@ -155,8 +165,16 @@ impl<'w, W: Write + Send> Worker<'w, W> {
         self.greet(&mut input)?;
         let mut incoming: HashMap<Digest, Incoming> = HashMap::new();
         while let Some(text) = read_line(&mut input)? {
-            let request = serde_json::from_str::<Request>(&text)
-                .map_err(|error| WorkerError::Garbled(format!("{} ({error})", clipped(&text))))?;
+            let request = match serde_json::from_str::<Request>(&text) {
+                Ok(request) => request,
+                Err(error) => match other_task(&text) {
+                    Some((id, why)) => {
+                        self.say(&Reply::Refused { id, why })?;
+                        continue;
+                    }
+                    None => return Err(WorkerError::Garbled(format!("{} ({error})", clipped(&text)))),
+                },
+            };
             match request {
                 Request::Hello { .. } => return Err(WorkerError::Garbled("hello, twice".to_owned())),
                 Request::Blob { digest, data, last } => {
@@ -186,6 +204,18 @@ impl<'w, W: Write + Send> Worker<'w, W> {
                     if let Some(token) = lock(&self.jobs).running.get(&id) {
                         if forced { token.force(reason) } else { token.cancel(reason) }
                     }
+                }
+                Request::Session { session } => {
+                    let open = self.local.has_session(&session).unwrap_or(false);
+                    self.say(&Reply::Session { session, open })?;
+                }
+                Request::EndSession { session, cut_off } => {
+                    let end = self.local.session_end(&session);
+                    // A server may take its time.
+                    scope.spawn(move || {
+                        end(cut_off.as_deref());
+                        let _ = self.say(&Reply::Session { session, open: false });
+                    });
                 }
                 Request::Fetch { request, digest } => self.give(request, &digest)?,
             }
@@ -248,13 +278,14 @@ impl<'w, W: Write + Send> Worker<'w, W> {
 
     /// Whether all is there that the order names.
     fn check(&self, order: &Order) -> Result<(), String> {
-        let Task::Native(task) = &order.task;
-        let StdinSource::Blob(blob) = &task.stdin else { return Ok(()) };
-        match self.store.blob_len(&blob.digest) {
-            Ok(Some(_)) => Ok(()),
-            Ok(None) => Err(format!("the blob {} of its stdin did not come", blob.digest)),
-            Err(error) => Err(error.to_string()),
+        for blob in order.task.blobs() {
+            match self.store.blob_len(&blob.digest) {
+                Ok(Some(_)) => {}
+                Ok(None) => return Err(format!("the blob {} that it names did not come", blob.digest)),
+                Err(error) => return Err(error.to_string()),
+            }
         }
+        Ok(())
     }
 
     fn carry_out(&self, id: OrderId, token: &CancelToken) {
@@ -293,7 +324,16 @@ impl<'w, W: Write + Send> Worker<'w, W> {
         };
         match result {
             None => Ok(()),
-            Some(Ok(outcome)) => self.say(&Reply::Ended { id, outcome: Box::new(outcome) }),
+            Some(Ok(outcome)) => {
+                let ended = Reply::Ended { id: id.clone(), outcome: Box::new(outcome) };
+                match self.say(&ended) {
+                    // Longer than any line may be: without it the end is not known there.
+                    Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                        self.say(&Reply::Unseen { id, why: error.to_string() })
+                    }
+                    said => said,
+                }
+            }
             Some(Err(why)) => self.say(&Reply::Unseen { id, why }),
         }
     }

@@ -2,13 +2,13 @@
 
 use lobster_base::code::Code;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use lobster_component::{Component, Limits, LoadError, Patience};
 use serde_json::Value;
 
 use super::grants::policy_limits;
+use crate::execute::{LoadProblem, MAX_COMPONENT, told_by};
 use crate::overseer::{Profile, RecordedLimits, RecordedProgram};
 use crate::path::StepPath;
 use crate::run::Run;
@@ -19,20 +19,6 @@ use lobster_store::{Store, StoreError};
 
 /// The component that evaluates `js:` steps.
 pub(crate) const JS_EVALUATOR: &[u8] = include_bytes!("../../../../../guest-steps/dist/js-eval.wasm");
-
-/// Largest component that is loaded, in bytes. The largest seen is 70 MB.
-const MAX_COMPONENT: u64 = 512 << 20;
-
-/// Why a component cannot be had.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum LoadProblem {
-    #[error("{0}")]
-    Load(#[from] LoadError),
-    #[error("{0}")]
-    Store(#[from] StoreError),
-    #[error("{0}")]
-    Digest(#[from] lobster_base::digest::DigestSyntaxError),
-}
 
 /// A component that is about to run.
 pub(crate) struct Program {
@@ -47,8 +33,7 @@ pub(crate) struct Program {
 pub(super) fn patience(run: &Run<'_>, limits: Limits, cancel: &CancelToken) -> Patience {
     let mut limits = limits;
     policy_limits(run, &mut limits);
-    let token = cancel.clone();
-    Patience::new(&limits, Arc::new(move || token.reason().map(|reason| reason.message())))
+    Patience::new(&limits, told_by(cancel))
 }
 
 /// A step whose component cannot be had.

@@ -55,7 +55,7 @@ fn as_given(args: Map<String, Value>, given: Option<Digest>, profile: Profile) -
 
 /// What a recorded action gives, if that can be known from the action alone and it
 /// succeeds: its arguments can be told, it has no grants, its input is at hand, and it keeps no values.
-pub fn compute(run: &Run<'_>, action: &Digest, cancel: &CancelToken) -> Option<StepOutcome> {
+pub fn compute_recorded(run: &Run<'_>, action: &Digest, cancel: &CancelToken) -> Option<StepOutcome> {
     let recorded: Recorded = recorded(&run.store, action).ok()?;
     if recorded.grants.get() != NO_GRANTS || !recorded.secrets.is_null() {
         return None;
@@ -89,7 +89,7 @@ pub fn compute(run: &Run<'_>, action: &Digest, cancel: &CancelToken) -> Option<S
     };
     grants::recorded_limits(&recorded.program.limits, &mut job.limits);
     let values = Arc::new(Mutex::new(HashMap::new()));
-    let outcome = super::execute(run, job, *action, None, Some(Arc::clone(&values)), cancel);
+    let outcome = super::compute(run, job, *action, None, Some(Arc::clone(&values)), cancel);
     let alone = outcome.detail.get("read_state").is_none() && lock(&values).is_empty();
     (alone && outcome.status == StepStatus::Ok).then_some(outcome)
 }

@@ -1,15 +1,17 @@
 //! What a component is lent during a run: where its output goes, and the
 //! services of the host.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use lobster_component::{BlobError, BlobRead, BlobWrite, HostServices, Level, OutputSink};
+use serde_json::Value;
 
 use crate::run::{Scratch, lock};
 use lobster_base::digest::Digest;
 use lobster_base::json;
-use lobster_store::{BlobReader, BlobWriter, Durability, RunId, Store, StoreError};
+use lobster_store::{Blob, BlobReader, BlobWriter, Durability, RunId, Store, StoreError, is_reserved_key};
 
 /// Output on its way into the store: bytes, or items as JSON Lines.
 pub(super) struct Sink {
@@ -42,11 +44,46 @@ impl Write for SharedWriter {
 }
 
 /// What the host does for a component during a run.
-pub(super) struct RunServices {
-    pub(super) store: Store,
-    pub(super) run: RunId,
-    /// Values of an execution that is not recorded.
-    pub(super) scratch: Option<Scratch>,
+pub(crate) struct RunServices {
+    store: Store,
+    values: Keeper,
+    /// Blobs that the component wrote.
+    wrote: Arc<Mutex<Vec<Blob>>>,
+}
+
+/// Where the values are that components keep for the rest of a run.
+pub(crate) enum Keeper {
+    /// In the store.
+    Run(RunId),
+    /// With an execution that is not recorded.
+    Scratch(Scratch),
+    /// In an order: those that it brought, and those that its outcome brings home.
+    Order { brought: BTreeMap<String, Value>, changed: Mutex<BTreeMap<String, Value>> },
+}
+
+impl Keeper {
+    /// With the values that an order brought.
+    pub(super) fn of_order(brought: BTreeMap<String, Value>) -> Self {
+        Self::Order { brought, changed: Mutex::default() }
+    }
+}
+
+impl RunServices {
+    /// With the blobs of `store`.
+    pub(crate) fn new(store: Store, values: Keeper) -> Self {
+        Self { store, values, wrote: Arc::default() }
+    }
+
+    /// Values that are to be kept, as a JSON object, and the blobs that the component wrote.
+    pub(super) fn kept(&self) -> Result<(Option<Blob>, Vec<Blob>), StoreError> {
+        let values = match &self.values {
+            Keeper::Order { changed, .. } if !lock(changed).is_empty() => {
+                Some(self.store.put(json::compact(&*lock(changed)).as_bytes())?)
+            }
+            Keeper::Order { .. } | Keeper::Run(_) | Keeper::Scratch(_) => None,
+        };
+        Ok((values, std::mem::take(&mut *lock(&self.wrote))))
+    }
 }
 
 impl HostServices for RunServices {
@@ -69,19 +106,31 @@ impl HostServices for RunServices {
     }
 
     fn state_get(&self, key: &str) -> Option<String> {
-        if let Some(scratch) = &self.scratch {
-            return lock(scratch).get(key).map(json::compact);
+        match &self.values {
+            Keeper::Run(run) => {
+                self.store.run_value(*run, key).ok().flatten().map(|value| json::compact(&value))
+            }
+            Keeper::Scratch(scratch) => lock(scratch).get(key).map(json::compact),
+            Keeper::Order { brought, changed } => {
+                let changed = lock(changed);
+                changed.get(key).or_else(|| brought.get(key)).map(json::compact)
+            }
         }
-        self.store.run_value(self.run, key).ok().flatten().map(|value| json::compact(&value))
     }
 
     fn state_set(&self, key: &str, text: &str) -> io::Result<()> {
         let value = json::parse(text).map_err(io::Error::other)?;
-        if let Some(scratch) = &self.scratch {
-            lock(scratch).insert(key.to_owned(), value);
-            return Ok(());
+        match &self.values {
+            Keeper::Run(run) => {
+                self.store.set_run_value(*run, key, &value, Durability::Lazy).map_err(io::Error::other)?;
+            }
+            Keeper::Scratch(scratch) => drop(lock(scratch).insert(key.to_owned(), value)),
+            Keeper::Order { .. } if is_reserved_key(key) => {
+                return Err(io::Error::other(StoreError::StateKey));
+            }
+            Keeper::Order { changed, .. } => drop(lock(changed).insert(key.to_owned(), value)),
         }
-        self.store.set_run_value(self.run, key, &value, Durability::Lazy).map_err(io::Error::other)
+        Ok(())
     }
 
     fn blob_open(&self, digest: &str) -> Result<Box<dyn BlobRead>, BlobError> {
@@ -94,7 +143,7 @@ impl HostServices for RunServices {
     }
 
     fn blob_create(&self) -> Result<Box<dyn BlobWrite>, BlobError> {
-        Ok(Box::new(NewBlob(self.store.blob_writer())))
+        Ok(Box::new(NewBlob { writer: self.store.blob_writer(), wrote: Arc::clone(&self.wrote) }))
     }
 }
 
@@ -112,11 +161,14 @@ impl BlobRead for StoredBlob {
     }
 }
 
-struct NewBlob(BlobWriter);
+struct NewBlob {
+    writer: BlobWriter,
+    wrote: Arc<Mutex<Vec<Blob>>>,
+}
 
 impl Write for NewBlob {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
+        self.writer.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -126,7 +178,8 @@ impl Write for NewBlob {
 
 impl BlobWrite for NewBlob {
     fn finish(self: Box<Self>) -> Result<String, BlobError> {
-        let blob = self.0.finish().map_err(io::Error::other)?;
+        let blob = self.writer.finish().map_err(io::Error::other)?;
+        lock(&self.wrote).push(blob);
         Ok(blob.digest.to_string())
     }
 }

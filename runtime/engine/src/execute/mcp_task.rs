@@ -1,0 +1,108 @@
+//! Calls of MCP tools as orders have them.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{HostPath, HostText, OrderId};
+use crate::mcp::PinnedTool;
+use lobster_sandbox::{Confinement, ProcessLimits, RootId};
+
+/// A tool of a server to be called once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct McpTask {
+    /// What messages call the server.
+    pub server: String,
+    /// The order that opens the session: this one, or an earlier one of the run.
+    pub session: OrderId,
+    /// How the server is reached if this order opens the session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reach: Option<McpReach>,
+    /// The tool.
+    pub tool: String,
+    /// What it is given.
+    pub args: Map<String, Value>,
+    /// What the tool must be.
+    pub pin: McpPin,
+    /// Whether its author says that calling it twice is the same as once.
+    #[serde(default)]
+    pub idempotent: bool,
+    /// Most bytes of an answer.
+    pub max_bytes: usize,
+    /// How long the call may take, and connecting.
+    pub timeout: Duration,
+}
+
+/// How a server is reached.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum McpReach {
+    /// A program to be started.
+    Program(Box<McpProgram>),
+    /// An address that speaks streamable HTTP.
+    Address {
+        /// The address.
+        url: String,
+        /// The bearer token for it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        token: Option<McpToken>,
+    },
+}
+
+/// A server's program, as it was decided about.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct McpProgram {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// The complete environment.
+    pub env: Vec<(HostText, HostText)>,
+    /// Where it starts.
+    pub cwd: HostPath,
+    /// What it may use. It lives as long as its session.
+    pub limits: ProcessLimits,
+    /// What it may reach.
+    pub confinement: Confinement,
+    /// The roots of `confinement` that must be the very files that were judged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roots: Vec<RootId>,
+}
+
+/// A bearer token. It travels in the order alone, and is never shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct McpToken(String);
+
+impl McpToken {
+    /// The token itself, for the one who needs it.
+    pub(super) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for McpToken {
+    fn from(token: String) -> Self {
+        Self(token)
+    }
+}
+
+impl fmt::Debug for McpToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
+}
+
+/// What a tool must be to be called.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum McpPin {
+    /// Whatever the server says it is.
+    Any,
+    /// What a person has looked at.
+    Pinned(Box<PinnedTool>),
+    /// It is not called, for this reason, if the server has it.
+    Refused(String),
+}

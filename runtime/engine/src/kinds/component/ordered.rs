@@ -1,0 +1,152 @@
+//! Components that are effects, as orders for whatever carries them out.
+
+use std::io;
+use std::time::Duration;
+
+use super::{Job, JobInput, argv, grants};
+use crate::execute::{
+    ComponentArgs, ComponentGrants, ComponentInput, ComponentTask, Order, Outcome, StdinSource, Task,
+    failure, open_input,
+};
+use crate::kinds::native::keep_input;
+use crate::path::StepPath;
+use crate::pipeline::failed_outcome;
+use crate::run::{Run, lock};
+use crate::value::{Items, Text};
+use lobster_base::cancel::CancelToken;
+use lobster_base::code::Code;
+use lobster_base::digest::Digest;
+use lobster_base::json;
+use lobster_stage::{Payload, StageError, Stop, store_failure};
+use lobster_store::{Blob, Durability, INLINE_MAX, StepOutcome, StoreError};
+
+/// Has a component carried out, and keeps the values that it keeps for the rest of the run.
+pub(super) fn carry_out(
+    run: &Run<'_>,
+    path: &StepPath,
+    job: Job,
+    action: Digest,
+    cancel: &CancelToken,
+) -> StepOutcome {
+    let argv = match argv(&job) {
+        Ok(argv) => argv,
+        Err(error) => return failure(&error, cancel),
+    };
+    let task = match task(run, job, argv) {
+        Ok(task) => task,
+        Err(Stop::Failed(error)) => return failed_outcome(&error),
+        Err(_) => return failed_outcome(&StageError::new("the component's order cannot be made")),
+    };
+    let order = Order { id: run.order_id(path), action, task: Task::Component(Box::new(task)) };
+    let Outcome { step, values, .. } = run.carry_out(order, cancel);
+    match values.map_or(Ok(()), |values| keep_values(run, values)) {
+        Ok(()) => step,
+        Err(error) => {
+            let message = format!("cannot keep the values of the step: {error}");
+            failed_outcome(&StageError::new(message).with_code(Code::Store))
+        }
+    }
+}
+
+fn task(run: &Run<'_>, mut job: Job, argv: Vec<String>) -> Result<ComponentTask, Stop> {
+    let input = match &job.input {
+        JobInput::Empty => ComponentInput::Nothing,
+        JobInput::Bytes(payload) => ComponentInput::Bytes(keep_input(run, Some(payload))?.0),
+        JobInput::Items(items) => ComponentInput::Items(keep_items(run, items)?),
+    };
+    let unread = |error: io::Error| StageError::new(format!("cannot read the step's input: {error}"));
+    let component = &job.program.component;
+    let mut reader = match input.source() {
+        Some(source) => open_input(source, &run.store).map_err(unread)?,
+        None => Box::new(io::empty()),
+    };
+    let mut blobs = Vec::new();
+    for named in component.named_blobs(&job.args.text, &mut reader).map_err(unread)? {
+        let digest = Digest::from(named);
+        // What is not there the component is told when it opens it.
+        blobs.extend(run.store.blob_len(&digest).map_err(store_failure)?.map(|len| Blob { digest, len }));
+    }
+    blobs.sort_by_key(|blob| blob.digest);
+    let program = Digest::from(component.digest());
+    let len = run.store.blob_len(&program).map_err(store_failure)?;
+    let program =
+        Blob { digest: program, len: len.ok_or_else(|| store_failure(StoreError::MissingBlob(program)))? };
+    let (enforcement, withheld) = (grants::statement(&job), grants::told_withheld(&job));
+    let described_limits = !job.profile().is_js();
+    job.grants.env.retain(|(name, _)| !job.secrets.contains_key(name));
+    let opened = job.opened.unwrap_or_else(|| job.grants.open());
+    Ok(ComponentTask {
+        program,
+        args: args(run, job.args.text)?,
+        argv,
+        input,
+        grants: ComponentGrants::from_decided(job.grants, opened.read_ids(), opened.write_ids()),
+        secrets: job.secrets,
+        limits: job.limits,
+        spent_us: micros(job.program.spent),
+        described_limits,
+        blobs,
+        values: values(run).map_err(store_failure)?,
+        enforcement,
+        withheld,
+    })
+}
+
+/// Arguments; long ones as a blob, unless they hold what no store may keep.
+fn args(run: &Run<'_>, text: String) -> Result<ComponentArgs, Stop> {
+    if text.len() <= INLINE_MAX {
+        return Ok(ComponentArgs::Text(text));
+    }
+    let payload = Payload::Bytes(text.as_bytes().into());
+    Ok(match keep_input(run, Some(&payload))?.0 {
+        StdinSource::Blob(blob) => ComponentArgs::Blob(blob),
+        StdinSource::Empty | StdinSource::Secret(_) => ComponentArgs::Text(text),
+    })
+}
+
+fn keep_items(run: &Run<'_>, items: &Items) -> Result<StdinSource, Stop> {
+    let payload = match items {
+        Items::Memory(items) => {
+            let lines: String = items.iter().map(|item| json::compact(item) + "\n").collect();
+            Payload::Bytes(lines.into_bytes().into())
+        }
+        Items::Stored { blob, .. } if run.store.blob_len(&blob.digest).map_err(store_failure)?.is_some() => {
+            return Ok(StdinSource::Blob(*blob));
+        }
+        Items::Stored { store, blob, .. } => {
+            Text::stored(&store.0, *blob).payload().map_err(store_failure)?
+        }
+    };
+    Ok(keep_input(run, Some(&payload))?.0)
+}
+
+/// The values that the run keeps for its components, as a JSON object; none if there are none.
+fn values(run: &Run<'_>) -> Result<Option<Blob>, StoreError> {
+    let values = match run.scratch() {
+        Some(scratch) => lock(&scratch).iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
+        None => run.store.run_values(run.id)?,
+    };
+    if values.is_empty() {
+        return Ok(None);
+    }
+    run.store.put(json::compact(&values).as_bytes()).map(Some)
+}
+
+/// Keeps what a component wants kept for the rest of the run.
+fn keep_values(run: &Run<'_>, values: Blob) -> Result<(), StoreError> {
+    let text = run.store.load(&values.digest, u64::MAX)?;
+    let values: std::collections::BTreeMap<String, serde_json::Value> =
+        json::parse_as(&String::from_utf8_lossy(&text))
+            .map_err(|source| StoreError::Json { what: "values that a step keeps", source })?;
+    for (key, value) in values {
+        match run.scratch() {
+            Some(scratch) => drop(lock(&scratch).insert(key, value)),
+            None => run.store.set_run_value(run.id, &key, &value, Durability::Lazy)?,
+        }
+    }
+    Ok(())
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

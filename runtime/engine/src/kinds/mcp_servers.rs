@@ -1,0 +1,88 @@
+//! The servers whose tools a run calls, for as long as it does.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::Decided;
+use crate::execute::{OrderId, SessionEnd};
+use crate::run::lock;
+use lobster_base::cancel::{CancelReason, CancelToken};
+use lobster_stage::McpServer;
+
+/// How often the watch over a server's approved files looks whether the run is over.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What a run knows of its servers. The sessions are the executor's.
+#[derive(Default)]
+pub(crate) struct Servers(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    /// The session that was opened last.
+    newest: HashMap<McpServer, OrderId>,
+    /// All that sessions need. Another branch may still use one that is not the newest.
+    held: Vec<Server>,
+}
+
+impl Servers {
+    /// The session of this server that was opened last.
+    pub(super) fn newest(&self, server: &McpServer) -> Option<OrderId> {
+        lock(&self.0).newest.get(server).cloned()
+    }
+
+    /// Holds what a session needs, until the run is over.
+    pub(super) fn hold(&self, server: &McpServer, session: OrderId, held: Server) {
+        let mut known = lock(&self.0);
+        known.newest.insert(server.clone(), session);
+        known.held.push(held);
+    }
+}
+
+/// What a session needs besides its executor: the home of its program, and the approval of its files.
+pub(super) struct Server {
+    end: SessionEnd,
+    over: CancelToken,
+    watch: Option<JoinHandle<()>>,
+    /// Goes when the program has ended.
+    _decided: Option<Arc<Decided>>,
+}
+
+impl Server {
+    /// A server that `end` ends. It is cut off when a file of its program's that was approved is
+    /// replaced: whatever it does then is not what was approved.
+    pub(super) fn new(end: SessionEnd, decided: Option<Decided>) -> std::io::Result<Self> {
+        let (over, decided) = (CancelToken::new(), decided.map(Arc::new));
+        let watch = match &decided {
+            Some(watched) if watched.approved.is_some() => {
+                let (watched, end, over) = (Arc::clone(watched), Arc::clone(&end), over.clone());
+                let watch = move || {
+                    let Some(held) = &watched.approved else { return };
+                    let ((), changed) = held.guard(&over, |stop| {
+                        while !stop.is_cancelled() {
+                            std::thread::sleep(LOOK);
+                        }
+                    });
+                    if let Some(changed) = changed {
+                        end(Some(&changed.to_string()));
+                    }
+                };
+                Some(std::thread::Builder::new().name("mcp approval".to_owned()).spawn(watch)?)
+            }
+            Some(_) | None => None,
+        };
+        Ok(Self { end, over, watch, _decided: decided })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        (self.end)(None);
+        self.over.cancel(CancelReason::Superseded);
+        if let Some(watch) = self.watch.take() {
+            // It ends at its next look.
+            let _ = watch.join();
+        }
+    }
+}
