@@ -35,6 +35,8 @@ for line in sys.stdin:
         open("submitted", "a").write(message["order"]["id"]["path"] + "\n")
         if wrong == "refuse":
             say(type="refused", id=message["order"]["id"], why="not today")
+        elif wrong == "take no notice":
+            pass
         elif wrong == "die":
             sys.exit(3)
         elif wrong == "be killed":
@@ -158,6 +160,19 @@ fn an_executor_that_says_nothing_is_killed_and_the_step_is_asked_about() {
             );
         }
     }
+}
+
+#[test]
+fn an_executor_that_does_not_answer_an_order_is_killed_and_the_step_is_asked_about() {
+    let home = Home::new();
+    home.write("flow.lobster", PAY).write("fake.py", FAKE);
+    let executor = serde_json::json!([home.dir().join("fake.py"), "take no notice"]).to_string();
+    let run = home.lobster(["run", "--mode", "tool", "flow.lobster"]).env("LOBSTER_EXECUTOR", executor);
+    let answer = run.env("LOBSTER_EXECUTOR_HELLO_MS", "4000").run();
+    let error = answer.error();
+    assert!(error.contains("executor_died") && error.contains("did not answer within 4000 ms"), "{answer:?}");
+    assert_eq!(interrupted_steps(&error).collect::<Vec<_>>(), ["pay"], "{answer:?}");
+    assert_eq!((home.read("effects"), home.read("submitted")), (String::new(), "pay\n".to_owned()));
 }
 
 #[test]
