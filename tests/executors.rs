@@ -35,6 +35,8 @@ for line in sys.stdin:
         open("submitted", "a").write(message["order"]["id"]["path"] + "\n")
         if wrong == "refuse":
             say(type="refused", id=message["order"]["id"], why="not today")
+        elif wrong == "take no notice":
+            pass
         elif wrong == "die":
             sys.exit(3)
         elif wrong == "be killed":
@@ -158,6 +160,19 @@ fn an_executor_that_says_nothing_is_killed_and_the_step_is_asked_about() {
             );
         }
     }
+}
+
+#[test]
+fn an_executor_that_does_not_answer_an_order_is_killed_and_the_step_is_asked_about() {
+    let home = Home::new();
+    home.write("flow.lobster", PAY).write("fake.py", FAKE);
+    let executor = serde_json::json!([home.dir().join("fake.py"), "take no notice"]).to_string();
+    let run = home.lobster(["run", "--mode", "tool", "flow.lobster"]).env("LOBSTER_EXECUTOR", executor);
+    let answer = run.env("LOBSTER_EXECUTOR_HELLO_MS", "4000").run();
+    let error = answer.error();
+    assert!(error.contains("executor_died") && error.contains("did not answer within 4000 ms"), "{answer:?}");
+    assert_eq!(interrupted_steps(&error).collect::<Vec<_>>(), ["pay"], "{answer:?}");
+    assert_eq!((home.read("effects"), home.read("submitted")), (String::new(), "pay\n".to_owned()));
 }
 
 #[test]
@@ -568,5 +583,54 @@ fn an_executor_that_carries_out_processes_alone_is_given_nothing_else() {
         let words = format!("it carries out no {kind:?} tasks");
         assert!(error.contains("executor_refused") && error.contains(&words), "{answer:?}");
         assert_eq!((home.read("submitted"), home.read("calls.log")), (String::new(), String::new()));
+    }
+}
+
+/// A server whose approved program somebody replaces is cut off, wherever it runs, and the call that
+/// it had is asked about.
+#[test]
+fn a_server_whose_approved_file_is_replaced_is_cut_off() {
+    const POLICY: &str = "version = 1\n[sandbox]\nmode = \"degrade\"\nminimum = []\n[sandbox.fs]\n\
+                          read = [\"@system-ro\", \"@workspace\"]\nwrite = [\"@workspace\", \"@tmp\"]\n\
+                          [sandbox.env]\npass = [\"PATH\"]\n";
+    for has_worker in [false, true] {
+        let home = Home::new().with_worker(has_worker);
+        let python = crate::binary::repository().join("tests/mcp/hostile_server.py");
+        home.write("p.toml", POLICY)
+            .write("server.py", std::fs::read(python).unwrap())
+            .write("server.sh", "#!/bin/sh\nexec python3 server.py silent\n")
+            .write("other.sh", "#!/bin/sh\necho other\n")
+            .write(
+                "lobster.mcp.toml",
+                "version = 1\n[server.s]\ncommand = [\"./server.sh\"]\ntimeout = \"50s\"\n",
+            )
+            .write(
+                "flow.lobster",
+                "steps:\n  - id: ask\n    mcp: { server: s, tool: say }\n    args: { text: hi }\n",
+            );
+        assert_eq!(home.lobster(["mcp", "lock"]).run().code(), 0);
+        let call = |words: &[&str]| {
+            let config = home.dir().join("lobster.mcp.toml");
+            let call = home.lobster(words).env("LOBSTER_POLICY", home.dir().join("p.toml"));
+            call.env("LOBSTER_MCP_CONFIG", config).run()
+        };
+        let asked = call(&["run", "--mode", "tool", "flow.lobster"]);
+        assert_eq!(asked.envelope()["status"], "needs_approval", "{asked:?}");
+        let token = asked.token();
+        let begun = Instant::now();
+        let answer = std::thread::scope(|scope| {
+            let running = scope.spawn(|| call(&["resume", "--token", &token, "--approve", "yes"]));
+            while home.read("calls.log").is_empty() {
+                assert!(!running.is_finished(), "{:?}", running.join());
+                assert!(begun.elapsed() < Duration::from_secs(30), "the call never went out");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            std::fs::rename(home.dir().join("other.sh"), home.dir().join("server.sh")).unwrap();
+            running.join().unwrap()
+        });
+        let error = answer.error();
+        assert!(error.contains("is not what was approved any more"), "{answer:?}");
+        assert_eq!(interrupted_steps(&error).collect::<Vec<_>>(), ["ask"], "{answer:?}");
+        assert!(begun.elapsed() < Duration::from_secs(45), "it was not cut off: {answer:?}");
     }
 }

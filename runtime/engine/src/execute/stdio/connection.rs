@@ -16,7 +16,7 @@ use crate::execute::{ExecutorError, OrderId, Outcome, Standing};
 use crate::run::lock;
 use lobster_base::digest::Digest;
 
-/// How long an executor has to say hello, unless `LOBSTER_EXECUTOR_HELLO_MS` says otherwise: on a
+/// How long an executor has to say hello, and for each answer that comes at once, unless `LOBSTER_EXECUTOR_HELLO_MS` says otherwise: on a
 /// busy machine a program needs seconds to start.
 pub const HELLO_TIME: Duration = Duration::from_secs(30);
 
@@ -91,6 +91,8 @@ pub(super) struct Said {
 pub(super) struct Connection {
     name: String,
     tasks: Vec<String>,
+    /// How long it has for what it answers at once.
+    patience: Duration,
     child: Arc<Mutex<Child>>,
     stdin: Mutex<Option<ChildStdin>>,
     said: Arc<(Mutex<Said>, Condvar)>,
@@ -140,7 +142,16 @@ impl Connection {
             Err(Hello::Over(over)) => return Err(error_of(&executor, over)),
         };
         let stdin = Mutex::new(Some(stdin));
-        Ok(Self { name, tasks, child, stdin, said, requests: AtomicU64::new(1), sent: Mutex::default() })
+        Ok(Self {
+            name,
+            tasks,
+            patience: hello_time,
+            child,
+            stdin,
+            said,
+            requests: AtomicU64::new(1),
+            sent: Mutex::default(),
+        })
     }
 
     /// What errors call it.
@@ -170,7 +181,7 @@ impl Connection {
             return Ok(());
         }
         // Whoever does not listen is ending, and how is about to be known.
-        let gone = self.until(Some(END_TIME), |said| said.over.clone());
+        let gone = self.until(END_TIME, |said| said.over.clone());
         kill(&self.child);
         let over = gone.unwrap_or_else(|| Over::Died("closed its stdin".to_owned()));
         Err(error_of(&self.name, over))
@@ -190,9 +201,8 @@ impl Connection {
         id: &OrderId,
         patience: Duration,
     ) -> Result<Option<Result<Outcome, String>>, ExecutorError> {
-        let found = self.until(Some(patience), |said| {
-            said.ended.remove(id).map(Ok).or_else(|| said.over.clone().map(Err))
-        });
+        let found =
+            self.until(patience, |said| said.ended.remove(id).map(Ok).or_else(|| said.over.clone().map(Err)));
         found.transpose().map_err(|over| error_of(&self.name, over))
     }
 
@@ -208,7 +218,7 @@ impl Connection {
 
     /// Waits a little until the executor says that a session has ended.
     pub(super) fn session_ended(&self, session: &OrderId) {
-        self.until(Some(END_TIME), |said| {
+        self.until(END_TIME, |said| {
             said.sessions.remove(session).map(drop).or(said.over.as_ref().map(|_| ()))
         });
     }
@@ -224,7 +234,7 @@ impl Connection {
 
     /// Why nothing more comes, for whoever was waiting for something.
     pub(super) fn why_over(&self) -> ExecutorError {
-        let over = self.until(Some(END_TIME), |said| said.over.clone());
+        let over = self.until(END_TIME, |said| said.over.clone());
         error_of(&self.name, over.unwrap_or_else(|| Over::Died("stopped answering".to_owned())))
     }
 
@@ -233,36 +243,32 @@ impl Connection {
         kill(&self.child);
     }
 
+    /// What answers at once. An executor that does not is killed: nobody could tell it from one that hangs.
     fn next<T>(&self, mut find: impl FnMut(&mut Said) -> Option<T>) -> Result<T, ExecutorError> {
-        let found = self.until(None, |said| find(said).map(Ok).or_else(|| said.over.clone().map(Err)));
-        match found {
+        let said =
+            self.until(self.patience, |said| find(said).map(Ok).or_else(|| said.over.clone().map(Err)));
+        match said {
             Some(Ok(found)) => Ok(found),
             Some(Err(over)) => Err(error_of(&self.name, over)),
-            None => Err(self.why_over()),
+            None => {
+                self.kill();
+                let how = format!("did not answer within {} ms and was killed", self.patience.as_millis());
+                Err(ExecutorError::Died { executor: self.name.clone(), how })
+            }
         }
     }
 
-    /// Waits until something was said, for ever or so long.
-    fn until<T>(
-        &self,
-        patience: Option<Duration>,
-        mut find: impl FnMut(&mut Said) -> Option<T>,
-    ) -> Option<T> {
-        let deadline = patience.map(|patience| Instant::now() + patience);
+    /// Waits so long until something was said.
+    fn until<T>(&self, patience: Duration, mut find: impl FnMut(&mut Said) -> Option<T>) -> Option<T> {
+        let deadline = Instant::now() + patience;
         let (said, changed) = &*self.said;
         let mut said: MutexGuard<'_, Said> = lock(said);
         loop {
             if let Some(found) = find(&mut said) {
                 return Some(found);
             }
-            said = match deadline {
-                None => changed.wait(said).unwrap_or_else(PoisonError::into_inner),
-                Some(deadline) => {
-                    let left =
-                        deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
-                    changed.wait_timeout(said, left).unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
+            let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
+            said = changed.wait_timeout(said, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
@@ -271,7 +277,7 @@ impl Drop for Connection {
     /// The end of its input ends an executor; one that does not end is killed.
     fn drop(&mut self) {
         drop(lock(&self.stdin).take());
-        let ended = self.until(Some(END_TIME), |said| said.over.clone());
+        let ended = self.until(END_TIME, |said| said.over.clone());
         if ended.is_none() {
             kill(&self.child);
         }
