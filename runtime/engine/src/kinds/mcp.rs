@@ -181,7 +181,7 @@ fn perform(
 
 /// Whether the tool still is what a person has looked at.
 fn hold(services: &Services, target: &Target, call: &ToolCall, now: &PinnedTool) -> Result<(), StageError> {
-    let lock = Lock::read(&target.lock).map_err(|error| StageError::permanent_from(error))?;
+    let lock = Lock::read(&target.lock).map_err(StageError::permanent_from)?;
     let pinned = lock.as_ref().and_then(|lock| lock.servers.get(&target.name));
     let hint = "look at it, then `lobster mcp lock` takes it as it is now";
     match (pinned, pinned.and_then(|tools| tools.get(&call.tool))) {
