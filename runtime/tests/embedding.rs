@@ -4,7 +4,8 @@
 #[path = "../examples/embedding.rs"]
 mod embedding;
 
-use std::process::{Command, ExitCode};
+use std::io;
+use std::process::{Command, ExitCode, Output};
 
 /// Makes this program the example.
 const AS_EXAMPLE: &str = "AS_EXAMPLE";
@@ -26,17 +27,27 @@ fn main() -> ExitCode {
     if !filters.is_empty() && !filters.iter().any(|filter| "embedding".contains(filter.as_str())) {
         return ExitCode::SUCCESS;
     }
-    let state = tempfile::tempdir().unwrap();
-    let ran = Command::new(std::env::current_exe().unwrap())
+    let ran = match run_example() {
+        Ok(ran) => ran,
+        Err(error) => {
+            eprintln!("the example cannot be started: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    assert!(ran.status.success(), "{ran:?}");
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), EXPECTED, "{}", String::from_utf8_lossy(&ran.stderr));
+    println!("test embedding ... ok");
+    ExitCode::SUCCESS
+}
+
+/// Runs this program as the example, with a state directory of its own.
+fn run_example() -> io::Result<Output> {
+    let state = tempfile::tempdir()?;
+    Command::new(std::env::current_exe()?)
         .env_clear()
         .envs(std::env::vars_os().filter(|(name, _)| name == "PATH"))
         .env("LOBSTER_STATE_DIR", state.path())
         .env("HOME", state.path())
         .env(AS_EXAMPLE, "1")
         .output()
-        .unwrap();
-    assert!(ran.status.success(), "{ran:?}");
-    assert_eq!(String::from_utf8_lossy(&ran.stdout), EXPECTED, "{}", String::from_utf8_lossy(&ran.stderr));
-    println!("test embedding ... ok");
-    ExitCode::SUCCESS
 }

@@ -161,7 +161,7 @@ fn pin_components(run: &Run<'_>, pipeline: &Pipeline, place: &Place) -> Result<(
             })?;
             component::keep(&run.store, &bytes)
                 .map(|digest| json!(digest))
-                .map_err(|error| StageError::permanent_from(error))
+                .map_err(StageError::permanent_from)
         })?;
     }
     Ok(())

@@ -238,7 +238,7 @@ impl Runtime {
             workflow::load_to_run(&source_of(path)?, &|path| read_source(path), &self.services.registry)
                 .map_err(|diagnostic| Failure::from(&*diagnostic))?;
         if let Some(error) = workflow::certain_failure(&warnings) {
-            return Err(Failure::from(&*error));
+            return Err(Failure::from(error));
         }
         for warning in warnings {
             self.services.note(&format!("warning: {}", warning.one_line_with_snippet()));

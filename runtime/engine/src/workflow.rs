@@ -166,7 +166,7 @@ impl Frame<'_> {
         let mut question = super::approval::question(step, approval, record, &self.run.services.env)?;
         // Who may answer is settled when the question first comes up, not by whoever resumes.
         let identity = self.run.keep(&path.gate("identity"), || {
-            serde_json::to_value(&question.identity).map_err(|error| StageError::permanent_from(error))
+            serde_json::to_value(&question.identity).map_err(StageError::permanent_from)
         })?;
         question.identity = serde_json::from_value(identity).map_err(lobster_stage::store_failure)?;
         record.initiated_by.clone_from(&question.identity.initiated_by);
@@ -587,10 +587,9 @@ impl Frame<'_> {
             })?;
             let (workflow, _) = crate::runtime::load_with_warnings(source)
                 .map_err(|diagnostic| StageError::permanent(diagnostic.one_line_with_snippet()))?;
-            serde_json::to_value(workflow).map_err(|error| StageError::permanent_from(error))
+            serde_json::to_value(workflow).map_err(StageError::permanent_from)
         })?;
-        let workflow: Workflow =
-            serde_json::from_value(kept).map_err(|error| StageError::permanent_from(error))?;
+        let workflow: Workflow = serde_json::from_value(kept).map_err(StageError::permanent_from)?;
         if self.run.overseer().is_none() {
             let found = self.run.services.learn_secrets(crate::secrets::grants_of_file(&workflow));
             found.map_err(|error| StageError::permanent_from(error).with_code(Code::Secret))?;

@@ -335,7 +335,7 @@ impl Llm {
         let answer = host.effect(action, &mut |effect| {
             let looked_up = slot
                 .look_up(effect.state_dir, &cache_dir(effect), &misfit)
-                .map_err(|e| StageError::from_error(e))?;
+                .map_err(StageError::from_error)?;
             let item = looked_up.found.map_or(Value::Null, |(item, found)| replayed(item, found));
             let mut answer = json!({"item": item});
             if !looked_up.passed_over.is_empty() {

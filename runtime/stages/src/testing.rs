@@ -65,8 +65,7 @@ impl FakeHost {
         let built = stages
             .iter()
             .map(|call| {
-                let spec =
-                    self.registry.resolve(&call.name).map_err(|error| StageError::permanent_from(error))?;
+                let spec = self.registry.resolve(&call.name).map_err(StageError::permanent_from)?;
                 (spec.build)(&call.args)
             })
             .collect::<Result<Vec<_>, _>>()?;

@@ -64,7 +64,7 @@ impl Found {
     /// The first error as a failure of the run; otherwise what is odd.
     pub(super) fn into_warnings(self) -> Result<Vec<Diagnostic>, Failure> {
         match self.error() {
-            Some(error) => Err(Failure::from(&*error)),
+            Some(error) => Err(Failure::from(error)),
             None => Ok(self.diagnostics),
         }
     }
