@@ -90,6 +90,12 @@ fn parts(line: &Line, model: &Model, now: Duration, look: &Look) -> (String, usi
     };
     let what_style = if line.mark == Mark::Failed { RED } else { DIM };
     let plain = format!("{sign} {name}{what}{tail}");
+    let most = look.columns.max(2) - 1;
+    if width(plain.trim_end()) > most {
+        let text = cut(plain.trim_end(), most).into_owned();
+        let wide = width(&text);
+        return (look.paint(style, &text), wide);
+    }
     let name = if line.mark == Mark::Skipped { look.paint(DIM, &name) } else { name };
     let shown = format!(
         "{} {name}{}{}",
