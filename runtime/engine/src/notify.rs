@@ -114,18 +114,13 @@ struct Teller {
     notes: Arc<dyn Fn(&str) + Send + Sync>,
     env: Vec<(OsString, OsString)>,
     dir: PathBuf,
-    cancel: CancelToken,
     run: RunId,
 }
 
 /// Tells of new gates, if somebody wants to know.
 pub(super) fn notify_of_gates(run: &Run<'_>, gates: Vec<Gate>) {
     let is_wanted = |occasions: &Occasions| occasions.question && !gates.is_empty();
-    let Some(mut teller) = Teller::of(run.services, &run.store, run.id, is_wanted) else { return };
-    if run.has_lost_its_terminal() {
-        // The very moment to tell somebody else.
-        teller.cancel = CancelToken::new();
-    }
+    let Some(teller) = Teller::of(run.services, &run.store, run.id, is_wanted) else { return };
     run.services.background.start("notify", move || {
         teller.wait_for_release();
         for gate in &gates {
@@ -149,11 +144,7 @@ pub fn notify_of_end(
     code: Option<&FailureCode>,
 ) {
     let is_wanted = |occasions: &Occasions| occasions.event_of(status).is_some();
-    let Some(mut teller) = Teller::of(services, store, run, is_wanted) else { return };
-    if services.cancel.is_cancelled() {
-        // What ended the run must not end the news of it.
-        teller.cancel = CancelToken::new();
-    }
+    let Some(teller) = Teller::of(services, store, run, is_wanted) else { return };
     let code = code.cloned();
     services.background.start("notify", move || {
         let Some(event) = teller.notify.occasions.event_of(status) else { return };
@@ -184,7 +175,6 @@ impl Teller {
             env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             // Not the caller's directory: an agent can write there what a relative name would find.
             dir: services.state_dir.clone(),
-            cancel: services.cancel.clone(),
             run,
         })
     }
@@ -244,7 +234,10 @@ impl Teller {
             confinement: Confinement::None,
         };
         let mut said = Said::default();
-        let exit = self.sandbox.run(&request, &mut said, &self.cancel).map_err(|error| error.to_string())?;
+        // A closed terminal or a signal ends the process, and is the very moment to tell somebody
+        // else: only its own time ends the command.
+        let never = CancelToken::new();
+        let exit = self.sandbox.run(&request, &mut said, &never).map_err(|error| error.to_string())?;
         let what = match (exit.ended, exit.status) {
             (Ended::ByItself, ExitStatus::Code(0)) => return Ok(()),
             (Ended::TimedOut, _) => {
