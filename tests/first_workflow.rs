@@ -275,3 +275,28 @@ fn tables_fit_the_terminal() {
         }
     }
 }
+
+/// What can be known from the project's files comes first, and a number chooses something else.
+#[test]
+fn a_person_is_asked_for_the_language_of_a_step_and_the_kind_of_a_project() {
+    let home = Home::new();
+    let call = home.lobster(["step", "new", "tidy"]).env("NO_COLOR", "1");
+    let mut terminal = Terminal::start(call, 80, 24);
+    let languages = terminal.wait_for("What should it be written in? [1]").text();
+    let c = languages.lines().position(|line| line.trim().ends_with(" c")).expect("C is offered");
+    let first = languages.lines().position(|line| line.trim().starts_with("1 ")).expect("a first one");
+    let (code, screen) = terminal.enter_and_end(&(c - first + 1).to_string());
+    assert!(code == 0 && home.dir().join("tidy/README.md").exists(), "{}", screen.text());
+    assert!(home.read("tidy/README.md").starts_with("# tidy\n"));
+    let refused = home.lobster(["step", "new", "other"]).run();
+    assert!(refused.code() == 2 && refused.stderr.contains("--lang "), "{refused:?}");
+
+    home.write("package.json", "{}");
+    let call = home.lobster(["policy", "init"]).env("NO_COLOR", "1");
+    let mut terminal = Terminal::start(call, 80, 100);
+    terminal.wait_for("What is this project made with? [1]");
+    let (code, screen) = terminal.enter_and_end("");
+    assert!(code == 0 && screen.text().contains("npm-scripts"), "{}", screen.text());
+    assert!(home.lobster(["policy", "init"]).run().stdout.contains("npm-scripts"));
+    assert!(!home.lobster(["policy", "init", "--kind", "plain"]).run().stdout.contains("[[rule]]"));
+}

@@ -1,10 +1,10 @@
 //! `lobster policy init`
 
-use std::io::{self, BufRead, Write};
+use std::io::Write;
 use std::path::Path;
 
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::terminal;
+use crate::which;
 
 /// What a project is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -39,10 +39,6 @@ impl ProjectKind {
         found.map(|(kind, ..)| *kind).or(python).unwrap_or(Self::Plain)
     }
 
-    fn name(self) -> &'static str {
-        KINDS.iter().find(|(kind, ..)| *kind == self).map_or("plain", |(_, name, _)| name)
-    }
-
     fn rules(self) -> &'static str {
         match self {
             Self::Plain => "",
@@ -57,37 +53,20 @@ impl ProjectKind {
 pub(super) fn run(kind: Option<ProjectKind>, out: &mut impl Write) -> CommandResult {
     let kind = match kind {
         Some(kind) => kind,
-        None if terminal::is_interactive() => ask(ProjectKind::detect())?,
+        None if which::can_ask() => ask(ProjectKind::detect())?,
         None => ProjectKind::detect(),
     };
     write!(out, "{STARTER}{}", kind.rules())?;
     Ok(Exit::OK)
 }
 
-/// Asks on stderr, as the policy itself goes to stdout.
+/// Has a person choose; what the files tell comes first.
 fn ask(usual: ProjectKind) -> Result<ProjectKind, CommandError> {
-    let mut lines = io::stdin().lock().lines();
-    loop {
-        let mut err = io::stderr().lock();
-        writeln!(err, "What is this project made with?")?;
-        for (number, (_, name, file)) in KINDS.iter().enumerate() {
-            let told = file.map(|file| format!("  ({file})")).unwrap_or_default();
-            writeln!(err, "  {} {name}{told}", number + 1)?;
-        }
-        write!(err, "Number or name [{}]: ", usual.name())?;
-        err.flush()?;
-        let Some(line) = lines.next().transpose()? else { return Ok(usual) };
-        let answer = line.trim();
-        if answer.is_empty() {
-            return Ok(usual);
-        }
-        let by_number = answer.parse::<usize>().ok().and_then(|number| KINDS.get(number.checked_sub(1)?));
-        let chosen = by_number.or_else(|| KINDS.iter().find(|(_, name, _)| *name == answer.to_lowercase()));
-        if let Some((kind, ..)) = chosen {
-            return Ok(*kind);
-        }
-        writeln!(err, "{answer:?} is none of these.")?;
-    }
+    let mut kinds: Vec<_> = KINDS.iter().collect();
+    kinds.sort_by_key(|(kind, ..)| *kind != usual);
+    let told = |file: &Option<&str>| file.unwrap_or_default().to_owned();
+    let rows: Vec<_> = kinds.iter().map(|(_, name, file)| vec![(*name).to_owned(), told(file)]).collect();
+    Ok(kinds[which::pick(&rows, "What is this project made with?")?].0)
 }
 
 /// A small policy that a person can grow: readers run, the rest asks.

@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::templates::{files, languages};
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::which;
+
+/// What every project's README says, whatever its language.
+const README: &str = include_str!("readme.md");
 
 /// Starts a project for a step: sources, the contract, a case, a build script.
 #[derive(Debug, clap::Args)]
@@ -16,9 +20,9 @@ pub(super) struct Args {
     /// Lower-case words joined by dashes.
     #[arg(value_parser = step_name)]
     name: String,
-    /// What it is written in.
+    /// What it is written in; a person at a terminal is asked if this is not said.
     #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(languages()))]
-    lang: String,
+    lang: Option<String>,
     /// Where to put it; a directory of that name if not given.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -30,12 +34,25 @@ pub(super) fn run(args: &Args) -> CommandResult {
         return Err(CommandError::usage(format!("{} exists and is not empty", dir.display()))
             .with_hint("choose another name, or another place with --dir"));
     }
+    let lang = match &args.lang {
+        Some(lang) => lang.clone(),
+        None => ask()?,
+    };
     let mut out = io::stdout().lock();
-    let count = create(&dir, &args.lang, &args.name)
+    let count = create(&dir, &lang, &args.name)
         .map_err(|error| CommandError::failed(format!("{}: {error}", dir.display())))?;
     let dir = dir.display();
     writeln!(out, "{dir}: {count} files\n\nNext:\n  lobster step build {dir}\n  lobster step test {dir}")?;
     Ok(Exit::OK)
+}
+
+fn ask() -> Result<String, CommandError> {
+    let known = languages();
+    if !which::can_ask() {
+        return Err(CommandError::usage(format!("say what it is written in: --lang {}", known.join("|"))));
+    }
+    let rows: Vec<_> = known.iter().map(|language| vec![(*language).to_owned()]).collect();
+    Ok(known[which::pick(&rows, "What should it be written in?")?].to_owned())
 }
 
 /// Writes the template's files with the step's name filled in; gives their number.
@@ -57,7 +74,8 @@ fn create(dir: &Path, language: &str, name: &str) -> io::Result<usize> {
         }
         count += 1;
     }
-    Ok(count)
+    fs::write(dir.join("README.md"), fill(README))?;
+    Ok(count + 1)
 }
 
 #[cfg(unix)]
@@ -99,7 +117,12 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let project = dir.path().join("p");
             let count = create(&project, language, "tidy-names").unwrap();
-            assert_eq!(count, files(language).count());
+            assert_eq!(count, files(language).count() + 1, "{language}: the template and a README");
+            let readme = fs::read_to_string(project.join("README.md")).unwrap();
+            assert!(
+                readme.starts_with("# tidy-names\n") && !readme.contains("step-name"),
+                "{language}: {readme}"
+            );
             let script = fs::read_to_string(project.join("build.sh")).unwrap();
             assert!(
                 script.contains("tidy-names.wasm") && !script.contains("step-name"),
