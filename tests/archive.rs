@@ -49,7 +49,7 @@ fn the_archive_is_whole_and_the_same_each_time() {
     assert!(run("./lobster", &["version"], &inside).starts_with(|c: char| c.is_ascii_graphic()));
     for shell in ["bash", "zsh", "fish"] {
         let completions = std::fs::read_to_string(inside.join("completions").join(shell)).unwrap();
-        assert!(completions.contains("replay"), "{shell}: {completions}");
+        assert!(completions.contains(&format!("lobster complete {shell}")), "{shell}: {completions}");
     }
 
     // Everything that is built in is in the bill, with its licence, and so are the texts.

@@ -59,6 +59,7 @@ mod questions;
 mod random_kills;
 mod random_workflows;
 mod record_damages;
+mod recorded_cases;
 mod reference;
 mod replaced_stores;
 mod resume;

@@ -4,7 +4,7 @@
 //! `lobster store gc --retention`: nobody waits for it, and it is safe beside others.
 
 use std::fs::{self, File, FileTimes};
-use std::io;
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -23,8 +23,12 @@ const DEFAULT: &str = "365d,10GiB";
 /// How often a collection is worth its time.
 const PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Beside the database: when a collection was last started.
+/// Beside the database: when a collection was last started, and in it the time that collections
+/// go by, in milliseconds since 1970.
 const MARKER: &str = "collected";
+
+/// So much that time may advance from one collection to the next, in milliseconds.
+const MOST_AT_ONCE_MS: i64 = 7 * 24 * 60 * 60 * 1000;
 
 /// Limits of what is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +69,12 @@ impl Retention {
         text.as_deref().unwrap_or(DEFAULT).parse()
     }
 
+    /// The same by the time that collections go by, which is never far ahead of the last one's.
+    pub(crate) fn by_a_doubtful_clock(self) -> Self {
+        let max_age_ms = self.max_age_ms.map(|age| age.saturating_add(doubt_ms()));
+        Self { max_age_ms, ..self }
+    }
+
     fn is_off(self) -> bool {
         self == Self::default()
     }
@@ -86,11 +96,12 @@ pub(crate) fn collect_if_due() {
 fn is_due(store: &Path) -> io::Result<bool> {
     let marker = store.join(MARKER);
     let now = SystemTime::now();
-    let file = match File::options().write(true).open(&marker) {
+    let mut file = match File::options().read(true).write(true).open(&marker) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             // A new store has nothing to collect; without one there is no place for the marker.
-            File::options().write(true).create_new(true).mode(0o600).open(&marker)?;
+            let mut file = File::options().write(true).create_new(true).mode(0o600).open(&marker)?;
+            file.write_all(in_ms(now).to_string().as_bytes())?;
             return Ok(false);
         }
         Err(error) => return Err(error),
@@ -99,9 +110,32 @@ fn is_due(store: &Path) -> io::Result<bool> {
     // A clock that was put back must not stop collections for years.
     let is_due = now.duration_since(last).map_or(true, |gone| gone >= PAUSE);
     if is_due {
+        let believed = read_ms(&mut file)?.unwrap_or(in_ms(last)).saturating_add(MOST_AT_ONCE_MS);
+        file.set_len(0)?;
+        file.rewind()?;
+        file.write_all(in_ms(now).min(believed).to_string().as_bytes())?;
         file.set_times(FileTimes::new().set_modified(now))?;
     }
     Ok(is_due)
+}
+
+/// How far the clock is ahead of what collections believe of it, in milliseconds: a clock that
+/// jumped must not make the whole history old.
+fn doubt_ms() -> i64 {
+    let Some(dir) = lobster_runtime::store::state_dir(&|name| std::env::var(name).ok()) else { return 0 };
+    let believed = File::open(dir.join("store").join(MARKER)).and_then(|mut file| read_ms(&mut file));
+    believed.ok().flatten().map_or(0, |believed| in_ms(SystemTime::now()).saturating_sub(believed).max(0))
+}
+
+fn read_ms(file: &mut File) -> io::Result<Option<i64>> {
+    let mut text = String::new();
+    file.take(32).read_to_string(&mut text)?;
+    Ok(text.trim().parse().ok())
+}
+
+fn in_ms(time: SystemTime) -> i64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn start(state_dir: &Path) {
@@ -152,5 +186,22 @@ mod tests {
         assert!(!is_due(dir.path()).unwrap());
         set(SystemTime::now() + PAUSE);
         assert!(is_due(dir.path()).unwrap(), "the clock was put back");
+    }
+
+    #[test]
+    fn time_advances_by_a_week_at_most() {
+        let dir = tempfile::tempdir().unwrap();
+        let marker = dir.path().join(MARKER);
+        let long_ago = in_ms(SystemTime::now()) - 400 * 24 * 60 * 60 * 1000;
+        fs::write(&marker, long_ago.to_string()).unwrap();
+        let old = FileTimes::new().set_modified(SystemTime::now() - PAUSE);
+        File::options().write(true).open(&marker).unwrap().set_times(old).unwrap();
+        assert!(is_due(dir.path()).unwrap());
+        assert_eq!(fs::read_to_string(&marker).unwrap(), (long_ago + MOST_AT_ONCE_MS).to_string());
+        // What is there is no number: the file's own time counts.
+        fs::write(&marker, "x").unwrap();
+        File::options().write(true).open(&marker).unwrap().set_times(old).unwrap();
+        assert!(is_due(dir.path()).unwrap());
+        assert!(fs::read_to_string(&marker).unwrap().parse::<i64>().unwrap() > long_ago);
     }
 }

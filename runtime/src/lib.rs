@@ -62,8 +62,9 @@ pub mod code {
 pub mod component {
     pub use lobster_component::{
         BlobError, BlobRead, BlobWrite, COMPILE_ARGUMENT, Cancel, Capability, Ceilings, CodeLimits, CodeUse,
-        Component, Description, DirGrant, Grants, HostServices, Input, Invocation, Kind, Level, Limits,
-        LoadError, MAX_CODE, Outcome, OutputSink, Patience, RunError, SetBy, StepError, compile_main,
+        Component, Description, DirGrant, Grants, HostCall, HostCallTrace, HostServices, Input, Invocation,
+        Kind, Level, Limits, LoadError, MAX_CODE, Outcome, OutputSink, Patience, RunError, SetBy, StepError,
+        compile_main,
     };
 }
 

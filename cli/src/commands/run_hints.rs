@@ -21,6 +21,7 @@ const OPTIONS: &[&str] = &[
     "--events",
     "--dry-run",
     "--no-cache",
+    "--no-pager",
     "--pipeline",
     "--log",
     "--log-format",

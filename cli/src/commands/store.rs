@@ -119,7 +119,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     match &args.task {
         Task::Gc { older_than, keep, max_size, abandoned, max_code, retention, dry_run, json } => {
             let kept = match retention {
-                true => Retention::from_env().map_err(CommandError::usage)?,
+                true => Retention::from_env().map_err(CommandError::usage)?.by_a_doubtful_clock(),
                 false => Retention { max_age_ms: *older_than, max_bytes: *max_size },
             };
             let policy = GcPolicy {

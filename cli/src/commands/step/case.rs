@@ -6,14 +6,18 @@ use std::io::{self, Cursor};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use lobster_runtime::component::{
-    Cancel, Ceilings, Component, DirGrant, Input, Invocation, Limits, OutputSink, RunError,
+    Cancel, Ceilings, Component, DirGrant, Grants, HostCallTrace, Input, Invocation, Limits, OutputSink,
+    RunError,
 };
 use lobster_runtime::json;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::alone::Alone;
+use super::exchanges::Exchanges;
 use crate::render::units;
 
 #[derive(Debug, Deserialize)]
@@ -29,6 +33,18 @@ pub(super) struct Case {
     /// Guest files and their contents.
     #[serde(default)]
     files: BTreeMap<String, String>,
+    /// Variables and their values.
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    /// Hosts that may be asked; what they answer is recorded beside the case.
+    #[serde(default)]
+    net: Vec<String>,
+    /// The real clock instead of the virtual one.
+    #[serde(default)]
+    clock: bool,
+    /// Real randomness instead of the seeded one.
+    #[serde(default)]
+    random: bool,
     expect: Expect,
     /// The most that the run may use.
     fuel: Option<u64>,
@@ -89,6 +105,13 @@ impl Given {
     }
 }
 
+/// Where a case is, and whether the world is asked for it.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'p> {
+    pub(super) file: &'p Path,
+    pub(super) records: bool,
+}
+
 /// What a case that passed used.
 pub(super) struct Passed {
     pub(super) fuel: Option<u64>,
@@ -100,9 +123,25 @@ impl Case {
         json::parse_as(&text).map_err(|error| format!("not a case: {error}"))
     }
 
-    /// Runs the case against a component; an error says how it differs. `beside`
-    /// is where `read` directories stand.
-    pub(super) fn run(&self, component: &Component, beside: &Path, cancel: Cancel) -> Result<Passed, String> {
+    /// Whether there is something to record: it asks hosts.
+    pub(super) fn has_hosts(&self) -> bool {
+        !self.net.is_empty()
+    }
+
+    /// Runs the case against a component; an error says how it differs.
+    pub(super) fn run(
+        &self,
+        component: &Component,
+        place: Place<'_>,
+        cancel: Cancel,
+    ) -> Result<Passed, String> {
+        let beside = place.file.parent().unwrap_or(Path::new("."));
+        let exchanges = match (self.net.is_empty(), place.records) {
+            (true, _) => None,
+            (false, true) => Some(Exchanges::recording()),
+            (false, false) => Some(Exchanges::read(place.file)?),
+        };
+        let exchanges = exchanges.map(|exchanges| Arc::new(Mutex::new(exchanges)));
         let root = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
         let read = self
             .lay_out(root.path(), beside)
@@ -111,7 +150,15 @@ impl Case {
         let mut invocation = Invocation::new(json::compact(&self.args), Box::new(Arc::clone(&given)));
         invocation.input = self.input()?;
         invocation.argv = self.words();
-        invocation.grants.read = read;
+        invocation.grants = Grants {
+            read,
+            env: self.env.clone().into_iter().collect(),
+            net: self.net.clone(),
+            clock: self.clock,
+            random: self.random,
+            ..Grants::default()
+        };
+        invocation.trace = exchanges.clone().map(|exchanges| Box::new(exchanges) as Box<dyn HostCallTrace>);
         invocation.limits = Limits::of_step(Ceilings { fuel: self.fuel, ..Ceilings::default() });
         invocation.services = Arc::new(Alone::quiet());
         invocation.cancel = cancel;
@@ -129,7 +176,15 @@ impl Case {
                 retryable: false,
             })),
         });
-        self.compare(&given, result).map(|()| passed)
+        // A recording is judged when it is answered from, without the secrets that were left out.
+        if !place.records {
+            self.compare(&given, result)?;
+        }
+        if let Some(exchanges) = exchanges {
+            let mut exchanges = exchanges.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *exchanges, Exchanges::recording()).finish(place.file)?;
+        }
+        Ok(passed)
     }
 
     fn compare(&self, given: &Given, result: Result<(), RunError>) -> Result<(), String> {
@@ -255,26 +310,8 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Standard base64 (RFC 4648 §4); white space is skipped.
 fn base64(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let (mut bits, mut held) = (0_u32, 0_u32);
-    for byte in text.bytes().filter(|byte| !byte.is_ascii_whitespace() && *byte != b'=') {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = (bits << 6) | u32::from(value);
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            bytes.push(u8::try_from(bits >> held).ok()?);
-            bits &= (1 << held) - 1;
-        }
-    }
-    Some(bytes)
+    let text: String = text.split_ascii_whitespace().collect();
+    STANDARD.decode(text).ok()
 }
 
 #[cfg(test)]

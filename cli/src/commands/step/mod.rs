@@ -3,6 +3,7 @@
 mod alone;
 mod build;
 mod case;
+mod exchanges;
 mod grants;
 mod inspect;
 mod new;

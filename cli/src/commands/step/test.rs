@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use lobster_runtime::component::Limits;
 use lobster_runtime::stage::Mode;
 
-use super::case::Case;
+use super::case::{Case, Place};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::{harmless, one_line, units};
@@ -22,12 +22,16 @@ use crate::render::{harmless, one_line, units};
     \"input\": { \"items\": [{ \"value\": 1 }] },     or {\"text\": …}, {\"base64\": …}; without it: nothing
     \"read\": { \"/data\": \"fixtures/data\" },       directories beside the case file
     \"files\": { \"/data/extra.txt\": \"contents\" },
+    \"env\": { \"REGION\": \"eu\" },
+    \"net\": [\"api.example:443\"],                 its answers come from cases/recorded/ (see --record)
+    \"clock\": true, \"random\": true,              the real ones; without it they always give the same
     \"expect\": { \"items\": [{ \"value\": 2 }] },    or {\"text\": …}, {\"base64\": …}, {\"error\": {\"code\", \"message\"}}
     \"fuel\": 1000000 }                           the most it may use
 
 Examples:
   lobster step test
   lobster step test steps/classify --filter empty
+  lobster step test --record --filter weather
   lobster step test --component dist/jq.wasm rust/jq")]
 pub(super) struct Args {
     /// The step's directory.
@@ -39,6 +43,9 @@ pub(super) struct Args {
     /// Only cases whose file name contains this.
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
+    /// Asks the world for cases with `net`, and records what it answers in cases/recorded/.
+    #[arg(long)]
+    record: bool,
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
@@ -56,10 +63,16 @@ pub(super) fn run(args: &Args) -> CommandResult {
         if runtime.cancel().is_cancelled() {
             return Err(CommandError::failed("cancelled"));
         }
-        let beside = path.parent().unwrap_or(Path::new("."));
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         let result = Case::read(path).and_then(|case| {
-            let passed = case.run(&component, beside, super::run::cancelled_by(runtime.cancel()))?;
+            let run = |records| {
+                let place = Place { file: path, records };
+                case.run(&component, place, super::run::cancelled_by(runtime.cancel()))
+            };
+            if args.record && case.has_hosts() {
+                run(true)?;
+            }
+            let passed = run(false)?;
             let fuel = passed.fuel.map(|fuel| format!(" ({} fuel)", units::count(fuel))).unwrap_or_default();
             Ok(one_line(&format!("{name}: {}{fuel}", case.summary)))
         });
