@@ -40,6 +40,8 @@ pub(super) struct Line {
     pub(super) bytes: u64,
     /// Why it failed, or how it was answered.
     pub(super) note: Option<String>,
+    /// Why the latest thing inside it failed, which matters only if it fails itself.
+    failure: Option<String>,
     /// From 1.
     pub(super) attempt: u32,
     pub(super) fold: Option<Fold>,
@@ -93,6 +95,7 @@ impl Line {
             took: None,
             bytes: 0,
             note: None,
+            failure: None,
             attempt: 1,
             fold: None,
             running: Vec::new(),
@@ -127,7 +130,7 @@ impl Line {
         }
         self.attempt = attempt;
         (self.bytes, self.effects, self.reused) = (0, 0, 0);
-        (self.last, self.note) = (None, None);
+        (self.last, self.note, self.failure) = (None, None, None);
         if let Some(fold) = &mut self.fold {
             (fold.steps, fold.failed) = (0, 0);
         }
@@ -143,7 +146,8 @@ impl Line {
             StepStatus::Interrupted | StepStatus::Cancelled => Mark::Stopped,
         };
         if self.mark == Mark::Failed {
-            self.note = self.note.take().or_else(|| Some(reason(outcome)));
+            let failure = self.failure.take().unwrap_or_else(|| reason(outcome));
+            self.note = self.note.take().or(Some(failure));
         }
         self.took = Some(match outcome.duration_us {
             0 => now.saturating_sub(self.begun),
@@ -400,7 +404,7 @@ impl Model {
         line.last = Some(outcome.status);
         match outcome.status {
             StepStatus::Failed | StepStatus::TimedOut | StepStatus::Refused => {
-                line.note = Some(reason(outcome));
+                line.failure = Some(reason(outcome));
             }
             StepStatus::Ok
             | StepStatus::Skipped
