@@ -15,8 +15,8 @@ use lobster_runtime::replay;
 use lobster_runtime::store::{Event, RunFilter, RunId, RunStatus, RunSummary, Store, StoreError, iso};
 use rmcp::RoleServer;
 use rmcp::model::{
-    CallToolResponse, CreateTaskResult, DetailedTask, ErrorData, InputRequiredResult, JsonObject, Task,
-    TaskPayload, TaskStatus,
+    CallToolResponse, CreateTaskResult, DetailedTask, ErrorData, InputRequiredResult, JsonObject,
+    ProtocolVersion, Task, TaskPayload, TaskStatus,
 };
 use rmcp::service::RequestContext;
 use serde_json::{Value, json};
@@ -128,9 +128,11 @@ fn seed(id: &str, created_ms: i64, updated_ms: i64) -> Task {
     Task::new(id, TaskStatus::Working, iso(created_ms), iso(updated_ms)).with_poll_interval_ms(POLL_MS)
 }
 
-/// Whether this client understands handles.
+/// Whether this client understands handles. Some that speak an older protocol say so and then
+/// take a handle for an answer without content, so the protocol must be the one that has them.
 pub(super) fn are_known_to(context: &RequestContext<RoleServer>) -> bool {
-    context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks())
+    let declared = context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks());
+    declared && context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
 }
 
 impl Server {
