@@ -45,6 +45,11 @@ fn answers_are_recorded_once_and_need_no_server_after_that() {
     let again = call(&[]);
     assert_eq!(again.code(), 0, "{again:?}");
     assert_eq!(server.requests().len(), 3, "the world is left alone");
+    // A server that is gone costs no recording.
+    case(&home, "127.0.0.1:1", "/greeting", &json!({ "text": given }));
+    let gone = call(&["--record"]);
+    assert!(gone.code() == 1 && gone.stdout.contains("nothing was recorded"), "{gone:?}");
+    assert_eq!(home.read("cases/recorded/ask.json"), kept);
     case(&home, &net, "/other", &json!({ "text": given }));
     let other = call(&[]);
     assert!(other.code() == 1 && other.stdout.contains("/greeting here"), "{other:?}");

@@ -25,19 +25,9 @@ const FAILED: u8 = b'!';
 /// What stands in place of a secret.
 const HIDDEN: &str = "(not recorded)";
 
-/// Headers whose values open doors, in lower case.
-const SECRET_HEADERS: &[&str] = &[
-    "authorization",
-    "proxy-authorization",
-    "cookie",
-    "set-cookie",
-    "x-api-key",
-    "api-key",
-    "x-auth-token",
-    "x-csrf-token",
-    "private-token",
-    "x-amz-security-token",
-];
+/// What the name of a header has, in lower case, whose value may open a door.
+const SECRET_NAMES: &[&str] =
+    &["auth", "cookie", "credential", "key", "passw", "secret", "session", "signature", "token"];
 
 /// A request and its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -217,7 +207,8 @@ impl Answer {
 
 fn hide(headers: &mut [(String, String)]) {
     for (name, value) in headers {
-        if SECRET_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
+        let name = name.to_ascii_lowercase();
+        if SECRET_NAMES.iter().any(|secret| name.contains(secret)) {
             HIDDEN.clone_into(value);
         }
     }
@@ -255,7 +246,7 @@ mod tests {
 
     fn call(uri: &str, token: &str) -> Vec<u8> {
         let asked = serde_json::json!({
-            "method": "GET", "uri": uri, "headers": [["b", "2"], ["Authorization", token], ["a", "1"]], "body": "00",
+            "method": "GET", "uri": uri, "headers": [["b", "2"], ["Authorization", token], ["X-Goog-Api-Key", token], ["x-vault-token", token], ["a", "1"]], "body": "00",
         });
         serde_json::to_vec(&asked).unwrap()
     }
