@@ -139,6 +139,44 @@ fn a_socket_file_is_for_its_user_alone() {
 }
 
 #[test]
+fn a_refusal_arrives_though_the_client_is_still_sending() {
+    let home = Home::new();
+    let served = Served::start(&home, &["--http", "127.0.0.1:0"], 3);
+    let by_path = format!("Host: {}\r\n", served.address);
+    for (path, headers, wanted) in [
+        ("/mcp", by_path.clone(), 401),
+        ("/elsewhere", by_path, 404),
+        ("/mcp", format!("Host: evil.example\r\nAuthorization: {}\r\n", authorization(&served)), 403),
+    ] {
+        let mut stream = served.connect();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\n{headers}Content-Type: application/json\r\nConnection: close\r\n\
+             Accept: application/json, text/event-stream\r\nContent-Length: 60000\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        // By now a server that answers at once has answered, and closed.
+        std::thread::sleep(Duration::from_millis(100));
+        for _ in 0..60 {
+            stream.write_all(&[b' '; 1000]).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(status(&answer), wanted, "{path}: {answer}");
+    }
+    // One who does not send what they announced keeps no connection.
+    let mut stream = served.connect();
+    stream.write_all(b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n").unwrap();
+    let began = Instant::now();
+    assert_eq!(status(&head(&mut stream)), 401);
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+}
+
+fn authorization(served: &Served) -> &str {
+    served.said[1].split_once("Authorization: ").unwrap().1
+}
+
+#[test]
 fn half_open_connections_keep_nobody_out() {
     let home = Home::new();
     let served = Served::start(&home, &["--http", "127.0.0.1:0", "--no-token"], 2);

@@ -29,6 +29,7 @@ use super::server::Server;
 use super::sessions::{HeldBody, Sessions};
 use super::shared::{Shared, lock};
 use super::stdio::MAX_MESSAGE;
+use super::unread;
 use crate::exit::CommandError;
 
 /// Where the protocol is spoken.
@@ -279,7 +280,18 @@ type Body = http_body_util::combinators::BoxBody<Bytes, Infallible>;
 const SESSION: &str = "mcp-session-id";
 
 impl Door {
+    /// Answers a request; one that is refused is read to its end first.
     async fn answer(&self, request: Request<Incoming>, caller: &Caller) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        let body = unread::Shared::new(body);
+        let response = self.let_in(Request::from_parts(head, body.clone()), caller).await;
+        if response.status().is_client_error() || response.status().is_server_error() {
+            body.discard_rest().await;
+        }
+        response
+    }
+
+    async fn let_in(&self, request: Request<unread::Shared>, caller: &Caller) -> Response<Body> {
         if request.uri().path() != PATH {
             return plain(StatusCode::NOT_FOUND, "lobster speaks the Model Context Protocol at /mcp\n");
         }

@@ -21,6 +21,7 @@ mod sessions;
 mod shared;
 mod stdio;
 mod tasks;
+mod unread;
 
 use std::path::PathBuf;
 use std::sync::Arc;
