@@ -10,4 +10,5 @@ pub mod glob;
 pub mod json;
 pub mod quantity;
 pub mod schema;
+pub mod sync;
 pub mod text;

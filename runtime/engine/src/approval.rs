@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
+use super::binding::{Asker, GateQuestion, Identity};
 use super::env::Env;
-use super::gate::{Asker, GateQuestion, Identity};
 use super::record::Record;
 use lobster_base::json;
 use lobster_base::text::{self, Count};

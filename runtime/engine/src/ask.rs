@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::gate::{Asker, GateQuestion, PendingGate};
+use super::binding::{Asker, GateQuestion};
+use super::gate::PendingGate;
 use super::question::{Occasion, QuestionView};
 use super::run::Run;
 use lobster_base::cancel::{CancelReason, CancelToken};

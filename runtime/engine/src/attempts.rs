@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::path::StepPath;
 use super::record::{Record, Scope};
-use super::run::lock;
 use super::workflow::{Enclosing, Frame};
 use lobster_base::cancel::{CancelReason, CancelToken};
+use lobster_base::sync::lock;
 use lobster_language::plan::{Retry, Step};
 use lobster_stage::{StageError, Stop};
 

@@ -6,6 +6,7 @@
 //! the journal with its reason and is left to a person ([`super::unseen`]).
 
 use lobster_base::code::Code;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,13 +16,15 @@ use super::action::{ActionRecord, Preimage};
 use super::overseer::Act;
 use super::path::StepPath;
 use super::pipeline::outcome_error;
-use super::recall::CUT_OFF;
-use super::run::{Interrupted, Run, lock};
-use super::unseen::{self, Lost, UnseenEnd};
+use super::recall::{CUT_OFF, Recall};
+use super::reuse::Reuse;
+use super::run::{Interrupted, Run, ended_event};
+use super::unseen::{self, Lost, Unseen, UnseenEnd};
 use lobster_base::digest::Digest;
+use lobster_base::sync::lock;
 use lobster_policy::AuditSync;
 use lobster_stage::{StageError, Stop, store_failure};
-use lobster_store::{Begun, Durability, Event, StepOutcome, StepStatus};
+use lobster_store::{Begun, Blob, Durability, Event, StepOutcome, StepStatus, StoreError};
 
 impl Run<'_> {
     /// The outcome that an overseer knows for an effect, before anything is decided about it.
@@ -235,8 +238,158 @@ fn started_event(path: &StepPath, action: &ActionRecord, digest: Digest, detail:
     }
 }
 
-pub(super) fn ended_event(path: &StepPath, outcome: Arc<StepOutcome>) -> Event {
-    Event::StepEnded { path: path.to_string(), attempt: path.attempt_number(), begun: None, outcome }
+impl Run<'_> {
+    /// What an equal action gave, in this run or an earlier one, if all of it is still there.
+    pub(crate) fn cached(&self, key: &Digest, reuse: Reuse) -> Result<Option<StepOutcome>, Stop> {
+        if self.ignores_cache() {
+            return Ok(None);
+        }
+        let known = self.store.cached_outcome(key, reuse.ttl_ms()).map_err(store_failure)?;
+        let mut known = known.filter(|outcome| self.has_blobs(outcome));
+        if let Some(outcome) = &mut known {
+            outcome.cached = true;
+            outcome.duration_us = 0;
+        }
+        Ok(known)
+    }
+
+    /// Remembers what an action gave, for this run and later ones.
+    pub(crate) fn cache(&self, key: Digest, outcome: &StepOutcome, reuse: Reuse) {
+        // What the cache does not know is done again.
+        if let Err(error) = self.store.cache_outcome(key, outcome, reuse.ttl_ms()) {
+            tracing::warn!("an outcome is not cached: {error}");
+        }
+    }
+
+    /// An effect that is performed only if no equal one is known under `key`, and
+    /// known afterwards if it went well and `is_settled` says that it holds.
+    pub(crate) fn perform_once_cached<T>(
+        &self,
+        path: &StepPath,
+        action: &ActionRecord,
+        (key, reuse): (Digest, Reuse),
+        perform: impl FnOnce() -> StepOutcome,
+        is_settled: impl FnOnce() -> bool,
+        decode: impl FnOnce(&StepOutcome) -> Result<T, Stop>,
+    ) -> Result<T, Stop> {
+        if let Some(outcome) = self.reused(path, action, &key, reuse)? {
+            return decode(&outcome).inspect_err(|_| self.record_failure(path));
+        }
+        let performed = Cell::new(false);
+        let perform = || {
+            performed.set(true);
+            perform()
+        };
+        self.perform_once(path, action, perform, |outcome| {
+            if performed.get() && self.is_lasting(outcome) && is_settled() {
+                self.cache(key, outcome, reuse);
+            }
+            decode(outcome)
+        })
+    }
+
+    /// What an equal effect gave. Nothing is started then: the journal has one
+    /// record, which says that it was taken from the cache.
+    ///
+    /// An attempt that had begun and whose end nobody saw is not passed over.
+    fn reused(
+        &self,
+        path: &StepPath,
+        action: &ActionRecord,
+        key: &Digest,
+        reuse: Reuse,
+    ) -> Result<Option<Arc<StepOutcome>>, Stop> {
+        let wanted_anew = self.overseer().is_some_and(|overseer| overseer.wants_anew(path));
+        if !self.journals() || wanted_anew || self.is_cut_off(path) {
+            return Ok(None);
+        }
+        if let Some(outcome) = self.ask_overseer(path, action)?.or_else(|| self.remembered(path)) {
+            return Ok(Some(outcome));
+        }
+        let Some(outcome) = self.cached(key, reuse).inspect_err(|_| self.record_failure(path))? else {
+            return Ok(None);
+        };
+        let outcome = Arc::new(outcome);
+        self.note_reused(path, action, &outcome).inspect_err(|_| self.record_failure(path))?;
+        Ok(Some(outcome))
+    }
+
+    /// Whether what an effect has just given may answer for it later.
+    pub(crate) fn is_lasting(&self, outcome: &StepOutcome) -> bool {
+        self.journals() && outcome.status == StepStatus::Ok && outcome.detail.get("read_state").is_none()
+    }
+
+    /// Whether what an outcome gave can be had; each gave one or the other.
+    fn has_blobs(&self, outcome: &StepOutcome) -> bool {
+        if outcome.stdout.is_none() && outcome.output.is_none() {
+            return false;
+        }
+        let named = [outcome.stdout, outcome.stderr, outcome.output].into_iter().flatten();
+        let calls = outcome.detail.get("host_calls").and_then(|calls| calls.as_str()?.parse().ok());
+        named
+            .map(|blob: Blob| blob.digest)
+            .chain(calls)
+            .all(|digest| matches!(self.store.blob_len(&digest), Ok(Some(_))))
+    }
+}
+
+impl Run<'_> {
+    /// Effects that are on record as started and not as ended: those that an
+    /// earlier execution left, and those of this one whose end was not seen or
+    /// could not be recorded.
+    ///
+    /// # Errors
+    /// When the journal cannot be read.
+    pub(crate) fn unseen(&self) -> Result<Vec<Unseen>, StoreError> {
+        let buffered = self.take_buffered();
+        if !buffered.is_empty() {
+            self.store.append(self.id, buffered, Durability::Lazy)?;
+        }
+        let mut recall = Recall::default();
+        recall.read(&self.store.events(self.id)?);
+        Ok(recall.unseen())
+    }
+
+    /// Journals that the end of an effect was not seen, and stops for a person to decide.
+    pub(super) fn stop_unseen(&self, path: &StepPath, mut outcome: StepOutcome) -> Result<Stop, Stop> {
+        outcome.status = StepStatus::Interrupted;
+        if outcome.detail.is_null() {
+            outcome.detail = json!({});
+        }
+        outcome.detail[CUT_OFF] = Value::Bool(true);
+        let said = outcome.error.clone().unwrap_or_else(|| "its end was not seen".to_owned());
+        self.services.note(&format!(
+            "warning: step '{path}': {said}. What it did is not known, so it is not done again by itself"
+        ));
+        self.append(vec![ended_event(path, Arc::new(outcome))], Durability::Synced)?;
+        self.record_failure(path);
+        Ok(Stop::Interrupted)
+    }
+
+    /// Journals how an effect was lost that an earlier execution began, unless the journal says so.
+    pub(super) fn note_unseen(&self, path: &StepPath) -> Result<UnseenEnd, Stop> {
+        let (end, is_noted) = {
+            let recall = lock(&self.recall);
+            (recall.unseen_end(path), recall.cut_off.contains_key(path))
+        };
+        if !is_noted {
+            let mut outcome = StepOutcome { status: StepStatus::Interrupted, ..end.outcome() };
+            outcome.detail[CUT_OFF] = Value::Bool(true);
+            self.append(vec![ended_event(path, Arc::new(outcome))], Durability::Synced)?;
+        }
+        Ok(end)
+    }
+
+    /// The outcome of an effect whose end was not seen, and that a person wants skipped.
+    pub(super) fn skipped_unseen(path: &StepPath, end: &UnseenEnd) -> StepOutcome {
+        let mut outcome = StepOutcome::new(StepStatus::Interrupted);
+        outcome.error =
+            Some(format!("Step '{path}' was interrupted and skipped on request: {}", end.reason()));
+        outcome.code = Some(Code::Interrupted.to_string());
+        outcome.detail = json!({ "permanent": true });
+        end.keep_in(&mut outcome);
+        outcome
+    }
 }
 
 /// A step that touched nothing, from its beginning to its end: a pure one, or an

@@ -10,6 +10,15 @@ use lobster_base::json;
 use lobster_language::plan::SecretGrant;
 use lobster_models::http;
 
+/// The variable that names the program which carries out effects.
+pub const EXECUTOR_VARIABLE: &str = "LOBSTER_EXECUTOR";
+
+/// The variable that says how long that program has to say hello, in milliseconds.
+pub const HELLO_VARIABLE: &str = "LOBSTER_EXECUTOR_HELLO_MS";
+
+/// The variable that names the command which is told of questions and ends.
+pub const NOTIFY_VARIABLE: &str = "LOBSTER_NOTIFY";
+
 /// Variables of one step. Cloning shares; [`Env::with`] copies what the plan put there.
 #[derive(Clone, Debug, Default)]
 pub struct Env {
@@ -175,10 +184,7 @@ fn is_setting(name: &str) -> bool {
         && !name.starts_with("LOBSTER_ARG")
         && !matches!(
             name,
-            "LOBSTER_STATE_DIR"
-                | "LOBSTER_DIE_WITH_PARENT"
-                | super::NOTIFY_VARIABLE
-                | super::runtime::EXECUTOR_VARIABLE
+            "LOBSTER_STATE_DIR" | "LOBSTER_DIE_WITH_PARENT" | NOTIFY_VARIABLE | EXECUTOR_VARIABLE
         )
 }
 

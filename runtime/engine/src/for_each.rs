@@ -11,10 +11,10 @@ use serde_json::{Map, Value, json};
 use super::left_out::unknown;
 use super::path::StepPath;
 use super::record::{Json, Record, Scope};
-use super::run::lock;
 use super::value::Text;
 use super::workflow::{Enclosing, Frame};
 use lobster_base::cancel::{CancelReason, CancelToken};
+use lobster_base::sync::lock;
 use lobster_language::plan::{Step, Work};
 use lobster_stage::{StageError, Stop, store_failure};
 

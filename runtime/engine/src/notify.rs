@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::env::NOTIFY_VARIABLE;
 use super::question::{Fact, QuestionView};
 use super::run::Run;
 use super::services::Services;
@@ -39,9 +40,6 @@ const MAX_PREVIEW: usize = 16 << 10;
 
 /// How long to wait until the run is free to be resumed by the command.
 const RELEASE: Duration = Duration::from_secs(2);
-
-/// The variable that names the command; the command itself does not inherit it.
-pub const NOTIFY_VARIABLE: &str = "LOBSTER_NOTIFY";
 
 /// An operator's command.
 #[derive(Clone, Debug)]

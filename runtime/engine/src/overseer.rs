@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::action::Preimage;
+use super::binding::{Binding, KnownAnswer};
 use super::execute::NativeProfile;
-use super::gate::{Binding, KnownAnswer};
 use super::path::StepPath;
 use lobster_base::digest::Digest;
 use lobster_stage::{StageError, Stop};

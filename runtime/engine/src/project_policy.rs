@@ -3,7 +3,7 @@
 //! Whoever can write to a project can write its policy, an agent included. So
 //! the file counts as it stands only while its bytes are those that a person
 //! has looked at and trusted. Until then it may forbid, but what it allows is
-//! asked about (see [`crate::runtime::Settings::use_policies`]).
+//! asked about (see `Settings::use_policies`).
 
 use std::io;
 use std::path::{Path, PathBuf};

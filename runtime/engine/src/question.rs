@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::ahead::{self, SetsGoing};
-use super::gate::{Asker, GateQuestion};
+use super::binding::{Asker, GateQuestion};
 use super::upcoming::plan_after;
 use crate::runtime::recorded;
 use lobster_base::digest::Digest;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::gate::KnownAnswer;
+use super::binding::KnownAnswer;
 use super::path::StepPath;
 use lobster_base::digest::Digest;
 use lobster_stage::Answer;

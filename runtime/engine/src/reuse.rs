@@ -1,16 +1,7 @@
 //! Outcomes that are taken from the action cache instead of being had again.
 
-use std::cell::Cell;
-use std::sync::Arc;
-
-use super::action::ActionRecord;
 use super::env::Env;
-use super::path::StepPath;
-use super::run::Run;
-use lobster_base::digest::Digest;
 use lobster_language::plan::Extras;
-use lobster_stage::{Stop, store_failure};
-use lobster_store::{Blob, StepOutcome, StepStatus};
 
 /// The variable that keeps runs from taking anything from the action cache.
 const NO_CACHE: &str = "LOBSTER_NO_CACHE";
@@ -67,106 +58,11 @@ impl Reuse {
         }
     }
 
-    fn ttl_ms(self) -> Option<i64> {
+    pub(super) fn ttl_ms(self) -> Option<i64> {
         match self {
             Self::Never | Self::Pure => None,
             Self::Promised { ttl_ms } => ttl_ms,
         }
-    }
-}
-
-impl Run<'_> {
-    /// What an equal action gave, in this run or an earlier one, if all of it is still there.
-    pub(crate) fn cached(&self, key: &Digest, reuse: Reuse) -> Result<Option<StepOutcome>, Stop> {
-        if self.ignores_cache() {
-            return Ok(None);
-        }
-        let known = self.store.cached_outcome(key, reuse.ttl_ms()).map_err(store_failure)?;
-        let mut known = known.filter(|outcome| self.has_blobs(outcome));
-        if let Some(outcome) = &mut known {
-            outcome.cached = true;
-            outcome.duration_us = 0;
-        }
-        Ok(known)
-    }
-
-    /// Remembers what an action gave, for this run and later ones.
-    pub(crate) fn cache(&self, key: Digest, outcome: &StepOutcome, reuse: Reuse) {
-        // What the cache does not know is done again.
-        if let Err(error) = self.store.cache_outcome(key, outcome, reuse.ttl_ms()) {
-            tracing::warn!("an outcome is not cached: {error}");
-        }
-    }
-
-    /// An effect that is performed only if no equal one is known under `key`, and
-    /// known afterwards if it went well and `is_settled` says that it holds.
-    pub(crate) fn perform_once_cached<T>(
-        &self,
-        path: &StepPath,
-        action: &ActionRecord,
-        (key, reuse): (Digest, Reuse),
-        perform: impl FnOnce() -> StepOutcome,
-        is_settled: impl FnOnce() -> bool,
-        decode: impl FnOnce(&StepOutcome) -> Result<T, Stop>,
-    ) -> Result<T, Stop> {
-        if let Some(outcome) = self.reused(path, action, &key, reuse)? {
-            return decode(&outcome).inspect_err(|_| self.record_failure(path));
-        }
-        let performed = Cell::new(false);
-        let perform = || {
-            performed.set(true);
-            perform()
-        };
-        self.perform_once(path, action, perform, |outcome| {
-            if performed.get() && self.is_lasting(outcome) && is_settled() {
-                self.cache(key, outcome, reuse);
-            }
-            decode(outcome)
-        })
-    }
-
-    /// What an equal effect gave. Nothing is started then: the journal has one
-    /// record, which says that it was taken from the cache.
-    ///
-    /// An attempt that had begun and whose end nobody saw is not passed over.
-    fn reused(
-        &self,
-        path: &StepPath,
-        action: &ActionRecord,
-        key: &Digest,
-        reuse: Reuse,
-    ) -> Result<Option<Arc<StepOutcome>>, Stop> {
-        let wanted_anew = self.overseer().is_some_and(|overseer| overseer.wants_anew(path));
-        if !self.journals() || wanted_anew || self.is_cut_off(path) {
-            return Ok(None);
-        }
-        if let Some(outcome) = self.ask_overseer(path, action)?.or_else(|| self.remembered(path)) {
-            return Ok(Some(outcome));
-        }
-        let Some(outcome) = self.cached(key, reuse).inspect_err(|_| self.record_failure(path))? else {
-            return Ok(None);
-        };
-        let outcome = Arc::new(outcome);
-        self.note_reused(path, action, &outcome).inspect_err(|_| self.record_failure(path))?;
-        Ok(Some(outcome))
-    }
-
-    /// Whether what an effect has just given may answer for it later.
-    pub(crate) fn is_lasting(&self, outcome: &StepOutcome) -> bool {
-        self.journals() && outcome.status == StepStatus::Ok && outcome.detail.get("read_state").is_none()
-    }
-
-    /// Whether what an outcome gave can be had; each gave one or the other.
-    fn has_blobs(&self, outcome: &StepOutcome) -> bool {
-        if outcome.stdout.is_none() && outcome.output.is_none() {
-            return false;
-        }
-        let named = [outcome.stdout, outcome.stderr, outcome.output].into_iter().flatten();
-        let calls = outcome.detail.get("host_calls").and_then(|calls| calls.as_str()?.parse().ok());
-        named
-            .map(|blob: Blob| blob.digest)
-            .chain(calls)
-            .all(|digest| matches!(self.store.blob_len(&digest), Ok(Some(_))))
     }
 }
 

@@ -8,15 +8,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use lobster_component::Component;
 use serde_json::{Value, json};
 
-use super::effects::ended_event;
+use super::binding::{Binding, KnownAnswer};
 use super::execute::{Executor, Order, OrderId, Outcome, SessionEnd};
-use super::gate::{Binding, KnownAnswer, PendingGate};
+use super::gate::PendingGate;
 use super::overseer::Overseer;
 use super::path::StepPath;
 use super::recall::{Recall, SUMMARY};
@@ -25,6 +25,7 @@ use super::surroundings::Surroundings;
 use crate::kinds::mcp_servers::Servers;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
+use lobster_base::sync::lock;
 use lobster_stage::{StageError, Stop, store_failure};
 use lobster_store::{
     Durability, Event, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
@@ -138,7 +139,7 @@ impl<'s> Run<'s> {
             task,
             cwd: services.cwd.clone(),
             policy: services.policy_digest(),
-            surroundings: Surroundings::of(services),
+            surroundings: services.surroundings(),
             overseer: None,
             interrupted: Interrupted::Ask,
             recall: Mutex::default(),
@@ -498,6 +499,7 @@ impl<'s> Run<'s> {
     }
 }
 
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// The end of an effect, as the journal has it.
+pub(super) fn ended_event(path: &StepPath, outcome: Arc<StepOutcome>) -> Event {
+    Event::StepEnded { path: path.to_string(), attempt: path.attempt_number(), begun: None, outcome }
 }

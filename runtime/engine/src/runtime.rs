@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::Caller;
 use crate::background::Background;
-use crate::env::Env;
+use crate::env::{EXECUTOR_VARIABLE, Env, HELLO_VARIABLE};
 use crate::envelope::{Envelope, Failure};
 use crate::execute::stdio::{ExecutorProgram, HELLO_TIME};
 use crate::run::{Run, Task};
@@ -168,7 +168,7 @@ impl Runtime {
     /// The facts about this place that a decision may use.
     #[must_use]
     pub fn decision_env(&self) -> DecisionEnv {
-        let surroundings = Surroundings::of(&self.services);
+        let surroundings = self.services.surroundings();
         crate::kinds::decision_env(&self.services, &surroundings, &self.services.cwd, &self.services.env)
     }
 
@@ -340,7 +340,7 @@ impl Runtime {
         }
         let task = keep_task(&store, planned)?;
         let mut detail = self.recorded_surroundings(&store)?;
-        Surroundings::of(&self.services).record(&mut detail);
+        self.services.surroundings().record(&mut detail);
         if !planned.args.is_empty() {
             detail[GIVEN_ARGS] = serde_json::json!(planned.given);
         }
@@ -404,7 +404,7 @@ impl Runtime {
         let first = self.services.store().ok().and_then(|store| store.events_after(run, 0, 1).ok());
         match first.as_deref().and_then(<[_]>::first).map(|record| &record.event) {
             Some(Event::RunStarted { detail, .. }) => Surroundings::recorded(detail)
-                .is_some_and(|recorded| recorded.cover(&Surroundings::of(&self.services))),
+                .is_some_and(|recorded| recorded.cover(&self.services.surroundings())),
             _ => false,
         }
     }
@@ -422,12 +422,6 @@ impl Runtime {
         }
     }
 }
-
-/// The variable that names the program which carries out effects.
-pub const EXECUTOR_VARIABLE: &str = "LOBSTER_EXECUTOR";
-
-/// The variable that says how long that program has to say hello, in milliseconds.
-pub const HELLO_VARIABLE: &str = "LOBSTER_EXECUTOR_HELLO_MS";
 
 /// The operator's executor, if there is one.
 fn executor_of(env: &Env) -> Result<Option<ExecutorProgram>, Failure> {

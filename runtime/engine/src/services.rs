@@ -16,7 +16,7 @@ use super::execute::stdio::{ExecutorProgram, StdioExecutor};
 use super::execute::{Executor, LocalExecutor, SecretSource};
 use super::notify::Notify;
 use super::path::StepPath;
-use super::surroundings::PolicyFileUsed;
+use super::surroundings::{PolicyFileUsed, Surroundings};
 use crate::envelope::Envelope;
 use crate::secrets::{self, Reader, SecretError, Secrets};
 use lobster_base::cancel::CancelToken;
@@ -119,6 +119,25 @@ pub struct Services {
 const MARKS_OUTSIDE: &str = ".lobster/high-water";
 
 impl Services {
+    /// What decisions depend on besides the plan, as this process has it.
+    pub(crate) fn surroundings(&self) -> Surroundings {
+        Surroundings {
+            home: self.env.get("HOME").unwrap_or_else(|| "/".to_owned()),
+            state: self.state_dir.display().to_string(),
+            protected: self.protected(),
+            policies: self.policy_files.clone(),
+            project_is_trusted: self.project_is_trusted,
+        }
+    }
+
+    /// What no step may change, as far as this process knows.
+    pub(crate) fn protected(&self) -> Vec<String> {
+        let audit = self.audit_places();
+        let places =
+            self.policy_files.iter().map(|file| file.path.clone()).chain(audit.copy).chain(audit.anchor);
+        places.map(|path| path.display().to_string()).collect()
+    }
+
     /// The same for an execution that nobody sees: it asks, shows and tells nothing.
     pub fn unseen(&self, cancel: CancelToken) -> Self {
         let nowhere: Screen = Box::new(|_| Ok(()));

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::gate::{GateQuestion, KnownAnswer};
-use super::run::Run;
-use lobster_store::Event;
+use super::binding::{GateQuestion, KnownAnswer};
+use lobster_base::digest::Digest;
+use lobster_store::{Event, RunId, Store};
 
 /// The parts of a policy's question, by the names of their fields.
 const PARTS: [(&str, &str); 7] = [
@@ -18,11 +18,16 @@ const PARTS: [(&str, &str); 7] = [
 ];
 
 /// What differs between what was approved and what is asked now, as far as the record tells.
-pub(super) fn difference(run: &Run<'_>, known: &KnownAnswer, now: &GateQuestion) -> String {
-    if began_under(run).is_some_and(|began| began != run.policy.to_string()) {
+pub(super) fn difference(
+    (store, run): (&Store, RunId),
+    policy: &Digest,
+    known: &KnownAnswer,
+    now: &GateQuestion,
+) -> String {
+    if began_under(store, run).is_some_and(|began| began != policy.to_string()) {
         return "the policy changed".to_owned();
     }
-    let asked = run.store.gate_by_id(&known.gate).ok();
+    let asked = store.gate_by_id(&known.gate).ok();
     let asked = asked.and_then(|gate| serde_json::from_value::<GateQuestion>(gate.detail).ok());
     let Some(asked) = asked else { return "the question, its items or the plan changed".to_owned() };
     let (was, is) = (asked.request(), now.request());
@@ -47,8 +52,8 @@ pub(super) fn difference(run: &Run<'_>, known: &KnownAnswer, now: &GateQuestion)
 }
 
 /// The digest of the policy that the run began under.
-fn began_under(run: &Run<'_>) -> Option<String> {
-    let first = run.store.events_after(run.id, 0, 1).ok()?;
+fn began_under(store: &Store, run: RunId) -> Option<String> {
+    let first = store.events_after(run, 0, 1).ok()?;
     match &first.first()?.event {
         Event::RunStarted { detail, .. } => detail["policy"].as_str().map(str::to_owned),
         _ => None,

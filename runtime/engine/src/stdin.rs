@@ -1,4 +1,4 @@
-//! What a step reads, and in which form: a value, items one by one, or bytes.
+//! What a step reads: its `stdin`, with references filled in.
 
 use std::sync::Arc;
 
@@ -6,40 +6,12 @@ use serde_json::Value;
 
 use super::path::StepPath;
 use super::record::{Record, Scope};
-use super::value::{Items, Text};
+use super::value::{Input, Items, Text};
 use super::workflow::Frame;
 use lobster_base::json;
 use lobster_language::plan::{Stdin, Step};
 use lobster_language::template::{self, ExprError, Resolved};
 use lobster_stage::{Payload, Stop, store_failure};
-
-/// What a step reads.
-#[derive(Clone, Debug)]
-pub(super) enum Input {
-    Nothing,
-    Text(Text),
-    Json(Arc<Value>),
-}
-
-impl Input {
-    /// All of it in memory; none if it is nothing.
-    pub(super) fn load(self) -> Result<Option<Arc<Value>>, Stop> {
-        Ok(Some(match self {
-            Self::Nothing => return Ok(None),
-            Self::Text(text) => Arc::new(Value::String(text.load().map_err(store_failure)?.to_string())),
-            Self::Json(value) => value,
-        }))
-    }
-
-    /// Null is nothing, a string is text.
-    pub(super) fn of(value: Arc<Value>) -> Self {
-        match &*value {
-            Value::Null => Self::Nothing,
-            Value::String(_) => Self::Text(Text::of_value(value)),
-            _ => Self::Json(value),
-        }
-    }
-}
 
 impl Frame<'_> {
     /// What a step reads.

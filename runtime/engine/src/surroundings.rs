@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::services::Services;
 use lobster_base::digest::Digest;
 
 /// The field of a run's first event that holds them.
@@ -42,17 +41,6 @@ pub struct PolicyFileUsed {
 }
 
 impl Surroundings {
-    /// Those of this process.
-    pub(crate) fn of(services: &Services) -> Self {
-        Self {
-            home: services.env.get("HOME").unwrap_or_else(|| "/".to_owned()),
-            state: services.state_dir.display().to_string(),
-            protected: protected(services),
-            policies: services.policy_files.clone(),
-            project_is_trusted: services.project_is_trusted,
-        }
-    }
-
     /// Those that a run began with; none if its record is older than they are.
     pub(crate) fn recorded(detail: &Value) -> Option<Self> {
         serde_json::from_value(detail.get(FIELD)?.clone()).ok()
@@ -83,12 +71,4 @@ impl PolicyFileUsed {
     pub fn directory(path: &Path) -> Self {
         Self { path: fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()), digest: None }
     }
-}
-
-/// What no step may change, as far as this process knows.
-pub(crate) fn protected(services: &Services) -> Vec<String> {
-    let audit = services.audit_places();
-    let places =
-        services.policy_files.iter().map(|file| file.path.clone()).chain(audit.copy).chain(audit.anchor);
-    places.map(|path| path.display().to_string()).collect()
 }

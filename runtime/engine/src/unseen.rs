@@ -10,10 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::path::StepPath;
-use super::recall::{CUT_OFF, Recall};
-use super::run::{Run, lock};
-use lobster_stage::Stop;
-use lobster_store::{Durability, Event, StepOutcome, StepStatus, StoreError};
+use super::recall::Recall;
+use lobster_store::{StepOutcome, StepStatus};
 
 /// The field of an outcome's detail that holds an [`UnseenEnd`].
 const FIELD: &str = "unknown_end";
@@ -136,74 +134,6 @@ impl Recall {
         let Some(outcome) = self.cut_off.get(path) else { return UnseenEnd::of(Lost::Lobster) };
         UnseenEnd::of_outcome(outcome)
             .unwrap_or_else(|| UnseenEnd { why: outcome.error.clone(), ..UnseenEnd::of(Lost::Stopped) })
-    }
-}
-
-impl Run<'_> {
-    /// Effects that are on record as started and not as ended: those that an
-    /// earlier execution left, and those of this one whose end was not seen or
-    /// could not be recorded.
-    ///
-    /// # Errors
-    /// When the journal cannot be read.
-    pub(crate) fn unseen(&self) -> Result<Vec<Unseen>, StoreError> {
-        let buffered = self.take_buffered();
-        if !buffered.is_empty() {
-            self.store.append(self.id, buffered, Durability::Lazy)?;
-        }
-        let mut recall = Recall::default();
-        recall.read(&self.store.events(self.id)?);
-        Ok(recall.unseen())
-    }
-
-    /// Journals that the end of an effect was not seen, and stops for a person to decide.
-    pub(super) fn stop_unseen(&self, path: &StepPath, mut outcome: StepOutcome) -> Result<Stop, Stop> {
-        outcome.status = StepStatus::Interrupted;
-        if outcome.detail.is_null() {
-            outcome.detail = json!({});
-        }
-        outcome.detail[CUT_OFF] = Value::Bool(true);
-        let said = outcome.error.clone().unwrap_or_else(|| "its end was not seen".to_owned());
-        self.services.note(&format!(
-            "warning: step '{path}': {said}. What it did is not known, so it is not done again by itself"
-        ));
-        self.append(vec![ended(path, outcome)], Durability::Synced)?;
-        self.record_failure(path);
-        Ok(Stop::Interrupted)
-    }
-
-    /// Journals how an effect was lost that an earlier execution began, unless the journal says so.
-    pub(super) fn note_unseen(&self, path: &StepPath) -> Result<UnseenEnd, Stop> {
-        let (end, is_noted) = {
-            let recall = lock(&self.recall);
-            (recall.unseen_end(path), recall.cut_off.contains_key(path))
-        };
-        if !is_noted {
-            let mut outcome = StepOutcome { status: StepStatus::Interrupted, ..end.outcome() };
-            outcome.detail[CUT_OFF] = Value::Bool(true);
-            self.append(vec![ended(path, outcome)], Durability::Synced)?;
-        }
-        Ok(end)
-    }
-
-    /// The outcome of an effect whose end was not seen, and that a person wants skipped.
-    pub(super) fn skipped_unseen(path: &StepPath, end: &UnseenEnd) -> StepOutcome {
-        let mut outcome = StepOutcome::new(StepStatus::Interrupted);
-        outcome.error =
-            Some(format!("Step '{path}' was interrupted and skipped on request: {}", end.reason()));
-        outcome.code = Some(Code::Interrupted.to_string());
-        outcome.detail = json!({ "permanent": true });
-        end.keep_in(&mut outcome);
-        outcome
-    }
-}
-
-fn ended(path: &StepPath, outcome: StepOutcome) -> Event {
-    Event::StepEnded {
-        path: path.to_string(),
-        attempt: path.attempt_number(),
-        begun: None,
-        outcome: outcome.into(),
     }
 }
 

@@ -12,8 +12,36 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use lobster_base::json;
-use lobster_stage::{Flow, Payload, Sink, Spool, Stop};
+use lobster_stage::{Flow, Payload, Sink, Spool, Stop, store_failure};
 use lobster_store::{Blob, BlobWriter, Store, StoreError};
+
+/// What a step reads.
+#[derive(Clone, Debug)]
+pub(crate) enum Input {
+    Nothing,
+    Text(Text),
+    Json(Arc<Value>),
+}
+
+impl Input {
+    /// All of it in memory; none if it is nothing.
+    pub(crate) fn load(self) -> Result<Option<Arc<Value>>, Stop> {
+        Ok(Some(match self {
+            Self::Nothing => return Ok(None),
+            Self::Text(text) => Arc::new(Value::String(text.load().map_err(store_failure)?.to_string())),
+            Self::Json(value) => value,
+        }))
+    }
+
+    /// Null is nothing, a string is text.
+    pub(crate) fn of(value: Arc<Value>) -> Self {
+        match &*value {
+            Value::Null => Self::Nothing,
+            Value::String(_) => Self::Text(Text::of_value(value)),
+            _ => Self::Json(value),
+        }
+    }
+}
 
 /// Text of a step, decoded as UTF-8 with replacement when it is read.
 #[derive(Clone)]

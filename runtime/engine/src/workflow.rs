@@ -6,19 +6,20 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value};
 
+use super::binding::{Asker, GateQuestion};
 use super::env::{Env, argument_vars};
-use super::gate::{Asker, GateQuestion};
 use super::path::StepPath;
 use super::pipeline::{self, PipelineInput};
 use super::record::{Json, Record, Scope};
 use super::reuse::Reuse;
-use super::run::{Run, lock};
-use super::stdin::Input;
+use super::run::Run;
+use super::value::Input;
 use super::value::Text;
 use crate::kinds::mcp;
 use crate::kinds::native::{self, ShellText};
 use lobster_base::cancel::CancelToken;
 use lobster_base::json;
+use lobster_base::sync::lock;
 use lobster_language as language;
 use lobster_language::plan::{Approval, OnError, Step, Work, Workflow};
 use lobster_language::template::{self, ExprError};

@@ -9,8 +9,9 @@ use std::sync::Mutex;
 use super::recording::Recording;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
+use lobster_base::sync::lock;
 use lobster_engine::kinds::component::compute_recorded;
-use lobster_engine::run::{Run, lock};
+use lobster_engine::run::Run;
 use lobster_store::{StepOutcome, StepStatus};
 
 /// Fewer steps than this are computed sooner than a thread has begun.

@@ -6,8 +6,8 @@ use std::sync::{Mutex, OnceLock};
 use super::recording::Recording;
 use lobster_base::digest::Digest;
 use lobster_base::json;
+use lobster_base::sync::lock;
 use lobster_engine::overseer::RecordedProgram;
-use lobster_engine::run::lock;
 use lobster_store::Store;
 
 /// Actions that are read in one go.

@@ -23,15 +23,16 @@ use super::preimage::input_digest;
 use super::programs::Programs;
 use super::recording::{Recording, is_within};
 use lobster_base::digest::Digest;
+use lobster_base::sync::lock;
+use lobster_engine::binding::{Binding, KnownAnswer};
 use lobster_engine::envelope::Failure;
 use lobster_engine::execute::NativeProfile;
-use lobster_engine::gate::{Binding, KnownAnswer};
 use lobster_engine::kinds::component::NO_CALLS;
 use lobster_engine::overseer::{
     Act, Declared, Known, Overseer, RecordedEnd, RecordedOutside, RecordedProgram,
 };
 use lobster_engine::path::StepPath;
-use lobster_engine::run::{Interrupted, Run, lock};
+use lobster_engine::run::{Interrupted, Run};
 use lobster_engine::runtime::Runtime;
 use lobster_engine::services::{Caller, Screen, Services};
 use lobster_engine::settle::{keep_output, output_of};

@@ -8,9 +8,9 @@ use lobster_component::Engine;
 use super::{
     Executor, ExecutorError, Order, OrderId, Outcome, SessionEnd, Standing, Task, component, mcp, native,
 };
-use crate::run::lock;
 use crate::services::Progress;
 use lobster_base::cancel::{CancelReason, CancelToken};
+use lobster_base::sync::lock;
 use lobster_sandbox::Sandbox;
 use lobster_stage::StageError;
 use lobster_store::Store;

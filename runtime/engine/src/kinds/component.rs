@@ -17,9 +17,9 @@ use lobster_component::{Grants, Input, Kind, Limits, OpenedDirs, RunError};
 use serde_json::{Map, Value, json};
 
 use crate::action::ActionRecord;
+use crate::binding::Asker;
 use crate::env::Env;
 use crate::execute::{self, Keeper, Prepared, RunServices, command_arguments, failure};
-use crate::gate::Asker;
 use crate::host_calls::RecordedCalls;
 use crate::overseer::{Profile, RecordedOutside};
 use crate::path::StepPath;
@@ -27,7 +27,7 @@ use crate::pipeline::{failed_outcome, outcome_error};
 use crate::record::{Json, Record, Scope};
 use crate::reuse::Reuse;
 use crate::run::{Run, Scratch};
-use crate::stdin::Input as StepInput;
+use crate::value::Input as StepInput;
 use crate::value::{Items, StoreHandle, Text};
 use crate::workflow::Frame;
 use lobster_base::cancel::CancelToken;
@@ -315,7 +315,7 @@ fn again(
     if Code::Diverged.is(outcome.code.as_deref()) {
         return outcome;
     }
-    match crate::run::lock(&calls).finish() {
+    match lobster_base::sync::lock(&calls).finish() {
         Ok(()) => outcome,
         Err(message) => failed_outcome(&StageError::permanent(message).with_code(Code::Diverged)),
     }

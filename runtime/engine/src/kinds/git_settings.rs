@@ -11,7 +11,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use super::policy_gate::Decided;
+use super::decided::Decided;
 use lobster_base::cancel::CancelToken;
 use lobster_policy::{NamedSettings, git_settings};
 use lobster_sandbox::{

@@ -12,9 +12,9 @@ use super::mcp_servers::Server;
 use super::native::{Job, ShellText};
 use super::{Decided, policy_gate};
 use crate::action::{ActionRecord, Preimage};
+use crate::binding::Asker;
 use crate::env::Env;
 use crate::execute::{LOCK_HINT, McpPin, McpProgram, McpReach, McpTask, Order, OrderId, Task};
-use crate::gate::Asker;
 use crate::mcp::{Launch, Lock, PinnedTool, Reach, ServerTerms, Session, Target, Way};
 use crate::path::StepPath;
 use crate::pipeline::{failed_outcome as failed, outcome_error};
@@ -22,7 +22,6 @@ use crate::reuse::Reuse;
 use crate::run::Run;
 use crate::runtime::Runtime;
 use crate::services::Services;
-use crate::surroundings::Surroundings;
 use lobster_base::cancel::CancelToken;
 use lobster_base::code::Code;
 use lobster_policy::{Command, Proposal, Verdict, denial};
@@ -218,7 +217,7 @@ impl Runtime {
                 let cwd = Some(services.cwd.display().to_string());
                 let proposal = Proposal { command: Command::Argv(argv.clone()), cwd };
                 let place =
-                    policy_gate::decision_env(services, &Surroundings::of(services), &services.cwd, &env);
+                    policy_gate::decision_env(services, &services.surroundings(), &services.cwd, &env);
                 let decision = services.policy.decide(&proposal, &place);
                 if decision.verdict == Verdict::Deny {
                     let hint = decision.hint.as_deref();

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::Decided;
 use crate::execute::{OrderId, SessionEnd};
-use crate::run::lock;
 use lobster_base::cancel::{CancelReason, CancelToken};
+use lobster_base::sync::lock;
 use lobster_stage::McpServer;
 
 /// How often the watch over a server's approved files looks whether the run is over.

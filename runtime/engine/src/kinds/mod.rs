@@ -3,6 +3,7 @@
 pub(crate) mod blocked;
 mod bound_files;
 pub mod component;
+mod decided;
 mod git_settings;
 mod granted_roots;
 mod inputs;
@@ -11,4 +12,5 @@ pub(crate) mod mcp;
 pub(crate) mod mcp_servers;
 pub(crate) mod native;
 pub(crate) mod policy_gate;
-pub(crate) use policy_gate::{Decided, decision_env, journal_decision};
+pub(crate) use decided::Decided;
+pub(crate) use policy_gate::{decision_env, journal_decision};

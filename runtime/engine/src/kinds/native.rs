@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::action::{ActionRecord, Preimage};
+use crate::binding::Asker;
 use crate::env::Env;
 use crate::execute::{HostText, NativeProfile, NativeTask, Order, PARTIAL_STDOUT, Place, StdinSource, Task};
-use crate::gate::Asker;
 use crate::kinds::inputs;
 use crate::overseer::Declared;
 use crate::path::StepPath;
@@ -173,7 +173,7 @@ fn cache_key(
     run: &Run<'_>,
     job: &Job,
     record: &ActionRecord,
-    decision: &super::policy_gate::Decided,
+    decision: &super::decided::Decided,
 ) -> Result<Digest, Stop> {
     let mut env = serde_json::Map::new();
     if !run.services.policy.is_open() {
@@ -358,7 +358,7 @@ fn order(
     path: &StepPath,
     job: &Job,
     prepared: &Prepared,
-    decision: &super::policy_gate::Decided,
+    decision: &super::decided::Decided,
 ) -> Result<Order, StageError> {
     let asked = byte_limit(OUTPUT_VARIABLE, |name| job.env.get(name))
         .map_err(|error| StageError::permanent_from(error).with_code(Code::Setting))?;
@@ -399,7 +399,7 @@ fn order(
 fn execute(
     run: &Run<'_>,
     order: Order,
-    decision: &super::policy_gate::Decided,
+    decision: &super::decided::Decided,
     cancel: &CancelToken,
     plain_json: &mut Option<bool>,
 ) -> StepOutcome {

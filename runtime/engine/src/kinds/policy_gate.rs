@@ -10,16 +10,17 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::bound_files::{self, Covered, Held};
+use super::bound_files::{self, Covered};
+use super::decided::Decided;
 use super::git_settings;
 use super::jail_spec::{hide_store, jail, real};
 use super::native::{Job, ShellText};
+use crate::binding::{GateQuestion, Identity};
 use crate::env::Env;
-use crate::gate::{GateQuestion, Identity};
 use crate::path::StepPath;
 use crate::run::Run;
 use crate::services::Services;
-use crate::surroundings::{Surroundings, protected};
+use crate::surroundings::Surroundings;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 use lobster_models::channel::Provider;
@@ -30,39 +31,6 @@ use lobster_policy::{
 use lobster_sandbox::{Confinement, ProcessLimits};
 use lobster_stage::{Question, StageError, Stop, store_failure};
 use lobster_store::{Durability, Event, GateFilter};
-
-/// What the policy allows a process, in the sandbox's terms.
-pub(crate) struct Decided {
-    /// The decision as the journal keeps it.
-    pub(crate) statement: Value,
-    pub(crate) limits: ProcessLimits,
-    pub(crate) confinement: Confinement,
-    /// The complete environment of the process.
-    pub(crate) env: Vec<(OsString, OsString)>,
-    /// Most bytes of stdout, if the policy says so.
-    pub(crate) stdout_cap: Option<u64>,
-    /// The files that an approval covers, as they were approved.
-    pub(crate) approved: Option<Held>,
-    /// The shell whose language a policy read; it and no other is started.
-    pub(crate) shell: Option<Shell>,
-    /// A home of its own, gone with this value.
-    _home: Option<tempfile::TempDir>,
-}
-
-impl Decided {
-    /// Sees to it that the step finds `files` as they were approved, and nothing else.
-    fn hold(&mut self, run: &Run<'_>, files: &[BoundFile]) -> Result<(), Stop> {
-        let Confinement::Jail(spec) = &mut self.confinement else { return Ok(()) };
-        if files.is_empty() {
-            return Ok(());
-        }
-        let held = Held::take(files, &run.services.state_dir, spec)
-            .map_err(|error| StageError::permanent_from(error).with_code(Code::ApprovalStale))?;
-        held.confine(spec);
-        self.approved = Some(held);
-        Ok(())
-    }
-}
 
 /// Decides, and asks a person where the policy wants one.
 pub(crate) fn decide(
@@ -164,7 +132,7 @@ pub(crate) fn decide(
     decided.shell = shell;
     // Who only looks ahead starts nothing.
     if let Some(files) = approved_files.filter(|_| run.journals()) {
-        decided.hold(run, &files).inspect_err(|_| run.record_failure(path))?;
+        decided.hold(&files, &run.services.state_dir).inspect_err(|_| run.record_failure(path))?;
     }
     if !policy.is_open()
         && let Some(git) = catalogued_git(&decision)
@@ -287,7 +255,7 @@ pub(crate) fn decided(
     let limits = &policy.file().limits;
     let mut jail = jail(policy, &decision.grant, home.path(), place, network).map_err(Stop::Failed)?;
     // What the decision protects was known when the run began; what is known now is protected as well.
-    jail.protect.extend(protected(services).iter().map(|path| real(path)));
+    jail.protect.extend(services.protected().iter().map(|path| real(path)));
     hide_store(&mut jail, &services.state_dir);
     Ok(Decided {
         statement,

@@ -13,11 +13,10 @@ use lobster_component::{
 use serde_json::{Map, Value};
 
 use crate::envelope::Failure;
-use crate::run::lock;
 use crate::services::Services;
-use crate::surroundings::Surroundings;
 use lobster_base::digest::Digest;
 use lobster_base::json;
+use lobster_base::sync::lock;
 use lobster_language::diagnostic::{Diagnostic, Severity};
 use lobster_language::pipeline::{self, Pipeline};
 use lobster_language::plan::{self, OnError, Step, Work, Workflow};
@@ -402,8 +401,7 @@ fn allowed(services: &Services, component: impl FnOnce() -> Digest, grants: &Gra
         return Ok(());
     }
     let proposal = crate::proposal(component(), grants, &grants.open());
-    let place =
-        crate::kinds::decision_env(services, &Surroundings::of(services), &services.cwd, &services.env);
+    let place = crate::kinds::decision_env(services, &services.surroundings(), &services.cwd, &services.env);
     let itself = |dir: &str, fits: &dyn Fn(&str) -> bool| fits(dir).then(|| dir.to_owned());
     let decision = services.policy.decide_component(&proposal, &place, &itself);
     match decision.verdict {

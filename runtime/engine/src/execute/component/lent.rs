@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 use lobster_component::{BlobError, BlobRead, BlobWrite, HostServices, Level, OutputSink};
 use serde_json::Value;
 
-use crate::run::{Scratch, lock};
+use crate::run::Scratch;
 use lobster_base::digest::Digest;
 use lobster_base::json;
+use lobster_base::sync::lock;
 use lobster_store::{Blob, BlobReader, BlobWriter, Durability, RunId, Store, StoreError, is_reserved_key};
 
 /// Output on its way into the store: bytes, or items as JSON Lines.

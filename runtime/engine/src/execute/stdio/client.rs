@@ -11,9 +11,9 @@ use crate::execute::{
     Executor, ExecutorError, NO_CALLS, Order, OrderId, Outcome, PARTIAL_STDOUT, SecretSource, SessionEnd,
     Standing,
 };
-use crate::run::lock;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
+use lobster_base::sync::lock;
 use lobster_store::{Blob, Store, StoreError};
 
 /// How often a waiting thread looks whether it should stop.

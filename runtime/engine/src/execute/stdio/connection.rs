@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use super::message::{PROTOCOL, Reply, Request, clipped, decode, line, read_line};
 use crate::execute::{ExecutorError, OrderId, Outcome, Standing};
-use crate::run::lock;
 use lobster_base::digest::Digest;
+use lobster_base::sync::lock;
 
 /// How long an executor has to say hello, and for each answer that comes at once, unless `LOBSTER_EXECUTOR_HELLO_MS` says otherwise: on a
 /// busy machine a program needs seconds to start.

@@ -10,10 +10,10 @@ use super::message::{PROTOCOL, Reply, Request, clipped, decode, line, read_line,
 use crate::execute::{
     Executor, ExecutorError, LocalExecutor, Order, OrderId, Outcome, SecretSource, Standing,
 };
-use crate::run::lock;
 use crate::runtime::Runtime;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
+use lobster_base::sync::lock;
 use lobster_stage::StageError;
 use lobster_store::{BlobWriter, Redactions, Store, StoreError};
 

@@ -10,8 +10,8 @@ use lobster_component::{Capability, Ceilings, Description, DirGrant, Grants, Lim
 use serde_json::{Map, Value, json};
 
 use super::Job;
+use crate::binding::{GateQuestion, Identity};
 use crate::env::Env;
-use crate::gate::{GateQuestion, Identity};
 use crate::kinds::{decision_env, journal_decision};
 use crate::overseer::{Profile, RecordedLimits};
 use crate::path::StepPath;

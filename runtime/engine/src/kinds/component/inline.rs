@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::path::StepPath;
 use crate::record::Scope;
-use crate::stdin::Input as StepInput;
+use crate::value::Input as StepInput;
 use crate::workflow::Frame;
 use lobster_base::json;
 use lobster_language::plan::Step;

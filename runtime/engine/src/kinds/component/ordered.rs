@@ -11,12 +11,13 @@ use crate::execute::{
 use crate::kinds::native::keep_input;
 use crate::path::StepPath;
 use crate::pipeline::failed_outcome;
-use crate::run::{Run, lock};
+use crate::run::Run;
 use crate::value::{Items, Text};
 use lobster_base::cancel::CancelToken;
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
 use lobster_base::json;
+use lobster_base::sync::lock;
 use lobster_stage::{Payload, StageError, Stop, store_failure};
 use lobster_store::{Blob, Durability, INLINE_MAX, StepOutcome, StoreError};
 

@@ -11,14 +11,15 @@ use serde_json::{Map, Value};
 use super::action::{NO_GRANTS, arguments};
 use super::loading::{self, recorded_program};
 use super::{Arguments, Job, JobInput, grants, inline};
-use crate::gate::Asker;
+use crate::binding::Asker;
 use crate::overseer::{Profile, RecordedProgram};
 use crate::reuse::Reuse;
-use crate::run::{Run, lock};
+use crate::run::Run;
 use crate::runtime::recorded;
 use crate::value::{Items, StoreHandle, Text};
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
+use lobster_base::sync::lock;
 use lobster_store::{Blob, StepOutcome, StepStatus};
 
 /// The parts of an action that say how to execute it.

@@ -1,0 +1,45 @@
+//! What a policy decided of one process.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::bound_files::Held;
+use lobster_base::code::Code;
+use lobster_policy::{BoundFile, Shell};
+use lobster_sandbox::{Confinement, ProcessLimits};
+use lobster_stage::{StageError, Stop};
+
+/// What the policy allows a process, in the sandbox's terms.
+pub(crate) struct Decided {
+    /// The decision as the journal keeps it.
+    pub(crate) statement: Value,
+    pub(crate) limits: ProcessLimits,
+    pub(crate) confinement: Confinement,
+    /// The complete environment of the process.
+    pub(crate) env: Vec<(OsString, OsString)>,
+    /// Most bytes of stdout, if the policy says so.
+    pub(crate) stdout_cap: Option<u64>,
+    /// The files that an approval covers, as they were approved.
+    pub(crate) approved: Option<Held>,
+    /// The shell whose language a policy read; it and no other is started.
+    pub(crate) shell: Option<Shell>,
+    /// A home of its own, gone with this value.
+    pub(super) _home: Option<tempfile::TempDir>,
+}
+
+impl Decided {
+    /// Sees to it that the step finds `files` as they were approved, and nothing else.
+    pub(super) fn hold(&mut self, files: &[BoundFile], state_dir: &Path) -> Result<(), Stop> {
+        let Confinement::Jail(spec) = &mut self.confinement else { return Ok(()) };
+        if files.is_empty() {
+            return Ok(());
+        }
+        let held = Held::take(files, state_dir, spec)
+            .map_err(|error| StageError::permanent_from(error).with_code(Code::ApprovalStale))?;
+        held.confine(spec);
+        self.approved = Some(held);
+        Ok(())
+    }
+}
