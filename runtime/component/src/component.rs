@@ -183,6 +183,10 @@ impl Inner {
     }
 
     /// The description, asked once per process. None for command programs.
+    pub(crate) fn is_step(&self) -> bool {
+        self.kind == Kind::Step
+    }
+
     pub(crate) fn described(&self) -> Result<Option<&Described>, RunError> {
         if self.kind != Kind::Step {
             return Ok(None);
@@ -328,6 +332,12 @@ impl Component {
     /// [`RunError::NotGranted`] for an import that needs another one, or [`RunError::BadGrant`].
     pub fn check_grants(&self, grants: &Grants) -> Result<(), RunError> {
         run::check_grants(&self.0, grants)
+    }
+
+    /// Whether all that the program learns from outside with these grants can be recorded.
+    #[must_use]
+    pub fn is_recordable(&self, grants: &Grants) -> bool {
+        names::raw_socket(&self.0.imports, self.0.is_step(), grants).is_none()
     }
 
     /// The command line that arguments (JSON) stand for; steps have none.

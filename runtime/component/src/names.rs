@@ -117,6 +117,20 @@ pub(crate) fn ungranted(imports: &[String], grants: &Grants) -> Option<(String, 
     ))
 }
 
+/// What moves bytes or names over the network in a way that no record can hold.
+const RAW_SOCKETS: [&str; 3] = ["wasi:sockets/tcp@", "wasi:sockets/udp@", "wasi:sockets/ip-name-lookup@"];
+
+/// The import by which a program with these grants reaches hosts past the record. A step that has
+/// HTTP is given nothing else, because a language's runtime imports sockets that the step never opens.
+pub(crate) fn raw_socket<'i>(imports: &'i [String], is_step: bool, grants: &Grants) -> Option<&'i String> {
+    if grants.net.is_empty()
+        || (is_step && imports.iter().any(|i| i.starts_with("wasi:http/outgoing-handler@")))
+    {
+        return None;
+    }
+    imports.iter().find(|import| RAW_SOCKETS.iter().any(|raw| import.starts_with(raw)))
+}
+
 fn uses_network(import: &str) -> bool {
     import.starts_with("wasi:sockets/") || import.starts_with("wasi:http/")
 }
@@ -134,6 +148,16 @@ pub(crate) fn spoken() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sockets_are_raw_where_they_reach_somewhere() {
+        let python = ["wasi:sockets/tcp@0.2.9".to_owned(), "wasi:http/outgoing-handler@0.2.9".to_owned()];
+        let net = Grants { net: vec!["a.example".to_owned()], ..Grants::default() };
+        assert_eq!(raw_socket(&python, true, &net), None, "a step with HTTP is given no sockets");
+        assert_eq!(raw_socket(&python, false, &net), Some(&python[0]), "a command may use both");
+        assert_eq!(raw_socket(&python[..1], true, &net), Some(&python[0]));
+        assert_eq!(raw_socket(&python[..1], true, &Grants::default()), None, "nothing is reached");
+    }
 
     #[test]
     fn imports_are_judged_by_package_and_version() {

@@ -1,6 +1,7 @@
 //! One run: a fresh store and instance, the call, and what came of it.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -69,12 +70,9 @@ const DESCRIBE_LIMITS: Limits = Limits {
 
 pub(crate) fn run(component: &Inner, mut invocation: Invocation) -> Result<Outcome, RunError> {
     check_grants(component, &invocation.grants)?;
-    if invocation.trace.is_some() {
-        // What arrives on a socket is not a question with an answer.
-        let raw = ["wasi:sockets/tcp@", "wasi:sockets/udp@"];
-        if let Some(import) = component.imports.iter().find(|i| raw.iter().any(|raw| i.starts_with(raw))) {
-            return Err(RunError::NotRecordable { import: import.clone() });
-        }
+    let raw = names::raw_socket(&component.imports, component.is_step(), &invocation.grants);
+    if let (Some(import), true) = (raw, invocation.trace.is_some()) {
+        return Err(RunError::NotRecordable { import: import.clone() });
     }
     let described = component.described()?;
     if let Some(described) = described {
@@ -115,10 +113,14 @@ pub(crate) fn describe(component: &Inner) -> Result<wit::Description, RunError> 
 }
 
 pub(crate) fn check_grants(component: &Inner, grants: &Grants) -> Result<(), RunError> {
-    match names::ungranted(&component.imports, grants) {
-        Some((import, hint)) => Err(RunError::NotGranted { import, hint }),
-        None => NetGrants::read(&grants.net).map(drop),
+    NetGrants::read(&grants.net)?;
+    let Some((import, hint)) = names::ungranted(&component.imports, grants) else { return Ok(()) };
+    // A step says what it needs. One that asks for no host was given sockets by its language, and
+    // finds them closed.
+    if component.described()?.is_some_and(|described| !described.description.wants_hosts()) {
+        return Ok(());
     }
+    Err(RunError::NotGranted { import, hint })
 }
 
 /// The words that arguments of a command program stand for.
@@ -191,10 +193,13 @@ impl<'a> Run<'a> {
         let pipes = Pipes::new(input, output, stderr, limits, schemas);
         let tracer = Tracer::new(invocation.trace);
         let clock = if grants.clock { Clock::real(tracer.clone()) } else { Clock::at(start_time) };
-        let is_step = matches!(component.entry, Entry::Step { .. });
+        let is_step = component.is_step();
         let net = NetGrants::read(&grants.net)?;
         let mut wasi = wasi(&grants, &argv, &seed, &pipes, &clock, &tracer, is_step);
-        let checked = net.clone();
+        let has_sockets = names::raw_socket(&component.imports, is_step, &grants).is_some();
+        let sockets = if has_sockets { net.clone() } else { NetGrants::read(&[])? };
+        wasi.allow_tcp(has_sockets).allow_udp(has_sockets);
+        let checked = sockets.clone();
         wasi.socket_addr_check(move |address, purpose| {
             Box::pin(std::future::ready(checked.allows(address, purpose)))
         });
@@ -225,9 +230,9 @@ impl<'a> Run<'a> {
             limiter: Limiter::new(limits),
             pipes: pipes.clone(),
             files,
-            http: Http { net: net.clone(), tracer: tracer.clone() },
+            http: Http { net, tracer: tracer.clone() },
             http_limits: WasiHttpCtx::new(),
-            net,
+            net: sockets,
             services: invocation.services,
             given,
             read_state: false,
@@ -351,6 +356,7 @@ impl<'a> Run<'a> {
         let carried = self.pipes.carried();
         let fuel_used = self.limits.fuel.saturating_sub(self.store.get_fuel().unwrap_or(0));
         let state = self.store.into_data();
+        let denied: BTreeSet<_> = state.http.net.denied().into_iter().chain(state.net.denied()).collect();
         let writes = StagedWrites::collect(state.files.into_mounts())?;
         Ok(Outcome {
             fuel_used,
@@ -362,7 +368,7 @@ impl<'a> Run<'a> {
             stderr_tail: self.pipes.stderr_tail(),
             writes,
             read_state: state.read_state,
-            denied: state.net.denied(),
+            denied: denied.into_iter().collect(),
         })
     }
 
@@ -489,8 +495,6 @@ fn wasi(
             .insecure_random(Seeded::new(seed, "insecure"))
             .insecure_random_seed(Seeded::new(seed, "insecure-seed").u128());
     }
-    let connects = !grants.net.is_empty();
-    wasi.allow_tcp(connects).allow_udp(connects);
     wasi
 }
 

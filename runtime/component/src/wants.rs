@@ -59,6 +59,11 @@ impl Description {
         })
     }
 
+    /// Whether the description asks for any host.
+    pub(crate) fn wants_hosts(&self) -> bool {
+        self.wants.iter().any(|want| matches!(want.capability, Capability::Net(_)))
+    }
+
     /// A directory is asked for if it will stand at the path of a want, or below it.
     fn wants_dir(&self, dir: &DirGrant, to_write: bool) -> bool {
         self.wants.iter().any(|want| match &want.capability {

@@ -186,7 +186,7 @@ pub(crate) fn run(work: Prepared, store: &Store, cancel: &CancelToken) -> StepOu
     let stderr = Arc::new(Mutex::new(store.blob_writer().limit(work.limits.output)));
     let is_again = recorded.is_some();
     let is_pure = work.grants.is_pure();
-    let recording = (!is_again && !is_pure && is_recordable(&component))
+    let recording = (!is_again && !is_pure && component.is_recordable(&work.grants))
         .then(|| Arc::new(Mutex::new(Recording::new(store))));
     let trace = match (recorded, &recording) {
         (Some(recorded), _) if !is_pure => Some(Box::new(recorded) as Box<dyn HostCallTrace>),
@@ -294,13 +294,6 @@ fn keep(
 /// The outcome of a component whose output is lost.
 fn not_kept(error: &StoreError) -> StepOutcome {
     failed_outcome(&StageError::new(format!("cannot keep the output: {error}")).with_code(Code::Store))
-}
-
-/// Whether everything that the component learns from outside is an answer to a
-/// call. What arrives on a socket is not.
-fn is_recordable(component: &Component) -> bool {
-    let raw = ["wasi:sockets/tcp@", "wasi:sockets/udp@", "wasi:sockets/ip-name-lookup@"];
-    !component.inspect().imports.iter().any(|import| raw.iter().any(|raw| import.starts_with(raw)))
 }
 
 /// The files that a step changed, for its outcome.
