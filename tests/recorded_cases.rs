@@ -52,7 +52,7 @@ fn answers_are_recorded_once_and_need_no_server_after_that() {
     assert_eq!(home.read("cases/recorded/ask.json"), kept);
     case(&home, &net, "/other", &json!({ "text": given }));
     let other = call(&[]);
-    assert!(other.code() == 1 && other.stdout.contains("/greeting here"), "{other:?}");
+    assert!(other.code() == 1 && other.stdout.contains("its path was /greeting, now /other"), "{other:?}");
     home.write("cases/recorded/ask.json", "[{}]");
     let damaged = call(&[]);
     assert!(damaged.code() == 1 && damaged.stdout.contains("recorded/ask.json"), "{damaged:?}");

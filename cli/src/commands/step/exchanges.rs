@@ -4,7 +4,6 @@
 //! The file is `cases/recorded/NAME.json`. Headers that carry secrets are not kept, and
 //! requests are compared without them.
 
-use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -74,7 +73,7 @@ struct Head {
 /// The recording of one case, being made or being answered from.
 pub(super) enum Exchanges {
     Recording(Vec<Exchange>),
-    Recorded { left: VecDeque<Exchange>, answered: usize },
+    Recorded { all: Vec<Exchange>, answered: usize },
 }
 
 /// Where the recording of a case is.
@@ -98,8 +97,8 @@ impl Exchanges {
             }
             _ => format!("{}: {error}", file.display()),
         })?;
-        let left = json::parse_as(&text).map_err(|error| format!("{}: {error}", file.display()))?;
-        Ok(Self::Recorded { left, answered: 0 })
+        let all = json::parse_as(&text).map_err(|error| format!("{}: {error}", file.display()))?;
+        Ok(Self::Recorded { all, answered: 0 })
     }
 
     /// Keeps what was recorded, or says what the step did not ask any more.
@@ -110,7 +109,7 @@ impl Exchanges {
                 replace_file(&file, &(json::pretty(&all) + "\n"))
                     .map_err(|error| format!("{}: {error}", file.display()))
             }
-            Self::Recorded { left, .. } => match left.front() {
+            Self::Recorded { all, answered } => match all.get(answered) {
                 None => Ok(()),
                 Some(next) => Err(format!(
                     "the recording has {} here, and the step asks nothing more; `--record` records it again",
@@ -121,21 +120,17 @@ impl Exchanges {
     }
 
     fn next(&mut self, asked: &Request) -> Result<Option<Vec<u8>>, String> {
-        let Self::Recorded { left, answered } = self else { return Ok(None) };
-        let number = *answered + 1;
-        let again = "`lobster step test --record` records it again";
-        let Some(next) = left.front() else {
-            return Err(format!("{} is asked for, and the recording ends before it; {again}", told(asked)));
-        };
-        if next.request != *asked {
+        let Self::Recorded { all, answered } = self else { return Ok(None) };
+        let Some(next) = all.get(*answered).filter(|next| next.request == *asked) else {
             return Err(format!(
-                "request {number} is {}; {}; {again}",
+                "request {} is {}; {}; `lobster step test --record` records it again",
+                *answered + 1,
                 told(asked),
-                differs(&next.request, asked)
+                unlike(all, *answered, asked)
             ));
-        }
+        };
         *answered += 1;
-        left.pop_front().map(|exchange| exchange.answer.bytes()).transpose()
+        next.answer.clone().bytes().map(Some)
     }
 }
 
@@ -218,22 +213,105 @@ fn told(request: &Request) -> String {
     format!("{} {}", request.method, request.uri)
 }
 
-/// What of a request is not as it was recorded.
-fn differs(recorded: &Request, asked: &Request) -> String {
-    if told(recorded) != told(asked) {
-        return format!("the recording has {} here", told(recorded));
+/// Why a request is not the one that the recording has after `answered` others: its place, or
+/// what differs from the recorded request that is most like it.
+fn unlike(all: &[Exchange], answered: usize, asked: &Request) -> String {
+    if let Some(at) = all.iter().skip(answered).position(|exchange| exchange.request == *asked) {
+        let at = answered + at + 1;
+        return format!("the recording has it as request {at}, after {}", known(all, answered));
+    }
+    if let Some(at) = all.iter().take(answered).position(|exchange| exchange.request == *asked) {
+        return format!("it was answered as request {} already, and is recorded once", at + 1);
+    }
+    // The one that is due wins among equals, then the first that is left.
+    let order = (answered..all.len()).chain(0..answered);
+    let nearest = order.filter_map(|at| Some((at, &all.get(at)?.request)));
+    let Some((at, nearest)) = nearest.min_by_key(|(_, recorded)| distance(recorded, asked)) else {
+        return "the recording is empty".to_owned();
+    };
+    let ends = if answered == all.len() { "the recording ends before it; " } else { "" };
+    format!(
+        "{ends}the nearest recorded one is request {}, {}: {}",
+        at + 1,
+        told(nearest),
+        differences(nearest, asked).join("; ")
+    )
+}
+
+fn known(all: &[Exchange], at: usize) -> String {
+    all.get(at).map_or_else(String::new, |exchange| told(&exchange.request))
+}
+
+/// How unlike two requests are. The address weighs most, then the method, the body, the headers.
+fn distance(recorded: &Request, asked: &Request) -> (usize, bool, bool, usize) {
+    let (recorded_at, at) = (Address::of(&recorded.uri), Address::of(&asked.uri));
+    let host = usize::from(recorded_at.host != at.host) * 4;
+    let path = usize::from(recorded_at.path != at.path) * 2;
+    let query = usize::from(recorded_at.query != at.query);
+    let headers = asked.headers.iter().filter(|header| !recorded.headers.contains(header)).count()
+        + recorded.headers.iter().filter(|header| !asked.headers.contains(header)).count();
+    (host + path + query, recorded.method != asked.method, recorded.body != asked.body, headers)
+}
+
+/// The parts of an address that are compared.
+struct Address<'u> {
+    host: &'u str,
+    path: &'u str,
+    query: Vec<&'u str>,
+}
+
+impl<'u> Address<'u> {
+    fn of(uri: &'u str) -> Self {
+        let (before, query) = uri.split_once('?').unwrap_or((uri, ""));
+        let begin = before.find("://").map_or(0, |at| at + 3);
+        let end = before[begin..].find('/').map_or(before.len(), |at| begin + at);
+        let (host, path) = before.split_at(end);
+        Self { host, path, query: query.split('&').filter(|part| !part.is_empty()).collect() }
+    }
+}
+
+/// What of a request is not as it was recorded, each difference with both sides. Never empty for
+/// requests that differ.
+fn differences(recorded: &Request, asked: &Request) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut compare = |what: &str, recorded: &str, asked: &str| {
+        if recorded != asked {
+            found.push(format!("its {what} was {recorded}, now {asked}"));
+        }
+    };
+    compare("method", &recorded.method, &asked.method);
+    let (before, now) = (Address::of(&recorded.uri), Address::of(&asked.uri));
+    compare("host", before.host, now.host);
+    compare("path", before.path, now.path);
+    for (part, gone) in only_in(&before.query, &now.query) {
+        found.push(if gone {
+            format!("it had {part} in its query")
+        } else {
+            format!("{part} is new in its query")
+        });
     }
     if recorded.body != asked.body {
-        return "its body is not the recorded one".to_owned();
+        found.push("its body is not the recorded one".to_owned());
     }
-    let known = |headers: &[(String, String)], header| headers.contains(header);
-    let new = asked.headers.iter().find(|header| !known(&recorded.headers, header));
-    let gone = recorded.headers.iter().find(|header| !known(&asked.headers, header));
-    match (new, gone) {
-        (Some((name, value)), _) => format!("the recording does not have its header {name}: {value}"),
-        (None, Some((name, value))) => format!("it lacks the recorded header {name}: {value}"),
-        (None, None) => "its headers are not the recorded ones".to_owned(),
+    for ((name, value), gone) in only_in(&recorded.headers, &asked.headers) {
+        let header = format!("header {name}: {value}");
+        found.push(if gone {
+            format!("it lacks the recorded {header}")
+        } else {
+            format!("its {header} is new")
+        });
     }
+    if found.is_empty() {
+        found.push("the order of its query or its headers is another".to_owned());
+    }
+    found
+}
+
+/// What only one of two lists has; `true` for what is gone from the first.
+fn only_in<'t, T: PartialEq>(before: &'t [T], now: &'t [T]) -> Vec<(&'t T, bool)> {
+    let gone = before.iter().filter(|part| !now.contains(part)).map(|part| (part, true));
+    let new = now.iter().filter(|part| !before.contains(part)).map(|part| (part, false));
+    gone.chain(new).collect()
 }
 
 #[cfg(test)]
@@ -285,8 +363,78 @@ mod tests {
             b"{\"status\":200,\"headers\":[]}\nhello"
         );
         let other = ask(&mut trace, &call("https://a/c", "x")).unwrap_err();
-        assert!(other.contains("request 3 is GET https://a/c; the recording has GET https://a/b"), "{other}");
+        assert_eq!(
+            other,
+            "request 3 is GET https://a/c; the nearest recorded one is request 3, GET https://a/b: its path was /b, \
+             now /c; `lobster step test --record` records it again"
+        );
         let left = Exchanges::read(&case).unwrap().finish(&case).unwrap_err();
         assert!(left.contains("asks nothing more"), "{left}");
+    }
+    #[test]
+    fn a_request_that_is_not_recorded_is_held_against_the_nearest_one() {
+        let exchange = |method: &str, uri: &str, headers: &[(&str, &str)], body: &str| Exchange {
+            request: Request {
+                method: method.to_owned(),
+                uri: uri.to_owned(),
+                headers: headers
+                    .iter()
+                    .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                    .collect(),
+                body: body.to_owned(),
+            },
+            answer: Answer::Failed("refused".to_owned()),
+        };
+        let all = [
+            exchange("GET", "https://a.example/list?page=1&size=9", &[("accept", "text/csv")], "00"),
+            exchange("GET", "https://a.example/list?page=2&size=9", &[], "00"),
+            exchange("POST", "https://a.example/add", &[], "00"),
+        ];
+        for (answered, asked, wanted) in [
+            (
+                0,
+                exchange("GET", "https://a.example/list?size=9&page=3", &[("accept", "text/csv")], "00"),
+                "the nearest recorded one is request 1, GET https://a.example/list?page=1&size=9: it had page=1 in its \
+                 query; page=3 is new in its query",
+            ),
+            (
+                0,
+                exchange("POST", "https://a.example/add", &[], "11"),
+                "the nearest recorded one is request 3, POST https://a.example/add: its body is not the recorded one",
+            ),
+            (
+                0,
+                exchange("PUT", "https://b.example/add", &[("accept", "x")], "00"),
+                "the nearest recorded one is request 3, POST https://a.example/add: its method was POST, now PUT; its \
+                 host was https://a.example, now https://b.example; its header accept: x is new",
+            ),
+            (
+                0,
+                exchange("GET", "https://a.example/list?page=1&size=9", &[], "00"),
+                "the nearest recorded one is request 1, GET https://a.example/list?page=1&size=9: it lacks the recorded \
+                 header accept: text/csv",
+            ),
+            (
+                0,
+                all[2].clone(),
+                "the recording has it as request 3, after GET https://a.example/list?page=1&size=9",
+            ),
+            (1, all[0].clone(), "it was answered as request 1 already, and is recorded once"),
+            (
+                3,
+                exchange("GET", "https://a.example/add", &[], "00"),
+                "the recording ends before it; the nearest recorded one is request 3, POST https://a.example/add: its \
+                 method was POST, now GET",
+            ),
+            (
+                1,
+                exchange("GET", "https://a.example/list?size=9&page=2", &[], "00"),
+                "the nearest recorded one is request 2, GET https://a.example/list?page=2&size=9: the order of its \
+                 query or its headers is another",
+            ),
+        ] {
+            assert_eq!(unlike(&all, answered, &asked.request), wanted);
+        }
+        assert_eq!(unlike(&[], 0, &all[0].request), "the recording is empty");
     }
 }
