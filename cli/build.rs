@@ -8,7 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What building a template leaves behind.
-const LEFTOVERS: [&str; 5] = ["target", "node_modules", ".venv", "__pycache__", "package-lock.json"];
+const LEFTOVERS: [&str; 7] =
+    ["target", "node_modules", ".venv", ".packages", "__pycache__", "build", "package-lock.json"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let root = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).join("../guest-steps/templates");

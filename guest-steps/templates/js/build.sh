@@ -1,8 +1,16 @@
 #!/usr/bin/env bash
-# Builds step-name.wasm. Needs node; the tool comes by npm.
+# Builds step-name.wasm. Needs node and npm; the tool comes by npm.
 set -euo pipefail
 cd "$(dirname "$0")"
-[[ -x node_modules/.bin/componentize-qjs ]] || npm install --no-audit --no-fund
+for tool in node npm; do
+  command -v $tool >/dev/null || { echo "$tool is not on PATH: https://nodejs.org, or apt-get install nodejs npm" >&2 && exit 127; }
+done
+# Installed when it is missing and when package.json changes.
+made_from=node_modules/.made-from
+if ! cmp -s package.json $made_from; then
+  npm install --no-audit --no-fund >&2 || { echo "npm could not install what package.json names; the lines above say why" >&2 && exit 1; }
+  cp package.json $made_from
+fi
 # --stub-wasi: no clock, no randomness, no files. Leave it out if the step needs
 # a grant for one of them.
 node_modules/.bin/componentize-qjs --wit wit --world step --js step.js --module-root . \

