@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn every_template_is_a_whole_project_under_its_own_name() {
-        assert_eq!(languages(), ["c", "js", "python", "rust"]);
+        assert_eq!(languages(), ["c", "go", "js", "python", "rust", "ts"]);
         for language in languages() {
             let dir = tempfile::tempdir().unwrap();
             let project = dir.path().join("p");

@@ -1,0 +1,3 @@
+module step-name
+
+go 1.24
