@@ -22,7 +22,6 @@ use crate::services::Services;
 pub use crate::settings::{PolicyFileUsed, PolicySources, Settings};
 use crate::surroundings::Surroundings;
 use lobster_base::cancel::CancelToken;
-use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_base::text::{self, Count};
 use lobster_language::diagnostic::Diagnostic;
@@ -604,11 +603,4 @@ const MAX_PIPELINE_NAME: usize = 120;
 pub fn in_one_line(text: &str, max: usize) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     text::fit(&line, max, Count::Chars).into_owned()
-}
-
-/// The digest and text of a recorded plan.
-pub fn recorded<T: serde::de::DeserializeOwned>(store: &Store, digest: &Digest) -> Result<T, Failure> {
-    const MAX_PLAN: u64 = 64 << 20;
-    let bytes = store.load(digest, MAX_PLAN).map_err(|error| Failure::runtime(error.to_string()))?;
-    json::parse_as(&String::from_utf8_lossy(&bytes)).map_err(|error| Failure::runtime(error.to_string()))
 }

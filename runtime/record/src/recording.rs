@@ -8,8 +8,9 @@ use serde_json::{Map, Value};
 use lobster_base::digest::Digest;
 use lobster_engine::envelope::Failure;
 use lobster_engine::recall::{CUT_OFF, SUMMARY};
+use lobster_engine::recorded::recorded;
 use lobster_engine::run::Task;
-use lobster_engine::runtime::{GIVEN_ARGS, recorded};
+use lobster_engine::runtime::GIVEN_ARGS;
 use lobster_language::plan::Plan;
 use lobster_store::{
     Blob, BrokenChain, Event, GateAnswer, Record, RunId, RunStatus, StepOutcome, StepStatus, Store,

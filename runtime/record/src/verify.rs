@@ -24,6 +24,7 @@ use super::programs::Programs;
 use super::recording::{Recording, is_within};
 use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
+use lobster_engine::audience::Screen;
 use lobster_engine::binding::{Binding, KnownAnswer};
 use lobster_engine::envelope::Failure;
 use lobster_engine::execute::NativeProfile;
@@ -32,10 +33,11 @@ use lobster_engine::overseer::{
     Act, Declared, Known, Overseer, RecordedEnd, RecordedOutside, RecordedProgram,
 };
 use lobster_engine::path::StepPath;
+use lobster_engine::perform::output_of;
 use lobster_engine::run::{Interrupted, Run};
 use lobster_engine::runtime::Runtime;
-use lobster_engine::services::{Caller, Screen, Services};
-use lobster_engine::settle::{keep_output, output_of};
+use lobster_engine::services::{Caller, Services};
+use lobster_engine::settle::keep_output;
 use lobster_policy::denial;
 use lobster_sandbox::{Sandbox, SandboxConfig};
 use lobster_stage::{Mode, StageError, Stop, store_failure};
