@@ -98,12 +98,12 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
             let status = if unfinished { RunStatus::Failed } else { RunStatus::Cancelled };
             let message = reason.map_or_else(|| "cancelled".to_owned(), |reason| reason.message());
             end(status, None, Some(message.clone()), Some(&Code::Cancelled.into()))?;
-            Envelope::Failed(Failure::runtime(message).with_code(Code::Cancelled))
+            Envelope::Failed(Failure::new(Code::Cancelled, message))
         }
         Err(Stop::Interrupted) => {
             let message = unseen::question(&run.id.short(), &run.unseen()?);
             end(RunStatus::Failed, None, Some(message.clone()), Some(&Code::Interrupted.into()))?;
-            Envelope::Failed(Failure::runtime(message).with_code(Code::Interrupted))
+            Envelope::Failed(Failure::new(Code::Interrupted, message))
         }
     })
 }

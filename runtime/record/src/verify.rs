@@ -115,20 +115,16 @@ pub struct Divergence {
 /// # Errors
 /// When there is no such run, or its record cannot be read. What differs is no error.
 pub fn replay(runtime: &Runtime, run: &str, options: &ReplayOptions) -> Result<ReplayReport, Failure> {
-    let store = runtime.store().map_err(failure)?;
+    let store = runtime.store()?;
     let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
-    let journal = store.verified_events(id).map_err(failure)?;
-    let redacted = store.redacted(id).map_err(failure)?;
+    let journal = store.verified_events(id)?;
+    let redacted = store.redacted(id)?;
     let carried = Carried {
         redacted: redacted.steps.into_iter().collect(),
         left_out: redacted.blobs.into_iter().collect(),
         ..Carried::default()
     };
     replay_journal(runtime, &store, &journal, options, carried)
-}
-
-pub(super) fn failure(error: impl std::fmt::Display) -> Failure {
-    Failure::runtime(error.to_string())
 }
 
 /// What a bundle has besides journal and blobs.
@@ -189,7 +185,7 @@ pub(super) fn replay_journal(
     let report = replay.report();
     match lock(&replay.seen).hindered.take() {
         Some(why) if report.is_faithful() => {
-            Err(Failure::runtime(format!("the run cannot be replayed here: {why}")))
+            Err(Failure::new(Code::NotReplayable, format!("the run cannot be replayed here: {why}")))
         }
         _ => Ok(report),
     }
