@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Replaces the content of a file, whole or not at all, or makes it; a link stays one, and so does the mode.
-pub(crate) fn replace_file(path: &Path, text: &str) -> io::Result<()> {
+pub(crate) fn replace_file(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     let (path, mode) = match fs::canonicalize(path) {
         Ok(path) => {
             let mode = fs::metadata(&path)?.permissions();
@@ -20,7 +20,7 @@ pub(crate) fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     // A new file is as the umask wants it, the draft of a known one nobody else's before it is.
     let first = Permissions::from_mode(if mode.is_some() { 0o600 } else { 0o666 });
     let mut draft = tempfile::Builder::new().permissions(first).tempfile_in(folder)?;
-    draft.write_all(text.as_bytes())?;
+    draft.write_all(content.as_ref())?;
     if let Some(mode) = mode {
         draft.as_file().set_permissions(mode)?;
     }

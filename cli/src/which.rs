@@ -143,6 +143,17 @@ pub(crate) fn pick(rows: &[Vec<String>], question: &str) -> Result<usize, Comman
     }
 }
 
+/// Whether a person at the terminal says yes; anything else is a no.
+pub(crate) fn agrees(question: &str) -> Result<bool, CommandError> {
+    let mut err = io::stderr().lock();
+    write!(err, "{question} [y/N] ")?;
+    err.flush()?;
+    drop(err);
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,7 +14,7 @@ use crate::which;
 #[command(after_help = "Examples:
   lobster init                             asks, and writes hello.lobster
   lobster init --kind javascript report    writes report.lobster
-  lobster init --kind agent add-task       a tool for `lobster mcp serve --workflows .`")]
+  lobster init --kind agent add-task       a tool for `lobster mcp --workflows .`")]
 pub(crate) struct Args {
     /// The name of the workflow and of its file.
     #[arg(default_value = "hello", value_parser = name)]
@@ -116,7 +116,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let shown = workflow.display();
     writeln!(out, "\nNext:\n  lobster run {shown}\n  lobster check {shown}     after each change")?;
     if kind == Kind::Agent {
-        writeln!(out, "  lobster mcp serve --workflows {}     for an agent", args.dir.display())?;
+        writeln!(out, "  lobster mcp --workflows {}     for an agent", args.dir.display())?;
     }
     out.flush()?;
     Ok(Exit::OK)

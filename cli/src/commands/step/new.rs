@@ -89,7 +89,8 @@ fn make_executable(_: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn step_name(text: &str) -> Result<String, String> {
+/// Checks a step's name.
+pub(crate) fn step_name(text: &str) -> Result<String, String> {
     let word =
         |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     if text.starts_with(|c: char| c.is_ascii_lowercase()) && text.split('-').all(word) {
