@@ -3,7 +3,7 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use lobster_runtime::store::{RunFilter, RunId, RunSummary, Store};
+use lobster_runtime::store::{Event, RunFilter, RunId, RunSummary, Store, StoreError};
 
 use crate::commands::{doctor, runs};
 use crate::exit::CommandError;
@@ -111,6 +111,41 @@ pub(crate) fn pick_run(
         .collect();
     let chosen = pick(&rows, &format!("Which run should `{verb}` take?"))?;
     Ok(found[chosen].0.id)
+}
+
+/// The steps that a run came to, in their order.
+pub(crate) fn steps(store: &Store, run: RunId) -> Result<Vec<String>, StoreError> {
+    let mut paths: Vec<String> = Vec::new();
+    for record in store.found_events(run)?.0 {
+        match &record.event {
+            Event::StepStarted { path, .. } | Event::StepEnded { path, .. }
+                if !path.contains('!') && !paths.contains(path) =>
+            {
+                paths.push(path.clone());
+            }
+            _ => {}
+        }
+    }
+    Ok(paths)
+}
+
+/// The step of a run, which a person at a terminal is asked for if it is missing.
+pub(crate) fn step_or_ask(
+    store: &Store,
+    run: RunId,
+    text: Option<&str>,
+    verb: &str,
+) -> Result<String, CommandError> {
+    match text {
+        Some(text) => Ok(text.to_owned()),
+        None if !can_ask() => Err(CommandError::usage(format!("{verb} needs a step"))
+            .with_hint(format!("`lobster show {}` lists the steps of the run", run.short()))),
+        None => {
+            let mut steps = steps(store, run)?;
+            let rows: Vec<Vec<String>> = steps.iter().map(|step| vec![step.clone()]).collect();
+            Ok(steps.swap_remove(pick(&rows, &format!("Which step should `{verb}` take?"))?))
+        }
+    }
 }
 
 /// Has a person choose a row by its number; an empty answer is the first.
