@@ -1,9 +1,17 @@
 //! Files that are written whole or not at all.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+/// Writes a file that is not there yet, and the directories to it.
+pub(crate) fn write_new(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    OpenOptions::new().write(true).create_new(true).open(path)?.write_all(content.as_ref())
+}
 
 /// Replaces the content of a file, whole or not at all, or makes it; a link stays one, and so does the mode.
 pub(crate) fn replace_file(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
