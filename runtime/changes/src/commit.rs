@@ -185,7 +185,8 @@ pub struct Recovered {
 /// commit: letters, digits and hyphens.
 ///
 /// # Errors
-/// When a file is not what the set was made from, or the file system refuses. Nothing
+/// When a file is not what the set was made from (unless every one of them is what it is to
+/// become: then there is nothing to do), or the file system refuses. Nothing
 /// has changed then, but for [`CommitError::Stuck`], and [`CommitError::Journal`] if the
 /// journal was written and the disk did not say so: [`recover`] tells.
 #[cfg(target_os = "linux")]
@@ -198,7 +199,26 @@ pub fn commit(
     set.check()?;
     let _only = lock(journals).map_err(CommitError::Journal)?;
     let files = crate::disk::Disk::open(set)?;
-    commit_in(&files, &LogFile::new(journals, id), id, set, contents)
+    let done = commit_in(&files, &LogFile::new(journals, id), id, set, contents);
+    // A crash between the end of the commit and its record: all is there already.
+    if matches!(&done, Err(CommitError::Conflicts(_))) && compare(&files, &set.inverse()).is_ok() {
+        return Ok(());
+    }
+    done
+}
+
+/// The files that are not what a change set was made from.
+///
+/// # Errors
+/// When they cannot be compared.
+#[cfg(target_os = "linux")]
+pub fn conflicts(set: &ChangeSet) -> Result<Vec<Conflict>, CommitError> {
+    set.check()?;
+    match compare(&crate::disk::Disk::open(set)?, set) {
+        Ok(_) => Ok(Vec::new()),
+        Err(CommitError::Conflicts(found)) => Ok(found),
+        Err(error) => Err(error),
+    }
 }
 
 /// Finishes the commits that crashes interrupted: forward, or back if that is how far they came.

@@ -16,6 +16,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::commit::CommitError;
+use crate::fault::point;
 use crate::files::{Files, Looks, Place, Seen, What};
 use crate::set::{ByteText, ChangeSet, RelPath, Time};
 
@@ -35,14 +36,13 @@ pub(crate) struct Disk {
 impl Disk {
     /// Holds the roots of a change set open.
     pub(crate) fn open(set: &ChangeSet) -> Result<Self, CommitError> {
-        let open = |root: &ByteText| {
-            let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-            let path = OsStr::from_bytes(root.as_bytes());
-            openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
-                .map_err(|error| CommitError::Root { root: root.clone(), source: error.into() })
-        };
-        let roots = set.roots.iter().map(|root| open(&root.root)).collect::<Result<_, _>>()?;
+        let roots = set.roots.iter().map(|root| open_root(&root.root)).collect::<Result<_, _>>()?;
         Ok(Self { roots })
+    }
+
+    /// One directory alone.
+    pub(crate) fn of_root(root: &ByteText) -> Result<Self, CommitError> {
+        Ok(Self { roots: vec![open_root(root)?] })
     }
 
     fn root(&self, root: usize) -> io::Result<&OwnedFd> {
@@ -84,6 +84,13 @@ impl Disk {
         let file = openat2(self.above(place)?, name(place), flags, Mode::empty(), BENEATH)?;
         Ok(file.into())
     }
+}
+
+fn open_root(root: &ByteText) -> Result<OwnedFd, CommitError> {
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+    let path = OsStr::from_bytes(root.as_bytes());
+    openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+        .map_err(|error| CommitError::Root { root: root.clone(), source: error.into() })
 }
 
 fn name(place: &Place) -> &OsStr {
@@ -180,6 +187,7 @@ impl Files for Disk {
     }
 
     fn make_directory(&self, place: &Place, mode: u32) -> io::Result<()> {
+        point("make directory")?;
         let above = self.above(place)?;
         mkdirat(&above, name(place), Mode::RWXU)?;
         // The umask is nobody's business here.
@@ -193,6 +201,7 @@ impl Files for Disk {
         Looks { mode, modified, like }: &Looks<'_>,
         sync: bool,
     ) -> io::Result<()> {
+        point("make file")?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file: File = openat(self.above(place)?, name(place), flags, Mode::RUSR | Mode::WUSR)?.into();
         copy_sparse(content, &mut file)?;
@@ -205,19 +214,23 @@ impl Files for Disk {
     }
 
     fn make_link(&self, place: &Place, target: &ByteText) -> io::Result<()> {
+        point("make link")?;
         Ok(symlinkat(OsStr::from_bytes(target.as_bytes()), self.above(place)?, name(place))?)
     }
 
     fn make_name(&self, of: &Place, place: &Place) -> io::Result<()> {
+        point("make name")?;
         Ok(linkat(self.above(of)?, name(of), self.above(place)?, name(place), AtFlags::empty())?)
     }
 
     fn rename(&self, from: &Place, to: &Place) -> io::Result<()> {
+        point("rename")?;
         let flags = RenameFlags::NOREPLACE;
         Ok(renameat_with(self.above(from)?, name(from), self.above(to)?, name(to), flags)?)
     }
 
     fn exchange(&self, a: &Place, b: &Place) -> io::Result<()> {
+        point("exchange")?;
         match renameat_with(self.above(a)?, name(a), self.above(b)?, name(b), RenameFlags::EXCHANGE) {
             Err(Errno::INVAL | Errno::NOSYS) => Err(io::ErrorKind::Unsupported.into()),
             other => Ok(other?),
@@ -225,6 +238,7 @@ impl Files for Disk {
     }
 
     fn set_mode(&self, place: &Place, mode: u32) -> io::Result<()> {
+        point("set mode")?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let mode = Mode::from_raw_mode(mode);
         match openat2(self.above(place)?, name(place), flags, Mode::empty(), BENEATH) {
@@ -248,10 +262,12 @@ impl Files for Disk {
     }
 
     fn rewrite(&self, from: &Place, to: &Place) -> io::Result<()> {
+        point("rewrite")?;
         let mut source = self.open_file(from, OFlags::RDONLY)?;
         let told = source.metadata()?;
         let mut file = self.open_file(to, OFlags::WRONLY)?;
         file.set_len(0)?;
+        point("rewrite")?;
         copy_sparse(&mut source, &mut file)?;
         file.set_permissions(told.permissions())?;
         file.set_times(FileTimes::new().set_modified(told.modified()?))?;
@@ -259,18 +275,22 @@ impl Files for Disk {
     }
 
     fn remove_file(&self, place: &Place) -> io::Result<()> {
+        point("remove file")?;
         Ok(unlinkat(self.above(place)?, name(place), AtFlags::empty())?)
     }
 
     fn remove_directory(&self, place: &Place) -> io::Result<()> {
+        point("remove directory")?;
         Ok(unlinkat(self.above(place)?, name(place), AtFlags::REMOVEDIR)?)
     }
 
     fn sync_contents(&self, root: usize) -> io::Result<()> {
+        point("sync contents")?;
         Ok(rustix::fs::syncfs(self.root(root)?)?)
     }
 
     fn sync_directory(&self, root: usize, path: Option<&RelPath>) -> io::Result<()> {
+        point("sync directory")?;
         Ok(fsync(self.directory(root, path, OFlags::RDONLY)?)?)
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::fault::point;
 use crate::set::ChangeSet;
 use crate::steps::Step;
 
@@ -76,15 +77,19 @@ impl LogFile {
 
 impl Log for LogFile {
     fn write(&self, journal: &Journal) -> io::Result<()> {
+        point("journal")?;
         let new = self.path.with_extension("new");
         let mut file = File::create(&new)?;
         file.write_all(&serde_json::to_vec(journal)?)?;
         file.sync_all()?;
+        point("journal")?;
         fs::rename(&new, &self.path)?;
-        sync_above(&self.path)
+        sync_above(&self.path)?;
+        point("journal")
     }
 
     fn clear(&self) -> io::Result<()> {
+        point("journal")?;
         fs::remove_file(&self.path)?;
         sync_above(&self.path)
     }

@@ -13,8 +13,11 @@ mod apply;
 mod commit;
 #[cfg(target_os = "linux")]
 mod disk;
+mod fault;
 mod files;
 mod journal;
+#[cfg(target_os = "linux")]
+mod layer;
 mod prepare;
 mod revert;
 mod set;
@@ -25,5 +28,10 @@ mod simulated;
 #[cfg(all(test, target_os = "linux"))]
 mod tests;
 
+#[cfg(target_os = "linux")]
+pub use commit::conflicts;
 pub use commit::{CommitError, Conflict, Contents, Found, Recovered, commit, recover};
+pub use fault::{FaultHook, install_fault_hook};
+#[cfg(target_os = "linux")]
+pub use layer::{Keep, Layer, LayerError, remove_tree};
 pub use set::{BadChangeSet, ByteText, Change, ChangeSet, Entry, Kind, RelPath, RootChanges, Time};

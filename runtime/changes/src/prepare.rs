@@ -19,12 +19,12 @@ pub(crate) fn workbench(id: &str) -> io::Result<RelPath> {
 
 /// What is laid ready for a step.
 pub(crate) fn new_of(bench: &RelPath, step: &Step) -> Place {
-    Place { root: step.place.root, path: bench.join(&format!("n{}", step.slot)) }
+    Place { root: step.place.root, path: bench.join(format!("n{}", step.slot).as_bytes()) }
 }
 
 /// What a step moved out of sight.
 pub(crate) fn old_of(bench: &RelPath, step: &Step) -> Place {
-    Place { root: step.place.root, path: bench.join(&format!("o{}", step.slot)) }
+    Place { root: step.place.root, path: bench.join(format!("o{}", step.slot).as_bytes()) }
 }
 
 /// Looks at every path of a change set. All conflicts are found, not the first alone.
@@ -145,7 +145,6 @@ pub(crate) fn clean(files: &impl Files, journal: &Journal) -> io::Result<()> {
             continue;
         }
         for name in files.list(&place)? {
-            let name = String::from_utf8_lossy(&name).into_owned();
             let left = Place { root, path: bench.join(&name) };
             match files.look(&left)?.map(|seen| seen.what) {
                 Some(What::Directory) => files.remove_directory(&left)?,

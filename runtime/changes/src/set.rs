@@ -1,6 +1,6 @@
 //! What became of files, as data.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use lobster_base::digest::Digest;
@@ -138,8 +138,14 @@ impl RelPath {
         std::iter::successors(self.parent(), Self::parent)
     }
 
-    pub(crate) fn join(&self, name: &str) -> Self {
-        Self(ByteText([self.as_bytes(), b"/", name.as_bytes()].concat()))
+    /// A path of one name, as a directory lists it.
+    pub(crate) fn of_name(name: &[u8]) -> Self {
+        Self(ByteText(name.to_vec()))
+    }
+
+    /// With one more name, as a directory lists it.
+    pub(crate) fn join(&self, name: &[u8]) -> Self {
+        Self(ByteText([self.as_bytes(), b"/", name].concat()))
     }
 
     pub(crate) fn depth(&self) -> usize {
@@ -342,6 +348,27 @@ impl ChangeSet {
         let roots = self.roots.iter().map(|root| RootChanges {
             root: root.root.clone(),
             changes: root.changes.iter().map(swapped).collect(),
+        });
+        Self::new(roots.collect())
+    }
+
+    /// What several change sets come to, one after the other.
+    #[must_use]
+    pub fn compose(sets: &[&Self]) -> Self {
+        let mut roots: BTreeMap<&ByteText, BTreeMap<&RelPath, Change>> = BTreeMap::new();
+        for (root, change) in sets.iter().flat_map(|set| set.changes()) {
+            let of_root = roots.entry(root).or_default();
+            let first = of_root.entry(&change.path).or_insert_with(|| change.clone());
+            first.after.clone_from(&change.after);
+        }
+        let is_change = |change: &Change| match (&change.before, &change.after) {
+            (None, None) => false,
+            (Some(before), Some(after)) => !before.is_same(after),
+            (None, Some(_)) | (Some(_), None) => true,
+        };
+        let roots = roots.into_iter().map(|(root, changes)| RootChanges {
+            root: root.clone(),
+            changes: changes.into_values().filter(is_change).collect(),
         });
         Self::new(roots.collect())
     }

@@ -20,7 +20,7 @@ use lobster_base::cancel::CancelReason;
 use lobster_base::json;
 use lobster_base::sync::lock;
 use lobster_base::text::{self, Count};
-use lobster_language::plan::{Plan, Workflow};
+use lobster_language::plan::{ChangesMode, Plan, Workflow};
 use lobster_models::cost::{CostLimit, CostTracker, LimitAction, Spending};
 use lobster_models::pricing::Pricing;
 use lobster_stage::{Mode, Question, StageError, Stop};
@@ -75,6 +75,7 @@ fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>
         path: StepPath::root(),
         active: vec![std::fs::canonicalize(&workflow.file).unwrap_or_else(|_| workflow.file.clone())],
         cost: Arc::clone(&cost),
+        least_changes: workflow.least_changes.unwrap_or(ChangesMode::Direct),
     };
     let last = frame.steps(&services.cancel)?;
     if let Some(meta) = lock(&cost).summary() {
