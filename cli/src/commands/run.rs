@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use lobster_runtime::code::Code;
 use lobster_runtime::envelope::{Envelope, Failure};
 use lobster_runtime::json;
 use lobster_runtime::language::plan::{ChangesMode, Plan};
@@ -244,7 +245,10 @@ fn request(words: &Words) -> Result<RunRequest, Failure> {
             Err(WorkflowFileError::Missing(path))
                 if has_workflow_extension(&path) && !only.contains(char::is_whitespace) =>
             {
-                return Err(Failure::runtime(format!("Unknown command: {only} (and there is no such file)")));
+                return Err(Failure::new(
+                    Code::UnknownCommand,
+                    format!("Unknown command: {only} (and there is no such file)"),
+                ));
             }
             Err(_) => None,
         },

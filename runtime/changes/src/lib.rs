@@ -24,6 +24,8 @@ mod set;
 mod steps;
 
 #[cfg(test)]
+mod power_cuts;
+#[cfg(test)]
 mod simulated;
 #[cfg(all(test, target_os = "linux"))]
 mod tests;

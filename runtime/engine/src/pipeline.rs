@@ -1,6 +1,7 @@
 //! Drives pipelines: items are pushed from stage to stage.
 
-use lobster_base::code::{Code, FailureCode};
+use super::outcome::{failed_outcome, outcome_error};
+use lobster_base::code::Code;
 use std::cell::{Cell, RefCell};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -415,27 +416,6 @@ fn lines(run: &Run<'_>, items: &Items) -> Result<Payload, Stop> {
     Text::stored(&run.store, writer.finish().map_err(lobster_stage::store_failure)?)
         .payload()
         .map_err(lobster_stage::store_failure)
-}
-
-/// The error that an outcome carries.
-pub fn outcome_error(outcome: &StepOutcome) -> StageError {
-    StageError {
-        message: outcome.error.clone().unwrap_or_else(|| "the step failed without saying why".to_owned()),
-        code: outcome.code.as_deref().map(FailureCode::read),
-        source: None,
-        permanent: outcome.detail.get("permanent").is_some_and(|flag| flag == &Value::Bool(true)),
-    }
-}
-
-/// The outcome that carries an error.
-pub(crate) fn failed_outcome(error: &StageError) -> StepOutcome {
-    let mut outcome = StepOutcome::new(StepStatus::Failed);
-    outcome.error = Some(error.message.clone());
-    outcome.code = error.code.as_ref().map(FailureCode::to_string);
-    if error.permanent {
-        outcome.detail = json!({ "permanent": true });
-    }
-    outcome
 }
 
 struct StageHost<'h, 'r, 's> {

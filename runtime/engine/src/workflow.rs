@@ -489,7 +489,7 @@ impl Frame<'_> {
         let arguments = argument_vars(self.args);
         let mut layers = arguments.clone();
         if let Some(dir) = self.workflow.file.parent() {
-            layers.push((WORKFLOW_DIR.to_owned(), dir.display().to_string()));
+            layers.push((crate::env::WORKFLOW_DIR.to_owned(), dir.display().to_string()));
         }
         layers.extend(filled(&self.workflow.env)?);
         if !enclosing.env.is_empty() {
@@ -557,7 +557,7 @@ impl Frame<'_> {
             .map_err(|error| StageError::permanent(format!("Workflow step {} {error}", step.id)))?;
         let mut active = self.active.clone();
         active.push(resolved);
-        let cost = super::settle::cost_tracker(self.run, workflow, Some((&self.cost, &step.id)));
+        let cost = super::perform::cost_tracker(self.run, workflow, Some((&self.cost, &step.id)));
         let frame = Frame {
             run: self.run,
             workflow,
@@ -627,10 +627,6 @@ pub(super) struct Enclosing {
     /// Loops put the argument variables between their own and the sub-step's.
     pub(super) reinject_args: bool,
 }
-
-/// The variable that tells a step where its workflow file lies, so that a
-/// workflow can bring its own scripts along.
-pub const WORKFLOW_DIR: &str = "LOBSTER_WORKFLOW_DIR";
 
 /// Whether an error is none of the step's own, so that its `on_error` does not apply.
 fn ends_the_run(error: &StageError) -> bool {

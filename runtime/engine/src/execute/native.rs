@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::layers::{CHANGES, Layers};
 use super::{Host, NativeTask, Outcome, StdinSource};
+use crate::audience::Progress;
 use crate::kinds::blocked;
-use crate::pipeline::failed_outcome as failed;
-use crate::services::Progress;
+use crate::outcome::failed_outcome as failed;
 use crate::unseen::{Lost, UnseenEnd};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json::aside::ScanAside;

@@ -20,8 +20,8 @@ use super::decided::Decided;
 use super::jail_spec::hide_store;
 use crate::action::{ActionRecord, Preimage};
 use crate::execute::CHANGES;
+use crate::outcome::{failed_outcome, outcome_error};
 use crate::path::StepPath;
-use crate::pipeline::{failed_outcome, outcome_error};
 use crate::run::Run;
 
 /// The kind of the effect.

@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::envelope::Failure;
 use crate::services::Services;
+use lobster_base::code::Code;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_base::sync::lock;
@@ -232,7 +233,7 @@ fn look_at_pipeline(
 pub(super) fn check_pipeline(services: &Services, pipeline: &Pipeline) -> Result<(), Failure> {
     let warn = |warning| services.note(&format!("warning: {warning}"));
     match look_at_stages(services, pipeline, Some(&services.cwd), warn) {
-        Err((_, problem)) if !problem.is_denial => Err(Failure::runtime(problem.message)),
+        Err((_, problem)) if !problem.is_denial => Err(Failure::new(Code::Component, problem.message)),
         _ => Ok(()),
     }
 }

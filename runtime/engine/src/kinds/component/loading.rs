@@ -1,7 +1,7 @@
 //! Where the component of a step comes from: a file, the store, or this binary.
 
 use lobster_base::code::Code;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use lobster_component::{Component, Limits, LoadError, Patience};
@@ -175,9 +175,4 @@ pub(crate) fn of_stage(
                 .map_err(|error| not_loaded(&error, &format!("component {named}"), cancel))
         }
     }
-}
-
-/// Where compiled code is kept, under the store.
-pub fn code_cache(state_dir: &Path) -> PathBuf {
-    state_dir.join("store").join("code")
 }
