@@ -70,6 +70,8 @@ mod secrets;
 mod server;
 mod shown;
 mod spelling;
+mod staged;
+mod staged_model;
 mod state;
 mod store_copies;
 mod swapped_roots;

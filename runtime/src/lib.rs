@@ -122,7 +122,7 @@ pub mod language {
 
     /// The checked form of a workflow, as the journal keeps it.
     pub mod plan {
-        pub use lobster_language::plan::{ArgSpec, Grants, Plan, Step, Work, Workflow};
+        pub use lobster_language::plan::{ArgSpec, ChangesMode, Grants, Plan, Step, Work, Workflow};
     }
 
     /// Texts with a name and lines.
@@ -187,6 +187,12 @@ pub mod replay {
         incumbent_gates, incumbent_refusal, observed, open_gate, plan_fork, policy_of, replay, resume,
         resume_run, rules_of_approvals, run_of_gate, take_over, why,
     };
+
+    /// What steps changed in files, and what takes it back.
+    pub mod changes {
+        pub use lobster_changes::{ByteText, Change, Entry, Kind as ChangeKind};
+        pub use lobster_record::{StepChanges, Undo, changes_of_run, plan_undo};
+    }
 
     /// One file that holds a run.
     pub mod bundle {

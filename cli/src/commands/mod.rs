@@ -7,6 +7,7 @@
 pub(crate) mod add;
 pub(crate) mod audit;
 pub(crate) mod bundle;
+pub(crate) mod changes;
 pub(crate) mod check;
 pub(crate) mod complete;
 pub(crate) mod completions;
@@ -34,6 +35,7 @@ pub(crate) mod show;
 pub(crate) mod skill;
 pub(crate) mod step;
 pub(crate) mod store;
+pub(crate) mod undo;
 pub(crate) mod version;
 pub(crate) mod why;
 pub(crate) mod worker;
@@ -71,6 +73,8 @@ pub(crate) enum Command {
     Runs(runs::Args),
     Show(show::Args),
     Logs(logs::Args),
+    Changes(changes::Args),
+    Undo(undo::Args),
     Gates(gates::Args),
     Replay(replay::Args),
     Fork(fork::Args),
@@ -206,6 +210,8 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Runs(args) => runs::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Logs(args) => logs::run(&args),
+        Command::Changes(args) => changes::run(&args),
+        Command::Undo(args) => undo::run(&args),
         Command::Gates(args) => gates::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Fork(args) => fork::run(&args),
