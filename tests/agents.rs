@@ -200,7 +200,7 @@ fn a_command_that_fails_or_hangs_changes_nothing() {
     let hung = run("(setsid sh -c 'while :; do echo tick >> \"$HOME/log\"; sleep 0.05; done' &) ; sleep 60");
     hung.token();
     assert!(hung.stderr.contains("longer than 400 ms"), "{hung:?}");
-    assert!(hung.took < Duration::from_secs(10), "{:?}", hung.took);
+    assert!(hung.took < Duration::from_secs(40), "{:?}", hung.took);
     let size = home.read("../home/log").len();
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(home.read("../home/log").len(), size, "nothing is left running");

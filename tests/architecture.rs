@@ -1,7 +1,9 @@
 //! The layers of `docs/ARCHITECTURE.md` are those of the manifests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+
+use syn::visit::Visit;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -124,4 +126,174 @@ fn the_facade_shows_what_is_used_and_nothing_else() {
     let words: BTreeSet<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
     let unused: Vec<_> = shown.iter().filter(|name| !words.contains(name.as_str())).collect();
     assert!(unused.is_empty(), "runtime/src/lib.rs shows what nothing uses: {unused:?}");
+}
+
+/// The most files of a crate that may import one another in a circle.
+const LARGEST_CIRCLE: usize = 15;
+
+/// A module by the names that lead to it from the root of its crate.
+type Module = Vec<String>;
+
+/// The files of a crate by their modules, tests aside; the root is among them.
+fn files(src: &Path) -> BTreeMap<Module, syn::File> {
+    let rust = sources(src).into_iter().filter(|file| file.extension().is_some_and(|ext| ext == "rs"));
+    let parsed = rust.filter_map(|file| {
+        let path = file.strip_prefix(src).unwrap().with_extension("");
+        let mut module: Module = path.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
+        if matches!(module.last().map(String::as_str), Some("mod" | "lib" | "main")) {
+            module.pop();
+        }
+        let text = std::fs::read_to_string(&file).unwrap();
+        let is_test = module.iter().any(|part| part == "tests");
+        (!is_test)
+            .then(|| (module, syn::parse_file(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()))))
+    });
+    parsed.collect()
+}
+
+/// The paths of a `use` by the names that it gives them.
+fn named(tree: &syn::UseTree, before: &[String], found: &mut Vec<(String, Vec<String>)>) {
+    let with = |name: &syn::Ident| [before, &[name.to_string()]].concat();
+    match tree {
+        syn::UseTree::Path(path) => named(&path.tree, &with(&path.ident), found),
+        syn::UseTree::Name(name) => found.push((name.ident.to_string(), with(&name.ident))),
+        syn::UseTree::Rename(name) => found.push((name.rename.to_string(), with(&name.ident))),
+        syn::UseTree::Glob(_) => found.push(("*".to_owned(), before.to_vec())),
+        syn::UseTree::Group(group) => group.items.iter().for_each(|tree| named(tree, before, found)),
+    }
+}
+
+/// The names that a module shows though they are defined elsewhere.
+fn shown_by(file: &syn::File) -> BTreeMap<String, Vec<String>> {
+    let mut found = Vec::new();
+    for item in &file.items {
+        if let syn::Item::Use(item) = item
+            && !matches!(item.vis, syn::Visibility::Inherited)
+        {
+            named(&item.tree, &[], &mut found);
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// Where the modules of a crate and the names that they hand on are.
+struct Names {
+    modules: BTreeSet<Module>,
+    handed_on: BTreeMap<Module, BTreeMap<String, Vec<String>>>,
+}
+
+impl Names {
+    /// The file that defines what a path means in a module; none if it is of another crate.
+    fn file_of(&self, module: &Module, path: &[String], depth: usize) -> Option<Module> {
+        let (first, rest) = path.split_first()?;
+        let mut at = match first.as_str() {
+            "crate" => Module::new(),
+            "self" => module.clone(),
+            "super" => module[..module.len().checked_sub(1)?].to_vec(),
+            name => {
+                let child = [module.as_slice(), &[name.to_owned()]].concat();
+                self.modules.contains(&child).then_some(child)?
+            }
+        };
+        for (n, part) in rest.iter().enumerate() {
+            let child = [at.as_slice(), std::slice::from_ref(part)].concat();
+            if part == "super" {
+                at.pop();
+            } else if self.modules.contains(&child) {
+                at = child;
+            } else if let Some(path) = self.handed_on.get(&at).and_then(|names| names.get(part))
+                && depth < 8
+            {
+                return self.file_of(&at, &[path.as_slice(), &rest[n + 1..]].concat(), depth + 1);
+            } else {
+                break;
+            }
+        }
+        Some(at)
+    }
+}
+
+/// Collects the files whose definitions a file needs.
+struct Imports<'n> {
+    names: &'n Names,
+    module: &'n Module,
+    found: BTreeSet<Module>,
+}
+
+impl Imports<'_> {
+    fn add(&mut self, path: &[String]) {
+        let file = self.names.file_of(self.module, path, 0);
+        self.found.extend(file.filter(|file| !file.is_empty() && file != self.module));
+    }
+}
+
+impl<'ast> Visit<'ast> for Imports<'_> {
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        // What is only handed on is needed by those who take it.
+        if matches!(item.vis, syn::Visibility::Inherited) {
+            let mut found = Vec::new();
+            named(&item.tree, &[], &mut found);
+            found.iter().for_each(|(_, path)| self.add(path));
+        }
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let parts: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        if parts.len() > 1 {
+            self.add(&parts);
+        }
+        syn::visit::visit_path(self, path);
+    }
+
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        if item.ident != "tests" {
+            syn::visit::visit_item_mod(self, item);
+        }
+    }
+}
+
+/// The modules that can be reached from one, itself only if it is in a circle.
+fn reached<'g>(graph: &'g BTreeMap<Module, BTreeSet<Module>>, from: &'g Module) -> BTreeSet<&'g Module> {
+    let (mut found, mut open) = (BTreeSet::new(), vec![from]);
+    while let Some(next) = open.pop() {
+        open.extend(graph[next].iter().filter(|import| found.insert(*import)));
+    }
+    found
+}
+
+#[test]
+fn no_large_part_of_a_crate_is_one_circle() {
+    for member in members() {
+        let src = match member.as_str() {
+            "tests" => continue,
+            member => root().join(member).join("src"),
+        };
+        let files = files(&src);
+        let names = Names {
+            modules: files.keys().cloned().collect(),
+            handed_on: files.iter().map(|(module, file)| (module.clone(), shown_by(file))).collect(),
+        };
+        let graph: BTreeMap<Module, BTreeSet<Module>> = files
+            .iter()
+            .map(|(module, file)| {
+                let mut imports = Imports { names: &names, module, found: BTreeSet::new() };
+                imports.visit_file(file);
+                (module.clone(), imports.found)
+            })
+            .collect();
+        let reached: BTreeMap<&Module, _> =
+            graph.keys().map(|module| (module, reached(&graph, module))).collect();
+        for (module, from_here) in &reached {
+            let circle: Vec<String> = from_here
+                .iter()
+                .filter(|other| reached[**other].contains(module))
+                .map(|other| other.join("::"))
+                .collect();
+            assert!(
+                circle.len() <= LARGEST_CIRCLE,
+                "{member}: {} files import one another: {circle:?}",
+                circle.len()
+            );
+        }
+    }
 }

@@ -6,7 +6,10 @@ use std::io::Read;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use crate::home::Home;
+use crate::home::{Home, wait_until};
+
+/// Later than this a machine that is busy with other things is not; what is compiled here takes longer.
+const LATE: Duration = Duration::from_secs(10);
 
 /// Reproducible choices (SplitMix64).
 struct Chance(u64);
@@ -200,7 +203,7 @@ fn compile_bombs_end_in_time_and_in_bounded_memory() {
             ran.stderr.trim()
         );
         println!("{what}");
-        assert!(ran.took < Duration::from_secs(seconds + 2), "{what}");
+        assert!(ran.took < Duration::from_secs(seconds) + LATE, "{what}");
         assert!(ran.most < 1 << 30, "{what}");
         let end = match &ran.stderr {
             _ if ran.success => 0,
@@ -255,13 +258,20 @@ fn every_way_to_a_component_ends_its_compiling() {
     ] {
         let begun = Instant::now();
         let answer = home.lobster(words).run();
-        assert!(begun.elapsed() < Duration::from_secs(3), "{words:?}: {:?}", begun.elapsed());
+        assert!(begun.elapsed() < LATE, "{words:?}: {:?}", begun.elapsed());
         let said = format!("{}{}", answer.stdout, answer.stderr);
         // The step's clock and the compiler's run out together; which of them says so is chance.
         let by_compiler = said.contains("compiling the program took longer than 300ms");
         let by_step = said.contains("Step 'a' timed out after 300ms");
         assert!(by_compiler || by_step, "{words:?}: {said}");
     }
+}
+
+/// Whether the process has a handler for SIGTERM (`SigCgt` of proc(5)).
+fn handles_sigterm(child: &Child) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("proc tells it");
+    u64::from_str_radix(caught.trim(), 16).unwrap() >> (rustix::process::Signal::TERM.as_raw() - 1) & 1 == 1
 }
 
 #[test]
@@ -274,11 +284,12 @@ fn a_signal_ends_compiling_and_a_second_one_ends_everything() {
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("is there");
     };
     let child = start(&home, &["step", "run", "slow.wasm"]);
+    wait_until("it handles signals", || handles_sigterm(&child));
     std::thread::sleep(Duration::from_millis(400));
     let begun = Instant::now();
     signal(&child);
     let ended = watch(child, begun);
-    assert!(!ended.success && ended.took < Duration::from_secs(1), "{:?} {}", ended.took, ended.stderr);
+    assert!(!ended.success && ended.took < LATE, "{:?} {}", ended.took, ended.stderr);
     assert!(ended.stderr.contains("SIGTERM"), "{}", ended.stderr);
     // Reading blocks, and only its source could end that.
     let read = r#"(module
@@ -288,6 +299,7 @@ fn a_signal_ends_compiling_and_a_second_one_ends_everything() {
             (drop (call $read (i32.const 0) (i32.const 0) (i32.const 1) (i32.const 16)))))"#;
     home.write("read.wasm", wat::parse_str(read).unwrap());
     let child = home.lobster(["step", "run", "read.wasm", "--input", "-"]).start_piped();
+    wait_until("it handles signals", || handles_sigterm(&child));
     std::thread::sleep(Duration::from_millis(1000));
     signal(&child);
     std::thread::sleep(Duration::from_millis(200));
@@ -298,7 +310,7 @@ fn a_signal_ends_compiling_and_a_second_one_ends_everything() {
     let open = child.stdin.take();
     let ended = watch(child, begun);
     drop(open);
-    assert!(ended.took < Duration::from_secs(1), "{:?}", ended.took);
+    assert!(ended.took < LATE, "{:?}", ended.took);
 }
 
 /// What does not run is said in the same words wherever a program is named.

@@ -80,6 +80,24 @@ impl Home {
         std::fs::read_to_string(self.dir().join(name)).unwrap_or_default()
     }
 
+    /// Fails unless, within a while, no process works in the directories of this test.
+    pub(crate) fn assert_deserted(&self) {
+        let begun = Instant::now();
+        while !self.processes().is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "left running: {:?}", self.processes());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// The command lines of the processes whose working directory is one of this test.
+    fn processes(&self) -> Vec<String> {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let here = processes.filter(|process| {
+            std::fs::read_link(process.path().join("cwd")).is_ok_and(|dir| dir.starts_with(self.root.path()))
+        });
+        here.filter_map(|process| std::fs::read_to_string(process.path().join("cmdline")).ok()).collect()
+    }
+
     /// The binary with these words, to be run by [`Call::run`].
     pub(crate) fn lobster<I: IntoIterator<Item: AsRef<OsStr>>>(&self, words: I) -> Call {
         self.program(binary::lobster(), words)
@@ -196,6 +214,15 @@ fn reader(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<Strin
         let _ = std::io::copy(&mut from, &mut std::io::sink());
         String::from_utf8_lossy(&kept).into_owned()
     })
+}
+
+/// Returns when it holds; fails if that takes too long.
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 pub(crate) fn wait(child: &mut Child, what: &dyn fmt::Debug) -> ExitStatus {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::binary;
-use crate::home::{Answer, Home};
+use crate::home::{Answer, Home, wait_until};
 
 /// A home with one server of this manner.
 fn server(mode: &str) -> Home {
@@ -26,9 +26,12 @@ fn say(home: &Home) -> Answer {
 
 /// The server that ran last is gone.
 fn assert_gone(home: &Home) {
+    assert!(server_is_gone(home), "the server is still there");
+}
+
+fn server_is_gone(home: &Home) -> bool {
     let pid: i32 = home.read("server.pid").trim().parse().unwrap();
-    let pid = rustix::process::Pid::from_raw(pid).unwrap();
-    assert!(rustix::process::test_kill_process(pid).is_err(), "the server is still there");
+    rustix::process::test_kill_process(rustix::process::Pid::from_raw(pid).unwrap()).is_err()
 }
 
 fn last_run(home: &Home) -> String {
@@ -137,19 +140,19 @@ fn arguments_are_checked_before_the_call() {
 fn servers_that_stall_flood_or_die_are_errors_in_time() {
     for (mode, more, parts) in [
         ("silent", "timeout = \"5s\"", &["no answer within 5000 ms"][..]),
-        ("no-handshake", "timeout = \"1s\"", &["has not answered within 1000 ms"]),
+        ("no-handshake", "timeout = \"4s\"", &["has not answered within 4000 ms"]),
         ("endless", "timeout = \"20s\"", &["pages"]),
         ("exit", "", &["exit code 7", "it went wrong"]),
         ("oversized", "", &["more than", "max_bytes"]),
         ("noise", "", &["no messages"]),
-        ("wrong-types", "timeout = \"1s\"", &["mcp server s"]),
+        ("wrong-types", "timeout = \"4s\"", &["mcp server s"]),
     ] {
         let home = Home::new();
         configure(&home, mode, "Says it back.", more);
         let answer = say(&home);
         let message = answer.error();
         assert!(parts.iter().all(|part| message.contains(part)), "{mode}: {message}");
-        assert!(answer.took < Duration::from_secs(30), "{mode} took {:?}", answer.took);
+        assert!(answer.took < Duration::from_secs(50), "{mode} took {:?}", answer.took);
         assert!(answer.stdout.len() < 64 << 10, "{mode}: what it sent is not in the answer");
         assert_gone(&home);
     }
@@ -164,16 +167,10 @@ fn a_server_that_does_not_end_is_ended() {
     assert_gone(&home);
     let home = server("silent");
     let mut child = home.lobster(["run", "--mode", "tool", "mcp.call --server s --tool say"]).start();
-    for _ in 0..500 {
-        if !home.read("calls.log").is_empty() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("the call went out", || !home.read("calls.log").is_empty());
     child.kill().unwrap();
     crate::home::wait(&mut child, &"lobster");
-    std::thread::sleep(Duration::from_secs(1));
-    assert_gone(&home);
+    wait_until("the server is gone", || server_is_gone(&home));
 }
 
 #[test]

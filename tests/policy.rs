@@ -240,7 +240,7 @@ fn a_policy_decides_about_the_grants_of_components() {
         }
     }
     // Nothing granted, nothing to decide.
-    run("profile = \"locked\"\n", "timeout_ms: 5000").output();
+    run("profile = \"locked\"\n", "timeout_ms: 30000").output();
     let asked = run("[components]\nask = [\"random\"]\n", "grants: { random: true }");
     assert_eq!(asked.envelope()["status"], "needs_approval");
     let resumed = home

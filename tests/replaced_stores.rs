@@ -2,9 +2,8 @@
 //! them: nothing is done that nobody could find the record of.
 
 use std::fs;
-use std::time::{Duration, Instant};
 
-use crate::home::Home;
+use crate::home::{Home, wait_until};
 
 /// The second step finds the store replaced by what `damage` does between the two.
 const FLOW: &str = "
@@ -24,11 +23,7 @@ fn run_while(damage: impl FnOnce(&Home)) -> (Home, String) {
     home.write("flow.lobster", FLOW);
     let answer = std::thread::scope(|scope| {
         let running = scope.spawn(|| home.tool(["flow.lobster"]));
-        let begun = Instant::now();
-        while !home.dir().join("ready").exists() {
-            assert!(begun.elapsed() < Duration::from_secs(30), "the first step never began");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_until("the first step began", || home.dir().join("ready").exists());
         damage(&home);
         home.write("go", "");
         running.join().unwrap()

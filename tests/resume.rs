@@ -1,10 +1,8 @@
 //! `lobster resume RUN`: what it does with a run that stopped, and what it refuses.
 
-use std::path::Path;
-
 use serde_json::Value;
 
-use crate::home::{Home, wait};
+use crate::home::{Home, wait, wait_until};
 
 /// An effect that is under way when the test looks, and one after it.
 const SLOW: &str = "
@@ -27,22 +25,12 @@ fn only_run(home: &Home) -> (String, String) {
     (text("id"), text("status"))
 }
 
-fn wait_for(path: &Path) {
-    for _ in 0..1000 {
-        if path.exists() {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    panic!("{} does not come", path.display());
-}
-
 /// A run of [`SLOW`] that was killed during its first step.
 fn killed() -> (Home, String) {
     let home = Home::new();
     home.write("flow.lobster", SLOW);
     let mut child = home.lobster(["run", "--mode", "tool", "flow.lobster"]).start();
-    wait_for(&home.dir().join("started"));
+    wait_until("the step began", || home.dir().join("started").exists());
     child.kill().unwrap();
     child.wait().unwrap();
     let (run, status) = only_run(&home);
@@ -167,7 +155,7 @@ fn a_run_whose_effect_was_cut_off_stays_listed_until_somebody_decides() {
 /// Ends a run with a signal while its step is under way.
 fn signalled(home: &Home, signal: rustix::process::Signal) -> String {
     let mut child = home.lobster(["run", "--mode", "tool", "flow.lobster"]).start();
-    wait_for(&home.dir().join("started"));
+    wait_until("the step began", || home.dir().join("started").exists());
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     rustix::process::kill_process(pid, signal).unwrap();
     wait(&mut child, &"lobster");

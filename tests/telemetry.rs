@@ -203,7 +203,7 @@ fn a_collector_out_of_order_fails_and_delays_nothing() {
         let answer = traced(&home, &["run", "--mode", "tool", "exec echo hi"], endpoint);
         assert_eq!(answer.output()[0], "hi");
         assert_eq!(answer.stderr, "", "{endpoint}");
-        assert!(answer.took < Duration::from_secs(6), "{endpoint}: {:?}", answer.took);
+        assert!(answer.took < Duration::from_secs(30), "{endpoint}: {:?}", answer.took);
     }
     assert_eq!(silent.requests().len(), 1);
 }

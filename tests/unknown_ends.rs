@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::home::{Answer, Home};
+use crate::home::{Answer, Home, wait_until};
 use crate::server::{Reply, Server};
 
 const SLOW: &str = "
@@ -173,15 +173,15 @@ const LOSSES: [Loss; 11] = [
     },
     Loss {
         name: "gateway, silent until the step's time is over",
-        step: "pipeline: openclaw.invoke --url URL/silent --tool message --action send\n    timeout_ms: 1500",
+        step: "pipeline: openclaw.invoke --url URL/silent --tool message --action send\n    timeout_ms: 4000",
         log: "requests",
-        told: "timed out after 1500ms",
+        told: "timed out after 4000ms",
     },
     Loss {
         name: "gateway, silent until the call's time is over",
-        step: "pipeline: clawd.invoke --url URL/silent --tool message --action send\n    env: { LOBSTER_HTTP_TIMEOUT_MS: '700' }",
+        step: "pipeline: clawd.invoke --url URL/silent --tool message --action send\n    env: { LOBSTER_HTTP_TIMEOUT_MS: '2000' }",
         log: "requests",
-        told: "was silent for 700 ms",
+        told: "was silent for 2000 ms",
     },
     Loss {
         name: "gateway, breaks off",
@@ -197,9 +197,9 @@ const LOSSES: [Loss; 11] = [
     },
     Loss {
         name: "agent, out of time",
-        step: "pipeline: openclaw.agent --agent ops --prompt pay\n    timeout_ms: 2000",
+        step: "pipeline: openclaw.agent --agent ops --prompt pay\n    timeout_ms: 4000",
         log: "effects",
-        told: "timed out after 2000ms",
+        told: "timed out after 4000ms",
     },
     Loss {
         name: "tool of a server that dies",
@@ -211,7 +211,7 @@ const LOSSES: [Loss; 11] = [
         name: "tool of a server that is silent",
         step: "mcp: { server: silent, tool: say }",
         log: "calls.log",
-        told: "no answer within 1000 ms",
+        told: "no answer within 4000 ms",
     },
 ];
 
@@ -255,7 +255,7 @@ fn lost(loss: &Loss, place: &str, idempotent: bool) -> (Home, usize, Answer) {
     home.write(
         "lobster.mcp.toml",
         format!(
-            "version = 1\n[server.dying]\ncommand = {}\n[server.silent]\ncommand = {}\ntimeout = \"1s\"\n",
+            "version = 1\n[server.dying]\ncommand = {}\n[server.silent]\ncommand = {}\ntimeout = \"4s\"\n",
             json!(["python3", script, "exit"]),
             json!(["python3", script, "silent"]),
         ),
@@ -361,11 +361,7 @@ fn what_lobster_itself_left_behind_is_noted_once() {
     let home = Home::new();
     home.write("flow.lobster", SLOW);
     let mut child = home.lobster(["run", "--mode", "tool", "flow.lobster"]).start();
-    let begun = Instant::now();
-    while !home.read("effects").contains("paid") {
-        assert!(begun.elapsed() < Duration::from_secs(30), "the step never began");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("the step began", || home.read("effects").contains("paid"));
     child.kill().unwrap();
     crate::home::wait(&mut child, &"lobster");
     let run = newest(&home);

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use lobster_runtime::code::{Code, FailureCode};
 use lobster_runtime::envelope::Failure;
 
 /// The exit codes people and programs rely on.
@@ -36,17 +37,19 @@ pub(crate) struct CommandError {
     pub(crate) exit: Exit,
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
+    /// What programs read in an envelope.
+    pub(crate) code: FailureCode,
 }
 
 impl CommandError {
     /// The request was wrong.
     pub(crate) fn usage(message: impl fmt::Display) -> Self {
-        Self { exit: Exit::USAGE, message: message.to_string(), hint: None }
+        Self { exit: Exit::USAGE, message: message.to_string(), hint: None, code: Code::Request.into() }
     }
 
     /// The work failed.
     pub(crate) fn failed(message: impl fmt::Display) -> Self {
-        Self { exit: Exit::FAILED, message: message.to_string(), hint: None }
+        Self { exit: Exit::FAILED, message: message.to_string(), hint: None, code: Code::Failed.into() }
     }
 
     pub(crate) fn with_hint(mut self, hint: impl fmt::Display) -> Self {
@@ -70,7 +73,7 @@ impl CommandError {
 impl From<io::Error> for CommandError {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            return Self { exit: Exit::OK, message: String::new(), hint: None };
+            return Self { exit: Exit::OK, ..Self::failed("") };
         }
         Self::failed(error)
     }
@@ -78,24 +81,28 @@ impl From<io::Error> for CommandError {
 
 impl From<Failure> for CommandError {
     fn from(failure: Failure) -> Self {
-        Self { exit: Exit::Code(failure.kind.exit_code()), message: failure.message, hint: None }
+        let exit = Exit::Code(failure.kind.exit_code());
+        Self { exit, message: failure.message, hint: None, code: failure.code }
     }
 }
 
 /// For the commands that answer with an envelope whatever happens.
 impl From<CommandError> for Failure {
     fn from(error: CommandError) -> Self {
-        let failure = if error.exit == Exit::USAGE { Self::parse } else { Self::runtime };
-        failure(match error.hint {
+        let message = match error.hint {
             Some(hint) => format!("{}; {hint}", error.message),
             None => error.message,
-        })
+        };
+        match error.exit {
+            Exit::USAGE => Self::parse(message).with_code(error.code),
+            _ => Self::new(error.code, message),
+        }
     }
 }
 
 impl From<lobster_runtime::store::StoreError> for CommandError {
     fn from(error: lobster_runtime::store::StoreError) -> Self {
-        Self::failed(error)
+        Failure::from(error).into()
     }
 }
 

@@ -3,16 +3,20 @@
 //! the class of what it found, which tells the driver of new behaviour.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use lobster_base::json;
 use lobster_base::json::scanner::Scanner;
 use lobster_base::schema::Schema;
+use lobster_component::{Engine, EngineConfig};
+use lobster_engine::runtime::{RunRequest, Runtime, Settings, Target as RunTarget};
 use lobster_language::condition::Condition;
 use lobster_language::source::Source;
 use lobster_language::template::{self, ExprError, Lookup, Scope};
 use lobster_language::{pipeline as pipelines, workflow as workflows};
+use lobster_models::cost::paid_calls;
+use lobster_models::pricing::Pricing;
 use lobster_policy::{Command, DecisionEnv, Policy, Proposal};
 use lobster_store::RunId;
 use serde_json::{Map, Value};
@@ -92,6 +96,47 @@ pub const TARGETS: &[(&str, Target, &[&str])] = &[
             "case $1 in a|b) ls -la;; esac",
         ],
     ),
+    (
+        "mcp_servers",
+        mcp_servers,
+        &[
+            "version = 1\n[server.files]\ncommand = [\"npx\", \"x\"]\ntools = [\"read_*\"]\ntimeout = \"5s\"\nmax_bytes = 100\n[server.web]\nurl = \"https://a.example/mcp\"\ntoken_env = \"TOKEN\"\n",
+        ],
+    ),
+    (
+        "model_answer",
+        model_answer,
+        &[
+            r#"{"model":"gpt-5","usage":{"input_tokens":12,"output_tokens":3,"inputTokens":1e3},"items":[{"model":"m","usage":{}}]}"#,
+            r#"[{"kind":"llm.invoke","model":"claude-sonnet-4-5","usage":{"prompt_tokens":-1,"completion_tokens":1e300}}]"#,
+        ],
+    ),
+    // What they begin with is made, see `made_seeds`.
+    ("component", component, &[]),
+    ("bundle", bundle, &[]),
+];
+
+/// What a target begins with besides its texts.
+pub fn made_seeds(target: &str) -> Vec<Vec<u8>> {
+    match target {
+        "component" => PROGRAMS.iter().filter_map(|text| wat::parse_str(text).ok()).collect(),
+        "bundle" => vec![Place::get().bundle_of_a_run()],
+        _ => Vec::new(),
+    }
+}
+
+/// A command of preview 1, a component, and a module that nothing can be done with.
+const PROGRAMS: &[&str] = &[
+    r#"(module (import "wasi_snapshot_preview1" "proc_exit" (func (param i32)))
+        (memory (export "memory") 1 2) (table 2 funcref) (global (mut i64) (i64.const 7))
+        (data (i32.const 8) "text") (func $f (result i32) (loop (result i32) (i32.const 1)))
+        (func (export "_start") (drop (call $f))))"#,
+    r#"(component (core module $m (func (export "run") (result i32) (i32.const 0)))
+        (core instance $i (instantiate $m))
+        (func $run (result (result)) (canon lift (core func $i "run")))
+        (instance $r (export "run" (func $run)))
+        (export "wasi:cli/run@0.2.0" (instance $r)))"#,
+    "(module (func))",
 ];
 
 fn class(text: &impl ToString) -> String {
@@ -107,7 +152,7 @@ fn class(text: &impl ToString) -> String {
 }
 
 /// JSON text: what is read, written and read again is the same, and the reader
-/// reads what the scanner .
+/// reads whatever the scanner accepts.
 pub fn json(data: &[u8]) -> String {
     let Ok(text) = std::str::from_utf8(data) else { return "not UTF-8".to_owned() };
     let mut scanner = Scanner::new();
@@ -259,4 +304,81 @@ pub fn shell(data: &[u8]) -> String {
     assert_eq!(decision.verdict, decide(Command::Shell(text)).verdict);
     let first = decision.reasons.first().map(|reason| format!("{reason:?}")).unwrap_or_default();
     format!("{:?} {}", decision.verdict, class(&first))
+}
+
+/// The operator's file of MCP servers.
+pub fn mcp_servers(data: &[u8]) -> String {
+    let file = Place::get().file("lobster.mcp.toml", data);
+    match lobster_engine::mcp::McpConfig::read(&file) {
+        Ok(_) => "read".to_owned(),
+        Err(error) => class(&error.to_string().rsplit(": ").next().unwrap_or_default()),
+    }
+}
+
+/// What a model, or an adapter for one, says that a call cost: never a negative price.
+pub fn model_answer(data: &[u8]) -> String {
+    static PRICING: LazyLock<Pricing> = LazyLock::new(|| Pricing::new(None).0);
+    let Ok(answer) = json::parse(&String::from_utf8_lossy(data)) else { return "not JSON".to_owned() };
+    let calls = paid_calls(&answer, &PRICING);
+    format!("{} calls", calls.len().min(9))
+}
+
+/// A program for WebAssembly: it is loaded and described, or refused in time.
+pub fn component(data: &[u8]) -> String {
+    static ENGINE: LazyLock<Engine> = LazyLock::new(|| Engine::new(EngineConfig::default()));
+    match ENGINE.load_bytes(data) {
+        Ok(component) => {
+            let seen = component.inspect();
+            format!("{:?} {} imports", seen.kind, seen.imports.len().min(9))
+        }
+        Err(error) => class(&error),
+    }
+}
+
+/// A bundle: only the bytes that were written verify.
+pub fn bundle(data: &[u8]) -> String {
+    let place = Place::get();
+    let file = place.file("fuzzed.bundle", data);
+    match lobster_record::bundle::verify_bundle(&place.runtime, &file, None) {
+        Ok(report) => format!("{} divergences", report.replay.divergences.len().min(9)),
+        Err(error) => class(&error.to_string().rsplit(": ").next().unwrap_or_default()),
+    }
+}
+
+/// A directory for targets that read files, with a runtime.
+struct Place {
+    dir: tempfile::TempDir,
+    runtime: Runtime,
+}
+
+impl Place {
+    fn get() -> &'static Self {
+        static PLACE: LazyLock<Place> = LazyLock::new(|| {
+            let dir = tempfile::tempdir().expect("a directory can be made");
+            let mut settings = Settings::from_process().expect("there is an environment");
+            settings.env.push(("LOBSTER_STATE_DIR".into(), dir.path().join("state").into()));
+            settings.cwd = dir.path().to_owned();
+            settings.compiler = None;
+            Place { runtime: Runtime::new(settings).expect("a runtime can be made"), dir }
+        });
+        &PLACE
+    }
+
+    fn file(&self, name: &str, data: &[u8]) -> PathBuf {
+        let file = self.dir.path().join(name);
+        std::fs::write(&file, data).expect("a file can be written");
+        file
+    }
+
+    /// A run of what only computes: no process is started by whoever verifies it.
+    fn bundle_of_a_run(&self) -> Vec<u8> {
+        let target = RunTarget::Pipeline("json '[1, 2]' | head --n 1".to_owned());
+        let ran = self.runtime.run(&RunRequest { target, args: None });
+        let run = ran.run.expect("it ran").to_string();
+        let mut bytes = Vec::new();
+        let options = lobster_record::bundle::ExportOptions::default();
+        lobster_record::bundle::export_bundle_to(&self.runtime, &run, &mut bytes, &options)
+            .expect("it can be bundled");
+        bytes
+    }
 }

@@ -16,13 +16,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use lobster_fuzz::{TARGETS, Target};
+use lobster_fuzz::{TARGETS, Target, made_seeds};
 
 /// What one input may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Inputs do not grow beyond this.
-const LARGEST: usize = 4096;
+const LARGEST: usize = 16 << 10;
 
 /// Values may nest deeply, as in the program itself.
 const STACK: usize = 256 << 20;
@@ -94,6 +94,7 @@ impl Fuzzer {
         fs::create_dir_all(&corpus)?;
         fs::create_dir_all(&artifacts)?;
         let mut known: Vec<Vec<u8>> = seeds.iter().map(|text| text.as_bytes().to_vec()).collect();
+        known.extend(made_seeds(name));
         for entry in fs::read_dir(&corpus)? {
             known.push(fs::read(entry?.path())?);
         }

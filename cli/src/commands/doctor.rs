@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use lobster_runtime::code::Code;
 use lobster_runtime::engine::Output;
 use lobster_runtime::envelope::{Envelope, Failure, FailureKind, PROTOCOL_VERSION};
 use lobster_runtime::json;
@@ -55,7 +56,7 @@ pub(crate) fn run(notes: &[String]) -> CommandResult {
         Envelope::Failed(failure) => Envelope::Failed(Failure { kind: FailureKind::Doctor, ..failure }),
         _ => Envelope::Failed(Failure {
             kind: FailureKind::Doctor,
-            ..Failure::runtime("the shell answered `echo [1]` with something else")
+            ..Failure::new(Code::Failed, "the shell answered `echo [1]` with something else")
         }),
     };
     if std::io::stdout().is_terminal() {

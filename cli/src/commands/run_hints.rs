@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use clap::CommandFactory;
+use lobster_runtime::code::Code;
 use lobster_runtime::envelope::Failure;
 use lobster_runtime::language::plan::{Plan, Workflow};
 use lobster_runtime::language::source::has_workflow_extension;
@@ -43,10 +44,10 @@ pub(super) fn refuse_words(words: &[String]) -> Result<(), Failure> {
     }
     let path = Path::new(first);
     if rest.is_empty() && path.is_dir() && first.contains(['/', '.']) {
-        return Err(Failure::runtime(format!(
-            "{first} is a directory; name a workflow file{}",
-            files_in(path)
-        )));
+        return Err(Failure::new(
+            Code::WorkflowFile,
+            format!("{first} is a directory; name a workflow file{}", files_in(path)),
+        ));
     }
     if rest.is_empty() || !has_workflow_extension(path) || workflow_file(path).is_err() {
         return Ok(());

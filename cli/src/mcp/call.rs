@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use lobster_runtime::call::Call;
 use lobster_runtime::cancel::{CancelReason, CancelToken};
+use lobster_runtime::code::Code;
 use lobster_runtime::engine::{Caller, Progress};
 use lobster_runtime::envelope::{Envelope, Failure};
 use lobster_runtime::json;
@@ -118,7 +119,7 @@ pub(super) fn perform(runtime: &Runtime, work: Work, limits: Limits) -> Answer {
         Err(failure) => RunResult::from(failure),
     };
     let envelope = bounded(&ran.envelope, limits.answer).unwrap_or_else(|message| {
-        let failed = Envelope::Failed(Failure::runtime(message));
+        let failed = Envelope::Failed(Failure::new(Code::ProcessOutputLimit, message));
         failed.to_value().unwrap_or(Value::Null)
     });
     Answer { run: ran.run, envelope, changed: false }
@@ -256,7 +257,7 @@ pub(super) async fn run(
         },
     };
     done.unwrap_or_else(|error| {
-        let failure = Failure::runtime(format!("lobster broke off: {error}"));
+        let failure = Failure::new(Code::Failed, format!("lobster broke off: {error}"));
         Answer {
             run: None,
             envelope: Envelope::Failed(failure).to_value().unwrap_or(Value::Null),

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use lobster_runtime::cancel::{CancelReason, CancelToken};
+use lobster_runtime::code::Code;
 use lobster_runtime::envelope::Failure;
 use lobster_runtime::replay;
 use lobster_runtime::store::{Event, RunFilter, RunId, RunStatus, RunSummary, Store, StoreError, iso};
@@ -356,7 +357,7 @@ fn recorded(shared: &Shared, id: &str, actor: Option<String>) -> Result<Option<D
 
 /// A call that ended badly is an answer, too: the protocol's failures are those of the server.
 fn failed(message: &str) -> TaskPayload {
-    let failure = lobster_runtime::envelope::Envelope::Failed(Failure::runtime(message.to_owned()));
+    let failure = lobster_runtime::envelope::Envelope::Failed(Failure::new(Code::Failed, message.to_owned()));
     let envelope = failure.to_value().unwrap_or(Value::Null);
     payload_of(&call::result(envelope, true).into())
 }

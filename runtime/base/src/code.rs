@@ -54,6 +54,10 @@ codes! {
     DiskLimit = "disk_limit",
     /// A command failed and its sandbox had kept something from it.
     SandboxBlocked = "sandbox_blocked",
+    /// Changes to files cannot be kept apart, read or committed.
+    Changes = "changes",
+    /// A file is not what a change set was made from.
+    ChangesConflict = "changes_conflict",
     /// A granted directory is reached through a link.
     RootIsLink = "root_is_link",
     /// The store failed: no retry and no `on_error` helps.
@@ -78,6 +82,22 @@ codes! {
     Model = "model",
     /// The request was wrong: nothing was started.
     Request = "request",
+    /// A workflow file cannot be read.
+    WorkflowFile = "workflow_file",
+    /// The arguments do not fit the workflow.
+    WorkflowArguments = "workflow_arguments",
+    /// What a run has come to does not allow what is asked of it.
+    RunState = "run_state",
+    /// A question cannot be answered any more.
+    QuestionClosed = "question_closed",
+    /// A workflow file is not what it was when its run stopped.
+    WorkflowChanged = "workflow_changed",
+    /// The record of a run lacks what is needed, or is damaged.
+    Recording = "recording",
+    /// A run cannot be replayed here.
+    NotReplayable = "not_replayable",
+    /// A bundle cannot be written.
+    Bundle = "bundle",
     /// Lobster could not do it; the message is all that is known.
     Failed = "failed",
     /// An MCP server cannot be used.

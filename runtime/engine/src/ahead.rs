@@ -9,18 +9,17 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::binding::{Binding, KnownAnswer};
-use super::gate::PendingGate;
+use super::binding::{Binding, KnownAnswer, PendingGate, SetsGoing};
 use super::overseer::{Act, Known, Overseer};
 use super::path::StepPath;
+use super::perform::output_of;
 use super::question::{Occasion, quoted};
 use super::run::{Interrupted, Run, Task};
 use super::services::Services;
-use super::settle::output_of;
-use crate::runtime::recorded;
+use crate::recorded::recorded;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
 use lobster_base::json;
@@ -60,18 +59,6 @@ pub struct NextEffect {
     pub action: Value,
 }
 
-/// What is shown of [`Ahead`] wherever the question is: kept with the question, so that it is
-/// the same text everywhere.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SetsGoing {
-    /// A line for each effect that begins at once, references resolved.
-    #[serde(default)]
-    pub at_once: Vec<String>,
-    /// Why a yes would fail before any effect.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fails: Option<String>,
-}
-
 /// The question to look behind.
 pub struct Asking<'a> {
     pub run: RunId,
@@ -79,9 +66,6 @@ pub struct Asking<'a> {
     pub binding: Digest,
     pub kind: GateKind,
 }
-
-/// The name under which a kept question has [`SetsGoing`], beside what was asked.
-pub(crate) const KEPT: &str = "sets_going";
 
 /// A person who is asked does not wait longer for what comes next to be found out.
 const PATIENCE: Duration = Duration::from_secs(5);

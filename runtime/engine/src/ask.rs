@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::binding::{Asker, GateQuestion};
-use super::gate::PendingGate;
+use super::audience::{Asked, PromptError, Prompter, Said};
+use super::binding::{Asker, GateQuestion, PendingGate};
 use super::question::{Occasion, QuestionView};
 use super::run::Run;
 use lobster_base::cancel::{CancelReason, CancelToken};
@@ -14,45 +14,6 @@ use lobster_base::json;
 use lobster_base::schema::Schema;
 use lobster_stage::{Answer, Question, StageError, Stop, store_failure};
 use lobster_stages::read_answer;
-
-/// Somebody at a terminal.
-pub trait Prompter: Send + Sync {
-    /// Puts a question, and asks again until the answer is one.
-    ///
-    /// # Errors
-    /// When nobody answers in time, or the run is cancelled meanwhile.
-    fn ask(&self, question: &Asked<'_>, cancel: &CancelToken) -> Result<Said, PromptError>;
-}
-
-/// A question that a person is asked now.
-pub struct Asked<'a> {
-    /// All that the person is shown.
-    pub view: &'a QuestionView,
-    /// How long to wait for an answer.
-    pub timeout: Option<Duration>,
-    /// Turns what was typed into an answer, or says why it is none. A yes is `yes`.
-    pub accept: &'a dyn Fn(&str) -> Result<Answer, String>,
-}
-
-/// What a person said.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Said {
-    /// The answer, as [`Asked::accept`] took it.
-    Answer(Answer),
-    /// The run shall not go on.
-    No,
-    /// Nothing yet: the question is kept, and can be answered from anywhere.
-    Later,
-}
-
-/// Why a prompt came to nothing.
-#[derive(Debug, thiserror::Error)]
-pub enum PromptError {
-    #[error("Timed out waiting for input ({}ms)", .0.as_millis())]
-    TimedOut(Duration),
-    #[error("cancelled")]
-    Cancelled,
-}
 
 /// What a question on the spot came to.
 pub(super) enum Outcome {

@@ -204,3 +204,28 @@ impl Asker {
         }
     }
 }
+
+/// A question that waits for a person.
+#[derive(Clone, Debug)]
+pub(crate) struct PendingGate {
+    pub(crate) path: StepPath,
+    pub(crate) question: GateQuestion,
+    pub(crate) binding: Binding,
+    /// What a person was shown of what a yes sets going, if one was asked already.
+    pub(crate) going: Option<SetsGoing>,
+}
+
+/// What is shown of [`Ahead`](crate::Ahead) wherever the question is: kept with the question, so that it is
+/// the same text everywhere.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SetsGoing {
+    /// A line for each effect that begins at once, references resolved.
+    #[serde(default)]
+    pub at_once: Vec<String>,
+    /// Why a yes would fail before any effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fails: Option<String>,
+}
+
+/// The name under which a kept question has [`SetsGoing`], beside what was asked.
+pub(crate) const KEPT: &str = "sets_going";

@@ -13,9 +13,9 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::action::{ActionRecord, Preimage};
+use super::outcome::outcome_error;
 use super::overseer::Act;
 use super::path::StepPath;
-use super::pipeline::outcome_error;
 use super::recall::{CUT_OFF, Recall};
 use super::reuse::Reuse;
 use super::run::{Interrupted, Run, ended_event};

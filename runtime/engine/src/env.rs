@@ -19,6 +19,10 @@ pub const HELLO_VARIABLE: &str = "LOBSTER_EXECUTOR_HELLO_MS";
 /// The variable that names the command which is told of questions and ends.
 pub const NOTIFY_VARIABLE: &str = "LOBSTER_NOTIFY";
 
+/// The variable that tells a step where its workflow file lies, so that a
+/// workflow can bring its own scripts along.
+pub const WORKFLOW_DIR: &str = "LOBSTER_WORKFLOW_DIR";
+
 /// Variables of one step. Cloning shares; [`Env::with`] copies what the plan put there.
 #[derive(Clone, Debug, Default)]
 pub struct Env {

@@ -80,9 +80,9 @@ impl Failure {
         Self { kind: FailureKind::Parse, message: message.into(), code: Code::Request.into() }
     }
 
-    /// Work that failed.
-    pub fn runtime(message: impl Into<String>) -> Self {
-        Self { kind: FailureKind::Runtime, message: message.into(), code: Code::Failed.into() }
+    /// Work that failed, and why as far as programs care.
+    pub fn new(code: impl Into<FailureCode>, message: impl Into<String>) -> Self {
+        Self { kind: FailureKind::Runtime, message: message.into(), code: code.into() }
     }
 
     /// The same failure with a more telling name.
@@ -95,19 +95,19 @@ impl Failure {
 impl From<StageError> for Failure {
     fn from(error: StageError) -> Self {
         let code = error.code.unwrap_or(Code::Failed.into());
-        Self::runtime(error.message).with_code(code)
+        Self::new(code, error.message)
     }
 }
 
 impl From<&Diagnostic> for Failure {
     fn from(diagnostic: &Diagnostic) -> Self {
-        Self::runtime(diagnostic.one_line_with_snippet()).with_code(FailureCode::read(diagnostic.code))
+        Self::new(FailureCode::read(diagnostic.code), diagnostic.one_line_with_snippet())
     }
 }
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
-        Self::runtime(error.to_string()).with_code(Code::Store)
+        Self::new(Code::Store, error.to_string())
     }
 }
 

@@ -3,9 +3,8 @@
 use lobster_base::code::Code;
 use serde_json::json;
 
-use super::ahead::SetsGoing;
 use super::ask::Outcome;
-use super::binding::{Binding, GateQuestion, KnownAnswer};
+use super::binding::{Binding, GateQuestion, KnownAnswer, PendingGate};
 use super::path::StepPath;
 use super::run::Run;
 use lobster_base::cancel::CancelToken;
@@ -15,16 +14,6 @@ use lobster_store::{Durability, Event, GateAnswer};
 
 /// What the journal calls the gate of a question that was answered on the spot.
 const AT_TERMINAL: &str = "terminal";
-
-/// A question that waits for a person.
-#[derive(Clone, Debug)]
-pub(crate) struct PendingGate {
-    pub(crate) path: StepPath,
-    pub(crate) question: GateQuestion,
-    pub(crate) binding: Binding,
-    /// What a person was shown of what a yes sets going, if one was asked already.
-    pub(crate) going: Option<SetsGoing>,
-}
 
 impl Run<'_> {
     /// Asks a person, or takes the answer that was given before.

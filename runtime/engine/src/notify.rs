@@ -8,12 +8,12 @@
 use std::ffi::OsString;
 use std::io::{self, Seek, Write};
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::audience::{Notify, Occasions};
 use super::env::NOTIFY_VARIABLE;
 use super::question::{Fact, QuestionView};
 use super::run::Run;
@@ -40,69 +40,6 @@ const MAX_PREVIEW: usize = 16 << 10;
 
 /// How long to wait until the run is free to be resumed by the command.
 const RELEASE: Duration = Duration::from_secs(2);
-
-/// An operator's command.
-#[derive(Clone, Debug)]
-pub struct Notify {
-    /// Text for `/bin/sh`.
-    pub command: String,
-    /// It is killed, with all it started, after so long.
-    pub timeout: Duration,
-    /// What it is told of.
-    pub occasions: Occasions,
-}
-
-/// What an operator wants to be told of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Occasions {
-    /// A run waits for a person.
-    pub question: bool,
-    /// A run failed, or was cut off.
-    pub failed: bool,
-    /// A run did what it was to do.
-    pub finished: bool,
-    /// Somebody called a run off, or said no.
-    pub cancelled: bool,
-}
-
-impl Default for Occasions {
-    fn default() -> Self {
-        Self { question: true, failed: false, finished: false, cancelled: false }
-    }
-}
-
-impl FromStr for Occasions {
-    type Err = String;
-
-    /// Names between commas, such as `question,failed`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut occasions = Self { question: false, ..Self::default() };
-        for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-            match name {
-                "question" => occasions.question = true,
-                "failed" => occasions.failed = true,
-                "finished" => occasions.finished = true,
-                "cancelled" => occasions.cancelled = true,
-                other => {
-                    return Err(format!("{other:?} is none of question, failed, finished and cancelled"));
-                }
-            }
-        }
-        Ok(occasions)
-    }
-}
-
-impl Occasions {
-    /// The name of the event that an end of this kind is, if it is wanted.
-    fn event_of(self, status: RunStatus) -> Option<&'static str> {
-        match status {
-            RunStatus::Ok => self.finished.then_some("run_finished"),
-            RunStatus::Failed => self.failed.then_some("run_failed"),
-            RunStatus::Cancelled => self.cancelled.then_some("run_cancelled"),
-            _ => None,
-        }
-    }
-}
 
 /// All that the thread needs which tells.
 struct Teller {

@@ -1,6 +1,7 @@
 //! Drives pipelines: items are pushed from stage to stage.
 
-use lobster_base::code::{Code, FailureCode};
+use super::outcome::{failed_outcome, outcome_error};
+use lobster_base::code::Code;
 use std::cell::{Cell, RefCell};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ use lobster_base::json::raw::RawItem;
 use lobster_base::sync::lock;
 use lobster_base::text::{self, Count};
 use lobster_language::pipeline::{self, Pipeline};
-use lobster_language::plan::Extras;
+use lobster_language::plan::{ChangesMode, Extras};
 use lobster_models::cost::CostTracker;
 use lobster_stage::{
     Answer, Commit, ComponentCall, ComponentDir, ComponentProgram, EffectAction, EffectHost, Flow, Host,
@@ -417,27 +418,6 @@ fn lines(run: &Run<'_>, items: &Items) -> Result<Payload, Stop> {
         .map_err(lobster_stage::store_failure)
 }
 
-/// The error that an outcome carries.
-pub fn outcome_error(outcome: &StepOutcome) -> StageError {
-    StageError {
-        message: outcome.error.clone().unwrap_or_else(|| "the step failed without saying why".to_owned()),
-        code: outcome.code.as_deref().map(FailureCode::read),
-        source: None,
-        permanent: outcome.detail.get("permanent").is_some_and(|flag| flag == &Value::Bool(true)),
-    }
-}
-
-/// The outcome that carries an error.
-pub(crate) fn failed_outcome(error: &StageError) -> StepOutcome {
-    let mut outcome = StepOutcome::new(StepStatus::Failed);
-    outcome.error = Some(error.message.clone());
-    outcome.code = error.code.as_ref().map(FailureCode::to_string);
-    if error.permanent {
-        outcome.detail = json!({ "permanent": true });
-    }
-    outcome
-}
-
 struct StageHost<'h, 'r, 's> {
     shared: &'h Shared<'r, 's>,
     path: &'h StepPath,
@@ -503,6 +483,7 @@ impl Host for StageHost<'_, '_, '_> {
             json: command.json,
             asker: place.asker.clone(),
             missing_shell: "exec shell not found; check LOBSTER_SHELL or ComSpec",
+            changes: place.extras.as_ref().and_then(|extras| extras.changes).unwrap_or(ChangesMode::Direct),
         };
         let done = native::run(self.shared.run, &path, job, &place.cancel)?;
         Ok(NativeOutcome {

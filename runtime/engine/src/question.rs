@@ -10,10 +10,9 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::ahead::{self, SetsGoing};
-use super::binding::{Asker, GateQuestion};
+use super::binding::{Asker, GateQuestion, KEPT, SetsGoing};
 use super::upcoming::plan_after;
-use crate::runtime::recorded;
+use crate::recorded::recorded;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_language::plan::Plan;
@@ -123,7 +122,7 @@ impl QuestionView {
         match serde_json::from_value::<GateQuestion>(gate.detail.clone()) {
             Ok(question) => {
                 // Questions that an earlier version kept come without it.
-                let going = serde_json::from_value(gate.detail[ahead::KEPT].clone()).unwrap_or_default();
+                let going = serde_json::from_value(gate.detail[KEPT].clone()).unwrap_or_default();
                 Self::new(store, &question, &occasion, &going)
             }
             // A store of another version: what was asked is there in any case.

@@ -14,14 +14,15 @@ use std::time::{Duration, Instant};
 use lobster_component::Component;
 use serde_json::{Value, json};
 
+use super::binding::PendingGate;
 use super::binding::{Binding, KnownAnswer};
 use super::execute::{Executor, Order, OrderId, Outcome, SessionEnd};
-use super::gate::PendingGate;
 use super::overseer::Overseer;
 use super::path::StepPath;
 use super::recall::{Recall, SUMMARY};
 use super::services::Services;
 use super::surroundings::Surroundings;
+use super::value::Scratch;
 use crate::kinds::mcp_servers::Servers;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
@@ -49,9 +50,6 @@ pub struct Task {
     pub plan: Digest,
     pub args: Option<Digest>,
 }
-
-/// Values that components keep where there is no run to keep them for.
-pub(crate) type Scratch = Arc<Mutex<HashMap<String, Value>>>;
 
 /// One execution.
 pub struct Run<'s> {

@@ -22,7 +22,6 @@ use crate::services::Services;
 pub use crate::settings::{PolicyFileUsed, PolicySources, Settings};
 use crate::surroundings::Surroundings;
 use lobster_base::cancel::CancelToken;
-use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_base::text::{self, Count};
 use lobster_language::diagnostic::Diagnostic;
@@ -92,8 +91,7 @@ impl Runtime {
         let env = env.withholding(secrets.withheld());
         let env = if inherited { env } else { env.reserving(tokens) };
         let Some(state_dir) = state_dir(&|name| env.get(name)).map(|dir| settings.cwd.join(dir)) else {
-            return Err(Failure::runtime("no state directory: set LOBSTER_STATE_DIR or HOME")
-                .with_code(Code::Setting));
+            return Err(Failure::new(Code::Setting, "no state directory: set LOBSTER_STATE_DIR or HOME"));
         };
         let executor_program = executor_of(&env)?.map(Arc::new);
         Ok(Self {
@@ -193,7 +191,7 @@ impl Runtime {
                 let workflow = self.load(&path)?;
                 let given = request.args.clone().unwrap_or_else(|| Value::Object(Map::new()));
                 let args = workflow::bind_args(&workflow, &given)
-                    .map_err(|error| Failure::runtime(error.to_string()))?;
+                    .map_err(|error| Failure::new(Code::WorkflowArguments, error.to_string()))?;
                 for line in workflow::reread_arguments(&workflow, &given) {
                     self.services.note(&format!("warning: {line}"));
                 }
@@ -261,7 +259,7 @@ impl Runtime {
     fn check_pipelines(&self, workflow: &Workflow) -> Result<(), Failure> {
         let known = |name: &str| self.services.registry.get(name).is_some();
         lobster_language::dry_run::check_commands(workflow, &known)
-            .map_err(|error| Failure::runtime(error.to_string()))
+            .map_err(|error| Failure::new(Code::UnknownCommand, error.to_string()))
     }
 
     /// Says which options of a pipeline nobody will read.
@@ -285,7 +283,7 @@ impl Runtime {
             Plan::Workflow(workflow) => {
                 let known = |name: &str| self.services.registry.get(name).is_some();
                 lobster_language::dry_run::dry_run(workflow, &planned.args, &known)
-                    .map_err(|error| Failure::runtime(error.to_string()))
+                    .map_err(|error| Failure::new(Code::StepValue, error.to_string()))
             }
         }
     }
@@ -315,7 +313,7 @@ impl Runtime {
     /// Finds the secrets that a plan grants, before anything is recorded or done.
     pub fn prepare_secrets(&self, plan: &Plan, args: &Map<String, Value>) -> Result<(), Failure> {
         let found = self.services.prepare_secrets(plan, args);
-        found.map_err(|error| Failure::runtime(error.to_string()).with_code(Code::Secret))
+        found.map_err(|error| Failure::new(Code::Secret, error.to_string()))
     }
 
     /// The working directory as the record holds it.
@@ -335,6 +333,11 @@ impl Runtime {
             self.services.sandbox.warm(!self.services.policy_files.is_empty());
         }
         let store = self.services.store()?;
+        // Whatever this run reads must not lie between two states.
+        if let Err(error) = crate::kinds::changes::recover(&store) {
+            self.services
+                .note(&format!("warning: an earlier commit of changes to files is not finished: {error}"));
+        }
         if let Plan::Workflow(workflow) = &planned.plan {
             components::keep(&store, workflow)?;
         }
@@ -433,7 +436,7 @@ fn executor_of(env: &Env) -> Result<Option<ExecutorProgram>, Failure> {
             _ => {
                 let message =
                     format!("{HELLO_VARIABLE} is {text:?}, which is no number of milliseconds above 0");
-                return Err(Failure::runtime(message));
+                return Err(Failure::new(Code::Setting, message));
             }
         },
     };
@@ -446,13 +449,13 @@ fn executor_words(text: &str) -> Result<Vec<String>, Failure> {
         return Ok(text.split_whitespace().map(str::to_owned).collect());
     }
     let words: Vec<String> = serde_json::from_str(text).map_err(|error| {
-        Failure::runtime(format!("{EXECUTOR_VARIABLE} begins with [ and is no JSON list of strings: {error}"))
-            .with_code(Code::Setting)
+        Failure::new(
+            Code::Setting,
+            format!("{EXECUTOR_VARIABLE} begins with [ and is no JSON list of strings: {error}"),
+        )
     })?;
     if words.first().is_none_or(String::is_empty) {
-        return Err(
-            Failure::runtime(format!("{EXECUTOR_VARIABLE} names no program")).with_code(Code::Setting)
-        );
+        return Err(Failure::new(Code::Setting, format!("{EXECUTOR_VARIABLE} names no program")));
     }
     Ok(words)
 }
@@ -586,8 +589,9 @@ pub fn load_workflow_to_draw(path: &Path) -> Result<(Workflow, Vec<String>), Fai
 }
 
 fn source_of(path: &Path) -> Result<Arc<Source>, Failure> {
-    workflow_file(path).map_err(|error| Failure::runtime(error.to_string()))?;
-    read_source(path).map_err(|error| Failure::runtime(format!("{}: {error}", path.display())))
+    workflow_file(path).map_err(|error| Failure::new(Code::WorkflowFile, error.to_string()))?;
+    read_source(path)
+        .map_err(|error| Failure::new(Code::WorkflowFile, format!("{}: {error}", path.display())))
 }
 
 /// Loads a workflow with the children whose paths are fixed.
@@ -604,11 +608,4 @@ const MAX_PIPELINE_NAME: usize = 120;
 pub fn in_one_line(text: &str, max: usize) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     text::fit(&line, max, Count::Chars).into_owned()
-}
-
-/// The digest and text of a recorded plan.
-pub fn recorded<T: serde::de::DeserializeOwned>(store: &Store, digest: &Digest) -> Result<T, Failure> {
-    const MAX_PLAN: u64 = 64 << 20;
-    let bytes = store.load(digest, MAX_PLAN).map_err(|error| Failure::runtime(error.to_string()))?;
-    json::parse_as(&String::from_utf8_lossy(&bytes)).map_err(|error| Failure::runtime(error.to_string()))
 }

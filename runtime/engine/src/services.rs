@@ -2,19 +2,17 @@
 
 use lobster_base::code::Code;
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use lobster_component::{CompilerProgram, Component, Engine, EngineConfig};
 use serde_json::{Map, Value};
 
-use super::ask::Prompter;
+use super::audience::{Notify, Progress, Prompter, Screen, Shown};
 use super::background::Background;
 use super::env::Env;
 use super::execute::stdio::{ExecutorProgram, StdioExecutor};
 use super::execute::{Executor, LocalExecutor, SecretSource};
-use super::notify::Notify;
 use super::path::StepPath;
 use super::surroundings::{PolicyFileUsed, Surroundings};
 use crate::envelope::Envelope;
@@ -29,29 +27,7 @@ use lobster_observe::telemetry::Exporter;
 use lobster_policy::{AuditPlaces, Policy};
 use lobster_sandbox::Sandbox;
 use lobster_stage::{Mode, Registry, StageError};
-use lobster_store::{Event, RunId, StepOutcome, Store, StoreError};
-
-/// Lines for the person on stderr: warnings, retries, plans.
-pub type Notes = Box<dyn Fn(&str) + Send + Sync>;
-/// Where renderers show their text to a person.
-pub type Screen = Box<dyn Fn(&str) -> io::Result<()> + Send + Sync>;
-
-/// Tells a person what is going on. What is told is on its way to the journal or to the
-/// store, never a second truth: whoever misses it finds it there.
-pub trait Progress: Send + Sync {
-    /// Something that may take long begins at a place in the run.
-    fn started(&self, place: &str, kind: &str);
-    /// It is over.
-    fn ended(&self, place: &str);
-    /// A loop begins with so many rounds.
-    fn rounds(&self, _place: &str, _count: usize) {}
-    /// A step of the workflow came to this, with all its attempts and all that is inside it.
-    fn step_ended(&self, _place: &str, _outcome: &StepOutcome) {}
-    /// The run journals these.
-    fn recorded(&self, _events: &[Event]) {}
-    /// The process at a place wrote this to stderr; secrets are replaced.
-    fn stderr(&self, _place: &str, _chunk: &[u8]) {}
-}
+use lobster_store::{RunId, Store, StoreError};
 
 /// On whose behalf runs are made.
 #[derive(Clone, Debug, Default)]
@@ -60,17 +36,6 @@ pub struct Caller {
     pub actor: Option<String>,
     /// What else the run's first record says about who asked.
     pub detail: Value,
-}
-
-/// Tells that something is over when it goes.
-pub(crate) struct Shown<'s>(Option<(&'s dyn Progress, String)>);
-
-impl Drop for Shown<'_> {
-    fn drop(&mut self) {
-        if let Some((progress, place)) = &self.0 {
-            progress.ended(place);
-        }
-    }
 }
 
 /// Everything an execution uses besides its plan.
@@ -198,7 +163,7 @@ impl Services {
     /// The component engine; making it costs nothing until it loads something.
     pub(crate) fn components(&self) -> &Engine {
         self.components.get_or_init(|| {
-            let code_cache = Some(super::kinds::component::code_cache(&self.state_dir));
+            let code_cache = Some(self.state_dir.join("store").join("code"));
             let compiler = self.compiler.clone();
             Engine::new(EngineConfig { code_cache, compiler, ..EngineConfig::default() })
         })
@@ -222,6 +187,11 @@ impl Services {
             }
             Some(program) => Box::new(StdioExecutor::new(Arc::clone(program), store.clone(), self)),
         }
+    }
+
+    /// Whether a program of the operator's carries out orders.
+    pub(crate) fn has_other_executor(&self) -> bool {
+        self.executor_program.is_some()
     }
 
     /// Who the history says asked.

@@ -134,8 +134,7 @@ impl Settings {
             let Some(path) = path else { continue };
             let path = self.cwd.join(path);
             let text = std::fs::read_to_string(&path).map_err(|error| {
-                Failure::runtime(format!("cannot read the policy {}: {error}", path.display()))
-                    .with_code(Code::Setting)
+                Failure::new(Code::Setting, format!("cannot read the policy {}: {error}", path.display()))
             })?;
             self.policy_files.push(PolicyFileUsed::read(&path, text.as_bytes()));
             layers.push(LayerText { layer, origin: path.display().to_string(), text });
@@ -143,7 +142,7 @@ impl Settings {
         let warnings = self.use_project(sources.place.filter(|_| !is_off(&env)), &env, &mut layers)?;
         if !layers.is_empty() {
             self.policy = Policy::load_layers(&layers)
-                .map_err(|error| Failure::runtime(error.to_string()).with_code(Code::Setting))?;
+                .map_err(|error| Failure::new(Code::Setting, error.to_string()))?;
         }
         Ok(warnings)
     }
@@ -157,8 +156,7 @@ impl Settings {
     ) -> Result<Vec<String>, Failure> {
         let Some(place) = place.map(|place| self.cwd.join(place)) else { return Ok(Vec::new()) };
         let unreadable = |error: io::Error| {
-            Failure::runtime(format!("cannot read the project's policy {FILE_NAME}: {error}"))
-                .with_code(Code::Setting)
+            Failure::new(Code::Setting, format!("cannot read the project's policy {FILE_NAME}: {error}"))
         };
         let Some(file) = ProjectPolicy::find(&place).map_err(unreadable)? else { return Ok(Vec::new()) };
         // Whoever named this very file has decided about it already.
@@ -170,7 +168,7 @@ impl Settings {
         let trust = match state_dir(&|name| env.get(name)) {
             Some(dir) => TrustedPolicies::of(&self.cwd.join(dir))
                 .trust_in(&file)
-                .map_err(|error| Failure::runtime(error.to_string()))?,
+                .map_err(|error| Failure::new(Code::Store, error.to_string()))?,
             None => Trust::Unknown,
         };
         self.project_is_trusted = Some(trust == Trust::Trusted);
@@ -210,9 +208,8 @@ impl Settings {
         let env = Env::inherited(self.env.iter().cloned());
         let named = env.non_blank("LOBSTER_SECRETS").is_some();
         let Some(path) = secrets_file(&env).map(|path| self.cwd.join(path)) else { return Ok(()) };
-        let wrong = |why: String| {
-            Failure::runtime(format!("secrets file {}: {why}", path.display())).with_code(Code::Setting)
-        };
+        let wrong =
+            |why: String| Failure::new(Code::Setting, format!("secrets file {}: {why}", path.display()));
         let file = match std::fs::File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !named => return Ok(()),
             other => other.map_err(|error| wrong(format!("cannot be read: {error}")))?,
@@ -224,7 +221,7 @@ impl Settings {
         }
         let text = io::read_to_string(file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
         self.secrets = parse_references(&text, &path.display().to_string())
-            .map_err(|error| Failure::runtime(error.to_string()))?;
+            .map_err(|error| Failure::new(Code::Setting, error.to_string()))?;
         self.policy_files.push(PolicyFileUsed::read(&path, text.as_bytes()));
         Ok(())
     }

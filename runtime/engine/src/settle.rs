@@ -1,28 +1,20 @@
 //! From the end of an execution to its envelope.
 
 use lobster_base::code::{Code, FailureCode};
-use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value, json};
 
-use super::ahead::{self, SetsGoing};
-use super::binding::{Asker, GateQuestion};
-use super::gate::PendingGate;
-use super::path::StepPath;
-use super::pipeline::{self, PipelineInput, Place};
+use super::binding::{Asker, GateQuestion, KEPT, PendingGate, SetsGoing};
+use super::perform::output_of;
 use super::run::Run;
 use super::token::{Token, TokenKind};
 use super::unseen::{self, Unseen};
-use super::value::{Output, Text};
-use super::workflow::Frame;
+use super::value::Output;
 use crate::envelope::{Envelope, Failure};
 use lobster_base::cancel::CancelReason;
 use lobster_base::json;
-use lobster_base::sync::lock;
 use lobster_base::text::{self, Count};
-use lobster_language::plan::{Plan, Workflow};
-use lobster_models::cost::{CostLimit, CostTracker, LimitAction, Spending};
-use lobster_models::pricing::Pricing;
+use lobster_language::plan::Plan;
 use lobster_stage::{Mode, Question, StageError, Stop};
 use lobster_store::{
     Blob, Durability, Event, Gate, GateFilter, GateKind, GateRecord, GateStatus, RunStatus, StoreError,
@@ -35,76 +27,6 @@ pub fn execute(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Envelop
     let envelope = settle(run, plan, result).unwrap_or_else(|error| Envelope::Failed(error.into()));
     run.services.export(&run.store, run.id);
     run.services.hide(envelope)
-}
-
-/// Executes a plan and gives what it came to, without saying so in the journal.
-pub fn output_of(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Result<Output, Stop> {
-    match plan {
-        Plan::Pipeline(pipeline) => {
-            let place = Place {
-                path: StepPath::root(),
-                env: run.services.env.clone(),
-                cwd: run.cwd.clone(),
-                asker: Asker::Pipeline,
-                cancel: run.services.cancel.clone(),
-                capture: run.services.screen.is_none(),
-                cost: None,
-                extras: None,
-            };
-            pipeline::run_pipeline(run, pipeline, PipelineInput::Nothing, place).map(|done| {
-                // In tool mode what a renderer showed last is the result.
-                if done.items.len() == 0 && !done.rendered.is_empty() {
-                    return Output::json_or_text(Text::inline(done.rendered));
-                }
-                Output::items(done.items)
-            })
-        }
-        Plan::Workflow(workflow) => workflow_output(run, workflow, args),
-    }
-}
-
-fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>) -> Result<Output, Stop> {
-    let services = run.services;
-    let cost = cost_tracker(run, workflow, None);
-    let frame = Frame {
-        run,
-        workflow,
-        args,
-        env: services.env.clone(),
-        cwd: run.cwd.clone(),
-        path: StepPath::root(),
-        active: vec![std::fs::canonicalize(&workflow.file).unwrap_or_else(|_| workflow.file.clone())],
-        cost: Arc::clone(&cost),
-    };
-    let last = frame.steps(&services.cancel)?;
-    if let Some(meta) = lock(&cost).summary() {
-        run.append_unsynced(Event::Note { path: None, text: "cost".to_owned(), detail: meta })?;
-    }
-    Ok(match last {
-        Some(record) => record.output()?,
-        None => Output::empty(),
-    })
-}
-
-/// A fresh tracker: a resumed run is told its earlier spending again by the journal.
-pub(super) fn cost_tracker(
-    run: &Run<'_>,
-    workflow: &Workflow,
-    parent: Option<(&Arc<Mutex<CostTracker>>, &str)>,
-) -> Arc<Mutex<CostTracker>> {
-    let (pricing, warning) = Pricing::new(run.services.env.get("LOBSTER_LLM_PRICING_JSON").as_deref());
-    if let Some(warning) = warning {
-        run.services.note(&warning);
-    }
-    let limit = workflow.cost_limit.as_ref().map(|limit| CostLimit {
-        max_usd: limit.max_usd,
-        action: if limit.stop { LimitAction::Stop } else { LimitAction::Warn },
-    });
-    let tracker = CostTracker::new(pricing, limit, Spending::default());
-    Arc::new(Mutex::new(match parent {
-        Some((parent, step)) => tracker.within(Arc::clone(parent), step),
-        None => tracker,
-    }))
 }
 
 /// Journals how the execution ended and says so in an envelope.
@@ -176,12 +98,12 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
             let status = if unfinished { RunStatus::Failed } else { RunStatus::Cancelled };
             let message = reason.map_or_else(|| "cancelled".to_owned(), |reason| reason.message());
             end(status, None, Some(message.clone()), Some(&Code::Cancelled.into()))?;
-            Envelope::Failed(Failure::runtime(message).with_code(Code::Cancelled))
+            Envelope::Failed(Failure::new(Code::Cancelled, message))
         }
         Err(Stop::Interrupted) => {
             let message = unseen::question(&run.id.short(), &run.unseen()?);
             end(RunStatus::Failed, None, Some(message.clone()), Some(&Code::Interrupted.into()))?;
-            Envelope::Failed(Failure::runtime(message).with_code(Code::Interrupted))
+            Envelope::Failed(Failure::new(Code::Interrupted, message))
         }
     })
 }
@@ -252,7 +174,7 @@ fn open(run: &Run<'_>, gate: &PendingGate) -> Result<Gate, StoreError> {
         None => run.sets_going(gate)?,
     };
     if going != SetsGoing::default() {
-        detail[ahead::KEPT] = json!(going);
+        detail[KEPT] = json!(going);
     }
     run.store.open_gate(GateRecord {
         run: run.id,

@@ -3,9 +3,10 @@
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use serde::ser::{Error as _, SerializeSeq};
 use serde::{Serialize, Serializer};
@@ -14,6 +15,9 @@ use serde_json::Value;
 use lobster_base::json;
 use lobster_stage::{Flow, Payload, Sink, Spool, Stop, store_failure};
 use lobster_store::{Blob, BlobWriter, Store, StoreError};
+
+/// Values that components keep where there is no run to keep them for.
+pub(crate) type Scratch = Arc<Mutex<HashMap<String, Value>>>;
 
 /// What a step reads.
 #[derive(Clone, Debug)]

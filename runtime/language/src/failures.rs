@@ -87,6 +87,22 @@ pub const PAGES: &[CodePage] = &[
                what, and the grant that would allow it. `lobster show RUN --full` prints what was enforced.",
     },
     CodePage {
+        code: Code::Changes.as_str(),
+        title: "Changes to files cannot be kept apart or committed",
+        text: "A step with `changes: staged` works on a layer over its directory, and something there cannot be \
+               layered or committed: another file system mounted in it, a pipe or socket, a set-user-id bit, an \
+               extended attribute, a host without namespaces or overlayfs, a full disk. The message names it. \
+               Nothing was changed. Mend it, or run the step with `changes: direct`.",
+    },
+    CodePage {
+        code: Code::ChangesConflict.as_str(),
+        title: "A file is not what the changes were made from",
+        text: "Between the step and the commit of its changes (or the undo) somebody changed one of the files, and \
+               nothing is overwritten: no file was changed. The message names each. `lobster changes RUN --patch` \
+               shows what was to be done. Put the files back as they were and `lobster resume RUN`, or leave them \
+               and run again.",
+    },
+    CodePage {
         code: Code::RootIsLink.as_str(),
         title: "A granted directory is reached through a link",
         text: "A grant names a path that leads through a symbolic link, which somebody could point elsewhere \
@@ -158,6 +174,56 @@ pub const PAGES: &[CodePage] = &[
         title: "The request was wrong",
         text: "The options, arguments or answer that lobster was given do not go together or cannot be read; the message \
                names them. Nothing was started and nothing was changed.",
+    },
+    CodePage {
+        code: Code::WorkflowFile.as_str(),
+        title: "The workflow file cannot be read",
+        text: "There is no such file, it is a directory, or it may not be read. The message names it. `lobster check FILE` \
+               reads a file without running anything.",
+    },
+    CodePage {
+        code: Code::WorkflowArguments.as_str(),
+        title: "The arguments do not fit the workflow",
+        text: "The file says under `args:` which arguments it takes, which of them must be given, and of which type they \
+               are. `lobster check FILE` lists them. Give one with --arg NAME=VALUE, all with --args-json JSON.",
+    },
+    CodePage {
+        code: Code::RunState.as_str(),
+        title: "The run is over, waits, or is executed elsewhere",
+        text: "What is asked for does not fit what the run has come to: one that ended well has nothing to resume, one \
+               that waits for a person is answered with `lobster resume`, one that another process executes is left \
+               to it, and a copy from a bundle goes on only with --take-over. `lobster show RUN` says how it stands.",
+    },
+    CodePage {
+        code: Code::QuestionClosed.as_str(),
+        title: "The question cannot be answered any more",
+        text: "It has been answered, it has expired, its run is over, or there never was one. `lobster gates` lists the \
+               questions that are open; `lobster resume RUN` asks one that expired again.",
+    },
+    CodePage {
+        code: Code::WorkflowChanged.as_str(),
+        title: "The workflow file changed while its run waited",
+        text: "The answer belongs to a pipeline that the file no longer has as it was. Undo the change and answer again, \
+               or run the workflow anew. The question stays open.",
+    },
+    CodePage {
+        code: Code::Recording.as_str(),
+        title: "The record of the run lacks what is needed",
+        text: "The journal is damaged, or it does not hold the plan, the policy or the beginning of the run. Nothing is \
+               built on such a record, because what was done might be done again. `lobster store verify` tells what is \
+               damaged, `lobster show RUN` what is left.",
+    },
+    CodePage {
+        code: Code::NotReplayable.as_str(),
+        title: "The run cannot be replayed here",
+        text: "Something that the replay needs is not on this machine, or a limit of it stood in the way; that is no \
+               difference between the run and its replay. The message says what it was.",
+    },
+    CodePage {
+        code: Code::Bundle.as_str(),
+        title: "A bundle cannot be written",
+        text: "The file cannot be written, or what was to be left out cannot be found wherever the run repeats it. \
+               There is no half-written bundle.",
     },
     CodePage {
         code: Code::Failed.as_str(),

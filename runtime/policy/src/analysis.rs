@@ -330,7 +330,7 @@ pub(crate) struct Analysis<'a> {
     pub(crate) child_input: Input,
     pub(crate) span: Option<TextSpan>,
     /// The names that an approval has to cover, where they are wanted.
-    pub(crate) mentions: Option<Box<super::covered::Mentions>>,
+    pub(crate) mentions: Option<Box<super::mentions::Mentions>>,
     /// The language of the shell that runs the text being read.
     pub(crate) dialect: Dialect,
     /// The code of every substitution that was followed.

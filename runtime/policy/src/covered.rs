@@ -9,9 +9,7 @@
 
 mod programs;
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 use self::programs::{attached_values, is_file_option, script_operands, tool};
 use super::analysis::{Analysis, Arg, Input};
@@ -20,158 +18,11 @@ use super::command::Invocation;
 use super::decide::Command;
 use super::dialect::Dialect;
 use super::env::DecisionEnv;
+use super::mentions::{FileRole, Language, Listing, Lookup, MAX_MENTIONS, MAX_NAME, Mention, Mentions};
 use super::paths::{Roots, is_harmless_device, normalise};
 use super::portable;
 use super::wrappers::is_shell;
 use super::{Policy, catalogue};
-
-/// Names collected from one text; beyond it the rest is not covered.
-const MAX_MENTIONS: usize = 4_096;
-/// Longer names are none that a file can have, in bytes.
-const MAX_NAME: usize = 4096;
-/// Working directories that a relative name may belong to.
-const MAX_DIRECTORIES: usize = 16;
-
-/// What a file is to the command that an approval covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FileRole {
-    /// It is read, or handed to a program that may read it.
-    Read,
-    /// A program takes its instructions from it.
-    Sourced,
-    /// It is run.
-    Executed,
-}
-
-/// How the words after a path are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Lookup {
-    /// A path, relative to the working directory if it begins with no slash.
-    File,
-    /// A path with wildcards.
-    Glob,
-    /// The name of a program, looked for on the `PATH`.
-    Program,
-    /// A path that may also be that of a file in a directory above.
-    Upward,
-}
-
-/// In which language a file holds instructions, as far as those can be read.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Language {
-    /// Whatever its first line says.
-    Unknown,
-    /// That of the shell which runs it.
-    Shell(Dialect),
-    Make,
-    Just,
-    /// `package.json`, of which these scripts run; all, if none is named.
-    Package(BTreeSet<String>),
-    /// The scripts of an interpreter, such as `python`.
-    Script(&'static str),
-    /// Nothing that is run.
-    Data,
-}
-
-/// A name in a command's text.
-#[derive(Clone, Debug)]
-pub struct Mention {
-    pub name: String,
-    pub lookup: Lookup,
-    pub role: FileRole,
-    pub language: Language,
-    /// The program that gets it may write it as well, so that no read-only copy
-    /// can stand in its place.
-    pub may_write: bool,
-    /// The values of the shell's variables where it is named.
-    pub vars: BTreeMap<String, Vec<Arg>>,
-}
-
-impl Mention {
-    /// A file that is run, whatever it is.
-    pub fn program(name: &str) -> Self {
-        Self::new(name, Lookup::File, FileRole::Executed, Language::Unknown)
-    }
-
-    /// A name that is looked for in this way and used for this.
-    pub fn new(name: &str, lookup: Lookup, role: FileRole, language: Language) -> Self {
-        Self { name: name.to_owned(), lookup, role, language, may_write: false, vars: BTreeMap::new() }
-    }
-}
-
-/// A command that lists files, whose output may become names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listing {
-    pub starts: Vec<String>,
-    /// Patterns of which a file's name matches one; any, if there is none.
-    pub names: Vec<String>,
-    pub recursive: bool,
-}
-
-/// All that one text names.
-#[derive(Debug, Default)]
-pub struct Mentions {
-    pub files: Vec<Mention>,
-    /// Directories that relative names may belong to, the first one first.
-    pub directories: Vec<String>,
-    /// Files that the text is known to write.
-    pub written: BTreeSet<String>,
-    pub listings: Vec<Listing>,
-    /// Something is executed whose name only the run will show.
-    pub dynamic: bool,
-    /// The words and values of the text, which that name may be one of.
-    pub words: BTreeSet<String>,
-    /// A shell runs what it reads, which may be what any command read before.
-    pub shell_reads: bool,
-    /// Something runs that is not known to do no more than read and write.
-    pub runs_code: bool,
-    /// What is executed or sourced and cannot be covered, in words.
-    pub not_covered: BTreeSet<String>,
-}
-
-impl Mentions {
-    fn add(&mut self, mention: Mention) {
-        if self.files.len() < MAX_MENTIONS {
-            self.files.push(mention);
-        } else {
-            self.not_covered.insert("the rest of a very long command".to_owned());
-        }
-    }
-
-    /// Takes over what another reading of the same text names.
-    fn join(&mut self, other: Self) {
-        let Self {
-            files,
-            directories,
-            written,
-            listings,
-            dynamic,
-            words,
-            shell_reads,
-            runs_code,
-            not_covered,
-        } = other;
-        self.words.extend(words);
-        files.into_iter().for_each(|file| self.add(file));
-        directories.iter().for_each(|directory| self.add_directory(directory));
-        self.listings.extend(listings);
-        // What only one reading writes may as well stay as it is.
-        self.written.extend(written);
-        self.dynamic |= dynamic;
-        self.shell_reads |= shell_reads;
-        self.runs_code |= runs_code;
-        self.not_covered.extend(not_covered);
-    }
-
-    fn add_directory(&mut self, directory: &str) {
-        if self.directories.len() < MAX_DIRECTORIES
-            && !self.directories.iter().any(|known| known == directory)
-        {
-            self.directories.push(directory.to_owned());
-        }
-    }
-}
 
 /// What a file that is analysed on its own finds around it.
 #[derive(Clone, Debug, Default)]

@@ -30,6 +30,7 @@ mod hard;
 mod layers;
 mod leaf;
 mod lint;
+mod mentions;
 #[cfg(test)]
 mod metamorphic;
 #[cfg(test)]
@@ -59,8 +60,7 @@ pub use component::{
     ComponentDecision, ComponentLimits, ComponentPolicy, ComponentProposal, GrantKind, Holds,
 };
 pub use corpus::{CaseResult, CorpusError, CorpusReport};
-pub use covered::FileRole;
-pub use covered::{Language, Listing, Lookup, Mention, Mentions, Surroundings, interpreter_language};
+pub use covered::{Surroundings, interpreter_language};
 pub use decide::denial;
 pub use decide::{Command, Decision, Grant, NetGrant, Proposal, Reason, Verdict};
 pub use dialect::{Dialect, Shell};
@@ -74,6 +74,7 @@ pub use file::{
 pub use layers::{Layer, LayerText};
 pub use lint::{Lint, LintKind};
 pub use lobster_base::quantity::{Bytes, Span};
+pub use mentions::{FileRole, Language, Listing, Lookup, Mention, Mentions};
 pub use paths::{Roots, SYSTEM_READ_ONLY, builtin_protected, glob_match, secret_patterns, write_roots};
 pub use reference::{SecretReference, parse_references};
 pub use suggest::{Difference, Observed, ObservedCommand, ObservedStart, Stopped, Suggestion};

@@ -1,7 +1,6 @@
 //! What the answer to a question that waits would set going, here and now.
 
 use super::recording::Recording;
-use super::verify::failure;
 use lobster_engine::envelope::Failure;
 use lobster_engine::runtime::Runtime;
 use lobster_engine::upcoming::plan_after;
@@ -13,14 +12,14 @@ use lobster_store::{Gate, StoreError};
 /// # Errors
 /// When the run's record cannot be read.
 pub fn ahead(runtime: &Runtime, gate: &Gate) -> Result<Ahead, Failure> {
-    let store = runtime.store().map_err(failure)?;
+    let store = runtime.store()?;
     let journal = match store.verified_events(gate.run) {
         Ok(journal) => journal,
         // Nothing is built on a damaged journal, by an answer neither.
         Err(broken @ StoreError::BrokenChain { .. }) => {
             return Ok(Ahead { fails: Some(broken.to_string()), ..Ahead::default() });
         }
-        Err(other) => return Err(failure(other)),
+        Err(other) => return Err(other.into()),
     };
     let recording = Recording::read(&journal)?;
     let (plan, args) = (recording.plan(&store)?, recording.arguments(&store)?);

@@ -76,10 +76,10 @@ impl RunDiff {
 /// # Errors
 /// When one of them is not known or cannot be read.
 pub fn diff(runtime: &Runtime, before: &str, after: &str) -> Result<RunDiff, Failure> {
-    let store = runtime.store().map_err(super::verify::failure)?;
+    let store = runtime.store()?;
     let load = |text: &str| {
         let id = store.find_run(text).map_err(|error| Failure::parse(error.to_string()))?;
-        Recording::read_damaged(store.found_events(id).map_err(super::verify::failure)?)
+        Recording::read_damaged(store.found_events(id)?)
     };
     Ok(compare(&store, &load(before)?, &load(after)?))
 }

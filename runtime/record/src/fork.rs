@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::recording::{Recording, is_within};
-use super::verify::failure;
 use crate::resume::sound_journal;
+use lobster_base::code::Code;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_base::sync::lock;
@@ -26,9 +26,9 @@ use lobster_engine::envelope::Failure;
 use lobster_engine::execute::NativeProfile;
 use lobster_engine::overseer::{Act, Known, Overseer};
 use lobster_engine::path::StepPath;
+use lobster_engine::perform::output_of;
 use lobster_engine::run::{Interrupted, Run, Task};
 use lobster_engine::runtime::{Planned, RunRequest, RunResult, Runtime, Target, in_one_line, keep_task};
-use lobster_engine::settle::output_of;
 use lobster_language::plan::Plan;
 use lobster_models::cost::{PaidCall, paid_calls};
 use lobster_models::pricing::Pricing;
@@ -102,13 +102,13 @@ struct Terms {
 /// # Errors
 /// When the run, a step or an argument is not known, or the plan does not load.
 pub fn plan_fork(runtime: &Runtime, request: &ForkRequest) -> Result<ForkPlan, Failure> {
-    let store = runtime.store().map_err(failure)?;
+    let store = runtime.store()?;
     let parent = store.find_run(&request.run).map_err(|error| Failure::parse(error.to_string()))?;
     let journal = sound_journal(&store, parent)?;
     let recording = Recording::read(&journal)?;
     let planned = planned(runtime, &store, &recording, request)?;
     let terms = terms(&store, &recording, request)?;
-    let task = keep_task(&store, &planned).map_err(failure)?;
+    let task = keep_task(&store, &planned)?;
     let (pricing, _) = Pricing::new(runtime.services.env.get("LOBSTER_LLM_PRICING_JSON").as_deref());
     let fork = Arc::new(Fork::new(&store, &journal, &terms, task, Stage::Preview(pricing))?);
     let services = super::verify::services(runtime, &store, &recording);
@@ -141,14 +141,14 @@ pub fn fork(runtime: &Runtime, plan: &ForkPlan) -> RunResult {
 }
 
 fn run_fork(runtime: &Runtime, plan: &ForkPlan) -> Result<RunResult, Failure> {
-    let store = runtime.store().map_err(failure)?;
+    let store = runtime.store()?;
     let journal = sound_journal(&store, plan.parent)?;
     runtime.prepare_secrets(&plan.planned.plan, &plan.planned.args)?;
-    let mut run = runtime.begin(&plan.planned, Some(plan.parent)).map_err(failure)?;
+    let mut run = runtime.begin(&plan.planned, Some(plan.parent))?;
     let fork = Fork::new(&store, &journal, &plan.terms, run.task, Stage::Real)?;
-    let detail = serde_json::to_value(&plan.terms).map_err(failure)?;
+    let detail = serde_json::json!(plan.terms);
     let note = Event::Note { path: None, text: FORK_NOTE.to_owned(), detail };
-    run.append_unsynced(note).map_err(|_| Failure::runtime("the fork could not be recorded"))?;
+    run.append_unsynced(note).map_err(|_| Failure::new(Code::Store, "the fork could not be recorded"))?;
     run = run.overseen(Arc::new(fork));
     let envelope = lobster_engine::execute(&run, &plan.planned.plan, &plan.planned.args);
     Ok(RunResult { run: Some(run.id), envelope, rendered: run.has_rendered() })
@@ -171,8 +171,8 @@ fn planned(
         (None, Plan::Workflow(workflow)) => {
             given.extend(request.set.keys().cloned());
             args.extend(request.set.clone());
-            let bound =
-                lobster_language::workflow::bind_args(&workflow, &Value::Object(args)).map_err(failure)?;
+            let bound = lobster_language::workflow::bind_args(&workflow, &Value::Object(args))
+                .map_err(|error| Failure::new(Code::WorkflowArguments, error.to_string()))?;
             return Ok(Planned {
                 plan: Plan::Workflow(workflow),
                 args: bound,
@@ -214,7 +214,7 @@ fn terms(store: &Store, recording: &Recording, request: &ForkRequest) -> Result<
         let recorded = recording.steps.get(&path).and_then(|step| step.outcome.as_ref());
         let outcome = recorded
             .ok_or_else(|| Failure::parse(format!("step '{path}' has no recorded result to edit")))?;
-        let blob = store.put(bytes).map_err(failure)?;
+        let blob = store.put(bytes)?;
         edited(store, outcome, blob)
             .map_err(|error| Failure::parse(format!("step '{path}' cannot give that: {}", error.message)))?;
         edit.insert(path, blob);
@@ -247,7 +247,8 @@ pub(crate) fn overseer_of_fork(
         _ => None,
     });
     let (Some(parent), Some(terms)) = (parent, terms) else { return Ok(None) };
-    let terms: Terms = serde_json::from_value(terms).map_err(failure)?;
+    let terms: Terms = serde_json::from_value(terms)
+        .map_err(|error| Failure::new(Code::Recording, format!("the terms of the fork: {error}")))?;
     // A parent that was collected meanwhile has nothing left to give.
     if matches!(store.run(parent), Err(StoreError::UnknownRun(_))) {
         return Ok(None);
@@ -484,20 +485,20 @@ fn edited(store: &Store, recorded: &StepOutcome, blob: Blob) -> Result<StepOutco
     outcome.detail = serde_json::json!({ "edited": true });
     let value = || {
         const MAX_EDITED: u64 = 256 << 20;
-        let bytes = store.load(&blob.digest, MAX_EDITED).map_err(failure)?;
+        let bytes = store.load(&blob.digest, MAX_EDITED)?;
         json::parse(String::from_utf8_lossy(&bytes).trim())
             .map_err(|error| Failure::parse(format!("it is no JSON: {error}")))
     };
     if recorded.stdout.is_some() {
         outcome.stdout = Some(blob);
-        outcome.stderr = Some(store.put(b"").map_err(failure)?);
+        outcome.stderr = Some(store.put(b"")?);
     } else if recorded.output.is_some() {
         let items = match value()? {
             Value::Array(items) => items,
             single => vec![single],
         };
         let lines: String = items.iter().map(|item| json::compact(item) + "\n").collect();
-        outcome.output = Some(store.put(lines.as_bytes()).map_err(failure)?);
+        outcome.output = Some(store.put(lines.as_bytes())?);
         outcome.detail["items"] = items.len().into();
     } else {
         outcome.value = value()?;

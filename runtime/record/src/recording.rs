@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use lobster_base::code::Code;
 use lobster_base::digest::Digest;
 use lobster_engine::envelope::Failure;
 use lobster_engine::recall::{CUT_OFF, SUMMARY};
+use lobster_engine::recorded::recorded;
 use lobster_engine::run::Task;
-use lobster_engine::runtime::{GIVEN_ARGS, recorded};
+use lobster_engine::runtime::GIVEN_ARGS;
 use lobster_language::plan::Plan;
 use lobster_store::{
     Blob, BrokenChain, Event, GateAnswer, Record, RunId, RunStatus, StepOutcome, StepStatus, Store,
@@ -73,7 +75,7 @@ impl Recording {
             _ => None,
         });
         let Some((run, name, plan, args, mode, cwd, detail)) = start else {
-            return Err(Failure::runtime("the journal does not begin with the start of a run"));
+            return Err(Failure::new(Code::Recording, "the journal does not begin with the start of a run"));
         };
         let mut recording = Self {
             run,

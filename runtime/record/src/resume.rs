@@ -6,12 +6,14 @@ use serde_json::{Map, Value, json};
 
 use super::fork::overseer_of_fork;
 use super::incumbent_gates::{self, IncumbentGate};
+use lobster_base::code::Code;
 use lobster_base::digest::Digest;
 use lobster_base::schema::Schema;
 use lobster_engine::binding::GateQuestion;
 use lobster_engine::envelope::{Envelope, Failure};
+use lobster_engine::recorded::recorded;
 use lobster_engine::run::{Run, Task};
-use lobster_engine::runtime::{RunResult, Runtime, read_source, recorded};
+use lobster_engine::runtime::{RunResult, Runtime, read_source};
 use lobster_engine::token::{Token, TokenKind};
 use lobster_engine::{Interrupted, execute, notify_of_end};
 use lobster_language::plan::Plan;
@@ -55,8 +57,8 @@ pub struct ResumeRequest {
 /// # Errors
 /// When the run's journal cannot be read, or its policy is not to be had any more.
 pub fn policy_of(runtime: &Runtime, run: RunId) -> Result<Option<Policy>, Failure> {
-    let store = runtime.store().map_err(failure)?;
-    let journal = store.events_after(run, 0, 1).map_err(failure)?;
+    let store = runtime.store()?;
+    let journal = store.events_after(run, 0, 1)?;
     let Some(Event::RunStarted { detail, .. }) = journal.first().map(|record| &record.event) else {
         return Ok(None);
     };
@@ -67,13 +69,16 @@ pub fn policy_of(runtime: &Runtime, run: RunId) -> Result<Option<Policy>, Failur
         return Ok(None);
     }
     const MAX_POLICY: u64 = 16 << 20;
-    let bytes = store.load(&document, MAX_POLICY).map_err(failure)?;
+    let bytes = store.load(&document, MAX_POLICY)?;
     let policy = Policy::recorded(&String::from_utf8_lossy(&bytes));
     let policy = policy.ok().filter(|policy| policy.digest() == named);
     policy.map(Some).ok_or_else(|| {
-        Failure::runtime(format!(
-            "run {run} began under a policy that this lobster cannot read; give it with LOBSTER_POLICY"
-        ))
+        Failure::new(
+            Code::Recording,
+            format!(
+                "run {run} began under a policy that this lobster cannot read; give it with LOBSTER_POLICY"
+            ),
+        )
     })
 }
 
@@ -133,10 +138,10 @@ pub fn cancel_run(runtime: &Runtime, run: &str) -> RunResult {
 
 /// The open gate that is meant, and what its run is.
 fn find(runtime: &Runtime, gate: &GateRef, reply: Option<&Reply>) -> Result<(Gate, TokenKind), Failure> {
-    let store = runtime.store().map_err(failure)?;
+    let store = runtime.store()?;
     let cancel = matches!(reply, Some(Reply::Cancel));
     let foreign = |gate: Option<IncumbentGate>| {
-        gate.map(|gate| Failure::runtime(gate.refusal(runtime.state_dir(), reply)))
+        gate.map(|gate| Failure::new(Code::QuestionClosed, gate.refusal(runtime.state_dir(), reply)))
     };
     let (gate, kind) = match gate {
         GateRef::Id(id) => match store.gate_by_id(id) {
@@ -149,7 +154,7 @@ fn find(runtime: &Runtime, gate: &GateRef, reply: Option<&Reply>) -> Result<(Gat
                     Failure::parse(format!("Approval ID \"{id}\" not found or expired"))
                 }));
             }
-            Err(error) => return Err(failure(error)),
+            Err(error) => return Err(error.into()),
         },
         GateRef::Token(text) => {
             let token = Token::decode(text).map_err(|error| Failure::parse(error.to_string()))?;
@@ -167,28 +172,33 @@ fn find(runtime: &Runtime, gate: &GateRef, reply: Option<&Reply>) -> Result<(Gat
     };
     match gate {
         Ok(gate) if gate.status == GateStatus::Open => Ok((gate, kind)),
-        Ok(gate) if gate.status == GateStatus::Expired => Err(Failure::runtime(format!(
-            "{}: it has expired; `lobster resume {}` asks again",
-            not_found(kind, cancel),
-            gate.run.short(),
-        ))),
-        Ok(_) | Err(StoreError::UnknownGate(_)) => Err(Failure::runtime(not_found(kind, cancel))),
-        Err(error) => Err(failure(error)),
+        Ok(gate) if gate.status == GateStatus::Expired => Err(Failure::new(
+            Code::QuestionClosed,
+            format!(
+                "{}: it has expired; `lobster resume {}` asks again",
+                not_found(kind, cancel),
+                gate.run.short(),
+            ),
+        )),
+        Ok(_) | Err(StoreError::UnknownGate(_)) => {
+            Err(Failure::new(Code::QuestionClosed, not_found(kind, cancel)))
+        }
+        Err(error) => Err(error.into()),
     }
 }
 
 fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failure> {
-    let store = runtime.store().map_err(failure)?;
+    let store = runtime.store()?;
     let cancel = matches!(request.reply, Reply::Cancel);
     let (gate, kind) = find(runtime, &request.gate, Some(&request.reply))?;
     let question: GateQuestion = serde_json::from_value(gate.detail.clone())
-        .map_err(|_| Failure::runtime(format!("Invalid {} resume state", kind.word())))?;
+        .map_err(|_| Failure::new(Code::Recording, format!("Invalid {} resume state", kind.word())))?;
     let approver = runtime.services.env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
     let lost = |error: StoreError| match error {
         StoreError::UnknownGate(_) | StoreError::ConsumedGate { .. } => {
-            Failure::runtime(not_found(kind, cancel))
+            Failure::new(Code::QuestionClosed, not_found(kind, cancel))
         }
-        other => failure(other),
+        other => other.into(),
     };
     let answer = match (&request.reply, &question.question) {
         (Reply::Cancel, _) => {
@@ -211,7 +221,7 @@ fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failu
             return Err(Failure::parse(kind.wants_response()));
         }
         (Reply::Response(value), Question::Input { schema, .. }) => {
-            let schema = Schema::compile(schema).map_err(Failure::runtime)?;
+            let schema = Schema::compile(schema).map_err(|why| Failure::new(Code::Recording, why))?;
             GateAnswer::Response(question.fitting(value.clone(), &schema).map_err(Failure::parse)?)
         }
     };
@@ -229,50 +239,65 @@ fn check_unedited(runtime: &Runtime, gate: &Gate) -> Result<(), Failure> {
     if !gate.path.contains('|') || gate.path.starts_with('|') {
         return Ok(());
     }
-    let store = runtime.store().map_err(failure)?;
-    let summary = store.run(gate.run).map_err(failure)?;
+    let store = runtime.store()?;
+    let summary = store.run(gate.run)?;
     let Plan::Workflow(workflow) = recorded::<Plan>(&store, &summary.plan)? else { return Ok(()) };
     match read_source(&workflow.file) {
-        Ok(source) if source.digest != workflow.source => Err(Failure::runtime(format!(
-            "workflow pipeline changed since input request: {} is not what it was when step '{}' asked; \
+        Ok(source) if source.digest != workflow.source => Err(Failure::new(
+            Code::WorkflowChanged,
+            format!(
+                "workflow pipeline changed since input request: {} is not what it was when step '{}' asked; \
              undo the change, or run the workflow again",
-            workflow.file.display(),
-            gate.path
-        ))),
+                workflow.file.display(),
+                gate.path
+            ),
+        )),
         _ => Ok(()),
     }
 }
 
 /// Takes up a run that no gate holds.
 fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) -> Result<RunResult, Failure> {
-    let store = runtime.store().map_err(failure)?;
+    let store = runtime.store()?;
     let id = store.find_run(text).map_err(|error| Failure::parse(error.to_string()))?;
-    let summary = store.run(id).map_err(failure)?;
-    if store.is_copy(id).map_err(failure)? {
-        return Err(Failure::runtime(format!(
-            "run {id} is a copy of a run in another store (`lobster bundle import`), which may go on there: an effect \
+    let summary = store.run(id)?;
+    if store.is_copy(id)? {
+        return Err(Failure::new(
+            Code::RunState,
+            format!(
+                "run {id} is a copy of a run in another store (`lobster bundle import`), which may go on there: an effect \
              would be done twice. If it goes on nowhere else: `lobster resume {id} --take-over`"
-        )));
+            ),
+        ));
     }
     match summary.status {
         RunStatus::Ok => {
-            return Err(Failure::runtime(format!(
-                "run {id} has ended well; there is nothing to resume. `lobster logs {id} --output` prints what it gave"
-            )));
+            return Err(Failure::new(
+                Code::RunState,
+                format!(
+                    "run {id} has ended well; there is nothing to resume. `lobster logs {id} --output` prints what it gave"
+                ),
+            ));
         }
         // Killed between stopping and asking, or between an answer and going on: no gate holds it.
         RunStatus::Waiting if !has_open_gate(&store, id)? && !store.is_claimed(id) => {}
         RunStatus::Waiting => {
-            return Err(Failure::runtime(format!(
-                "run {id} waits for a person; `lobster gates` shows the question, and how to answer it"
-            )));
+            return Err(Failure::new(
+                Code::RunState,
+                format!(
+                    "run {id} waits for a person; `lobster gates` shows the question, and how to answer it"
+                ),
+            ));
         }
         RunStatus::Running if store.is_claimed(id) => {
-            return Err(Failure::runtime(format!("run {id} is being executed by another process")));
+            return Err(Failure::new(
+                Code::RunState,
+                format!("run {id} is being executed by another process"),
+            ));
         }
         RunStatus::Running => {}
         RunStatus::Failed | RunStatus::Cancelled => {
-            store.check_rollback().map_err(failure)?;
+            store.check_rollback()?;
             let journal = sound_journal(&store, id)?;
             refuse_called_off(&journal)?;
             let failed_at = journal.iter().rev().find_map(|record| match &record.event {
@@ -286,7 +311,7 @@ fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) -> Result<Run
                 by: runtime.services.actor(),
                 detail: Value::Null,
             };
-            store.append(id, vec![event], Durability::Synced).map_err(failure)?;
+            store.append(id, vec![event], Durability::Synced)?;
         }
     }
     go_on(runtime, id, interrupted, None)
@@ -294,25 +319,29 @@ fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) -> Result<Run
 
 /// Ends a run for good without executing any of it.
 fn call_off(runtime: &Runtime, text: &str) -> Result<RunResult, Failure> {
-    let store = runtime.store().map_err(failure)?;
+    let store = runtime.store()?;
     let id = store.find_run(text).map_err(|error| Failure::parse(error.to_string()))?;
     if store.is_claimed(id) {
-        return Err(Failure::runtime(format!(
-            "run {id} is being executed by another process; interrupt that one"
-        )));
+        return Err(Failure::new(
+            Code::RunState,
+            format!("run {id} is being executed by another process; interrupt that one"),
+        ));
     }
     // Nobody takes it up meanwhile.
-    let _claim = store.claim_run(id).map_err(failure)?;
-    let summary = store.run(id).map_err(failure)?;
+    let _claim = store.claim_run(id)?;
+    let summary = store.run(id)?;
     match summary.status {
         RunStatus::Ok => {
-            return Err(Failure::runtime(format!("run {id} has ended well; there is nothing to cancel")));
+            return Err(Failure::new(
+                Code::RunState,
+                format!("run {id} has ended well; there is nothing to cancel"),
+            ));
         }
         RunStatus::Failed | RunStatus::Cancelled => refuse_called_off(&sound_journal(&store, id)?)?,
         RunStatus::Running | RunStatus::Waiting => {}
     }
     let by = runtime.services.env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
-    store.call_run_off(id, by.as_deref(), ended(runtime, "cancelled")).map_err(failure)?;
+    store.call_run_off(id, by.as_deref(), ended(runtime, "cancelled"))?;
     Ok(cancelled(runtime, &store, id))
 }
 
@@ -327,27 +356,30 @@ fn refuse_called_off(journal: &[JournalRecord]) -> Result<(), Failure> {
         Some(_) => "a person called it off",
         None => return Ok(()),
     };
-    Err(Failure::runtime(format!(
-        "run {id} is over: {how}. Start the workflow again, or `lobster fork {id}` to take over what was done",
-        id = journal.first().map(|record| record.run.to_string()).unwrap_or_default(),
-    )))
+    Err(Failure::new(
+        Code::RunState,
+        format!(
+            "run {id} is over: {how}. Start the workflow again, or `lobster fork {id}` to take over what was done",
+            id = journal.first().map(|record| record.run.to_string()).unwrap_or_default(),
+        ),
+    ))
 }
 
 /// The journal of a run that something is to be built on. In one that is not
 /// the chain that was written, what was done may be missing, and would be done again.
 pub(crate) fn sound_journal(store: &Store, run: RunId) -> Result<Vec<JournalRecord>, Failure> {
     store.verified_events(run).map_err(|error| match error {
-        broken @ StoreError::BrokenChain { .. } => Failure::runtime(format!(
+        broken @ StoreError::BrokenChain { .. } => Failure::new(Code::Recording, format!(
             "{broken}; nothing is built on it, because what was done might be done again. \
              `lobster show {run}` shows what is left; restore the store from a backup, or run the workflow anew"
         )),
-        other => failure(other),
+        other => other.into(),
     })
 }
 
 fn has_open_gate(store: &Store, run: RunId) -> Result<bool, Failure> {
     let open = GateFilter { status: Some(GateStatus::Open), run: Some(run), limit: 1 };
-    Ok(!store.gates(&open).map_err(failure)?.is_empty())
+    Ok(!store.gates(&open)?.is_empty())
 }
 
 /// Executes a run again from its recorded plan; the journal answers for what was done.
@@ -357,27 +389,28 @@ fn go_on(
     interrupted: Interrupted,
     gate: Option<&Gate>,
 ) -> Result<RunResult, Failure> {
-    let store = runtime.store().map_err(failure)?;
-    store.check_rollback().map_err(failure)?;
-    let claim = store.claim_run(id).map_err(failure)?;
+    let store = runtime.store()?;
+    store.check_rollback()?;
+    let claim = store.claim_run(id)?;
     let journal = sound_journal(&store, id)?;
-    let task = started(&journal)
-        .ok_or_else(|| Failure::runtime(format!("the journal of run {id} does not say what it runs")))?;
+    let task = started(&journal).ok_or_else(|| {
+        Failure::new(Code::Recording, format!("the journal of run {id} does not say what it runs"))
+    })?;
     let plan: Plan = recorded(&store, &task.plan)?;
     let args: Map<String, Value> =
         task.args.map_or_else(|| Ok(Map::new()), |digest| recorded(&store, &digest))?;
     if let Err(missing) = runtime.prepare_secrets(&plan, &args) {
         if let Some(gate) = gate {
-            store.reopen_gate(gate.key).map_err(failure)?;
+            store.reopen_gate(gate.key)?;
         }
         return Err(missing);
     }
-    let mut detail = runtime.recorded_surroundings(&store).map_err(failure)?;
+    let mut detail = runtime.recorded_surroundings(&store)?;
     if gate.is_some() && runtime.services.policy.is_open() {
-        detail["cwd"] = runtime.recorded_cwd().map_err(failure)?.into();
+        detail["cwd"] = runtime.recorded_cwd()?.into();
     }
     let event = Event::RunResumed { by: runtime.services.actor(), detail };
-    store.append(id, vec![event], Durability::Lazy).map_err(failure)?;
+    store.append(id, vec![event], Durability::Lazy)?;
     let mut run =
         Run::recalled(&runtime.services, store.clone(), Some(claim), id, task, &journal, interrupted);
     if gate.is_none() || !runtime.services.policy.is_open() {
@@ -390,7 +423,7 @@ fn go_on(
     let envelope = execute(&run, &plan, &args);
     if let (Envelope::Failed(_), Some(gate), false) = (&envelope, gate, run.has_done_effects()) {
         // Nothing was done on the strength of the answer, so the person keeps it.
-        store.reopen_gate(gate.key).map_err(failure)?;
+        store.reopen_gate(gate.key)?;
     }
     Ok(RunResult { run: Some(id), envelope, rendered: run.has_rendered() })
 }
@@ -428,7 +461,7 @@ fn cancelled(runtime: &Runtime, store: &Store, run: RunId) -> RunResult {
 }
 
 fn kind_of_run(runtime: &Runtime, id: RunId) -> Result<TokenKind, Failure> {
-    let summary = runtime.store().and_then(|store| store.run(id)).map_err(failure)?;
+    let summary = runtime.store().and_then(|store| store.run(id))?;
     Ok(if summary.kind == "pipeline" { TokenKind::Pipeline } else { TokenKind::Workflow })
 }
 
@@ -438,8 +471,4 @@ fn not_found(kind: TokenKind, cancel: bool) -> String {
     } else {
         format!("{} resume state not found", kind.title())
     }
-}
-
-fn failure(error: StoreError) -> Failure {
-    error.into()
 }

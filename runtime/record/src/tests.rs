@@ -4,8 +4,12 @@ use serde_json::json;
 
 use super::testing::{Place, workflow};
 use super::*;
+use lobster_base::code::{Code, FailureCode};
 use lobster_base::digest::Digest;
 use lobster_base::json;
+use lobster_engine::envelope::Envelope;
+use lobster_engine::run::Interrupted;
+use lobster_engine::runtime::{RunRequest, RunResult, Target};
 use lobster_store::{Event, Redacted, RunId, StepOutcome};
 
 /// A shell step, inline JavaScript on it, a pipeline on that and another shell step.
@@ -381,4 +385,51 @@ fn a_lost_end_is_told_from_a_difference() {
     store.import_run(texts, &Redacted::default()).unwrap();
     let report = replay(&place.runtime, &other, &ReplayOptions::default()).unwrap();
     assert_eq!((report.divergences, report.record_ends_at.as_deref()), (vec![], Some("note")));
+}
+
+/// The code of a failure.
+fn code_of(result: &RunResult) -> FailureCode {
+    match &result.envelope {
+        Envelope::Failed(failure) => failure.code.clone(),
+        other => panic!("no failure: {other:?}"),
+    }
+}
+
+#[test]
+fn what_cannot_be_done_with_a_run_has_a_code_of_its_own() {
+    let place = Place::new();
+    let run = |text: &str| {
+        let file = place.path("flow.lobster");
+        std::fs::write(&file, text).unwrap();
+        place.runtime.run(&RunRequest { target: Target::File(file), args: None })
+    };
+    let answered = |question: &str, reply: Reply| {
+        resume(&place.runtime, &ResumeRequest { gate: GateRef::Id(question.to_owned()), reply })
+    };
+    let asked_in = |result: &RunResult| match &result.envelope {
+        Envelope::NeedsApproval(request) => request["approvalId"].as_str().unwrap().to_owned(),
+        other => panic!("no question: {other:?}"),
+    };
+    let id_of = |result: &RunResult| result.run.unwrap().to_string();
+
+    let ended = id_of(&run("steps: [{id: a, run: 'true'}]"));
+    let again = |id: &str| code_of(&resume_run(&place.runtime, id, Interrupted::Ask));
+    assert_eq!(again(&ended), Code::RunState.into());
+    assert_eq!(code_of(&cancel_run(&place.runtime, &ended)), Code::RunState.into());
+    let waiting = run("steps: [{id: a, approval: Go?}]");
+    assert_eq!(again(&id_of(&waiting)), Code::RunState.into());
+    answered(&asked_in(&waiting), Reply::Reject);
+    assert_eq!(again(&id_of(&waiting)), Code::RunState.into());
+
+    let within =
+        |end: &str| format!("steps: [{{id: a, pipeline: \"exec echo hi | approve --prompt Go? | {end}\"}}]");
+    let waiting = run(&within("head --n 1"));
+    std::fs::write(place.path("flow.lobster"), within("last")).unwrap();
+    let changed = answered(&asked_in(&waiting), Reply::Approve);
+    assert_eq!(code_of(&changed), Code::WorkflowChanged.into());
+
+    let missing = RunRequest { target: Target::File(place.path("none.lobster")), args: None };
+    assert_eq!(code_of(&place.runtime.run(&missing)), Code::WorkflowFile.into());
+    let text = "args: {n: {required: true}}\nsteps: [{id: a, run: 'true'}]";
+    assert_eq!(code_of(&run(text)), Code::WorkflowArguments.into());
 }

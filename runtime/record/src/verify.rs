@@ -24,6 +24,7 @@ use super::programs::Programs;
 use super::recording::{Recording, is_within};
 use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
+use lobster_engine::audience::Screen;
 use lobster_engine::binding::{Binding, KnownAnswer};
 use lobster_engine::envelope::Failure;
 use lobster_engine::execute::NativeProfile;
@@ -32,10 +33,11 @@ use lobster_engine::overseer::{
     Act, Declared, Known, Overseer, RecordedEnd, RecordedOutside, RecordedProgram,
 };
 use lobster_engine::path::StepPath;
+use lobster_engine::perform::output_of;
 use lobster_engine::run::{Interrupted, Run};
 use lobster_engine::runtime::Runtime;
-use lobster_engine::services::{Caller, Screen, Services};
-use lobster_engine::settle::{keep_output, output_of};
+use lobster_engine::services::{Caller, Services};
+use lobster_engine::settle::keep_output;
 use lobster_policy::denial;
 use lobster_sandbox::{Sandbox, SandboxConfig};
 use lobster_stage::{Mode, StageError, Stop, store_failure};
@@ -113,20 +115,16 @@ pub struct Divergence {
 /// # Errors
 /// When there is no such run, or its record cannot be read. What differs is no error.
 pub fn replay(runtime: &Runtime, run: &str, options: &ReplayOptions) -> Result<ReplayReport, Failure> {
-    let store = runtime.store().map_err(failure)?;
+    let store = runtime.store()?;
     let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
-    let journal = store.verified_events(id).map_err(failure)?;
-    let redacted = store.redacted(id).map_err(failure)?;
+    let journal = store.verified_events(id)?;
+    let redacted = store.redacted(id)?;
     let carried = Carried {
         redacted: redacted.steps.into_iter().collect(),
         left_out: redacted.blobs.into_iter().collect(),
         ..Carried::default()
     };
     replay_journal(runtime, &store, &journal, options, carried)
-}
-
-pub(super) fn failure(error: impl std::fmt::Display) -> Failure {
-    Failure::runtime(error.to_string())
 }
 
 /// What a bundle has besides journal and blobs.
@@ -187,7 +185,7 @@ pub(super) fn replay_journal(
     let report = replay.report();
     match lock(&replay.seen).hindered.take() {
         Some(why) if report.is_faithful() => {
-            Err(Failure::runtime(format!("the run cannot be replayed here: {why}")))
+            Err(Failure::new(Code::NotReplayable, format!("the run cannot be replayed here: {why}")))
         }
         _ => Ok(report),
     }

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::{ComponentArgs, ComponentInput, ComponentTask, Host, Outcome, StdinSource};
 use crate::host_calls::{RecordedCalls, Recording};
-use crate::pipeline::failed_outcome;
+use crate::outcome::failed_outcome;
 pub(crate) use lent::{Keeper, RunServices};
 use lent::{SharedWriter, Sink};
 use lobster_base::cancel::{CancelReason, CancelToken};
@@ -146,6 +146,8 @@ pub(crate) enum LoadProblem {
     Store(#[from] StoreError),
     #[error("{0}")]
     Digest(#[from] lobster_base::digest::DigestSyntaxError),
+    #[error("{0}")]
+    Lock(#[from] crate::component_lock::ComponentLockError),
 }
 
 fn not_loaded(error: &LoadProblem, task: &ComponentTask, cancel: &CancelToken) -> Box<StepOutcome> {

@@ -10,7 +10,7 @@ use lobster_stage::StageError;
 use lobster_store::StoreError;
 
 use super::{OrderId, Outcome};
-use crate::pipeline::failed_outcome;
+use crate::outcome::failed_outcome;
 use crate::unseen::{Lost, UnseenEnd};
 
 /// Why the end of an order was not seen. Every message names the executor.

@@ -8,7 +8,7 @@ use lobster_component::Engine;
 use super::{
     Executor, ExecutorError, Order, OrderId, Outcome, SessionEnd, Standing, Task, component, mcp, native,
 };
-use crate::services::Progress;
+use crate::audience::Progress;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::sync::lock;
 use lobster_sandbox::Sandbox;

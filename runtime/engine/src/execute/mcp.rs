@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Host, McpPin, McpReach, McpTask, OrderId, Outcome, hold_roots};
 use crate::mcp::{CallProblem, Launch, PinnedTool, ServerTerms, Session, Way, text_of, value_of};
-use crate::pipeline::failed_outcome as failed;
+use crate::outcome::failed_outcome as failed;
 use crate::unseen::UnseenEnd;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::code::Code;

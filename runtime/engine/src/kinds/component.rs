@@ -21,13 +21,14 @@ use crate::binding::Asker;
 use crate::env::Env;
 use crate::execute::{self, Keeper, Prepared, RunServices, command_arguments, failure};
 use crate::host_calls::RecordedCalls;
+use crate::outcome::{failed_outcome, outcome_error};
 use crate::overseer::{Profile, RecordedOutside};
 use crate::path::StepPath;
-use crate::pipeline::{failed_outcome, outcome_error};
 use crate::record::{Json, Record, Scope};
 use crate::reuse::Reuse;
-use crate::run::{Run, Scratch};
+use crate::run::Run;
 use crate::value::Input as StepInput;
+use crate::value::Scratch;
 use crate::value::{Items, StoreHandle, Text};
 use crate::workflow::Frame;
 use lobster_base::cancel::CancelToken;
@@ -45,7 +46,7 @@ use inline::js_args;
 pub(crate) use loading::JS_EVALUATOR;
 pub(crate) use loading::of_stage;
 use loading::{Program, js_evaluator, load, not_loaded};
-pub use loading::{code_cache, js_evaluator_digest, keep};
+pub use loading::{js_evaluator_digest, keep};
 pub use recorded::compute_recorded;
 
 /// A component to be run once.

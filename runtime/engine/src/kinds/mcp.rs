@@ -16,14 +16,15 @@ use crate::binding::Asker;
 use crate::env::Env;
 use crate::execute::{LOCK_HINT, McpPin, McpProgram, McpReach, McpTask, Order, OrderId, Task};
 use crate::mcp::{Launch, Lock, PinnedTool, Reach, ServerTerms, Session, Target, Way};
+use crate::outcome::{failed_outcome as failed, outcome_error};
 use crate::path::StepPath;
-use crate::pipeline::{failed_outcome as failed, outcome_error};
 use crate::reuse::Reuse;
 use crate::run::Run;
 use crate::runtime::Runtime;
 use crate::services::Services;
 use lobster_base::cancel::CancelToken;
 use lobster_base::code::Code;
+use lobster_language::plan::ChangesMode;
 use lobster_policy::{Command, Proposal, Verdict, denial};
 use lobster_sandbox::HeldRoot;
 use lobster_stage::{McpServer, StageError, Stop, ToolCall};
@@ -85,6 +86,7 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
             json: false,
             asker: place.asker.clone(),
             missing_shell: "",
+            changes: ChangesMode::Direct,
         };
         decided = Some(policy_gate::decide(run, path, &job, place.cancel)?);
     }

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use super::super::analysis::Arg;
+use super::super::mentions::{Language, Lookup};
 use super::super::wrappers::is_shell;
-use super::{Language, Lookup};
 
 /// Interpreters, and their options that take the next word. The options of one
 /// that is not listed may each take one.

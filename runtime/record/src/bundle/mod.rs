@@ -25,9 +25,15 @@ pub use trees::Directory;
 pub(super) use trees::Unpacked;
 
 use super::verify::{Carried, ReplayOptions, ReplayReport, replay_journal};
+use lobster_base::code::Code;
 use lobster_engine::envelope::Failure;
 use lobster_engine::runtime::Runtime;
 use lobster_store::{RunId, Store};
+
+/// The failure to write a bundle.
+fn unwritten(error: impl std::fmt::Display) -> Failure {
+    Failure::new(Code::Bundle, error.to_string())
+}
 
 /// How to write a bundle.
 #[derive(Clone, Debug, Default)]
@@ -98,7 +104,7 @@ pub fn export_bundle(
     let (store, id) = sound_run(runtime, run)?;
     let refused = |refused: Refused| match refused {
         Refused::NotABundle(_) => Failure::parse(refused.to_string()),
-        Refused::Io { .. } => Failure::runtime(refused.to_string()),
+        Refused::Io { .. } => Failure::new(Code::Bundle, refused.to_string()),
     };
     let mut destination = Destination::open(file, options.force).map_err(refused)?;
     let summary = write::write(&store, id, options, destination.writer())?;
@@ -122,9 +128,9 @@ pub fn export_bundle_to(
 
 /// A run whose journal is the chain that was written.
 fn sound_run(runtime: &Runtime, run: &str) -> Result<(Store, RunId), Failure> {
-    let store = runtime.store().map_err(super::verify::failure)?;
+    let store = runtime.store()?;
     let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
-    store.verify_chain(id).map_err(super::verify::failure)?;
+    store.verify_chain(id)?;
     Ok((store, id))
 }
 

@@ -11,8 +11,9 @@ use std::collections::{BTreeSet, HashSet};
 use aho_corasick::AhoCorasick;
 use serde_json::{Value, json};
 
+use super::unwritten;
 use crate::recording::Recording;
-use crate::verify::failure;
+use lobster_base::code::Code;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_engine::envelope::Failure;
@@ -84,11 +85,11 @@ impl<'a> Sought<'a> {
                 texts.text(outcome.error.as_deref().unwrap_or_default().as_bytes());
                 for digest in payload(record, redact) {
                     // What another redaction left out before is not here to be repeated.
-                    let Some(len) = store.blob_len(&digest).map_err(failure)? else { continue };
+                    let Some(len) = store.blob_len(&digest)? else { continue };
                     if len > MAX_SOUGHT {
                         return Err(too_much(step));
                     }
-                    texts.whole(&store.load(&digest, MAX_SOUGHT).map_err(failure)?);
+                    texts.whole(&store.load(&digest, MAX_SOUGHT)?);
                 }
             }
             if texts.long.len() > MOST {
@@ -107,16 +108,16 @@ impl<'a> Sought<'a> {
             return Ok(false);
         }
         if blob.len > MAX_SOUGHT {
-            let reader = store.open_blob(&blob.digest).map_err(failure)?;
+            let reader = store.open_blob(&blob.digest)?;
             return self
                 .finder
                 .stream_find_iter(reader)
                 .next()
                 .transpose()
                 .map(|hit| hit.is_some())
-                .map_err(failure);
+                .map_err(unwritten);
         }
-        let bytes = store.load(&blob.digest, MAX_SOUGHT).map_err(failure)?;
+        let bytes = store.load(&blob.digest, MAX_SOUGHT)?;
         if self.is_short(bytes.trim_ascii()) {
             return Ok(true);
         }
@@ -141,13 +142,13 @@ impl<'a> Sought<'a> {
 
     /// The text of a record without any of it; with its hash in the chain if that changed it.
     pub(super) fn cut(&self, record: &Record) -> Result<(String, Option<Digest>), Failure> {
-        let mut whole = json::parse(&record.text).map_err(failure)?;
+        let mut whole = json::parse(&record.text).map_err(unwritten)?;
         let before = whole.clone();
         let event = &mut whole["event"];
         if matches!(&record.event, Event::StepEnded { path, .. } if self.redact.contains(path)) {
             let outcome = &mut event["outcome"];
             if let Some(value) = outcome.get_mut("value") {
-                *value = json!({ "redacted": Digest::of_json(value).map_err(failure)? });
+                *value = json!({ "redacted": Digest::of_json(value).map_err(unwritten)? });
             }
             if let Some(Value::String(error)) = outcome.get_mut("error") {
                 *error = cut(error);
@@ -159,10 +160,13 @@ impl<'a> Sought<'a> {
         }
         let text = json::compact(&whole);
         if parse_record(record.run, record.seq, text.clone()).is_err() {
-            return Err(Failure::runtime(format!(
-                "record {} of the run repeats what a redacted step gave, where it cannot be left out",
-                record.seq
-            )));
+            return Err(Failure::new(
+                Code::Bundle,
+                format!(
+                    "record {} of the run repeats what a redacted step gave, where it cannot be left out",
+                    record.seq
+                ),
+            ));
         }
         Ok((text, Some(record.hash())))
     }
@@ -201,13 +205,16 @@ fn cut(text: &str) -> String {
 pub(crate) const CUT: &str = "redacted blake3:";
 
 fn too_much(step: &str) -> Failure {
-    Failure::runtime(format!(
-        "what step '{step}' gave is too much to be looked for in the rest of the run, so it cannot be promised that it is left out"
-    ))
+    Failure::new(
+        Code::Bundle,
+        format!(
+            "what step '{step}' gave is too much to be looked for in the rest of the run, so it cannot be promised that it is left out"
+        ),
+    )
 }
 
 fn finder(texts: Vec<Vec<u8>>) -> Result<AhoCorasick, Failure> {
-    AhoCorasick::new(texts).map_err(failure)
+    AhoCorasick::new(texts).map_err(unwritten)
 }
 
 /// Blobs that were there before any step: the plan, the arguments, the policy, and components.

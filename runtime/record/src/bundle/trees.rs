@@ -12,8 +12,8 @@ use tempfile::TempDir;
 
 use super::format::BlobEntry;
 use super::read::{BundleError, damaged};
+use super::unwritten;
 use crate::recording::Recording;
-use crate::verify::failure;
 use lobster_base::digest::Digest;
 use lobster_base::file_digests::FileDigests;
 use lobster_base::json;
@@ -124,19 +124,19 @@ fn pack(
             Ok(writer)
         });
         let Ok(writer) = read else { return Ok(Err(format!("{} cannot be read", path.display()))) };
-        let blob = writer.finish().map_err(failure)?;
+        let blob = writer.finish()?;
         if let Some(Entry { what, .. }) = entries.get_mut::<usize>(at) {
             *what = What::File(blob.digest);
         }
         let what = format!("{} of the directory {to}", path.display());
         blobs.push(BlobEntry { len: blob.len, digest: blob.digest, what });
     }
-    let now = tree_digest(host, &FileDigests::default()).map_err(failure)?;
+    let now = tree_digest(host, &FileDigests::default()).map_err(unwritten)?;
     if now != tree {
         return Ok(Err(format!("{} is not what it was when the step ran", host.display())));
     }
     let text = json::compact(&entries);
-    let listing = store.put(text.as_bytes()).map_err(failure)?;
+    let listing = store.put(text.as_bytes())?;
     blobs.push(BlobEntry {
         len: listing.len,
         digest: listing.digest,

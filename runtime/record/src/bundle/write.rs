@@ -7,7 +7,7 @@ use super::format::{BlobEntry, LeftOut, MAGIC, Manifest, RecordEntry};
 use super::redaction::{Sought, payload};
 use super::{BundleSummary, ExportOptions, SigningKey, trees};
 use crate::recording::Recording;
-use crate::verify::failure;
+use lobster_base::code::Code;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_engine::envelope::Failure;
@@ -20,9 +20,9 @@ pub(super) fn write(
     options: &ExportOptions,
     out: &mut dyn Write,
 ) -> Result<BundleSummary, Failure> {
-    let journal = store.events(run).map_err(failure)?;
+    let journal = store.events(run)?;
     let recording = Recording::read(&journal)?;
-    let before = store.redacted(run).map_err(failure)?;
+    let before = store.redacted(run)?;
     let mut redact = steps_to_redact(&recording, &options.redact)?;
     redact.extend(before.steps);
     let sought = match redact.is_empty() {
@@ -41,7 +41,7 @@ pub(super) fn write(
         .map(|digest| LeftOut { digest: *digest, what: what(digest) })
         .collect();
     let (mut blobs, mut copies) = (Vec::new(), BTreeSet::new());
-    for blob in store.blobs_of_run(run).map_err(failure)? {
+    for blob in store.blobs_of_run(run)? {
         let (digest, what) = (blob.digest, what(&blob.digest));
         let is_copy = || sought.as_ref().map_or(Ok(false), |sought| sought.is_in_blob(store, &blob));
         if payload.contains(&digest) {
@@ -91,7 +91,7 @@ pub(super) fn write(
     };
     let key = options.sign.as_deref();
     let bytes = copy(store, &manifest, &texts, key, out)
-        .map_err(|error| Failure::runtime(format!("cannot write the bundle: {error}")))?;
+        .map_err(|error| Failure::new(Code::Bundle, format!("cannot write the bundle: {error}")))?;
     Ok(BundleSummary {
         run,
         name: manifest.name,

@@ -9,9 +9,9 @@ use super::super::bundle::CUT;
 use super::super::recording::{Step, is_within};
 use super::{Replay, Visit};
 use lobster_base::sync::lock;
+use lobster_engine::outcome::outcome_error;
 use lobster_engine::overseer::RecordedEnd;
 use lobster_engine::path::StepPath;
-use lobster_engine::pipeline::outcome_error;
 use lobster_stage::{StageError, Stop};
 use lobster_store::{RunStatus, StepOutcome, StepStatus, StoreError};
 

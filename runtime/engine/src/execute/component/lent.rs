@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use lobster_component::{BlobError, BlobRead, BlobWrite, HostServices, Level, OutputSink};
 use serde_json::Value;
 
-use crate::run::Scratch;
+use crate::value::Scratch;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_base::sync::lock;

@@ -9,8 +9,8 @@ use crate::execute::{
     failure, open_input,
 };
 use crate::kinds::native::keep_input;
+use crate::outcome::failed_outcome;
 use crate::path::StepPath;
-use crate::pipeline::failed_outcome;
 use crate::run::Run;
 use crate::value::{Items, Text};
 use lobster_base::cancel::CancelToken;

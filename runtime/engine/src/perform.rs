@@ -1,0 +1,89 @@
+//! Executes a plan: its pipeline, or the steps of its workflow.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Map, Value};
+
+use super::binding::Asker;
+use super::path::StepPath;
+use super::pipeline::{self, PipelineInput, Place};
+use super::run::Run;
+use super::value::{Output, Text};
+use super::workflow::Frame;
+use lobster_base::sync::lock;
+use lobster_language::plan::{ChangesMode, Plan, Workflow};
+use lobster_models::cost::{CostLimit, CostTracker, LimitAction, Spending};
+use lobster_models::pricing::Pricing;
+use lobster_stage::Stop;
+use lobster_store::Event;
+
+/// Executes a plan and gives what it came to, without saying so in the journal.
+pub fn output_of(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Result<Output, Stop> {
+    match plan {
+        Plan::Pipeline(pipeline) => {
+            let place = Place {
+                path: StepPath::root(),
+                env: run.services.env.clone(),
+                cwd: run.cwd.clone(),
+                asker: Asker::Pipeline,
+                cancel: run.services.cancel.clone(),
+                capture: run.services.screen.is_none(),
+                cost: None,
+                extras: None,
+            };
+            pipeline::run_pipeline(run, pipeline, PipelineInput::Nothing, place).map(|done| {
+                // In tool mode what a renderer showed last is the result.
+                if done.items.len() == 0 && !done.rendered.is_empty() {
+                    return Output::json_or_text(Text::inline(done.rendered));
+                }
+                Output::items(done.items)
+            })
+        }
+        Plan::Workflow(workflow) => workflow_output(run, workflow, args),
+    }
+}
+
+fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>) -> Result<Output, Stop> {
+    let services = run.services;
+    let cost = cost_tracker(run, workflow, None);
+    let frame = Frame {
+        run,
+        workflow,
+        args,
+        env: services.env.clone(),
+        cwd: run.cwd.clone(),
+        path: StepPath::root(),
+        active: vec![std::fs::canonicalize(&workflow.file).unwrap_or_else(|_| workflow.file.clone())],
+        cost: Arc::clone(&cost),
+        least_changes: workflow.least_changes.unwrap_or(ChangesMode::Direct),
+    };
+    let last = frame.steps(&services.cancel)?;
+    if let Some(meta) = lock(&cost).summary() {
+        run.append_unsynced(Event::Note { path: None, text: "cost".to_owned(), detail: meta })?;
+    }
+    Ok(match last {
+        Some(record) => record.output()?,
+        None => Output::empty(),
+    })
+}
+
+/// A fresh tracker: a resumed run is told its earlier spending again by the journal.
+pub(super) fn cost_tracker(
+    run: &Run<'_>,
+    workflow: &Workflow,
+    parent: Option<(&Arc<Mutex<CostTracker>>, &str)>,
+) -> Arc<Mutex<CostTracker>> {
+    let (pricing, warning) = Pricing::new(run.services.env.get("LOBSTER_LLM_PRICING_JSON").as_deref());
+    if let Some(warning) = warning {
+        run.services.note(&warning);
+    }
+    let limit = workflow.cost_limit.as_ref().map(|limit| CostLimit {
+        max_usd: limit.max_usd,
+        action: if limit.stop { LimitAction::Stop } else { LimitAction::Warn },
+    });
+    let tracker = CostTracker::new(pricing, limit, Spending::default());
+    Arc::new(Mutex::new(match parent {
+        Some((parent, step)) => tracker.within(Arc::clone(parent), step),
+        None => tracker,
+    }))
+}
