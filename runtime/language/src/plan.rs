@@ -389,6 +389,9 @@ pub struct CostLimit {
     pub max_usd: f64,
     /// End the run when exceeded, instead of warning.
     pub stop: bool,
+    /// `unpriced: allow`: with `stop`, models without a price are asked all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allows_unpriced: bool,
 }
 
 /// `grants`: what a step may touch. Nothing that is not listed.

@@ -359,6 +359,7 @@ impl Lowering<'_> {
         Some(CostLimit {
             max_usd: node.get("max_usd").map_or(f64::NAN, validate::js_number_of),
             stop: node.get("action").and_then(Node::as_text) == Some("stop"),
+            allows_unpriced: node.get("unpriced").and_then(Node::as_text) == Some("allow"),
         })
     }
 }

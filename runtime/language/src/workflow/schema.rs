@@ -91,7 +91,11 @@ fn top(name: &str) -> Option<Value> {
         "cwd" => text("Working directory of every step"),
         "cost_limit" => note(
             object(
-                json!({ "max_usd": { "type": "number", "minimum": 0 }, "action": { "enum": ["warn", "stop"] } }),
+                json!({
+                    "max_usd": { "type": "number", "minimum": 0 },
+                    "action": { "enum": ["warn", "stop"] },
+                    "unpriced": { "enum": ["refuse", "allow"] },
+                }),
                 &["max_usd"],
             ),
             "Most that calls of models may cost",
