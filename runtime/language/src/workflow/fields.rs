@@ -6,7 +6,7 @@ use super::super::source::Node;
 use super::Lowering;
 
 pub(super) const TOP_FIELDS: &[&str] =
-    &["name", "description", "args", "env", "cwd", "steps", "cost_limit", "secrets", "version"];
+    &["name", "description", "args", "env", "cwd", "steps", "cost_limit", "secrets", "version", "on"];
 
 /// `name` and `description` are notes for readers.
 pub(crate) const STEP_FIELDS: &[&str] = &[
