@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test ends at what it did not expect")]
 
+mod added;
 mod agents;
 mod announced;
 mod answers;
@@ -69,6 +70,8 @@ mod secrets;
 mod server;
 mod shown;
 mod spelling;
+mod staged;
+mod staged_model;
 mod state;
 mod store_copies;
 mod swapped_roots;

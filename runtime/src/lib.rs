@@ -66,6 +66,7 @@ pub mod component {
         Kind, Level, Limits, LoadError, MAX_CODE, Outcome, OutputSink, Patience, RunError, SetBy, StepError,
         compile_main,
     };
+    pub use lobster_engine::component_lock::{ComponentLock, ComponentLockError, LockedStep};
 }
 
 /// BLAKE3 digests, by which blobs and actions are named.
@@ -121,7 +122,7 @@ pub mod language {
 
     /// The checked form of a workflow, as the journal keeps it.
     pub mod plan {
-        pub use lobster_language::plan::{ArgSpec, Grants, Plan, Step, Work, Workflow};
+        pub use lobster_language::plan::{ArgSpec, ChangesMode, Grants, Plan, Step, Work, Workflow};
     }
 
     /// Texts with a name and lines.
@@ -154,6 +155,12 @@ pub mod model {
     }
 }
 
+/// Bytes from other machines, for programs that prepare runs.
+pub mod http {
+    pub use lobster_models::http::fetch::{Fetch, Fetched, fetch, is_safe};
+    pub use lobster_models::http::{Limits, Url};
+}
+
 /// What native commands may do: reading, judging and proposing rules.
 pub mod policy {
     pub use lobster_policy::{
@@ -180,6 +187,12 @@ pub mod replay {
         incumbent_gates, incumbent_refusal, observed, open_gate, plan_fork, policy_of, replay, resume,
         resume_run, rules_of_approvals, run_of_gate, take_over, why,
     };
+
+    /// What steps changed in files, and what takes it back.
+    pub mod changes {
+        pub use lobster_changes::{ByteText, Change, Entry, Kind as ChangeKind};
+        pub use lobster_record::{StepChanges, Undo, changes_of_run, plan_undo};
+    }
 
     /// One file that holds a run.
     pub mod bundle {

@@ -4,8 +4,10 @@
 //! argument parser does; for the rest the structs here are the grammar, and
 //! their comments are the help.
 
+pub(crate) mod add;
 pub(crate) mod audit;
 pub(crate) mod bundle;
+pub(crate) mod changes;
 pub(crate) mod check;
 pub(crate) mod complete;
 pub(crate) mod completions;
@@ -21,6 +23,8 @@ pub(crate) mod logs;
 pub(crate) mod man;
 pub(crate) mod mcp;
 pub(crate) mod policy;
+#[cfg(test)]
+mod printed;
 pub(crate) mod replay;
 pub(crate) mod resume;
 pub(crate) mod run;
@@ -31,6 +35,7 @@ pub(crate) mod show;
 pub(crate) mod skill;
 pub(crate) mod step;
 pub(crate) mod store;
+pub(crate) mod undo;
 pub(crate) mod version;
 pub(crate) mod why;
 pub(crate) mod worker;
@@ -68,6 +73,8 @@ pub(crate) enum Command {
     Runs(runs::Args),
     Show(show::Args),
     Logs(logs::Args),
+    Changes(changes::Args),
+    Undo(undo::Args),
     Gates(gates::Args),
     Replay(replay::Args),
     Fork(fork::Args),
@@ -78,6 +85,7 @@ pub(crate) enum Command {
     Policy(policy::Args),
     Audit(audit::Args),
     Step(step::Args),
+    Add(add::Args),
     Mcp(mcp::Args),
     Worker(worker::Args),
     Doctor(doctor::Args),
@@ -202,6 +210,8 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Runs(args) => runs::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Logs(args) => logs::run(&args),
+        Command::Changes(args) => changes::run(&args),
+        Command::Undo(args) => undo::run(&args),
         Command::Gates(args) => gates::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Fork(args) => fork::run(&args),
@@ -210,6 +220,7 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Diff(args) => diff::run(&args),
         Command::Store(args) => store::run(&args),
         Command::Step(args) => step::run(&args),
+        Command::Add(args) => add::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Mcp(args) => mcp::run(&args),

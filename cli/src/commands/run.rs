@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use lobster_runtime::code::Code;
 use lobster_runtime::envelope::{Envelope, Failure};
 use lobster_runtime::json;
+use lobster_runtime::language::plan::{ChangesMode, Plan};
 use lobster_runtime::language::source::has_workflow_extension;
 use lobster_runtime::runtime::{
     Planned, PolicySources, RunRequest, Runtime, Target, WorkflowFileError, tidied, workflow_file,
@@ -56,6 +57,10 @@ pub(crate) struct Args {
     /// Shows what would run, and runs nothing.
     #[arg(long)]
     dry_run: bool,
+    /// Keeps apart what each step changes in files, and commits it as a whole if the step succeeds
+    /// (`changes: staged` in a workflow); `lobster undo` takes it back.
+    #[arg(long)]
+    staged: bool,
     /// Does every step, whatever the action cache knows; what they give is still cached (`LOBSTER_NO_CACHE`).
     #[arg(long)]
     no_cache: bool,
@@ -80,6 +85,7 @@ struct Words {
     events: Option<String>,
     log: logging::Options,
     no_cache: bool,
+    staged: bool,
     dry_run: bool,
     /// `--dry-run` that came after a word: ours only if the word is a file.
     late_dry_run: bool,
@@ -125,6 +131,8 @@ fn scan(words: &[String], is_stage: impl Fn(&str) -> bool) -> Words {
             out.log.log_format = format;
         } else if let Some(arg) = value("--arg") {
             out.args.extend(arg);
+        } else if word == "--staged" {
+            out.staged = true;
         } else if word == "--no-cache" {
             out.no_cache = true;
         } else if word == "--dry-run" && out.rest.is_empty() {
@@ -176,7 +184,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     };
     let planned = runtime.plan(&request).and_then(|planned| {
         run_hints::refuse_undeclared(&planned, &words.args)?;
-        Ok(planned)
+        if words.staged { staged(planned) } else { Ok(planned) }
     });
     match planned {
         Ok(planned) if words.dry_run || words.late_dry_run => dry_run(&runtime, &planned, &reply),
@@ -202,6 +210,19 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
             exit
         }
     }
+}
+
+/// The same plan, whose steps keep apart what they change in files.
+fn staged(mut planned: Planned) -> Result<Planned, Failure> {
+    match &mut planned.plan {
+        Plan::Workflow(workflow) => workflow.least_changes = Some(ChangesMode::Staged),
+        Plan::Pipeline(_) => {
+            return Err(Failure::parse(
+                "--staged needs a workflow file: a step with `pipeline:` and `changes: staged` runs a pipeline",
+            ));
+        }
+    }
+    Ok(planned)
 }
 
 fn request(words: &Words) -> Result<RunRequest, Failure> {

@@ -54,6 +54,10 @@ codes! {
     DiskLimit = "disk_limit",
     /// A command failed and its sandbox had kept something from it.
     SandboxBlocked = "sandbox_blocked",
+    /// Changes to files cannot be kept apart, read or committed.
+    Changes = "changes",
+    /// A file is not what a change set was made from.
+    ChangesConflict = "changes_conflict",
     /// A granted directory is reached through a link.
     RootIsLink = "root_is_link",
     /// The store failed: no retry and no `on_error` helps.

@@ -68,6 +68,12 @@ impl StepPath {
         Self(format!("{}!{which}", self.0))
     }
 
+    /// The commit of what this place changed in files.
+    #[must_use]
+    pub(crate) fn changes(&self) -> Self {
+        self.gate("changes")
+    }
+
     /// The number of the innermost attempt, counted from 1.
     #[must_use]
     pub(crate) fn attempt_number(&self) -> u32 {

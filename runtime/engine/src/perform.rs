@@ -11,7 +11,7 @@ use super::run::Run;
 use super::value::{Output, Text};
 use super::workflow::Frame;
 use lobster_base::sync::lock;
-use lobster_language::plan::{Plan, Workflow};
+use lobster_language::plan::{ChangesMode, Plan, Workflow};
 use lobster_models::cost::{CostLimit, CostTracker, LimitAction, Spending};
 use lobster_models::pricing::Pricing;
 use lobster_stage::Stop;
@@ -55,6 +55,7 @@ fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>
         path: StepPath::root(),
         active: vec![std::fs::canonicalize(&workflow.file).unwrap_or_else(|_| workflow.file.clone())],
         cost: Arc::clone(&cost),
+        least_changes: workflow.least_changes.unwrap_or(ChangesMode::Direct),
     };
     let last = frame.steps(&services.cancel)?;
     if let Some(meta) = lock(&cost).summary() {

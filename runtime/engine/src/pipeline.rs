@@ -27,7 +27,7 @@ use lobster_base::json::raw::RawItem;
 use lobster_base::sync::lock;
 use lobster_base::text::{self, Count};
 use lobster_language::pipeline::{self, Pipeline};
-use lobster_language::plan::Extras;
+use lobster_language::plan::{ChangesMode, Extras};
 use lobster_models::cost::CostTracker;
 use lobster_stage::{
     Answer, Commit, ComponentCall, ComponentDir, ComponentProgram, EffectAction, EffectHost, Flow, Host,
@@ -483,6 +483,7 @@ impl Host for StageHost<'_, '_, '_> {
             json: command.json,
             asker: place.asker.clone(),
             missing_shell: "exec shell not found; check LOBSTER_SHELL or ComSpec",
+            changes: place.extras.as_ref().and_then(|extras| extras.changes).unwrap_or(ChangesMode::Direct),
         };
         let done = native::run(self.shared.run, &path, job, &place.cancel)?;
         Ok(NativeOutcome {

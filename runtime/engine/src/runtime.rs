@@ -333,6 +333,11 @@ impl Runtime {
             self.services.sandbox.warm(!self.services.policy_files.is_empty());
         }
         let store = self.services.store()?;
+        // Whatever this run reads must not lie between two states.
+        if let Err(error) = crate::kinds::changes::recover(&store) {
+            self.services
+                .note(&format!("warning: an earlier commit of changes to files is not finished: {error}"));
+        }
         if let Plan::Workflow(workflow) = &planned.plan {
             components::keep(&store, workflow)?;
         }

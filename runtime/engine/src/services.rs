@@ -189,6 +189,11 @@ impl Services {
         }
     }
 
+    /// Whether a program of the operator's carries out orders.
+    pub(crate) fn has_other_executor(&self) -> bool {
+        self.executor_program.is_some()
+    }
+
     /// Who the history says asked.
     pub fn actor(&self) -> Option<String> {
         self.caller.actor.clone().or_else(|| self.env.non_blank("LOBSTER_ACTOR"))

@@ -15,13 +15,14 @@ use super::reuse::Reuse;
 use super::run::Run;
 use super::value::Input;
 use super::value::Text;
+use crate::kinds::changes;
 use crate::kinds::mcp;
 use crate::kinds::native::{self, ShellText};
 use lobster_base::cancel::CancelToken;
 use lobster_base::json;
 use lobster_base::sync::lock;
 use lobster_language as language;
-use lobster_language::plan::{Approval, OnError, Step, Work, Workflow};
+use lobster_language::plan::{Approval, ChangesMode, Extras, OnError, Step, Work, Workflow};
 use lobster_language::template::{self, ExprError};
 use lobster_models::cost::{CostTracker, Verdict};
 use lobster_stage::{Answer, Payload, Question, StageError, Stop, ToolCall};
@@ -41,6 +42,8 @@ pub(crate) struct Frame<'f> {
     /// The files being executed, outermost first, resolved.
     pub(super) active: Vec<PathBuf>,
     pub(super) cost: Arc<Mutex<CostTracker>>,
+    /// What becomes of changes to files at least, whatever a step says.
+    pub(super) least_changes: ChangesMode,
 }
 
 /// How a step ended, if it did not stop the run.
@@ -53,6 +56,12 @@ pub(super) enum Ended {
 }
 
 impl Frame<'_> {
+    /// What becomes of the changes that a step makes to files.
+    fn changes_of(&self, step: &Step) -> ChangesMode {
+        let said = step.extras.changes.or(self.workflow.changes).unwrap_or(ChangesMode::Direct);
+        said.max(self.least_changes)
+    }
+
     /// Runs all steps; gives the record of the last one that completed.
     pub(super) fn steps(&self, cancel: &CancelToken) -> Result<Option<Arc<Record>>, Stop> {
         let mut scope = Scope::default();
@@ -239,7 +248,13 @@ impl Frame<'_> {
         let env = self.step_env(step, scope, enclosing).map_err(|error| self.failed(path, &error))?;
         let cwd = self.step_cwd(step, enclosing);
         match &step.work {
-            Work::Nothing => self.carry(step, scope, path),
+            Work::Nothing => {
+                if let Some(set) = step.extras.commit {
+                    changes::commit_step(self.run, path, set)
+                        .inspect_err(|_| self.run.record_failure(path))?;
+                }
+                self.carry(step, scope, path)
+            }
             Work::Shell(text) => {
                 let text = self.fill(text, scope, path)?;
                 if text.trim().is_empty() {
@@ -271,7 +286,7 @@ impl Frame<'_> {
                     cancel: cancel.clone(),
                     capture: true,
                     cost: Some((Arc::clone(&self.cost), step.id.clone())),
-                    extras: Some(step.extras.clone()),
+                    extras: Some(Extras { changes: Some(self.changes_of(step)), ..step.extras.clone() }),
                 };
                 let done = pipeline::run_text(self.run, &text, input, place).map_err(|stop| match stop {
                     pipeline::TextStop::Syntax(message) => Stop::Failed(StageError::permanent(format!(
@@ -349,6 +364,7 @@ impl Frame<'_> {
             json: false,
             asker: Asker::Step(step.id.clone()),
             missing_shell: "workflow shell not found; check LOBSTER_SHELL or ComSpec",
+            changes: self.changes_of(step),
         };
         let done = native::run(self.run, path, job, cancel)?;
         if done.exit != Some(0) {
@@ -551,6 +567,10 @@ impl Frame<'_> {
             path: path.clone(),
             active,
             cost: Arc::clone(&cost),
+            least_changes: self
+                .workflow
+                .changes
+                .map_or(self.least_changes, |mode| mode.max(self.least_changes)),
         };
         let last = frame.steps(cancel);
         let spent = lock(&cost).clone();

@@ -87,6 +87,22 @@ pub const PAGES: &[CodePage] = &[
                what, and the grant that would allow it. `lobster show RUN --full` prints what was enforced.",
     },
     CodePage {
+        code: Code::Changes.as_str(),
+        title: "Changes to files cannot be kept apart or committed",
+        text: "A step with `changes: staged` works on a layer over its directory, and something there cannot be \
+               layered or committed: another file system mounted in it, a pipe or socket, a set-user-id bit, an \
+               extended attribute, a host without namespaces or overlayfs, a full disk. The message names it. \
+               Nothing was changed. Mend it, or run the step with `changes: direct`.",
+    },
+    CodePage {
+        code: Code::ChangesConflict.as_str(),
+        title: "A file is not what the changes were made from",
+        text: "Between the step and the commit of its changes (or the undo) somebody changed one of the files, and \
+               nothing is overwritten: no file was changed. The message names each. `lobster changes RUN --patch` \
+               shows what was to be done. Put the files back as they were and `lobster resume RUN`, or leave them \
+               and run again.",
+    },
+    CodePage {
         code: Code::RootIsLink.as_str(),
         title: "A granted directory is reached through a link",
         text: "A grant names a path that leads through a symbolic link, which somebody could point elsewhere \

@@ -64,6 +64,12 @@ pub struct Workflow {
     /// What starts the workflow under the service; a run does not look at it.
     #[serde(default, skip_serializing_if = "Triggers::is_empty")]
     pub triggers: Triggers,
+    /// What becomes of the changes that its steps make to files, unless they say otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<ChangesMode>,
+    /// The least of that, whatever it says and its steps say: who started it asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least_changes: Option<ChangesMode>,
     pub steps: Vec<Step>,
     /// Sub-workflows whose path is fixed, by the path as written, read along with this file.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -175,6 +181,36 @@ pub struct Extras {
     pub grants: Option<Grants>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
+    /// What becomes of the changes that it makes to files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<ChangesMode>,
+    /// A change set that the step commits, and that is all it does. No file says this: an undo does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<Digest>,
+}
+
+/// What becomes of the changes that a step makes to files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangesMode {
+    /// They are made as it goes, whether it succeeds or not.
+    Direct,
+    /// They are kept apart, and committed as a whole when it succeeds.
+    Staged,
+}
+
+impl ChangesMode {
+    /// Both, by their names in a workflow.
+    pub const ALL: [(&'static str, Self); 2] = [("direct", Self::Direct), ("staged", Self::Staged)];
+
+    /// The name in a workflow.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Staged => "staged",
+        }
+    }
 }
 
 impl Extras {

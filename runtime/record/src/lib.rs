@@ -6,6 +6,7 @@
 
 mod ahead;
 pub mod bundle;
+mod changes;
 mod contents;
 mod diff;
 mod fork;
@@ -27,6 +28,7 @@ mod verify;
 mod why;
 
 pub use ahead::ahead;
+pub use changes::{OtherEffect, StepChanges, Undo, UndoError, changes_of_run, plan_undo};
 pub use diff::{RunDiff, StepChange, StepDifference, diff};
 pub use fork::{DoneAnew, FORK_NOTE, ForkPlan, ForkRequest, fork, plan_fork};
 pub use incumbent_gates::{IncumbentGate, incumbent_gates, incumbent_refusal};

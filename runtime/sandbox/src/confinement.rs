@@ -122,6 +122,10 @@ pub struct JailSpec {
     /// Whether a run is refused where `uncopied` names anything. A degraded run says so in
     /// its minimum.
     pub copies_only: bool,
+    /// Layers over roots of `write`: what the process changes there stays in them. They are
+    /// made where the process is started, so they do not travel either.
+    #[serde(skip)]
+    pub layers: Vec<Overlay>,
     /// Whether git's directories that are found in the write roots are
     /// read-only. One that is itself a write root may be written but for what
     /// makes git run code; a write root inside of one stays a write root.
@@ -146,6 +150,17 @@ pub struct JailSpec {
     pub ports: Option<Ports>,
     /// What to do when the host cannot hold a promise.
     pub mode: Mode,
+}
+
+/// A directory that a process may change without changing it: overlayfs keeps apart what it does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overlay {
+    /// The directory, one of the write roots.
+    pub root: PathBuf,
+    /// Where changes go; an empty directory.
+    pub upper: PathBuf,
+    /// What the kernel needs beside it, on the same file system.
+    pub work: PathBuf,
 }
 
 /// A file of the host's that a confined process finds another one in place of.
@@ -194,6 +209,7 @@ impl Default for JailSpec {
             replaced: Vec::new(),
             uncopied: Vec::new(),
             copies_only: false,
+            layers: Vec::new(),
             protect_repositories: false,
             unix: Vec::new(),
             private: ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from).to_vec(),

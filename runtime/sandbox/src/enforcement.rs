@@ -204,4 +204,7 @@ pub struct Enforcement {
     /// is granted, keeps no list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reached: Vec<String>,
+    /// What kept apart the changes to files of a step with `changes: staged` or `review`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<String>,
 }

@@ -157,6 +157,12 @@ pub enum SpawnError {
         /// What is missing and why.
         missing: Vec<Missing>,
     },
+    /// This host cannot keep apart what the process changes.
+    #[error("cannot keep apart what the step changes in files: {why}; run it with `changes: direct`")]
+    Layer {
+        /// What failed.
+        why: String,
+    },
     /// A sink failed; the tree was killed.
     #[error("cannot keep {stream} of the process: {source}")]
     Sink {

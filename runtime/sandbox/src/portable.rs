@@ -219,5 +219,6 @@ fn statement(request: &SpawnRequest) -> Result<Enforcement, SpawnError> {
         lacking: Vec::new(),
         denied: Vec::new(),
         reached: Vec::new(),
+        changes: None,
     })
 }

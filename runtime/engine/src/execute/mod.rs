@@ -10,6 +10,7 @@ mod component;
 mod component_task;
 mod error;
 mod host_text;
+mod layers;
 mod local;
 mod mcp;
 mod mcp_task;
@@ -28,6 +29,7 @@ pub(crate) use component::{
 pub use component_task::{ComponentArgs, ComponentDir, ComponentGrants, ComponentInput, ComponentTask};
 pub use error::ExecutorError;
 pub use host_text::{HostPath, HostText};
+pub(crate) use layers::CHANGES;
 pub(crate) use local::{Host, LocalExecutor, SecretSource};
 pub(crate) use mcp::LOCK_HINT;
 pub use mcp_task::{McpPin, McpProgram, McpReach, McpTask, McpToken};

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
+use super::layers::{CHANGES, Layers};
 use super::{Host, NativeTask, Outcome, StdinSource};
 use crate::audience::Progress;
 use crate::kinds::blocked;
@@ -38,6 +39,10 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
         Ok(secrets) => env.extend(secrets.into_iter().map(|(name, value)| (name.into(), value.into()))),
         Err(error) => return failed(&error).into(),
     }
+    let layers = match Layers::over(task, host.store) {
+        Ok(layers) => layers,
+        Err(error) => return failed(&error).into(),
+    };
     // Made now that all that is to be hidden is known.
     let stdout = host.store.blob_writer();
     let scan = (task.scan_json && stdout.is_verbatim()).then(ScanAside::default);
@@ -48,12 +53,16 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
         scan,
         watcher: host.watcher,
     };
-    let result = request(task, env, host.store)
+    let result = request(task, env, host.store, layers.as_ref())
         .and_then(|request| host.sandbox.run(&request, &mut sinks, cancel).map_err(SpawnFailure::Spawn));
     match result {
         Ok(exit) => {
             let plain_json = sinks.scan.take().and_then(ScanAside::finish);
-            Outcome { plain_json, ..ended(task, host.store, exit, sinks, cancel).into() }
+            let mut outcome = ended(task, host.store, exit, sinks, cancel);
+            if let (Some(layers), StepStatus::Ok) = (&layers, outcome.status) {
+                keep_changes(layers, host.store, &mut outcome);
+            }
+            Outcome { plain_json, ..outcome.into() }
         }
         Err(SpawnFailure::Spawn(SpawnError::Sink { stream, source })) => {
             let why = sinks.stdout.error(source);
@@ -78,8 +87,12 @@ fn request(
     task: &NativeTask,
     env: Vec<(OsString, OsString)>,
     store: &Store,
+    layers: Option<&Layers>,
 ) -> Result<SpawnRequest, SpawnFailure> {
-    let confinement = hold_roots(&task.confinement, &task.roots).map_err(SpawnFailure::Spawn)?;
+    let mut confinement = hold_roots(&task.confinement, &task.roots).map_err(SpawnFailure::Spawn)?;
+    if let (Some(layers), Confinement::Jail(spec)) = (layers, &mut confinement) {
+        layers.confine(spec);
+    }
     Ok(SpawnRequest {
         argv: task.argv.iter().map(OsString::from).collect(),
         env,
@@ -88,6 +101,19 @@ fn request(
         limits: task.limits.clone(),
         confinement,
     })
+}
+
+/// Makes a change set of what a process that succeeded has changed. What cannot be one
+/// fails the step, and nothing of it is done.
+fn keep_changes(layers: &Layers, store: &Store, outcome: &mut StepOutcome) {
+    match layers.change_set(store) {
+        Ok(set) => outcome.detail = json!({ CHANGES: set }),
+        Err(error) => {
+            let code = if error.is(Code::Store) { Code::Store } else { Code::Changes };
+            stop(outcome, StepStatus::Failed, error.message, code);
+            outcome.detail["permanent"] = json!(true);
+        }
+    }
 }
 
 /// A confinement that holds the very roots that were judged.
@@ -127,6 +153,7 @@ fn ended(task: &NativeTask, store: &Store, exit: Exit, sinks: Sinks, cancel: &Ca
     let kept = sinks.finish(cut).and_then(|(stdout, stderr)| {
         if let (false, Some(spec)) = (exit.status == ExitStatus::Code(0), confinement.spec()) {
             hints = blocked::hints(&stderr, task.cwd.as_path(), spec, &exit.enforcement);
+            hints.extend(across_layers(task, &stderr));
         }
         Ok((stdout, store.put(&stderr)?))
     });
@@ -208,6 +235,16 @@ fn signal_from_outside(exit: &Exit, limits: &ProcessLimits) -> Option<&'static s
     (name != "SIGKILL" || !by_memory && !by_cpu).then_some(name)
 }
 
+/// Overlayfs renames no directory that was there before; some programs copy instead, others fail.
+fn across_layers(task: &NativeTask, stderr: &[u8]) -> Option<String> {
+    let is_refused = || String::from_utf8_lossy(stderr).to_ascii_lowercase().contains("cross-device link");
+    (!task.layered.is_empty() && is_refused()).then(|| {
+        "a staged step cannot rename a directory that was there before: let it copy and remove it (mv does), or \
+         run it with `changes: direct`"
+            .to_owned()
+    })
+}
+
 /// Makes an outcome one of a process that was stopped.
 fn stop(outcome: &mut StepOutcome, status: StepStatus, message: String, code: Code) {
     outcome.status = status;
@@ -254,6 +291,9 @@ impl SpawnFailure {
             }
             Self::Spawn(error @ SpawnError::Replaced { .. }) => {
                 StageError::permanent(error.to_string()).with_code(Code::ApprovalStale)
+            }
+            Self::Spawn(error @ SpawnError::Layer { .. }) => {
+                StageError::permanent(error.to_string()).with_code(Code::Changes)
             }
             Self::Spawn(error) => StageError::new(error.to_string()),
         }

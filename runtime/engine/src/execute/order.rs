@@ -121,6 +121,9 @@ pub struct NativeTask {
     /// The roots of `confinement` that must be the very files that were judged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roots: Vec<RootId>,
+    /// The write roots whose changes are kept apart, and become a change set if it succeeds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layered: Vec<HostPath>,
     /// Whether to find out if stdout is JSON while it comes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scan_json: bool,

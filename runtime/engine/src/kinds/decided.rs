@@ -30,6 +30,11 @@ pub(crate) struct Decided {
 }
 
 impl Decided {
+    /// The home of its own, if it has one.
+    pub(super) fn home(&self) -> Option<&Path> {
+        self._home.as_ref().map(tempfile::TempDir::path)
+    }
+
     /// Sees to it that the step finds `files` as they were approved, and nothing else.
     pub(super) fn hold(&mut self, files: &[BoundFile], state_dir: &Path) -> Result<(), Stop> {
         let Confinement::Jail(spec) = &mut self.confinement else { return Ok(()) };

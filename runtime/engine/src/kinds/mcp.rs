@@ -24,6 +24,7 @@ use crate::runtime::Runtime;
 use crate::services::Services;
 use lobster_base::cancel::CancelToken;
 use lobster_base::code::Code;
+use lobster_language::plan::ChangesMode;
 use lobster_policy::{Command, Proposal, Verdict, denial};
 use lobster_sandbox::HeldRoot;
 use lobster_stage::{McpServer, StageError, Stop, ToolCall};
@@ -85,6 +86,7 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
             json: false,
             asker: place.asker.clone(),
             missing_shell: "",
+            changes: ChangesMode::Direct,
         };
         decided = Some(policy_gate::decide(run, path, &job, place.cancel)?);
     }

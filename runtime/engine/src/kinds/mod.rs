@@ -2,6 +2,7 @@
 
 pub(crate) mod blocked;
 mod bound_files;
+pub mod changes;
 pub mod component;
 mod decided;
 mod git_settings;

@@ -11,7 +11,7 @@ use crate::binding::Asker;
 use crate::env::Env;
 use crate::env::WORKFLOW_DIR;
 use crate::execute::{HostText, NativeProfile, NativeTask, Order, PARTIAL_STDOUT, Place, StdinSource, Task};
-use crate::kinds::inputs;
+use crate::kinds::{changes, inputs};
 use crate::outcome::{failed_outcome as failed, outcome_error};
 use crate::overseer::Declared;
 use crate::path::StepPath;
@@ -20,6 +20,7 @@ use crate::run::Run;
 use crate::value::Text;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
+use lobster_language::plan::ChangesMode;
 use lobster_policy::Shell;
 use lobster_sandbox::{Enforcement, HeldRoot, ProcessLimits, Promise};
 use lobster_stage::{
@@ -72,6 +73,8 @@ pub(crate) struct Job {
     pub(crate) asker: Asker,
     /// What to say when the shell is not there.
     pub(crate) missing_shell: &'static str,
+    /// What becomes of its changes to files.
+    pub(crate) changes: ChangesMode,
 }
 
 /// How it ended.
@@ -85,6 +88,8 @@ pub(crate) struct Finished {
     pub(crate) plain_json: Option<bool>,
     /// What it seems to have missed in the sandbox.
     pub(crate) blocked: Vec<String>,
+    /// What it changed in files, if that was kept apart.
+    changes: Option<Blob>,
 }
 
 impl Finished {
@@ -106,8 +111,17 @@ impl Finished {
     }
 }
 
-/// Runs a process once per run: decision, journal, process, journal.
+/// Runs a process once per run: decision, journal, process, journal. What it changed in
+/// files is committed after it, if it was kept apart and the process succeeded.
 pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken) -> Result<Finished, Stop> {
+    let done = run_process(run, path, job, cancel)?;
+    if let Some(set) = done.changes {
+        changes::commit(run, path, set.digest).inspect_err(|_| run.record_failure(path))?;
+    }
+    Ok(done)
+}
+
+fn run_process(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken) -> Result<Finished, Stop> {
     // What was done needs no permission any more.
     if run.overseer().is_none()
         && let Some(outcome) = run.remembered(path)
@@ -134,10 +148,16 @@ pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken
     if let Some(outcome) = run.ask_overseer(path, &record)? {
         return finished(store, &outcome).inspect_err(|_| run.record_failure(path));
     }
-    let decision = super::policy_gate::decide(run, path, &job, cancel)?;
+    let mut decision = super::policy_gate::decide(run, path, &job, cancel)?;
+    let layered = match job.changes {
+        ChangesMode::Direct => Vec::new(),
+        ChangesMode::Staged => {
+            changes::stage(run, &job.cwd, &mut decision).inspect_err(|_| run.record_failure(path))?
+        }
+    };
     record.decision = decision.statement.clone();
     let mut plain_json = None;
-    let prepared = Prepared { argv, stdin, action: record.preimage.digest };
+    let prepared = Prepared { argv, stdin, action: record.preimage.digest, layered };
     let perform = || match order(run, path, &job, &prepared, &decision) {
         Ok(order) => execute(run, order, &decision, cancel, &mut plain_json),
         Err(error) => failed(&error),
@@ -240,7 +260,14 @@ fn finished(store: &Store, outcome: &StepOutcome) -> Result<Finished, Stop> {
     let (stdout, stderr) = (text(outcome.stdout), text(outcome.stderr));
     let blocked = outcome.detail.get(SANDBOX_BLOCKED).and_then(Value::as_array).into_iter().flatten();
     let blocked = blocked.filter_map(Value::as_str).map(str::to_owned).collect();
-    Ok(Finished { exit: outcome.exit, stdout, stderr, plain_json: None, blocked })
+    Ok(Finished {
+        exit: outcome.exit,
+        stdout,
+        stderr,
+        plain_json: None,
+        blocked,
+        changes: changes::of_outcome(outcome),
+    })
 }
 
 /// What the action is known by. Without a policy it is also what is started;
@@ -277,6 +304,8 @@ struct Prepared {
     argv: Vec<String>,
     stdin: StdinSource,
     action: Digest,
+    /// The directories whose changes are kept apart.
+    layered: Vec<PathBuf>,
 }
 
 /// Puts what a step reads into the store, and gives what its action is known by. So the action
@@ -340,6 +369,9 @@ fn preimage(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String], stdin: V
     if let Some(name) = profile.name() {
         action["profile"] = json!(name);
     }
+    if job.changes != ChangesMode::Direct {
+        action["changes"] = json!(job.changes);
+    }
     if !job.env.secrets().is_empty() {
         action["secrets"] = run.named_secrets(path, job.env.secrets());
     }
@@ -389,6 +421,7 @@ fn order(
         limits: ProcessLimits { stdout_cap, stderr_cap, ..decision.limits.clone() },
         confinement: decision.confinement.clone(),
         roots: held.into_iter().flatten().map(HeldRoot::root_id).collect(),
+        layered: prepared.layered.iter().cloned().map(Into::into).collect(),
         scan_json: job.json,
         outlives_timeout: job.dispatches && !job.idempotent,
     };

@@ -5,8 +5,19 @@ use super::super::diagnostic::Diagnostic;
 use super::super::source::Node;
 use super::Lowering;
 
-pub(super) const TOP_FIELDS: &[&str] =
-    &["name", "description", "args", "env", "cwd", "steps", "cost_limit", "secrets", "version", "on"];
+pub(super) const TOP_FIELDS: &[&str] = &[
+    "name",
+    "description",
+    "args",
+    "env",
+    "cwd",
+    "steps",
+    "cost_limit",
+    "secrets",
+    "version",
+    "changes",
+    "on",
+];
 
 /// `name` and `description` are notes for readers.
 pub(crate) const STEP_FIELDS: &[&str] = &[
@@ -46,6 +57,7 @@ pub(crate) const STEP_FIELDS: &[&str] = &[
     "secrets",
     "grants",
     "limits",
+    "changes",
 ];
 
 pub(super) const PARALLEL_FIELDS: &[&str] = &["wait", "timeout_ms", "branches"];

@@ -339,6 +339,8 @@ impl Lowering<'_> {
             env: self.env(root, "env"),
             cwd: self.cwd(root, "cwd")?,
             cost_limit: self.cost_limit(root),
+            changes: root.get_some("changes").map(|node| self.changes_mode(node, "Workflow ")).transpose()?,
+            least_changes: None,
             secrets,
             triggers,
             steps,

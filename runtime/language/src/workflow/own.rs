@@ -1,12 +1,12 @@
 //! The fields that the incumbent does not know: `exec`, `component`, `js`, `mcp`,
-//! `grants`, `limits`, `cache`, `inputs`, `idempotent`, `secrets`.
+//! `grants`, `limits`, `cache`, `changes`, `inputs`, `idempotent`, `secrets`.
 //!
 //! Files that use them were written for this runtime, so every mistake in them
 //! is an error.
 
 use super::super::codes;
 use super::super::diagnostic::{Checked, Diagnostic};
-use super::super::plan::{DirGrant, Extras, Grants, Limits, Work};
+use super::super::plan::{ChangesMode, DirGrant, Extras, Grants, Limits, Work};
 use super::super::source::{Data, Node};
 use super::{Lowering, nearest};
 use lobster_base::quantity::{self, Bytes};
@@ -185,12 +185,38 @@ impl Lowering<'_> {
             idempotent: self.flag(step, "idempotent", &format!("{prefix}idempotent"))?,
             secrets: self.secrets(step, declared, prefix)?,
             grants: step.get_some("grants").map(|node| self.grants(node, prefix)).transpose()?,
+            changes: self.changes(step, work, prefix)?,
+            commit: None,
             limits: step.get_some("limits").map(|node| self.limits(node, prefix)).transpose()?,
         };
         self.secrets_in_text(step, work, &extras.secrets, declared, prefix)?;
         self.out_of_place(step, work, prefix)?;
         self.caching(step, work, &extras, prefix)?;
         Ok(extras)
+    }
+
+    /// `changes:` of a step.
+    fn changes(&self, step: &Node, work: &Work, prefix: &str) -> Checked<Option<ChangesMode>> {
+        let Some(node) = step.get_some("changes") else { return Ok(None) };
+        let starts_processes = matches!(work, Work::Shell(_) | Work::Exec(_) | Work::Pipeline(_));
+        if !starts_processes {
+            let message = format!("{prefix}changes: only run, command, exec and pipeline steps have it");
+            let error = Diagnostic::error(self.source, codes::CONFLICT, node.span, message);
+            let help =
+                "components write to a layer of their own anyway; put it on the steps inside of others";
+            return Err(error.with_help(help).into());
+        }
+        self.changes_mode(node, prefix).map(Some)
+    }
+
+    /// The value of `changes:`.
+    pub(super) fn changes_mode(&self, node: &Node, prefix: &str) -> Checked<ChangesMode> {
+        let known =
+            node.as_text().and_then(|text| ChangesMode::ALL.into_iter().find(|(name, _)| *name == text));
+        match known {
+            Some((_, mode)) => Ok(mode),
+            None => self.error(codes::FIELD_TYPE, node, format!("{prefix}changes must be direct or staged")),
+        }
     }
 
     /// Fields that this kind of work does not use: errors if they promise

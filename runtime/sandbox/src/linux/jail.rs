@@ -18,8 +18,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
-    UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, open_tree,
-    unmount,
+    UnmountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount_change,
+    move_mount, open_tree, unmount,
 };
 use rustix::process::{chdir, fchdir, pivot_root};
 
@@ -189,6 +189,7 @@ fn plan(spec: &Confined) -> Result<Vec<Piece>, Obstacle> {
     }
     for path in expand(&spec.write)? {
         let what = match spec.held_at(&path) {
+            held if spec.layer_at(&path).is_some() => layer(spec, &path, held)?,
             Some(id) => tree_of(open_held(&path, id)?, &path, false)?,
             None => tree(&path, false)?.ok_or_else(|| missing(&path))?,
         };
@@ -197,7 +198,13 @@ fn plan(spec: &Confined) -> Result<Vec<Piece>, Obstacle> {
     let mut held_above = HashSet::new();
     for path in spec.protect.iter().filter(|path| spec.write.iter().any(|root| path.starts_with(root))) {
         // The placeholder of a path that does not exist has been made by now.
-        let what = tree(path, true)?.ok_or_else(|| missing(path))?.exactly();
+        let what = tree(path, true)?.ok_or_else(|| missing(path))?;
+        if spec.is_layered(path) {
+            // In a layer a file has other numbers, and nothing that is done to it lasts.
+            pieces.push(Piece { path: path.clone(), what });
+            continue;
+        }
+        let what = what.exactly();
         // A directory above it could be moved away, and the path made anew:
         // unless it is a mount point too.
         for above in path.ancestors().skip(1) {
@@ -271,6 +278,29 @@ fn tree_of(opened: OwnedFd, path: &Path, read_only: bool) -> Result<What, Obstac
     restricted(tree, path, read_only)
 }
 
+/// A root with a layer over it: what is done there goes to the layer.
+fn layer(spec: &Confined, path: &Path, held: Option<FileId>) -> Result<What, Obstacle> {
+    let failed = || at(Stage::Layer, format!("mount a layer over {}", path.display()));
+    let root = match held {
+        Some(id) => open_held(path, id)?,
+        None => open_exactly(path).map_err(at(Stage::Root, path.display().to_string()))?,
+    };
+    let (upper, work) = spec.layer_at(path).ok_or_else(|| missing(path))?;
+    let open = |path: &Path| open_exactly(path).map_err(failed());
+    let (upper_held, work_held) = (open(upper)?, open(work)?);
+    // By their descriptors: a path may have a comma or a colon in it.
+    let named = |file: &OwnedFd| format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
+    let (lower, upper, work) = (named(&root), named(&upper_held), named(&work_held));
+    let options = [
+        ("lowerdir", lower.as_str()),
+        ("upperdir", upper.as_str()),
+        ("workdir", work.as_str()),
+        ("userxattr", ""),
+    ];
+    let tree = file_system("overlay", &options, MountAttrFlags::empty()).map_err(failed())?;
+    restricted(tree, path, false)
+}
+
 const CLONED: OpenTreeFlags =
     OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC).union(OpenTreeFlags::AT_RECURSIVE);
 
@@ -311,7 +341,11 @@ fn file_system(
 ) -> rustix::io::Result<OwnedFd> {
     let context = fsopen(name, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (key, value) in options {
-        fsconfig_set_string(context.as_fd(), *key, *value)?;
+        if value.is_empty() {
+            fsconfig_set_flag(context.as_fd(), *key)?;
+        } else {
+            fsconfig_set_string(context.as_fd(), *key, *value)?;
+        }
     }
     fsconfig_create(context.as_fd())?;
     let attributes = attributes | MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;

@@ -469,7 +469,9 @@ fn statement(request: &SpawnRequest, walls: &Walls, finished: watch::Finished) -
         .collect();
     let reached = finished.reached.iter().map(ToString::to_string).collect();
     let asked = request.confinement.name().into();
-    Enforcement { asked, held, missing, lacking, denied: finished.denied, reached }
+    let is_layered = request.confinement.spec().is_some_and(|spec| !spec.layers.is_empty());
+    let changes = is_layered.then(|| "overlay".to_owned());
+    Enforcement { asked, held, missing, lacking, denied: finished.denied, reached, changes }
 }
 
 /// Bytes that `execve` would have to copy, for the message of `E2BIG`.

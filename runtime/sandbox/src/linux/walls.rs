@@ -223,6 +223,11 @@ impl Walls {
     /// Refuses when what is left is less than the mode accepts.
     pub(super) fn check(&self, confinement: &Confinement, limits: &ProcessLimits) -> Result<(), SpawnError> {
         let Some(spec) = confinement.spec() else { return Ok(()) };
+        if !spec.layers.is_empty() && !self.has(Wall::Namespaces) {
+            let lack = self.fallen.iter().find(|(wall, _)| *wall == Wall::Namespaces);
+            let why = lack.map_or("there is no mount namespace", |(_, why)| why);
+            return Err(SpawnError::Layer { why: format!("this host gives no namespaces ({why})") });
+        }
         let (_, mut missing) = self.judge(confinement, limits);
         match &spec.mode {
             Mode::Strict => {

@@ -59,6 +59,8 @@ pub(super) struct Confined {
     pub(super) replaced: Vec<PathBuf>,
     /// What is found at the paths of `replaced`, in their order.
     pub(super) copies: Vec<PathBuf>,
+    /// See [`super::super::Overlay`]: root, upper and work directory of each, one after the other.
+    pub(super) layers: Vec<PathBuf>,
     pub(super) private: Vec<PathBuf>,
     pub(super) private_size: u64,
     pub(super) network: Network,
@@ -102,6 +104,11 @@ impl Confined {
             protect: spec.protect.iter().chain(&found.protect).chain(stand_ins).cloned().collect(),
             replaced: spec.replaced.iter().map(|file| file.path.clone()).collect(),
             copies: spec.replaced.iter().map(|file| file.copy.clone()).collect(),
+            layers: spec
+                .layers
+                .iter()
+                .flat_map(|layer| [layer.root.clone(), layer.upper.clone(), layer.work.clone()])
+                .collect(),
             private: spec.private.clone(),
             private_size: limits.disk.map_or(spec.private_size, |disk| disk.min(spec.private_size)),
             listen: spec.ports.iter().flat_map(|ports| ports.listen.clone()).collect(),
@@ -121,6 +128,17 @@ impl Confined {
         self.held.iter().find(|held| held.path == path).map(|held| held.id)
     }
 
+    /// The upper and the work directory of the layer over this root, if it has one.
+    pub(super) fn layer_at(&self, path: &Path) -> Option<(&Path, &Path)> {
+        let layer = self.layers.chunks_exact(3).find(|layer| layer[0] == path)?;
+        Some((&layer[1], &layer[2]))
+    }
+
+    /// Whether what is done at this path stays in a layer.
+    pub(super) fn is_layered(&self, path: &Path) -> bool {
+        self.layers.chunks_exact(3).any(|layer| path.starts_with(&layer[0]))
+    }
+
     pub(super) fn net_is_host(&self) -> bool {
         self.network == Network::Host
     }
@@ -133,7 +151,7 @@ impl Confined {
         for paths in [&self.read, &self.write, &self.deny, &self.protect]
             .into_iter()
             .chain(replaced)
-            .chain([&self.private])
+            .chain([&self.layers, &self.private])
         {
             out.number(paths.len() as u64);
             for path in paths {
@@ -171,6 +189,7 @@ impl Confined {
             protect: paths(from)?,
             replaced: paths(from)?,
             copies: paths(from)?,
+            layers: paths(from)?,
             private: paths(from)?,
             held: (0..from.number()?)
                 .map(|_| {
@@ -302,9 +321,11 @@ pub(super) enum Stage {
     ProcessNumbers,
     /// Entering the control group.
     ControlGroup,
+    /// Mounting a layer.
+    Layer,
 }
 
-const STAGES: [Stage; 11] = [
+const STAGES: [Stage; 12] = [
     Stage::Setup,
     Stage::Cwd,
     Stage::Limit,
@@ -316,6 +337,7 @@ const STAGES: [Stage; 11] = [
     Stage::Seccomp,
     Stage::ProcessNumbers,
     Stage::ControlGroup,
+    Stage::Layer,
 ];
 
 /// The last word about a step.
@@ -495,6 +517,7 @@ mod tests {
                 protect: vec!["/w/.git/hooks".into()],
                 replaced: vec!["/w/run.sh".into()],
                 copies: vec!["/state/0".into()],
+                layers: vec!["/w".into(), "/state/upper".into(), "/state/work".into()],
                 private: vec!["/tmp".into()],
                 private_size: 1 << 33,
                 network: Network::Proxy,

@@ -1,0 +1,186 @@
+//! The way forward. Each step can be done again: how far it came is seen from where
+//! things lie, by the numbers that the file system gave them.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use crate::files::{Files, Place, Seen, What};
+use crate::journal::Journal;
+use crate::prepare::{new_of, old_of, workbench};
+use crate::set::RelPath;
+use crate::steps::{Act, Step};
+
+/// Why a step stopped.
+#[derive(Debug)]
+pub(crate) enum Halt {
+    /// Something else lies there than was compared.
+    Conflict(Place, Option<Seen>),
+    Io(Place, io::Error),
+}
+
+/// Does all steps, and makes them durable.
+pub(crate) fn apply(files: &impl Files, journal: &Journal) -> Result<(), Halt> {
+    for step in &journal.steps {
+        let bench = bench_of(journal, step)?;
+        forward(files, &bench, step)?;
+    }
+    sync_touched(files, journal)
+}
+
+pub(crate) fn bench_of(journal: &Journal, step: &Step) -> Result<RelPath, Halt> {
+    workbench(&journal.id).map_err(|error| Halt::Io(step.place.clone(), error))
+}
+
+/// Makes the names durable that the steps gave and took.
+pub(crate) fn sync_touched(files: &impl Files, journal: &Journal) -> Result<(), Halt> {
+    let mut above = BTreeSet::new();
+    for step in &journal.steps {
+        above.insert((step.place.root, step.place.path.parent()));
+        if let Ok(bench) = workbench(&journal.id) {
+            above.insert((step.place.root, Some(bench)));
+        }
+        if matches!(step.act, Act::Settle { .. } | Act::Loosen { .. }) {
+            above.insert((step.place.root, Some(step.place.path.clone())));
+        }
+    }
+    for (root, path) in above {
+        let is_gone = |path: &RelPath| {
+            let seen = files.look(&Place { root, path: path.clone() });
+            seen.is_ok_and(|seen| seen.is_none_or(|seen| seen.what != What::Directory))
+        };
+        // With the directory went its names.
+        if path.as_ref().is_some_and(is_gone) {
+            continue;
+        }
+        let at = Place { root, path: path.clone().unwrap_or_else(|| journal.steps[0].place.path.clone()) };
+        files.sync_directory(root, path.as_ref()).map_err(|error| Halt::Io(at, error))?;
+    }
+    Ok(())
+}
+
+fn forward(files: &impl Files, bench: &RelPath, step: &Step) -> Result<(), Halt> {
+    let place = &step.place;
+    let io = |error: io::Error| Halt::Io(place.clone(), error);
+    match &step.act {
+        Act::TakeOut => take_out(files, bench, step),
+        Act::PutIn => {
+            let new = new_of(bench, step);
+            if files.look(&new).map_err(io)?.is_none() {
+                return Ok(());
+            }
+            match files.rename(&new, place) {
+                Ok(()) => Ok(()),
+                Err(error) => Err(conflict_or(files, place, error, io::ErrorKind::AlreadyExists)),
+            }
+        }
+        Act::Swap => swap(files, bench, step),
+        Act::Rewrite => {
+            let now = files.look(place).map_err(io)?;
+            // A crash in the middle of it left the same file with a part of the content.
+            if !now.is_some_and(|now| {
+                now.what == What::File && step.old.is_some_and(|old| old.inode == now.inode)
+            }) {
+                return Err(Halt::Conflict(place.clone(), now));
+            }
+            files.rewrite(&new_of(bench, step), place).map_err(io)
+        }
+        Act::FileMode { mode, .. } => {
+            let now = files.look(place).map_err(io)?;
+            let same =
+                |now: &Seen| step.old.is_some_and(|old| old.is_untouched(&Seen { mode: old.mode, ..*now }));
+            if !now.is_some_and(|now| same(&now)) {
+                return Err(Halt::Conflict(place.clone(), now));
+            }
+            files.set_mode(place, *mode).map_err(io)
+        }
+        Act::Name { of } => {
+            let of = Place { root: place.root, path: of.clone() };
+            let (source, now) = (files.look(&of).map_err(io)?, files.look(place).map_err(io)?);
+            match (source, now) {
+                (Some(source), Some(now)) if source.inode == now.inode => Ok(()),
+                (Some(_), None) => files.make_name(&of, place).map_err(io),
+                (_, now) => Err(Halt::Conflict(place.clone(), now)),
+            }
+        }
+        Act::Loosen { mode, .. } | Act::Settle { mode, .. } => {
+            match files.look(place).map_err(io)? {
+                Some(now) if now.what == What::Directory => files.set_mode(place, *mode).map_err(io),
+                // Done before: the directory has been moved out of sight since.
+                None if matches!(step.act, Act::Loosen { .. }) => Ok(()),
+                now => Err(Halt::Conflict(place.clone(), now)),
+            }
+        }
+    }
+}
+
+fn conflict_or(files: &impl Files, place: &Place, error: io::Error, kind: io::ErrorKind) -> Halt {
+    if error.kind() == kind {
+        Halt::Conflict(place.clone(), files.look(place).ok().flatten())
+    } else {
+        Halt::Io(place.clone(), error)
+    }
+}
+
+fn take_out(files: &impl Files, bench: &RelPath, step: &Step) -> Result<(), Halt> {
+    let (place, old) = (&step.place, old_of(bench, step));
+    let io = |error: io::Error| Halt::Io(place.clone(), error);
+    let is_out = files.look(&old).map_err(io)?.is_some();
+    if !is_out {
+        let Some(now) = files.look(place).map_err(io)? else {
+            return Err(Halt::Conflict(place.clone(), None));
+        };
+        if now.what == What::Directory {
+            // What was in it must have left it for good before it goes itself.
+            files.sync_directory(place.root, Some(&place.path)).map_err(io)?;
+            if !files.list(place).map_err(io)?.is_empty() {
+                return Err(Halt::Conflict(place.clone(), Some(now)));
+            }
+        }
+        files.rename(place, &old).map_err(io)?;
+    }
+    let moved = files.look(&old).map_err(io)?;
+    let is_it = moved.zip(step.old).is_some_and(|(moved, before)| {
+        // A later step may have written to it by another name.
+        let is_shared = is_out && before.names > 1 && moved.inode == before.inode;
+        is_shared || is_same(&moved, &before)
+    });
+    let is_full = || Ok(moved.is_some_and(|it| it.what == What::Directory) && !files.list(&old)?.is_empty());
+    if !is_it || is_full().map_err(io)? {
+        return Err(Halt::Conflict(place.clone(), moved));
+    }
+    Ok(())
+}
+
+/// A directory may have been loosened since it was seen.
+fn is_same(now: &Seen, before: &Seen) -> bool {
+    if before.what == What::Directory {
+        (now.what, now.inode) == (What::Directory, before.inode)
+    } else {
+        now.is_untouched(before)
+    }
+}
+
+fn swap(files: &impl Files, bench: &RelPath, step: &Step) -> Result<(), Halt> {
+    let (place, new, old) = (&step.place, new_of(bench, step), old_of(bench, step));
+    let io = |error: io::Error| Halt::Io(place.clone(), error);
+    let Some(mut ready) = files.look(&new).map_err(io)? else { return Ok(()) };
+    if step.new.is_some_and(|new| new.inode == ready.inode) {
+        match files.exchange(&new, place) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                take_out(files, bench, step)?;
+                return files
+                    .rename(&new, place)
+                    .map_err(|error| conflict_or(files, place, error, io::ErrorKind::AlreadyExists));
+            }
+            Err(error) => return Err(conflict_or(files, place, error, io::ErrorKind::NotFound)),
+        }
+        ready = files.look(&new).map_err(io)?.ok_or_else(|| Halt::Conflict(place.clone(), None))?;
+    }
+    // What came out must be what was compared; else it goes back at once.
+    if !step.old.is_some_and(|before| ready.is_untouched(&before)) {
+        files.exchange(&new, place).map_err(io)?;
+        return Err(Halt::Conflict(place.clone(), Some(ready)));
+    }
+    files.rename(&new, &old).map_err(io)
+}

@@ -1,0 +1,360 @@
+//! A change set is committed whole or not at all.
+//!
+//! First everything is compared and laid ready in a directory of the root; a crash
+//! throws that away. Then the journal says *applying*: from there each step moves one
+//! thing into or out of that directory, by renames that replace nothing, and a crash is
+//! followed by the rest of the steps. If a step finds something else than was compared,
+//! the journal says *reverting* and the steps are taken back.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use lobster_base::digest::Digest;
+
+use crate::apply::{Halt, apply};
+use crate::files::{Files, Place, Seen, What};
+use crate::journal::{Journal, Log, LogFile, Phase};
+use crate::prepare::{clean, compare, lay_ready};
+use crate::revert::revert;
+use crate::set::{BadChangeSet, ByteText, ChangeSet, RelPath};
+use crate::steps::plan;
+
+/// Where contents are found.
+pub trait Contents {
+    /// A content, by its digest.
+    ///
+    /// # Errors
+    /// When it is not there.
+    fn open(&self, digest: &Digest) -> io::Result<Box<dyn Read + '_>>;
+}
+
+/// One file that is not what the change set was made from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// The directory.
+    pub root: ByteText,
+    /// The path in it.
+    pub path: RelPath,
+    /// What is there.
+    pub found: Found,
+}
+
+impl std::fmt::Display for Conflict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let found = match self.found {
+            Found::Nothing => "is gone",
+            Found::File => "is another file, or has another content or mode",
+            Found::Directory => "is a directory, or has another mode or something new in it",
+            Found::Link => "is a symbolic link, or leads elsewhere",
+            Found::Other => "is a device, pipe or socket",
+        };
+        write!(f, "{} in {} {found}", self.path, self.root)
+    }
+}
+
+/// What lies where a change set expects something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing.
+    Nothing,
+    /// An ordinary file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// Anything else.
+    Other,
+}
+
+impl Found {
+    pub(crate) fn of(seen: Option<&Seen>) -> Self {
+        match seen.map(|seen| seen.what) {
+            None => Self::Nothing,
+            Some(What::File) => Self::File,
+            Some(What::Directory) => Self::Directory,
+            Some(What::Link) => Self::Link,
+            Some(What::Other) => Self::Other,
+        }
+    }
+}
+
+/// Why a change set was not committed. Unless it says otherwise, nothing has changed.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    /// Files are not what the change set was made from.
+    #[error("{}", told(.0))]
+    Conflicts(Vec<Conflict>),
+    /// A file changed during the commit, which was taken back. What somebody changed
+    /// meanwhile was left as it is.
+    #[error("{conflict}; the commit was taken back{}", told_left(.left))]
+    Raced {
+        /// The file.
+        conflict: Conflict,
+        /// What could not be taken back, since somebody has changed it too.
+        left: Vec<RelPath>,
+    },
+    /// The change set cannot be one.
+    #[error(transparent)]
+    Bad(#[from] BadChangeSet),
+    /// The file system refused.
+    #[error("cannot {doing} {path} in {root}: {source}")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// The directory.
+        root: ByteText,
+        /// The path in it.
+        path: RelPath,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The file system refused in the middle of it, and also to take it back. The journal
+    /// is kept, and [`recover`] goes on with it.
+    #[error(
+        "cannot commit {path} in {root}: {source}; the rest is done when that is mended, by the next command"
+    )]
+    Stuck {
+        /// The directory.
+        root: ByteText,
+        /// The path in it.
+        path: RelPath,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A directory that is to change cannot be opened.
+    #[error("cannot open {root}: {source}")]
+    Root {
+        /// The directory.
+        root: ByteText,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The journal of the commit. If it holds the commit all the same, [`recover`] ends that.
+    #[error("cannot keep the journal of the commit: {0}")]
+    Journal(io::Error),
+}
+
+/// As many conflicts are named in a message.
+const TOLD: usize = 5;
+
+fn told(conflicts: &[Conflict]) -> String {
+    let mut text: Vec<String> = conflicts.iter().take(TOLD).map(ToString::to_string).collect();
+    if conflicts.len() > TOLD {
+        text.push(format!("{} more", conflicts.len() - TOLD));
+    }
+    format!("changed meanwhile: {}", text.join("; "))
+}
+
+fn told_left(left: &[RelPath]) -> String {
+    if left.is_empty() {
+        return String::new();
+    }
+    let names: Vec<String> = left.iter().map(ToString::to_string).collect();
+    format!(", but for what was changed since: {}", names.join(", "))
+}
+
+pub(crate) fn failed(
+    doing: &'static str,
+    set: &ChangeSet,
+    place: &Place,
+) -> impl FnOnce(io::Error) -> CommitError {
+    let root = root_name(set, place);
+    let path = place.path.clone();
+    move |source| CommitError::Io { doing, root, path, source }
+}
+
+fn root_name(set: &ChangeSet, place: &Place) -> ByteText {
+    set.roots.get(place.root).map_or_else(|| Vec::new().into(), |root| root.root.clone())
+}
+
+/// What became of a commit that a crash interrupted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// The name that it was given.
+    pub id: String,
+    /// Whether all of it is done now; else none is.
+    pub committed: bool,
+    /// What was changed by somebody and left so.
+    pub left: Vec<RelPath>,
+}
+
+/// Commits a change set. `journals` is a directory beside the store; `id` names the
+/// commit: letters, digits and hyphens.
+///
+/// # Errors
+/// When a file is not what the set was made from (unless every one of them is what it is to
+/// become: then there is nothing to do), or the file system refuses. Nothing
+/// has changed then, but for [`CommitError::Stuck`], and [`CommitError::Journal`] if the
+/// journal was written and the disk did not say so: [`recover`] tells.
+#[cfg(target_os = "linux")]
+pub fn commit(
+    journals: &Path,
+    id: &str,
+    set: &ChangeSet,
+    contents: &dyn Contents,
+) -> Result<(), CommitError> {
+    set.check()?;
+    let _only = lock(journals).map_err(CommitError::Journal)?;
+    let files = crate::disk::Disk::open(set)?;
+    let done = commit_in(&files, &LogFile::new(journals, id), id, set, contents);
+    // A crash between the end of the commit and its record: all is there already.
+    if matches!(&done, Err(CommitError::Conflicts(_))) && compare(&files, &set.inverse()).is_ok() {
+        return Ok(());
+    }
+    done
+}
+
+/// The files that are not what a change set was made from.
+///
+/// # Errors
+/// When they cannot be compared.
+#[cfg(target_os = "linux")]
+pub fn conflicts(set: &ChangeSet) -> Result<Vec<Conflict>, CommitError> {
+    set.check()?;
+    match compare(&crate::disk::Disk::open(set)?, set) {
+        Ok(_) => Ok(Vec::new()),
+        Err(CommitError::Conflicts(found)) => Ok(found),
+        Err(error) => Err(error),
+    }
+}
+
+/// Finishes the commits that crashes interrupted: forward, or back if that is how far they came.
+///
+/// # Errors
+/// When one of them cannot be finished; its journal is kept.
+#[cfg(target_os = "linux")]
+pub fn recover(journals: &Path) -> Result<Vec<Recovered>, CommitError> {
+    if LogFile::pending(journals).map_err(CommitError::Journal)?.is_empty() {
+        return Ok(Vec::new());
+    }
+    let _only = lock(journals).map_err(CommitError::Journal)?;
+    let pending = LogFile::pending(journals).map_err(CommitError::Journal)?;
+    let mut done = Vec::new();
+    for (log, journal) in pending {
+        let files = crate::disk::Disk::open(&journal.set)?;
+        done.push(recover_in(&files, &log, journal)?);
+    }
+    Ok(done)
+}
+
+/// Nobody else commits meanwhile, nor recovers.
+#[cfg(target_os = "linux")]
+fn lock(journals: &Path) -> io::Result<File> {
+    std::fs::create_dir_all(journals)?;
+    let file = File::options().create(true).append(true).open(journals.join("lock"))?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+    Ok(file)
+}
+
+/// Other systems have no renames that replace nothing.
+#[cfg(not(target_os = "linux"))]
+pub fn commit(_: &Path, _: &str, _: &ChangeSet, _: &dyn Contents) -> Result<(), CommitError> {
+    Err(CommitError::Journal(io::ErrorKind::Unsupported.into()))
+}
+
+/// Nothing is ever begun there.
+#[cfg(not(target_os = "linux"))]
+pub fn recover(_: &Path) -> Result<Vec<Recovered>, CommitError> {
+    Ok(Vec::new())
+}
+
+pub(crate) fn commit_in(
+    files: &impl Files,
+    log: &impl Log,
+    id: &str,
+    set: &ChangeSet,
+    contents: &dyn Contents,
+) -> Result<(), CommitError> {
+    if set.is_empty() {
+        return Ok(());
+    }
+    let seen: BTreeMap<Place, Seen> = compare(files, set)?;
+    let steps = plan(set, &seen);
+    let mut journal =
+        Journal { id: id.to_owned(), phase: Phase::Preparing, set: set.clone(), steps, committed: false };
+    log.write(&journal).map_err(CommitError::Journal)?;
+    let ready = lay_ready(files, &mut journal, contents).and_then(|()| {
+        journal.phase = Phase::Applying;
+        log.write(&journal).map_err(CommitError::Journal)
+    });
+    if let Err(error) = ready {
+        finish(files, log, &mut journal, false);
+        return Err(error);
+    }
+    match apply(files, &journal) {
+        Ok(()) => {
+            finish(files, log, &mut journal, true);
+            Ok(())
+        }
+        Err(halt) => {
+            let left = go_back(files, log, &mut journal)?;
+            Err(explain(&journal, halt, left))
+        }
+    }
+}
+
+pub(crate) fn recover_in(
+    files: &impl Files,
+    log: &impl Log,
+    mut journal: Journal,
+) -> Result<Recovered, CommitError> {
+    let (committed, left) = match journal.phase {
+        Phase::Preparing => (false, Vec::new()),
+        Phase::Cleaning => (journal.committed, Vec::new()),
+        Phase::Applying => match apply(files, &journal) {
+            Ok(()) => (true, Vec::new()),
+            Err(_) => {
+                let left = go_back(files, log, &mut journal)?;
+                return Ok(Recovered { id: journal.id, committed: false, left });
+            }
+        },
+        Phase::Reverting => {
+            let left = go_back(files, log, &mut journal)?;
+            return Ok(Recovered { id: journal.id, committed: false, left });
+        }
+    };
+    finish(files, log, &mut journal, committed);
+    Ok(Recovered { id: journal.id, committed, left })
+}
+
+/// Takes everything back. Gives what was left as somebody else had made it.
+fn go_back(files: &impl Files, log: &impl Log, journal: &mut Journal) -> Result<Vec<RelPath>, CommitError> {
+    journal.phase = Phase::Reverting;
+    log.write(journal).map_err(CommitError::Journal)?;
+    let left = revert(files, journal).map_err(|halt| stuck(journal, halt))?;
+    finish(files, log, journal, false);
+    Ok(left.into_iter().map(|place| place.path).collect())
+}
+
+/// Throws away what lies ready or out of sight, and forgets the commit. It has succeeded,
+/// or failed, by now: what cannot be written or thrown away waits for the next recovery,
+/// which finds every step done. As long as the journal does not say *cleaning*, nothing
+/// that a step goes by may be thrown away.
+fn finish(files: &impl Files, log: &impl Log, journal: &mut Journal, committed: bool) {
+    journal.phase = Phase::Cleaning;
+    journal.committed = committed;
+    let _ = log.write(journal).and_then(|()| clean(files, journal)).and_then(|()| log.clear());
+}
+
+fn stuck(journal: &Journal, halt: Halt) -> CommitError {
+    let (place, source) = match halt {
+        Halt::Io(place, source) => (place, source),
+        Halt::Conflict(place, _) => (place, io::Error::other("another file is there")),
+    };
+    let root = root_name(&journal.set, &place);
+    CommitError::Stuck { root, path: place.path, source }
+}
+
+fn explain(journal: &Journal, halt: Halt, left: Vec<RelPath>) -> CommitError {
+    match halt {
+        Halt::Io(place, source) => failed("commit", &journal.set, &place)(source),
+        Halt::Conflict(place, seen) => {
+            let root = root_name(&journal.set, &place);
+            let conflict = Conflict { root, path: place.path, found: Found::of(seen.as_ref()) };
+            CommitError::Raced { conflict, left }
+        }
+    }
+}

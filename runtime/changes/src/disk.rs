@@ -1,0 +1,323 @@
+//! The real file system. Every path is resolved by the kernel below the root's own
+//! descriptor, through no link and onto no other mount (`openat2`).
+
+use std::ffi::OsStr;
+use std::fs::{File, FileTimes};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, fchmod, fchown, fgetxattr,
+    flistxattr, fsetxattr, fstat, fsync, linkat, mkdirat, openat, openat2, readlinkat, renameat_with, statat,
+    symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+
+use crate::commit::CommitError;
+use crate::fault::point;
+use crate::files::{Files, Looks, Place, Seen, What};
+use crate::set::{ByteText, ChangeSet, RelPath, Time};
+
+/// How a path is resolved.
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_XDEV);
+
+/// The kernel takes paths up to 4096 bytes; longer ones are walked in parts.
+const PART: usize = 3000;
+
+pub(crate) struct Disk {
+    roots: Vec<OwnedFd>,
+}
+
+impl Disk {
+    /// Holds the roots of a change set open.
+    pub(crate) fn open(set: &ChangeSet) -> Result<Self, CommitError> {
+        let roots = set.roots.iter().map(|root| open_root(&root.root)).collect::<Result<_, _>>()?;
+        Ok(Self { roots })
+    }
+
+    /// One directory alone.
+    pub(crate) fn of_root(root: &ByteText) -> Result<Self, CommitError> {
+        Ok(Self { roots: vec![open_root(root)?] })
+    }
+
+    fn root(&self, root: usize) -> io::Result<&OwnedFd> {
+        self.roots.get(root).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Opens the directory at a path; the root itself without one.
+    fn directory(&self, root: usize, path: Option<&RelPath>, flags: OFlags) -> io::Result<OwnedFd> {
+        let top = self.root(root)?;
+        let flags = flags | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Some(path) = path else { return Ok(openat(top, ".", flags, Mode::empty())?) };
+        let mut at: Option<OwnedFd> = None;
+        let mut rest = path.as_bytes();
+        while !rest.is_empty() {
+            let cut = if rest.len() <= PART {
+                rest.len()
+            } else {
+                rest[..PART].iter().rposition(|byte| *byte == b'/').unwrap_or(rest.len())
+            };
+            let part = OsStr::from_bytes(&rest[..cut]);
+            rest = rest.get(cut + 1..).unwrap_or_default();
+            let flags =
+                if rest.is_empty() { flags } else { OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC };
+            let from = at.as_ref().unwrap_or(top).as_fd();
+            let next = openat2(from, part, flags, Mode::empty(), BENEATH)?;
+            at = Some(next);
+        }
+        at.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// The directory that a place is in.
+    fn above(&self, place: &Place) -> io::Result<OwnedFd> {
+        self.directory(place.root, place.path.parent().as_ref(), OFlags::PATH)
+    }
+
+    fn open_file(&self, place: &Place, flags: OFlags) -> io::Result<File> {
+        // A pipe must not make anybody wait.
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = openat2(self.above(place)?, name(place), flags, Mode::empty(), BENEATH)?;
+        Ok(file.into())
+    }
+}
+
+fn open_root(root: &ByteText) -> Result<OwnedFd, CommitError> {
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+    let path = OsStr::from_bytes(root.as_bytes());
+    openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+        .map_err(|error| CommitError::Root { root: root.clone(), source: error.into() })
+}
+
+fn name(place: &Place) -> &OsStr {
+    OsStr::from_bytes(place.path.name())
+}
+
+/// What a stat tells.
+fn seen(stat: &Stat) -> Seen {
+    let what = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => What::File,
+        FileType::Directory => What::Directory,
+        FileType::Symlink => What::Link,
+        _ => What::Other,
+    };
+    Seen {
+        what,
+        inode: stat.st_ino,
+        size: stat.st_size.unsigned_abs(),
+        modified: Time(stat.st_mtime, u32::try_from(stat.st_mtime_nsec).unwrap_or_default()),
+        mode: stat.st_mode & 0o7777,
+        names: stat.st_nlink.into(),
+    }
+}
+
+fn set_time(file: &File, Time(seconds, nanos): Time) -> io::Result<()> {
+    let since = Duration::new(seconds.unsigned_abs(), nanos);
+    let time = if seconds >= 0 { SystemTime::UNIX_EPOCH + since } else { SystemTime::UNIX_EPOCH - since };
+    file.set_times(FileTimes::new().set_modified(time))
+}
+
+/// Owner and attributes of the file that is replaced.
+fn make_like(file: &File, like: &File) -> io::Result<()> {
+    let (ours, theirs) = (fstat(file)?, fstat(like)?);
+    if (ours.st_uid, ours.st_gid) != (theirs.st_uid, theirs.st_gid) {
+        let owner = rustix::fs::Uid::from_raw(theirs.st_uid);
+        let group = rustix::fs::Gid::from_raw(theirs.st_gid);
+        fchown(file, Some(owner), Some(group))?;
+    }
+    let mut list = vec![0; 64 << 10];
+    let length = match flistxattr(like, &mut list) {
+        Err(Errno::NOTSUP) => 0,
+        other => other?,
+    };
+    let mut value = vec![0; 64 << 10];
+    for attribute in list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        // A capability belongs to the content that it was given for.
+        if attribute == b"security.capability" || attribute == b"security.selinux" {
+            continue;
+        }
+        let attribute = OsStr::from_bytes(attribute);
+        let length = fgetxattr(like, attribute, &mut value)?;
+        fsetxattr(file, attribute, &value[..length], rustix::fs::XattrFlags::empty())?;
+    }
+    Ok(())
+}
+
+impl Files for Disk {
+    fn look(&self, place: &Place) -> io::Result<Option<Seen>> {
+        let above = match self.above(place) {
+            Err(error) => {
+                let code = error.raw_os_error().map(Errno::from_raw_os_error);
+                let gone = matches!(code, Some(Errno::NOENT | Errno::NOTDIR));
+                return if gone { Ok(None) } else { Err(error) };
+            }
+            Ok(above) => above,
+        };
+        match statat(above, name(place), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(seen(&stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn read<'a>(&'a self, place: &Place) -> io::Result<Box<dyn Read + 'a>> {
+        Ok(Box::new(self.open_file(place, OFlags::RDONLY)?))
+    }
+
+    fn read_link(&self, place: &Place) -> io::Result<ByteText> {
+        Ok(readlinkat(self.above(place)?, name(place), Vec::new())?.into_bytes().into())
+    }
+
+    fn list(&self, place: &Place) -> io::Result<Vec<Vec<u8>>> {
+        let dir = self.directory(place.root, Some(&place.path), OFlags::RDONLY)?;
+        let mut names = Vec::new();
+        for entry in Dir::read_from(dir)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push(name.to_vec());
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn make_directory(&self, place: &Place, mode: u32) -> io::Result<()> {
+        point("make directory")?;
+        let above = self.above(place)?;
+        mkdirat(&above, name(place), Mode::RWXU)?;
+        // The umask is nobody's business here.
+        self.set_mode(place, mode)
+    }
+
+    fn make_file(
+        &self,
+        place: &Place,
+        content: &mut dyn Read,
+        Looks { mode, modified, like }: &Looks<'_>,
+        sync: bool,
+    ) -> io::Result<()> {
+        point("make file")?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut file: File = openat(self.above(place)?, name(place), flags, Mode::RUSR | Mode::WUSR)?.into();
+        copy_sparse(content, &mut file)?;
+        if let Some(like) = like {
+            make_like(&file, &self.open_file(like, OFlags::RDONLY)?)?;
+        }
+        fchmod(&file, Mode::from_raw_mode(*mode))?;
+        modified.map_or(Ok(()), |time| set_time(&file, time))?;
+        if sync { file.sync_all() } else { Ok(()) }
+    }
+
+    fn make_link(&self, place: &Place, target: &ByteText) -> io::Result<()> {
+        point("make link")?;
+        Ok(symlinkat(OsStr::from_bytes(target.as_bytes()), self.above(place)?, name(place))?)
+    }
+
+    fn make_name(&self, of: &Place, place: &Place) -> io::Result<()> {
+        point("make name")?;
+        Ok(linkat(self.above(of)?, name(of), self.above(place)?, name(place), AtFlags::empty())?)
+    }
+
+    fn rename(&self, from: &Place, to: &Place) -> io::Result<()> {
+        point("rename")?;
+        let flags = RenameFlags::NOREPLACE;
+        Ok(renameat_with(self.above(from)?, name(from), self.above(to)?, name(to), flags)?)
+    }
+
+    fn exchange(&self, a: &Place, b: &Place) -> io::Result<()> {
+        point("exchange")?;
+        match renameat_with(self.above(a)?, name(a), self.above(b)?, name(b), RenameFlags::EXCHANGE) {
+            Err(Errno::INVAL | Errno::NOSYS) => Err(io::ErrorKind::Unsupported.into()),
+            other => Ok(other?),
+        }
+    }
+
+    fn set_mode(&self, place: &Place, mode: u32) -> io::Result<()> {
+        point("set mode")?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let mode = Mode::from_raw_mode(mode);
+        match openat2(self.above(place)?, name(place), flags, Mode::empty(), BENEATH) {
+            Ok(file) => {
+                fchmod(&file, mode)?;
+                Ok(fsync(file)?)
+            }
+            // Nobody may read it; its owner may change that all the same.
+            Err(Errno::ACCESS) => {
+                let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let file = openat2(self.above(place)?, name(place), flags, Mode::empty(), BENEATH)?;
+                if FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::Symlink {
+                    return Err(Errno::LOOP.into());
+                }
+                let held = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+                rustix::fs::chmod(held, mode)?;
+                self.sync_contents(place.root)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn rewrite(&self, from: &Place, to: &Place) -> io::Result<()> {
+        point("rewrite")?;
+        let mut source = self.open_file(from, OFlags::RDONLY)?;
+        let told = source.metadata()?;
+        let mut file = self.open_file(to, OFlags::WRONLY)?;
+        file.set_len(0)?;
+        point("rewrite")?;
+        copy_sparse(&mut source, &mut file)?;
+        file.set_permissions(told.permissions())?;
+        file.set_times(FileTimes::new().set_modified(told.modified()?))?;
+        file.sync_all()
+    }
+
+    fn remove_file(&self, place: &Place) -> io::Result<()> {
+        point("remove file")?;
+        Ok(unlinkat(self.above(place)?, name(place), AtFlags::empty())?)
+    }
+
+    fn remove_directory(&self, place: &Place) -> io::Result<()> {
+        point("remove directory")?;
+        Ok(unlinkat(self.above(place)?, name(place), AtFlags::REMOVEDIR)?)
+    }
+
+    fn sync_contents(&self, root: usize) -> io::Result<()> {
+        point("sync contents")?;
+        Ok(rustix::fs::syncfs(self.root(root)?)?)
+    }
+
+    fn sync_directory(&self, root: usize, path: Option<&RelPath>) -> io::Result<()> {
+        point("sync directory")?;
+        Ok(fsync(self.directory(root, path, OFlags::RDONLY)?)?)
+    }
+}
+
+/// A block of nothing is left a hole, as sparse files have them.
+fn copy_sparse(from: &mut dyn Read, to: &mut File) -> io::Result<()> {
+    use std::io::{Seek, SeekFrom, Write};
+    let mut block = vec![0; 64 << 10];
+    let mut length = 0;
+    loop {
+        let mut filled = 0;
+        while filled < block.len() {
+            match from.read(&mut block[filled..]) {
+                Ok(0) => break,
+                Ok(more) => filled += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if filled == 0 {
+            return to.set_len(length);
+        }
+        length += filled as u64;
+        if filled == block.len() && block.iter().all(|byte| *byte == 0) {
+            to.seek(SeekFrom::Start(length))?;
+        } else {
+            to.write_all(&block[..filled])?;
+        }
+    }
+}

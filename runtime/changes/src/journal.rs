@@ -1,0 +1,100 @@
+//! The write-ahead journal of a commit: one file, replaced whole.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::fault::point;
+use crate::set::ChangeSet;
+use crate::steps::Step;
+
+/// How far a commit has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Phase {
+    /// New contents are being laid ready: nothing is visible, a crash throws it away.
+    Preparing,
+    /// All is ready: a crash is followed by the rest of the commit.
+    Applying,
+    /// Somebody changed a file meanwhile: a crash is followed by the rest of the way back.
+    Reverting,
+    /// All is visible or all is back; what was laid ready is thrown away.
+    Cleaning,
+}
+
+/// What stands in the journal.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Journal {
+    pub(crate) id: String,
+    pub(crate) phase: Phase,
+    pub(crate) set: ChangeSet,
+    /// In the order in which they are done.
+    pub(crate) steps: Vec<Step>,
+    /// Whether what is being cleaned up was committed.
+    #[serde(default)]
+    pub(crate) committed: bool,
+}
+
+/// Where a journal is kept. Each call is durable when it returns, whole or not at all.
+pub(crate) trait Log {
+    fn write(&self, journal: &Journal) -> io::Result<()>;
+    fn clear(&self) -> io::Result<()>;
+}
+
+/// A journal as a file.
+pub(crate) struct LogFile {
+    path: PathBuf,
+}
+
+/// What journals are called.
+const SUFFIX: &str = "commit";
+
+impl LogFile {
+    pub(crate) fn new(dir: &Path, id: &str) -> Self {
+        Self { path: dir.join(format!("{id}.{SUFFIX}")) }
+    }
+
+    /// The journals that are left in a directory.
+    pub(crate) fn pending(dir: &Path) -> io::Result<Vec<(Self, Journal)>> {
+        let mut found = Vec::new();
+        let entries = match fs::read_dir(dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+            entries => entries?,
+        };
+        for entry in entries {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == SUFFIX) {
+                let journal = serde_json::from_slice(&fs::read(&path)?)?;
+                found.push((Self { path }, journal));
+            }
+        }
+        found.sort_by(|a, b| a.0.path.cmp(&b.0.path));
+        Ok(found)
+    }
+}
+
+impl Log for LogFile {
+    fn write(&self, journal: &Journal) -> io::Result<()> {
+        point("journal")?;
+        let new = self.path.with_extension("new");
+        let mut file = File::create(&new)?;
+        file.write_all(&serde_json::to_vec(journal)?)?;
+        file.sync_all()?;
+        point("journal")?;
+        fs::rename(&new, &self.path)?;
+        sync_above(&self.path)?;
+        point("journal")
+    }
+
+    fn clear(&self) -> io::Result<()> {
+        point("journal")?;
+        fs::remove_file(&self.path)?;
+        sync_above(&self.path)
+    }
+}
+
+fn sync_above(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+}

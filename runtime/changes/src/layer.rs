@@ -1,0 +1,497 @@
+//! The layer that a step works on, and the change set that is read from it.
+//!
+//! The kernel keeps what a step changes apart (overlayfs): a new or changed file lies in
+//! the upper directory, a removed one is a *whiteout* there, a directory that was made
+//! anew is *opaque*. Only what lies there is read, never the tree below.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use lobster_base::digest::Digest;
+use rustix::fs::{getxattr, lgetxattr, llistxattr};
+use rustix::io::Errno;
+
+use crate::commit::CommitError;
+use crate::disk::Disk;
+use crate::files::{Files, Place, Seen, What};
+use crate::set::{ByteText, Change, Entry, RelPath, RootChanges, Time};
+
+/// Where contents are kept.
+pub trait Keep {
+    /// Keeps a content; gives its digest and its size.
+    ///
+    /// # Errors
+    /// When it cannot be read or kept.
+    fn keep(&mut self, content: &mut dyn Read) -> io::Result<(Digest, u64)>;
+}
+
+/// Why a step has no layer, or its layer no change set.
+#[derive(Debug, thiserror::Error)]
+pub enum LayerError {
+    /// The directory cannot be worked on.
+    #[error("cannot make a layer over {root:?}: {source}")]
+    Root {
+        /// The directory.
+        root: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Something is mounted below it.
+    #[error(
+        "cannot make a layer over {root:?}: another file system is mounted at {mount:?}, which the layer would \
+         hide; unmount it, or run the step with `changes: direct`"
+    )]
+    Mount {
+        /// The directory.
+        root: PathBuf,
+        /// What is mounted in it.
+        mount: PathBuf,
+    },
+    /// A pipe, socket or device was made, replaced or removed.
+    #[error(
+        "the step made, replaced or removed {path} in {root}, a pipe, socket or device, and only files, \
+         directories and links can be committed and taken back; let it do that in /tmp, or run it with \
+         `changes: direct`"
+    )]
+    Special {
+        /// The directory.
+        root: ByteText,
+        /// The path in it.
+        path: RelPath,
+    },
+    /// A file would run with its owner's rights.
+    #[error(
+        "the step gave {path} in {root} a set-user-id or set-group-id bit or a capability, which is not \
+         committed; let it not do that"
+    )]
+    Rights {
+        /// The directory.
+        root: ByteText,
+        /// The path in it.
+        path: RelPath,
+    },
+    /// An extended attribute, which no change set has.
+    #[error(
+        "the step set the extended attribute {attribute} of {path} in {root}, and those cannot be committed; \
+         run it with `changes: direct`"
+    )]
+    Attribute {
+        /// The directory.
+        root: ByteText,
+        /// The path in it.
+        path: RelPath,
+        /// The attribute.
+        attribute: ByteText,
+    },
+    /// The mode of the directory itself.
+    #[error("the step changed the mode of {root} itself, which is not committed")]
+    RootMode {
+        /// The directory.
+        root: ByteText,
+    },
+    /// A file could not be read or kept.
+    #[error("cannot read what the step changed at {path} in {root}: {source}")]
+    Read {
+        /// The directory.
+        root: ByteText,
+        /// The path in it.
+        path: RelPath,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+/// A private layer over one directory. Dropping it throws away what it holds.
+#[derive(Debug)]
+pub struct Layer {
+    root: PathBuf,
+    dir: PathBuf,
+    mode: u32,
+}
+
+impl Layer {
+    /// An empty layer over `root`, kept in the new directory `dir`.
+    ///
+    /// # Errors
+    /// When `root` is no directory by its real path, or something is mounted below it.
+    pub fn new(root: &Path, dir: PathBuf) -> Result<Self, LayerError> {
+        let failed = |source| LayerError::Root { root: root.to_owned(), source };
+        let found = fs::symlink_metadata(root).map_err(failed)?;
+        if !found.is_dir() {
+            return Err(failed(io::ErrorKind::NotADirectory.into()));
+        }
+        if let Some(mount) = mount_below(root).map_err(failed)? {
+            return Err(LayerError::Mount { root: root.to_owned(), mount });
+        }
+        let layer = Self { root: root.to_owned(), dir, mode: found.mode() & 0o7777 };
+        let make = |path: PathBuf, mode: u32| {
+            DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+            fs::set_permissions(path, Permissions::from_mode(mode))
+        };
+        // What the step sees of the root itself is what the upper directory is.
+        make(layer.dir.clone(), 0o700)
+            .and_then(|()| make(layer.upper(), layer.mode))
+            .and_then(|()| make(layer.work(), 0o700))
+            .map_err(failed)?;
+        Ok(layer)
+    }
+
+    /// The directory that it lies over.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where the kernel puts what the step changes.
+    #[must_use]
+    pub fn upper(&self) -> PathBuf {
+        self.dir.join("upper")
+    }
+
+    /// What the kernel needs beside it.
+    #[must_use]
+    pub fn work(&self) -> PathBuf {
+        self.dir.join("work")
+    }
+
+    /// What the step changed. Contents, also those before, go to `keep`.
+    ///
+    /// # Errors
+    /// When it changed what cannot be committed.
+    pub fn changes(&self, keep: &mut dyn Keep) -> Result<RootChanges, LayerError> {
+        let root: ByteText = self.root.as_os_str().as_bytes().to_vec().into();
+        let disk = Disk::of_root(&root).map_err(|error| {
+            let source = match error {
+                CommitError::Root { source, .. } => source,
+                other => io::Error::other(other.to_string()),
+            };
+            LayerError::Root { root: self.root.clone(), source }
+        })?;
+        let upper = self.upper();
+        let now =
+            fs::metadata(&upper).map_err(|source| LayerError::Root { root: self.root.clone(), source })?;
+        if now.mode() & 0o7777 != self.mode {
+            return Err(LayerError::RootMode { root });
+        }
+        let mut reader = Reader {
+            disk,
+            upper,
+            root: root.clone(),
+            keep,
+            changes: Vec::new(),
+            files: BTreeMap::new(),
+            pairs: BTreeMap::new(),
+        };
+        reader.directory(None, true)?;
+        Ok(RootChanges { root, changes: reader.changes })
+    }
+}
+
+impl Drop for Layer {
+    fn drop(&mut self) {
+        // What is left behind is private, and found by the next collection.
+        let _ = remove_tree(&self.dir);
+    }
+}
+
+/// Removes a directory whose owner may have taken the right to do so from itself.
+pub fn remove_tree(dir: &Path) -> io::Result<()> {
+    fs::set_permissions(dir, Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() { remove_tree(&entry.path())? } else { fs::remove_file(entry.path())? }
+    }
+    fs::remove_dir(dir)
+}
+
+/// What is mounted strictly below a directory: it would look empty in a layer.
+fn mount_below(root: &Path) -> io::Result<Option<PathBuf>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    let points =
+        table.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
+    let mut paths = points.map(|point| PathBuf::from(OsString::from_vec(unescape(point))));
+    Ok(paths.find(|path| path.starts_with(root) && path != root))
+}
+
+/// Spaces and the like stand as `\040` in the table of mounts.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, more)) = rest.split_first() {
+        let octal =
+            more.get(..3).filter(|_| *first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        if let Some(byte) = octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            out.push(byte);
+            rest = &more[3..];
+        } else {
+            out.push(*first);
+            rest = more;
+        }
+    }
+    out
+}
+
+struct Reader<'k> {
+    disk: Disk,
+    upper: PathBuf,
+    root: ByteText,
+    keep: &'k mut dyn Keep,
+    changes: Vec<Change>,
+    /// The first name of each new file that has several.
+    files: BTreeMap<u64, RelPath>,
+    /// The first name, and the new content, of each file below that had several.
+    pairs: BTreeMap<u64, (RelPath, Entry)>,
+}
+
+impl Reader<'_> {
+    /// Reads a directory of the layer. `below`: there is a directory below it, too.
+    fn directory(&mut self, path: Option<&RelPath>, below: bool) -> Result<(), LayerError> {
+        let dir = path.map_or_else(|| self.upper.clone(), |path| self.in_upper(path));
+        let list = || -> io::Result<Vec<OsString>> {
+            let mut names =
+                fs::read_dir(&dir)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
+            names.sort();
+            Ok(names)
+        };
+        let names = with_access(&dir, 0o500, list).map_err(|source| self.unread(path, source))?;
+        for name in names {
+            let path = below_path(path, name.as_bytes());
+            self.entry(&path, below)?;
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, path: &RelPath, below: bool) -> Result<(), LayerError> {
+        let at = self.in_upper(path);
+        let found = fs::symlink_metadata(&at).map_err(|source| self.unread(Some(path), source))?;
+        let place = Place { root: 0, path: path.clone() };
+        let lower = if below { self.disk.look(&place) } else { Ok(None) };
+        let lower = lower.map_err(|source| self.unread(Some(path), source))?;
+        let kind = found.file_type();
+        if kind.is_char_device() && found.rdev() == 0 {
+            return lower.map_or(Ok(()), |lower| self.removed(path, lower));
+        }
+        if !(kind.is_file() || kind.is_dir() || kind.is_symlink()) {
+            return Err(LayerError::Special { root: self.root.clone(), path: path.clone() });
+        }
+        if kind.is_dir() {
+            return self.changed_directory(path, found.mode() & 0o7777, lower);
+        }
+        let before = self.before(path, lower)?;
+        let after = if kind.is_symlink() {
+            let target = fs::read_link(&at).map_err(|source| self.unread(Some(path), source))?;
+            Entry::Link { target: target.into_os_string().into_vec().into() }
+        } else {
+            self.file(path, &found, lower)?
+        };
+        if let Entry::File { same_as: None, .. } | Entry::Link { .. } = &after
+            && before.as_ref().is_some_and(|before| before.is_same(&after))
+        {
+            return Ok(());
+        }
+        self.changes.push(Change { path: path.clone(), before, after: Some(after) });
+        Ok(())
+    }
+
+    /// A file that the step made or changed.
+    fn file(
+        &mut self,
+        path: &RelPath,
+        found: &fs::Metadata,
+        lower: Option<Seen>,
+    ) -> Result<Entry, LayerError> {
+        let at = self.in_upper(path);
+        let mode = found.mode() & 0o7777;
+        let had = lower.filter(|lower| lower.what == What::File).map_or(0, |lower| lower.mode);
+        if mode & 0o6000 & !had != 0 {
+            return Err(LayerError::Rights { root: self.root.clone(), path: path.clone() });
+        }
+        self.check_attributes(path, &at, lower)?;
+        let keep = &mut self.keep;
+        let kept = with_access(&at, 0o400, || keep.keep(&mut File::open(&at)?));
+        let (digest, size) = kept.map_err(|source| self.unread(Some(path), source))?;
+        let nanos = u32::try_from(found.mtime_nsec()).unwrap_or_default();
+        let modified = Some(Time(found.mtime(), nanos));
+        let entry = |same_as| Entry::File { digest, size, mode, modified, same_as };
+        if found.nlink() > 1 {
+            let first = self.files.entry(found.ino()).or_insert_with(|| path.clone());
+            if first != path {
+                return Ok(entry(Some(first.clone())));
+            }
+        }
+        // Two names of one file below that came to have the same content are one file still.
+        if let Some(lower) = lower.filter(|lower| lower.what == What::File && lower.names > 1) {
+            match self.pairs.get(&lower.inode) {
+                Some((first, after)) if after.is_same(&entry(None)) => return Ok(entry(Some(first.clone()))),
+                Some(_) => {}
+                None => {
+                    self.pairs.insert(lower.inode, (path.clone(), entry(None)));
+                }
+            }
+        }
+        Ok(entry(None))
+    }
+
+    fn changed_directory(
+        &mut self,
+        path: &RelPath,
+        mode: u32,
+        lower: Option<Seen>,
+    ) -> Result<(), LayerError> {
+        let at = self.in_upper(path);
+        let is_below = lower.is_some_and(|lower| lower.what == What::Directory);
+        self.check_attributes(path, &at, lower)?;
+        match lower {
+            Some(lower) if is_below => {
+                if lower.mode != mode {
+                    let entry = |mode| Some(Entry::Directory { mode });
+                    let (before, after) = (entry(lower.mode), entry(mode));
+                    self.changes.push(Change { path: path.clone(), before, after });
+                }
+                if is_opaque(&at).map_err(|source| self.unread(Some(path), source))? {
+                    self.not_in_opaque(path)?;
+                }
+            }
+            other => {
+                let before = self.before(path, other)?;
+                let after = Some(Entry::Directory { mode });
+                self.changes.push(Change { path: path.clone(), before, after });
+            }
+        }
+        self.directory(Some(path), is_below)
+    }
+
+    /// What lies below a directory that was made anew, and is not in it any more.
+    fn not_in_opaque(&mut self, path: &RelPath) -> Result<(), LayerError> {
+        let place = Place { root: 0, path: path.clone() };
+        let names = self.disk.list(&place).map_err(|source| self.unread(Some(path), source))?;
+        for name in names {
+            let child = below_path(Some(path), &name);
+            if fs::symlink_metadata(self.in_upper(&child)).is_err() {
+                let place = Place { root: 0, path: child.clone() };
+                let seen = self.disk.look(&place).map_err(|source| self.unread(Some(&child), source))?;
+                seen.map_or(Ok(()), |seen| self.removed(&child, seen))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All that lay at a path is gone.
+    fn removed(&mut self, path: &RelPath, lower: Seen) -> Result<(), LayerError> {
+        let before = self.before(path, Some(lower))?;
+        // Of a directory, `before` has said already what was in it.
+        self.changes.push(Change { path: path.clone(), before, after: None });
+        Ok(())
+    }
+
+    /// What lay at a path; all in it is gone, if it was a directory.
+    fn before(&mut self, path: &RelPath, lower: Option<Seen>) -> Result<Option<Entry>, LayerError> {
+        let Some(lower) = lower else { return Ok(None) };
+        let place = Place { root: 0, path: path.clone() };
+        let unread = |source| LayerError::Read { root: self.root.clone(), path: path.clone(), source };
+        Ok(Some(match lower.what {
+            What::Other => return Err(LayerError::Special { root: self.root.clone(), path: path.clone() }),
+            What::Link => Entry::Link { target: self.disk.read_link(&place).map_err(unread)? },
+            What::File => {
+                let keep = &mut self.keep;
+                let kept = self.disk.read(&place).and_then(|mut file| keep.keep(&mut file));
+                let (digest, size) = kept.map_err(unread)?;
+                let modified = Some(lower.modified);
+                Entry::File { digest, size, mode: lower.mode, modified, same_as: None }
+            }
+            What::Directory => {
+                for name in self.disk.list(&place).map_err(unread)? {
+                    let child = below_path(Some(path), &name);
+                    let place = Place { root: 0, path: child.clone() };
+                    let seen = self.disk.look(&place).map_err(|source| self.unread(Some(&child), source))?;
+                    seen.map_or(Ok(()), |seen| self.removed(&child, seen))?;
+                }
+                Entry::Directory { mode: lower.mode }
+            }
+        }))
+    }
+
+    /// The attributes must be those of what lay there: no change set has any.
+    fn check_attributes(&self, path: &RelPath, at: &Path, lower: Option<Seen>) -> Result<(), LayerError> {
+        let unread = |error: Errno| self.unread(Some(path), error.into());
+        let mut list = vec![0; 64 << 10];
+        let length = match llistxattr(at, &mut list) {
+            Err(Errno::NOTSUP) => 0,
+            other => other.map_err(unread)?,
+        };
+        for name in list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+            // A step's own `user.overlay.x` lies there as `user.overlay.overlay.x`.
+            let is_kernels =
+                name.starts_with(b"user.overlay.") && !name.starts_with(b"user.overlay.overlay.");
+            if is_kernels || name.starts_with(b"system.") || name == b"security.selinux" {
+                continue;
+            }
+            if name == b"security.capability" {
+                return Err(LayerError::Rights { root: self.root.clone(), path: path.clone() });
+            }
+            let value = |at: &Path| {
+                let mut value = vec![0; 64 << 10];
+                let length = lgetxattr(at, OsStr::from_bytes(name), &mut value).ok()?;
+                value.truncate(length);
+                Some(value)
+            };
+            let theirs = PathBuf::from(OsStr::from_bytes(self.root.as_bytes())).join(as_path(path));
+            if lower.is_none() || value(at) != value(&theirs) {
+                let attribute = name.to_vec().into();
+                return Err(LayerError::Attribute { root: self.root.clone(), path: path.clone(), attribute });
+            }
+        }
+        Ok(())
+    }
+
+    fn in_upper(&self, path: &RelPath) -> PathBuf {
+        self.upper.join(as_path(path))
+    }
+
+    fn unread(&self, path: Option<&RelPath>, source: io::Error) -> LayerError {
+        match path {
+            Some(path) => LayerError::Read { root: self.root.clone(), path: path.clone(), source },
+            None => LayerError::Root { root: as_root(&self.root), source },
+        }
+    }
+}
+
+fn as_root(root: &ByteText) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(root.as_bytes()))
+}
+
+fn as_path(path: &RelPath) -> &Path {
+    Path::new(OsStr::from_bytes(path.as_bytes()))
+}
+
+fn below_path(above: Option<&RelPath>, name: &[u8]) -> RelPath {
+    above.map_or_else(|| RelPath::of_name(name), |above| above.join(name))
+}
+
+/// Does something with a file or directory whose owner may not, by its mode, and is us.
+fn with_access<T>(path: &Path, needed: u32, mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    match work() {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let before = fs::symlink_metadata(path)?.permissions();
+            fs::set_permissions(path, Permissions::from_mode(before.mode() | needed))?;
+            let done = work();
+            fs::set_permissions(path, before)?;
+            done
+        }
+        other => other,
+    }
+}
+
+fn is_opaque(at: &Path) -> io::Result<bool> {
+    let mut value = [0; 8];
+    match getxattr(at, "user.overlay.opaque", &mut value) {
+        Ok(length) => Ok(&value[..length] == b"y"),
+        Err(Errno::NODATA | Errno::NOTSUP) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,39 @@
+//! File changes as transactions (invariants T1 and T2).
+//!
+//! A [`ChangeSet`] says what became of files: path by path, what was there before and
+//! what is there after. [`commit`] applies it to the directories that it is about: all
+//! of it or nothing, also across a crash at any instruction, and only onto the very
+//! files that it was made from. [`recover`] finishes what a crash interrupted. The
+//! inverse of a change set is a change set, so undo is a commit like any other.
+//!
+//! This crate decides nothing and knows no runs; it must never follow a symbolic link,
+//! nor touch anything outside the directories that it is told.
+
+mod apply;
+mod commit;
+#[cfg(target_os = "linux")]
+mod disk;
+mod fault;
+mod files;
+mod journal;
+#[cfg(target_os = "linux")]
+mod layer;
+mod prepare;
+mod revert;
+mod set;
+mod steps;
+
+#[cfg(test)]
+mod power_cuts;
+#[cfg(test)]
+mod simulated;
+#[cfg(all(test, target_os = "linux"))]
+mod tests;
+
+#[cfg(target_os = "linux")]
+pub use commit::conflicts;
+pub use commit::{CommitError, Conflict, Contents, Found, Recovered, commit, recover};
+pub use fault::{FaultHook, install_fault_hook};
+#[cfg(target_os = "linux")]
+pub use layer::{Keep, Layer, LayerError, remove_tree};
+pub use set::{BadChangeSet, ByteText, Change, ChangeSet, Entry, Kind, RelPath, RootChanges, Time};

@@ -1,0 +1,159 @@
+//! Before anything is visible: everything is compared, and new contents are laid ready.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use lobster_base::digest::Digest;
+
+use crate::commit::{CommitError, Conflict, Contents, Found, failed};
+use crate::files::{Files, Looks, Place, Seen, What};
+use crate::journal::Journal;
+use crate::set::{Change, ChangeSet, Entry, RelPath};
+use crate::steps::{Act, Step, ready_mode};
+
+/// Where everything is laid ready: a directory of the root itself, so that one rename
+/// makes it visible.
+pub(crate) fn workbench(id: &str) -> io::Result<RelPath> {
+    RelPath::new(format!(".lobster-{id}").into_bytes()).map_err(io::Error::other)
+}
+
+/// What is laid ready for a step.
+pub(crate) fn new_of(bench: &RelPath, step: &Step) -> Place {
+    Place { root: step.place.root, path: bench.join(format!("n{}", step.slot).as_bytes()) }
+}
+
+/// What a step moved out of sight.
+pub(crate) fn old_of(bench: &RelPath, step: &Step) -> Place {
+    Place { root: step.place.root, path: bench.join(format!("o{}", step.slot).as_bytes()) }
+}
+
+/// Looks at every path of a change set. All conflicts are found, not the first alone.
+pub(crate) fn compare(files: &impl Files, set: &ChangeSet) -> Result<BTreeMap<Place, Seen>, CommitError> {
+    let mut seen = BTreeMap::new();
+    let mut conflicts = Vec::new();
+    for (root, of_root) in set.roots.iter().enumerate() {
+        let becomes: BTreeMap<&RelPath, &Change> =
+            of_root.changes.iter().map(|change| (&change.path, change)).collect();
+        for change in &of_root.changes {
+            let place = Place { root, path: change.path.clone() };
+            // What is to lie in a directory that is not one yet is not there.
+            let waits = |above: RelPath| {
+                becomes.get(&above).is_some_and(|it| !it.before.as_ref().is_some_and(Entry::is_directory))
+            };
+            if change.before.is_none() && change.path.ancestors().any(waits) {
+                continue;
+            }
+            let now = files.look(&place).map_err(failed("look at", set, &place))?;
+            let same = is_as_before(files, &place, change, now).map_err(failed("read", set, &place))?;
+            if !same {
+                let found = Found::of(now.as_ref());
+                let root = of_root.root.clone();
+                conflicts.push(Conflict { root, path: change.path.clone(), found });
+            }
+            if let Some(now) = now {
+                seen.insert(place, now);
+            }
+        }
+    }
+    if conflicts.is_empty() { Ok(seen) } else { Err(CommitError::Conflicts(conflicts)) }
+}
+
+fn is_as_before(files: &impl Files, place: &Place, change: &Change, now: Option<Seen>) -> io::Result<bool> {
+    let (before, now) = match (&change.before, now) {
+        (None, now) => return Ok(now.is_none()),
+        (Some(_), None) => return Ok(false),
+        (Some(before), Some(now)) => (before, now),
+    };
+    Ok(match before {
+        Entry::Directory { mode } => now.what == What::Directory && now.mode == *mode,
+        Entry::Link { target } => now.what == What::Link && files.read_link(place)? == *target,
+        Entry::File { digest, size, mode, .. } => {
+            (now.what, now.size, now.mode) == (What::File, *size, *mode)
+                && Digest::of_reader(files.read(place)?)? == *digest
+        }
+    })
+}
+
+/// From so many steps on, one sync of the whole file system is cheaper than one for each file.
+const MANY: usize = 32;
+
+/// Lays ready what the steps need, durably, and notes what it is.
+pub(crate) fn lay_ready(
+    files: &impl Files,
+    journal: &mut Journal,
+    contents: &dyn Contents,
+) -> Result<(), CommitError> {
+    let bench = workbench(&journal.id).map_err(CommitError::Journal)?;
+    let set = &journal.set;
+    let entries: BTreeMap<Place, &Change> = set
+        .roots
+        .iter()
+        .enumerate()
+        .flat_map(|(root, of_root)| {
+            of_root.changes.iter().map(move |change| (Place { root, path: change.path.clone() }, change))
+        })
+        .collect();
+    for root in 0..set.roots.len() {
+        let place = Place { root, path: bench.clone() };
+        files.make_directory(&place, 0o700).map_err(failed("make", set, &place))?;
+    }
+    let few = journal.steps.len() <= MANY;
+    for step in &mut journal.steps {
+        let (new, old) = (new_of(&bench, step), old_of(&bench, step));
+        let error = |doing| failed(doing, set, &step.place);
+        let Some(after) = entries.get(&step.place).and_then(|change| change.after.as_ref()) else { continue };
+        if !matches!(step.act, Act::PutIn | Act::Swap | Act::Rewrite) {
+            continue;
+        }
+        match after {
+            Entry::Directory { mode } => {
+                files.make_directory(&new, ready_mode(*mode)).map_err(error("lay ready"))?;
+            }
+            Entry::Link { target } => files.make_link(&new, target).map_err(error("lay ready"))?,
+            Entry::File { digest, mode, modified, .. } => {
+                let like = step.old.is_some_and(|old| old.what == What::File).then_some(&step.place);
+                let mut content = contents.open(digest).map_err(error("find the new content of"))?;
+                let look = Looks { mode: *mode, modified: *modified, like };
+                files.make_file(&new, &mut content, &look, few).map_err(error("lay ready"))?;
+            }
+        }
+        if step.act == Act::Rewrite {
+            let (mode, modified) = step.old.map_or((0o600, None), |old| (old.mode, Some(old.modified)));
+            let mut content = files.read(&step.place).map_err(error("read"))?;
+            let look = Looks { mode, modified, like: None };
+            files.make_file(&old, &mut content, &look, few).map_err(error("keep"))?;
+        }
+        step.new = files.look(&new).map_err(error("lay ready"))?;
+    }
+    for root in 0..set.roots.len() {
+        let place = Place { root, path: bench.clone() };
+        let contents = if few { Ok(()) } else { files.sync_contents(root) };
+        contents
+            .and_then(|()| files.sync_directory(root, Some(&bench)))
+            .and_then(|()| files.sync_directory(root, None))
+            .map_err(failed("sync", set, &place))?;
+    }
+    Ok(())
+}
+
+/// Throws away what was laid ready or moved out of sight.
+pub(crate) fn clean(files: &impl Files, journal: &Journal) -> io::Result<()> {
+    let bench = workbench(&journal.id)?;
+    for root in 0..journal.set.roots.len() {
+        let place = Place { root, path: bench.clone() };
+        if files.look(&place)?.is_none() {
+            continue;
+        }
+        for name in files.list(&place)? {
+            let left = Place { root, path: bench.join(&name) };
+            match files.look(&left)?.map(|seen| seen.what) {
+                Some(What::Directory) => files.remove_directory(&left)?,
+                Some(What::File | What::Link | What::Other) => files.remove_file(&left)?,
+                None => {}
+            }
+        }
+        files.remove_directory(&place)?;
+        files.sync_directory(root, None)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,455 @@
+//! What became of files, as data.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use lobster_base::digest::Digest;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The form that this program writes.
+const VERSION: u32 = 1;
+
+/// Bits that give a program rights of its owner; no change set carries them.
+const SET_ID: u32 = 0o6000;
+
+/// Bytes that are text almost always: a string in JSON, or `{"hex": …}`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ByteText(Vec<u8>);
+
+impl ByteText {
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<Vec<u8>> for ByteText {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for ByteText {
+    /// On one line, whatever is in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            for char in chunk.valid().chars() {
+                if char.is_control() { write!(f, "{}", char.escape_default())? } else { write!(f, "{char}")? }
+            }
+            for byte in chunk.invalid() {
+                write!(f, "\\x{byte:02x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for ByteText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+impl Serialize for ByteText {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match std::str::from_utf8(&self.0) {
+            Ok(text) => serializer.serialize_str(text),
+            Err(_) => {
+                Hex { hex: self.0.iter().map(|byte| format!("{byte:02x}")).collect() }.serialize(serializer)
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ByteText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Text(String),
+            Bytes(Hex),
+        }
+        match Form::deserialize(deserializer)? {
+            Form::Text(text) => Ok(Self(text.into_bytes())),
+            Form::Bytes(Hex { hex }) => {
+                let digits: Option<Vec<u32>> = hex.chars().map(|digit| digit.to_digit(16)).collect();
+                let digits = digits.filter(|digits| digits.len().is_multiple_of(2));
+                let digits = digits.ok_or_else(|| serde::de::Error::custom("not pairs of hex digits"))?;
+                let byte = |pair: &[u32]| u8::try_from(pair[0] * 16 + pair[1]).unwrap_or_default();
+                Ok(Self(digits.chunks_exact(2).map(byte).collect()))
+            }
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Hex {
+    hex: String,
+}
+
+/// A path below a root: names between single slashes, none of them `.` or `..`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "ByteText", into = "ByteText")]
+pub struct RelPath(ByteText);
+
+impl RelPath {
+    /// The path, if it is one that cannot lead out of its root.
+    ///
+    /// # Errors
+    /// When a name is empty, `.`, `..`, or has a NUL byte.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Self, BadChangeSet> {
+        let text = ByteText(bytes.into());
+        let is_name = |name: &[u8]| !name.is_empty() && name != b"." && name != b".." && !name.contains(&0);
+        if text.0.split(|byte| *byte == b'/').all(is_name) {
+            Ok(Self(text))
+        } else {
+            Err(BadChangeSet::Path { path: text })
+        }
+    }
+
+    /// The bytes of the path.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0.0
+    }
+
+    /// The directory above it, if that is not the root.
+    #[must_use]
+    pub fn parent(&self) -> Option<Self> {
+        let at = self.as_bytes().iter().rposition(|byte| *byte == b'/')?;
+        Some(Self(ByteText(self.as_bytes()[..at].to_vec())))
+    }
+
+    /// The last name.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        self.as_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+    }
+
+    /// The names, from the root down.
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.as_bytes().split(|byte| *byte == b'/')
+    }
+
+    /// The directories above it, the nearest first, without the root.
+    pub fn ancestors(&self) -> impl Iterator<Item = Self> {
+        std::iter::successors(self.parent(), Self::parent)
+    }
+
+    /// A path of one name, as a directory lists it.
+    pub(crate) fn of_name(name: &[u8]) -> Self {
+        Self(ByteText(name.to_vec()))
+    }
+
+    /// With one more name, as a directory lists it.
+    pub(crate) fn join(&self, name: &[u8]) -> Self {
+        Self(ByteText([self.as_bytes(), b"/", name].concat()))
+    }
+
+    pub(crate) fn depth(&self) -> usize {
+        self.names().count()
+    }
+}
+
+impl TryFrom<ByteText> for RelPath {
+    type Error = BadChangeSet;
+
+    fn try_from(text: ByteText) -> Result<Self, BadChangeSet> {
+        Self::new(text.0)
+    }
+}
+
+impl From<RelPath> for ByteText {
+    fn from(path: RelPath) -> Self {
+        path.0
+    }
+}
+
+impl fmt::Display for RelPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A time of a file: seconds and nanoseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Time(pub i64, pub u32);
+
+/// What lies at a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Entry {
+    /// An ordinary file.
+    File {
+        /// Of its content.
+        digest: Digest,
+        /// Bytes of its content.
+        size: u64,
+        /// Permission bits.
+        mode: u32,
+        /// When its content was last changed. Set by a commit, never compared.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        modified: Option<Time>,
+        /// It is another name of this file.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        same_as: Option<RelPath>,
+    },
+    /// A directory; what is in it has paths of its own.
+    Directory {
+        /// Permission bits.
+        mode: u32,
+    },
+    /// A symbolic link.
+    Link {
+        /// Where it leads, as it is written.
+        target: ByteText,
+    },
+}
+
+impl Entry {
+    /// Whether both are the same to a reader: times and other names do not count.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::File { digest, size, mode, .. },
+                Self::File { digest: digest2, size: size2, mode: mode2, .. },
+            ) => (digest, size, mode) == (digest2, size2, mode2),
+            (Self::Directory { .. }, Self::Directory { .. }) | (Self::Link { .. }, Self::Link { .. }) => {
+                self == other
+            }
+            (Self::File { .. } | Self::Directory { .. } | Self::Link { .. }, _) => false,
+        }
+    }
+
+    pub(crate) fn is_directory(&self) -> bool {
+        matches!(self, Self::Directory { .. })
+    }
+
+    fn mode(&self) -> u32 {
+        match self {
+            Self::File { mode, .. } | Self::Directory { mode } => *mode,
+            Self::Link { .. } => 0,
+        }
+    }
+}
+
+/// In what a path changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Nothing was there.
+    Create,
+    /// The content, or what kind of thing it is.
+    Modify,
+    /// It is gone.
+    Delete,
+    /// The permission bits alone.
+    Mode,
+    /// It is a symbolic link now, or leads elsewhere, or is another name of a file.
+    Link,
+}
+
+/// One path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// Below the root.
+    pub path: RelPath,
+    /// What the step found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Entry>,
+    /// What it left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Entry>,
+}
+
+impl Change {
+    /// In what it changed.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match (&self.before, &self.after) {
+            (_, None) => Kind::Delete,
+            (_, Some(Entry::Link { .. } | Entry::File { same_as: Some(_), .. })) => Kind::Link,
+            (None, Some(_)) => Kind::Create,
+            (Some(Entry::Directory { .. }), Some(Entry::Directory { .. })) => Kind::Mode,
+            (Some(Entry::File { digest, .. }), Some(Entry::File { digest: after, .. }))
+                if digest == after =>
+            {
+                Kind::Mode
+            }
+            (Some(_), Some(_)) => Kind::Modify,
+        }
+    }
+}
+
+/// The changes below one directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RootChanges {
+    /// The directory, by its real path.
+    pub root: ByteText,
+    /// By path, each once.
+    pub changes: Vec<Change>,
+}
+
+/// What became of files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChangeSet {
+    version: u32,
+    /// By directory. None lies in another.
+    pub roots: Vec<RootChanges>,
+}
+
+impl ChangeSet {
+    /// A change set with its paths in order.
+    #[must_use]
+    pub fn new(mut roots: Vec<RootChanges>) -> Self {
+        roots.retain(|root| !root.changes.is_empty());
+        for root in &mut roots {
+            root.changes.sort_by(|a, b| a.path.cmp(&b.path));
+        }
+        Self { version: VERSION, roots }
+    }
+
+    /// Whether nothing changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.roots.iter().all(|root| root.changes.is_empty())
+    }
+
+    /// All changes, with their roots.
+    pub fn changes(&self) -> impl Iterator<Item = (&ByteText, &Change)> {
+        self.roots.iter().flat_map(|root| root.changes.iter().map(move |change| (&root.root, change)))
+    }
+
+    /// The contents that it names, before and after.
+    #[must_use]
+    pub fn contents(&self) -> BTreeSet<Digest> {
+        let entries = self.changes().flat_map(|(_, change)| [&change.before, &change.after]);
+        let digest = |entry: &Entry| match entry {
+            Entry::File { digest, .. } => Some(*digest),
+            Entry::Directory { .. } | Entry::Link { .. } => None,
+        };
+        entries.flatten().filter_map(digest).collect()
+    }
+
+    /// What takes these changes back.
+    #[must_use]
+    pub fn inverse(&self) -> Self {
+        let swapped = |change: &Change| Change {
+            path: change.path.clone(),
+            before: change.after.clone(),
+            after: change.before.clone(),
+        };
+        let roots = self.roots.iter().map(|root| RootChanges {
+            root: root.root.clone(),
+            changes: root.changes.iter().map(swapped).collect(),
+        });
+        Self::new(roots.collect())
+    }
+
+    /// What several change sets come to, one after the other.
+    #[must_use]
+    pub fn compose(sets: &[&Self]) -> Self {
+        let mut roots: BTreeMap<&ByteText, BTreeMap<&RelPath, Change>> = BTreeMap::new();
+        for (root, change) in sets.iter().flat_map(|set| set.changes()) {
+            let of_root = roots.entry(root).or_default();
+            let first = of_root.entry(&change.path).or_insert_with(|| change.clone());
+            first.after.clone_from(&change.after);
+        }
+        let is_change = |change: &Change| match (&change.before, &change.after) {
+            (None, None) => false,
+            (Some(before), Some(after)) => !before.is_same(after),
+            (None, Some(_)) | (Some(_), None) => true,
+        };
+        let roots = roots.into_iter().map(|(root, changes)| RootChanges {
+            root: root.clone(),
+            changes: changes.into_values().filter(is_change).collect(),
+        });
+        Self::new(roots.collect())
+    }
+
+    /// Checks what a type cannot: a change set may come from a file.
+    ///
+    /// # Errors
+    /// When a root is no absolute path, a path stands twice, or a mode would give rights.
+    pub fn check(&self) -> Result<(), BadChangeSet> {
+        if self.version != VERSION {
+            return Err(BadChangeSet::Version { version: self.version });
+        }
+        for root in &self.roots {
+            let path = root.root.as_bytes();
+            if path.first() != Some(&b'/') || path.contains(&0) {
+                return Err(BadChangeSet::Path { path: root.root.clone() });
+            }
+            for pair in root.changes.windows(2) {
+                if pair[0].path >= pair[1].path {
+                    return Err(BadChangeSet::Order { path: pair[1].path.clone() });
+                }
+            }
+            for change in &root.changes {
+                check_change(change)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_change(change: &Change) -> Result<(), BadChangeSet> {
+    let path = || change.path.clone();
+    if change.before.is_none() && change.after.is_none() {
+        return Err(BadChangeSet::Empty { path: path() });
+    }
+    let (before, after) = (change.before.as_ref().map_or(0, Entry::mode), change.after.as_ref());
+    let Some(after) = after else { return Ok(()) };
+    // Directories take a group from the one above; files must not take anybody's rights.
+    let gives_rights = !after.is_directory() && after.mode() & SET_ID & !before != 0;
+    if gives_rights || after.mode() & !0o7777 != 0 {
+        return Err(BadChangeSet::Mode { path: path(), mode: after.mode() });
+    }
+    Ok(())
+}
+
+/// A change set that cannot be one.
+#[derive(Debug, thiserror::Error)]
+pub enum BadChangeSet {
+    /// It was written by a later program.
+    #[error("change set version {version} is not known; it was written by another version of lobster")]
+    Version {
+        /// Which.
+        version: u32,
+    },
+    /// It could lead out of its root.
+    #[error("a change set names the path \"{path}\", which is not one below its directory")]
+    Path {
+        /// The path.
+        path: ByteText,
+    },
+    /// Twice, or in the wrong place.
+    #[error("a change set names {path} twice or out of order")]
+    Order {
+        /// The path.
+        path: RelPath,
+    },
+    /// Neither before nor after.
+    #[error("a change set says nothing about {path}")]
+    Empty {
+        /// The path.
+        path: RelPath,
+    },
+    /// Set-user-id, or no mode at all.
+    #[error(
+        "{path} would get mode {mode:04o}: files that run with their owner's rights are not committed; \
+         remove the bit in the step (chmod u-s,g-s)"
+    )]
+    Mode {
+        /// The path.
+        path: RelPath,
+        /// The mode.
+        mode: u32,
+    },
+}

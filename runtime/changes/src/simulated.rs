@@ -1,0 +1,486 @@
+//! A file system that can lose power at every operation.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read};
+use std::rc::Rc;
+
+use crate::files::{Files, Looks, Place, Seen, What};
+use crate::journal::{Journal, Log};
+use crate::set::{ByteText, RelPath, Time};
+
+pub(crate) type Names = BTreeMap<Vec<u8>, u64>;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Node {
+    File { content: Vec<u8>, durable: Vec<u8> },
+    Directory(Names),
+    Link(Vec<u8>),
+}
+
+/// A change of names or modes that may or may not have reached the disk.
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    Name { dir: u64, name: Vec<u8>, inode: u64 },
+    Remove { dir: u64, name: Vec<u8> },
+    Rename { from: (u64, Vec<u8>), to: (u64, Vec<u8>) },
+    Exchange { a: (u64, Vec<u8>), b: (u64, Vec<u8>) },
+    Mode { inode: u64, mode: u32 },
+}
+
+impl Op {
+    /// The entries that it touches; a mode has one of its own.
+    fn keys(&self) -> Vec<(u64, Vec<u8>)> {
+        match self {
+            Self::Name { dir, name, .. } | Self::Remove { dir, name } => vec![(*dir, name.clone())],
+            Self::Rename { from: a, to: b } | Self::Exchange { a, b } => vec![a.clone(), b.clone()],
+            Self::Mode { inode, .. } => vec![(*inode, Vec::new())],
+        }
+    }
+}
+
+pub(crate) const ROOT: u64 = 1;
+
+#[derive(Clone)]
+pub(crate) struct World {
+    pub(crate) nodes: BTreeMap<u64, (Node, u32, Time)>,
+    /// What was durable when the first of `ops` was done.
+    pub(crate) base: BTreeMap<u64, (Node, u32, Time)>,
+    pub(crate) ops: Vec<(Op, bool)>,
+    pub(crate) next: u64,
+    pub(crate) clock: i64,
+    pub(crate) journal: Option<Journal>,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let nodes = BTreeMap::from([(ROOT, (Node::Directory(Names::new()), 0o755, Time(0, 0)))]);
+        Self { base: nodes.clone(), nodes, ops: Vec::new(), next: 2, clock: 0, journal: None }
+    }
+
+    fn directory(&self, path: Option<RelPath>) -> Option<u64> {
+        let mut at = ROOT;
+        for name in path.iter().flat_map(RelPath::names) {
+            let (Node::Directory(names), ..) = self.nodes.get(&at)? else { return None };
+            at = *names.get(name)?;
+        }
+        matches!(self.nodes.get(&at)?.0, Node::Directory(_)).then_some(at)
+    }
+
+    pub(crate) fn at(&self, path: &RelPath) -> Option<(u64, Vec<u8>, Option<u64>)> {
+        let dir = self.directory(path.parent())?;
+        let Node::Directory(names) = &self.nodes[&dir].0 else { return None };
+        Some((dir, path.name().to_vec(), names.get(path.name()).copied()))
+    }
+
+    pub(crate) fn find(&self, path: &RelPath) -> Option<u64> {
+        self.at(path)?.2
+    }
+
+    pub(crate) fn make(&mut self, path: &RelPath, node: Node, mode: u32, time: Time) {
+        let (dir, name, _) = self.at(path).unwrap();
+        let inode = self.next;
+        self.next += 1;
+        self.nodes.insert(inode, (node.clone(), mode, time));
+        // Without its name nothing is found, so the node itself may as well be there.
+        let durable = match node {
+            Node::File { .. } => Node::File { content: Vec::new(), durable: Vec::new() },
+            other => other,
+        };
+        self.base.insert(inode, (durable, mode, time));
+        self.perform(Op::Name { dir, name, inode });
+    }
+
+    pub(crate) fn perform(&mut self, op: Op) {
+        act(&mut self.nodes, &op);
+        self.ops.push((op, false));
+    }
+
+    /// Everything about a directory's own names is durable, and what that rests on.
+    pub(crate) fn sync_directory(&mut self, dir: u64) {
+        let mut keys = BTreeSet::new();
+        for (op, durable) in self.ops.iter_mut().rev() {
+            let of_op = op.keys();
+            if *durable || of_op.iter().any(|key| key.0 == dir || keys.contains(key)) {
+                *durable = true;
+                keys.extend(of_op);
+            }
+        }
+    }
+
+    /// What a power cut leaves: of what was not synced any part, but never a later
+    /// change of an entry without an earlier one.
+    pub(crate) fn cut(&self, chance: &mut Chance) -> Self {
+        let mut nodes = self.base.clone();
+        let mut lost = BTreeSet::new();
+        for (op, durable) in &self.ops {
+            let keys = op.keys();
+            if !durable && (keys.iter().any(|key| lost.contains(key)) || chance.coin()) {
+                lost.extend(keys);
+            } else {
+                act(&mut nodes, op);
+            }
+        }
+        for (inode, (node, ..)) in &mut nodes {
+            if let (
+                Node::File { content, durable },
+                Some((Node::File { content: now, durable: kept }, _, _)),
+            ) = (node, self.nodes.get(inode))
+            {
+                let any = if chance.coin() { kept } else { now };
+                content.clone_from(any);
+                durable.clone_from(any);
+            }
+        }
+        for (inode, (_, _, time)) in &mut nodes {
+            *time = self.nodes[inode].2;
+        }
+        let base = nodes.clone();
+        Self { nodes, base, ops: Vec::new(), ..self.clone() }
+    }
+
+    /// All that a reader can tell of the tree, and which names are one file.
+    pub(crate) fn shown(&self) -> BTreeMap<String, String> {
+        let mut all = BTreeMap::new();
+        let mut names_of: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+        let mut walk = vec![(String::new(), ROOT)];
+        while let Some((path, inode)) = walk.pop() {
+            let (node, mode, _) = &self.nodes[&inode];
+            let told = match node {
+                Node::Directory(names) => {
+                    let child = |(name, at): (&Vec<u8>, &u64)| {
+                        (format!("{path}/{}", String::from_utf8_lossy(name)), *at)
+                    };
+                    walk.extend(names.iter().map(child));
+                    "directory".to_owned()
+                }
+                Node::File { content, .. } => {
+                    names_of.entry(inode).or_default().push(path.clone());
+                    format!("file {}", String::from_utf8_lossy(content))
+                }
+                Node::Link(target) => format!("link {}", String::from_utf8_lossy(target)),
+            };
+            all.insert(path, format!("{told} {mode:o}"));
+        }
+        for mut names in names_of.into_values().filter(|names| names.len() > 1) {
+            names.sort();
+            all.insert(format!("{names:?}"), "one file".to_owned());
+        }
+        all
+    }
+}
+
+fn act(nodes: &mut BTreeMap<u64, (Node, u32, Time)>, op: &Op) {
+    fn names(nodes: &mut BTreeMap<u64, (Node, u32, Time)>, dir: u64) -> &mut Names {
+        let Some((Node::Directory(names), ..)) = nodes.get_mut(&dir) else { panic!("{dir} is no directory") };
+        names
+    }
+    match op {
+        Op::Name { dir, name, inode } => {
+            names(nodes, *dir).insert(name.clone(), *inode);
+        }
+        Op::Remove { dir, name } => {
+            names(nodes, *dir).remove(name);
+        }
+        Op::Rename { from, to } => {
+            if let Some(inode) = names(nodes, from.0).remove(&from.1) {
+                names(nodes, to.0).insert(to.1.clone(), inode);
+            }
+        }
+        Op::Exchange { a, b } => {
+            let (first, second) =
+                (names(nodes, a.0).get(&a.1).copied(), names(nodes, b.0).get(&b.1).copied());
+            for (at, inode) in [(a, second), (b, first)] {
+                if let Some(inode) = inode {
+                    names(nodes, at.0).insert(at.1.clone(), inode);
+                }
+            }
+        }
+        Op::Mode { inode, mode } => nodes.get_mut(inode).unwrap().1 = *mode,
+    }
+}
+
+/// A small generator, the same on every machine.
+pub(crate) struct Chance(pub(crate) u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+
+    fn coin(&mut self) -> bool {
+        self.next().is_multiple_of(2)
+    }
+}
+
+/// What happens at one operation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Fault {
+    None,
+    /// The power goes: nothing works any more.
+    Cut,
+    /// This one operation fails.
+    Error,
+    /// Somebody writes to this file.
+    Edit(&'static str),
+}
+
+pub(crate) struct Simulated {
+    pub(crate) world: RefCell<World>,
+    left: Cell<usize>,
+    pub(crate) fault: Cell<Fault>,
+    pub(crate) is_off: Cell<bool>,
+    points: Cell<usize>,
+}
+
+impl Simulated {
+    pub(crate) fn new(world: World, at: usize, fault: Fault) -> Rc<Self> {
+        let (left, fault) = (Cell::new(at), Cell::new(fault));
+        Rc::new(Self { world: world.into(), left, fault, is_off: false.into(), points: 0.into() })
+    }
+
+    /// Each change of the disk passes here.
+    fn point(&self) -> io::Result<()> {
+        if self.is_off.get() {
+            return Err(io::Error::other("the power is off"));
+        }
+        self.points.set(self.points.get() + 1);
+        if self.left.get() > 0 {
+            self.left.set(self.left.get() - 1);
+            return Ok(());
+        }
+        match self.fault.replace(Fault::None) {
+            Fault::None => Ok(()),
+            Fault::Cut => {
+                self.is_off.set(true);
+                Err(io::Error::other("the power is off"))
+            }
+            Fault::Error => Err(io::ErrorKind::StorageFull.into()),
+            Fault::Edit(name) => {
+                edit(&mut self.world.borrow_mut(), name);
+                Ok(())
+            }
+        }
+    }
+}
+
+const EDITED: &[u8] = b"somebody's own";
+
+fn edit(world: &mut World, name: &str) {
+    world.clock += 1;
+    let now = Time(world.clock, 7);
+    let path = path(name);
+    match world.find(&path) {
+        Some(inode) => {
+            let Some((node, _, time)) = world.nodes.get_mut(&inode) else { return };
+            if let Node::File { content, durable } = node {
+                *content = EDITED.to_vec();
+                *durable = EDITED.to_vec();
+                *time = now;
+            }
+        }
+        None if world.at(&path).is_some() => {
+            let node = Node::File { content: EDITED.to_vec(), durable: EDITED.to_vec() };
+            world.make(&path, node, 0o644, now);
+        }
+        None => {}
+    }
+}
+
+impl Files for Rc<Simulated> {
+    fn look(&self, place: &Place) -> io::Result<Option<Seen>> {
+        if self.is_off.get() {
+            return Err(io::Error::other("the power is off"));
+        }
+        let world = self.world.borrow();
+        let Some(inode) = world.find(&place.path) else { return Ok(None) };
+        let (node, mode, modified) = &world.nodes[&inode];
+        let (what, size) = match node {
+            Node::File { content, .. } => (What::File, content.len() as u64),
+            Node::Directory(_) => (What::Directory, 0),
+            Node::Link(target) => (What::Link, target.len() as u64),
+        };
+        let count = |node: &(Node, u32, Time)| match &node.0 {
+            Node::Directory(names) => names.values().filter(|at| **at == inode).count() as u64,
+            Node::File { .. } | Node::Link(_) => 0,
+        };
+        let names = world.nodes.values().map(count).sum();
+        Ok(Some(Seen { what, inode, size, modified: *modified, mode: *mode, names }))
+    }
+
+    fn read<'a>(&'a self, place: &Place) -> io::Result<Box<dyn Read + 'a>> {
+        let world = self.world.borrow();
+        match world.find(&place.path).map(|inode| &world.nodes[&inode].0) {
+            Some(Node::File { content, .. }) => Ok(Box::new(io::Cursor::new(content.clone()))),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn read_link(&self, place: &Place) -> io::Result<ByteText> {
+        let world = self.world.borrow();
+        match world.find(&place.path).map(|inode| &world.nodes[&inode].0) {
+            Some(Node::Link(target)) => Ok(target.clone().into()),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn list(&self, place: &Place) -> io::Result<Vec<Vec<u8>>> {
+        let world = self.world.borrow();
+        match world.find(&place.path).map(|inode| &world.nodes[&inode].0) {
+            Some(Node::Directory(names)) => Ok(names.keys().cloned().collect()),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn make_directory(&self, place: &Place, mode: u32) -> io::Result<()> {
+        self.point()?;
+        self.world.borrow_mut().make(&place.path, Node::Directory(Names::new()), mode, Time(0, 0));
+        Ok(())
+    }
+
+    fn make_file(
+        &self,
+        place: &Place,
+        content: &mut dyn Read,
+        look: &Looks<'_>,
+        sync: bool,
+    ) -> io::Result<()> {
+        self.point()?;
+        let mut bytes = Vec::new();
+        content.read_to_end(&mut bytes)?;
+        let durable = if sync { bytes.clone() } else { Vec::new() };
+        let mut world = self.world.borrow_mut();
+        world.clock += 1;
+        let time = look.modified.unwrap_or(Time(world.clock, 0));
+        world.make(&place.path, Node::File { content: bytes, durable }, look.mode, time);
+        Ok(())
+    }
+
+    fn make_link(&self, place: &Place, target: &ByteText) -> io::Result<()> {
+        self.point()?;
+        let node = Node::Link(target.as_bytes().to_vec());
+        self.world.borrow_mut().make(&place.path, node, 0o777, Time(0, 0));
+        Ok(())
+    }
+
+    fn make_name(&self, of: &Place, place: &Place) -> io::Result<()> {
+        self.point()?;
+        let mut world = self.world.borrow_mut();
+        let inode = world.find(&of.path).ok_or(io::ErrorKind::NotFound)?;
+        let (dir, name, _) = world.at(&place.path).ok_or(io::ErrorKind::NotFound)?;
+        world.perform(Op::Name { dir, name, inode });
+        Ok(())
+    }
+
+    fn rename(&self, from: &Place, to: &Place) -> io::Result<()> {
+        self.point()?;
+        let mut world = self.world.borrow_mut();
+        let (from, to) = (world.at(&from.path), world.at(&to.path));
+        let ((dir, name, found), (dir2, name2, taken)) = from.zip(to).ok_or(io::ErrorKind::NotFound)?;
+        if taken.is_some() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        found.ok_or(io::ErrorKind::NotFound)?;
+        world.perform(Op::Rename { from: (dir, name), to: (dir2, name2) });
+        Ok(())
+    }
+
+    fn exchange(&self, a: &Place, b: &Place) -> io::Result<()> {
+        self.point()?;
+        let mut world = self.world.borrow_mut();
+        let (a, b) = (world.at(&a.path), world.at(&b.path));
+        let ((dir, name, one), (dir2, name2, other)) = a.zip(b).ok_or(io::ErrorKind::NotFound)?;
+        one.zip(other).ok_or(io::ErrorKind::NotFound)?;
+        world.perform(Op::Exchange { a: (dir, name), b: (dir2, name2) });
+        Ok(())
+    }
+
+    fn set_mode(&self, place: &Place, mode: u32) -> io::Result<()> {
+        self.point()?;
+        let mut world = self.world.borrow_mut();
+        let inode = world.find(&place.path).ok_or(io::ErrorKind::NotFound)?;
+        world.perform(Op::Mode { inode, mode });
+        if matches!(world.nodes[&inode].0, Node::File { .. }) {
+            world.sync_directory(inode);
+        }
+        Ok(())
+    }
+
+    fn rewrite(&self, from: &Place, to: &Place) -> io::Result<()> {
+        self.point()?;
+        let (bytes, mode, time, inode) = {
+            let world = self.world.borrow();
+            let find = |place: &Place| world.find(&place.path).ok_or(io::ErrorKind::NotFound);
+            let (node, mode, time) = &world.nodes[&find(from)?];
+            let Node::File { content, .. } = node else { return Err(io::ErrorKind::NotFound.into()) };
+            (content.clone(), *mode, *time, find(to)?)
+        };
+        for part in [&bytes[..0], &bytes[..bytes.len() / 2], &bytes[..]] {
+            if let Some((Node::File { content, .. }, ..)) = self.world.borrow_mut().nodes.get_mut(&inode) {
+                *content = part.to_vec();
+            }
+            self.point()?;
+        }
+        let mut world = self.world.borrow_mut();
+        world.perform(Op::Mode { inode, mode });
+        world.sync_directory(inode);
+        if let Some((node, _, old_time)) = world.nodes.get_mut(&inode) {
+            *node = Node::File { content: bytes.clone(), durable: bytes };
+            *old_time = time;
+        }
+        Ok(())
+    }
+
+    fn remove_file(&self, place: &Place) -> io::Result<()> {
+        self.point()?;
+        let mut world = self.world.borrow_mut();
+        let (dir, name, found) = world.at(&place.path).ok_or(io::ErrorKind::NotFound)?;
+        found.ok_or(io::ErrorKind::NotFound)?;
+        world.perform(Op::Remove { dir, name });
+        Ok(())
+    }
+
+    fn remove_directory(&self, place: &Place) -> io::Result<()> {
+        if !self.list(place)?.is_empty() {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        self.remove_file(place)
+    }
+
+    fn sync_contents(&self, _: usize) -> io::Result<()> {
+        self.point()?;
+        for (node, ..) in self.world.borrow_mut().nodes.values_mut() {
+            if let Node::File { content, durable } = node {
+                durable.clone_from(content);
+            }
+        }
+        Ok(())
+    }
+
+    fn sync_directory(&self, _: usize, path: Option<&RelPath>) -> io::Result<()> {
+        self.point()?;
+        let mut world = self.world.borrow_mut();
+        let dir = world.directory(path.cloned()).ok_or(io::ErrorKind::NotFound)?;
+        world.sync_directory(dir);
+        Ok(())
+    }
+}
+
+impl Log for Rc<Simulated> {
+    fn write(&self, journal: &Journal) -> io::Result<()> {
+        self.point()?;
+        self.world.borrow_mut().journal = Some(journal.clone());
+        self.point()
+    }
+
+    fn clear(&self) -> io::Result<()> {
+        self.point()?;
+        self.world.borrow_mut().journal = None;
+        self.point()
+    }
+}
+
+pub(crate) fn path(text: &str) -> RelPath {
+    RelPath::new(text).unwrap()
+}

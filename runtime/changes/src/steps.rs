@@ -1,0 +1,146 @@
+//! The steps of a commit: each is one move that can be done, and taken back, again and again.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::files::{Place, Seen};
+use crate::set::{Change, ChangeSet, Entry, RelPath};
+
+/// One move of a commit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Step {
+    pub(crate) place: Place,
+    pub(crate) act: Act,
+    /// Numbers what is laid ready for it.
+    pub(crate) slot: usize,
+    /// What is laid ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) new: Option<Seen>,
+    /// What was found when everything was compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) old: Option<Seen>,
+}
+
+/// What a move does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Act {
+    /// Makes a directory's own user able to change what is in it.
+    Loosen { before: u32, mode: u32 },
+    /// Moves what is there out of sight.
+    TakeOut,
+    /// Gives what is laid ready its name.
+    PutIn,
+    /// Both at once.
+    Swap,
+    /// Rewrites a file that has other names, so that it keeps them.
+    Rewrite,
+    /// Gives a file another name.
+    Name { of: RelPath },
+    /// The permission bits of a file.
+    FileMode { before: u32, mode: u32 },
+    /// The permission bits of a directory, once all in it is done.
+    Settle { before: u32, mode: u32 },
+}
+
+/// Where in the order a move stands.
+fn order(step: &Step) -> (u8, usize) {
+    let depth = step.place.path.depth();
+    let deepest_first = usize::MAX - depth;
+    match &step.act {
+        Act::Loosen { .. } => (0, depth),
+        // Files before the directories that they are in.
+        Act::TakeOut => (1, deepest_first),
+        Act::PutIn | Act::Swap => (2, depth),
+        Act::Rewrite | Act::FileMode { .. } => (3, depth),
+        Act::Name { .. } => (4, depth),
+        Act::Settle { .. } => (5, deepest_first),
+    }
+}
+
+/// What a directory's own user needs to change what is in it.
+const OWN: u32 = 0o700;
+
+/// The moves of a change set, in order. `seen` is what was found at each place.
+pub(crate) fn plan(set: &ChangeSet, seen: &BTreeMap<Place, Seen>) -> Vec<Step> {
+    let mut steps = Vec::new();
+    // How many names of a file are in the set.
+    let mut named: BTreeMap<(usize, u64), u64> = BTreeMap::new();
+    for (place, seen) in seen {
+        *named.entry((place.root, seen.inode)).or_default() += 1;
+    }
+    for (root, of_root) in set.roots.iter().enumerate() {
+        for change in &of_root.changes {
+            let place = Place { root, path: change.path.clone() };
+            let old = seen.get(&place).copied();
+            let has_others = old.is_some_and(|old| named.get(&(root, old.inode)) < Some(&old.names));
+            for act in acts(change, has_others) {
+                let slot = steps.len();
+                steps.push(Step { place: place.clone(), act, slot, new: None, old });
+            }
+        }
+    }
+    steps.sort_by_key(order);
+    steps
+}
+
+/// `has_others` tells that the file has names outside of the set.
+fn acts(change: &Change, has_others: bool) -> Vec<Act> {
+    let put = |after: &Entry| match after {
+        Entry::File { same_as: Some(of), .. } => Act::Name { of: of.clone() },
+        Entry::File { .. } | Entry::Directory { .. } | Entry::Link { .. } => Act::PutIn,
+    };
+    let mut acts = Vec::new();
+    match (&change.before, &change.after) {
+        (None, None) => {}
+        (None, Some(after)) => acts.push(put(after)),
+        (Some(before), None) => {
+            if let Entry::Directory { mode } = before
+                && mode & OWN != OWN
+            {
+                acts.push(Act::Loosen { before: *mode, mode: mode | OWN });
+            }
+            acts.push(Act::TakeOut);
+        }
+        (Some(Entry::Directory { mode: before }), Some(Entry::Directory { mode })) => {
+            acts.push(Act::Loosen { before: *before, mode: before | OWN });
+            acts.push(Act::Settle { before: before | OWN, mode: *mode });
+            return acts;
+        }
+        (
+            Some(Entry::File { digest: before, mode: from, .. }),
+            Some(Entry::File { digest, mode, same_as: None, .. }),
+        ) => {
+            if before == digest {
+                acts.push(Act::FileMode { before: *from, mode: *mode });
+            } else if has_others {
+                acts.push(Act::Rewrite);
+            } else {
+                acts.push(Act::Swap);
+            }
+        }
+        (Some(before), Some(after)) => match put(after) {
+            Act::PutIn if !before.is_directory() && !after.is_directory() => acts.push(Act::Swap),
+            act => {
+                if let Entry::Directory { mode } = before
+                    && mode & OWN != OWN
+                {
+                    acts.push(Act::Loosen { before: *mode, mode: mode | OWN });
+                }
+                acts.extend([Act::TakeOut, act]);
+            }
+        },
+    }
+    if let Some(Entry::Directory { mode }) = &change.after
+        && mode & OWN != OWN
+    {
+        acts.push(Act::Settle { before: mode | OWN, mode: *mode });
+    }
+    acts
+}
+
+/// The mode with which a directory is laid ready.
+pub(crate) fn ready_mode(mode: u32) -> u32 {
+    mode | OWN
+}

@@ -1,0 +1,209 @@
+//! Commits on a real file system.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+
+use lobster_base::digest::Digest;
+
+use crate::{
+    ByteText, Change, ChangeSet, CommitError, Contents, Entry, RelPath, RootChanges, commit, recover,
+};
+
+#[derive(Default)]
+struct Memory(RefCell<BTreeMap<Digest, Vec<u8>>>);
+
+impl Memory {
+    fn file(&self, text: &str, mode: u32) -> Entry {
+        let digest = Digest::of(text.as_bytes());
+        self.0.borrow_mut().insert(digest, text.into());
+        Entry::File { digest, size: text.len() as u64, mode, modified: None, same_as: None }
+    }
+}
+
+impl Contents for Memory {
+    fn open(&self, digest: &Digest) -> io::Result<Box<dyn Read + '_>> {
+        let bytes = self.0.borrow().get(digest).cloned().ok_or(io::ErrorKind::NotFound)?;
+        Ok(Box::new(io::Cursor::new(bytes)))
+    }
+}
+
+fn set(root: &Path, changes: Vec<(&str, Option<Entry>, Option<Entry>)>) -> ChangeSet {
+    let root = root.canonicalize().unwrap();
+    let changes = changes.into_iter().map(|(path, before, after)| Change {
+        path: RelPath::new(path).unwrap(),
+        before,
+        after,
+    });
+    let root: ByteText = std::os::unix::ffi::OsStringExt::into_vec(root.into_os_string()).into();
+    ChangeSet::new(vec![RootChanges { root, changes: changes.collect() }])
+}
+
+struct Bench {
+    dir: tempfile::TempDir,
+    memory: Memory,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("tree")).unwrap();
+        Self { dir, memory: Memory::default() }
+    }
+
+    fn tree(&self) -> std::path::PathBuf {
+        self.dir.path().join("tree")
+    }
+
+    fn put(&self, name: &str, text: &str) {
+        let path = self.tree().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+    }
+
+    fn commit(&self, set: &ChangeSet) -> Result<(), CommitError> {
+        commit(&self.dir.path().join("journals"), "test", set, &self.memory)
+    }
+
+    fn left(&self) -> Vec<String> {
+        let names = fs::read_dir(self.tree()).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+#[test]
+fn a_commit_and_its_inverse_lead_there_and_back() {
+    let bench = Bench::new();
+    bench.put("a", "old");
+    bench.put("gone/f", "x");
+    symlink("a", bench.tree().join("l")).unwrap();
+    let dir_mode = fs::metadata(bench.tree().join("gone")).unwrap().mode() & 0o7777;
+    let (old, new) = (bench.memory.file("old", 0o644), bench.memory.file("new", 0o755));
+    let x = bench.memory.file("x", 0o644);
+    let link = |target: &[u8]| Entry::Link { target: target.to_vec().into() };
+    let set = set(
+        &bench.tree(),
+        vec![
+            ("a", Some(old), Some(new.clone())),
+            ("gone", Some(Entry::Directory { mode: dir_mode }), None),
+            ("gone/f", Some(x), None),
+            ("l", Some(link(b"a")), Some(link(b"\xff"))),
+            ("made", None, Some(Entry::Directory { mode: 0o750 })),
+            ("made/it", None, Some(new)),
+        ],
+    );
+    bench.commit(&set).unwrap();
+    assert_eq!(bench.left(), ["a", "l", "made"]);
+    assert_eq!(fs::read(bench.tree().join("made/it")).unwrap(), b"new");
+    assert_eq!(fs::metadata(bench.tree().join("a")).unwrap().mode() & 0o777, 0o755);
+    assert_eq!(fs::metadata(bench.tree().join("made")).unwrap().mode() & 0o777, 0o750);
+    let text = serde_json::to_string(&set).unwrap();
+    assert_eq!(serde_json::from_str::<ChangeSet>(&text).unwrap(), set);
+    bench.commit(&set.inverse()).unwrap();
+    assert_eq!(bench.left(), ["a", "gone", "l"]);
+    assert_eq!(fs::read(bench.tree().join("a")).unwrap(), b"old");
+    assert_eq!(fs::read_link(bench.tree().join("l")).unwrap(), Path::new("a"));
+    assert_eq!(recover(&bench.dir.path().join("journals")).unwrap(), []);
+}
+
+#[test]
+fn every_file_that_changed_meanwhile_is_named_and_nothing_is_done() {
+    let bench = Bench::new();
+    bench.put("a", "old");
+    bench.put("b", "theirs");
+    bench.put("c", "theirs");
+    let (old, new) = (bench.memory.file("old", 0o644), bench.memory.file("new", 0o644));
+    let change = |name| (name, Some(old.clone()), Some(new.clone()));
+    let set = set(&bench.tree(), vec![change("a"), change("b"), ("c", None, Some(new.clone())), change("d")]);
+    let Err(CommitError::Conflicts(conflicts)) = bench.commit(&set) else { panic!("no conflict") };
+    let names: Vec<String> = conflicts.iter().map(|conflict| conflict.path.to_string()).collect();
+    assert_eq!(names, ["b", "c", "d"]);
+    assert_eq!(fs::read(bench.tree().join("a")).unwrap(), b"old");
+    assert_eq!(bench.left(), ["a", "b", "c"]);
+}
+
+#[test]
+fn a_pair_of_hard_links_stays_one() {
+    let bench = Bench::new();
+    bench.put("h1", "old");
+    fs::hard_link(bench.tree().join("h1"), bench.tree().join("h2")).unwrap();
+    let (old, new) = (bench.memory.file("old", 0o644), bench.memory.file("newer", 0o600));
+    bench.commit(&set(&bench.tree(), vec![("h1", Some(old), Some(new))])).unwrap();
+    for name in ["h1", "h2"] {
+        let found = fs::metadata(bench.tree().join(name)).unwrap();
+        assert_eq!((found.nlink(), found.mode() & 0o777), (2, 0o600));
+        assert_eq!(fs::read(bench.tree().join(name)).unwrap(), b"newer");
+    }
+}
+
+#[test]
+fn no_link_leads_a_commit_out_of_its_root() {
+    let bench = Bench::new();
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("f"), "old").unwrap();
+    symlink(outside.path(), bench.tree().join("d")).unwrap();
+    let (old, new) = (bench.memory.file("old", 0o644), bench.memory.file("new", 0o644));
+    for changes in [
+        vec![("d/f", Some(old.clone()), Some(new.clone()))],
+        vec![("d/f", Some(old), None)],
+        vec![("d/g", None, Some(new.clone()))],
+    ] {
+        bench.commit(&set(&bench.tree(), changes)).unwrap_err();
+    }
+    assert_eq!(fs::read(outside.path().join("f")).unwrap(), b"old");
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+    // The root itself may not be a link either.
+    let link = bench.dir.path().join("other");
+    symlink(outside.path(), &link).unwrap();
+    let mut set = set(&bench.tree(), vec![("g", None, Some(new))]);
+    set.roots[0].root = link.to_str().unwrap().as_bytes().to_vec().into();
+    assert!(matches!(bench.commit(&set), Err(CommitError::Root { .. })));
+}
+
+#[test]
+fn bad_change_sets_are_refused() {
+    for path in ["", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "a/./b", "a\0"] {
+        RelPath::new(path).unwrap_err();
+    }
+    let bench = Bench::new();
+    let with = |mode| bench.memory.file("x", mode);
+    for mode in [0o4755, 0o2755, 0o10644] {
+        let set = set(&bench.tree(), vec![("a", None, Some(with(mode)))]);
+        assert!(matches!(bench.commit(&set), Err(CommitError::Bad(_))), "{mode:o}");
+    }
+    let mut twice = set(&bench.tree(), vec![("a", None, Some(with(0o644)))]);
+    let again = twice.roots[0].changes[0].clone();
+    twice.roots[0].changes.push(again);
+    assert!(matches!(bench.commit(&twice), Err(CommitError::Bad(_))));
+    assert_eq!(bench.left(), [""; 0]);
+}
+
+#[test]
+fn long_paths_and_many_files_are_committed() {
+    let bench = Bench::new();
+    let name = "n".repeat(200);
+    let mut changes = Vec::new();
+    let mut paths: Vec<String> = vec![name.clone()];
+    for _ in 0..30 {
+        paths.push(format!("{}/{name}", paths[paths.len() - 1]));
+    }
+    for path in &paths {
+        changes.push((path.as_str(), None, Some(Entry::Directory { mode: 0o755 })));
+    }
+    let deep = format!("{}/f", paths[paths.len() - 1]);
+    assert!(deep.len() > 4096);
+    changes.push((&deep, None, Some(bench.memory.file("deep", 0o644))));
+    let many: Vec<String> = (0..100).map(|number| format!("m{number}")).collect();
+    changes.extend(many.iter().map(|name| (name.as_str(), None, Some(bench.memory.file(name, 0o644)))));
+    let set = set(&bench.tree(), changes);
+    bench.commit(&set).unwrap();
+    assert_eq!(bench.left().len(), 101);
+    bench.commit(&set.inverse()).unwrap();
+    assert_eq!(bench.left(), [""; 0]);
+}

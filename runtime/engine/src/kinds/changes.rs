@@ -1,0 +1,216 @@
+//! `changes: staged`: the process works on layers, and what it changed in files is
+//! committed when it succeeds, whole or not at all (invariants T1 and T2).
+//!
+//! The commit is an effect of its own, after that of the process. Its journal makes it safe
+//! to repeat, so a run that was killed in the middle of it goes on by finishing it.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use lobster_base::code::Code;
+use lobster_base::digest::Digest;
+use lobster_changes::{BadChangeSet, ChangeSet, CommitError, Contents, Recovered};
+use lobster_sandbox::{Confinement, JailSpec, Mode, Net, Promise};
+use lobster_stage::{StageError, Stop, store_failure};
+use lobster_store::{Blob, StepOutcome, StepStatus, Store};
+use serde_json::{Value, json};
+
+use super::decided::Decided;
+use super::jail_spec::hide_store;
+use crate::action::{ActionRecord, Preimage};
+use crate::execute::CHANGES;
+use crate::outcome::{failed_outcome, outcome_error};
+use crate::path::StepPath;
+use crate::run::Run;
+
+/// The kind of the effect.
+pub const COMMIT: &str = "commit";
+
+/// A change set is read into memory; [`crate::execute`] makes no larger one.
+const MAX_CHANGE_SET: u64 = 64 << 20;
+
+/// What a temporary directory of a staged step is called where it can have none at `/tmp`.
+const MEMORY: &str = "/dev/shm";
+
+/// Confines a process to layers; gives the directories that they lie over. Where a policy
+/// says what it may write, they are those; else its working directory is.
+pub(super) fn stage(run: &Run<'_>, cwd: &Path, decided: &mut Decided) -> Result<Vec<PathBuf>, StageError> {
+    let failed = |message: String| StageError::permanent(message).with_code(Code::Changes);
+    if run.services.has_other_executor() {
+        return Err(failed(
+            "`changes: staged` needs lobster's own executor: another one cannot hand a change set over"
+                .to_owned(),
+        ));
+    }
+    match &decided.confinement {
+        Confinement::Jail(spec) => {
+            let own_home = decided.home();
+            let is_own = |path: &&PathBuf| own_home.is_some_and(|home| path.as_path() == home);
+            let roots: Vec<PathBuf> = spec.write.iter().filter(|path| !is_own(path)).cloned().collect();
+            if let Some(file) = roots.iter().find(|root| !root.is_dir()) {
+                return Err(failed(format!(
+                    "the policy lets the step write {}, which is no directory, and a layer lies over directories: \
+                     grant the directory that it is in",
+                    file.display()
+                )));
+            }
+            refuse_nested(&roots).map_err(failed)?;
+            Ok(roots)
+        }
+        Confinement::LandlockSeccomp(_) => Err(failed("a staged step needs a mount namespace".to_owned())),
+        Confinement::None => {
+            let root = fs::canonicalize(cwd)
+                .map_err(|error| failed(format!("the working directory {}: {error}", cwd.display())))?;
+            if root.parent().is_none() {
+                return Err(failed(
+                    "a staged step cannot have / as its working directory; give it a `cwd`".to_owned(),
+                ));
+            }
+            let mut spec = jail(&root).map_err(|error| failed(format!("cannot list /: {error}")))?;
+            hide_store(&mut spec, &run.services.state_dir);
+            if !spec.private.iter().any(|path| path == Path::new("/tmp")) {
+                decided.env.retain(|(name, _)| name != "TMPDIR");
+                decided.env.push(("TMPDIR".into(), MEMORY.into()));
+            }
+            decided.confinement = Confinement::Jail(spec);
+            Ok(vec![root])
+        }
+    }
+}
+
+/// Two layers over one file would each have their own content of it.
+fn refuse_nested(roots: &[PathBuf]) -> Result<(), String> {
+    for root in roots {
+        if let Some(inner) = roots.iter().find(|other| *other != root && other.starts_with(root)) {
+            return Err(format!(
+                "the policy lets the step write {} and {} in it; a staged step needs one grant for both",
+                root.display(),
+                inner.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// All that the user may read, and `root` to write: temporary directories are its own, and
+/// it reaches no service over a unix socket, for that could not be taken back.
+fn jail(root: &Path) -> io::Result<JailSpec> {
+    let defaults = JailSpec::default();
+    let mut private = defaults.private.clone();
+    private.retain(|path| !root.starts_with(path));
+    let mut read = Vec::new();
+    for entry in fs::read_dir("/")? {
+        let path = entry?.path();
+        let is_own = private.contains(&path) || ["/proc", "/dev"].iter().any(|own| path == Path::new(own));
+        if !is_own {
+            read.push(path);
+        }
+    }
+    Ok(JailSpec {
+        read,
+        write: vec![root.to_owned()],
+        private,
+        net: Net::Host,
+        mode: Mode::Degrade { minimum: vec![Promise::FsWrite] },
+        ..defaults
+    })
+}
+
+/// Where commits keep their journals.
+fn journals(store: &Store) -> PathBuf {
+    store.dir().join("commits")
+}
+
+/// Finishes the commits that a crash interrupted, forward or back.
+///
+/// # Errors
+/// When one of them cannot be finished.
+pub fn recover(store: &Store) -> Result<Vec<Recovered>, CommitError> {
+    lobster_changes::recover(&journals(store))
+}
+
+/// The change set in a blob.
+///
+/// # Errors
+/// When it is not in the store, or is none.
+pub fn load(store: &Store, digest: &Digest) -> Result<ChangeSet, StageError> {
+    let bytes = store.load(digest, MAX_CHANGE_SET).map_err(|error| {
+        StageError::permanent(format!("the change set cannot be read: {error}")).with_code(Code::Changes)
+    })?;
+    let set: ChangeSet = serde_json::from_slice(&bytes).map_err(|error| {
+        StageError::permanent(format!("what should be a change set is none: {error}"))
+            .with_code(Code::Changes)
+    })?;
+    set.check()
+        .map_err(|error: BadChangeSet| StageError::permanent(error.to_string()).with_code(Code::Changes))?;
+    Ok(set)
+}
+
+/// The change set of a process that succeeded.
+pub(super) fn of_outcome(outcome: &StepOutcome) -> Option<Blob> {
+    serde_json::from_value(outcome.detail.get(CHANGES)?.clone()).ok()
+}
+
+/// Commits a change set, once a run.
+pub(crate) fn commit(run: &Run<'_>, path: &StepPath, set: Digest) -> Result<(), Stop> {
+    let path = path.changes();
+    let record = ActionRecord {
+        kind: COMMIT.to_owned(),
+        preimage: Preimage::of(&json!({ "kind": COMMIT, CHANGES: set }))?,
+        decision: Value::Null,
+        // The journal of the commit sees to that.
+        idempotent: true,
+    };
+    let perform = || match perform(run, &path, &set) {
+        Ok(files) => {
+            let mut outcome = StepOutcome::new(StepStatus::Ok);
+            outcome.value = json!({ "committed": set, "files": files });
+            outcome
+        }
+        Err(error) => failed_outcome(&error),
+    };
+    run.perform_once(&path, &record, perform, |outcome| match outcome.status {
+        StepStatus::Ok => Ok(()),
+        _ => Err(Stop::Failed(outcome_error(outcome))),
+    })
+}
+
+fn perform(run: &Run<'_>, path: &StepPath, digest: &Digest) -> Result<usize, StageError> {
+    let set = load(&run.store, digest)?;
+    let (journals, contents) = (journals(&run.store), InStore(&run.store));
+    let id = format!("{}-{}", run.id, Digest::of(path.as_str().as_bytes()).short());
+    let committed = lobster_changes::recover(&journals)
+        .and_then(|_| lobster_changes::commit(&journals, &id, &set, &contents));
+    match committed {
+        Ok(()) => Ok(set.changes().count()),
+        Err(error @ (CommitError::Conflicts(_) | CommitError::Raced { .. })) => {
+            let message = format!(
+                "its changes to files were not committed, none of them: {error}. Put the files back as they were \
+                 and `lobster resume {0}` commits; `lobster changes {0} --patch` shows what it would do",
+                run.id.short()
+            );
+            Err(StageError::permanent(message).with_code(Code::ChangesConflict))
+        }
+        Err(error) => {
+            let message = format!("its changes to files were not committed: {error}");
+            Err(StageError::permanent(message).with_code(Code::Changes))
+        }
+    }
+}
+
+/// The contents of change sets, in the store.
+struct InStore<'s>(&'s Store);
+
+impl Contents for InStore<'_> {
+    fn open(&self, digest: &Digest) -> io::Result<Box<dyn Read + '_>> {
+        Ok(Box::new(self.0.open_blob(digest).map_err(io::Error::other)?))
+    }
+}
+
+/// Commits the change set that a step of an undo names.
+pub(crate) fn commit_step(run: &Run<'_>, path: &StepPath, set: Digest) -> Result<(), Stop> {
+    // What cannot be read now could be read when the plan was made.
+    load(&run.store, &set).map_err(store_failure)?;
+    commit(run, path, set)
+}

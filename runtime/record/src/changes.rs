@@ -1,0 +1,230 @@
+//! What the steps of a run changed in files, and what takes it back.
+//!
+//! Only changes that were kept apart (`changes: staged`) are on record. An undo is a run of
+//! its own, with one step: it commits the inverse of all that the other run committed.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use lobster_base::digest::Digest;
+use lobster_changes::{ChangeSet, CommitError, conflicts};
+use lobster_engine::envelope::Failure;
+use lobster_engine::kinds::changes::{load, recover};
+use lobster_engine::runtime::{Planned, Runtime};
+use lobster_language::condition::Condition;
+use lobster_language::plan::{Extras, OnError, Plan, Span, Stdin, Step, Work, Workflow};
+use lobster_stage::StageError;
+use lobster_store::{Event, RunId, StepStatus, Store, StoreError};
+use serde_json::Value;
+
+/// What one step changed.
+#[derive(Clone, Debug)]
+pub struct StepChanges {
+    /// The place of the step in the run.
+    pub step: String,
+    /// Names the change set.
+    pub digest: Digest,
+    /// The change set.
+    pub set: ChangeSet,
+    /// Whether it was committed; else nothing of it was done.
+    pub committed: bool,
+}
+
+/// An effect that no change set covers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherEffect {
+    /// Its place in the run.
+    pub step: String,
+    /// What it was: `native`, `component`, `http` …
+    pub kind: String,
+}
+
+/// What a run would do that takes another one back.
+#[derive(Clone, Debug)]
+pub struct Undo {
+    /// Takes all of it back at once.
+    pub set: ChangeSet,
+    /// The files that are not as the run left them, each told in a sentence; with any, nothing can be taken back.
+    pub conflicts: Vec<String>,
+    /// What it did besides, and nobody takes back.
+    pub others: Vec<OtherEffect>,
+    /// The run that does it.
+    pub planned: Planned,
+}
+
+/// Why a run cannot be taken back.
+#[derive(Debug, thiserror::Error)]
+pub enum UndoError {
+    /// It did nothing that can be.
+    #[error("{what} committed no changes to files; only steps with `changes: staged` can be undone")]
+    Nothing {
+        /// The run, or the step of it.
+        what: String,
+    },
+    /// It was done before.
+    #[error("{what} is undone already: its files are what they were before it")]
+    Done {
+        /// The run, or the step of it.
+        what: String,
+    },
+    /// The store has not everything any more.
+    #[error("{what} cannot be undone: the contents of {missing} of its files are not in the store any more")]
+    Gone {
+        /// The run, or the step of it.
+        what: String,
+        /// How many.
+        missing: usize,
+    },
+    /// A change set cannot be read.
+    #[error(transparent)]
+    Changes(#[from] StageError),
+    /// Files cannot be compared, or an interrupted commit cannot be finished.
+    #[error(transparent)]
+    Files(#[from] CommitError),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A run that is to be recorded has a form.
+    #[error("the undo cannot be recorded: {0}")]
+    Record(#[from] serde_json::Error),
+}
+
+impl From<UndoError> for Failure {
+    fn from(error: UndoError) -> Self {
+        match error {
+            UndoError::Store(error) => error.into(),
+            other => Self::parse(other.to_string()),
+        }
+    }
+}
+
+/// How the place of a commit ends: see the engine's paths.
+const SUFFIX: &str = "!changes";
+
+/// What the steps of a run changed in files, in the order in which they did.
+///
+/// # Errors
+/// When the journal or a change set cannot be read.
+pub fn changes_of_run(store: &Store, run: RunId) -> Result<Vec<StepChanges>, UndoError> {
+    let mut found: Vec<(String, Digest, bool)> = Vec::new();
+    for record in store.events(run)? {
+        let Event::StepEnded { path, outcome, .. } = &record.event else { continue };
+        let read = |value: Option<&Value>| value.and_then(Value::as_str)?.parse::<Digest>().ok();
+        if let Some(step) = path.strip_suffix(SUFFIX) {
+            let committed = read(outcome.value.get("committed")).filter(|_| outcome.status == StepStatus::Ok);
+            let Some(digest) = committed else { continue };
+            found.retain(|(known, ..)| known != step);
+            found.push((step.to_owned(), digest, true));
+        } else if let Some(digest) = read(outcome.detail.get("changes").and_then(|blob| blob.get("digest"))) {
+            found.retain(|(known, ..)| known != path);
+            found.push((path.clone(), digest, false));
+        }
+    }
+    let read = |(step, digest, committed)| {
+        let set = load(store, &digest)?;
+        Ok(StepChanges { step, digest, set, committed })
+    };
+    found.into_iter().map(read).collect()
+}
+
+/// Prepares the run that takes another one back, or one step of it. Nothing is changed yet.
+///
+/// # Errors
+/// When there is nothing to take back, or what it takes is not there any more.
+pub fn plan_undo(runtime: &Runtime, run: RunId, step: Option<&str>) -> Result<Undo, UndoError> {
+    let store = runtime.store()?;
+    recover(&store)?;
+    let is_meant = |path: &str| step.is_none_or(|step| is_within(path, step));
+    let what = step
+        .map_or_else(|| format!("run {}", run.short()), |step| format!("step {step} of run {}", run.short()));
+    let mut committed = changes_of_run(&store, run)?;
+    committed.retain(|changes| changes.committed && is_meant(&changes.step) && !changes.set.is_empty());
+    if committed.is_empty() {
+        return Err(UndoError::Nothing { what });
+    }
+    let sets: Vec<&ChangeSet> = committed.iter().map(|changes| &changes.set).collect();
+    let done = ChangeSet::compose(&sets);
+    let set = done.inverse();
+    let missing =
+        set.contents().iter().filter(|digest| !matches!(store.blob_len(digest), Ok(Some(_)))).count();
+    if missing > 0 {
+        return Err(UndoError::Gone { what, missing });
+    }
+    let found = conflicts(&set)?;
+    if !found.is_empty() && conflicts(&done)?.is_empty() {
+        return Err(UndoError::Done { what });
+    }
+    let blob = store.put_verbatim(&serde_json::to_vec(&set)?)?;
+    let name = store.run(run)?.name;
+    Ok(Undo {
+        others: other_effects(&store, run, &committed, &is_meant)?,
+        conflicts: found.iter().map(ToString::to_string).collect(),
+        planned: planned(&format!("undo of {name}"), blob.digest),
+        set,
+    })
+}
+
+/// Whether a place is a step, or lies inside it.
+fn is_within(path: &str, step: &str) -> bool {
+    path.strip_prefix(step).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '[', '#', '|', '!']))
+}
+
+fn other_effects(
+    store: &Store,
+    run: RunId,
+    committed: &[StepChanges],
+    is_meant: &dyn Fn(&str) -> bool,
+) -> Result<Vec<OtherEffect>, StoreError> {
+    let covered: BTreeMap<&str, ()> = committed.iter().map(|changes| (changes.step.as_str(), ())).collect();
+    let mut others = Vec::new();
+    for record in store.events(run)? {
+        if let Event::StepStarted { path, kind, effect: true, .. } = &record.event
+            && is_meant(path)
+            && !path.ends_with(SUFFIX)
+            && !covered.contains_key(path.as_str())
+        {
+            others.push(OtherEffect { step: path.clone(), kind: kind.clone() });
+        }
+    }
+    Ok(others)
+}
+
+/// A run of one step that commits a change set.
+fn planned(name: &str, set: Digest) -> Planned {
+    let step = Step {
+        id: "undo".to_owned(),
+        span: Span::default(),
+        work: Work::Nothing,
+        approval: None,
+        when: Condition::Always,
+        stdin: Stdin::None,
+        env: Vec::new(),
+        cwd: None,
+        retry: None,
+        timeout_ms: None,
+        on_error: OnError::Stop,
+        extras: Extras { commit: Some(set), ..Extras::default() },
+    };
+    let workflow = Workflow {
+        file: PathBuf::from("undo"),
+        source: set,
+        name: Some(name.to_owned()),
+        description: None,
+        args: Vec::new(),
+        env: Vec::new(),
+        secrets: Vec::new(),
+        cwd: None,
+        cost_limit: None,
+        changes: None,
+        least_changes: None,
+        steps: vec![step],
+        children: BTreeMap::new(),
+        components: BTreeMap::new(),
+    };
+    Planned {
+        plan: Plan::Workflow(workflow),
+        args: serde_json::Map::new(),
+        given: std::collections::BTreeSet::new(),
+        name: name.to_owned(),
+    }
+}

@@ -1,0 +1,36 @@
+//! Changes that are kept apart from the directory that they are made in.
+
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+
+use super::confined::{jail, jailed};
+use super::*;
+
+#[test]
+fn what_a_step_changes_in_a_layer_stays_there() {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let (root, upper, work) = (dir.path().join("a,b:c"), dir.path().join("upper"), dir.path().join("work"));
+    for made in [&root, &upper, &work, &root.join("d")] {
+        fs::create_dir(made).unwrap();
+    }
+    for (name, text) in [("f", "old\n"), ("gone", "x"), ("d/g", "y"), ("kept", "protected\n")] {
+        fs::write(root.join(name), text).unwrap();
+    }
+    let spec = JailSpec {
+        layers: vec![Overlay { root: root.clone(), upper: upper.clone(), work }],
+        protect: vec![root.join("kept")],
+        ..jail(&root)
+    };
+    let script = format!(
+        "cd '{}' && echo new >> f && rm gone && rm -r d && mkdir d && echo z > d/h && ln -s f l && cat f && \
+         ! (echo x > kept) 2>/dev/null",
+        root.display()
+    );
+    let (exit, out, err) = run(&jailed(&script, spec)).unwrap();
+    assert_eq!((exit.status, out.as_str()), (ExitStatus::Code(0), "old\nnew\n"), "{err}");
+    assert_eq!(exit.enforcement.changes.as_deref(), Some("overlay"));
+    assert_eq!(fs::read(root.join("f")).unwrap(), b"old\n");
+    assert!(root.join("gone").exists() && root.join("d/g").exists() && !root.join("l").exists());
+    assert_eq!(fs::read(upper.join("f")).unwrap(), b"old\nnew\n");
+    let gone = fs::symlink_metadata(upper.join("gone")).unwrap();
+    assert!(gone.file_type().is_char_device() && gone.rdev() == 0);
+}
