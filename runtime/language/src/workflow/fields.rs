@@ -5,8 +5,19 @@ use super::super::diagnostic::Diagnostic;
 use super::super::source::Node;
 use super::Lowering;
 
-pub(super) const TOP_FIELDS: &[&str] =
-    &["name", "description", "args", "env", "cwd", "steps", "cost_limit", "secrets", "version", "changes"];
+pub(super) const TOP_FIELDS: &[&str] = &[
+    "name",
+    "description",
+    "args",
+    "env",
+    "cwd",
+    "steps",
+    "cost_limit",
+    "secrets",
+    "version",
+    "changes",
+    "on",
+];
 
 /// `name` and `description` are notes for readers.
 pub(crate) const STEP_FIELDS: &[&str] = &[
