@@ -105,13 +105,15 @@ fn seen(stat: &Stat) -> Seen {
         FileType::Symlink => What::Link,
         _ => What::Other,
     };
+    #[allow(clippy::useless_conversion, reason = "32 bits wide on aarch64")]
+    let names = stat.st_nlink.into();
     Seen {
         what,
         inode: stat.st_ino,
         size: stat.st_size.unsigned_abs(),
         modified: Time(stat.st_mtime, u32::try_from(stat.st_mtime_nsec).unwrap_or_default()),
         mode: stat.st_mode & 0o7777,
-        names: stat.st_nlink.into(),
+        names,
     }
 }
 

@@ -42,8 +42,11 @@ fn link(target: &str) -> Option<Entry> {
     Some(Entry::Link { target: target.as_bytes().to_vec().into() })
 }
 
-/// Before and after, by path: between them every kind of change.
-fn cases() -> Vec<Vec<(&'static str, Option<Entry>, Option<Entry>)>> {
+/// A path with what is there before and after.
+type Changed = (&'static str, Option<Entry>, Option<Entry>);
+
+/// Between them every kind of change.
+fn cases() -> Vec<Vec<Changed>> {
     vec![
         vec![("a", file("one", 0o644), file("two", 0o644)), ("b", None, file("three", 0o600))],
         vec![

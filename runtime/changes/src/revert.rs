@@ -43,7 +43,7 @@ fn backward(files: &impl Files, bench: &RelPath, step: &Step) -> io::Result<bool
         Act::Swap => swap_back(files, bench, step),
         Act::Rewrite => {
             let now = files.look(place)?;
-            if !now.is_some_and(|now| step.old.is_some_and(|old| old.inode == now.inode)) {
+            if now.is_none_or(|now| step.old.is_none_or(|old| old.inode != now.inode)) {
                 return Ok(false);
             }
             files.rewrite(&old, place)?;

@@ -1,4 +1,5 @@
 //! Commits on a real file system.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

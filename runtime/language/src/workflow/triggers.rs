@@ -67,7 +67,7 @@ impl Lowering<'_> {
         let mut found = Triggers::default();
         let Some(on) = root.get_some("on") else { return found };
         if let Err(error) = self.only(on, TRIGGER_FIELDS, "on") {
-            self.push_trigger_error(error);
+            self.push_trigger_error(*error);
         }
         self.each_trigger(on, "schedule", |this, node| {
             let is_alone = on.get("schedule").and_then(Node::as_list).is_none_or(|list| list.len() == 1);
@@ -99,21 +99,21 @@ impl Lowering<'_> {
             _ => {
                 let message = format!("on.{key} must be a map, or a list of maps, not {}", node.kind());
                 let error = Diagnostic::error(self.source, codes::TRIGGER, node.span, message);
-                self.push_trigger_error(error);
+                self.push_trigger_error(*error);
                 return;
             }
         };
         for entry in entries {
             if let Err(error) = read(self, entry) {
-                self.push_trigger_error(error);
+                self.push_trigger_error(*error);
             }
         }
     }
 
     /// Also errors of helpers that other fields use are about the trigger, which no run needs.
-    fn push_trigger_error(&mut self, mut error: Box<Diagnostic>) {
+    fn push_trigger_error(&mut self, mut error: Diagnostic) {
         error.code = codes::TRIGGER;
-        self.warnings.push(*error);
+        self.warnings.push(error);
     }
 
     fn schedule(&self, node: &Node, is_alone: bool, args: &[ArgSpec]) -> Checked<Schedule> {
@@ -434,7 +434,7 @@ impl Lowering<'_> {
         for (span, what) in twice {
             let error =
                 Diagnostic::error(self.source, codes::TRIGGER, span, format!("{what} is taken twice"));
-            self.push_trigger_error(error);
+            self.push_trigger_error(*error);
         }
     }
 
