@@ -92,6 +92,10 @@ damages DAMAGES="200":
 roots TRIES="500":
     LOBSTER_ROOT_SWAPS={{TRIES}} cargo test --release --workspace --test lobster -- swapped_roots --nocapture
 
+# random workflows against a server that counts what it bills; nightly
+overspend WORKFLOWS="2000":
+    LOBSTER_OVERSPEND_WORKFLOWS={{WORKFLOWS}} LOBSTER_OVERSPEND_SEED=$(date +%j) cargo test --release --workspace --test lobster -- overspend:: --nocapture
+
 # all that is random or long, each night with another seed
 nightly:
     .ci/nightly

@@ -54,6 +54,7 @@ mod mistakes;
 mod models;
 mod mutated;
 mod one_view;
+mod overspend;
 mod policy;
 mod promises;
 mod pty;

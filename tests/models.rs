@@ -207,31 +207,171 @@ fn a_call_by_an_adapter_that_might_cost_too_much_is_not_made() {
 }
 
 #[test]
-fn a_strict_limit_says_that_it_knows_no_price_before_the_call() {
+fn a_strict_limit_refuses_a_model_without_a_price() {
     let server = Server::start(|_, _| Reply::status(500, "", "down"));
-    let run = |action: &str, pricing: &str| {
+    let run = |limit: &str, pricing: &str| {
         let home = Home::new();
         home.write(
             "flow.lobster",
             format!(
-                "cost_limit: {{ max_usd: 0.01, action: {action} }}\nsteps:\n  - id: ask\n    \
+                "cost_limit: {{ max_usd: 0.01, {limit} }}\nsteps:\n  - id: ask\n    \
                  pipeline: llm.invoke --prompt p --model mine --max-output-tokens 4000 --disable-cache\n"
             ),
         );
         let call = home.lobster(["run", "--mode", "tool", "flow.lobster"]);
         let answer =
             call.env("LOBSTER_LLM_ADAPTER_URL", server.url()).env("LOBSTER_LLM_PRICING_JSON", pricing).run();
-        (answer.error(), answer.stderr)
+        (answer.error(), answer.stderr, server.requests().len())
     };
     const UNPRICED: &str = "[WARN] No LLM pricing configured for model \"mine\"";
-    let (error, stderr) = run("stop", "");
+    let (error, _, asked) = run("action: stop", "");
+    assert!(error.contains("model \"mine\" has no price") && error.contains("unpriced: allow"), "{error}");
+    assert_eq!(asked, 0);
+    let (error, stderr, asked) = run("action: stop, unpriced: allow", "");
     assert!(error.contains("500") && stderr.matches(UNPRICED).count() == 1, "{error} {stderr}");
-    let (error, stderr) = run("warn", "");
+    assert_eq!(asked, 1);
+    let (error, stderr, asked) = run("action: warn", "");
     assert!(error.contains("500") && !stderr.contains(UNPRICED), "nothing was billed: {error} {stderr}");
-    assert_eq!(server.requests().len(), 2);
-    let (error, stderr) = run("stop", r#"{"mine":{"input":0,"output":10}}"#);
-    assert!(error.contains("was not made") && !stderr.contains(UNPRICED), "{error} {stderr}");
-    assert_eq!(server.requests().len(), 2);
+    assert_eq!(asked, 2);
+    let (error, ..) = run("action: stop", r#"{"mine":{"input":0,"output":10}}"#);
+    assert!(error.contains("it may cost up to $0.0400"), "{error}");
+    // A table that cannot be read is no table without prices.
+    let (error, ..) = run("action: stop, unpriced: allow", r#"{"mine":{"input":"0"}}"#);
+    assert!(error.contains("LOBSTER_LLM_PRICING_JSON is no table of prices"), "{error}");
+    let (_, stderr, asked) = run("action: warn", r#"{"mine":{"input":"0"}}"#);
+    assert!(stderr.contains("Ignoring invalid LOBSTER_LLM_PRICING_JSON"), "{stderr}");
+    assert_eq!(asked, 3);
+}
+
+/// A step of which each call may cost a little over a cent.
+fn cent(max_usd: f64, more: &str) -> Home {
+    let home = Home::new();
+    home.write(
+        "flow.lobster",
+        format!(
+            "cost_limit: {{ max_usd: {max_usd}, action: stop }}\nsteps:\n  - id: ask\n    \
+             pipeline: llm.invoke --prompt p --model gpt-4o --max-output-tokens 1000 --disable-cache\n{more}"
+        ),
+    );
+    home
+}
+
+#[test]
+fn a_call_whose_answer_is_lost_counts_with_all_that_it_may_cost() {
+    const CUT: &[u8] = b"HTTP/1.1 200 X\r\ncontent-length: 900\r\n\r\n{\"ch";
+    type Fault = fn() -> Reply;
+    let faults: [(&str, Fault, usize); 7] = [
+        ("cut", || Reply::Bytes(CUT.to_vec()), 2),
+        ("no json", || Reply::status(200, "", "<html>"), 2),
+        ("other json", || Reply::json(&json!({"hello": 1})), 2),
+        ("down", || Reply::status(503, "", "overloaded"), 2),
+        ("dropped", || Reply::Bytes(Vec::new()), 2),
+        // These were certainly not computed.
+        ("too many", || Reply::status(429, "", "slow down"), 5),
+        ("refused", || Reply::status(409, "", "conflict"), 5),
+    ];
+    for (name, fault, requests) in faults {
+        let server = Server::start(move |_, _| fault());
+        let home = cent(0.025, "    retry: {max: 5, delay_ms: 1}\n");
+        let answer = openai(home.lobster(["run", "--mode", "tool", "flow.lobster"]), &server).run();
+        assert_eq!(server.requests().len(), requests, "{name}: {answer:?}");
+        if requests == 2 {
+            assert!(answer.error().contains("of the limit of $0.025 is left"), "{name}: {answer:?}");
+        }
+    }
+}
+
+#[test]
+fn what_would_be_refused_again_is_not_asked_again() {
+    for (status, requests) in
+        [(400, 1), (401, 1), (403, 1), (404, 1), (422, 1), (408, 3), (429, 3), (500, 3), (529, 3)]
+    {
+        let server = Server::start(move |_, _| Reply::status(status, "", "no"));
+        let home = Home::new();
+        home.write(
+            "flow.lobster",
+            "steps:\n  - id: ask\n    pipeline: llm.invoke --prompt p --model m\n    retry: {max: 3, delay_ms: 1}\n",
+        );
+        let answer = openai(home.lobster(["run", "--mode", "tool", "flow.lobster"]), &server).run();
+        assert!(answer.error().contains(&status.to_string()), "{answer:?}");
+        assert_eq!(server.requests().len(), requests, "{status}");
+    }
+}
+
+#[test]
+fn json_in_a_fence_is_json_and_an_answer_cut_short_is_not_asked_for_again() {
+    let fenced = "Here it is:\n```json\n{\"n\": 1}\n```\nAnything else?";
+    let server = Server::start(move |index, _| match index {
+        0 => Reply::chat(fenced),
+        _ => Reply::json(&json!({
+            "id": "c", "model": "m", "usage": {"prompt_tokens": 1, "completion_tokens": 5},
+            "choices": [{"message": {"content": "{\"n\": "}, "finish_reason": "length"}],
+        })),
+    });
+    let home = Home::new();
+    home.write(
+        "flow.lobster",
+        "steps:\n  - id: ask\n    retry: {max: 3, delay_ms: 1}\n    pipeline: llm.invoke --prompt p --model m \
+         --max-validation-retries 5 --max-output-tokens 5 --refresh --output-schema '{\"type\":\"object\",\"required\":[\"n\"]}'\n",
+    );
+    let run = || openai(home.lobster(["run", "--mode", "tool", "flow.lobster"]), &server).run();
+    assert_eq!(run().output()[0]["output"]["data"], json!({"n": 1}));
+    let error = run().error();
+    assert!(error.contains("--max-output-tokens"), "{error}");
+    assert_eq!(server.requests().len(), 2, "the same limit would cut it again");
+}
+
+#[test]
+fn what_was_paid_stays_paid_when_a_failure_is_tried_again_in_another_process() {
+    let server = Server::start(|_, _| Reply::status(503, "", "overloaded"));
+    let home = cent(0.025, "");
+    openai(home.lobster(["run", "--mode", "tool", "flow.lobster"]), &server).run();
+    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    let run = runs[0]["id"].as_str().unwrap().to_owned();
+    let mut last = String::new();
+    for _ in 0..4 {
+        last = openai(home.lobster(["resume", &run]), &server).run().error();
+    }
+    assert_eq!(server.requests().len(), 2, "{last}");
+    assert!(last.contains("Cost limit"), "{last}");
+}
+
+#[test]
+fn a_call_that_was_killed_counts_with_all_that_it_may_cost() {
+    let server = Server::start(|_, _| Reply::Silence);
+    let home = cent(0.015, "");
+    let run = killed_while_asking(&home, &server);
+    let answer = openai(home.lobster(["resume", &run, "--retry-interrupted"]), &server).run();
+    assert!(answer.error().contains("Cost limit"), "{answer:?}");
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[test]
+fn a_pool_under_a_limit_does_not_go_to_a_model_without_a_price() {
+    let dear = Server::start(|_, _| Reply::chat("dear"));
+    let unpriced = Server::start(|_, _| Reply::chat("unpriced"));
+    let pool = json!([
+        {"name": "unpriced", "provider": "openai", "model": "gpt-none", "url": unpriced.url(), "priority": 1},
+        {"name": "dear", "provider": "openai", "model": "gpt-4o", "url": dear.url(), "priority": 2},
+    ]);
+    let ask = |max_usd: f64, limit: &str| {
+        let home = Home::new();
+        home.write("pool.json", pool.to_string());
+        home.write(
+            "flow.lobster",
+            format!(
+                "cost_limit: {{ max_usd: {max_usd}, action: stop{limit} }}\nsteps:\n  - id: ask\n    \
+                 pipeline: llm.invoke --provider pool --prompt p --max-output-tokens 1000 --disable-cache\n"
+            ),
+        );
+        home.lobster(["run", "--mode", "tool", "flow.lobster"]).env("LOBSTER_LLM_POOL", "pool.json").run()
+    };
+    for limit in ["", ", unpriced: allow"] {
+        assert_eq!(text(&ask(0.02, limit)), "dear", "the one with a price is asked first: {limit}");
+        let answer = ask(0.005, limit);
+        assert!(answer.error().contains("Cost limit") && answer.error().contains("$0.005"), "{answer:?}");
+    }
+    assert_eq!((dear.requests().len(), unpriced.requests().len()), (2, 0));
 }
 
 #[test]

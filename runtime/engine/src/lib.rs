@@ -20,6 +20,7 @@ mod attempts;
 pub mod audience;
 pub(crate) mod background;
 pub mod binding;
+mod budget;
 mod effects;
 pub mod env;
 pub mod execute;

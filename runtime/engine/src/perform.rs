@@ -10,11 +10,12 @@ use super::pipeline::{self, PipelineInput, Place};
 use super::run::Run;
 use super::value::{Output, Text};
 use super::workflow::Frame;
+use lobster_base::code::Code;
 use lobster_base::sync::lock;
 use lobster_language::plan::{ChangesMode, Plan, Workflow};
 use lobster_models::cost::{CostLimit, CostTracker, LimitAction, Spending};
-use lobster_models::pricing::Pricing;
-use lobster_stage::Stop;
+use lobster_models::pricing::{Pricing, VARIABLE};
+use lobster_stage::{StageError, Stop};
 use lobster_store::Event;
 
 /// Executes a plan and gives what it came to, without saying so in the journal.
@@ -45,7 +46,7 @@ pub fn output_of(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Resul
 
 fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>) -> Result<Output, Stop> {
     let services = run.services;
-    let cost = cost_tracker(run, workflow, None);
+    let cost = cost_tracker(run, workflow, &StepPath::root(), None)?;
     let frame = Frame {
         run,
         workflow,
@@ -67,23 +68,39 @@ fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>
     })
 }
 
-/// A fresh tracker: a resumed run is told its earlier spending again by the journal.
+/// A fresh tracker: a resumed run is told its earlier spending again by the journal, and what no
+/// step tells again counts from the beginning.
+///
+/// # Errors
+/// When the workflow's limit stops and the operator's table of prices is of no use.
 pub(super) fn cost_tracker(
     run: &Run<'_>,
     workflow: &Workflow,
+    path: &StepPath,
     parent: Option<(&Arc<Mutex<CostTracker>>, &str)>,
-) -> Arc<Mutex<CostTracker>> {
-    let (pricing, warning) = Pricing::new(run.services.env.get("LOBSTER_LLM_PRICING_JSON").as_deref());
-    if let Some(warning) = warning {
-        run.services.note(&warning);
-    }
+) -> Result<Arc<Mutex<CostTracker>>, Stop> {
+    let (pricing, warning) = Pricing::new(run.services.env.get(VARIABLE).as_deref());
     let limit = workflow.cost_limit.as_ref().map(|limit| CostLimit {
         max_usd: limit.max_usd,
         action: if limit.stop { LimitAction::Stop } else { LimitAction::Warn },
+        allows_unpriced: limit.allows_unpriced,
     });
+    if let Some(warning) = warning {
+        if limit.is_some_and(|limit| limit.action == LimitAction::Stop) {
+            let message = format!(
+                "{VARIABLE} is no table of prices, and cost_limit of the workflow stops at one. It must be a JSON \
+                 object whose model entries have finite non-negative input and output rates"
+            );
+            return Err(StageError::permanent(message).with_code(Code::Setting).into());
+        }
+        run.services.note(&warning);
+    }
     let tracker = CostTracker::new(pricing, limit, Spending::default());
-    Arc::new(Mutex::new(match parent {
-        Some((parent, step)) => tracker.within(Arc::clone(parent), step),
-        None => tracker,
-    }))
+    Ok(Arc::new(Mutex::new(match parent {
+        Some((parent, step)) => {
+            let earlier = lock(parent).take_earlier(|place| StepPath::from(place).is_within(path));
+            tracker.with_earlier(earlier).within(Arc::clone(parent), step)
+        }
+        None => tracker.with_earlier(run.paid_earlier()),
+    })))
 }

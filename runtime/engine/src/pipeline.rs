@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::action::{ActionRecord, Preimage};
 use super::binding::{Asker, GateQuestion, Identity};
+use super::budget::Budget;
 use super::env::Env;
 use super::kinds::component::{self, JobInput};
 use super::path::StepPath;
@@ -332,49 +333,48 @@ impl Shared<'_, '_> {
             idempotent: action.idempotent || self.place.is_idempotent(),
         };
         let cancel = &self.place.cancel;
-        let described = action.clone();
+        let budget = Budget::new(self.place.cost.as_ref());
         let result = self.run.perform_once(
             path,
             &record,
             || {
                 let env = |name: &str| self.place.env.get(name);
                 let reserve = |worst: &WorstCase| {
-                    let Some((cost, step)) = &self.place.cost else { return Ok(()) };
-                    if let Some(line) = lock(cost).reserve(step, worst)? {
+                    let Some((detail, line)) = budget.reserve(worst)? else { return Ok(()) };
+                    if let Some(line) = line {
                         self.run.services.note(&line);
                     }
-                    Ok(())
+                    self.run.note_reserved(path, detail)
                 };
                 let host = EffectHost {
                     reserve: &reserve,
+                    give_back: &|| budget.give_back(),
                     cancel,
                     state_dir: &self.run.services.state_dir,
                     is_under_policy: !self.run.services.policy.is_open(),
                     env: &env,
                     cwd: &self.place.cwd,
                 };
-                match perform(&host) {
+                let outcome = match perform(&host) {
                     Ok(value) => {
                         let mut outcome = StepOutcome::new(StepStatus::Ok);
-                        outcome.value = value;
+                        outcome.value = budget.settle(value);
                         outcome
                     }
-                    Err(error) => effect_failed(error, cancel, record.idempotent),
+                    Err(error) => budget.lose(effect_failed(error, cancel, record.idempotent)),
+                };
+                budget.describe(&action, outcome)
+            },
+            |outcome| {
+                budget.recall(outcome);
+                match outcome.status {
+                    StepStatus::Ok => Ok(outcome.value.clone()),
+                    StepStatus::Cancelled => Err(Stop::Cancelled),
+                    _ => Err(Stop::Failed(outcome_error(outcome))),
                 }
             },
-            |outcome| match outcome.status {
-                StepStatus::Ok => Ok(outcome.value.clone()),
-                StepStatus::Cancelled => Err(Stop::Cancelled),
-                _ => Err(Stop::Failed(outcome_error(outcome))),
-            },
         );
-        if let Some((cost, step)) = &self.place.cost {
-            let mut cost = lock(cost);
-            if let Ok(answer) = &result {
-                cost.effect(step, &described, answer);
-            }
-            cost.release(step);
-        }
+        budget.close(&action, result.as_ref().ok());
         result
     }
 }

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::binding::PendingGate;
 use super::binding::{Binding, KnownAnswer};
+use super::budget::RESERVED;
 use super::execute::{Executor, Order, OrderId, Outcome, SessionEnd};
 use super::overseer::Overseer;
 use super::path::StepPath;
@@ -25,8 +26,10 @@ use super::surroundings::Surroundings;
 use super::value::Scratch;
 use crate::kinds::mcp_servers::Servers;
 use lobster_base::cancel::{CancelReason, CancelToken};
+use lobster_base::code::Code;
 use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
+use lobster_models::Spend;
 use lobster_stage::{StageError, Stop, store_failure};
 use lobster_store::{
     Durability, Event, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
@@ -402,6 +405,21 @@ impl<'s> Run<'s> {
     }
 
     /// Journals events after all that was buffered.
+    /// Journals what a call of a model may cost, before it is made.
+    pub(crate) fn note_reserved(&self, path: &StepPath, detail: Value) -> Result<(), StageError> {
+        let note = Event::Note { path: Some(path.to_string()), text: RESERVED.to_owned(), detail };
+        self.append(vec![note], Durability::Synced).map_err(|stop| match stop {
+            Stop::Failed(error) => error,
+            _ => StageError::permanent("the run has ended").with_code(Code::Cancelled),
+        })
+    }
+
+    /// What earlier executions of this run paid models for, with the place of each call.
+    pub(super) fn paid_earlier(&self) -> Vec<(String, Spend)> {
+        // A replay performs nothing, and its steps tell everything again.
+        if self.journals() { lock(&self.recall).paid_earlier() } else { Vec::new() }
+    }
+
     pub(crate) fn append(&self, events: Vec<Event>, durability: Durability) -> Result<(), Stop> {
         if self.journals() {
             self.show(&events);

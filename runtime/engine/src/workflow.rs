@@ -557,7 +557,7 @@ impl Frame<'_> {
             .map_err(|error| StageError::permanent(format!("Workflow step {} {error}", step.id)))?;
         let mut active = self.active.clone();
         active.push(resolved);
-        let cost = super::perform::cost_tracker(self.run, workflow, Some((&self.cost, &step.id)));
+        let cost = super::perform::cost_tracker(self.run, workflow, path, Some((&self.cost, &step.id)))?;
         let frame = Frame {
             run: self.run,
             workflow,

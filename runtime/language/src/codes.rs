@@ -77,6 +77,16 @@ codes! {
      written. `inputs` names the files that belong to the action of a run, command or exec step:\n\n    \
      - id: count\n      run: wc -l data/*.csv\n      inputs: [data/*.csv]\n      cache: true";
 
+    TRIGGER = "E0210", "A trigger cannot be used",
+    "`on:` says what starts the workflow under a service: `schedule`, `webhook`, `after` and `watch`. Everything \
+     that could only be found out when the trigger is due is an error of the file: a pattern that is never due, a \
+     time zone that does not exist, an argument that the file does not declare. `lobster run` runs the file all the \
+     same, for it does not use triggers.";
+    TRIGGER_DATA = "E0211", "What a trigger brings becomes part of a command",
+    "The sender of a webhook, and a workflow that ended before this one, decide the value of the argument. In the \
+     text of a command or a pipeline it could begin another command. Hand it over as data: in shell text read \
+     \"$LOBSTER_ARG_NAME\"; elsewhere use `stdin:` or `env:`.";
+
     CONDITION = "E0301", "A condition cannot be read",
     "Conditions compare references and constants:\n\n    when: $check.json.count > 3 && $gate.approved\n\n\
      Operators: == != < <= > >= && || ! and parentheses. Strings are quoted, numbers plain; a bare word may stand \

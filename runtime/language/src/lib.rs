@@ -14,5 +14,6 @@ pub mod plan;
 mod scalar;
 pub mod source;
 pub mod template;
+pub mod triggers;
 pub mod workflow;
 mod yaml;

@@ -15,6 +15,7 @@ use lobster_stage::McpServer;
 
 use super::condition::Condition;
 use super::pipeline::Pipeline;
+use super::triggers::Triggers;
 use lobster_base::digest::Digest;
 
 /// What one run executes.
@@ -60,6 +61,9 @@ pub struct Workflow {
     pub cwd: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_limit: Option<CostLimit>,
+    /// What starts the workflow under the service; a run does not look at it.
+    #[serde(default, skip_serializing_if = "Triggers::is_empty")]
+    pub triggers: Triggers,
     /// What becomes of the changes that its steps make to files, unless they say otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<ChangesMode>,
@@ -389,6 +393,9 @@ pub struct CostLimit {
     pub max_usd: f64,
     /// End the run when exceeded, instead of warning.
     pub stop: bool,
+    /// `unpriced: allow`: with `stop`, models without a price are asked all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allows_unpriced: bool,
 }
 
 /// `grants`: what a step may touch. Nothing that is not listed.

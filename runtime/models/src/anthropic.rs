@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::CUT_SHORT;
 use super::channel::Failure;
 use super::openai::copy;
 use super::request::{Request, Retry};
@@ -97,7 +98,7 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
     }
     match answer.get("stop_reason").and_then(Value::as_str) {
         Some("max_tokens") => {
-            result.insert("warnings".into(), json!(["the answer was cut at the limit of output tokens"]));
+            result.insert("warnings".into(), json!([CUT_SHORT]));
         }
         Some("refusal") => return Err(Failure::Remote("the model refuses to answer".to_owned())),
         _ => {}

@@ -308,6 +308,19 @@ fn billed(reported: Option<String>, asked: Option<String>) -> Option<String> {
 }
 
 impl Failure {
+    /// Whether a call that failed so may stand on the provider's bill. Who refuses a request (4xx)
+    /// has computed nothing; of an adapter that chooses its length, an answer of any kind says as
+    /// much as nobody can bound it before.
+    pub(crate) fn may_be_billed(&self, worst: &WorstCase) -> bool {
+        match self {
+            Self::Http(error) => error.is_after_sending(),
+            Self::Status(reply) if (400..500).contains(&reply.status) => matches!(reply.status, 408 | 499),
+            Self::Status(_) => worst.output_tokens.is_some(),
+            Self::Request(_) | Self::Remote(_) | Self::Envelope(_) => worst.output_tokens.is_some(),
+            Self::Budget(_) => false,
+        }
+    }
+
     /// The message of the command that asked.
     pub(crate) fn message(&self, command: &str) -> String {
         match self {
@@ -329,7 +342,14 @@ impl Failure {
         }
         let is_cancelled = matches!(self, Self::Http(HttpError::Cancelled(_)));
         let code = if is_cancelled { Code::Cancelled } else { Code::Model };
-        StageError::new(self.message(command)).with_code(code)
+        let error = StageError::new(self.message(command)).with_code(code);
+        StageError { permanent: self.is_certain(), ..error }
+    }
+
+    /// Whether the same request would be refused again: a wrong request, a refused key, a model that
+    /// is not there.
+    fn is_certain(&self) -> bool {
+        matches!(self, Self::Status(reply) if matches!(reply.status, 400..=407 | 410..=424 | 426 | 428 | 431 | 451))
     }
 }
 

@@ -29,6 +29,8 @@ pub struct CostLimit {
     pub max_usd: f64,
     /// What happens above it.
     pub action: LimitAction,
+    /// Under [`LimitAction::Stop`]: calls that cannot be priced are made all the same.
+    pub allows_unpriced: bool,
 }
 
 /// What happens when a limit is passed.
@@ -65,6 +67,13 @@ pub struct CostTracker {
     /// What calls under way may cost at most, in dollars, by step; and what the
     /// sub-workflow of a step has spent that is not absorbed yet.
     held: BTreeMap<String, f64>,
+    /// Steps with a priced call that was refused: none of theirs goes to a model without a price instead.
+    too_dear: BTreeSet<String>,
+    /// What an earlier process of this run paid for, by call, with its place in the run, until a
+    /// step tells of it again. A failure that is tried again and a call that was killed never do.
+    earlier: BTreeMap<String, (String, Spend)>,
+    /// A call without a known bound that was paid for: what is left of a limit is not known any more.
+    unbounded: Option<String>,
     /// The tracker of the workflow around this one, and the step that runs this one.
     parent: Option<(Arc<Mutex<CostTracker>>, String)>,
 }
@@ -122,7 +131,30 @@ impl CostTracker {
     /// A tracker for a run that has spent `spending` before.
     #[must_use]
     pub fn new(pricing: Pricing, limit: Option<CostLimit>, spending: Spending) -> Self {
-        Self { pricing, limit, spending, open: BTreeMap::new(), held: BTreeMap::new(), parent: None }
+        Self {
+            pricing,
+            limit,
+            spending,
+            open: BTreeMap::new(),
+            held: BTreeMap::new(),
+            too_dear: BTreeSet::new(),
+            earlier: BTreeMap::new(),
+            unbounded: None,
+            parent: None,
+        }
+    }
+
+    /// The same tracker for a run that an earlier process began: `paid` has every call on record with
+    /// its place in the run. Each is told again by its step, or counts as it stands.
+    #[must_use]
+    pub fn with_earlier(mut self, paid: impl IntoIterator<Item = (String, Spend)>) -> Self {
+        self.earlier = paid.into_iter().map(|(place, spend)| (spend.call.clone(), (place, spend))).collect();
+        self
+    }
+
+    /// Hands over what an earlier process paid for at places that `is_within` accepts.
+    pub fn take_earlier(&mut self, is_within: impl Fn(&str) -> bool) -> Vec<(String, Spend)> {
+        self.earlier.extract_if(.., |_, (place, _)| is_within(place)).map(|(_, paid)| paid).collect()
     }
 
     /// The same tracker for a sub-workflow that `step` runs: what it is about
@@ -133,6 +165,13 @@ impl CostTracker {
         self
     }
 
+    /// What an answer was paid for, in dollars; none if a model of it has no price.
+    #[must_use]
+    pub fn usd_of(&self, answer: &Value) -> Option<f64> {
+        let calls = paid_calls(answer, &self.pricing);
+        if calls.is_empty() { None } else { calls.iter().map(|call| call.cost_usd).sum() }
+    }
+
     /// Whether a call may be refused because of what it could cost.
     #[must_use]
     pub fn stops(&self) -> bool {
@@ -141,25 +180,106 @@ impl CostTracker {
             || self.parent.as_ref().is_some_and(parent)
     }
 
-    /// Puts aside what a call of `step` may cost, until [`CostTracker::release`].
-    /// A call whose price or length nobody knows is free until it is billed, as
-    /// with the incumbent; gives the line for stderr that says so of a price.
+    /// Puts aside what a call of `step` may cost, until [`CostTracker::release`]. Gives what the call
+    /// counts for if nobody learns what it did cost, and the line for stderr that names a model
+    /// without a price, once.
+    ///
+    /// An adapter that chooses its model or the length of its answer cannot be held before it is
+    /// asked: its call is free until it is billed, as with the incumbent.
     ///
     /// # Errors
-    /// When it might pass a limit whose action is `stop`, or that limit is passed already.
-    pub fn reserve(&mut self, step: &str, worst: &WorstCase) -> Result<Option<String>, StageError> {
+    /// When it might pass a limit whose action is `stop`, that limit is passed already, or the model
+    /// has no price and the limit does not allow that.
+    pub fn reserve(&mut self, step: &str, worst: &WorstCase) -> Result<(Spend, Option<String>), StageError> {
         let rate = worst.model.as_deref().and_then(|model| self.pricing.rate(model));
+        let unpriced = worst.model.as_deref().filter(|_| rate.is_none());
         let usd = rate.zip(worst.output_tokens).map(|(rate, output)| rate.cost(worst.input_tokens, output));
-        let held = self.held.get(step).copied().unwrap_or(0.0) + usd.unwrap_or(0.0);
-        self.hold(step, held).map_err(|room| refused(worst, usd, &room))?;
-        match &worst.model {
-            Some(model) if rate.is_none() && self.stops() => Ok(self.unpriced(Some(model.clone()))),
-            _ => Ok(None),
+        if self.stops() {
+            if let Some(model) = unpriced {
+                self.allow_unpriced(step, model)?;
+            }
+            if let Some(why) = self.unbounded_before().filter(|_| !self.allows_unpriced()) {
+                return Err(stopped(why));
+            }
         }
+        let held = self.held.get(step).copied().unwrap_or(0.0) + usd.unwrap_or(0.0);
+        if let Err(room) = self.hold(step, held) {
+            self.too_dear.insert(step.to_owned());
+            return Err(refused(worst, usd, &room));
+        }
+        let line = match unpriced {
+            Some(model) if self.stops() => self.unpriced(Some(model.to_owned())),
+            _ => None,
+        };
+        Ok((Spend::worst(worst), line))
+    }
+
+    /// Gives back what was put aside for a call that was certainly not computed: the connection was
+    /// refused, or the server said no before it began.
+    pub fn give_back(&mut self, step: &str, reserved: &Spend) {
+        if let Some(held) = self.held.get(step).copied() {
+            let less = (held - self.cost(reserved.model.as_deref(), &reserved.usage)).max(0.0);
+            // Less than was held before always fits.
+            let _ = self.hold(step, less);
+        }
+    }
+
+    /// What an answered call counts for: what the answer says, unless that says nothing or is no
+    /// price; then what was put aside.
+    #[must_use]
+    pub fn settle(&self, reserved: Spend, answered: Option<Spend>) -> Spend {
+        let Some(answered) = answered else { return reserved };
+        if !says_what_was_used(&answered.usage) {
+            return Spend { call: answered.call, ..reserved };
+        }
+        let priced = |model: &Option<String>| {
+            let rate = model.as_deref().and_then(|model| self.pricing.rate(model))?;
+            let (input, output) = used(&answered.usage);
+            Some(rate.cost(input, output))
+        };
+        match (priced(&reserved.model), priced(&answered.model)) {
+            // Who answers names a model, but who was asked sends the bill.
+            (Some(asked), said) if said.is_none_or(|said| said < asked) => {
+                Spend { model: reserved.model, ..answered }
+            }
+            _ => answered,
+        }
+    }
+
+    /// Refuses a model without a price, or lets it pass if the file says so and no model with a
+    /// price was refused for the same call.
+    fn allow_unpriced(&self, step: &str, model: &str) -> Result<(), StageError> {
+        let name = json::compact(&model);
+        if self.too_dear.contains(step) {
+            return Err(stopped(format!(
+                "a call of a model with a price was refused, and model {name} has none that could be less"
+            )));
+        }
+        if self.allows_unpriced() {
+            return Ok(());
+        }
+        Err(stopped(format!(
+            "model {name} has no price, so nothing could stop it at the limit. Give its price with \
+             LOBSTER_LLM_PRICING_JSON, or write `unpriced: allow` under cost_limit"
+        )))
+    }
+
+    /// Whether every limit that stops takes calls without a price.
+    fn allows_unpriced(&self) -> bool {
+        let parent = |(parent, _): &(Arc<Mutex<Self>>, String)| locked(parent).allows_unpriced();
+        self.limit.is_none_or(|limit| limit.action != LimitAction::Stop || limit.allows_unpriced)
+            && self.parent.as_ref().is_none_or(parent)
+    }
+
+    /// Why what is left of the limits is not known, in this workflow or in one around it.
+    fn unbounded_before(&self) -> Option<String> {
+        let parent = |(parent, _): &(Arc<Mutex<Self>>, String)| locked(parent).unbounded_before();
+        self.unbounded.clone().or_else(|| self.parent.as_ref().and_then(parent))
     }
 
     /// Forgets what was put aside for `step`: its call is over, and billed if it was answered.
     pub fn release(&mut self, step: &str) {
+        self.too_dear.remove(step);
         if self.held.remove(step).is_none() {
             return;
         }
@@ -173,7 +293,7 @@ impl CostTracker {
         let before = self.held.insert(step.to_owned(), usd);
         let committed = self.committed();
         let own = match self.limit {
-            Some(limit) if limit.action == LimitAction::Stop && rounded(committed) > limit.max_usd => {
+            Some(limit) if limit.action == LimitAction::Stop && committed > limit.max_usd + SUM_ERROR => {
                 Err(Room {
                     limit: limit.max_usd,
                     left: limit.max_usd - (committed - usd + before.unwrap_or(0.0)),
@@ -198,7 +318,11 @@ impl CostTracker {
     fn committed(&self) -> f64 {
         let open: f64 =
             self.open.values().flatten().map(|spend| self.cost(spend.model.as_deref(), &spend.usage)).sum();
-        self.spending.total_usd + open + self.held.values().sum::<f64>()
+        self.spending.total_usd + open + self.earlier_usd() + self.held.values().sum::<f64>()
+    }
+
+    fn earlier_usd(&self) -> f64 {
+        self.earlier.values().map(|(_, spend)| self.cost(spend.model.as_deref(), &spend.usage)).sum()
     }
 
     fn cost(&self, model: Option<&str>, usage: &Map<String, Value>) -> f64 {
@@ -212,14 +336,11 @@ impl CostTracker {
     pub fn effect(&mut self, step: &str, action: &EffectAction, answer: &Value) {
         match action.kind.as_str() {
             CALL => {
+                if let Some(usage) = answer.pointer("/result/usage").filter(|usage| usage.is_object()) {
+                    self.spending.known.insert(usage_digest(usage));
+                }
                 for spend in Spend::of_answer(answer) {
-                    self.spending.known.insert(usage_digest(&spend.usage));
-                    let open = self.open.entry(step.to_owned()).or_default();
-                    if !self.spending.billed.contains(&spend.call)
-                        && !open.iter().any(|s| s.call == spend.call)
-                    {
-                        open.push(spend);
-                    }
+                    self.paid(step, spend);
                 }
             }
             LOOKUP => {
@@ -228,6 +349,28 @@ impl CostTracker {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Notes a call that `step` paid for, whatever it was answered. Telling it twice is telling it once.
+    pub fn paid(&mut self, step: &str, spend: Spend) {
+        self.earlier.remove(&spend.call);
+        if !spend.is_lost {
+            self.spending.known.insert(usage_digest(&spend.usage));
+        }
+        let rate = spend.model.as_deref().and_then(|model| self.pricing.rate(model));
+        if rate.is_none() || (spend.is_lost && !spend.usage.contains_key("outputTokens")) {
+            let model = json::compact(&spend.model.as_deref().unwrap_or("<missing>"));
+            self.unbounded.get_or_insert_with(|| {
+                format!(
+                    "step '{step}' has paid for a call of model {model} whose cost is not known. Name a model \
+                     with a price and --max-output-tokens, or write `unpriced: allow` under cost_limit"
+                )
+            });
+        }
+        let open = self.open.entry(step.to_owned()).or_default();
+        if !self.spending.billed.contains(&spend.call) && !open.iter().any(|s| s.call == spend.call) {
+            open.push(spend);
         }
     }
 
@@ -268,6 +411,17 @@ impl CostTracker {
         for entry in &child.spending.by_step {
             self.add(Entry { step_id: step.to_owned(), ..entry.clone() });
         }
+        // What a failed step had called, and what an earlier process paid for there.
+        for spend in child.open.values().flatten() {
+            let (input_tokens, output_tokens) = used(&spend.usage);
+            let cost_usd = self.cost(spend.model.as_deref(), &spend.usage);
+            let (step_id, model) = (step.to_owned(), spend.model.clone());
+            self.add(Entry { step_id, model, input_tokens, output_tokens, cost_usd });
+        }
+        self.earlier.extend(child.earlier.clone());
+        if self.unbounded.is_none() {
+            self.unbounded.clone_from(&child.unbounded);
+        }
         self.release(step);
     }
 
@@ -279,7 +433,7 @@ impl CostTracker {
         if total <= limit.max_usd {
             return Verdict::Within;
         }
-        let (total, max) = (fixed(total, 4), fixed(limit.max_usd, 2));
+        let (total, max) = (exact(total, 4), exact(limit.max_usd, 2));
         match limit.action {
             LimitAction::Warn => Verdict::Warn(format!("[WARN] Cost ${total} exceeds limit ${max}")),
             LimitAction::Stop => Verdict::Stop(
@@ -292,7 +446,11 @@ impl CostTracker {
     /// The summary for `_meta.cost`; `None` when nothing was called.
     #[must_use]
     pub fn summary(&self) -> Option<Value> {
-        let spending = &self.spending;
+        let mut whole = self.clone();
+        for (place, spend) in self.earlier.values() {
+            whole.bill(place, spend.model.clone(), &spend.usage);
+        }
+        let spending = &whole.spending;
         (!spending.by_step.is_empty()).then(|| {
             json!({
                 "totalInputTokens": spending.total_input_tokens,
@@ -350,25 +508,29 @@ struct Room {
     left: f64,
 }
 
+/// How far sums of dollars may be off, since they are no decimals.
+const SUM_ERROR: f64 = 1e-9;
+
+/// A call that is not made, and why.
+fn stopped(why: impl std::fmt::Display) -> StageError {
+    StageError::permanent(format!("Cost limit: the call was not made, since {why}."))
+        .with_code(Code::CostLimit)
+}
+
 /// Why a call is not made: what it might cost, or what has been spent before.
 fn refused(worst: &WorstCase, usd: Option<f64>, room: &Room) -> StageError {
-    let left = fixed(room.left.max(0.0), 4);
-    let limit = fixed(room.limit, 2);
-    let message = match (usd, worst.output_tokens) {
-        (Some(usd), Some(output)) => format!(
-            "Cost limit: the call was not made, since it may cost up to ${} (model {}: at most {} tokens in, \
-             {output} out) and ${left} of the limit of ${limit} is left. Lower --max-output-tokens, or raise \
-             cost_limit.max_usd.",
+    let left = exact(rounded(room.left.max(0.0)), 4);
+    let limit = exact(room.limit, 2);
+    match (usd, worst.output_tokens) {
+        (Some(usd), Some(output)) => stopped(format!(
+            "it may cost up to ${} (model {}: at most {} tokens in, {output} out) and ${left} of the limit of \
+             ${limit} is left. Lower --max-output-tokens, or raise cost_limit.max_usd",
             fixed(usd, 4),
             worst.model.as_deref().unwrap_or_default(),
             worst.input_tokens,
-        ),
-        _ => format!(
-            "Cost limit: the call was not made, since ${left} of the limit of ${limit} is left. Raise \
-             cost_limit.max_usd."
-        ),
-    };
-    StageError::permanent(message).with_code(Code::CostLimit)
+        )),
+        _ => stopped(format!("${left} of the limit of ${limit} is left. Raise cost_limit.max_usd")),
+    }
 }
 
 fn locked(tracker: &Mutex<CostTracker>) -> std::sync::MutexGuard<'_, CostTracker> {
@@ -381,6 +543,25 @@ fn used(usage: &Map<String, Value>) -> (u64, u64) {
         tokens(usage, ["inputTokens", "input_tokens", "prompt_tokens"]),
         tokens(usage, ["outputTokens", "output_tokens", "completion_tokens"]),
     )
+}
+
+/// Whether a provider's counts can be what it used: whole, none below zero, and not nothing at all.
+fn says_what_was_used(usage: &Map<String, Value>) -> bool {
+    const NAMES: [&str; 6] = [
+        "inputTokens",
+        "input_tokens",
+        "prompt_tokens",
+        "outputTokens",
+        "output_tokens",
+        "completion_tokens",
+    ];
+    let counts = || NAMES.iter().filter_map(|name| usage.get(*name)).filter(|count| !count.is_null());
+    let is_count = |count: &Value| match count {
+        Value::Number(number) => number.as_f64().is_some_and(|number| number >= 0.0),
+        Value::String(text) => json::js_number(text) >= 0.0,
+        _ => false,
+    };
+    counts().all(is_count) && used(usage) != (0, 0)
 }
 
 /// Equal for usages that are equal as JSON, whatever the order of their fields.
@@ -408,6 +589,12 @@ fn tokens(usage: &Map<String, Value>, names: [&str; 3]) -> u64 {
 /// To six decimals, as `Math.round` does.
 fn rounded(usd: f64) -> f64 {
     (usd * 1e6 + 0.5).floor() / 1e6
+}
+
+/// With so many digits, or with all that it has if those would make it another amount.
+fn exact(usd: f64, digits: usize) -> String {
+    let short = fixed(usd, digits);
+    if short.parse() == Ok(usd) { short } else { format!("{usd}") }
 }
 
 /// ECMA-262 `Number.prototype.toFixed`, which rounds ties up.

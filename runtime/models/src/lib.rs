@@ -12,6 +12,7 @@ pub mod pool;
 pub mod pricing;
 pub mod request;
 
+use lobster_stage::WorstCase;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -22,6 +23,9 @@ pub const LOOKUP: &str = "llm.lookup";
 /// The kind of the effect that keeps an answer for later runs.
 pub const KEEP: &str = "llm.keep";
 
+/// The warning of an answer that its provider ended at the limit of output tokens.
+pub const CUT_SHORT: &str = "the answer was cut at the limit of output tokens";
+
 /// One call that a provider answered, as its effect's answer records it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spend {
@@ -31,9 +35,26 @@ pub struct Spend {
     pub model: Option<String>,
     /// Token counts as the provider gave them.
     pub usage: Map<String, Value>,
+    /// Nobody learnt what the call did cost: these are the most that it can have used.
+    #[serde(default, rename = "lost", skip_serializing_if = "std::ops::Not::not")]
+    pub is_lost: bool,
 }
 
 impl Spend {
+    /// A call that is counted with the most that it can use.
+    fn worst(worst: &WorstCase) -> Self {
+        let mut usage = Map::new();
+        usage.insert("inputTokens".into(), worst.input_tokens.into());
+        usage.extend(worst.output_tokens.map(|output| ("outputTokens".to_owned(), output.into())));
+        Self { call: uuid::Uuid::now_v7().to_string(), model: worst.model.clone(), usage, is_lost: true }
+    }
+
+    /// Calls that a place in a record names: under `spend` of an answer, of a failure's detail, or of a note.
+    #[must_use]
+    pub fn on_record(value: &Value) -> Vec<Self> {
+        Self::of_answer(value)
+    }
+
     /// What the answer of a [`CALL`] says was spent.
     fn of_answer(answer: &Value) -> Vec<Self> {
         answer.get("spend").and_then(|spend| Vec::deserialize(spend).ok()).unwrap_or_default()

@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::CUT_SHORT;
 use super::channel::Failure;
 use super::request::{Request, Retry};
 use crate::http::Url;
@@ -88,17 +89,31 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
         result.insert("usage".into(), usage);
     }
     if choice.get("finish_reason").and_then(Value::as_str) == Some("length") {
-        result.insert("warnings".into(), json!(["the answer was cut at the limit of output tokens"]));
+        result.insert("warnings".into(), json!([CUT_SHORT]));
     }
     Ok(result)
 }
 
 /// The text of a model; with a schema also what it says as JSON, if it does.
 pub(super) fn output(text: &str, request: &Request) -> Value {
-    match request.output_schema.as_ref().and_then(|_| json::parse(text.trim()).ok()) {
+    match request.output_schema.as_ref().and_then(|_| data(text)) {
         Some(data) => json!({"format": "json", "text": text, "data": data}),
         None => json!({"format": "text", "text": text}),
     }
+}
+
+/// What a text says as JSON: all of it, or the one block in it that is fenced, as models write
+/// that were not told to write JSON alone.
+fn data(text: &str) -> Option<Value> {
+    const FENCE: &str = "```";
+    let fenced = || {
+        let parts: Vec<&str> = text.split(FENCE).collect();
+        let [_, block, _] = parts.as_slice() else { return None };
+        // The first line names the language.
+        let (_, block) = block.split_once('\n')?;
+        json::parse(block.trim()).ok()
+    };
+    json::parse(text.trim()).ok().or_else(fenced)
 }
 
 /// Copies a field that is text.
@@ -166,6 +181,22 @@ mod tests {
             ),
         ] {
             assert_eq!(is_strict(&schema), strict, "{schema}");
+        }
+    }
+
+    #[test]
+    fn json_is_found_in_the_one_fence() {
+        for (text, found) in [
+            (" [1] ", Some(json!([1]))),
+            ("Sure:\n```json\n{\"a\": \"`\"}\n```\n", Some(json!({"a": "`"}))),
+            ("```\n5\n```", Some(json!(5))),
+            ("```json\n{\n```", None),
+            ("```\n1\n```\nor\n```\n2\n```", None),
+            ("```json\n{\"a\": 1}", None),
+            ("```{}```", None),
+            ("{} {}", None),
+        ] {
+            assert_eq!(data(text), found, "{text}");
         }
     }
 

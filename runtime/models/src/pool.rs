@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::channel::{Answer, Channel, Failure, Given, Provider};
 use super::health::Health;
+use super::pricing::Pricing;
 use super::request::{Request, Retry};
 use crate::http::HttpError;
 use lobster_base::cancel::CancelToken;
@@ -56,6 +57,8 @@ pub struct Asking<'a> {
     pub has_budget: bool,
     /// Puts that aside, or refuses the call.
     pub reserve: &'a dyn Fn(&WorstCase) -> Result<(), StageError>,
+    /// Gives that back for a call that was certainly not computed.
+    pub give_back: &'a dyn Fn(),
     pub cancel: &'a CancelToken,
 }
 
@@ -65,12 +68,17 @@ impl Asking<'_> {
         let _span =
             tracing::info_span!("model", provider = channel.provider.name(), model = request.model).entered();
         let request = channel.bounded(request, self.has_budget);
-        if self.has_budget
-            && let Some(worst) = channel.worst_case(&request, self.retry)
-        {
-            (self.reserve)(&worst).map_err(Failure::Budget)?;
+        let worst = channel.worst_case(&request, self.retry).filter(|_| self.has_budget);
+        if let Some(worst) = &worst {
+            (self.reserve)(worst).map_err(Failure::Budget)?;
         }
-        channel.ask(&request, self.retry, self.cancel)
+        let answer = channel.ask(&request, self.retry, self.cancel);
+        if let (Some(worst), Err(failure)) = (&worst, &answer)
+            && !failure.may_be_billed(worst)
+        {
+            (self.give_back)();
+        }
+        answer
     }
 }
 
@@ -165,11 +173,17 @@ impl Pool {
 
     /// Asks one channel after the other until one answers or says that no
     /// channel could. The provider is that of the channel that answered.
-    pub fn ask(&self, asking: &Asking<'_>, health: &Health) -> Result<(Answer, Provider, Vec<Hop>), Failure> {
+    pub fn ask(
+        &self,
+        asking: &Asking<'_>,
+        health: &Health,
+        pricing: &Pricing,
+    ) -> Result<(Answer, Provider, Vec<Hop>), Failure> {
         let mut hops = Vec::new();
         let mut last = None;
         let mut asked = false;
-        for (entry, channel) in self.order(health) {
+        let prices = asking.has_budget.then_some(pricing);
+        for (entry, channel) in self.order(health, prices, asking.request.model.as_deref()) {
             let mut request = asking.request.clone();
             request.model = entry.model.clone().or(request.model);
             let hop = |error| Hop {
@@ -193,7 +207,10 @@ impl Pool {
                         health.rest(&health_key(entry), &error, rest);
                     }
                     hops.push(hop(Some(error)));
-                    last = Some(failure);
+                    // The first refusal says why; those after it may only say that it had been refused.
+                    if !matches!((&last, &failure), (Some(Failure::Budget(_)), Failure::Budget(_))) {
+                        last = Some(failure);
+                    }
                     if next == Next::GiveUp {
                         break;
                     }
@@ -217,11 +234,20 @@ impl Pool {
     }
 
     /// Healthy channels first, then those whose rest ends soonest: a pool whose
-    /// channels all rest is still asked.
-    fn order(&self, health: &Health) -> Vec<&(Entry, Channel)> {
+    /// channels all rest is still asked. Under a limit, channels without a price come last.
+    fn order(
+        &self,
+        health: &Health,
+        prices: Option<&Pricing>,
+        asked: Option<&str>,
+    ) -> Vec<&(Entry, Channel)> {
         let resting = health.resting();
+        let is_unpriced = |entry: &Entry| {
+            let model = entry.model.as_deref().or(asked);
+            prices.is_some_and(|prices| model.and_then(|model| prices.rate(model)).is_none())
+        };
         let mut order: Vec<_> = self.channels.iter().collect();
-        order.sort_by_key(|(entry, _)| resting.get(&health_key(entry)).copied());
+        order.sort_by_key(|(entry, _)| (is_unpriced(entry), resting.get(&health_key(entry)).copied()));
         order
     }
 }
@@ -342,9 +368,15 @@ mod tests {
         ) -> Result<(Answer, Provider, Vec<Hop>), Failure> {
             let request = Request { prompt: "p".into(), model: Some("asked".into()), ..Request::default() };
             let cancel = CancelToken::new();
-            let asking =
-                Asking { request: &request, retry: None, has_budget: true, reserve, cancel: &cancel };
-            pool.ask(&asking, &Health::at(self.0.path()))
+            let asking = Asking {
+                request: &request,
+                retry: None,
+                has_budget: true,
+                reserve,
+                give_back: &|| (),
+                cancel: &cancel,
+            };
+            pool.ask(&asking, &Health::at(self.0.path()), &Pricing::default())
         }
     }
 

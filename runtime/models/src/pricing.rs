@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
+/// The variable that holds prices of the operator.
+pub const VARIABLE: &str = "LOBSTER_LLM_PRICING_JSON";
+
 /// US dollars per million tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 pub struct Rate {
@@ -12,19 +15,37 @@ pub struct Rate {
     pub input: f64,
     /// For tokens that are written.
     pub output: f64,
+    /// What holds for long requests instead.
+    pub long: Option<LongRate>,
+}
+
+/// US dollars per million tokens of a call that reads more than `above` tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+pub struct LongRate {
+    /// Most tokens that the ordinary rate holds for.
+    pub above: u64,
+    /// For all tokens that are read.
+    pub input: f64,
+    /// For all tokens that are written.
+    pub output: f64,
 }
 
 impl Rate {
     /// Dollars for so many tokens.
     #[must_use]
     pub fn cost(self, input: u64, output: u64) -> f64 {
+        let rate = match self.long {
+            Some(long) if input > long.above => Self { input: long.input, output: long.output, long: None },
+            _ => self,
+        };
         #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^53")]
         let (input, output) = (input as f64, output as f64);
-        (input * self.input + output * self.output) / 1e6
+        (input * rate.input + output * rate.output) / 1e6
     }
 }
 
-/// The rates by model name; names match exactly.
+/// The rates by model name. A name that is not listed holds without the date, the `-latest` and the
+/// name of the provider that surround it (`openai/gpt-5-2025-08-07` is `gpt-5`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pricing(BTreeMap<String, Rate>);
 
@@ -41,10 +62,58 @@ const BUILT_IN: [(&str, f64, f64); 9] = [
     ("gemini-1.5-flash", 0.075, 0.3),
 ];
 
+/// The day on which the prices below were last compared with what the providers publish.
+pub const AS_OF: &str = "2026-11-23";
+
+/// Prices of the standard tier as the providers publish them:
+/// <https://developers.openai.com/api/docs/pricing>, <https://platform.claude.com/docs/en/models>.
+/// A model whose price is not one number for all calls stands here with its dearest one, or not at all:
+/// a price that is too low would break a limit, a missing one is refused.
+const PUBLISHED: [(&str, f64, f64); 24] = [
+    ("claude-fable-5-1", 10.0, 50.0),
+    ("claude-haiku-4-5", 1.0, 5.0),
+    ("claude-opus-4-0", 15.0, 75.0),
+    ("claude-opus-4-1", 15.0, 75.0),
+    ("claude-opus-4-5", 5.0, 25.0),
+    ("claude-opus-4-6", 5.0, 25.0),
+    ("claude-opus-4-7", 5.0, 25.0),
+    ("claude-opus-4-8", 5.0, 25.0),
+    ("claude-opus-5", 5.0, 25.0),
+    ("claude-opus-5-5", 4.0, 20.0),
+    ("claude-sonnet-4-5", 3.0, 15.0),
+    ("claude-sonnet-4-6", 3.0, 15.0),
+    ("claude-sonnet-5", 2.0, 10.0),
+    ("claude-sonnet-5-5", 2.0, 10.0),
+    ("gpt-4.1", 2.0, 8.0),
+    ("gpt-4.1-mini", 0.4, 1.6),
+    ("gpt-4.1-nano", 0.1, 0.4),
+    ("gpt-5", 1.25, 10.0),
+    ("gpt-5-mini", 0.25, 2.0),
+    ("gpt-5-nano", 0.05, 0.4),
+    ("gpt-5.4-mini", 0.75, 4.5),
+    ("gpt-5.4-nano", 0.2, 1.25),
+    ("o3", 2.0, 8.0),
+    ("o4-mini", 1.1, 4.4),
+];
+
+/// Prices that rise for requests of more than so many tokens.
+const PUBLISHED_LONG: [(&str, f64, f64, LongRate); 3] = [
+    ("gpt-5.4", 2.5, 15.0, LongRate { above: 272_000, input: 5.0, output: 22.5 }),
+    ("gpt-5.5", 5.0, 30.0, LongRate { above: 272_000, input: 10.0, output: 45.0 }),
+    ("gpt-6.1-sol", 2.0, 10.0, LongRate { above: 272_000, input: 4.0, output: 15.0 }),
+];
+
 impl Default for Pricing {
     fn default() -> Self {
-        let rate = |(name, input, output): (&str, f64, f64)| (name.to_owned(), Rate { input, output });
-        Self(BUILT_IN.into_iter().map(rate).collect())
+        let flat = BUILT_IN.into_iter().chain(PUBLISHED);
+        let mut rates: BTreeMap<_, _> =
+            flat.map(|(name, input, output)| (name.to_owned(), Rate { input, output, long: None })).collect();
+        rates.extend(
+            PUBLISHED_LONG.map(|(name, input, output, long)| {
+                (name.to_owned(), Rate { input, output, long: Some(long) })
+            }),
+        );
+        Self(rates)
     }
 }
 
@@ -74,8 +143,31 @@ impl Pricing {
     /// The rate of a model.
     #[must_use]
     pub fn rate(&self, model: &str) -> Option<Rate> {
-        self.0.get(model).copied()
+        let known = |name: &str| self.0.get(name).copied();
+        let own = model.rsplit_once('/').map_or(model, |(_, own)| own);
+        known(model).or_else(|| known(undated(model))).or_else(|| known(own)).or_else(|| known(undated(own)))
     }
+}
+
+/// The name of a model without the date of its snapshot: `-2025-08-07`, `-20250807`, `@20250807`, `-latest`.
+fn undated(model: &str) -> &str {
+    let is_date = |text: &str| match text.len() {
+        8 => text.bytes().all(|byte| byte.is_ascii_digit()),
+        10 => text.bytes().enumerate().all(|(at, byte)| match at {
+            4 | 7 => byte == b'-',
+            _ => byte.is_ascii_digit(),
+        }),
+        _ => false,
+    };
+    if let Some(name) = model.strip_suffix("-latest") {
+        return name;
+    }
+    let cut = |length: usize| {
+        let at = model.len().checked_sub(length + 1)?;
+        let (name, date) = (model.get(..at)?, model.get(at + 1..)?);
+        (!name.is_empty() && matches!(model.as_bytes()[at], b'-' | b'@') && is_date(date)).then_some(name)
+    };
+    cut(10).or_else(|| cut(8)).unwrap_or(model)
 }
 
 fn rates(text: &str) -> Option<Vec<(String, Rate)>> {
@@ -84,7 +176,10 @@ fn rates(text: &str) -> Option<Vec<(String, Rate)>> {
         .map(|(name, value)| {
             let rate: Rate = value.is_object().then(|| serde_json::from_value(value).ok())??;
             let usable = |n: f64| n.is_finite() && n >= 0.0;
-            (!name.trim().is_empty() && usable(rate.input) && usable(rate.output)).then_some((name, rate))
+            let usable_long =
+                rate.long.is_none_or(|long| usable(long.input) && usable(long.output) && long.above > 0);
+            (!name.trim().is_empty() && usable(rate.input) && usable(rate.output) && usable_long)
+                .then_some((name, rate))
         })
         .collect()
 }
@@ -98,10 +193,60 @@ mod tests {
         let (pricing, warning) =
             Pricing::new(Some(r#"{"gpt-4o":{"input":1,"output":2},"mine":{"input":0,"output":0.5}}"#));
         assert_eq!(warning, None);
-        assert_eq!(pricing.rate("gpt-4o"), Some(Rate { input: 1.0, output: 2.0 }));
-        assert_eq!(pricing.rate("mine"), Some(Rate { input: 0.0, output: 0.5 }));
-        assert_eq!(pricing.rate("gpt-4o-mini"), Some(Rate { input: 0.15, output: 0.6 }));
+        assert_eq!(pricing.rate("gpt-4o"), Some(Rate { input: 1.0, output: 2.0, long: None }));
+        assert_eq!(pricing.rate("mine"), Some(Rate { input: 0.0, output: 0.5, long: None }));
+        assert_eq!(pricing.rate("gpt-4o-mini"), Some(Rate { input: 0.15, output: 0.6, long: None }));
         assert_eq!(pricing.rate("GPT-4o"), None);
+    }
+
+    #[test]
+    fn names_with_a_date_or_a_provider_are_known() {
+        let pricing = Pricing::default();
+        for (name, known) in [
+            ("gpt-4o-2024-08-06", "gpt-4o"),
+            ("openai/gpt-5-2025-08-07", "gpt-5"),
+            ("claude-sonnet-4-5-20250929", "claude-sonnet-4-5"),
+            ("anthropic/claude-sonnet-4-5@20250929", "claude-sonnet-4-5"),
+            ("claude-opus-4-5-latest", "claude-opus-4-5"),
+        ] {
+            assert_eq!(
+                (pricing.rate(name), undated(name.rsplit('/').next().unwrap())),
+                (pricing.rate(known), known)
+            );
+            assert!(pricing.rate(name).is_some(), "{name}");
+        }
+        // What is not a date is another model, perhaps a dearer one.
+        for name in [
+            "gpt-5-pro",
+            "gpt-4o-audio-preview",
+            "gpt-5.5-pro",
+            "gpt-4o-1234567",
+            "gpt-4o-2024x08x06",
+            "-20250807",
+            "é0250807",
+            "",
+            "/",
+        ] {
+            assert_eq!(pricing.rate(name), None, "{name}");
+        }
+        let (own, _) = Pricing::new(Some(r#"{"gpt-4o-2024-08-06":{"input":1,"output":2}}"#));
+        assert_eq!(own.rate("gpt-4o-2024-08-06").map(|rate| rate.input), Some(1.0));
+        assert_eq!(own.rate("gpt-4o").map(|rate| rate.input), Some(2.5));
+    }
+
+    #[test]
+    fn long_requests_cost_what_the_provider_says() {
+        let rate = Pricing::default().rate("gpt-5.5").unwrap();
+        assert_eq!((rate.cost(272_000, 0), rate.cost(272_001, 0)), (1.36, 2.720_01));
+        let text = r#"{"m":{"input":1,"output":1,"long":{"above":10,"input":2,"output":3}}}"#;
+        let rate = Pricing::new(Some(text)).0.rate("m").unwrap();
+        assert_eq!((rate.cost(10, 10), rate.cost(11, 10)), (20e-6, 52e-6));
+        let rate_of =
+            |long: &str| Pricing::new(Some(&format!(r#"{{"m":{{"input":1,"output":1,"long":{long}}}}}"#))).1;
+        for bad in ["1", "{}", r#"{"above":0,"input":1,"output":1}"#, r#"{"above":9,"input":-1,"output":1}"#]
+        {
+            assert!(rate_of(bad).is_some(), "{bad}");
+        }
     }
 
     #[test]

@@ -246,7 +246,10 @@ pub struct EffectHost<'a> {
     /// Whether a policy is in force: then nothing counts that a step could have written.
     pub is_under_policy: bool,
     /// Puts aside what a call of a model may cost; refuses a call that might pass the run's limit.
+    /// What is put aside counts as spent unless the effect's answer says otherwise.
     pub reserve: &'a dyn Fn(&WorstCase) -> Result<(), StageError>,
+    /// Gives back what was put aside last: that call was certainly not computed.
+    pub give_back: &'a dyn Fn(),
 }
 
 /// All that decides an effect that is neither a process nor a component.

@@ -13,8 +13,9 @@ use lobster_models::cache::{self, Found, Slot};
 use lobster_models::channel::{Channel, Failure, Given, Provider};
 use lobster_models::health::Health;
 use lobster_models::pool::{self, Pool};
+use lobster_models::pricing::{Pricing, VARIABLE as PRICES};
 use lobster_models::request::{Request, Retry, number};
-use lobster_models::{CALL, KEEP, LOOKUP, Spend};
+use lobster_models::{CALL, CUT_SHORT, KEEP, LOOKUP, Spend};
 use lobster_stage::{
     EffectAction, EffectHost, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec,
     Stop,
@@ -359,6 +360,16 @@ impl Llm {
             if violations.is_empty() {
                 return Ok(item);
             }
+            let warnings = item["warnings"].as_array().into_iter().flatten();
+            if warnings.into_iter().any(|warning| warning == CUT_SHORT) {
+                // The same limit would cut the next answer, too.
+                let message = format!(
+                    "{} {CUT_SHORT}, so it does not fit the schema ({}). Raise --max-output-tokens",
+                    self.command,
+                    violations.join("; ")
+                );
+                return Err(StageError::permanent(message).with_code(Code::Model).into());
+            }
             if attempt == attempts {
                 let message =
                     format!("{} output failed schema validation: {}", self.command, violations.join("; "));
@@ -395,8 +406,14 @@ impl Llm {
         let has_budget = host.has_budget();
         host.effect(action, &mut |effect| {
             let failed = |failure: Failure| failure.error(command);
-            let asking =
-                pool::Asking { request, retry, has_budget, reserve: effect.reserve, cancel: effect.cancel };
+            let asking = pool::Asking {
+                request,
+                retry,
+                has_budget,
+                reserve: effect.reserve,
+                give_back: effect.give_back,
+                cancel: effect.cancel,
+            };
             let (mut answer, provider, hops) = match way {
                 Way::One(channel) => {
                     let answer = asking.ask(channel, request).map_err(failed)?;
@@ -404,7 +421,9 @@ impl Llm {
                 }
                 Way::Pool(name) => {
                     let pool = Pool::from_env(command, name.as_deref(), effect.env, effect.cwd)?;
-                    pool.ask(&asking, &Health::at(effect.state_dir)).map_err(failed)?
+                    // A table that is of no use is told of where the run begins.
+                    let (pricing, _) = Pricing::new((effect.env)(PRICES).as_deref());
+                    pool.ask(&asking, &Health::at(effect.state_dir), &pricing).map_err(failed)?
                 }
             };
             let passed_over = pool::warnings(&hops);
@@ -418,6 +437,7 @@ impl Llm {
                 call: uuid::Uuid::now_v7().to_string(),
                 model: answer.billed.clone(),
                 usage: usage.clone(),
+                is_lost: false,
             });
             let mut record = Map::new();
             record.insert("spend".into(), json!(Vec::from_iter(spend)));

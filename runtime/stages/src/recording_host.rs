@@ -173,6 +173,7 @@ impl Host for RecordingHost {
             let env = |name: &str| host.env.get(name).cloned();
             perform(&EffectHost {
                 reserve: &|_| Ok(()),
+                give_back: &|| (),
                 cancel: &host.cancel,
                 state_dir: host.state.path(),
                 is_under_policy: false,

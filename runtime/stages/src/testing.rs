@@ -117,6 +117,7 @@ impl Host for FakeHost {
             env: &env,
             cwd: &self.cwd,
             reserve: &|_| Ok(()),
+            give_back: &|| (),
         };
         Ok(perform(&host)?)
     }

@@ -119,7 +119,7 @@ impl ArgSpec {
     }
 
     /// A given null means "no value" and fits everything.
-    fn check(&self, value: &Value) -> Result<(), ArgsError> {
+    pub(super) fn check(&self, value: &Value) -> Result<(), ArgsError> {
         if value.is_null() {
             return Ok(());
         }

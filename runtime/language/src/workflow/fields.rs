@@ -5,8 +5,19 @@ use super::super::diagnostic::Diagnostic;
 use super::super::source::Node;
 use super::Lowering;
 
-pub(super) const TOP_FIELDS: &[&str] =
-    &["name", "description", "args", "env", "cwd", "steps", "cost_limit", "secrets", "version", "changes"];
+pub(super) const TOP_FIELDS: &[&str] = &[
+    "name",
+    "description",
+    "args",
+    "env",
+    "cwd",
+    "steps",
+    "cost_limit",
+    "secrets",
+    "version",
+    "changes",
+    "on",
+];
 
 /// `name` and `description` are notes for readers.
 pub(crate) const STEP_FIELDS: &[&str] = &[
@@ -52,7 +63,7 @@ pub(crate) const STEP_FIELDS: &[&str] = &[
 pub(super) const PARALLEL_FIELDS: &[&str] = &["wait", "timeout_ms", "branches"];
 pub(super) const RETRY_FIELDS: &[&str] = &["max", "backoff", "delay_ms", "max_delay_ms", "jitter"];
 pub(super) const INPUT_FIELDS: &[&str] = &["prompt", "responseSchema", "defaults"];
-pub(super) const COST_FIELDS: &[&str] = &["max_usd", "action"];
+pub(super) const COST_FIELDS: &[&str] = &["max_usd", "action", "unpriced"];
 pub(super) const APPROVAL_FIELDS: &[&str] = &[
     "prompt",
     "items",

@@ -14,10 +14,14 @@ mod places;
 mod schema;
 mod secrets;
 mod step;
+mod trigger_data;
+mod triggers;
 mod validate;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod trigger_tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
@@ -78,6 +82,8 @@ const FOR_CHECK_ONLY: &[&str] = &[
     codes::PASTED_ARGUMENT,
     codes::PASTED_REFERENCE,
     codes::CHILD_CYCLE,
+    codes::TRIGGER,
+    codes::TRIGGER_DATA,
 ];
 
 /// Reads a workflow file to run it: also gives the likely mistakes by which something else
@@ -157,6 +163,7 @@ impl<'a> Loading<'a> {
         let children = self.children(source, &workflow.steps);
         self.active.pop();
         workflow.children = children?;
+        self.refuse_data_in_children(source, &workflow);
         Ok(workflow)
     }
 
@@ -313,6 +320,7 @@ impl Lowering<'_> {
         let secrets = self.texts(root, "secrets", "secrets")?;
         let args = self.arg_specs(root);
         self.declared_secrets(root, &secrets, &args)?;
+        let triggers = self.triggers(root, &args);
         if self.lint.is_some() {
             self.arguments = args.iter().map(|spec| spec.name.clone()).collect();
             self.variables = self.env(root, "env").into_iter().map(|(name, _)| name).collect();
@@ -334,6 +342,7 @@ impl Lowering<'_> {
             changes: root.get_some("changes").map(|node| self.changes_mode(node, "Workflow ")).transpose()?,
             least_changes: None,
             secrets,
+            triggers,
             steps,
             children: BTreeMap::new(),
             components: BTreeMap::new(),
@@ -359,6 +368,7 @@ impl Lowering<'_> {
         Some(CostLimit {
             max_usd: node.get("max_usd").map_or(f64::NAN, validate::js_number_of),
             stop: node.get("action").and_then(Node::as_text) == Some("stop"),
+            allows_unpriced: node.get("unpriced").and_then(Node::as_text) == Some("allow"),
         })
     }
 }

@@ -56,7 +56,7 @@ impl Lowering<'_> {
     }
 
     /// Rights and ceilings must not be misread, so unknown keys in them are errors.
-    fn only(&self, node: &Node, known: &[&str], name: &str) -> Checked<()> {
+    pub(super) fn only(&self, node: &Node, known: &[&str], name: &str) -> Checked<()> {
         let Some(entries) = node.as_map() else {
             return self.error(codes::FIELD_TYPE, node, format!("{name} must be a map, not {}", node.kind()));
         };

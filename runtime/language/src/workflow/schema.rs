@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::fields;
+use super::{fields, triggers};
 
 /// The schema.
 #[must_use]
@@ -91,7 +91,11 @@ fn top(name: &str) -> Option<Value> {
         "cwd" => text("Working directory of every step"),
         "cost_limit" => note(
             object(
-                json!({ "max_usd": { "type": "number", "minimum": 0 }, "action": { "enum": ["warn", "stop"] } }),
+                json!({
+                    "max_usd": { "type": "number", "minimum": 0 },
+                    "action": { "enum": ["warn", "stop"] },
+                    "unpriced": { "enum": ["refuse", "allow"] },
+                }),
                 &["max_usd"],
             ),
             "Most that calls of models may cost",
@@ -103,7 +107,44 @@ fn top(name: &str) -> Option<Value> {
         "secrets" => {
             note(json!({ "$ref": "#/definitions/texts" }), "Names of the secrets that steps may ask for")
         }
+        "on" => note(
+            object(named(triggers::TRIGGER_FIELDS, trigger), &[]),
+            "What starts the workflow under a service",
+        ),
         _ => None,
+    }
+}
+
+/// One entry, or a list of them.
+fn trigger(name: &str) -> Value {
+    let (fields, needed): (&[&str], &[&str]) = match name {
+        "schedule" => (triggers::SCHEDULE_FIELDS, &[]),
+        "webhook" => (triggers::WEBHOOK_FIELDS, &["path", "verify", "secret"]),
+        "after" => (triggers::AFTER_FIELDS, &["workflow"]),
+        _ => (triggers::WATCH_FIELDS, &["paths"]),
+    };
+    let entry = object(named(fields, trigger_field), needed);
+    json!({ "oneOf": [entry, { "type": "array", "items": entry, "minItems": 1 }] })
+}
+
+fn trigger_field(name: &str) -> Value {
+    let policy = |choices: &[&str], fields: &[&str]| {
+        let of_map = named(fields, |field| match field {
+            "max" => json!({ "type": "integer", "minimum": 1, "maximum": 1000 }),
+            _ => json!({ "type": "string" }),
+        });
+        let mut map = object(of_map, &["policy"]);
+        map["properties"]["policy"] = json!({ "enum": choices });
+        json!({ "oneOf": [{ "enum": choices }, map] })
+    };
+    match name {
+        "args" => json!({ "type": "object" }),
+        "missed" => policy(triggers::MISSED, triggers::MISSED_FIELDS),
+        "overlap" => policy(triggers::OVERLAP, triggers::OVERLAP_FIELDS),
+        "verify" => json!({ "enum": triggers::VERIFY }),
+        "ended" => json!({ "enum": triggers::ENDED }),
+        "secret" | "paths" => json!({ "oneOf": [{ "type": "string" }, { "$ref": "#/definitions/texts" }] }),
+        _ => json!({ "type": "string", "minLength": 1 }),
     }
 }
 
@@ -313,6 +354,9 @@ mod tests {
         let error = |workflow: Value| schema.first_error(&workflow).map(|error| error.pointer.clone());
         assert_eq!(error(json!({"steps": [{"id": "a", "run": "true", "x-mine": 1}]})), None);
         assert_eq!(error(json!({"steps": [{"id": "a", "retry": {"max": 3}, "pipeline": "json"}]})), None);
+        let on = json!({"schedule": [{"cron": "@daily", "missed": {"policy": "all", "max": 3}}], "watch": {"paths": "in/*"},
+            "webhook": {"path": "x", "verify": "github", "secret": ["A", "B"], "args": {"x": "$body.x"}}});
+        assert_eq!(error(json!({"steps": [{"id": "a"}], "on": on})), None);
         for wrong in [
             json!({}),
             json!({"steps": []}),
@@ -322,6 +366,8 @@ mod tests {
             json!({"steps": [{"id": "a", "for_each": "$b.json", "steps": [{"id": "c", "nope": 1}]}]}),
             json!({"steps": [{"id": "a", "parallel": {"branches": [{"id": "b", "on_error": "x"}]}}]}),
             json!({"steps": [{"id": "a", "js": "1", "grants": {"everything": true}}]}),
+            json!({"steps": [{"id": "a"}], "on": {"schedule": {"every": "1h", "missed": "some"}}}),
+            json!({"steps": [{"id": "a"}], "on": {"webhook": [{"path": "x", "secret": "S"}]}}),
         ] {
             assert!(error(wrong.clone()).is_some(), "{wrong}");
         }

@@ -56,6 +56,10 @@ fn messages_of_the_incumbent_are_kept() {
             "cost_limit: {max_usd: '0.5', action: null}\nsteps: [1]",
             "Workflow cost_limit.action must be \"warn\" or \"stop\"",
         ),
+        (
+            "cost_limit: {max_usd: 1, unpriced: true}\nsteps: [1]",
+            "Workflow cost_limit.unpriced must be \"allow\" or \"refuse\"",
+        ),
     ] {
         assert_eq!(read(text).expect_err(text).message, message, "{text}");
     }
@@ -318,7 +322,7 @@ fn work_and_input_are_read_as_the_incumbent_reads_them() {
     assert_eq!(workflow.steps[2].stdin, Stdin::Text(" $a.json ".to_owned()));
     assert_eq!(workflow.env, [("A".to_owned(), "x".to_owned())]);
     assert_eq!(workflow.cwd.as_deref(), Some("${d}"));
-    assert_eq!(workflow.cost_limit, Some(CostLimit { max_usd: 0.5, stop: true }));
+    assert_eq!(workflow.cost_limit, Some(CostLimit { max_usd: 0.5, stop: true, allows_unpriced: false }));
 }
 
 #[test]

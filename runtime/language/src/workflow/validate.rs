@@ -95,9 +95,14 @@ impl Check<'_> {
             let message = "Workflow cost_limit.max_usd must be a non-negative number";
             return self.refuse(max.unwrap_or(limit), "", message);
         }
-        match limit.get("action") {
-            Some(action) if !matches!(action.as_text(), Some("warn" | "stop")) => {
-                self.refuse(action, "", "Workflow cost_limit.action must be \"warn\" or \"stop\"")
+        if let Some(action) = limit.get("action")
+            && !matches!(action.as_text(), Some("warn" | "stop"))
+        {
+            return self.refuse(action, "", "Workflow cost_limit.action must be \"warn\" or \"stop\"");
+        }
+        match limit.get("unpriced") {
+            Some(unpriced) if !matches!(unpriced.as_text(), Some("allow" | "refuse")) => {
+                self.refuse(unpriced, "", "Workflow cost_limit.unpriced must be \"allow\" or \"refuse\"")
             }
             _ => Ok(()),
         }

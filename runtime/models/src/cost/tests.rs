@@ -10,7 +10,11 @@ fn call(id: &str, model: &str, usage: &Value) -> Value {
 }
 
 fn tracker(max_usd: f64, action: LimitAction) -> CostTracker {
-    CostTracker::new(Pricing::default(), Some(CostLimit { max_usd, action }), Spending::default())
+    CostTracker::new(
+        Pricing::default(),
+        Some(CostLimit { max_usd, action, allows_unpriced: false }),
+        Spending::default(),
+    )
 }
 
 fn entries(tracker: &CostTracker) -> Value {
@@ -67,7 +71,7 @@ fn what_programs_print_counts() {
         Some(&json!({"model": "gpt-4o", "usage": {"prompt_tokens": 0, "completion_tokens": 1}})),
     );
     let Verdict::Stop(error) = t.check() else { panic!("should stop") };
-    assert_eq!(error.message, "Cost limit exceeded: $5.0000 > $5.00 limit");
+    assert_eq!(error.message, "Cost limit exceeded: $5.00001 > $5.00 limit");
     assert!(error.permanent);
 }
 
@@ -86,7 +90,7 @@ fn calls_that_might_pass_the_limit_are_refused_before_they_are_made() {
         error.message.contains("up to $0.6000") && error.message.contains("$0.4000 of the limit of $1.00"),
         "{error}"
     );
-    t.reserve("b", &worst("no price", 9_000_000, 9_000_000)).unwrap();
+    t.release("b");
     t.reserve("b", &worst("gpt-4o", 0, 40_000)).unwrap();
     t.release("a");
     t.release("b");
@@ -100,29 +104,152 @@ fn calls_that_might_pass_the_limit_are_refused_before_they_are_made() {
     assert!(warns.reserve("a", &worst("gpt-4o", 0, 60_000)).is_ok() && !warns.stops());
 }
 
+fn allowing(max_usd: f64) -> CostTracker {
+    let limit = CostLimit { max_usd, action: LimitAction::Stop, allows_unpriced: true };
+    CostTracker::new(Pricing::default(), Some(limit), Spending::default())
+}
+
 #[test]
-fn what_nobody_can_price_is_told_once_and_counted_afterwards() {
-    let mut t = tracker(1.0, LimitAction::Stop);
-    let line = t.reserve("a", &worst("no price", 9, 9)).unwrap().unwrap();
+fn a_model_without_a_price_is_refused_unless_the_file_allows_it() {
+    let mut strict = tracker(1.0, LimitAction::Stop);
+    let error = strict.reserve("a", &worst("no price", 9, 9)).unwrap_err();
+    assert_eq!(error.known_code(), Some(Code::CostLimit));
+    assert!(error.permanent && error.message.contains("model \"no price\" has no price"), "{error}");
+    assert_eq!(tracker(1.0, LimitAction::Warn).reserve("a", &worst("no price", 9, 9)).unwrap().1, None);
+
+    let mut t = allowing(1.0);
+    let (_, line) = t.reserve("a", &worst("no price", 9, 9)).unwrap();
+    let line = line.unwrap();
     assert!(line.starts_with("[WARN] No LLM pricing configured for model \"no price\";"), "{line}");
-    assert_eq!(t.reserve("a", &worst("no price", 9, 9)).unwrap(), None);
+    assert_eq!(t.reserve("a", &worst("no price", 9, 9)).unwrap().1, None, "once");
     t.effect("a", &action(CALL), &call("c", "no price", &json!({"outputTokens": 5})));
     assert_eq!(t.step_done("a", None), [""; 0], "the bill does not say it again");
-    assert_eq!(tracker(1.0, LimitAction::Warn).reserve("a", &worst("no price", 9, 9)).unwrap(), None);
+    t.release("a");
 
-    // Neither what an adapter chooses, the model or the length, holds anything back …
+    // A priced call that is refused does not go to a model without a price instead.
+    t.reserve("a", &worst("gpt-4o", 0, 100_001)).unwrap_err();
+    let error = t.reserve("a", &worst("no price", 9, 9)).unwrap_err();
+    assert!(error.message.contains("has none that could be less"), "{error}");
+    t.release("a");
+    t.reserve("a", &worst("no price", 9, 9)).unwrap();
+
+    // Any limit around that does not allow it refuses it.
+    let outer = Arc::new(Mutex::new(tracker(1.0, LimitAction::Stop)));
+    let mut inner = allowing(1.0).within(outer, "sub");
+    assert!(inner.reserve("x", &worst("no price", 1, 1)).is_err());
+}
+
+#[test]
+fn what_an_adapter_chooses_is_counted_afterwards() {
     let unbounded = WorstCase { output_tokens: None, ..worst("gpt-4o", 9_000_000, 0) };
     let unnamed = WorstCase { model: None, ..worst("", 9_000_000, 9_000_000) };
-    assert_eq!(t.reserve("b", &unbounded).unwrap(), None);
-    assert_eq!(t.reserve("b", &unnamed).unwrap(), None);
+    let mut t = tracker(1.0, LimitAction::Stop);
+    t.reserve("b", &unbounded).unwrap();
+    t.reserve("b", &unnamed).unwrap();
     t.reserve("b", &worst("gpt-4o", 0, 100_000)).unwrap();
     t.release("b");
-    // … until the limit is passed: a call whose answer was refused is not paid again.
+    // Until the limit is passed: a call whose answer was refused is not paid again.
     t.effect("b", &action(CALL), &call("d", "gpt-4o", &json!({"outputTokens": 100_001})));
-    for worst in [&unbounded, &unnamed, &worst("no price", 0, 0)] {
+    for worst in [&unbounded, &unnamed] {
         let error = t.reserve("b", worst).unwrap_err();
         assert_eq!(error.known_code(), Some(Code::CostLimit));
         assert!(error.message.contains("was not made, since $0.0000 of the limit of $1.00"), "{error}");
+    }
+    // One that was answered at no price, or lost, leaves nobody knowing what is left.
+    for (bound, answered) in [(&unnamed, Some("no price")), (&unnamed, None), (&unbounded, None)] {
+        let told = |t: &mut CostTracker| {
+            let (reserved, _) = t.reserve("a", bound).unwrap();
+            let usage = json!({"outputTokens": 5}).as_object().unwrap().clone();
+            let answered = answered.map(|model| Spend {
+                call: "c".into(),
+                model: Some(model.into()),
+                usage,
+                is_lost: false,
+            });
+            let spend = t.settle(reserved, answered);
+            t.paid("a", spend);
+            t.release("a");
+        };
+        let mut t = tracker(1.0, LimitAction::Stop);
+        told(&mut t);
+        let error = t.reserve("b", &worst("gpt-4o", 1, 1)).unwrap_err();
+        assert!(error.message.contains("whose cost is not known"), "{error}");
+        let mut t = allowing(1.0);
+        told(&mut t);
+        t.reserve("b", &worst("gpt-4o", 1, 1)).unwrap();
+    }
+}
+
+#[test]
+fn a_lost_call_counts_with_all_that_it_may_cost() {
+    let mut t = tracker(1.0, LimitAction::Stop);
+    let (lost, _) = t.reserve("a", &worst("gpt-4o", 0, 40_000)).unwrap();
+    assert!(lost.is_lost);
+    t.paid("a", lost.clone());
+    t.paid("a", lost.clone());
+    t.release("a");
+    assert!(t.reserve("a", &worst("gpt-4o", 0, 60_001)).is_err());
+    let (refused, _) = t.reserve("a", &worst("gpt-4o", 0, 60_000)).unwrap();
+    t.give_back("a", &refused);
+    t.reserve("a", &worst("gpt-4o", 0, 60_000)).unwrap();
+    t.release("a");
+    t.step_done("a", None);
+    assert_eq!(t.summary().unwrap()["estimatedCostUsd"], json!(0.4));
+
+    // Another process: it counts whether a step tells of it again or not, and once.
+    let limit = Some(CostLimit { max_usd: 1.0, action: LimitAction::Stop, allows_unpriced: false });
+    let fresh = || CostTracker::new(Pricing::default(), limit, Spending::default());
+    let mut t = fresh().with_earlier([("a".to_owned(), lost.clone())]);
+    assert!(t.reserve("b", &worst("gpt-4o", 0, 60_001)).is_err());
+    assert_eq!(t.summary().unwrap()["estimatedCostUsd"], json!(0.4));
+    t.paid("a", lost.clone());
+    t.step_done("a", None);
+    assert_eq!(t.summary().unwrap()["estimatedCostUsd"], json!(0.4));
+    assert!(t.reserve("b", &worst("gpt-4o", 0, 60_000)).is_ok());
+
+    // What was paid within a sub-workflow counts there, and afterwards here.
+    let outer = Arc::new(Mutex::new(fresh().with_earlier([("sub.x".to_owned(), lost)])));
+    let earlier = locked(&outer).take_earlier(|place| place.starts_with("sub"));
+    let mut inner = fresh().with_earlier(earlier).within(Arc::clone(&outer), "sub");
+    assert!(inner.reserve("y", &worst("gpt-4o", 0, 60_001)).is_err());
+    inner.reserve("y", &worst("gpt-4o", 0, 60_000)).unwrap();
+    assert!(locked(&outer).reserve("z", &worst("gpt-4o", 0, 1)).is_err());
+    inner.release("y");
+    locked(&outer).absorb("sub", &inner);
+    assert!(locked(&outer).reserve("z", &worst("gpt-4o", 0, 60_001)).is_err());
+    assert!(locked(&outer).reserve("z", &worst("gpt-4o", 0, 60_000)).is_ok());
+}
+
+#[test]
+fn an_answer_that_lies_about_its_usage_counts_with_all_that_it_may_cost() {
+    let t = tracker(1.0, LimitAction::Stop);
+    let reserved = || Spend::worst(&worst("gpt-4o", 10, 40));
+    let answered = |model: &str, usage: Value| Spend {
+        call: "c".into(),
+        model: Some(model.into()),
+        usage: usage.as_object().unwrap().clone(),
+        is_lost: false,
+    };
+    for usage in [
+        json!({}),
+        json!({"inputTokens": 0, "outputTokens": 0}),
+        json!({"prompt_tokens": 5, "completion_tokens": -7}),
+        json!({"inputTokens": "many"}),
+        json!({"inputTokens": [1]}),
+    ] {
+        let settled = t.settle(reserved(), Some(answered("gpt-4o", usage.clone())));
+        assert_eq!((settled.call.as_str(), used(&settled.usage)), ("c", (10, 40)), "{usage}");
+    }
+    assert!(t.settle(reserved(), None).is_lost);
+    let honest = json!({"prompt_tokens": 5, "completion_tokens": 7});
+    for (said, billed) in [
+        ("gpt-4o", "gpt-4o"),
+        ("gpt-4-turbo", "gpt-4-turbo"),
+        ("gpt-4o-mini", "gpt-4o"),
+        ("no price", "gpt-4o"),
+    ] {
+        let settled = t.settle(reserved(), Some(answered(said, honest.clone())));
+        assert_eq!((settled.model.as_deref(), used(&settled.usage)), (Some(billed), (5, 7)), "{said}");
     }
 }
 
@@ -167,13 +294,13 @@ fn unknown_models_are_named_once() {
 fn warning_repeats_and_spending_survives_a_pause() {
     let mut t = tracker(0.001, LimitAction::Warn);
     t.step_done("a", Some(&json!({"model": "gpt-4o", "usage": {"inputTokens": 1000, "outputTokens": 500}})));
-    let line = Verdict::Warn("[WARN] Cost $0.0075 exceeds limit $0.00".into());
+    let line = Verdict::Warn("[WARN] Cost $0.0075 exceeds limit $0.001".into());
     assert_eq!((t.check(), t.check()), (line.clone(), line));
     t.effect("open", &action(CALL), &call("c9", "gpt-4o", &json!({"inputTokens": 1})));
     let kept = serde_json::to_string(t.spending()).unwrap();
     let restored: Spending = serde_json::from_str(&kept).unwrap();
     assert_eq!(&restored, t.spending());
-    let limit = Some(CostLimit { max_usd: 0.01, action: LimitAction::Stop });
+    let limit = Some(CostLimit { max_usd: 0.01, action: LimitAction::Stop, allows_unpriced: false });
     let mut t = CostTracker::new(Pricing::default(), limit, restored);
     t.step_done("b", Some(&json!({"model": "gpt-4o", "usage": {"inputTokens": 1000, "outputTokens": 500}})));
     let Verdict::Stop(error) = t.check() else { panic!("should stop") };

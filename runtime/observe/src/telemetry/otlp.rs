@@ -103,7 +103,7 @@ struct KeyValue {
 
 #[derive(Clone, PartialEq, Message)]
 struct AnyValue {
-    #[prost(oneof = "Any", tags = "1, 2, 3")]
+    #[prost(oneof = "Any", tags = "1, 2, 3, 4")]
     value: Option<Any>,
 }
 
@@ -115,10 +115,14 @@ enum Any {
     Flag(bool),
     #[prost(int64, tag = "3")]
     Number(i64),
+    #[prost(double, tag = "4")]
+    Amount(f64),
 }
 
 /// `SPAN_KIND_INTERNAL`
 const INTERNAL: i32 = 1;
+/// `SPAN_KIND_CLIENT`
+const CLIENT: i32 = 3;
 /// `STATUS_CODE_ERROR`
 const ERROR: i32 = 2;
 
@@ -147,7 +151,7 @@ fn span(span: &Span) -> WireSpan {
         span_id: span.id.to_vec(),
         parent_span_id: span.parent.map(|id| id.to_vec()).unwrap_or_default(),
         name: span.name.clone(),
-        kind: INTERNAL,
+        kind: if span.is_remote_call { CLIENT } else { INTERNAL },
         start_time_unix_nano: span.start,
         end_time_unix_nano: span.end,
         attributes: span.attributes.iter().map(|(key, value)| attribute(key, value.clone())).collect(),
@@ -178,6 +182,7 @@ fn attribute(key: &str, value: Value) -> KeyValue {
         Value::Text(text) => Any::Text(text),
         Value::Flag(flag) => Any::Flag(flag),
         Value::Number(number) => Any::Number(number),
+        Value::Amount(amount) => Any::Amount(amount),
     };
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }) }
 }

@@ -23,6 +23,8 @@ pub(super) struct Span {
     pub(super) attributes: Attributes,
     pub(super) events: Vec<Moment>,
     pub(super) failed: bool,
+    /// Somebody else did the work, and lobster waited for the answer.
+    pub(super) is_remote_call: bool,
 }
 
 pub(super) type Attributes = Vec<(&'static str, Value)>;
@@ -33,6 +35,7 @@ pub(super) enum Value {
     Text(String),
     Flag(bool),
     Number(i64),
+    Amount(f64),
 }
 
 /// Something that happened within a span.
@@ -134,6 +137,7 @@ pub(super) fn of_latest_execution(journal: &[Record]) -> Vec<Span> {
         attributes,
         events: moments(events),
         failed: status == RunStatus::Failed,
+        is_remote_call: false,
     };
     steps.insert(0, execution);
     steps
@@ -209,15 +213,24 @@ impl Trace {
         if outcome.cached {
             attributes.push(("lobster.step.cached", Value::Flag(true)));
         }
-        if kind == lobster_models::CALL {
-            attributes.extend(model_call(&outcome.value));
+        let is_model_call = kind == lobster_models::CALL;
+        let mut name = format!("{kind} {}", place(path));
+        if is_model_call {
+            let call = model_call(outcome);
+            // The conventions' name of such a span; its place is an attribute.
+            let model = call.iter().find(|(key, _)| *key == "gen_ai.request.model");
+            name = match model {
+                Some((_, Value::Text(model))) => format!("chat {model}"),
+                _ => "chat".to_owned(),
+            };
+            attributes.extend(call);
         }
         let span = Span {
             trace: self.id,
             id: span_id(self.run, end.seq),
             parent: None,
             link: None,
-            name: format!("{kind} {}", place(path)),
+            name,
             start,
             end: end_at,
             attributes,
@@ -230,6 +243,7 @@ impl Trace {
                 | StepStatus::TimedOut
                 | StepStatus::Refused => true,
             },
+            is_remote_call: is_model_call,
         };
         let begun = matches!(&end.event, Event::StepEnded { begun: Some(_), .. });
         Placed { path, is_composite: begin.is_none() && !begun, span }
@@ -298,12 +312,18 @@ fn moments(events: &[Record]) -> Vec<Moment> {
 }
 
 /// Who answered and what it used, by the semantic conventions for models.
-fn model_call(answer: &serde_json::Value) -> Attributes {
-    let mut attributes = Vec::new();
+fn model_call(outcome: &StepOutcome) -> Attributes {
+    let (answer, asked) = (&outcome.value, &outcome.detail["request"]);
+    let mut attributes = vec![("gen_ai.operation.name", text("chat"))];
     let texts = [
-        ("gen_ai.provider.name", answer.get("provider")),
+        ("gen_ai.provider.name", answer.get("provider").or_else(|| asked.get("provider"))),
+        ("gen_ai.request.model", asked.get("model")),
+        ("gen_ai.response.id", answer.pointer("/result/runId")),
         ("gen_ai.response.model", answer.pointer("/result/model")),
+        ("server.address", asked.get("server")),
     ];
+    attributes.extend(asked["port"].as_u64().map(|port| ("server.port", number(port))));
+    attributes.extend(outcome.detail["costUsd"].as_f64().map(|usd| ("lobster.cost.usd", Value::Amount(usd))));
     attributes.extend(texts.into_iter().filter_map(|(key, value)| Some((key, text(value?.as_str()?)))));
     let numbers = [
         ("gen_ai.usage.input_tokens", answer.pointer("/result/usage/inputTokens")),
@@ -426,6 +446,51 @@ mod tests {
             "018f3c2e-0000-7000-8000-000000000001".parse::<RunId>().unwrap().as_bytes()
         );
         assert!(!format!("{spans:?}").contains("secret"));
+    }
+
+    #[test]
+    fn a_model_call_is_named_and_told_as_the_conventions_want() {
+        let asked = json!({"provider": "openai", "model": "gpt-4o", "server": "api.openai.com", "port": 443});
+        let answer = json!({"provider": "openai", "result": {"model": "gpt-4o-2024-08-06", "runId": "c1",
+                            "usage": {"inputTokens": 3, "outputTokens": 4}}});
+        let ended = |path: &str, outcome: serde_json::Value| json!({"type": "step_ended", "path": path, "attempt": 1, "outcome": outcome});
+        let spans = of_latest_execution(&journal(&[
+            (1_000, started(None)),
+            (1_001, begin("a|0.0", "llm")),
+            (
+                1_002,
+                ended(
+                    "a|0.0",
+                    json!({"status": "ok", "value": answer, "detail": {"request": asked, "costUsd": 0.25}}),
+                ),
+            ),
+            (1_003, begin("b|0.0", "llm")),
+            (
+                1_004,
+                ended("b|0.0", json!({"status": "failed", "code": "model", "detail": {"request": asked}})),
+            ),
+            (1_005, begin("old|0.0", "llm")),
+            (1_006, ended("old|0.0", json!({"status": "failed"}))),
+            (1_007, json!({"type": "run_ended", "status": "ok"})),
+        ]));
+        let names: Vec<_> = spans.iter().map(|span| (span.name.as_str(), span.is_remote_call)).collect();
+        assert_eq!(
+            names,
+            [("run flow", false), ("chat gpt-4o", true), ("chat gpt-4o", true), ("chat", true)]
+        );
+        let has = |span: &Span, key: &'static str, value: Value| span.attributes.contains(&(key, value));
+        for span in &spans[1..3] {
+            assert!(has(span, "gen_ai.operation.name", text("chat")));
+            assert!(has(span, "gen_ai.provider.name", text("openai")));
+            assert!(has(span, "gen_ai.request.model", text("gpt-4o")));
+            assert!(
+                has(span, "server.address", text("api.openai.com")) && has(span, "server.port", number(443))
+            );
+        }
+        assert!(has(&spans[1], "gen_ai.response.model", text("gpt-4o-2024-08-06")));
+        assert!(has(&spans[1], "gen_ai.usage.output_tokens", number(4)));
+        assert!(has(&spans[1], "lobster.cost.usd", Value::Amount(0.25)));
+        assert!(has(&spans[2], "error.type", text("model")) && spans[2].failed);
     }
 
     #[test]

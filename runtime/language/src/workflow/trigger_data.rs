@@ -1,0 +1,121 @@
+//! What others send must not become part of a command: arguments that a trigger brings, and the
+//! places where the text of an argument is pasted.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::super::codes;
+use super::super::diagnostic::Diagnostic;
+use super::super::plan::{Step, Work, Workflow};
+use super::super::source::{Node, Source as Text};
+use super::super::template;
+use super::super::triggers::{Source, Triggers};
+use super::{Loading, Lowering};
+use lobster_stage::McpServer;
+
+impl Lowering<'_> {
+    /// Refuses `${name}` of an argument that a trigger brings in the text of a command.
+    pub(super) fn refuse_data_in_commands(&mut self, root: &Node, found: &Triggers) {
+        let brought = brought_arguments(found);
+        if !brought.is_empty() {
+            self.refuse_data_in_steps(root, &brought);
+        }
+    }
+
+    fn refuse_data_in_steps(&mut self, owner: &Node, brought: &HashSet<&str>) {
+        for step in owner.get("steps").and_then(Node::as_list).unwrap_or_default() {
+            self.refuse_data_in_step(step, brought);
+        }
+    }
+
+    fn refuse_data_in_step(&mut self, step: &Node, brought: &HashSet<&str>) {
+        let program = step.get("exec").and_then(Node::as_list).and_then(<[Node]>::first);
+        let mcp = step.get("mcp").and_then(|mcp| mcp.get("command")).and_then(Node::as_list);
+        let fields = ["run", "command", "pipeline", "workflow", "component"];
+        let texts = fields.iter().filter_map(|field| step.get(field)).chain(program);
+        for node in texts.chain(mcp.unwrap_or_default()) {
+            let Some(text) = node.as_text() else { continue };
+            for (range, name) in template::args_in(text).filter(|(_, name)| brought.contains(name)) {
+                let span = node.part(self.source, range);
+                let message = format!("argument {name:?}, which a trigger brings, becomes part of a command");
+                let error = Diagnostic::error(self.source, codes::TRIGGER_DATA, span, message);
+                let variable = super::lint::variable_name(name);
+                let help =
+                    format!("read \"$LOBSTER_ARG_{variable}\" in shell text, or hand it over with `stdin:`");
+                self.warnings.push(error.with_help(help));
+            }
+        }
+        self.refuse_data_in_steps(step, brought);
+        let branches = step.get("parallel").and_then(|parallel| parallel.get("branches"));
+        for branch in branches.and_then(Node::as_list).unwrap_or_default() {
+            self.refuse_data_in_step(branch, brought);
+        }
+    }
+}
+
+impl Loading<'_> {
+    /// As [`Lowering::refuse_data_in_commands`], for what a step hands on to a sub-workflow.
+    pub(super) fn refuse_data_in_children(&mut self, source: &Arc<Text>, workflow: &Workflow) {
+        let brought = brought_arguments(&workflow.triggers);
+        if brought.is_empty() {
+            return;
+        }
+        for step in workflow.all_steps() {
+            let Some(place) = pasted_below(workflow, step, &brought) else { continue };
+            let message = format!(
+                "step {} hands on what a trigger brings, and it becomes part of a command in {place}",
+                step.id
+            );
+            let error = Diagnostic::error(source, codes::TRIGGER_DATA, step.span, message);
+            let help = "read the argument as \"$LOBSTER_ARG_NAME\" there, or hand it over with `stdin:`";
+            self.warnings.push(error.with_help(help));
+        }
+    }
+}
+
+/// The arguments whose values come from outside the file.
+fn brought_arguments(found: &Triggers) -> HashSet<&str> {
+    (found.webhooks.iter().map(|w| &w.args))
+        .chain(found.after.iter().map(|a| &a.args))
+        .chain(found.watch.iter().map(|w| &w.args))
+        .flatten()
+        .filter(|(_, source)| matches!(source, Source::Path(_)))
+        .map(|(name, _)| name.as_str())
+        .collect()
+}
+
+/// Where a sub-workflow of the step, or one of its own, pastes one of these arguments into a command.
+fn pasted_below(workflow: &Workflow, step: &Step, brought: &HashSet<&str>) -> Option<String> {
+    let Work::Workflow { path, args } = &step.work else { return None };
+    let child = workflow.children.get(path)?;
+    let is_brought = |text: &str| template::args_in(text).any(|(_, name)| brought.contains(name));
+    let handed_on: HashSet<&str> = args
+        .iter()
+        .filter(|(_, value)| value.as_str().is_some_and(is_brought))
+        .map(|(name, _)| name.as_str())
+        .collect();
+    if handed_on.is_empty() {
+        return None;
+    }
+    let is_handed_on = |text: &str| template::args_in(text).any(|(_, name)| handed_on.contains(name));
+    child.all_steps().into_iter().find_map(|inside| {
+        let is_pasted = match &inside.work {
+            Work::Shell(text)
+            | Work::Pipeline(text)
+            | Work::Workflow { path: text, .. }
+            | Work::Component { component: text, .. } => is_handed_on(text),
+            Work::Exec(argv) => argv.first().is_some_and(|program| is_handed_on(program)),
+            Work::Mcp { server: McpServer::Command(argv), .. } => argv.iter().any(|word| is_handed_on(word)),
+            Work::Mcp { .. }
+            | Work::Nothing
+            | Work::Js(_)
+            | Work::Parallel { .. }
+            | Work::ForEach { .. }
+            | Work::Input(_) => false,
+        };
+        if is_pasted {
+            return Some(format!("step {} of {path}", inside.id));
+        }
+        pasted_below(child, inside, &handed_on)
+    })
+}
