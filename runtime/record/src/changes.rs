@@ -217,6 +217,7 @@ fn planned(name: &str, set: Digest) -> Planned {
         cost_limit: None,
         changes: None,
         least_changes: None,
+        triggers: lobster_language::triggers::Triggers::default(),
         steps: vec![step],
         children: BTreeMap::new(),
         components: BTreeMap::new(),
