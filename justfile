@@ -56,6 +56,11 @@ gateway:
 guests:
     guest-steps/build.sh --check
 
+# every template of `step new`, built with the tools and registries that are here; nightly
+templates *LANGUAGES:
+    cargo build --release
+    guest-steps/templates/check.sh target/release/lobster {{LANGUAGES}}
+
 # the official tests of WASI preview 1 against tests/wasi/expected.toml
 wasi *TESTS:
     tests/wasi/run.py target/release/lobster {{TESTS}}

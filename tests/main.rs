@@ -36,6 +36,7 @@ mod first_workflow;
 mod flows;
 mod forks;
 mod gates;
+mod guest_languages;
 mod guests;
 mod home;
 mod incumbent_gates;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes a project of every template as an author would, builds it and runs its
-# cases.
+# cases. For Python also a project that uses the library and packages, and one that makes
+# HTTP requests, which are recorded and then answered without a server.
 #
 #   check.sh LOBSTER [LANGUAGE...]
 #
@@ -10,60 +11,71 @@ set -euo pipefail
 lobster=$(realpath "${1:?check.sh LOBSTER [LANGUAGE...]}")
 shift
 here=$(cd "$(dirname "$0")" && pwd)
+tests=$here/../../tests/guests/python
 languages=("${@:-}")
-[[ -n ${languages[0]} ]] || languages=(c js python rust)
+[[ -n ${languages[0]} ]] || languages=(c go js python rust ts)
 dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
+server=
+trap '[[ -z $server ]] || kill "$server"; rm -rf "$dir"' EXIT
 export LOBSTER_STATE_DIR=$dir/state
 unreachable='ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ENETUNREACH|name resolution|Network is unreachable|NewConnectionError|ConnectTimeout'
 
-# What is missing for a language; nothing if it can be built.
-missing() {
-  case $1 in
-    c) "$here/../c/wasm-cc.sh" --version >/dev/null 2>"$dir/why" || head -1 "$dir/why" ;;
-    js) command -v npm >/dev/null || echo "npm is not installed" ;;
-    python) python3 -c 'import venv' 2>/dev/null || echo "python 3 with venv is not installed" ;;
-    rust)
-      [[ -x /usr/bin/cargo && -e /usr/lib/rustlib/src/rust ]] ||
-        [[ -d $(rustc --print sysroot)/lib/rustlib/wasm32-wasip2 ]] || echo "there is no target wasm32-wasip2" ;;
-  esac
+# Builds a project and runs its cases. 3: a tool or its registry is not here.
+check() {
+  local name=$1 project=$2
+  "$lobster" step build "$project" >"$dir/log" 2>&1 || {
+    if grep -qE 'a tool is missing' "$dir/log"; then
+      echo "SKIPPED: $name: $(head -1 "$dir/log")" && return 3
+    elif grep -qiE "$unreachable" "$dir/log"; then
+      echo "SKIPPED: $name: its registry cannot be reached" && return 3
+    fi
+    cat "$dir/log" >&2
+    echo "FAILED: $name does not build" >&2
+    exit 1
+  }
+  "$lobster" step test "$project" >"$dir/log" || { cat "$dir/log" >&2 && exit 1; }
+  echo "$name: $(tail -1 "$dir/log"), $(stat -c %s "$project"/*.wasm) bytes"
 }
 
-# Debian's Rust has no prebuilt target: it builds std itself, and links with rustup's linker.
-debian_rust() {
-  [[ -d $(rustc --print sysroot)/lib/rustlib/wasm32-wasip2 ]] && return
-  local host tools wasi=/usr/lib/wasm32-wasi
-  host=$(/usr/bin/rustc -vV | sed -n 's/^host: //p')
-  tools=$(echo "${RUSTUP_HOME:-$HOME/.rustup}"/toolchains/stable-"$host"/lib/rustlib/"$host"/bin)
-  mkdir -p "$dir/debian"
-  ln -sf /usr/bin/cargo /usr/bin/rustc "$dir/debian"
-  export PATH="$dir/debian:$PATH:$tools" RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 CARGO_UNSTABLE_BUILD_STD=std,panic_abort
-  export CARGO_TARGET_WASM32_WASIP2_RUSTFLAGS="-C linker=$tools/wasm-component-ld -C link-self-contained=no -C link-arg=$wasi/crt1-reactor.o -L native=$wasi"
+# Puts a program of the tests in place of the template's.
+python_project() {
+  local project=$dir/python-$1
+  cp -r "$dir/tidy-python" "$project"
+  rm -rf "$project"/*.wasm "$project"/cases
+  cp -r "$tests/$1/." "$project"
+  echo "$project"
+}
+
+check_python() {
+  local project
+  project=$(python_project library)
+  echo icalendar >>"$project/requirements.txt"
+  check "Python's library" "$project"
+  project=$(python_project fetch)
+  python3 "$tests/server.py" >"$dir/port" &
+  server=$!
+  until [[ -s $dir/port ]]; do sleep 0.1; done
+  local at
+  at=127.0.0.1:$(cat "$dir/port")
+  mkdir -p "$project/cases"
+  printf '{"summary": "asks twice", "args": {"url": "http://%s/a?b=c"}, "net": ["%s"], "expect": {"items": [{"status": 200, "type": "text/plain", "text": "grüezi python"}, {"status": 201}]}}' \
+    "$at" "$at" >"$project/cases/asks.json"
+  "$lobster" step build "$project" >"$dir/log" 2>&1 || { cat "$dir/log" >&2 && exit 1; }
+  "$lobster" step test --record "$project" >"$dir/log" || { cat "$dir/log" >&2 && exit 1; }
+  kill "$server" && server=
+  "$lobster" step test "$project" >"$dir/log" || { cat "$dir/log" >&2 && exit 1; }
+  echo "Python's HTTP: $(tail -1 "$dir/log") as recorded"
 }
 
 built=0
 for language in "${languages[@]}"; do
-  lacking=$(missing "$language")
-  if [[ -n $lacking ]]; then
-    echo "SKIPPED: the template for $language: $lacking"
-    continue
-  fi
   project=$dir/tidy-$language
-  (
-    [[ $language != rust ]] || debian_rust
-    "$lobster" step new --lang "$language" "tidy-$language" --dir "$project" >/dev/null
-    "$lobster" step build "$project" >"$dir/log" 2>&1
-  ) || {
-    if grep -qiE "$unreachable" "$dir/log"; then
-      echo "SKIPPED: the template for $language: its registry cannot be reached"
-      continue
-    fi
-    cat "$dir/log" >&2
-    echo "FAILED: the template for $language does not build" >&2
-    exit 1
-  }
-  "$lobster" step test "$project" >"$dir/log" || { cat "$dir/log" >&2 && exit 1; }
-  echo "$language: $(tail -1 "$dir/log"), $(stat -c %s "$project"/*.wasm) bytes"
-  built=$((built + 1))
+  "$lobster" step new --lang "$language" "tidy-$language" --dir "$project" >/dev/null
+  if check "the template for $language" "$project"; then
+    built=$((built + 1))
+    [[ $language != python ]] || check_python
+  else
+    [[ $? == 3 ]] || exit 1
+  fi
 done
 echo "$built templates build and pass as they are generated"

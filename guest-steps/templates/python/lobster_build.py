@@ -19,6 +19,8 @@ PACKAGES = pathlib.Path(".packages")
 #: Files that name dependencies.
 REQUIREMENTS = pathlib.Path("requirements.txt")
 PROJECT = pathlib.Path("pyproject.toml")
+#: What a step imports beside the contract.
+WORLDS = pathlib.Path("wit-python")
 #: How a call of the tool ends that has no tool.
 MISSING = 127
 
@@ -109,13 +111,24 @@ def install_packages():
 
 
 def build(tool, to, wit="wit"):
-    command = [tool, "-d", wit, "-w", "step", "componentize", "app", "-p", ".", "-p", str(PACKAGES), "-o", to]
+    world = "step"
+    if WORLDS.is_dir():
+        wit, world = str(WORLDS), "step-http" if uses_http() else "step-python"
+    command = [tool, "-d", wit, "-w", world, "componentize", "app", "-p", ".", "-p", str(PACKAGES), "-o", to]
     # Without it the tool adds the packages of whichever python3 is on PATH.
     environment = {**os.environ, "VIRTUAL_ENV": str(PACKAGES.resolve())}
     done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, errors="replace")
     if done.returncode != 0:
         fail(explain(done.stderr))
-    sys.stderr.write(done.stderr)
+    # That the packages lie flat is as it should be.
+    sys.stderr.writelines(line for line in done.stderr.splitlines(True) if "site-packages" not in line)
+
+
+def uses_http():
+    """Whether the step imports lobster_http, and so is built for the world that has HTTP."""
+    sources = [path for path in pathlib.Path(".").glob("*.py") if not path.name.startswith("lobster_")]
+    asked = re.compile(r"^\s*(import|from)\s+lobster_http\b", re.MULTILINE)
+    return any(asked.search(path.read_text(encoding="utf-8")) for path in sources)
 
 
 def explain(text):

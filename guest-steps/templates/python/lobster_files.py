@@ -23,7 +23,7 @@ import _io
 #: What is never imported by a step, and is large.
 NEVER = {
     "__pycache__", "cases", "ensurepip", "idlelib", "lib2to3", "node_modules", "pip", "pydoc_data", "setuptools",
-    "site-packages", "target", "test", "tests", "tkinter", "turtledemo", "venv", "wit",
+    "site-packages", "target", "test", "tests", "tkinter", "turtledemo", "venv", "wit", "wit-python",
 }  # fmt: skip
 NOT_KEPT = (".wasm", ".pyc", ".so", ".pyi", ".c", ".h")
 LARGEST = 4 << 20

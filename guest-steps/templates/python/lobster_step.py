@@ -6,6 +6,7 @@ later, too; what is imported at the top of the file costs nothing when the step 
 """
 
 import json
+import os
 import sys
 import traceback
 
@@ -15,7 +16,19 @@ lobster_files.drop_foreign()
 
 import wit_world
 from componentize_py_types import Err
-from wit_world.imports import host, types
+from wit_world.imports import host
+
+try:
+    from wit_world.imports import types
+except ImportError:
+    # In the world step-http, whose HTTP has types, too.
+    from wit_world.imports import lobster_step_types as types
+
+try:
+    from wit_world.imports import environment
+except ImportError:
+    # Built for the bare contract.
+    environment = None
 
 # What Python's library imports behind the back of its callers.
 import _strptime  # noqa: F401  datetime.strptime
@@ -127,6 +140,10 @@ def _capability(kind, value=None):
 
 def _begin():
     """What the snapshot must not decide for every run."""
+    if environment:
+        # Only what is granted; in the snapshot are the variables of the machine that built it.
+        os.environ.clear()
+        os.environ.update(environment.get_environment())
     random = sys.modules.get("random")
     if random:
         # From WASI: seeded by the step and its arguments, or real where `random` is granted.

@@ -3,7 +3,7 @@
 #
 # Two ways: a toolchain that has the target wasm32-wasip2 (rustup's, or a distribution's that
 # packs it), or Debian's and Ubuntu's rustc with the source of std, which is then built, too.
-# WASM_CARGO=rustup|system chooses one.
+# WASM_CARGO=rustup|system chooses one; SYSTEM_RUST is where the distribution's is (/usr/bin).
 set -euo pipefail
 
 target=wasm32-wasip2
@@ -22,7 +22,8 @@ if [[ ${WASM_CARGO:-rustup} == rustup ]] && command -v cargo >/dev/null && comma
 fi
 
 # A distribution's Rust, whose std for WebAssembly is made from source.
-rustc=/usr/bin/rustc cargo=/usr/bin/cargo
+system=${SYSTEM_RUST:-/usr/bin}
+rustc=$system/rustc cargo=$system/cargo
 if [[ ! -x $cargo || ! -x $rustc ]]; then
   if command -v rustup >/dev/null; then missing "the toolchain in use ($(rustc --version 2>/dev/null || echo "no rustc")) lacks it. Run: rustup target add $target"; fi
   missing "there is no Rust. Get it from https://rustup.rs, then run: rustup target add $target"

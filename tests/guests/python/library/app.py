@@ -115,6 +115,10 @@ class Library(Step):
     def run(self, args, input, output):
         if args.get("only") == "missing":
             import pandas  # noqa: F401
+        if args.get("only") == "env":
+            import os
+            output.emit(dict(os.environ))
+            return
         if args.get("only") == "os":
             import os
             import time
