@@ -152,7 +152,7 @@ impl Files for Disk {
         let above = match self.above(place) {
             Err(error) => {
                 let code = error.raw_os_error().map(Errno::from_raw_os_error);
-                let gone = matches!(code, Some(Errno::NOENT | Errno::NOTDIR));
+                let gone = matches!(code, Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP));
                 return if gone { Ok(None) } else { Err(error) };
             }
             Ok(above) => above,
