@@ -4,7 +4,7 @@
     packaging/archive.py BINARY DIRECTORY
 
 writes DIRECTORY/lobster-VERSION-TARGET.tar.gz and its SHA-256 beside it. In it are the
-binary, man pages, completions for shells, the licences of lobster and of everything that
+binary, the ready steps, man pages, completions for shells, the licences of lobster and of everything that
 is built in, a bill of materials (CycloneDX), and a checksum of each file. The same binary
 and sources give the same archive. Needs cargo, for what is built in.
 """
@@ -18,9 +18,8 @@ import re
 import subprocess
 import sys
 import tarfile
+import tempfile
 import tomllib
-
-import man
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROGRAM = "lobster-cli"
@@ -44,9 +43,12 @@ def main():
     files["CHANGELOG.md"] = (ROOT / "CHANGELOG.md").read_bytes()
     files["THIRD-PARTY-LICENSES.txt"] = licences(crates).encode()
     files["sbom.cdx.json"] = bill_of_materials(version, crates).encode()
-    described = json.loads(said([str(binary), "--describe"]))
-    for page, text in man.pages(described).items():
-        files[f"man/man1/{page}"] = text.encode()
+    with tempfile.TemporaryDirectory() as pages:
+        said([str(binary), "man", pages])
+        for page in sorted(pathlib.Path(pages).iterdir()):
+            files[f"man/man1/{page.name}"] = page.read_bytes()
+    for step in sorted((ROOT / "guest-steps/dist").glob("*.wasm")):
+        files[f"share/lobster/steps/{step.name}"] = step.read_bytes()
     for shell in ("bash", "zsh", "fish"):
         files[f"completions/{shell}"] = said([str(binary), "completions", shell]).encode()
     sums = "".join(f"{hashlib.sha256(files[path]).hexdigest()}  {path}\n" for path in sorted(files))

@@ -101,6 +101,13 @@ fn runs_are_named_without_their_ids() {
     terminal.wait_for("Which run should `logs` take? [1]");
     let (code, screen) = terminal.enter_and_end("3");
     assert!(code == 0 && screen.text().contains("── b stdout\nb\n"), "{}", screen.text());
+    let mut terminal = Terminal::start(home.lobster(["why"]).env("NO_COLOR", "1"), 80, 24);
+    terminal.wait_for("Which run should `why` take? [1]");
+    terminal.enter("1").wait_for("Which step should `why` take? [1]");
+    let (code, screen) = terminal.enter_and_end("1");
+    assert!(code == 0 && screen.text().contains("a is the same in both runs"), "{}", screen.text());
+    let none = home.lobster(["why", "@"]).run();
+    assert!(none.code() == 2 && none.stderr.contains("why needs a step"), "{none:?}");
 }
 
 #[test]

@@ -1,12 +1,20 @@
 //! Files that are written whole or not at all.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+/// Writes a file that is not there yet, and the directories to it.
+pub(crate) fn write_new(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    OpenOptions::new().write(true).create_new(true).open(path)?.write_all(content.as_ref())
+}
+
 /// Replaces the content of a file, whole or not at all, or makes it; a link stays one, and so does the mode.
-pub(crate) fn replace_file(path: &Path, text: &str) -> io::Result<()> {
+pub(crate) fn replace_file(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     let (path, mode) = match fs::canonicalize(path) {
         Ok(path) => {
             let mode = fs::metadata(&path)?.permissions();
@@ -20,7 +28,7 @@ pub(crate) fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     // A new file is as the umask wants it, the draft of a known one nobody else's before it is.
     let first = Permissions::from_mode(if mode.is_some() { 0o600 } else { 0o666 });
     let mut draft = tempfile::Builder::new().permissions(first).tempfile_in(folder)?;
-    draft.write_all(text.as_bytes())?;
+    draft.write_all(content.as_ref())?;
     if let Some(mode) = mode {
         draft.as_file().set_permissions(mode)?;
     }

@@ -3,7 +3,7 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use lobster_runtime::store::{RunFilter, RunId, RunSummary, Store};
+use lobster_runtime::store::{Event, RunFilter, RunId, RunSummary, Store, StoreError};
 
 use crate::commands::{doctor, runs};
 use crate::exit::CommandError;
@@ -113,6 +113,41 @@ pub(crate) fn pick_run(
     Ok(found[chosen].0.id)
 }
 
+/// The steps that a run came to, in their order.
+pub(crate) fn steps(store: &Store, run: RunId) -> Result<Vec<String>, StoreError> {
+    let mut paths: Vec<String> = Vec::new();
+    for record in store.found_events(run)?.0 {
+        match &record.event {
+            Event::StepStarted { path, .. } | Event::StepEnded { path, .. }
+                if !path.contains('!') && !paths.contains(path) =>
+            {
+                paths.push(path.clone());
+            }
+            _ => {}
+        }
+    }
+    Ok(paths)
+}
+
+/// The step of a run, which a person at a terminal is asked for if it is missing.
+pub(crate) fn step_or_ask(
+    store: &Store,
+    run: RunId,
+    text: Option<&str>,
+    verb: &str,
+) -> Result<String, CommandError> {
+    match text {
+        Some(text) => Ok(text.to_owned()),
+        None if !can_ask() => Err(CommandError::usage(format!("{verb} needs a step"))
+            .with_hint(format!("`lobster show {}` lists the steps of the run", run.short()))),
+        None => {
+            let mut steps = steps(store, run)?;
+            let rows: Vec<Vec<String>> = steps.iter().map(|step| vec![step.clone()]).collect();
+            Ok(steps.swap_remove(pick(&rows, &format!("Which step should `{verb}` take?"))?))
+        }
+    }
+}
+
 /// Has a person choose a row by its number; an empty answer is the first.
 pub(crate) fn pick(rows: &[Vec<String>], question: &str) -> Result<usize, CommandError> {
     if rows.is_empty() {
@@ -141,6 +176,17 @@ pub(crate) fn pick(rows: &[Vec<String>], question: &str) -> Result<usize, Comman
             None => say(&format!("Type a number from 1 to {}, or q to leave.", rows.len())),
         }
     }
+}
+
+/// Whether a person at the terminal says yes; anything else is a no.
+pub(crate) fn agrees(question: &str) -> Result<bool, CommandError> {
+    let mut err = io::stderr().lock();
+    write!(err, "{question} [y/N] ")?;
+    err.flush()?;
+    drop(err);
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
 #[cfg(test)]

@@ -66,6 +66,7 @@ pub mod component {
         Kind, Level, Limits, LoadError, MAX_CODE, Outcome, OutputSink, Patience, RunError, SetBy, StepError,
         compile_main,
     };
+    pub use lobster_engine::component_lock::{ComponentLock, ComponentLockError, LockedStep};
 }
 
 /// BLAKE3 digests, by which blobs and actions are named.
@@ -152,6 +153,12 @@ pub mod model {
     pub mod cost {
         pub use lobster_models::cost::PaidCall;
     }
+}
+
+/// Bytes from other machines, for programs that prepare runs.
+pub mod http {
+    pub use lobster_models::http::fetch::{Fetch, Fetched, fetch, is_safe};
+    pub use lobster_models::http::{Limits, Url};
 }
 
 /// What native commands may do: reading, judging and proposing rules.

@@ -47,6 +47,9 @@ pub(crate) struct Args {
     /// Also the gates that are closed: answered, called off, expired.
     #[arg(long)]
     all: bool,
+    /// Exact times, and questions that are not shortened.
+    #[arg(long)]
+    full: bool,
     /// An array of objects; of one gate, its object.
     #[arg(long)]
     json: bool,
@@ -109,7 +112,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             match &args.id {
                 Some(id) => show(&store, &find(&runtime, &store, Some(id), None)?, args.json),
                 None => {
-                    let exit = list(&store, args.all, args.json)?;
+                    let exit = list(&store, args)?;
                     tell_of_incumbent(&runtime);
                     Ok(exit)
                 }
@@ -206,11 +209,11 @@ fn pick(store: &Store) -> Result<Gate, CommandError> {
     Ok(gates.swap_remove(which::pick(&rows, "Which question?")?))
 }
 
-fn list(store: &Store, all: bool, as_json: bool) -> CommandResult {
-    let status = (!all).then_some(GateStatus::Open);
+fn list(store: &Store, args: &Args) -> CommandResult {
+    let status = (!args.all).then_some(GateStatus::Open);
     let gates = store.gates(&GateFilter { status, ..GateFilter::default() })?;
-    let mut out = Output::for_reader(as_json);
-    if as_json {
+    let mut out = Output::for_reader(args.json);
+    if args.json {
         writeln!(out, "{}", json::pretty(&gates.iter().map(object).collect::<Vec<_>>()))?;
         return Ok(Exit::OK);
     }
@@ -224,8 +227,12 @@ fn list(store: &Store, all: bool, as_json: bool) -> CommandResult {
         if index > 0 {
             writeln!(out)?;
         }
-        head(&mut out, gate, &view, &paper)?;
-        for line in question::summary(&view, &paper) {
+        head(&mut out, gate, &view, &paper, args.full)?;
+        let lines = match args.full {
+            true => question::screen(&view, &paper.endless()),
+            false => question::summary(&view, &paper),
+        };
+        for line in lines {
             writeln!(out, "{line}")?;
         }
         answers(&mut out, gate)?;
@@ -380,7 +387,13 @@ fn object(gate: &Gate) -> Value {
 }
 
 /// The gate in a list: its id, what it asks in one line, and since when.
-fn head(out: &mut impl Write, gate: &Gate, view: &QuestionView, paper: &Paper<'_>) -> std::io::Result<()> {
+fn head(
+    out: &mut impl Write,
+    gate: &Gate,
+    view: &QuestionView,
+    paper: &Paper<'_>,
+    is_exact: bool,
+) -> std::io::Result<()> {
     let kind = if gate.status == GateStatus::Open { question::kind(view) } else { gate.status.as_str() };
     let room = paper.columns.saturating_sub(gate.id.len() + kind.len() + 4);
     let prompt = paper.paint(question::BOLD, &cut(&one_line(&view.prompt), room));
@@ -388,7 +401,7 @@ fn head(out: &mut impl Write, gate: &Gate, view: &QuestionView, paper: &Paper<'_
     let until = gate.expires_at.map(|at| format!(", until {}", iso(at))).unwrap_or_default();
     let items = question::item_count(view).map(|items| format!(", {items}")).unwrap_or_default();
     let (run, path) = (gate.run.short(), one_line(&gate.path));
-    let line = format!("run {run} at {path}, asked {}{until}{items}", units::ago(gate.created_at));
+    let line = format!("run {run} at {path}, asked {}{until}{items}", units::time(gate.created_at, is_exact));
     for line in wrap(&line, paper.columns.saturating_sub(2)) {
         writeln!(out, "  {}", paper.paint(question::DIM, &line))?;
     }

@@ -19,7 +19,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Common commands", &["init", "run", "resume", "check", "runs", "show", "gates"]),
     ("History", &["logs", "diff", "why", "replay", "fork", "bundle"]),
     ("Policy", &["policy", "audit"]),
-    ("Authoring", &["step", "graph", "skill"]),
+    ("Authoring", &["step", "add", "graph", "skill"]),
     ("Operating", &["mcp", "store", "doctor", "worker", "completions", "version", "help"]),
 ];
 

@@ -1,10 +1,12 @@
 //! `lobster init`
 
-use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
+
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::files::write_new;
 use crate::which;
 
 /// Writes a first workflow, ready to run.
@@ -14,7 +16,7 @@ use crate::which;
 #[command(after_help = "Examples:
   lobster init                             asks, and writes hello.lobster
   lobster init --kind javascript report    writes report.lobster
-  lobster init --kind agent add-task       a tool for `lobster mcp serve --workflows .`")]
+  lobster init --kind agent add-task       a tool for `lobster mcp --workflows .`")]
 pub(crate) struct Args {
     /// The name of the workflow and of its file.
     #[arg(default_value = "hello", value_parser = name)]
@@ -27,7 +29,7 @@ pub(crate) struct Args {
     dir: PathBuf,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
     /// Commands, and a question before the one that writes.
     Shell,
@@ -47,17 +49,6 @@ struct File {
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Shell, Self::Javascript, Self::Component, Self::Agent];
-
-    fn describe(self) -> [&'static str; 2] {
-        match self {
-            Self::Shell => ["shell", "commands, and a question before the one that writes"],
-            Self::Javascript => ["javascript", "JavaScript in a sandbox, without node"],
-            Self::Component => ["component", "a WebAssembly component that reads a table"],
-            Self::Agent => ["agent", "a tool that an agent calls over MCP"],
-        }
-    }
-
     fn files(self, name: &str) -> Vec<File> {
         let text = match self {
             Self::Shell => include_str!("init/shell.lobster"),
@@ -87,20 +78,18 @@ fn name(text: &str) -> Result<String, String> {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let files_of = |kind: Kind| kind.files(&args.name);
     // Before anything is asked: every kind writes this one.
     let workflow = args.dir.join(format!("{}.lobster", args.name));
     refuse_to_replace(&workflow)?;
     let kind = match args.kind {
         Some(kind) => kind,
         None if which::can_ask() => {
-            let rows: Vec<Vec<String>> =
-                Kind::ALL.iter().map(|kind| kind.describe().map(str::to_owned).to_vec()).collect();
-            Kind::ALL[which::pick(&rows, "What should it be made of?")?]
+            let kinds = Kind::value_variants();
+            kinds[which::pick(&rows(kinds), "What should it be made of?")?]
         }
         None => Kind::Shell,
     };
-    let files = files_of(kind);
+    let files = kind.files(&args.name);
     for file in &files {
         refuse_to_replace(&args.dir.join(&file.path))?;
     }
@@ -116,10 +105,21 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let shown = workflow.display();
     writeln!(out, "\nNext:\n  lobster run {shown}\n  lobster check {shown}     after each change")?;
     if kind == Kind::Agent {
-        writeln!(out, "  lobster mcp serve --workflows {}     for an agent", args.dir.display())?;
+        writeln!(out, "  lobster mcp --workflows {}     for an agent", args.dir.display())?;
     }
     out.flush()?;
     Ok(Exit::OK)
+}
+
+/// Each kind by its name and what its help says.
+fn rows(kinds: &[Kind]) -> Vec<Vec<String>> {
+    let known = kinds.iter().filter_map(Kind::to_possible_value);
+    known
+        .map(|kind| {
+            let help = kind.get_help().map(ToString::to_string).unwrap_or_default();
+            vec![kind.get_name().to_owned(), help]
+        })
+        .collect()
 }
 
 fn refuse_to_replace(path: &Path) -> Result<(), CommandError> {
@@ -128,13 +128,6 @@ fn refuse_to_replace(path: &Path) -> Result<(), CommandError> {
         Ok(_) => Err(CommandError::usage(format!("{} exists, and is left as it is", path.display()))
             .with_hint("choose another name, or another place with --dir")),
     }
-}
-
-fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    OpenOptions::new().write(true).create_new(true).open(path)?.write_all(bytes)
 }
 
 #[cfg(test)]

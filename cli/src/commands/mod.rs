@@ -4,6 +4,7 @@
 //! argument parser does; for the rest the structs here are the grammar, and
 //! their comments are the help.
 
+pub(crate) mod add;
 pub(crate) mod audit;
 pub(crate) mod bundle;
 pub(crate) mod changes;
@@ -22,6 +23,8 @@ pub(crate) mod logs;
 pub(crate) mod man;
 pub(crate) mod mcp;
 pub(crate) mod policy;
+#[cfg(test)]
+mod printed;
 pub(crate) mod replay;
 pub(crate) mod resume;
 pub(crate) mod run;
@@ -82,6 +85,7 @@ pub(crate) enum Command {
     Policy(policy::Args),
     Audit(audit::Args),
     Step(step::Args),
+    Add(add::Args),
     Mcp(mcp::Args),
     Worker(worker::Args),
     Doctor(doctor::Args),
@@ -216,6 +220,7 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Diff(args) => diff::run(&args),
         Command::Store(args) => store::run(&args),
         Command::Step(args) => step::run(&args),
+        Command::Add(args) => add::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Mcp(args) => mcp::run(&args),

@@ -19,9 +19,9 @@ use crate::which;
   lobster why 3f9a1c2b categorize --vs 77b01e44 --full")]
 pub(crate) struct Args {
     /// The run that is asked about; @ is the last one.
-    run: String,
+    run: Option<String>,
     /// The step: its path as `lobster show` prints it.
-    step: String,
+    step: Option<String>,
     /// The run to compare with.
     #[arg(long, value_name = "RUN")]
     vs: Option<String>,
@@ -48,9 +48,11 @@ impl From<WhyError> for CommandError {
 pub(crate) fn run(args: &Args) -> CommandResult {
     let runtime = prepare::runtime(Mode::Tool)?;
     let store = runtime.store()?;
-    let run = which::run(&store, &args.run)?.to_string();
+    let run = which::run_or_ask(&store, args.run.as_deref(), "why")?;
+    let step = which::step_or_ask(&store, run, args.step.as_deref(), "why")?;
+    let run = run.to_string();
     let vs = args.vs.as_deref().map(|vs| which::run(&store, vs)).transpose()?.map(|vs| vs.to_string());
-    let why = replay::why(&runtime, &run, &args.step, vs.as_deref())?;
+    let why = replay::why(&runtime, &run, &step, vs.as_deref())?;
     why.broken.iter().for_each(prepare::warn_of_damage);
     let mut out = std::io::stdout().lock();
     if args.json {

@@ -4,6 +4,7 @@
 
 pub(crate) mod action;
 pub mod call;
+pub mod component_lock;
 pub mod envelope;
 pub mod mcp;
 pub(crate) mod own_tokens;

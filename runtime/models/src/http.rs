@@ -25,6 +25,8 @@ use lobster_base::json;
 use lobster_base::text::{self, Count};
 use lobster_stage::{SHORTEST_HIDDEN, byte_limit};
 
+pub mod fetch;
+
 pub use reqwest::Url;
 
 /// Most redirects that are followed, as in the Fetch standard.
@@ -171,9 +173,9 @@ impl Reply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Longest silence.
-    pub(crate) idle: Duration,
+    pub idle: Duration,
     /// Most bytes of the body.
-    pub(crate) body: u64,
+    pub body: u64,
 }
 
 impl Limits {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use lobster_runtime::language::source::has_workflow_extension;
 use lobster_runtime::runtime::{load_workflow_to_draw, tidied};
 use lobster_runtime::stage::Mode;
-use lobster_runtime::store::{Event, GateFilter, GateStatus, RunFilter, RunSummary, Store};
+use lobster_runtime::store::{GateFilter, GateStatus, RunFilter, RunSummary, Store};
 use serde_json::Value;
 
 use super::Candidate;
@@ -87,23 +87,11 @@ impl Known {
 
     /// Steps of the run that was named.
     pub(super) fn steps(&self, run: Option<&str>) -> Vec<Candidate> {
-        let records = || {
+        let paths = || {
             let store = self.store.as_ref()?;
-            let run = which::run(store, run?).ok()?;
-            Some(store.found_events(run).ok()?.0)
+            which::steps(store, which::run(store, run?).ok()?).ok()
         };
-        let mut paths: Vec<String> = Vec::new();
-        for record in records().unwrap_or_default() {
-            match &record.event {
-                Event::StepStarted { path, .. } | Event::StepEnded { path, .. }
-                    if !path.contains('!') && !paths.contains(path) =>
-                {
-                    paths.push(path.clone());
-                }
-                _ => {}
-            }
-        }
-        paths.into_iter().map(|path| Candidate::new(path, "")).collect()
+        paths().unwrap_or_default().into_iter().map(|path| Candidate::new(path, "")).collect()
     }
 
     /// `NAME=` for each argument of a workflow file.

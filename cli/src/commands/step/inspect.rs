@@ -40,7 +40,8 @@ pub(super) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
-fn text(component: &Component, description: Option<&Description>) -> String {
+/// What a program is, in lines.
+pub(crate) fn text(component: &Component, description: Option<&Description>) -> String {
     let seen = component.inspect();
     let mut text = String::new();
     let mut line = |line: String| {

@@ -5,11 +5,13 @@ mod build;
 mod case;
 mod exchanges;
 mod grants;
-mod inspect;
+pub(super) mod inspect;
 mod new;
 mod run;
 mod templates;
 mod test;
+
+pub(super) use self::new::step_name;
 
 use std::path::{Path, PathBuf};
 
@@ -55,7 +57,7 @@ fn load(runtime: &Runtime, file: &Path, patience: &Patience) -> Result<Component
 }
 
 /// How long loading may take: as long as a run with these limits, and until we are told to end.
-fn patience(runtime: &Runtime, limits: &Limits) -> Patience {
+pub(super) fn patience(runtime: &Runtime, limits: &Limits) -> Patience {
     Patience::new(limits, run::cancelled_by(runtime.cancel()))
 }
 
@@ -90,7 +92,7 @@ fn built(dir: &Path) -> Result<PathBuf, CommandError> {
 }
 
 /// A failed run in one line: its stable name, then what happened.
-fn failure(error: &RunError) -> String {
+pub(super) fn failure(error: &RunError) -> String {
     match error {
         RunError::Step(step) => format!("{}: {}", step.code, step.message),
         other => format!("{}: {other}", other.name()),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::templates::{files, languages};
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::files::write_new;
 use crate::which;
 
 /// What every project's README says, whatever its language.
@@ -61,20 +62,17 @@ fn create(dir: &Path, language: &str, name: &str) -> io::Result<usize> {
     let mut count = 0;
     for file in files(language) {
         let path = dir.join(fill(file.path));
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent)?;
-        }
         match std::str::from_utf8(file.bytes) {
-            Ok(text) => fs::write(&path, fill(text))?,
+            Ok(text) => write_new(&path, fill(text))?,
             // An object file of the contract's bindings.
-            Err(_) => fs::write(&path, file.bytes)?,
+            Err(_) => write_new(&path, file.bytes)?,
         }
         if file.path.ends_with(".sh") {
             make_executable(&path)?;
         }
         count += 1;
     }
-    fs::write(dir.join("README.md"), fill(README))?;
+    write_new(&dir.join("README.md"), fill(README))?;
     Ok(count + 1)
 }
 
@@ -89,7 +87,8 @@ fn make_executable(_: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn step_name(text: &str) -> Result<String, String> {
+/// Checks a step's name.
+pub(crate) fn step_name(text: &str) -> Result<String, String> {
     let word =
         |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     if text.starts_with(|c: char| c.is_ascii_lowercase()) && text.split('-').all(word) {

@@ -146,6 +146,8 @@ pub(crate) enum LoadProblem {
     Store(#[from] StoreError),
     #[error("{0}")]
     Digest(#[from] lobster_base::digest::DigestSyntaxError),
+    #[error("{0}")]
+    Lock(#[from] crate::component_lock::ComponentLockError),
 }
 
 fn not_loaded(error: &LoadProblem, task: &ComponentTask, cancel: &CancelToken) -> Box<StepOutcome> {

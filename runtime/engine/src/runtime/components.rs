@@ -12,6 +12,7 @@ use lobster_component::{
 };
 use serde_json::{Map, Value};
 
+use crate::component_lock;
 use crate::envelope::Failure;
 use crate::services::Services;
 use lobster_base::code::Code;
@@ -101,6 +102,15 @@ fn find(workflow: &mut Workflow, found: &mut Found) {
         let path = base.join(component);
         match std::fs::File::open(&path).and_then(Digest::of_reader) {
             Ok(digest) => {
+                if let Err(error) = component_lock::check(&path, &digest) {
+                    let message = format!("Workflow step {} component {component}: {error}", step.id);
+                    found.diagnostics.push(places(workflow).error(
+                        codes::COMPONENT,
+                        step,
+                        &["component"],
+                        message,
+                    ));
+                }
                 digests.insert(component.clone(), digest);
             }
             Err(_) if step.on_error != OnError::Stop => {}
@@ -272,11 +282,13 @@ fn look_at_stage(
     if file.starts_with("blake3:") || !path.is_file() {
         return Ok(());
     }
-    let loaded = std::fs::File::open(&path)
+    let wrong = |error: &dyn std::fmt::Display| Problem::new(format!("{name}: {error}"), &[]);
+    let digest = std::fs::File::open(&path)
         .and_then(Digest::of_reader)
-        .map_err(|source| LoadError::Read { path: path.clone(), source })
-        .and_then(|digest| load_pinned(services, &path, digest, Limits::of_step(call.limits)))
-        .map_err(|error| Problem::new(format!("{name}: {error}"), &[]))?;
+        .map_err(|source| wrong(&LoadError::Read { path: path.clone(), source }))?;
+    component_lock::check(&path, &digest).map_err(|error| wrong(&error))?;
+    let loaded =
+        load_pinned(services, &path, digest, Limits::of_step(call.limits)).map_err(|error| wrong(&error))?;
     let fitting = loaded.check_args(&json::compact(&call.args));
     fitting.or_else(forgiving).map_err(|error| Problem::new(format!("{name}: {error}"), &[]))?;
     let dirs = |dirs: &[lobster_stage::ComponentDir]| {

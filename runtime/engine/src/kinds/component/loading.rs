@@ -8,6 +8,7 @@ use lobster_component::{Component, Limits, LoadError, Patience};
 use serde_json::Value;
 
 use super::grants::policy_limits;
+use crate::component_lock;
 use crate::execute::{LoadProblem, MAX_COMPONENT, told_by};
 use crate::overseer::{Profile, RecordedLimits, RecordedProgram};
 use crate::path::StepPath;
@@ -85,8 +86,10 @@ fn load_now(
         (None, Some(hex)) => load_stored(run, &hex.parse::<Digest>()?, patience),
         (None, None) => {
             let path = base.join(named);
-            let bytes = std::fs::read(&path).map_err(|source| LoadError::Read { path, source })?;
+            let bytes =
+                std::fs::read(&path).map_err(|source| LoadError::Read { path: path.clone(), source })?;
             let digest = keep(&run.store, &bytes)?;
+            component_lock::check(&path, &digest)?;
             load_kept(run, &digest, &bytes, patience)
         }
     }

@@ -1,0 +1,251 @@
+//! `lobster add`
+
+mod registry;
+mod source;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use lobster_runtime::component::{Component, ComponentLock, ComponentLockError, Limits, LockedStep};
+use lobster_runtime::digest::Digest;
+use lobster_runtime::runtime::Runtime;
+use lobster_runtime::stage::Mode;
+
+use self::source::Source;
+use super::step;
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::files::replace_file;
+use crate::render::{Quoting, units};
+use crate::{prepare, which};
+
+/// Takes a component into the project: its file below `steps`, its bytes in `lobster.lock`.
+///
+/// SOURCE is a ready step by its name, a file, an https address, or an artifact of an OCI
+/// registry (oci://HOST/REPOSITORY:TAG). What it can do and asks for is shown first. Whatever
+/// runs or checks the file later refuses other bytes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster add regex                                a ready step
+  lobster add https://example.com/classify.wasm    from an address
+  lobster add oci://ghcr.io/acme/classify:1.2      from a registry
+  lobster add --update classify                    what its source has now
+  lobster add --locked                             every file as it was added")]
+pub(crate) struct Args {
+    /// Where it is taken from.
+    #[arg(value_name = "SOURCE", required_unless_present_any = ["locked", "update"])]
+    source: Option<String>,
+    /// What it is called here; its own name if not given.
+    #[arg(long, value_name = "NAME", value_parser = step::step_name, requires = "source")]
+    name: Option<String>,
+    /// Where the file goes, from the directory of the project.
+    #[arg(long, value_name = "DIR", default_value = "steps", requires = "source")]
+    dir: PathBuf,
+    /// The BLAKE3 digest that it must have.
+    #[arg(long, value_name = "DIGEST", requires = "source")]
+    digest: Option<Digest>,
+    /// Takes this one from its source again, whatever is there now.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["source", "locked"])]
+    update: Option<String>,
+    /// Takes every file that is missing or different from its source again, as it was added.
+    #[arg(long, conflicts_with_all = ["source", "update"])]
+    locked: bool,
+    /// Asks nothing.
+    #[arg(long, short)]
+    yes: bool,
+}
+
+pub(crate) fn run(args: &Args) -> CommandResult {
+    let here = std::env::current_dir()?;
+    let path = ComponentLock::nearest(&here).unwrap_or_else(|| here.join(ComponentLock::FILE));
+    let mut project = Project { lock: ComponentLock::read(&path)?, path };
+    match (&args.source, &args.update) {
+        (Some(text), _) => add(&mut project, args, text),
+        (None, Some(name)) => update(&mut project, args, name),
+        (None, None) => restore(&project),
+    }
+}
+
+impl From<ComponentLockError> for CommandError {
+    fn from(error: ComponentLockError) -> Self {
+        Self::failed(error)
+    }
+}
+
+/// The lock and where it is.
+struct Project {
+    path: PathBuf,
+    lock: ComponentLock,
+}
+
+impl Project {
+    fn dir(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("."))
+    }
+
+    fn step(&self, name: &str) -> Result<&LockedStep, CommandError> {
+        self.lock.steps.get(name).ok_or_else(|| {
+            let names: Vec<&str> = self.lock.steps.keys().map(String::as_str).collect();
+            CommandError::usage(format!(
+                "{} has no {name:?}; it has {}",
+                self.path.display(),
+                if names.is_empty() { "none yet".to_owned() } else { names.join(", ") }
+            ))
+        })
+    }
+
+    /// Puts the file in its place and then into the lock: a lock never names bytes that are not there.
+    fn keep(&mut self, name: &str, step: LockedStep, bytes: &[u8]) -> Result<(), CommandError> {
+        place(&self.dir().join(&step.file), bytes)?;
+        self.lock.steps.insert(name.to_owned(), step);
+        Ok(self.lock.write(&self.path)?)
+    }
+}
+
+fn place(file: &Path, bytes: &[u8]) -> Result<(), CommandError> {
+    replace_file(file, bytes)
+        .map_err(|error| CommandError::failed(format!("cannot write {}: {error}", file.display())))
+}
+
+fn add(project: &mut Project, args: &Args, text: &str) -> CommandResult {
+    let source = Source::parse(text)?;
+    let (bytes, told) = source.bytes()?;
+    let digest = Digest::of(&bytes);
+    if let Some(wanted) = args.digest.filter(|wanted| *wanted != digest) {
+        return Err(CommandError::failed(format!("{told} is blake3:{digest}, and not blake3:{wanted}")));
+    }
+    let runtime = prepare::runtime(Mode::Human)?;
+    let (component, about) = program(&runtime, &bytes, &told)?;
+    let name = match &args.name {
+        Some(name) => name.clone(),
+        None => {
+            let own = component.describe().ok().flatten().map(|step| step.name.clone());
+            let name = own.unwrap_or_else(|| source.stem());
+            step::step_name(&name).map_err(|why| {
+                CommandError::usage(format!("it calls itself {name:?}: {why}"))
+                    .with_hint("give it a name with --name NAME")
+            })?
+        }
+    };
+    // A file of the project stays where it is.
+    let within = match &source {
+        Source::File(file) => file.canonicalize().ok().and_then(|file| {
+            let dir = project.dir().canonicalize().ok()?;
+            file.strip_prefix(dir).ok().map(Path::to_owned)
+        }),
+        _ => None,
+    };
+    let file = within.unwrap_or_else(|| args.dir.join(format!("{name}.wasm")));
+    if file.is_absolute() || file.components().any(|part| part == std::path::Component::ParentDir) {
+        return Err(CommandError::usage(format!(
+            "{} is not below {}",
+            file.display(),
+            project.dir().display()
+        )));
+    }
+    if let Some(known) = project.lock.steps.get(&name) {
+        // The file itself was changed, and is meant.
+        if known.blake3 != digest && known.file != file {
+            return Err(CommandError::usage(format!(
+                "{name} was added from {} as blake3:{}; this is blake3:{digest}",
+                known.source, known.blake3
+            ))
+            .with_hint(format!("`lobster add --update {name}` takes what its source has now; --name gives this one another name")));
+        }
+    }
+    let there = project.dir().join(&file);
+    if fs::read(&there).is_ok_and(|old| old != bytes) && !project.lock.steps.contains_key(&name) {
+        return Err(CommandError::usage(format!(
+            "{} exists and is another file; it is left as it is",
+            there.display()
+        ))
+        .with_hint("give this one another name with --name, or another place with --dir"));
+    }
+    let mut out = std::io::stdout().lock();
+    Quoting::new(&mut out).write_all(about.as_bytes())?;
+    if !args.yes && which::can_ask() && !which::agrees(&format!("\nAdd it as {name}?"))? {
+        writeln!(out, "nothing was added")?;
+        return Ok(Exit::FAILED);
+    }
+    let step = LockedStep { file: file.clone(), blake3: digest, size: bytes.len() as u64, source: told };
+    project.keep(&name, step, &bytes)?;
+    writeln!(
+        out,
+        "\nadded {name}: {} ({})\n\nUse it in a workflow beside {}:\n  - id: {name}\n    component: {}",
+        file.display(),
+        units::bytes(bytes.len() as u64),
+        ComponentLock::FILE,
+        file.display(),
+    )?;
+    Ok(Exit::OK)
+}
+
+/// Loads a program and says what it is, in the words of `step inspect`.
+fn program(runtime: &Runtime, bytes: &[u8], told: &str) -> Result<(Component, String), CommandError> {
+    let refuse = |why: String| CommandError::failed(format!("{told}: {why}"));
+    let patience = step::patience(runtime, &Limits::default());
+    let component = runtime
+        .components()
+        .load_bytes_within(bytes, &patience)
+        .map_err(|error| refuse(error.to_string()))?;
+    let about = {
+        let description = component.describe().map_err(|error| refuse(step::failure(&error)))?;
+        step::inspect::text(&component, description)
+    };
+    Ok((component, about))
+}
+
+fn update(project: &mut Project, args: &Args, name: &str) -> CommandResult {
+    let known = project.step(name)?.clone();
+    let (bytes, told) = again(project, &known)?.unpinned().bytes()?;
+    let digest = Digest::of(&bytes);
+    let mut out = std::io::stdout().lock();
+    let runtime = prepare::runtime(Mode::Human)?;
+    let (_, about) = program(&runtime, &bytes, &told)?;
+    if digest != known.blake3 {
+        Quoting::new(&mut out).write_all(about.as_bytes())?;
+        writeln!(out, "\n{name} was blake3:{}\n{name} is  blake3:{digest}", known.blake3)?;
+        if !args.yes && which::can_ask() && !which::agrees("Take the new one?")? {
+            writeln!(out, "nothing was changed")?;
+            return Ok(Exit::FAILED);
+        }
+    }
+    let is_new = digest != known.blake3;
+    let step = LockedStep { blake3: digest, size: bytes.len() as u64, source: told, ..known };
+    project.keep(name, step, &bytes)?;
+    writeln!(out, "{name} {}", if is_new { "is up to date now" } else { "has not changed" })?;
+    Ok(Exit::OK)
+}
+
+/// Where a component came from; a file is meant from the project's directory.
+fn again(project: &Project, step: &LockedStep) -> Result<Source, CommandError> {
+    Ok(match Source::parse(&step.source)? {
+        Source::File(file) => Source::File(project.dir().join(file)),
+        other => other,
+    })
+}
+
+fn restore(project: &Project) -> CommandResult {
+    let mut out = std::io::stdout().lock();
+    let mut failed = Vec::new();
+    for (name, step) in &project.lock.steps {
+        let file = project.dir().join(&step.file);
+        if fs::read(&file).is_ok_and(|bytes| Digest::of(&bytes) == step.blake3) {
+            continue;
+        }
+        let (bytes, told) = again(project, step)?.bytes()?;
+        let found = Digest::of(&bytes);
+        if found == step.blake3 {
+            place(&file, &bytes)?;
+            writeln!(out, "restored {name}: {}", step.file.display())?;
+        } else {
+            failed.push(format!("{name}: {told} has blake3:{found} now, and not blake3:{}", step.blake3));
+        }
+    }
+    if failed.is_empty() {
+        writeln!(out, "{} as they were added", units::counted(project.lock.steps.len() as u64, "component"))?;
+        return Ok(Exit::OK);
+    }
+    Err(CommandError::failed(failed.join("\n"))
+        .with_hint("`lobster add --update NAME` takes what there is now, after a look at it"))
+}

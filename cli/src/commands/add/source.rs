@@ -1,0 +1,186 @@
+//! Where a component is taken from.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lobster_runtime::digest::Digest;
+use lobster_runtime::http::{Fetch, Limits, Url, fetch, is_safe};
+
+use super::registry::{self, Reference};
+use crate::exit::CommandError;
+
+/// The largest program that is taken from anywhere, and the longest silence on the way.
+pub(super) const LIMITS: Limits = Limits { idle: Duration::from_secs(60), body: 256 << 20 };
+
+/// The ready steps that come with lobster, a line each: name, BLAKE3, length.
+const READY: &str = include_str!("../../../../guest-steps/dist/LOCK");
+
+/// Those of the list that are for tests of lobster itself, or built in.
+const NOT_OFFERED: &[&str] = &["greet", "hostile", "hostile-net", "js-eval", "request"];
+
+/// The directory of the ready steps, if it is not where lobster was installed or built.
+const READY_DIR: &str = "LOBSTER_STEPS_DIR";
+
+/// Where a component is taken from.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Source {
+    /// A ready step of lobster, by its name.
+    Ready(String),
+    File(PathBuf),
+    Web(Url),
+    Registry(Reference),
+}
+
+impl Source {
+    /// What a person means by a text.
+    pub(super) fn parse(text: &str) -> Result<Self, CommandError> {
+        if let Some(reference) = text.strip_prefix("oci://") {
+            return Reference::parse(reference).map(Self::Registry).map_err(CommandError::usage);
+        }
+        if text.contains("://") {
+            let url = Url::parse(text).map_err(|error| CommandError::usage(format!("{text}: {error}")))?;
+            secure(&url)?;
+            return Ok(Self::Web(url));
+        }
+        if ready().any(|(name, _)| name == text) {
+            return Ok(Self::Ready(text.to_owned()));
+        }
+        let path = Path::new(text);
+        if text.contains('/') || path.extension().is_some() || path.exists() {
+            return Ok(Self::File(path.to_owned()));
+        }
+        let names: Vec<&str> = ready().map(|(name, _)| name).collect();
+        let near = names.iter().min_by_key(|name| strsim::damerau_levenshtein(name, text));
+        Err(CommandError::usage(format!("there is no ready step {text:?}; there are {}", names.join(", ")))
+            .with_hint(match near.filter(|name| strsim::damerau_levenshtein(name, text) <= 2) {
+                Some(near) => {
+                    format!("did you mean `lobster add {near}`? A file is named with its directory: ./{text}")
+                }
+                None => format!("a file is named with its directory: ./{text}"),
+            }))
+    }
+
+    /// What a name can be made of, if the program has none.
+    pub(super) fn stem(&self) -> String {
+        let last = match self {
+            Self::Ready(name) => name.as_str(),
+            Self::File(path) => path.file_name().and_then(|name| name.to_str()).unwrap_or_default(),
+            Self::Web(url) => url.path_segments().and_then(|mut parts| parts.next_back()).unwrap_or_default(),
+            Self::Registry(reference) => reference.stem(),
+        };
+        last.strip_suffix(".wasm").unwrap_or(last).replace(['_', '.'], "-").to_lowercase()
+    }
+
+    /// The program, and its source in words that lead to these very bytes again where there are such.
+    pub(super) fn bytes(&self) -> Result<(Vec<u8>, String), CommandError> {
+        match self {
+            Self::Ready(name) => Ok((ready_step(name)?, name.clone())),
+            Self::File(path) => {
+                let bytes = fs::read(path).map_err(|error| {
+                    CommandError::usage(format!("cannot read {}: {error}", path.display()))
+                })?;
+                Ok((bytes, path.display().to_string()))
+            }
+            Self::Web(url) => {
+                let request = Fetch { url: url.clone(), accept: None, authorization: None };
+                let answer = fetch(&request, LIMITS).map_err(CommandError::failed)?;
+                match answer.status {
+                    200 => Ok((answer.body, url.to_string())),
+                    status => Err(CommandError::failed(format!("{url} answers {status}"))),
+                }
+            }
+            Self::Registry(reference) => {
+                let (bytes, found) = registry::program(reference)?;
+                Ok((bytes, found.to_string()))
+            }
+        }
+    }
+
+    /// The same source, as it is now.
+    pub(super) fn unpinned(self) -> Self {
+        match self {
+            Self::Registry(reference) => Self::Registry(reference.unpinned()),
+            other => other,
+        }
+    }
+}
+
+/// Refuses an address that somebody on the way could answer for.
+pub(super) fn secure(url: &Url) -> Result<(), CommandError> {
+    if is_safe(url) {
+        return Ok(());
+    }
+    Err(CommandError::usage(format!("{url} is not https, so anybody on the way could give other bytes")))
+}
+
+/// The ready steps: name and digest.
+fn ready() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let words = READY.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        Some((words.next()?, words.next()?))
+    });
+    words.filter(|(name, _)| !NOT_OFFERED.contains(name))
+}
+
+/// A ready step: the directory may be anybody's, the bytes are those of this lobster.
+fn ready_step(name: &str) -> Result<Vec<u8>, CommandError> {
+    let wanted = ready().find(|(known, _)| *known == name).map(|(_, digest)| digest).unwrap_or_default();
+    let beside = std::env::current_exe().ok();
+    // As the archive has them, and as a prefix has them where it was unpacked.
+    let beside = beside
+        .as_deref()
+        .and_then(Path::parent)
+        .map(|bin| ["share/lobster/steps", "../share/lobster/steps"].map(|place| bin.join(place)));
+    let places: Vec<PathBuf> = match std::env::var_os(READY_DIR).filter(|dir| !dir.is_empty()) {
+        Some(dir) => vec![PathBuf::from(dir)],
+        None => beside
+            .into_iter()
+            .flatten()
+            .chain([PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../guest-steps/dist"))])
+            .collect(),
+    };
+    let mut others = None;
+    for place in &places {
+        let path = place.join(format!("{name}.wasm"));
+        let Ok(bytes) = fs::read(&path) else { continue };
+        if Digest::of(&bytes).to_string() == wanted {
+            return Ok(bytes);
+        }
+        others = Some(path);
+    }
+    Err(match others {
+        Some(path) => CommandError::failed(format!("{} is not the {name} of this lobster", path.display())),
+        None => CommandError::failed(format!(
+            "the ready steps of this lobster are not in {}",
+            places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(" or ")
+        )),
+    }
+    .with_hint(format!("{READY_DIR} names the directory with them: `share/lobster/steps` of the archive, or guest-steps/dist of the sources")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_source_is_told_from_the_others() {
+        assert_eq!(Source::parse("regex").unwrap(), Source::Ready("regex".to_owned()));
+        assert_eq!(Source::parse("./regex").unwrap(), Source::File(PathBuf::from("./regex")));
+        assert_eq!(Source::parse("a.wasm").unwrap(), Source::File(PathBuf::from("a.wasm")));
+        assert!(matches!(Source::parse("https://a.example/b.wasm"), Ok(Source::Web(_))));
+        assert!(matches!(Source::parse("http://127.0.0.1:1/b.wasm"), Ok(Source::Web(_))));
+        assert!(matches!(Source::parse("oci://ghcr.io/a/b:1"), Ok(Source::Registry(_))));
+        for wrong in ["http://a.example/b.wasm", "ftp://a.example/b", "regexx", "oci://ghcr.io", "hostile"] {
+            assert!(Source::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_ready_steps_are_there_and_are_those_of_the_list() {
+        assert!(ready().count() >= 9);
+        for (name, _) in ready() {
+            assert!(!ready_step(name).unwrap().is_empty(), "{name}");
+        }
+    }
+}

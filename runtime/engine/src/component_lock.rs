@@ -1,0 +1,197 @@
+//! `lobster.lock`: which bytes the components of a project are. `lobster add` writes it;
+//! whatever runs or checks a component that it names holds the file against it.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use lobster_base::digest::Digest;
+
+/// The format that this lobster reads and writes.
+const VERSION: u32 = 1;
+
+/// What the file says at its top.
+const HEADING: &str = "# Written by `lobster add`: the components of this project, each by its bytes.\n\n";
+
+/// The components of a project.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ComponentLock {
+    /// Format version; 1.
+    version: u32,
+    /// By the names that they were added under.
+    #[serde(default, rename = "step")]
+    pub steps: BTreeMap<String, LockedStep>,
+}
+
+/// One component.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LockedStep {
+    /// The file, from the directory of the lock.
+    pub file: PathBuf,
+    /// BLAKE3 of its bytes.
+    pub blake3: Digest,
+    /// Its length in bytes.
+    pub size: u64,
+    /// Where it came from, as `lobster add` was told: a name, an address, a file.
+    pub source: String,
+}
+
+/// Why a component is refused, or a lock.
+#[derive(Debug, thiserror::Error)]
+pub enum ComponentLockError {
+    #[error("cannot use {}: {source}", .path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{} is no lock file of this lobster: {why}", .path.display())]
+    Wrong { path: PathBuf, why: String },
+    #[error(
+        "{} is not the file that was added as {name}: it is blake3:{found}, and {} has blake3:{locked}. `lobster add \
+         --locked` fetches what was added; if the new bytes are meant, `lobster add {} --name {name}` takes them",
+        .file.display(), .lock.display(), .file.display()
+    )]
+    Differs { file: PathBuf, lock: PathBuf, name: String, locked: Box<Digest>, found: Box<Digest> },
+}
+
+impl Default for ComponentLock {
+    fn default() -> Self {
+        Self { version: VERSION, steps: BTreeMap::new() }
+    }
+}
+
+impl ComponentLock {
+    /// Its name, in the directory of the project.
+    pub const FILE: &str = "lobster.lock";
+
+    /// The lock that counts for files in a directory: the nearest one in it or above it, within the repository.
+    #[must_use]
+    pub fn nearest(dir: &Path) -> Option<PathBuf> {
+        for dir in dir.ancestors() {
+            let lock = dir.join(Self::FILE);
+            if lock.is_file() {
+                return Some(lock);
+            }
+            if dir.join(".git").exists() {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Reads a lock; an empty one if there is no such file.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read(path: &Path) -> Result<Self, ComponentLockError> {
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(source) => return Err(ComponentLockError::Io { path: path.to_owned(), source }),
+        };
+        let wrong = |why: String| ComponentLockError::Wrong { path: path.to_owned(), why };
+        let lock: Self = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        if lock.version != VERSION {
+            return Err(wrong(format!("its version is {}, and this lobster knows {VERSION}", lock.version)));
+        }
+        Ok(lock)
+    }
+
+    /// Writes it, whole or not at all.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), ComponentLockError> {
+        let io = |source: io::Error| ComponentLockError::Io { path: path.to_owned(), source };
+        let text = toml::to_string(self).map_err(|error| io(io::Error::other(error)))?;
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mut draft = tempfile::Builder::new()
+            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
+            .tempfile_in(dir)
+            .map_err(io)?;
+        draft.write_all(HEADING.as_bytes()).and_then(|()| draft.write_all(text.as_bytes())).map_err(io)?;
+        draft.as_file().sync_all().map_err(io)?;
+        draft.persist(path).map(drop).map_err(|error| io(error.error))
+    }
+
+    /// The component that a file is, if it was added; `lock` is where this was read.
+    fn named(&self, lock: &Path, file: &Path) -> Option<(&String, &LockedStep)> {
+        let dir = lock.parent()?;
+        self.steps
+            .iter()
+            .find(|(_, step)| dir.join(&step.file).canonicalize().is_ok_and(|known| known == file))
+    }
+}
+
+/// Holds the bytes of a component against the lock of its project.
+///
+/// # Errors
+/// When they are not those that were added, or there is a lock that cannot be read.
+pub fn check(file: &Path, found: &Digest) -> Result<(), ComponentLockError> {
+    // What cannot be resolved cannot be read either, and is told of there.
+    let Ok(file) = file.canonicalize() else { return Ok(()) };
+    let Some(path) = file.parent().and_then(ComponentLock::nearest) else { return Ok(()) };
+    let lock = ComponentLock::read(&path)?;
+    match lock.named(&path, &file) {
+        Some((name, step)) if step.blake3 != *found => Err(ComponentLockError::Differs {
+            file,
+            name: name.clone(),
+            locked: Box::new(step.blake3),
+            found: Box::new(*found),
+            lock: path.clone(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_lock_counts_and_none_beyond_the_repository() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().canonicalize().unwrap();
+        let steps = root.join("repo/sub/steps");
+        std::fs::create_dir_all(&steps).unwrap();
+        std::fs::write(root.join(ComponentLock::FILE), "").unwrap();
+        assert_eq!(ComponentLock::nearest(&steps), Some(root.join(ComponentLock::FILE)));
+        std::fs::create_dir(root.join("repo/.git")).unwrap();
+        assert_eq!(ComponentLock::nearest(&steps), None);
+        let lock = root.join("repo/sub").join(ComponentLock::FILE);
+        std::fs::write(&lock, "").unwrap();
+        assert_eq!(ComponentLock::nearest(&steps), Some(lock));
+    }
+
+    #[test]
+    fn only_the_bytes_that_were_added_pass_also_through_a_link() {
+        let place = tempfile::tempdir().unwrap();
+        let (file, path) = (place.path().join("a.wasm"), place.path().join(ComponentLock::FILE));
+        std::fs::write(&file, "one").unwrap();
+        let step = LockedStep {
+            file: PathBuf::from("a.wasm"),
+            blake3: Digest::of(b"one"),
+            size: 3,
+            source: "./a.wasm".to_owned(),
+        };
+        let mut lock = ComponentLock::default();
+        lock.steps.insert("a".to_owned(), step);
+        lock.write(&path).unwrap();
+        assert_eq!(ComponentLock::read(&path).unwrap(), lock);
+        std::os::unix::fs::symlink("a.wasm", place.path().join("link.wasm")).unwrap();
+        for name in ["a.wasm", "link.wasm"] {
+            assert!(check(&place.path().join(name), &Digest::of(b"one")).is_ok());
+            let error = check(&place.path().join(name), &Digest::of(b"two")).unwrap_err();
+            assert!(matches!(error, ComponentLockError::Differs { .. }), "{error}");
+        }
+        assert!(check(&place.path().join("b.wasm"), &Digest::of(b"two")).is_ok());
+        for wrong in ["version = 2\n", "version = 1\nmore = 1\n", "[step"] {
+            std::fs::write(&path, wrong).unwrap();
+            assert!(
+                matches!(check(&file, &Digest::of(b"one")), Err(ComponentLockError::Wrong { .. })),
+                "{wrong}"
+            );
+        }
+    }
+}

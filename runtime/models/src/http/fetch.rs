@@ -1,0 +1,94 @@
+//! Bytes from an address: one GET, its redirects followed, everything bounded.
+
+use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
+use reqwest::{Response, Url};
+use tokio::time::timeout;
+
+use super::{HttpError, Limits, MAX_REDIRECTS, cause, client, is_loopback, redirect_target, send};
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Fetch {
+    /// From where: https, or plain http from this machine.
+    pub url: Url,
+    /// The media types that are understood.
+    pub accept: Option<String>,
+    /// The whole value of `authorization`; sent to the origin of `url` alone.
+    pub authorization: Option<String>,
+}
+
+/// A complete answer, whatever its status.
+#[derive(Debug)]
+pub struct Fetched {
+    pub status: u16,
+    /// How the server wants to be asked (`www-authenticate`).
+    pub challenge: Option<String>,
+    pub body: Vec<u8>,
+}
+
+/// Whether bytes may come from there: an address that nobody on the way can answer for.
+#[must_use]
+pub fn is_safe(url: &Url) -> bool {
+    url.scheme() == "https" || url.scheme() == "http" && is_loopback(url)
+}
+
+/// Gets the bytes; `limits` bound them and each silence.
+///
+/// # Errors
+/// Whatever came between: never a status, which is part of the answer.
+pub fn fetch(request: &Fetch, limits: Limits) -> Result<Fetched, HttpError> {
+    if !request.url.username().is_empty() || request.url.password().is_some() {
+        return Err(HttpError::UserInfo);
+    }
+    let setup = |error: std::io::Error| HttpError::Setup(error.to_string());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(setup)?;
+    let result = runtime.block_on(exchange(request, limits));
+    // A name that is still being resolved blocks a thread of the runtime; nobody waits for it.
+    runtime.shutdown_background();
+    result
+}
+
+async fn exchange(request: &Fetch, limits: Limits) -> Result<Fetched, HttpError> {
+    let mut url = request.url.clone();
+    for _ in 0..=MAX_REDIRECTS {
+        let origin = url.origin().ascii_serialization();
+        if !is_safe(&url) {
+            return Err(HttpError::BadRedirect { origin });
+        }
+        let mut builder = client(&url)?.get(url.clone());
+        if let Some(accept) = &request.accept {
+            builder = builder.header(ACCEPT, accept);
+        }
+        if let Some(text) = request.authorization.as_ref().filter(|_| url.origin() == request.url.origin()) {
+            let mut value = HeaderValue::from_str(text).map_err(|_| HttpError::TokenCharacters)?;
+            value.set_sensitive(true);
+            builder = builder.header(AUTHORIZATION, value);
+        }
+        let response = send(builder, &origin, limits).await?;
+        match redirect_target(&response, &url, &origin)? {
+            Some(target) => url = target,
+            None => return read(response, &origin, limits).await,
+        }
+    }
+    Err(HttpError::TooManyRedirects { origin: url.origin().ascii_serialization() })
+}
+
+async fn read(mut response: Response, origin: &str, limits: Limits) -> Result<Fetched, HttpError> {
+    let status = response.status().as_u16();
+    let challenge = response.headers().get(WWW_AUTHENTICATE);
+    let challenge = challenge.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let mut body = Vec::new();
+    loop {
+        match timeout(limits.idle, response.chunk()).await {
+            Ok(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
+            Ok(Ok(None)) => return Ok(Fetched { status, challenge, body }),
+            Ok(Err(error)) => {
+                return Err(HttpError::Broken { origin: origin.to_owned(), cause: cause(&error) });
+            }
+            Err(_) => return Err(HttpError::Silent { origin: origin.to_owned(), idle: limits.idle }),
+        }
+        if body.len() as u64 > limits.body {
+            return Err(HttpError::TooLarge { origin: origin.to_owned(), limit: limits.body });
+        }
+    }
+}
