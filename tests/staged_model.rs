@@ -12,7 +12,7 @@ use crate::home::Home;
 use crate::staged::tree;
 
 /// As many as take a few seconds.
-const CASES: u64 = 40;
+const CASES: u64 = 20;
 
 struct Dice(u64);
 
