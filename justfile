@@ -85,6 +85,10 @@ shells TEXTS="20000":
 kills KILLS="1000":
     LOBSTER_KILLS={{KILLS}} LOBSTER_KILL_SEED=$(date +%j) cargo test --release --workspace --test lobster -- random_kills --nocapture
 
+# random programs staged, undone and dropped, and commits killed at every change of the disk; nightly
+changes CASES="2000":
+    LOBSTER_CHANGES_CASES={{CASES}} LOBSTER_CHANGES_SEED=$(date +%Y%j) LOBSTER_CHANGES_KILLS=1 cargo test --release --workspace --test lobster -- staged --nocapture
+
 # copies of a store that 16 processes write to; nightly
 backups COPIES="50":
     LOBSTER_BACKUPS={{COPIES}} cargo test --release --workspace --test lobster -- store_copies::a_backup --nocapture

@@ -5,7 +5,8 @@ use crate::documents::mistakes_of;
 use crate::markdown::Document;
 
 /// What the examples show; a folder that is not named here would be missing from the README of `examples/`.
-const EXAMPLES: [&str; 12] = [
+const EXAMPLES: [&str; 13] = [
+    "codemod",
     "fetch-notify",
     "fork-why-replay",
     "hello",
@@ -56,6 +57,7 @@ macro_rules! examples {
 }
 
 examples! {
+    codemod: "codemod",
     fetch_notify: "fetch-notify",
     fork_why_replay: "fork-why-replay",
     hello: "hello",

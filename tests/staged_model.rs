@@ -12,7 +12,7 @@ use crate::home::Home;
 use crate::staged::tree;
 
 /// As many as take a few seconds.
-const CASES: u64 = 40;
+const CASES: u64 = 20;
 
 struct Dice(u64);
 
@@ -45,7 +45,7 @@ fn plant(dir: &Path, dice: &mut Dice) {
             1 => drop(symlink(dice.pick(&NAMES), &path)),
             _ => {
                 fs::write(&path, format!("{name}\n{}\n", "line\n".repeat(dice.next(40)))).unwrap();
-                let mode = [0o644, 0o600, 0o755, 0o444][dice.next(4)];
+                let mode = [0o644, 0o600, 0o755, 0o640][dice.next(4)];
                 fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             }
         }
@@ -65,7 +65,11 @@ fn program(dice: &mut Dice) -> String {
             4 => format!("rm -rf '{one}'"),
             5 => format!("sed -i 's/line/row/' '{one}'"),
             6 => format!("truncate -s {number} '{one}'"),
-            7 => format!("chmod {} '{one}'", ["600", "644", "755", "700"][number % 4]),
+            7 => format!(
+                "if [ -d '{one}' ]; then chmod {} '{one}'; else chmod {} '{one}'; fi",
+                ["700", "755", "750", "711"][number % 4],
+                ["600", "644", "755", "700"][number % 4]
+            ),
             8 => format!("ln -s '{one}' '{two}'"),
             9 => format!("ln '{one}' '{two}' && echo both >> '{two}'"),
             10 => format!("mkdir -p '{one}/{two}'"),

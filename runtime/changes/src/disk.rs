@@ -45,6 +45,16 @@ impl Disk {
         Ok(Self { roots: vec![open_root(root)?] })
     }
 
+    /// When anything about what is at a place was last changed, its content or its names. No
+    /// program can set that.
+    pub(crate) fn changed(&self, place: &Place) -> io::Result<Option<Time>> {
+        match statat(self.above(place)?, name(place), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(Time(stat.st_ctime, u32::try_from(stat.st_ctime_nsec).unwrap_or_default()))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn root(&self, root: usize) -> io::Result<&OwnedFd> {
         self.roots.get(root).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -154,7 +164,7 @@ impl Files for Disk {
         let above = match self.above(place) {
             Err(error) => {
                 let code = error.raw_os_error().map(Errno::from_raw_os_error);
-                let gone = matches!(code, Some(Errno::NOENT | Errno::NOTDIR));
+                let gone = matches!(code, Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP));
                 return if gone { Ok(None) } else { Err(error) };
             }
             Ok(above) => above,

@@ -64,6 +64,17 @@ pub enum LayerError {
         /// The path in it.
         path: RelPath,
     },
+    /// Somebody else changed a file below the layer, while the step worked on it.
+    #[error(
+        "{path} in {root} was changed by somebody else while the step worked on it, so its changes to files were \
+         not committed, none of them; run it again"
+    )]
+    Edited {
+        /// The directory.
+        root: ByteText,
+        /// The path in it.
+        path: RelPath,
+    },
     /// A file would run with its owner's rights.
     #[error(
         "the step gave {path} in {root} a set-user-id or set-group-id bit or a capability, which is not \
@@ -112,6 +123,8 @@ pub struct Layer {
     root: PathBuf,
     dir: PathBuf,
     mode: u32,
+    /// When it was made, by the clock that files have their times from.
+    made: Time,
 }
 
 impl Layer {
@@ -128,7 +141,8 @@ impl Layer {
         if let Some(mount) = mount_below(root).map_err(failed)? {
             return Err(LayerError::Mount { root: root.to_owned(), mount });
         }
-        let layer = Self { root: root.to_owned(), dir, mode: found.mode() & 0o7777 };
+        let mut layer =
+            Self { root: root.to_owned(), dir, mode: found.mode() & 0o7777, made: Time(i64::MAX, 0) };
         let make = |path: PathBuf, mode: u32| {
             DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
             fs::set_permissions(path, Permissions::from_mode(mode))
@@ -138,6 +152,8 @@ impl Layer {
             .and_then(|()| make(layer.upper(), layer.mode))
             .and_then(|()| make(layer.work(), 0o700))
             .map_err(failed)?;
+        let work = fs::metadata(layer.work()).map_err(failed)?;
+        layer.made = Time(work.ctime(), u32::try_from(work.ctime_nsec()).unwrap_or_default());
         Ok(layer)
     }
 
@@ -182,6 +198,7 @@ impl Layer {
             disk,
             upper,
             root: root.clone(),
+            made: self.made,
             keep,
             changes: Vec::new(),
             files: BTreeMap::new(),
@@ -240,6 +257,7 @@ struct Reader<'k> {
     disk: Disk,
     upper: PathBuf,
     root: ByteText,
+    made: Time,
     keep: &'k mut dyn Keep,
     changes: Vec<Change>,
     /// The first name of each new file that has several.
@@ -274,13 +292,20 @@ impl Reader<'_> {
         let lower = lower.map_err(|source| self.unread(Some(path), source))?;
         let kind = found.file_type();
         if kind.is_char_device() && found.rdev() == 0 {
-            return lower.map_or(Ok(()), |lower| self.removed(path, lower));
+            return match lower {
+                Some(lower) => self.removed(path, lower),
+                // What the step removed is gone below, too.
+                None => Err(self.edited(path)),
+            };
         }
         if !(kind.is_file() || kind.is_dir() || kind.is_symlink()) {
             return Err(LayerError::Special { root: self.root.clone(), path: path.clone() });
         }
         if kind.is_dir() {
             return self.changed_directory(path, found.mode() & 0o7777, lower);
+        }
+        if lower.is_none() && below && has_origin(&at).map_err(|source| self.unread(Some(path), source))? {
+            return Err(self.edited(path));
         }
         let before = self.before(path, lower)?;
         let after = if kind.is_symlink() {
@@ -393,6 +418,13 @@ impl Reader<'_> {
     fn before(&mut self, path: &RelPath, lower: Option<Seen>) -> Result<Option<Entry>, LayerError> {
         let Some(lower) = lower else { return Ok(None) };
         let place = Place { root: 0, path: path.clone() };
+        // The step saw what lay there when the layer was made. Of a directory only what is in it counts.
+        if lower.what != What::Directory {
+            let changed = self.disk.changed(&place).map_err(|source| self.unread(Some(path), source))?;
+            if changed.is_none_or(|changed| changed > self.made) {
+                return Err(self.edited(path));
+            }
+        }
         let unread = |source| LayerError::Read { root: self.root.clone(), path: path.clone(), source };
         Ok(Some(match lower.what {
             What::Other => return Err(LayerError::Special { root: self.root.clone(), path: path.clone() }),
@@ -449,6 +481,10 @@ impl Reader<'_> {
         Ok(())
     }
 
+    fn edited(&self, path: &RelPath) -> LayerError {
+        LayerError::Edited { root: self.root.clone(), path: path.clone() }
+    }
+
     fn in_upper(&self, path: &RelPath) -> PathBuf {
         self.upper.join(as_path(path))
     }
@@ -484,6 +520,16 @@ fn with_access<T>(path: &Path, needed: u32, mut work: impl FnMut() -> io::Result
             done
         }
         other => other,
+    }
+}
+
+/// Whether the kernel copied it from below.
+fn has_origin(at: &Path) -> io::Result<bool> {
+    let mut value = [0; 256];
+    match lgetxattr(at, "user.overlay.origin", &mut value) {
+        Ok(_) | Err(Errno::RANGE) => Ok(true),
+        Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 

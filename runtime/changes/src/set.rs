@@ -174,7 +174,7 @@ impl fmt::Display for RelPath {
 }
 
 /// A time of a file: seconds and nanoseconds since 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Time(pub i64, pub u32);
 
 /// What lies at a path.

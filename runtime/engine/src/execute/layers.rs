@@ -64,7 +64,14 @@ impl Layers {
         let mut keep = Kept(store);
         let roots =
             self.layers.iter().map(|layer| layer.changes(&mut keep)).collect::<Result<Vec<_>, LayerError>>();
-        let set = ChangeSet::new(roots.map_err(|error| failed(error.to_string()))?);
+        let set = ChangeSet::new(roots.map_err(|error| {
+            let code = if matches!(error, LayerError::Edited { .. }) {
+                Code::ChangesConflict
+            } else {
+                Code::Changes
+            };
+            failed(error.to_string()).with_code(code)
+        })?);
         set.check().map_err(|error| failed(error.to_string()))?;
         let text = serde_json::to_vec(&set).map_err(|error| failed(error.to_string()))?;
         if text.len() > MAX_CHANGE_SET {

@@ -109,7 +109,7 @@ fn keep_changes(layers: &Layers, store: &Store, outcome: &mut StepOutcome) {
     match layers.change_set(store) {
         Ok(set) => outcome.detail = json!({ CHANGES: set }),
         Err(error) => {
-            let code = if error.is(Code::Store) { Code::Store } else { Code::Changes };
+            let code = error.known_code().unwrap_or(Code::Changes);
             stop(outcome, StepStatus::Failed, error.message, code);
             outcome.detail["permanent"] = json!(true);
         }

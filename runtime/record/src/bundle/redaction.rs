@@ -40,7 +40,9 @@ pub(super) fn payload(record: &Record, redact: &BTreeSet<String>) -> Vec<Digest>
     match &record.event {
         Event::StepEnded { path, outcome, .. } if redact.contains(path) => {
             let blobs = [outcome.stdout, outcome.stderr, outcome.output].into_iter().flatten();
-            let beside = [&outcome.detail["host_calls"], &outcome.detail["partial_stdout"]["digest"]];
+            let detail = &outcome.detail;
+            let beside =
+                [&detail["host_calls"], &detail["partial_stdout"]["digest"], &detail["changes"]["digest"]];
             blobs
                 .filter(|blob| blob.len > 0)
                 .map(|blob| blob.digest)
