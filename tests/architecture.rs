@@ -108,6 +108,7 @@ fn shown_by_the_facade() -> BTreeSet<String> {
     let code: String = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
     let shown = code.split("pub use ").skip(1).filter_map(|rest| rest.split(';').next());
     let last = |path: &str| path.rsplit("::").next().unwrap_or_default().trim().to_owned();
+    let last = move |path: &str| last(path.rsplit(" as ").next().unwrap_or_default());
     let names = shown.flat_map(move |path| match path.split_once('{') {
         Some((_, names)) => names.trim_end_matches('}').split(',').map(last).collect::<Vec<_>>(),
         None => vec![last(path)],

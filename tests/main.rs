@@ -67,6 +67,7 @@ mod reference;
 mod replaced_stores;
 mod resume;
 mod retention;
+mod rule_drafts;
 mod screens;
 mod secrets;
 mod server;

@@ -10,6 +10,8 @@ use crate::home::{Call, Home};
 use crate::pty::Terminal;
 
 const ASKS: &str = "Approve? [y/n/s/l/?]";
+/// Of a question of the policy, which a rule can answer from the next run on.
+const POLICY_ASKS: &str = "Approve? [y/n/e/s/l/?]";
 
 /// A workflow that asks about a list and acts after a yes.
 fn list_of(items: &Value) -> Home {
@@ -227,7 +229,7 @@ fn policy_question(home: &Home, columns: u16) -> Terminal {
     home.write("p.toml", POLICY.replace("@workspace", if columns < 60 { "@tmp" } else { "@workspace" }));
     let call = call(home, &["run", "--policy", "p.toml", "flow.lobster"]);
     let mut terminal = Terminal::start(call.env("LOBSTER_APPROVAL_APPROVED_BY", "eve"), columns, 24);
-    terminal.wait_for(ASKS);
+    terminal.wait_for(POLICY_ASKS);
     terminal
 }
 
@@ -239,7 +241,7 @@ fn a_policy_question_shows_the_command_and_what_it_gets() {
         "name: release\nsteps:\n  - { id: push, run: 'git push --force https://git.example/x main; git tag \"v 1\"' }\n  - { id: tell, run: echo told }\n",
     );
     let mut terminal = policy_question(&home, 120);
-    let screen = terminal.wait_for(ASKS).text();
+    let screen = terminal.wait_for(POLICY_ASKS).text();
     for part in [
         "--force https://git.example/x main",
         "git tag 'v 1'",
@@ -250,7 +252,7 @@ fn a_policy_question_shows_the_command_and_what_it_gets() {
         assert!(screen.contains(part), "{part}:\n{screen}");
     }
     // Who may not say yes is told so, and the question stays.
-    terminal.enter("y").wait_for(ASKS);
+    terminal.enter("y").wait_for(POLICY_ASKS);
     terminal.enter("l");
     let (code, screen) = terminal.end();
     assert_eq!((code, status(&home).as_str()), (0, "waiting"));
@@ -290,12 +292,12 @@ fn a_long_command_is_shown_or_says_how_much_is_missing() {
             serde_json::json!({"steps": [{"id": "push", "run": command}]}).to_string(),
         );
         let mut terminal = policy_question(&home, columns);
-        let screen = terminal.wait_for(ASKS).text();
+        let screen = terminal.wait_for(POLICY_ASKS).text();
         assert!(screen.lines().count() <= 24, "{screen}");
         let seen = words.iter().filter(|word| screen.contains(word.as_str())).count();
         assert!(seen < words.len() && screen.contains("more characters: s shows all"), "{screen}");
         terminal.enter("s").wait_for("]");
-        terminal.enter("a").wait_for(ASKS);
+        terminal.enter("a").wait_for(POLICY_ASKS);
         terminal.enter("n");
         let (_, all) = terminal.end();
         let all = all.text();

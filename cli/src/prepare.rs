@@ -115,7 +115,7 @@ pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result
         }));
         settings.progress = live::start();
         if terminal::is_interactive() {
-            settings.prompter = Some(Box::new(terminal::Terminal::default()));
+            settings.prompter = Some(Box::new(terminal::Terminal::new(policies.into())));
         }
     }
     Ok(settings)

@@ -7,6 +7,7 @@
 
 mod conversation;
 mod lines;
+mod rule;
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,7 @@ use lobster_runtime::engine::{Asked, PromptError, Prompter, Said};
 
 use self::conversation::Conversation;
 use self::lines::Lines;
+pub(crate) use self::rule::Sources;
 use crate::live;
 
 /// Whether somebody can be asked: standard input is a terminal.
@@ -44,10 +46,17 @@ pub(crate) fn how_left() -> Option<Left> {
 }
 
 /// A person at the terminal.
-#[derive(Default)]
 pub(crate) struct Terminal {
     /// One question at a time; the branches of a run may have several.
     lines: Mutex<Lines>,
+    sources: Sources,
+}
+
+impl Terminal {
+    /// Rules that are made at a question go into the policies of `sources`, or the operator's.
+    pub(crate) fn new(sources: Sources) -> Self {
+        Self { lines: Mutex::default(), sources }
+    }
 }
 
 impl Prompter for Terminal {
@@ -57,7 +66,8 @@ impl Prompter for Terminal {
             return Err(PromptError::Cancelled);
         }
         let _quiet = live::pause();
-        let (said, left) = Conversation::new(question, &mut lines, cancel, Voice::find()).hold()?;
+        let (said, left) =
+            Conversation::new(question, &self.sources, &mut lines, cancel, Voice::find()).hold()?;
         if let Some(left) = left {
             *lock(&LEFT) = Some(left);
         }

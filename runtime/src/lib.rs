@@ -77,9 +77,9 @@ pub mod digest {
 /// What a program gives a run and gets from it: questions, progress, notices, output.
 pub mod engine {
     pub use lobster_engine::{
-        Ahead, Asked, Caller, Fact, Interrupted, NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify, Occasions, Output,
-        Progress, PromptError, Prompter, QuestionKind, QuestionView, Said, SetsGoing, UnseenEnd, Weight,
-        gate_token,
+        Ahead, Asked, AskedCommand, Caller, Fact, Interrupted, NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify,
+        Occasions, Output, Progress, PromptError, Prompter, QuestionKind, QuestionView, Said, SetsGoing,
+        UnseenEnd, Weight, gate_token,
     };
 }
 
@@ -164,8 +164,8 @@ pub mod http {
 /// What native commands may do: reading, judging and proposing rules.
 pub mod policy {
     pub use lobster_policy::{
-        DecisionEnv, Dialect, Effect, EveryProgram, Layer, LayerText, Observed, Policy, PolicyFile, Profile,
-        Proposal, Shell, Verdict,
+        Command, DecisionEnv, Dialect, Effect, EveryProgram, Layer, LayerText, Observed, Policy, PolicyFile,
+        Profile, Proposal, Shell, Verdict,
     };
 }
 

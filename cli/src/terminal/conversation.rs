@@ -8,6 +8,7 @@ use lobster_runtime::engine::{Asked, PromptError, QuestionKind, Said};
 use lobster_runtime::stage::Answer;
 
 use super::lines::{Deadline, Lines, Typed};
+use super::rule::{Draft, Sources, Weighed};
 use super::{Left, Voice};
 use crate::render::question::{BOLD, DIM, Paper, answered, screen};
 use crate::render::text::wrap;
@@ -22,6 +23,15 @@ const ALL_OF_INPUT: &str = ":s shows all";
 
 /// Lines below the view: the line that asks, and one that stays free.
 const BELOW: usize = 2;
+
+const YES: &str = "y  yes: go on, with exactly this";
+const NO: &str = "n  no: the run is cancelled";
+const SHOW: &str = "s  show everything, a screen at a time";
+const LATER: &str = "l  later: leave it waiting";
+const HELP: &str = "?  this help";
+
+/// As many of the commands that a rule would allow besides are named.
+const NAMED: usize = 5;
 
 /// Why there is no answer: nothing more can be read, or what was said cannot be shown.
 enum Broken {
@@ -48,12 +58,15 @@ enum Wish<'a> {
     No,
     ShowAll,
     Later,
+    /// Make a rule of it.
+    Rule,
     Help,
     Unclear,
 }
 
 pub(super) struct Conversation<'a> {
     question: &'a Asked<'a>,
+    sources: &'a Sources,
     lines: &'a mut Lines,
     cancel: &'a CancelToken,
     voice: Voice,
@@ -63,11 +76,12 @@ pub(super) struct Conversation<'a> {
 impl<'a> Conversation<'a> {
     pub(super) fn new(
         question: &'a Asked<'a>,
+        sources: &'a Sources,
         lines: &'a mut Lines,
         cancel: &'a CancelToken,
         voice: Voice,
     ) -> Self {
-        Self { question, lines, cancel, voice, deadline: question.timeout.map(Deadline::after) }
+        Self { question, sources, lines, cancel, voice, deadline: question.timeout.map(Deadline::after) }
     }
 
     /// Asks until there is an answer; of a question that is left waiting, also why.
@@ -111,6 +125,7 @@ impl<'a> Conversation<'a> {
                 Wish::Later => return Ok((Said::Later, Some(Left::Later))),
                 Wish::ShowAll => self.show_all()?,
                 Wish::Help => self.help()?,
+                Wish::Rule => self.make_rule()?,
                 Wish::Unclear => {
                     let typed = one_line(line.trim());
                     let typed = crate::render::clip(&typed, 20);
@@ -144,7 +159,7 @@ impl<'a> Conversation<'a> {
             },
             Wish::No => Ok((Said::No, None)),
             Wish::Later => Ok((Said::Later, Some(Left::Later))),
-            Wish::ShowAll | Wish::Help | Wish::Unclear => refused(match line.trim() {
+            Wish::ShowAll | Wish::Help | Wish::Rule | Wish::Unclear => refused(match line.trim() {
                 "" => "nothing was answered".to_owned(),
                 typed => format!("'{}' is neither yes nor no", crate::render::clip(&one_line(typed), 20)),
             }),
@@ -163,6 +178,7 @@ impl<'a> Conversation<'a> {
             (true, ":l") | (false, "l" | "later") => Wish::Later,
             (true, ":?") | (false, "?" | "h" | "help") => Wish::Help,
             (true, _) => Wish::Answer(line),
+            (false, "e" | "edit") if self.question.command.is_some() => Wish::Rule,
             (false, "y" | "yes") => Wish::Answer("yes"),
             (false, "n" | "no") => Wish::No,
             (false, _) => Wish::Unclear,
@@ -185,6 +201,7 @@ impl<'a> Conversation<'a> {
         let (question, choices) = match self.is_input() {
             true if paper.columns < 60 => ("Answer", "[JSON, :?]"),
             true => ("Answer", "[JSON; :s all, :l later, :? help]"),
+            false if self.question.command.is_some() => ("Approve?", "[y/n/e/s/l/?]"),
             false => ("Approve?", "[y/n/s/l/?]"),
         };
         self.voice.say(&format!("{} {} ", paper.paint(BOLD, question), paper.paint(DIM, choices)))
@@ -198,13 +215,10 @@ impl<'a> Conversation<'a> {
                 ":l  later: leave it waiting",
                 ":?  this help",
             ],
-            false => &[
-                "y  yes: go on, with exactly this",
-                "n  no: the run is cancelled",
-                "s  show everything, a screen at a time",
-                "l  later: leave it waiting",
-                "?  this help",
-            ],
+            false if self.question.command.is_some() => {
+                &[YES, NO, "e  edit a rule that would allow it from the next run on", SHOW, LATER, HELP]
+            }
+            false => &[YES, NO, SHOW, LATER, HELP],
         };
         self.say_lines(&lines.iter().map(|line| format!("  {line}")).collect::<Vec<_>>())
     }
@@ -272,6 +286,54 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
+    /// A rule for the command, which is shown, edited and kept, or not. The question stays.
+    fn make_rule(&mut self) -> Result<(), Broken> {
+        let Some(asked) = &self.question.command else { return Ok(()) };
+        let mut draft = match Draft::of(asked, self.sources) {
+            Ok(draft) => draft,
+            Err(why) => return Ok(self.complain(&format!("No rule can be made of it: {why}"))?),
+        };
+        loop {
+            let rule = draft.text.lines().map(|line| format!("  {}", harmless(line)));
+            self.say_lines(&rule.collect::<Vec<_>>())?;
+            let weighed = draft.weigh();
+            match &weighed {
+                Ok(weighed) => self.say_lines(&wrap(&harmless(&meaning(weighed)), self.paper().columns))?,
+                Err(why) => self.complain(why)?,
+            }
+            let paper = self.paper();
+            let choices = match (&weighed, paper.columns) {
+                (Ok(_), 0..60) => "[k/e/q]",
+                (Ok(_), _) => "[k: keep, e: edit, q: back to the question]",
+                (Err(_), _) => "[e: edit, q: back]",
+            };
+            self.voice.say(&format!("{} {} ", paper.paint(BOLD, "Rule?"), paper.paint(DIM, choices)))?;
+            let line = match self.lines.next(self.deadline, self.cancel)? {
+                Typed::Line(line) => line,
+                Typed::End(_) => return Err(Broken::Gone),
+            };
+            match (line.trim().to_ascii_lowercase().as_str(), weighed) {
+                ("k" | "keep", Ok(weighed)) => match draft.keep(&weighed) {
+                    Ok(()) => {
+                        let kept = format!(
+                            "Kept in {}: it counts from the next run on. This question stays.",
+                            weighed.file.display()
+                        );
+                        return Ok(self.say_lines(&wrap(&harmless(&kept), paper.columns))?);
+                    }
+                    Err(why) => self.complain(&why)?,
+                },
+                ("e" | "edit", _) => {
+                    if let Err(why) = draft.edit() {
+                        self.complain(&why)?;
+                    }
+                }
+                ("q" | "quit" | "back", _) => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
     fn say_lines(&self, lines: &[String]) -> io::Result<()> {
         let mut text = String::with_capacity(lines.iter().map(|line| line.len() + 1).sum());
         for line in lines {
@@ -280,4 +342,17 @@ impl<'a> Conversation<'a> {
         }
         self.voice.say(&text)
     }
+}
+
+/// What a rule would do, in a sentence or two.
+fn meaning(weighed: &Weighed) -> String {
+    let also: Vec<String> =
+        weighed.also.iter().take(NAMED).map(|argv| format!("`{}`", one_line(&argv.join(" ")))).collect();
+    let more = weighed.also.len().saturating_sub(NAMED);
+    let also = match (also.is_empty(), more) {
+        (true, _) => "nothing else that was recorded".to_owned(),
+        (false, 0) => also.join(", "),
+        (false, more) => format!("{} and {} more that were recorded", also.join(", "), count(more as u64)),
+    };
+    format!("In {} it would allow this, and besides: {also}.", weighed.file.display())
 }

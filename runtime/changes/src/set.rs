@@ -430,7 +430,7 @@ pub enum BadChangeSet {
         path: ByteText,
     },
     /// Twice, or in the wrong place.
-    #[error("a change set names {path} twice or out of order")]
+    #[error("a change set names {path} twice or not in their order")]
     Order {
         /// The path.
         path: RelPath,

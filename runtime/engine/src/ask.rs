@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::audience::{Asked, PromptError, Prompter, Said};
+use super::audience::{Asked, AskedCommand, PromptError, Prompter, Said};
 use super::binding::{Asker, GateQuestion, PendingGate};
 use super::question::{Occasion, QuestionView};
 use super::run::Run;
@@ -36,10 +36,13 @@ impl Run<'_> {
         let expires_at = gate.identity.ttl_ms.map(|ttl| self.store.clock_ms().saturating_add(ttl));
         let occasion = Occasion { run: self.id, path: path.as_str(), binding: binding.digest, expires_at };
         let going = going.clone().unwrap_or_default();
-        let view =
-            QuestionView::new(&self.store, &self.hidden(gate), &occasion, &going).map_err(store_failure)?;
+        let hidden = self.hidden(gate);
+        let view = QuestionView::new(&self.store, &hidden, &occasion, &going).map_err(store_failure)?;
+        let command = Occasion::is_of_policy(path.as_str())
+            .then(|| self.asked_command(&gate.question, &hidden.question))
+            .flatten();
         let ask = |timeout, accept: &dyn Fn(&str) -> Result<Answer, String>| {
-            match prompter.ask(&Asked { view: &view, timeout, accept }, cancel) {
+            match prompter.ask(&Asked { view: &view, command: command.clone(), timeout, accept }, cancel) {
                 Ok(said) => Ok(said),
                 // Closing the terminal says nothing about the question.
                 Err(PromptError::Cancelled) if self.has_lost_its_terminal() => Ok(Said::Later),
@@ -80,6 +83,13 @@ impl Run<'_> {
     /// Whether this process ends because its terminal was closed.
     pub(super) fn has_lost_its_terminal(&self) -> bool {
         matches!(self.services.cancel.reason(), Some(CancelReason::Signal(name)) if name == "SIGHUP")
+    }
+
+    /// The native command of a question of the policy. One with a secret in it is nothing to keep.
+    fn asked_command(&self, question: &Question, hidden: &Question) -> Option<AskedCommand> {
+        let Question::Approval { items, .. } = question else { return None };
+        let proposal = serde_json::from_value(items.first()?.clone()).ok()?;
+        (question == hidden).then(|| AskedCommand { proposal, workspace: self.cwd.clone() })
     }
 
     fn hidden(&self, gate: &GateQuestion) -> GateQuestion {

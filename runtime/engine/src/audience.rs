@@ -1,11 +1,13 @@
 //! Those whom a run talks to: a person who looks on, one who is asked, an operator's command.
 
 use std::io;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use super::question::QuestionView;
 use lobster_base::cancel::CancelToken;
+use lobster_policy::Proposal;
 use lobster_stage::Answer;
 use lobster_store::{Event, RunStatus, StepOutcome};
 
@@ -55,10 +57,21 @@ pub trait Prompter: Send + Sync {
 pub struct Asked<'a> {
     /// All that the person is shown.
     pub view: &'a QuestionView,
+    /// The command that the policy asks about, if it does and no secret stands in it.
+    pub command: Option<AskedCommand>,
     /// How long to wait for an answer.
     pub timeout: Option<Duration>,
     /// Turns what was typed into an answer, or says why it is none. A yes is `yes`.
     pub accept: &'a dyn Fn(&str) -> Result<Answer, String>,
+}
+
+/// A native command that the policy asks about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskedCommand {
+    /// What would run.
+    pub proposal: Proposal,
+    /// The directory of the run.
+    pub workspace: PathBuf,
 }
 
 /// What a person said.

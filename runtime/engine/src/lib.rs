@@ -56,7 +56,9 @@ pub(crate) mod value;
 mod workflow;
 
 pub use ahead::{Ahead, Asking, NextEffect};
-pub use audience::{Asked, Notes, Notify, Occasions, Progress, PromptError, Prompter, Said, Screen};
+pub use audience::{
+    Asked, AskedCommand, Notes, Notify, Occasions, Progress, PromptError, Prompter, Said, Screen,
+};
 pub use binding::SetsGoing;
 pub use env::{NOTIFY_VARIABLE, WORKFLOW_DIR};
 pub use host_calls::RecordedCalls;

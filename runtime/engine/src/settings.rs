@@ -67,6 +67,8 @@ pub struct Settings {
     pub compiler: Option<CompilerProgram>,
     /// What native processes may do.
     pub policy: Policy,
+    /// The texts that the policy was made of, most trusted first; none for the built-in one.
+    pub layers: Vec<LayerText>,
     /// The files that the policy came from.
     pub policy_files: Vec<PolicyFileUsed>,
     /// Where the project's policy was looked for, if there is one.
@@ -98,6 +100,7 @@ impl Settings {
             // The harness of unit tests is no compiler.
             compiler: (!cfg!(test)).then(CompilerProgram::default),
             policy: Policy::builtin(),
+            layers: Vec::new(),
             policy_files: Vec::new(),
             place: None,
             project_is_trusted: None,
@@ -144,6 +147,7 @@ impl Settings {
             self.policy = Policy::load_layers(&layers)
                 .map_err(|error| Failure::new(Code::Setting, error.to_string()))?;
         }
+        self.layers = layers;
         Ok(warnings)
     }
 

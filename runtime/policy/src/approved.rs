@@ -2,13 +2,14 @@
 //! `remember = "policy"` is written down as a rule for the operator to read,
 //! edit and commit; it widens nothing by itself.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::Policy;
 use super::decide::{Command, Decision, Proposal, Verdict};
 use super::env::DecisionEnv;
 use super::file::{Effect, Remember, Rule, RuleGrant};
-use super::suggest::{list, text};
+use super::suggest::{Observed, list, text};
 use lobster_base::digest::Digest;
 
 /// The field of a note in the journal that holds a proposed rule, as text of a policy file.
@@ -45,6 +46,66 @@ impl Policy {
         }
         (!out.is_empty()).then_some(out)
     }
+
+    /// The narrowest rules under which what is asked about would run unasked, as text of a
+    /// policy file: one for each command that nothing allows, with its exact arguments and the
+    /// places that it may write after a yes. Whether they suffice, [`Policy::decide`] says.
+    ///
+    /// # Errors
+    /// Why no rule can name it: it is denied, or a word of it is known only when it runs.
+    pub fn narrowest_rules(&self, proposal: &Proposal, env: &DecisionEnv) -> Result<String, String> {
+        let decision = self.decide(proposal, env);
+        if decision.verdict == Verdict::Deny {
+            return Err(format!("it is denied: {}", decision.message));
+        }
+        let mut out = String::new();
+        let mut named = BTreeSet::new();
+        for command in decision.commands.iter().filter(|command| command.covered_by.is_empty()) {
+            let argv = &command.argv;
+            if argv.is_empty() || argv.iter().any(|word| word.contains("‹?›")) {
+                return Err("a word of it is known only when it runs, so no rule can name it".to_owned());
+            }
+            if !named.insert(argv) {
+                continue;
+            }
+            let base = argv[0].rsplit('/').next().unwrap_or(&argv[0]);
+            let base: String =
+                base.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+            let name = Digest::of(argv.join("\0").as_bytes()).short();
+            if !out.is_empty() {
+                out.push('\n');
+            }
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "[[rule]]\nid = {}", text(&format!("{}-{name}", base.trim_matches('-'))));
+            let _ = writeln!(out, "effect = \"allow\"\nargv = {}", list(argv));
+            let repository = (base == "git"
+                && decision.grant.fs_write.contains(&format!("{}/.git", env.workspace)))
+            .then(|| "@workspace/.git".to_owned());
+            let writes: Vec<String> =
+                self.file().sandbox.fs.write.iter().cloned().chain(repository).collect();
+            if !writes.is_empty() {
+                let _ = writeln!(out, "grant = {{ fs_write = {} }}", list(&writes));
+            }
+        }
+        if out.is_empty() {
+            return Err(format!("it is asked about as a whole: {}", decision.message));
+        }
+        Ok(out)
+    }
+
+    /// What runs started that this policy stops and `wider` would let run, each once.
+    #[must_use]
+    pub fn newly_allowed(&self, wider: &Self, runs: &[Observed], env: &DecisionEnv) -> Vec<Vec<String>> {
+        let allowed =
+            |(argv, decision): (Vec<String>, Decision)| (decision.verdict == Verdict::Allow).then_some(argv);
+        let mut new = BTreeSet::new();
+        for run in runs {
+            let now: BTreeSet<_> = self.decisions_on(run, env).into_iter().filter_map(allowed).collect();
+            let then = wider.decisions_on(run, env).into_iter().filter_map(allowed);
+            new.extend(then.filter(|argv| !now.contains(argv)));
+        }
+        new.into_iter().collect()
+    }
 }
 
 fn write_rule(out: &mut String, argv: &[String], asking: &[&Rule]) -> std::fmt::Result {
@@ -76,6 +137,7 @@ fn write_rule(out: &mut String, argv: &[String], asking: &[&Rule]) -> std::fmt::
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::suggest::ObservedCommand;
 
     #[test]
     fn an_approval_proposes_the_exact_command_with_the_rights_of_its_rule() {
@@ -111,6 +173,30 @@ mod tests {
         let verdict = |text: &str| committed.decide(&Proposal::shell(text), &env).verdict;
         assert_eq!(verdict("cargo fetch --locked"), Verdict::Allow);
         assert_eq!(verdict("cargo fetch"), Verdict::Ask);
+        // The narrowest rule helps where nothing asks but the default.
+        let plain =
+            Policy::load("version = 1\nextends = [\"builtin:readonly-catalog@1\"]\n", "p.toml").unwrap();
+        let pasted = Proposal::shell("ls && npm test && npm test -- --watch");
+        let narrow = plain.narrowest_rules(&pasted, &env).unwrap();
+        assert_eq!(narrow.matches("[[rule]]").count(), 2, "{narrow}");
+        let wider = Policy::load(
+            &format!("version = 1\nextends = [\"builtin:readonly-catalog@1\"]\n{narrow}"),
+            "p.toml",
+        );
+        let wider = wider.unwrap();
+        assert_eq!(wider.decide(&pasted, &env).verdict, Verdict::Allow);
+        assert_eq!(wider.decide(&Proposal::shell("npm test -- --ci"), &env).verdict, Verdict::Ask);
+        let command = |argv: &[&str]| ObservedCommand {
+            argv: argv.iter().map(|&word| word.to_owned()).collect(),
+            ..ObservedCommand::default()
+        };
+        let commands = vec![command(&["ls"]), command(&["npm", "test"]), command(&["npm", "ci"])];
+        let runs = [Observed { commands, ..Observed::default() }];
+        assert_eq!(plain.newly_allowed(&wider, &runs, &env), [["npm", "test"]]);
+        for (text, why) in [("npm test $(cat list)", "known only when it runs"), ("sudo ls", "denied")] {
+            let refused = plain.narrowest_rules(&Proposal::shell(text), &env).unwrap_err();
+            assert!(refused.contains(why), "{text}: {refused}");
+        }
         // Nothing for what other terms ask, and nothing that is not known to the last word.
         assert_eq!(rules("systemctl restart nginx"), None);
         assert_eq!(rules("cargo fetch $(cat list)"), None);

@@ -1,7 +1,7 @@
 //! The decision: from a proposed command to a verdict with its reasons.
 
 use brush_parser::ast;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::analysis::{Analysis, Arg, CommandFact, Finding, Level, TextSpan};
 use super::command::Invocation;
@@ -15,7 +15,7 @@ use lobster_base::digest::Digest;
 use lobster_base::quantity::Span;
 
 /// A command somebody wants to run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
     /// What would run.
     pub command: Command,
@@ -24,7 +24,7 @@ pub struct Proposal {
 }
 
 /// The two ways to say what to run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Command {
     /// Text for a shell.

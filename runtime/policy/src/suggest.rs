@@ -198,7 +198,7 @@ impl Policy {
     }
 
     /// What this policy says of each process that a run started.
-    fn decisions_on(&self, run: &Observed, env: &DecisionEnv) -> Vec<(Vec<String>, Decision)> {
+    pub(crate) fn decisions_on(&self, run: &Observed, env: &DecisionEnv) -> Vec<(Vec<String>, Decision)> {
         if run.starts.is_empty() {
             let commands = run.commands.iter().filter(|command| !command.argv.is_empty());
             return commands

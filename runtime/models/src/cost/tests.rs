@@ -156,7 +156,8 @@ fn what_an_adapter_chooses_is_counted_afterwards() {
         assert!(error.message.contains("was not made, since $0.0000 of the limit of $1.00"), "{error}");
     }
     // One that was answered at no price, or lost, leaves nobody knowing what is left.
-    for (bound, answered) in [(&unnamed, Some("no price")), (&unnamed, None), (&unbounded, None)] {
+    let small = WorstCase { output_tokens: None, ..worst("gpt-4o", 9, 0) };
+    for (bound, answered) in [(&unnamed, Some("no price")), (&unnamed, None), (&small, None)] {
         let told = |t: &mut CostTracker| {
             let (reserved, _) = t.reserve("a", bound).unwrap();
             let usage = json!({"outputTokens": 5}).as_object().unwrap().clone();

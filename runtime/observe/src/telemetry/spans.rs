@@ -461,16 +461,19 @@ mod tests {
                 1_002,
                 ended(
                     "a|0.0",
-                    json!({"status": "ok", "value": answer, "detail": {"request": asked, "costUsd": 0.25}}),
+                    json!({"status": "ok", "value": answer, "duration_us": 1, "detail": {"request": asked, "costUsd": 0.25}}),
                 ),
             ),
             (1_003, begin("b|0.0", "llm")),
             (
                 1_004,
-                ended("b|0.0", json!({"status": "failed", "code": "model", "detail": {"request": asked}})),
+                ended(
+                    "b|0.0",
+                    json!({"status": "failed", "code": "model", "duration_us": 1, "detail": {"request": asked}}),
+                ),
             ),
             (1_005, begin("old|0.0", "llm")),
-            (1_006, ended("old|0.0", json!({"status": "failed"}))),
+            (1_006, ended("old|0.0", json!({"status": "failed", "duration_us": 1}))),
             (1_007, json!({"type": "run_ended", "status": "ok"})),
         ]));
         let names: Vec<_> = spans.iter().map(|span| (span.name.as_str(), span.is_remote_call)).collect();

@@ -1,0 +1,171 @@
+//! Making a rule of the operator's policy out of a question of the policy.
+//!
+//! The rule is a draft until it is kept: it is held against the files that a new
+//! run would be under, and against what runs are recorded to have started. Only a
+//! rule that lifts this very question is kept.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process;
+
+use lobster_runtime::engine::AskedCommand;
+use lobster_runtime::policy::{Command, DecisionEnv, LayerText, Observed, Policy, Proposal, Verdict};
+use lobster_runtime::project_policy::{ProjectPolicy, Trust, TrustedPolicies};
+use lobster_runtime::replay::observed;
+use lobster_runtime::runtime::{PolicySources, Runtime, Settings};
+use lobster_runtime::store::RunFilter;
+
+use crate::files::replace_file;
+
+/// The newest runs that a rule is held against.
+const RUNS: usize = 200;
+
+/// Where the policies of a run come from, besides the environment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sources {
+    place: Option<PathBuf>,
+    run: Option<PathBuf>,
+}
+
+impl From<&PolicySources<'_>> for Sources {
+    fn from(sources: &PolicySources<'_>) -> Self {
+        Self { place: sources.place.map(Path::to_owned), run: sources.run.map(Path::to_owned) }
+    }
+}
+
+/// A rule to be, for the command of one question.
+pub(super) struct Draft {
+    /// As a new run would have it.
+    policy: Policy,
+    layers: Vec<LayerText>,
+    env: DecisionEnv,
+    proposal: Proposal,
+    seen: Vec<Observed>,
+    state_dir: PathBuf,
+    /// The rule as it stands, as text of a policy file.
+    pub(super) text: String,
+}
+
+/// What a draft would do.
+pub(super) struct Weighed {
+    /// The file that it goes into, and its content with the rule.
+    pub(super) file: PathBuf,
+    layer: usize,
+    content: String,
+    /// What recorded runs started and this rule lets run besides the command.
+    pub(super) also: Vec<Vec<String>>,
+}
+
+impl Draft {
+    /// The narrowest rule for the command that is asked about.
+    ///
+    /// # Errors
+    /// Why there is none, or what cannot be read.
+    pub(super) fn of(asked: &AskedCommand, sources: &Sources) -> Result<Self, String> {
+        let mut settings = Settings::from_process().map_err(|error| error.to_string())?;
+        let from = PolicySources { place: sources.place.as_deref(), run: sources.run.as_deref() };
+        settings.use_policies(&from).map_err(|failure| failure.message)?;
+        let layers = settings.layers.clone();
+        if layers.is_empty() {
+            return Err("a new run would be under no policy; `lobster policy init` begins one".to_owned());
+        }
+        let runtime = Runtime::new(settings).map_err(|failure| failure.message)?;
+        let mut env = runtime.decision_env();
+        env.workspace = asked.workspace.display().to_string();
+        let policy = runtime.policy().clone();
+        let text = policy.narrowest_rules(&asked.proposal, &env)?;
+        let store = runtime.store().map_err(|error| error.to_string())?;
+        let filter = RunFilter { limit: RUNS, ..RunFilter::default() };
+        let runs = store.runs(&filter).map_err(|error| error.to_string())?;
+        // What cannot be read of old runs says nothing about the rule.
+        let seen = runs.iter().filter_map(|run| observed(&store, run.id, &env).ok()).collect();
+        let proposal = asked.proposal.clone();
+        let state_dir = runtime.state_dir().to_owned();
+        Ok(Self { policy, layers, env, proposal, seen, state_dir, text })
+    }
+
+    /// Holds the text against the files: the least trusted one in which it lifts the question.
+    ///
+    /// # Errors
+    /// What is wrong with the text, or who would ask or refuse in spite of it.
+    pub(super) fn weigh(&self) -> Result<Weighed, String> {
+        let mut stopped = None;
+        for layer in (0..self.layers.len()).rev() {
+            let path = PathBuf::from(&self.layers[layer].origin);
+            // The strict defaults stand in no file.
+            if !path.is_file() {
+                continue;
+            }
+            let mut layers = self.layers.clone();
+            let before = &self.layers[layer].text;
+            let gap = if before.is_empty() || before.ends_with('\n') { "\n" } else { "\n\n" };
+            let content = format!("{before}{gap}{}\n", self.text.trim_end());
+            layers[layer].text.clone_from(&content);
+            let wider = Policy::load_layers(&layers).map_err(|error| error.to_string())?;
+            let decision = wider.decide(&self.proposal, &self.env);
+            if decision.verdict == Verdict::Allow {
+                let mut also = self.policy.newly_allowed(&wider, &self.seen, &self.env);
+                also.retain(|argv| !self.is_asked(argv));
+                return Ok(Weighed { file: path, layer, content, also });
+            }
+            stopped = Some(decision.message);
+        }
+        Err(match stopped {
+            Some(why) => format!("with this rule it would still be stopped: {why}"),
+            None => "the policy stands in no file that a rule could be added to".to_owned(),
+        })
+    }
+
+    fn is_asked(&self, argv: &[String]) -> bool {
+        match &self.proposal.command {
+            Command::Argv(words) => words == argv,
+            // The shell's own words around the text.
+            Command::Shell(text) => argv.last() == Some(text),
+        }
+    }
+
+    /// Writes the rule into its file, which a project's trust follows if it was there.
+    ///
+    /// # Errors
+    /// When the file is not what it was when the question came, or cannot be written.
+    pub(super) fn keep(&self, weighed: &Weighed) -> Result<(), String> {
+        let shown = weighed.file.display();
+        let file = ProjectPolicy::read(&weighed.file).map_err(|error| format!("{shown}: {error}"))?;
+        if file.text != self.layers[weighed.layer].text {
+            return Err(format!("{shown} was changed meanwhile: nothing was written"));
+        }
+        let trusted = TrustedPolicies::of(&self.state_dir);
+        let was_trusted = trusted.trust_in(&file).map_err(|error| error.to_string())? == Trust::Trusted;
+        replace_file(&weighed.file, &weighed.content).map_err(|error| format!("{shown}: {error}"))?;
+        if was_trusted {
+            let file = ProjectPolicy::read(&weighed.file).map_err(|error| format!("{shown}: {error}"))?;
+            if file.text == weighed.content {
+                trusted.trust(&file).map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the person edit the text in the editor of theirs: `VISUAL`, `EDITOR`, else `vi`.
+    ///
+    /// # Errors
+    /// When the editor cannot be started or fails; the text stays then.
+    pub(super) fn edit(&mut self) -> Result<(), String> {
+        let failed = |error: io::Error| format!("the rule cannot be edited: {error}");
+        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+        let editor = set("VISUAL").or_else(|| set("EDITOR")).unwrap_or_else(|| "vi".to_owned());
+        let file = tempfile::Builder::new().prefix("lobster-rule-").suffix(".toml").tempfile();
+        let file = file.map_err(failed)?.into_temp_path();
+        fs::write(&file, &self.text).map_err(failed)?;
+        // The variables hold shell text, options and all.
+        let mut command = process::Command::new("/bin/sh");
+        command.args(["-c", &format!("{editor} \"$1\""), "editor"]).arg(&file);
+        let status = command.status().map_err(failed)?;
+        if !status.success() {
+            return Err(format!("the editor `{editor}` failed ({status}); the rule stays as it was"));
+        }
+        self.text = fs::read_to_string(&file).map_err(failed)?;
+        Ok(())
+    }
+}
