@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use crate::home::{Call, Home};
+use crate::home::{Call, Home, wait_until};
 use crate::pty::{Screen, Terminal};
 
 const FLOW: &str = "
@@ -144,6 +144,28 @@ fn a_question_has_the_terminal_for_itself_and_its_step_is_told_after_it() {
     let text = screen.text();
     assert!(code == 0 && text.contains("✓ last") && text.contains("done before"), "{text}");
     assert!(text.trim_end().ends_with("[\n  \"last\\n\"\n]"), "no envelope for a person: {text}");
+}
+
+/// Ctrl-S stops the terminal, not the run; Ctrl-Q shows what came meanwhile.
+#[test]
+fn a_stopped_terminal_does_not_hold_the_run() {
+    let home = Home::new();
+    home.write(
+        "flow.lobster",
+        "steps:\n  - { id: slow, run: \"touch begun; while ! test -e go; do echo waits >&2; sleep 0.1; done\" }\n  \
+         - { id: next, run: touch next }\n  - { id: end, run: \"seq 100000 >&2; touch all\" }\n",
+    );
+    let mut terminal = Terminal::start(call(&home, &["run", "flow.lobster"]), 80, 24);
+    terminal.wait_until(|screen| screen.contains("│ waits"));
+    terminal.send("\u{13}");
+    home.write("go", "");
+    for name in ["next", "all"] {
+        wait_until(name, || home.dir().join(name).exists());
+    }
+    terminal.send("\u{11}");
+    let (code, screen) = terminal.end();
+    let text = screen.text();
+    assert!(code == 0 && text.contains("✓ slow") && text.contains("✓ end"), "{text}");
 }
 
 /// For pipes and terminals that cannot go back: a line for each step, no signs, no colours.

@@ -10,11 +10,12 @@ mod lines;
 mod rule;
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use anstream::ColorChoice;
 use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::engine::{Asked, PromptError, Prompter, Said};
+use lobster_runtime::sync::lock;
 
 use self::conversation::Conversation;
 use self::lines::Lines;
@@ -73,10 +74,6 @@ impl Prompter for Terminal {
         }
         Ok(said)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Where a person is talked to.

@@ -247,6 +247,11 @@ pub mod store {
     };
 }
 
+/// Locks that outlive a panic.
+pub mod sync {
+    pub use lobster_base::sync::lock;
+}
+
 /// Texts that are too long for where they go.
 pub mod text {
     pub use lobster_base::text::{Count, clip, prefix};

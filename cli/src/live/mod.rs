@@ -4,14 +4,16 @@
 //! lines of it. Here is what both need of the world: the clock, the terminal and
 //! its size, and whoever else writes to it meanwhile. Lines of steps that have
 //! ended are written once and stay; below them are the steps that run, drawn anew
-//! by a thread, so that a run pays for no drawing.
+//! by a thread, so that a run pays for no drawing. What a run tells never waits for
+//! the terminal, which may be stopped for hours (Ctrl-S).
 
 mod draw;
 mod model;
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anstream::ColorChoice;
@@ -19,6 +21,7 @@ use lobster_runtime::engine::Progress;
 use lobster_runtime::language::plan::Plan;
 use lobster_runtime::runtime::{Runtime, recorded};
 use lobster_runtime::store::{Event, GateFilter, GateStatus, RunId, StepOutcome, Store};
+use lobster_runtime::sync::lock;
 
 use self::draw::Look;
 use self::model::Model;
@@ -47,20 +50,21 @@ enum Form {
 struct View {
     form: Form,
     begun: Instant,
-    state: Mutex<State>,
+    /// Locked after the screen where both are needed, and never while something is written.
+    model: Mutex<Model>,
+    screen: Mutex<Screen>,
     changed: Condvar,
+    over: AtomicBool,
 }
 
 #[derive(Default)]
-struct State {
-    model: Model,
+struct Screen {
     /// Widths of the lines that are on the screen and will be drawn anew.
     drawn: Vec<usize>,
     /// Lines of the model that are written for good.
     written: usize,
     /// Somebody else has the terminal.
     paused: usize,
-    over: bool,
 }
 
 /// The view is away until this goes.
@@ -69,8 +73,8 @@ pub(crate) struct Paused(());
 impl Drop for Paused {
     fn drop(&mut self) {
         if let Some(view) = VIEW.get() {
-            let mut state = view.lock();
-            state.paused = state.paused.saturating_sub(1);
+            let mut screen = lock(&view.screen);
+            screen.paused = screen.paused.saturating_sub(1);
         }
     }
 }
@@ -82,8 +86,10 @@ pub(crate) fn start() -> Option<Box<dyn Progress>> {
     let view = VIEW.get_or_init(|| View {
         form,
         begun: Instant::now(),
-        state: Mutex::default(),
+        model: Mutex::default(),
+        screen: Mutex::default(),
         changed: Condvar::new(),
+        over: AtomicBool::new(false),
     });
     Some(Box::new(Feed(view)))
 }
@@ -102,7 +108,7 @@ fn form() -> Option<Form> {
 /// What will run, so that steps are shown with what they do.
 pub(crate) fn expect(plan: &Plan) {
     if let Some(view) = VIEW.get() {
-        view.lock().model.expect(plan);
+        lock(&view.model).expect(plan);
     }
 }
 
@@ -120,20 +126,20 @@ pub(crate) fn expect_rest_of(store: &Store, run: RunId) {
     let Some(view) = VIEW.get() else { return };
     expect_plan_of(store, run);
     if let Ok((records, _)) = store.found_events(run) {
-        let mut state = view.lock();
+        let mut model = lock(&view.model);
         for record in &records {
-            state.model.record(&record.event, Duration::ZERO);
+            model.record(&record.event, Duration::ZERO);
         }
-        state.model.leave_to_earlier();
+        model.leave_to_earlier();
     }
 }
 
 /// Leaves the terminal to a question.
 pub(crate) fn pause() -> Paused {
     if let Some(view) = VIEW.get() {
-        let mut state = view.lock();
-        state.paused += 1;
-        view.clear(&mut state);
+        let mut screen = lock(&view.screen);
+        screen.paused += 1;
+        view.clear(&mut screen);
     }
     Paused(())
 }
@@ -141,8 +147,8 @@ pub(crate) fn pause() -> Paused {
 /// Does something that writes to the terminal, above what moves.
 pub(crate) fn above<T>(write: impl FnOnce() -> T) -> T {
     let Some(view) = VIEW.get() else { return write() };
-    let mut state = view.lock();
-    view.clear(&mut state);
+    let mut screen = lock(&view.screen);
+    view.clear(&mut screen);
     write()
 }
 
@@ -152,27 +158,27 @@ pub(crate) fn end(runtime: &Runtime, run: Option<RunId>) {
     let Some(view) = VIEW.get() else { return };
     let open = GateFilter { status: Some(GateStatus::Open), run, limit: 0 };
     let gates = run.and_then(|_| runtime.store().ok()?.gates(&open).ok()).unwrap_or_default();
-    let mut state = view.lock();
-    if std::mem::replace(&mut state.over, true) {
+    let mut screen = lock(&view.screen);
+    if view.over.swap(true, Ordering::SeqCst) {
         return;
     }
-    for gate in gates {
-        state.model.wait_for_answer(&gate.path);
-    }
-    state.model.stop(view.now());
-    view.clear(&mut state);
     let look = view.look();
-    if let Some(sum) = draw::summary(&state.model, run, view.now(), &look) {
+    let sum = {
+        let mut model = lock(&view.model);
+        for gate in gates {
+            model.wait_for_answer(&gate.path);
+        }
+        model.stop(view.now());
+        draw::summary(&model, run, view.now(), &look)
+    };
+    view.clear(&mut screen);
+    if let Some(sum) = sum {
         view.put(&format!("{sum}\n"));
     }
     view.changed.notify_all();
 }
 
 impl View {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn now(&self) -> Duration {
         self.begun.elapsed()
     }
@@ -194,9 +200,10 @@ impl View {
     }
 
     /// Takes away what moves, and writes the lines that are complete.
-    fn clear(&self, state: &mut State) {
+    fn clear(&self, screen: &mut Screen) {
         let look = self.look();
-        let text = rub_out(&mut state.drawn, look.columns) + &self.complete(state, &look);
+        let text = rub_out(&mut screen.drawn, look.columns)
+            + &self.complete(&lock(&self.model), &mut screen.written, &look);
         if !text.is_empty() {
             self.put(&text);
         }
@@ -204,48 +211,52 @@ impl View {
 
     /// The lines of steps that have ended since; in the order in which they began, so one that
     /// still runs holds up those behind it.
-    fn complete(&self, state: &mut State, look: &Look) -> String {
+    fn complete(&self, model: &Model, written: &mut usize, look: &Look) -> String {
         let mut text = String::new();
-        while let Some(line) = state.model.lines().get(state.written).filter(|line| line.has_ended()) {
-            if state.model.is_lasting() {
+        while let Some(line) = model.lines().get(*written).filter(|line| line.has_ended()) {
+            if model.is_lasting() {
                 let shown = match self.form {
-                    Form::Moving => draw::line(line, &state.model, self.now(), look),
+                    Form::Moving => draw::line(line, model, self.now(), look),
                     Form::Plain => draw::plain(line),
                 };
                 let _ = writeln!(text, "{shown}");
             }
-            state.written += 1;
+            *written += 1;
         }
         text
     }
 
     /// One picture.
-    fn draw(&self, state: &mut State) {
+    fn draw(&self, screen: &mut Screen) {
         let look = self.look();
-        let done = self.complete(state, &look);
-        let lines = match self.form {
-            Form::Moving => draw::moving(&state.model, state.written, self.now(), &look),
-            Form::Plain => Vec::new(),
+        let (done, lines) = {
+            let model = lock(&self.model);
+            let done = self.complete(&model, &mut screen.written, &look);
+            let lines = match self.form {
+                Form::Moving => draw::moving(&model, screen.written, self.now(), &look),
+                Form::Plain => Vec::new(),
+            };
+            (done, lines)
         };
-        if done.is_empty() && lines.is_empty() && state.drawn.is_empty() {
+        if done.is_empty() && lines.is_empty() && screen.drawn.is_empty() {
             return;
         }
-        let mut text = rub_out(&mut state.drawn, look.columns) + &done;
+        let mut text = rub_out(&mut screen.drawn, look.columns) + &done;
         for (line, wide) in &lines {
             let _ = writeln!(text, "{line}");
-            state.drawn.push(*wide);
+            screen.drawn.push(*wide);
         }
         self.put(&text);
     }
 
     /// Draws until the run is over.
     fn keep_drawing(&self) {
-        let mut state = self.lock();
-        while !state.over {
-            if state.paused == 0 {
-                self.draw(&mut state);
+        let mut screen = lock(&self.screen);
+        while !self.over.load(Ordering::SeqCst) {
+            if screen.paused == 0 {
+                self.draw(&mut screen);
             }
-            state = self.changed.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner).0;
+            screen = self.changed.wait_timeout(screen, TICK).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
@@ -261,13 +272,13 @@ struct Feed(&'static View);
 
 impl Feed {
     fn tell(&self, change: impl FnOnce(&mut Model, Duration)) {
-        let mut state = self.0.lock();
-        if state.over {
+        if self.0.over.load(Ordering::SeqCst) {
             return;
         }
-        let is_first = state.model.is_empty();
-        change(&mut state.model, self.0.now());
-        if is_first && !state.model.is_empty() {
+        let mut model = lock(&self.0.model);
+        let is_first = model.is_empty();
+        change(&mut model, self.0.now());
+        if is_first && !model.is_empty() {
             let view = self.0;
             // Without the thread the lines come when the run ends.
             let _ = std::thread::Builder::new().name("view".to_owned()).spawn(move || view.keep_drawing());

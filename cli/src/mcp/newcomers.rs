@@ -5,9 +5,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
+use lobster_runtime::sync::lock;
 use tokio::sync::Notify;
-
-use super::shared::lock;
 
 /// Connections at once without a request that was let in.
 const ROOM: usize = 64;

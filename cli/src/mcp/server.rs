@@ -8,6 +8,7 @@ use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::digest::Digest;
 use lobster_runtime::engine::Caller;
 use lobster_runtime::replay::{GateRef, ResumeRequest};
+use lobster_runtime::sync::lock;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, CompleteRequestMethod,
     CompleteRequestParams, CompleteResult, ErrorData, GetTaskParams, GetTaskResult, Implementation,
@@ -25,7 +26,7 @@ use super::call::{self, Answer, Ending, Forwarder, Limits, Place, Work, refusal}
 use super::catalogue::{self, Catalogue, DIGEST, Entry, Program};
 use super::gates::{Approvals, Asked};
 use super::schema::Layout;
-use super::shared::{Shared, lock};
+use super::shared::Shared;
 use super::{guard, history, tasks};
 
 /// One session.

@@ -13,10 +13,9 @@ use std::time::{Duration, Instant};
 
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use lobster_runtime::cancel::{CancelReason, CancelToken};
+use lobster_runtime::sync::lock;
 use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, SessionConfig};
 use rmcp::transport::streamable_http_server::session::{SessionId, SessionManager};
-
-use super::shared::lock;
 
 tokio::task_local! {
     /// The end of the server that was made for the request of this task.

@@ -1,10 +1,11 @@
 //! What all sessions of a server have in common: what the folders hold, who is connected, whose turn it is.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::runtime::Runtime;
+use lobster_runtime::sync::lock;
 use rmcp::RoleServer;
 use rmcp::service::Peer;
 use tokio::sync::{Semaphore, watch};
@@ -120,8 +121,4 @@ impl Shared {
             }
         }
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,6 +14,7 @@ use lobster_runtime::code::Code;
 use lobster_runtime::envelope::Failure;
 use lobster_runtime::replay;
 use lobster_runtime::store::{Event, RunFilter, RunId, RunStatus, RunSummary, Store, StoreError, iso};
+use lobster_runtime::sync::lock;
 use rmcp::RoleServer;
 use rmcp::model::{
     CallToolResponse, CreateTaskResult, DetailedTask, ErrorData, InputRequiredResult, JsonObject,
@@ -28,7 +29,7 @@ use super::call::{self, Place, refusal};
 use super::catalogue::Entry;
 use super::history::History;
 use super::server::{Prepared, Server};
-use super::shared::{Shared, lock};
+use super::shared::Shared;
 
 /// So long a call is waited for before its client gets a handle.
 const AT_ONCE: Duration = Duration::from_secs(1);

@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
-
-use super::shared::lock;
+use lobster_runtime::sync::lock;
 
 /// The most of a rest that is read, in bytes.
 const MOST: usize = 256 << 10;
