@@ -152,6 +152,12 @@ pub mod model {
     /// What calls cost.
     pub mod cost {
         pub use lobster_models::cost::PaidCall;
+        pub use lobster_models::ledger::Ledger;
+    }
+
+    /// What models cost.
+    pub mod pricing {
+        pub use lobster_models::pricing::Pricing;
     }
 }
 

@@ -17,7 +17,7 @@ use crate::render::text::wrap;
 /// The commands in the order in which people need them.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Common commands", &["init", "run", "resume", "check", "runs", "show", "gates"]),
-    ("History", &["logs", "diff", "why", "replay", "fork", "bundle"]),
+    ("History", &["logs", "diff", "why", "replay", "fork", "cost", "bundle"]),
     ("Policy", &["policy", "audit"]),
     ("Authoring", &["step", "add", "graph", "skill"]),
     ("Operating", &["mcp", "store", "doctor", "worker", "completions", "version", "help"]),

@@ -11,6 +11,7 @@ pub(crate) mod changes;
 pub(crate) mod check;
 pub(crate) mod complete;
 pub(crate) mod completions;
+pub(crate) mod cost;
 pub(crate) mod describe;
 pub(crate) mod diff;
 pub(crate) mod doctor;
@@ -80,6 +81,7 @@ pub(crate) enum Command {
     Fork(fork::Args),
     Why(why::Args),
     Diff(diff::Args),
+    Cost(cost::Args),
     Bundle(bundle::Args),
     Store(store::Args),
     Policy(policy::Args),
@@ -218,6 +220,7 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Bundle(args) => bundle::run(&args),
         Command::Why(args) => why::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Cost(args) => cost::run(&args),
         Command::Store(args) => store::run(&args),
         Command::Step(args) => step::run(&args),
         Command::Add(args) => add::run(&args),

@@ -16,7 +16,6 @@ use serde_json::{Value, json};
 
 use super::binding::PendingGate;
 use super::binding::{Binding, KnownAnswer};
-use super::budget::RESERVED;
 use super::execute::{Executor, Order, OrderId, Outcome, SessionEnd};
 use super::overseer::Overseer;
 use super::path::StepPath;
@@ -30,6 +29,7 @@ use lobster_base::code::Code;
 use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
 use lobster_models::Spend;
+use lobster_models::ledger::RESERVED;
 use lobster_stage::{StageError, Stop, store_failure};
 use lobster_store::{
     Durability, Event, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
