@@ -213,8 +213,8 @@ pub mod replay {
 pub mod runtime {
     pub use lobster_engine::recorded::recorded;
     pub use lobster_engine::runtime::{
-        Planned, PolicyFileUsed, PolicySources, RunRequest, RunResult, Runtime, Settings, Target,
-        WorkflowFileError, load_workflow_to_draw, read_source, tidied, workflow_file,
+        NamedSecret, Planned, PolicyFileUsed, PolicySources, RunRequest, RunResult, Runtime, Settings,
+        Target, WorkflowFileError, load_workflow_to_draw, read_source, tidied, workflow_file,
     };
 }
 

@@ -18,7 +18,7 @@ use crate::render::text::wrap;
 const GROUPS: &[(&str, &[&str])] = &[
     ("Common commands", &["init", "run", "resume", "check", "runs", "show", "gates"]),
     ("History", &["logs", "diff", "why", "replay", "fork", "cost", "bundle"]),
-    ("Policy", &["policy", "audit"]),
+    ("Policy", &["policy", "audit", "secrets"]),
     ("Authoring", &["step", "add", "graph", "skill"]),
     ("Operating", &["mcp", "store", "doctor", "worker", "completions", "version", "help"]),
 ];

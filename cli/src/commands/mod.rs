@@ -31,6 +31,7 @@ pub(crate) mod resume;
 pub(crate) mod run;
 mod run_hints;
 pub(crate) mod runs;
+pub(crate) mod secrets;
 pub(crate) mod shim;
 pub(crate) mod show;
 pub(crate) mod skill;
@@ -86,6 +87,7 @@ pub(crate) enum Command {
     Store(store::Args),
     Policy(policy::Args),
     Audit(audit::Args),
+    Secrets(secrets::Args),
     Step(step::Args),
     Add(add::Args),
     Mcp(mcp::Args),
@@ -221,6 +223,7 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Why(args) => why::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Cost(args) => cost::run(&args),
+        Command::Secrets(args) => secrets::run(&args),
         Command::Store(args) => store::run(&args),
         Command::Step(args) => step::run(&args),
         Command::Add(args) => add::run(&args),
