@@ -150,13 +150,11 @@ fn no_link_leads_a_commit_out_of_its_root() {
     fs::write(outside.path().join("f"), "old").unwrap();
     symlink(outside.path(), bench.tree().join("d")).unwrap();
     let (old, new) = (bench.memory.file("old", 0o644), bench.memory.file("new", 0o644));
-    for changes in [
-        vec![("d/f", Some(old.clone()), Some(new.clone()))],
-        vec![("d/f", Some(old), None)],
-        vec![("d/g", None, Some(new.clone()))],
-    ] {
-        bench.commit(&set(&bench.tree(), changes)).unwrap_err();
+    for change in [("d/f", Some(old.clone()), Some(new.clone())), ("d/g", None, Some(new.clone()))] {
+        bench.commit(&set(&bench.tree(), vec![change])).unwrap_err();
     }
+    // Behind the link is nothing: what is to be removed there is gone already.
+    bench.commit(&set(&bench.tree(), vec![("d/f", Some(old), None)])).unwrap();
     assert_eq!(fs::read(outside.path().join("f")).unwrap(), b"old");
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
     // The root itself may not be a link either.
