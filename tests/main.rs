@@ -23,6 +23,7 @@ mod compiling;
 mod components;
 mod conformance;
 mod crash;
+mod credentials;
 mod damaged_stores;
 mod differences;
 mod documents;

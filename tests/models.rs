@@ -337,6 +337,53 @@ fn what_was_paid_stays_paid_when_a_failure_is_tried_again_in_another_process() {
 }
 
 #[test]
+fn the_record_is_summed_up_by_run_model_workflow_and_day() {
+    let server = Server::start(|index, _| match index {
+        0 => Reply::chat("ok"),
+        _ => Reply::status(503, "", "overloaded"),
+    });
+    let home = cent(
+        0.025,
+        "  - id: other\n    pipeline: llm.invoke --prompt q --model gpt-4o-mini --max-output-tokens 1000 --disable-cache\n",
+    );
+    assert_eq!(home.lobster(["cost"]).run().stdout, "no calls of models\n");
+    openai(home.lobster(["run", "--mode", "tool", "flow.lobster"]), &server).run();
+    let cost = |by: &str| -> Value {
+        serde_json::from_str(&home.lobster(["cost", "--by", by, "--json"]).run().stdout).unwrap()
+    };
+    let by_model = cost("model");
+    let body = server.requests()[1].body.len();
+    let row = |model: &str| {
+        by_model["rows"].as_array().unwrap().iter().find(|row| row["model"] == model).unwrap().clone()
+    };
+    // 10 tokens in and 5 out, as the server said; the other was lost.
+    assert_eq!(
+        row("gpt-4o"),
+        json!({"model": "gpt-4o", "calls": 1, "lostCalls": 0, "unpricedCalls": 0, "inputTokens": 10,
+               "outputTokens": 5, "costUsd": 0.000_075})
+    );
+    let lost = row("gpt-4o-mini");
+    assert_eq!(
+        (&lost["lostCalls"], &lost["inputTokens"], &lost["outputTokens"]),
+        (&json!(1), &json!(body), &json!(1000))
+    );
+    for by in ["run", "workflow", "day"] {
+        let answer = cost(by);
+        assert_eq!(
+            (answer["rows"].as_array().unwrap().len(), &answer["total"]["calls"]),
+            (1, &json!(2)),
+            "{by}"
+        );
+        assert_eq!(answer["total"], by_model["total"], "{by}");
+    }
+    assert_eq!(cost("workflow")["rows"][0]["workflow"], "flow");
+    let table = home.lobster(["cost", "--by", "model"]).run().stdout;
+    assert!(table.contains("gpt-4o-mini") && table.contains("1 lost") && table.contains("total"), "{table}");
+    let shown = home.lobster(["show", "@"]).run().stdout;
+    assert!(shown.contains("2 model calls: ") && shown.contains("1 lost"), "{shown}");
+}
+
+#[test]
 fn a_call_that_was_killed_counts_with_all_that_it_may_cost() {
     let server = Server::start(|_, _| Reply::Silence);
     let home = cent(0.015, "");

@@ -4,7 +4,10 @@
 use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{FilterFn, filter_fn};
 use tracing_subscriber::fmt::format::FmtSpan;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::exit::CommandError;
 
@@ -65,11 +68,16 @@ pub(crate) fn start(options: &Options) -> Result<(), CommandError> {
         .with_writer(std::io::stderr)
         .with_span_events(FmtSpan::CLOSE);
     let started = match format.as_str() {
-        "json" => builder.json().try_init(),
-        "text" => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
+        "json" => builder.json().finish().with(own_targets()).try_init(),
+        "text" => builder.with_ansi(std::io::stderr().is_terminal()).finish().with(own_targets()).try_init(),
         other => return Err(CommandError::usage(format!("{name} must be text or json, not {other:?}"))),
     };
     // It can only be set once, and here is the one place.
     let _ = started;
     Ok(())
+}
+
+/// Lines of this program alone: libraries log the messages that they carry, with whatever secrets are in them.
+fn own_targets() -> FilterFn {
+    filter_fn(|metadata| metadata.target().starts_with("lobster"))
 }

@@ -152,6 +152,12 @@ pub mod model {
     /// What calls cost.
     pub mod cost {
         pub use lobster_models::cost::PaidCall;
+        pub use lobster_models::ledger::Ledger;
+    }
+
+    /// What models cost.
+    pub mod pricing {
+        pub use lobster_models::pricing::Pricing;
     }
 }
 
@@ -207,8 +213,8 @@ pub mod replay {
 pub mod runtime {
     pub use lobster_engine::recorded::recorded;
     pub use lobster_engine::runtime::{
-        Planned, PolicyFileUsed, PolicySources, RunRequest, RunResult, Runtime, Settings, Target,
-        WorkflowFileError, load_workflow_to_draw, read_source, tidied, workflow_file,
+        NamedSecret, Planned, PolicyFileUsed, PolicySources, RunRequest, RunResult, Runtime, Settings,
+        Target, WorkflowFileError, load_workflow_to_draw, read_source, tidied, workflow_file,
     };
 }
 

@@ -17,8 +17,8 @@ use crate::render::text::wrap;
 /// The commands in the order in which people need them.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Common commands", &["init", "run", "resume", "check", "runs", "show", "gates"]),
-    ("History", &["logs", "diff", "why", "replay", "fork", "changes", "undo", "bundle"]),
-    ("Policy", &["policy", "audit"]),
+    ("History", &["logs", "diff", "why", "replay", "fork", "changes", "undo", "cost", "bundle"]),
+    ("Policy", &["policy", "audit", "secrets"]),
     ("Authoring", &["step", "add", "graph", "skill"]),
     ("Operating", &["mcp", "store", "doctor", "worker", "completions", "version", "help"]),
 ];

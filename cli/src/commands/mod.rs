@@ -11,6 +11,7 @@ pub(crate) mod changes;
 pub(crate) mod check;
 pub(crate) mod complete;
 pub(crate) mod completions;
+pub(crate) mod cost;
 pub(crate) mod describe;
 pub(crate) mod diff;
 pub(crate) mod doctor;
@@ -30,6 +31,7 @@ pub(crate) mod resume;
 pub(crate) mod run;
 mod run_hints;
 pub(crate) mod runs;
+pub(crate) mod secrets;
 pub(crate) mod shim;
 pub(crate) mod show;
 pub(crate) mod skill;
@@ -80,10 +82,12 @@ pub(crate) enum Command {
     Fork(fork::Args),
     Why(why::Args),
     Diff(diff::Args),
+    Cost(cost::Args),
     Bundle(bundle::Args),
     Store(store::Args),
     Policy(policy::Args),
     Audit(audit::Args),
+    Secrets(secrets::Args),
     Step(step::Args),
     Add(add::Args),
     Mcp(mcp::Args),
@@ -218,6 +222,8 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Bundle(args) => bundle::run(&args),
         Command::Why(args) => why::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Cost(args) => cost::run(&args),
+        Command::Secrets(args) => secrets::run(&args),
         Command::Store(args) => store::run(&args),
         Command::Step(args) => step::run(&args),
         Command::Add(args) => add::run(&args),

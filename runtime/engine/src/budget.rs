@@ -14,9 +14,6 @@ use lobster_models::{CALL, Spend};
 use lobster_stage::{EffectAction, StageError, WorstCase};
 use lobster_store::{StepOutcome, StepStatus};
 
-/// The note that a call of a model may cost so much: its detail has the call under `spend`.
-pub(super) const RESERVED: &str = "reserved";
-
 /// What an effect may cost, until it is over.
 pub(crate) struct Budget<'a> {
     /// Who counts, and under which step.

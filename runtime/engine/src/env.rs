@@ -63,6 +63,11 @@ impl Env {
         if secrets.is_empty() { self.clone() } else { Self { secrets: Arc::new(secrets), ..self.clone() } }
     }
 
+    /// This environment with exactly these secrets, by their variables.
+    pub(crate) fn holding_secrets(&self, secrets: BTreeMap<String, String>) -> Self {
+        Self { secrets: Arc::new(secrets), ..self.clone() }
+    }
+
     /// This environment with more variables, later ones winning.
     pub(crate) fn with(&self, vars: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut vars = vars.into_iter().peekable();

@@ -44,6 +44,11 @@ fn is_ours(name: &str) -> bool {
     name.starts_with("LOBSTER_") && name.contains("TOKEN") && !name.starts_with(ARG_PREFIX) && name != INHERIT
 }
 
+/// Whether models are sent what the variable holds: it decides nothing else.
+pub(crate) fn is_of_a_model(name: &str) -> bool {
+    Provider::ALL.iter().any(|provider| provider.token_variables().contains(&name))
+}
+
 /// Whether the operator lets steps inherit them all.
 pub(crate) fn are_inherited(env: &Env) -> bool {
     env.non_blank(INHERIT).is_some_and(|word| matches!(word.as_str(), "1" | "true" | "yes" | "on"))

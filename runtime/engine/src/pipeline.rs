@@ -33,7 +33,7 @@ use lobster_models::cost::CostTracker;
 use lobster_stage::{
     Answer, Commit, ComponentCall, ComponentDir, ComponentProgram, EffectAction, EffectHost, Flow, Host,
     Mode, NativeCommand, NativeOutcome, Payload, Program, Question, Registry, Sink, Spool, Stage, StageArgs,
-    StageError, Stop, ToolCall, WorstCase, read_raw,
+    StageError, Stop, Token, ToolCall, WorstCase, read_raw,
 };
 use lobster_store::{StepOutcome, StepStatus};
 
@@ -353,6 +353,7 @@ impl Shared<'_, '_> {
                     state_dir: &self.run.services.state_dir,
                     is_under_policy: !self.run.services.policy.is_open(),
                     env: &env,
+                    token: &|name| self.run.token_to_send(&self.place.env, name),
                     cwd: &self.place.cwd,
                 };
                 let outcome = match perform(&host) {
@@ -437,6 +438,10 @@ impl StageHost<'_, '_, '_> {
 impl Host for StageHost<'_, '_, '_> {
     fn env(&self, name: &str) -> Option<String> {
         self.shared.place.env.get(name)
+    }
+
+    fn token(&self, variable: &str) -> Result<Option<Token>, StageError> {
+        self.shared.run.token(&self.shared.place.env, variable)
     }
 
     fn cwd(&self) -> &Path {
@@ -581,7 +586,13 @@ impl Host for StageHost<'_, '_, '_> {
         let path = self.next_effect();
         let place = &self.shared.place;
         let asker = place.asker.clone();
-        let place = mcp::Place { env: &place.env, cwd: &place.cwd, asker, cancel: &place.cancel };
+        let place = mcp::Place {
+            env: &place.env,
+            cwd: &place.cwd,
+            asker,
+            cancel: &place.cancel,
+            is_whole_step: false,
+        };
         mcp::call(self.shared.run, &path, &call, place)
     }
 

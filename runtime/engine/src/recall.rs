@@ -6,10 +6,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::binding::KnownAnswer;
-use super::budget::RESERVED;
 use super::path::StepPath;
 use lobster_base::digest::Digest;
-use lobster_models::{CALL, Spend};
+use lobster_models::Spend;
+use lobster_models::ledger::Ledger;
 use lobster_stage::Answer;
 use lobster_store::{Event, GateAnswer, Record, StepOutcome, StepStatus};
 
@@ -38,17 +38,8 @@ pub(super) struct Recall {
     behind: Option<HashMap<StepPath, Option<Digest>>>,
     /// Outcomes that hold for this action alone: the question before them was asked again.
     only_for: HashMap<StepPath, Digest>,
-    /// Calls of models, ended or not: what each was paid for.
-    paid: HashMap<StepPath, Payments>,
-}
-
-/// What the attempts of a call of a model were paid for.
-#[derive(Default)]
-struct Payments {
-    /// Put aside by the attempt under way.
-    reserved: Vec<Spend>,
-    /// Of attempts that have ended, and what was put aside by those that were cut off.
-    counted: Vec<Spend>,
+    /// What models were paid for.
+    ledger: Ledger,
 }
 
 /// The answers that a journal holds, by their places.
@@ -61,7 +52,7 @@ pub fn answers(journal: &[Record]) -> HashMap<StepPath, KnownAnswer> {
 impl Recall {
     pub(super) fn read(&mut self, journal: &[Record]) {
         for record in journal {
-            self.read_payment(&record.event);
+            self.ledger.read(record);
             match &record.event {
                 Event::StepStarted { path, effect, idempotent, action, detail, .. } => {
                     let path = StepPath::from(path.as_str());
@@ -142,39 +133,9 @@ impl Recall {
         self.started.retain(|path| !self.ended.contains_key(path));
     }
 
-    /// Every call stays paid, also one whose failure is forgotten because it is tried again.
-    fn read_payment(&mut self, event: &Event) {
-        match event {
-            Event::StepStarted { path, kind, .. } if kind == CALL => {
-                let payments = self.paid.entry(path.as_str().into()).or_default();
-                payments.counted.append(&mut payments.reserved);
-            }
-            Event::Note { path: Some(path), text, detail } if text == RESERVED => {
-                let payments = self.paid.entry(path.as_str().into()).or_default();
-                payments.reserved.extend(Spend::on_record(detail));
-            }
-            Event::StepEnded { path, attempt, outcome, .. } if *attempt != SUMMARY => {
-                let Some(payments) = self.paid.get_mut(&StepPath::from(path.as_str())) else { return };
-                let told: Vec<Spend> = [&outcome.value, &outcome.detail].map(Spend::on_record).concat();
-                // What a dead process put aside is told by nobody.
-                if told.is_empty() && outcome.detail[CUT_OFF] == true {
-                    return;
-                }
-                payments.reserved.clear();
-                payments.counted.extend(told);
-            }
-            _ => {}
-        }
-    }
-
     /// What was paid for until now, with the place of each call.
     pub(super) fn paid_earlier(&self) -> Vec<(String, Spend)> {
-        let place = |(path, payments): (&StepPath, &Payments)| {
-            let place = path.to_string();
-            let all = payments.counted.iter().chain(&payments.reserved).cloned();
-            all.map(|spend| (place.clone(), spend)).collect::<Vec<_>>()
-        };
-        self.paid.iter().flat_map(place).collect()
+        self.ledger.payments().map(|payment| (payment.path, payment.spend)).collect()
     }
 
     /// A question is asked again whose answer was taken over. Another answer may

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use super::binding::PendingGate;
 use super::binding::{Binding, KnownAnswer};
-use super::budget::RESERVED;
-use super::execute::{Executor, Order, OrderId, Outcome, SessionEnd};
+use super::env::Env;
+use super::execute::{Executor, Order, OrderId, Outcome, SecretSource, SessionEnd};
 use super::overseer::Overseer;
 use super::path::StepPath;
 use super::recall::{Recall, SUMMARY};
@@ -30,7 +30,8 @@ use lobster_base::code::Code;
 use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
 use lobster_models::Spend;
-use lobster_stage::{StageError, Stop, store_failure};
+use lobster_models::ledger::RESERVED;
+use lobster_stage::{StageError, Stop, Token, store_failure};
 use lobster_store::{
     Durability, Event, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
 };
@@ -230,6 +231,28 @@ impl<'s> Run<'s> {
     pub(crate) fn named_secrets(&self, path: &StepPath, grants: &BTreeMap<String, String>) -> Value {
         let recorded = self.overseer().and_then(|overseer| overseer.secrets(path));
         self.services.secrets.named(grants, recorded.as_ref())
+    }
+
+    /// The value of a variable that holds a token: of the secret that is granted as it, else of the
+    /// environment. What is answered from a record needs no value, and gets none that is not known.
+    pub(crate) fn token(&self, env: &Env, variable: &str) -> Result<Option<Token>, StageError> {
+        match env.secrets().get(variable) {
+            Some(secret) if self.overseer().is_some() => {
+                let value = self.services.secrets.known_value(secret).unwrap_or_default();
+                Ok(Some(Token { value, secret: Some(secret.clone()) }))
+            }
+            _ => self.token_to_send(env, variable),
+        }
+    }
+
+    /// The same for a call that is made now.
+    pub(crate) fn token_to_send(&self, env: &Env, variable: &str) -> Result<Option<Token>, StageError> {
+        let Some(secret) = env.secrets().get(variable) else {
+            return Ok(env.get(variable).map(Token::of_environment));
+        };
+        let grant = BTreeMap::from([(variable.to_owned(), secret.clone())]);
+        let value = self.services.values(&grant)?.into_iter().next().map(|(_, value)| value);
+        Ok(value.map(|value| Token { value, secret: Some(secret.clone()) }))
     }
 
     /// Whether this execution is written into the run's journal.

@@ -17,6 +17,7 @@ use crate::env::{EXECUTOR_VARIABLE, Env, HELLO_VARIABLE};
 use crate::envelope::{Envelope, Failure};
 use crate::execute::stdio::{ExecutorProgram, HELLO_TIME};
 use crate::run::{Run, Task};
+pub use crate::secrets::NamedSecret;
 use crate::secrets::Secrets;
 use crate::services::Services;
 pub use crate::settings::{PolicyFileUsed, PolicySources, Settings};
@@ -314,6 +315,29 @@ impl Runtime {
     pub fn prepare_secrets(&self, plan: &Plan, args: &Map<String, Value>) -> Result<(), Failure> {
         let found = self.services.prepare_secrets(plan, args);
         found.map_err(|error| Failure::new(Code::Secret, error.to_string()))
+    }
+
+    /// The secrets that the operator has named, and the file where more can be named.
+    #[must_use]
+    pub fn secrets(&self) -> (Vec<NamedSecret>, &str) {
+        (self.services.secrets.named_secrets(), self.services.secrets.place())
+    }
+
+    /// Finds the value of a secret, and shows it to nobody.
+    ///
+    /// # Errors
+    /// Why it has none, as a run would say it.
+    pub fn find_secret(&self, name: &str) -> Result<(), Failure> {
+        self.services.find_secret(name).map_err(|error| Failure::new(Code::Secret, error.to_string()))
+    }
+
+    /// The secrets that the steps of a workflow, and the MCP servers that it calls, are granted.
+    #[must_use]
+    pub fn secrets_of(&self, workflow: Workflow) -> BTreeSet<String> {
+        let plan = Plan::Workflow(workflow);
+        let steps = crate::secrets::grants_of(&plan).into_iter().map(|grant| grant.secret.clone());
+        let servers = self.services.grants_of_servers(&plan).into_iter().map(|grant| grant.secret);
+        steps.chain(servers).collect()
     }
 
     /// The working directory as the record holds it.

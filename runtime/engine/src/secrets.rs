@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::env::Env;
@@ -64,6 +65,18 @@ pub(crate) enum SecretError {
         "{place} the value of {mark}; grant the secret to the step (`secrets:`) and use its variable instead"
     )]
     InClear { place: &'static str, mark: String },
+}
+
+/// A secret by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NamedSecret {
+    /// As workflows name it.
+    pub name: String,
+    /// Where its value comes from.
+    pub from: String,
+    /// Whether the policy lets steps receive it.
+    #[serde(rename = "allowed")]
+    pub is_allowed: bool,
 }
 
 /// What the operator has named, and the values that were needed so far.
@@ -163,7 +176,7 @@ impl Secrets {
         reader: &Reader<'_>,
     ) -> Result<(), SecretError> {
         for grant in grants {
-            if Policy::is_protected_variable(&grant.variable) {
+            if Policy::is_protected_variable(&grant.variable) && !own_tokens::is_of_a_model(&grant.variable) {
                 return Err(SecretError::Variable(grant.secret.clone(), grant.variable.clone()));
             }
             self.value(&grant.secret, reader)?;
@@ -177,6 +190,26 @@ impl Secrets {
             Some(mark) => Err(SecretError::InClear { place, mark: mark.to_owned() }),
             None => Ok(()),
         }
+    }
+
+    /// What the operator has named, without values.
+    pub(crate) fn named_secrets(&self) -> Vec<NamedSecret> {
+        let named = |(name, reference): (&String, &SecretReference)| NamedSecret {
+            name: name.clone(),
+            from: reference.describe(),
+            is_allowed: self.allowed.as_ref().is_none_or(|allowed| allowed.contains(name)),
+        };
+        self.references.iter().map(named).collect()
+    }
+
+    /// The file in which an operator names secrets.
+    pub(crate) fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// Finds the value of one and says no more than whether there is one.
+    pub(crate) fn find(&self, name: &str, reader: &Reader<'_>) -> Result<(), SecretError> {
+        self.value(name, reader).map(drop)
     }
 
     /// The variables of a step with their values.
@@ -205,6 +238,11 @@ impl Secrets {
             })
             .collect::<serde_json::Map<_, _>>()
             .into()
+    }
+
+    /// The value, if it was needed before.
+    pub(crate) fn known_value(&self, name: &str) -> Option<String> {
+        self.known().values.get(name).map(|value| value.to_string())
     }
 
     fn value(&self, name: &str, reader: &Reader<'_>) -> Result<Arc<str>, SecretError> {

@@ -16,6 +16,7 @@ use super::execute::{Executor, LocalExecutor, SecretSource};
 use super::path::StepPath;
 use super::surroundings::{PolicyFileUsed, Surroundings};
 use crate::envelope::Envelope;
+use crate::mcp;
 use crate::secrets::{self, Reader, SecretError, Secrets};
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
@@ -221,11 +222,22 @@ impl Services {
     /// Finds the secrets that a plan grants, and refuses a plan that holds one in clear.
     pub(crate) fn prepare_secrets(&self, plan: &Plan, args: &Map<String, Value>) -> Result<(), SecretError> {
         self.learn_secrets(secrets::grants_of(plan))?;
+        self.learn_secrets(&self.grants_of_servers(plan))?;
         if self.secrets.is_empty() {
             return Ok(());
         }
         self.secrets.check_clear("the arguments of the run hold", &json::compact(args))?;
         self.secrets.check_clear("the workflow holds", &json::compact(plan))
+    }
+
+    /// What the operator's file grants to the MCP servers that a plan names. A file that cannot be
+    /// read grants nothing; whoever calls a server is told why.
+    pub(crate) fn grants_of_servers(&self, plan: &Plan) -> Vec<SecretGrant> {
+        let named = mcp::servers_of(plan);
+        let config = (!named.is_empty()).then(|| mcp::operators(self, &self.cwd).ok()).flatten();
+        let servers = config.into_iter().flat_map(|(_, config)| config.servers);
+        let called = servers.filter(|(name, _)| named.contains(name));
+        called.flat_map(|(_, server)| server.grants().collect::<Vec<_>>()).collect()
     }
 
     /// Finds values, and hides them from now on.
@@ -236,6 +248,11 @@ impl Services {
         self.secrets.learn(grants, &self.reader())?;
         self.hide_secrets();
         Ok(())
+    }
+
+    /// Why a secret has no value.
+    pub(crate) fn find_secret(&self, name: &str) -> Result<(), SecretError> {
+        self.secrets.find(name, &self.reader())
     }
 
     /// The variables of a step that was granted secrets.

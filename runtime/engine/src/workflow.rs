@@ -312,7 +312,8 @@ impl Frame<'_> {
                     args: filled.as_object().cloned().unwrap_or_default(),
                     idempotent: step.extras.idempotent,
                 };
-                let place = mcp::Place { env: &env, cwd: &cwd, asker: Asker::Step(step.id.clone()), cancel };
+                let asker = Asker::Step(step.id.clone());
+                let place = mcp::Place { env: &env, cwd: &cwd, asker, cancel, is_whole_step: true };
                 let value = mcp::call(self.run, path, &call, place).map_err(|stop| match stop {
                     Stop::Failed(error) => {
                         let message = format!("Workflow step {} {}", step.id, error.message);

@@ -183,6 +183,11 @@ codes! {
     "In shell text `$name` is a variable of the shell, and lobster sets none of that name, so it is empty. Arguments \
      are in the environment as \"$LOBSTER_ARG_NAME\"; the output of a step is handed over with `stdin:` or `env:`.";
 
+    IDLE_SECRET = "W0816", "A secret reaches nothing",
+    "The step is granted the secret as a variable that none of its stages takes, so it is granted for nothing, and what \
+     asks for a key uses the one of the environment. A model takes its key as OPENAI_API_KEY, ANTHROPIC_API_KEY or the \
+     `key_env` of its channel, a gateway as OPENCLAW_TOKEN, a component what `--grant-env` names, `exec` any variable.";
+
     EXECUTOR_MISSING = "executor_missing", "The executor cannot be started",
     "`LOBSTER_EXECUTOR` names a program that carries out effects, and it cannot be started. Nothing was sent to \
      it. Set the variable to a command that is there, or unset it, then `lobster resume RUN --retry-interrupted`.";

@@ -8,7 +8,7 @@ use super::{anthropic, envelope, openai};
 use crate::http::{self, Credential, HttpError, Limits, Post, Reply, Secret, Url};
 use lobster_base::cancel::CancelToken;
 use lobster_base::json;
-use lobster_stage::{StageError, WorstCase};
+use lobster_stage::{StageError, Token, WorstCase};
 
 /// The languages that models are spoken to in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +112,18 @@ pub struct Channel {
     pub provider: Provider,
     url: Url,
     credential: Option<Credential>,
+    /// The secret that the credential is.
+    secret: Option<String>,
     limits: Limits,
+}
+
+/// Where a channel finds addresses, limits and keys.
+#[derive(Clone, Copy)]
+pub struct Variables<'a> {
+    /// The step's environment.
+    pub env: &'a dyn Fn(&str) -> Option<String>,
+    /// Variables that hold a token or a key: a secret of the step, else its environment.
+    pub token: &'a dyn Fn(&str) -> Result<Option<Token>, StageError>,
 }
 
 /// What of a channel is given, and not taken from the variables of its provider.
@@ -121,8 +132,8 @@ pub struct Given<'a> {
     pub url: Option<&'a str>,
     /// Blank is no token at all.
     pub token: Option<&'a str>,
-    /// The operator named the variable of the key for this very address.
-    pub token_is_for_url: bool,
+    /// The variable that the operator named for the key of this very address.
+    pub key_env: Option<&'a str>,
     /// Longest silence, in milliseconds.
     pub timeout_ms: Option<u64>,
 }
@@ -152,14 +163,57 @@ pub enum Failure {
     Budget(StageError),
 }
 
+/// What the variables of a provider hold; a secret of the step goes before the environment.
+fn own_token(provider: Provider, variables: Variables<'_>) -> Result<Option<Token>, StageError> {
+    let mut ambient = None;
+    for name in provider.token_variables() {
+        match (variables.token)(name)? {
+            Some(token) if token.secret.is_some() => return Ok(Some(token)),
+            token => ambient = ambient.or(token),
+        }
+    }
+    Ok(ambient)
+}
+
+/// Whether a credential may go to an address that is not this machine.
+fn may_be_sent(
+    provider: Provider,
+    url: &Url,
+    secret: Option<&str>,
+    (has_value, is_named, is_explicit): (bool, bool, bool),
+) -> Result<(), String> {
+    let names = provider.token_variables().join("/");
+    let is_encrypted = url.scheme() == "https";
+    if let Some(secret) = secret {
+        // The step names it, so it may go to a gateway elsewhere.
+        return match is_encrypted {
+            true => Ok(()),
+            false => Err(format!("refuses to send the secret {secret} unencrypted; use an https address")),
+        };
+    }
+    match provider {
+        _ if !has_value || is_explicit => Ok(()),
+        // The gateway's token is in the environment of many programs and the address in
+        // that of others; together they must not leak it.
+        Provider::OpenClaw if !is_named => Err(format!(
+            "refuses to send {names} to a gateway that is not local; pass --token explicitly for remote endpoints"
+        )),
+        Provider::OpenAi | Provider::Anthropic if !is_encrypted => {
+            Err(format!("refuses to send {names} unencrypted; use an https address"))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Channel {
     /// The channel of a provider, for the command `command`.
     pub fn new(
         command: &str,
         provider: Provider,
         given: Given<'_>,
-        env: &dyn Fn(&str) -> Option<String>,
+        variables: Variables<'_>,
     ) -> Result<Self, StageError> {
+        let env = variables.env;
         let refuse = |text: String| StageError::permanent(format!("{command} {text}"));
         let url = given
             .url
@@ -176,39 +230,35 @@ impl Channel {
             .filter(http::is_http)
             .map(|url| provider.endpoint(url))
             .ok_or_else(|| refuse("request failed: Invalid URL".to_owned()))?;
-        let secret = match given.token {
-            Some(token) => Secret::new(token),
-            None => {
-                provider.token_variables().iter().find_map(|name| env(name)).as_deref().and_then(Secret::new)
+        let (token, is_named) = match (given.token, given.key_env) {
+            (Some(token), _) => (Some(Token::of_environment(token.to_owned())), true),
+            (None, Some(name)) => {
+                let token = (variables.token)(name)?;
+                (Some(token.ok_or_else(|| refuse(format!("needs the variable {name}")))?), true)
             }
+            (None, None) => (own_token(provider, variables)?, false),
         };
-        let ambient = given.token.is_none() || given.token_is_for_url;
-        if secret.is_some() && ambient && !http::is_loopback(&url) {
-            let names = provider.token_variables().join("/");
-            match provider {
-                // The gateway's token is in the environment of many programs and the address in
-                // that of others; together they must not leak it.
-                Provider::OpenClaw if given.token.is_none() => {
-                    return Err(refuse(format!(
-                        "refuses to send {names} to a gateway that is not local; pass --token explicitly for \
-                         remote endpoints"
-                    )));
-                }
-                Provider::OpenAi | Provider::Anthropic if url.scheme() != "https" => {
-                    return Err(refuse(format!("refuses to send {names} unencrypted; use an https address")));
-                }
-                _ => {}
-            }
+        let secret = token.as_ref().and_then(|token| token.secret.clone());
+        let value = token.as_ref().and_then(|token| Secret::new(&token.value));
+        if !http::is_loopback(&url) {
+            let origin = (value.is_some(), is_named, given.token.is_some());
+            may_be_sent(provider, &url, secret.as_deref(), origin).map_err(refuse)?;
         }
         let mut limits = Limits::from_env(env).map_err(|error| refuse(error.to_string()))?;
         if let Some(ms) = given.timeout_ms {
             limits.idle = std::time::Duration::from_millis(ms);
         }
-        let credential = secret.map(|secret| match provider {
-            Provider::Anthropic => Credential::Header("x-api-key", secret),
-            _ => Credential::Bearer(secret),
+        let credential = value.map(|value| match provider {
+            Provider::Anthropic => Credential::Header("x-api-key", value),
+            _ => Credential::Bearer(value),
         });
-        Ok(Self { provider, url, credential, limits })
+        Ok(Self { provider, url, credential, secret, limits })
+    }
+
+    /// The secret that is sent, by its name.
+    #[must_use]
+    pub fn secret(&self) -> Option<&str> {
+        self.secret.as_deref()
     }
 
     /// Whether lobster speaks to the model itself, and so may bound its answers:
@@ -359,7 +409,9 @@ mod tests {
 
     fn channel(provider: Provider, given: Given<'_>, vars: &[(&str, &str)]) -> Result<Channel, String> {
         let env = |name: &str| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
-        Channel::new("C", provider, given, &env).map_err(|error| error.message)
+        let token = |name: &str| Ok(env(name).map(Token::of_environment));
+        Channel::new("C", provider, given, Variables { env: &env, token: &token })
+            .map_err(|error| error.message)
     }
 
     fn url(provider: Provider, name: &str, value: &str) -> String {
@@ -422,6 +474,43 @@ mod tests {
         let key = channel(Provider::Anthropic, Given::default(), &[("ANTHROPIC_API_KEY", "k")]).unwrap();
         assert_eq!(key.credential, Secret::new("k").map(|secret| Credential::Header("x-api-key", secret)));
         assert!(!format!("{key:?}").contains("\"k\""));
+    }
+
+    #[test]
+    fn a_secret_of_the_step_goes_before_the_environment_and_never_in_the_clear() {
+        let try_it = |provider: Provider, variable: &str, url: &str| {
+            let env = |name: &str| match name {
+                "OPENCLAW_TOKEN" | "OPENAI_API_KEY" | "ANTHROPIC_API_KEY" => Some("ambient".to_owned()),
+                name if provider.url_variables().contains(&name) => Some(url.to_owned()),
+                _ => None,
+            };
+            let token = |name: &str| {
+                let secret = Token { value: "granted".to_owned(), secret: Some("key".to_owned()) };
+                Ok(if name == variable { Some(secret) } else { env(name).map(Token::of_environment) })
+            };
+            let variables = Variables { env: &env, token: &token };
+            Channel::new("C", provider, Given::default(), variables).map_err(|error| error.message)
+        };
+        for (provider, variable) in [
+            (Provider::OpenAi, "OPENAI_API_KEY"),
+            (Provider::Anthropic, "ANTHROPIC_API_KEY"),
+            (Provider::OpenClaw, "OPENCLAW_TOKEN"),
+            // The second of two variables: the grant counts, not their order.
+            (Provider::OpenClaw, "CLAWD_TOKEN"),
+            (Provider::Http, "LOBSTER_LLM_ADAPTER_TOKEN"),
+            (Provider::Pi, "LOBSTER_PI_LLM_ADAPTER_TOKEN"),
+        ] {
+            for url in ["https://gw.example.test", "http://127.0.0.1:9"] {
+                let channel = try_it(provider, variable, url).unwrap();
+                let sent = channel.credential.as_ref().map(|credential| credential.secret().reveal());
+                assert_eq!((sent, channel.secret()), (Some("granted"), Some("key")), "{variable} {url}");
+            }
+            let refused = try_it(provider, variable, "http://gw.example.test").unwrap_err();
+            assert_eq!(
+                refused, "C refuses to send the secret key unencrypted; use an https address",
+                "{variable}"
+            );
+        }
     }
 
     #[test]

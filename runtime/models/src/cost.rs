@@ -116,15 +116,20 @@ pub struct PaidCall {
     pub cost_usd: Option<f64>,
 }
 
-/// The calls that the recorded answer of an effect was paid for.
-pub fn paid_calls(answer: &Value, pricing: &Pricing) -> Vec<PaidCall> {
-    let paid = |spend: Spend| {
+impl PaidCall {
+    /// A call with what it did cost at the rates of `pricing`.
+    #[must_use]
+    pub fn new(spend: Spend, pricing: &Pricing) -> Self {
         let (input_tokens, output_tokens) = used(&spend.usage);
         let rate = spend.model.as_deref().and_then(|model| pricing.rate(model));
         let cost_usd = rate.map(|rate| rounded(rate.cost(input_tokens, output_tokens)));
-        PaidCall { model: spend.model, input_tokens, output_tokens, cost_usd }
-    };
-    Spend::of_answer(answer).into_iter().map(paid).collect()
+        Self { model: spend.model, input_tokens, output_tokens, cost_usd }
+    }
+}
+
+/// The calls that the recorded answer of an effect was paid for.
+pub fn paid_calls(answer: &Value, pricing: &Pricing) -> Vec<PaidCall> {
+    Spend::of_answer(answer).into_iter().map(|spend| PaidCall::new(spend, pricing)).collect()
 }
 
 impl CostTracker {

@@ -97,7 +97,7 @@ pub enum Credential {
 }
 
 impl Credential {
-    fn secret(&self) -> &Secret {
+    pub(crate) fn secret(&self) -> &Secret {
         match self {
             Self::Bearer(secret) | Self::Header(_, secret) => secret,
         }

@@ -7,6 +7,7 @@ pub mod cost;
 pub(crate) mod envelope;
 pub mod health;
 pub mod http;
+pub mod ledger;
 mod openai;
 pub mod pool;
 pub mod pricing;

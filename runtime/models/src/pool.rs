@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::channel::{Answer, Channel, Failure, Given, Provider};
+use super::channel::{Answer, Channel, Failure, Given, Provider, Variables};
 use super::health::Health;
 use super::pricing::Pricing;
 use super::request::{Request, Retry};
@@ -125,9 +125,10 @@ impl Pool {
     pub fn from_env(
         command: &str,
         name: Option<&str>,
-        env: &dyn Fn(&str) -> Option<String>,
+        variables: Variables<'_>,
         cwd: &Path,
     ) -> Result<Self, StageError> {
+        let env = variables.env;
         let refuse = |text: String| StageError::permanent(format!("{command} {VARIABLE}: {text}"));
         let setting = env(VARIABLE)
             .map(|text| text.trim().to_owned())
@@ -148,19 +149,13 @@ impl Pool {
                 let wrong = |text: &str| refuse(format!("channel {:?} {text}", entry.name));
                 let provider = Provider::named(&entry.provider)
                     .ok_or_else(|| wrong(&format!("has the unsupported provider {:?}", entry.provider)))?;
-                let key = match &entry.key_env {
-                    Some(name) => {
-                        Some(env(name).ok_or_else(|| wrong(&format!("needs the variable {name}")))?)
-                    }
-                    None => None,
-                };
                 let given = Given {
                     url: entry.url.as_deref(),
-                    token: key.as_deref(),
-                    token_is_for_url: key.is_some(),
+                    token: None,
+                    key_env: entry.key_env.as_deref(),
                     timeout_ms: entry.timeout_ms.map(Into::into),
                 };
-                let channel = Channel::new(command, provider, given, env)
+                let channel = Channel::new(command, provider, given, variables)
                     .map_err(|error| wrong(&format!("cannot be used: {}", error.message)))?;
                 Ok((entry, channel))
             })
@@ -172,13 +167,13 @@ impl Pool {
     }
 
     /// Asks one channel after the other until one answers or says that no
-    /// channel could. The provider is that of the channel that answered.
+    /// channel could. The channel is the one that answered.
     pub fn ask(
         &self,
         asking: &Asking<'_>,
         health: &Health,
         pricing: &Pricing,
-    ) -> Result<(Answer, Provider, Vec<Hop>), Failure> {
+    ) -> Result<(Answer, &Channel, Vec<Hop>), Failure> {
         let mut hops = Vec::new();
         let mut last = None;
         let mut asked = false;
@@ -196,7 +191,7 @@ impl Pool {
                 Ok(answer) => {
                     hops.push(hop(None));
                     health.well(&health_key(entry));
-                    return Ok((answer, channel.provider, hops));
+                    return Ok((answer, channel, hops));
                 }
                 Err(failure) => {
                     let next = after(&failure);
@@ -339,6 +334,7 @@ mod tests {
 
     use super::*;
     use crate::http::testing::{Answer as Reply, Server};
+    use lobster_stage::Token;
 
     fn pool(channels: &Value, vars: &[(&str, &str)]) -> Result<Pool, String> {
         let text = channels.to_string();
@@ -346,7 +342,9 @@ mod tests {
             VARIABLE => Some(text.clone()),
             _ => vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()),
         };
-        Pool::from_env("C", None, &env, Path::new("/")).map_err(|error| error.message)
+        let token = |name: &str| Ok(env(name).map(Token::of_environment));
+        let variables = Variables { env: &env, token: &token };
+        Pool::from_env("C", None, variables, Path::new("/")).map_err(|error| error.message)
     }
 
     /// A state directory, and asking in it.
@@ -376,7 +374,8 @@ mod tests {
                 give_back: &|| (),
                 cancel: &cancel,
             };
-            pool.ask(&asking, &Health::at(self.0.path()), &Pricing::default())
+            let asked = pool.ask(&asking, &Health::at(self.0.path()), &Pricing::default());
+            asked.map(|(answer, channel, hops)| (answer, channel.provider, hops))
         }
     }
 
@@ -553,7 +552,7 @@ mod tests {
         }
         let env = |_: &str| Some("no/such/file.json".to_owned());
         assert!(
-            Pool::from_env("C", None, &env, Path::new("/"))
+            Pool::from_env("C", None, Variables { env: &env, token: &|_| Ok(None) }, Path::new("/"))
                 .unwrap_err()
                 .message
                 .contains("/no/such/file.json")

@@ -54,6 +54,41 @@ pub fn refuse_unknown(name: &str, flags: &[Flag], args: &StageArgs) -> Result<()
     Ok(())
 }
 
+/// Whether a secret that the step is granted as `variable` can reach a stage; else what it takes instead.
+///
+/// # Errors
+/// The variables that it does take; none if it takes no secret at all.
+pub fn takes_secret(name: &str, args: &StageArgs, variable: &str) -> Result<(), &'static [&'static str]> {
+    const GATEWAY: &[&str] = &["OPENCLAW_TOKEN", "CLAWD_TOKEN"];
+    let taken: &[&str] = match name {
+        // Processes have the whole environment of the step, and so has the program of a server.
+        "exec" | "gog.gmail.search" | "gog.gmail.send" | "openclaw.agent" | "workflows.run" => return Ok(()),
+        "mcp.call" if args.value("url").is_none() => return Ok(()),
+        "mcp.call" => &[super::MCP_TOKEN],
+        "openclaw.invoke" | "clawd.invoke" => GATEWAY,
+        "llm_task.invoke" if args.value("provider").is_none() => GATEWAY,
+        "llm.invoke" | "llm_task.invoke" => match args.value("provider").map(str::trim) {
+            Some("openai") => &["OPENAI_API_KEY"],
+            Some("anthropic") => &["ANTHROPIC_API_KEY"],
+            Some("openclaw") => GATEWAY,
+            Some("pi") => &["LOBSTER_PI_LLM_ADAPTER_TOKEN"],
+            Some("http") => &["LOBSTER_LLM_ADAPTER_TOKEN"],
+            // The environment chooses, or a pool whose channels name their own.
+            _ => return Ok(()),
+        },
+        "email.triage" if args.get("llm").is_some() => return Ok(()),
+        "component" => {
+            let granted = args.any(&["grant-env"]).map(lobster_base::json::js_string).unwrap_or_default();
+            match granted.split(',').any(|granted| granted.trim() == variable) {
+                true => return Ok(()),
+                false => &[],
+            }
+        }
+        _ => &[],
+    };
+    if taken.contains(&variable) { Ok(()) } else { Err(taken) }
+}
+
 /// Options that nobody reads and words that have no effect.
 #[must_use]
 pub fn check(spec: &StageSpec, args: &StageArgs) -> Vec<Warning> {

@@ -28,7 +28,7 @@ use serde_json::{Map, Value};
 
 pub use args::{Flag, StageArgs, args_schema, option_schema, words_schema};
 pub use byte_limit::{LimitError, OUTPUT_VARIABLE, byte_limit};
-pub use check::{Warning, check};
+pub use check::{Warning, check, takes_secret};
 pub use check::{is_ours, refuse_unknown};
 pub use error::{SharedError, StageError, Stop, explained, store_failure};
 pub use registry::{Registry, UnknownCommand};
@@ -134,6 +134,16 @@ pub enum StageKind {
 pub trait Host {
     /// The value of a variable in the step's environment.
     fn env(&self, name: &str) -> Option<String>;
+
+    /// The value of a variable that holds a token or a key: of the secret that the step is granted as
+    /// this variable, else of its environment. Where effects are only answered from a record it may
+    /// be blank; [`EffectHost::token`] never is.
+    ///
+    /// # Errors
+    /// When the secret has no value.
+    fn token(&self, variable: &str) -> Result<Option<Token>, StageError> {
+        Ok(self.env(variable).map(Token::of_environment))
+    }
     /// The step's working directory, absolute.
     fn cwd(&self) -> &Path;
     /// Whether a program reads the result (`--mode tool`, an embedding) or a person.
@@ -241,6 +251,8 @@ pub struct EffectHost<'a> {
     pub state_dir: &'a Path,
     /// The step's environment.
     pub env: &'a dyn Fn(&str) -> Option<String>,
+    /// The value of a variable that holds a token or a key, as [`Host::token`] has it.
+    pub token: &'a dyn Fn(&str) -> Result<Option<Token>, StageError>,
     /// The step's working directory.
     pub cwd: &'a Path,
     /// Whether a policy is in force: then nothing counts that a step could have written.
@@ -250,6 +262,30 @@ pub struct EffectHost<'a> {
     pub reserve: &'a dyn Fn(&WorstCase) -> Result<(), StageError>,
     /// Gives back what was put aside last: that call was certainly not computed.
     pub give_back: &'a dyn Fn(),
+}
+
+/// A token or a key, and where it comes from. Only who sends it looks at the value.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token {
+    /// The value.
+    pub value: String,
+    /// The secret that it is; none if it is a variable of the environment.
+    pub secret: Option<String>,
+}
+
+impl Token {
+    /// A variable of the environment.
+    #[must_use]
+    pub fn of_environment(value: String) -> Self {
+        Self { value, secret: None }
+    }
+}
+
+/// Without the value.
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token").field("secret", &self.secret).finish_non_exhaustive()
+    }
 }
 
 /// All that decides an effect that is neither a process nor a component.
@@ -393,6 +429,9 @@ pub struct ComponentDir {
 
 /// How a hint begins at what a command lacked in its sandbox, in messages and records.
 pub const SANDBOX_BLOCKED: &str = Code::SandboxBlocked.as_str();
+
+/// The variable as which a step grants the bearer token of an MCP server that it names by its address.
+pub const MCP_TOKEN: &str = "MCP_TOKEN";
 
 /// A shorter value is hidden nowhere: it could be an ordinary word.
 pub const SHORTEST_HIDDEN: usize = 12;

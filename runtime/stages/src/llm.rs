@@ -10,7 +10,7 @@ use super::describe::{Arg, examples, schema};
 use lobster_base::json;
 use lobster_base::schema::Schema;
 use lobster_models::cache::{self, Found, Slot};
-use lobster_models::channel::{Channel, Failure, Given, Provider};
+use lobster_models::channel::{Channel, Failure, Given, Provider, Variables};
 use lobster_models::health::Health;
 use lobster_models::pool::{self, Pool};
 use lobster_models::pricing::{Pricing, VARIABLE as PRICES};
@@ -263,8 +263,14 @@ impl Llm {
                 }
             },
         };
+        let token = |name: &str| host.token(name);
+        let variables = Variables { env: &env, token: &token };
+        Ok((Way::One(self.channel(provider, variables)?), provider.name().to_owned()))
+    }
+
+    fn channel(&self, provider: Provider, variables: Variables<'_>) -> Result<Channel, StageError> {
         let given = Given { token: self.token.as_deref(), ..Given::default() };
-        Ok((Way::One(Channel::new(command, provider, given, &env)?), provider.name().to_owned()))
+        Channel::new(self.command, provider, given, variables)
     }
 
     /// The request with what the environment and the input say.
@@ -414,16 +420,21 @@ impl Llm {
                 give_back: effect.give_back,
                 cancel: effect.cancel,
             };
-            let (mut answer, provider, hops) = match way {
+            let variables = Variables { env: effect.env, token: effect.token };
+            let (mut answer, provider, secret, hops) = match way {
                 Way::One(channel) => {
-                    let answer = asking.ask(channel, request).map_err(failed)?;
-                    (answer, channel.provider, Vec::new())
+                    // Now with its key, which a mere look at the record does not need.
+                    let channel = self.channel(channel.provider, variables)?;
+                    let answer = asking.ask(&channel, request).map_err(failed)?;
+                    (answer, channel.provider, channel.secret().map(str::to_owned), Vec::new())
                 }
                 Way::Pool(name) => {
-                    let pool = Pool::from_env(command, name.as_deref(), effect.env, effect.cwd)?;
+                    let pool = Pool::from_env(command, name.as_deref(), variables, effect.cwd)?;
                     // A table that is of no use is told of where the run begins.
                     let (pricing, _) = Pricing::new((effect.env)(PRICES).as_deref());
-                    pool.ask(&asking, &Health::at(effect.state_dir), &pricing).map_err(failed)?
+                    let (answer, channel, hops) =
+                        pool.ask(&asking, &Health::at(effect.state_dir), &pricing).map_err(failed)?;
+                    (answer, channel.provider, channel.secret().map(str::to_owned), hops)
                 }
             };
             let passed_over = pool::warnings(&hops);
@@ -444,6 +455,9 @@ impl Llm {
             record.insert("result".into(), Value::Object(answer.result));
             record.insert("provider".into(), json!(provider.name()));
             record.insert("createdAt".into(), json!(now()));
+            if let Some(secret) = secret {
+                record.insert("secret".into(), json!(secret));
+            }
             if !hops.is_empty() {
                 record.insert("hops".into(), json!(hops));
             }

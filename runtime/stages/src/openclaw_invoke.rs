@@ -8,7 +8,7 @@ use super::each::{self, Each};
 use lobster_base::json;
 use lobster_models::http::{self, Credential, HttpError, Limits, Post, Reply, Secret, Url};
 use lobster_stage::{
-    EffectAction, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop,
+    EffectAction, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop, Token,
 };
 
 pub(super) static OPENCLAW: StageSpec =
@@ -100,7 +100,6 @@ struct Call {
 /// Where the calls go, known once the environment is.
 struct Gateway {
     url: Url,
-    credential: Option<Credential>,
     limits: Limits,
 }
 
@@ -160,13 +159,14 @@ impl Invoke {
         let call = Call { args, ..self.call.clone() };
         let gateway = self.gateway(host)?;
         let body = call.body();
-        let post = Post {
+        let mut post = Post {
             url: gateway.url.clone(),
             headers: Vec::new(),
-            credential: gateway.credential.clone(),
+            credential: None,
             body: json::compact(&body),
         };
         let limits = gateway.limits;
+        let given = self.token.clone();
         let action = EffectAction {
             kind: "http".to_owned(),
             detail: json!({"method": "POST", "url": http::redacted_address(&post.url), "body": body}),
@@ -175,6 +175,9 @@ impl Invoke {
         let mut is_sent = true;
         let answer = host.effect(action, &mut |effect| {
             let is_late = effect.cancel.is_cancelled();
+            let token =
+                token(name, given.as_deref(), &post.url, effect.token).inspect_err(|_| is_sent = false)?;
+            post.credential = token.map(Credential::Bearer);
             let reply = http::post(&post, limits, effect.cancel).map_err(|error| {
                 is_sent = error.is_after_sending() && !is_late;
                 let failure = failure(name, &error);
@@ -216,22 +219,46 @@ impl Invoke {
         url.set_path("/tools/invoke");
         url.set_query(None);
         url.set_fragment(None);
-        let secret = match &self.token {
-            Some(token) => Secret::new(token),
-            None => {
-                let ambient = host.env("OPENCLAW_TOKEN").or_else(|| host.env("CLAWD_TOKEN"));
-                let ambient = ambient.as_deref().and_then(Secret::new);
-                if ambient.is_some() && !http::is_loopback(&url) {
-                    return Err(refuse(
-                        "refuses to send OPENCLAW_TOKEN/CLAWD_TOKEN to non-local --url; pass --token \
-                         explicitly for remote endpoints",
-                    ));
-                }
-                ambient
-            }
-        };
+        // What may not be sent is refused before anything is recorded.
+        token(name, self.token.as_deref(), &url, &|name| host.token(name))?;
         let limits = Limits::from_env(|name| host.env(name)).map_err(|error| refuse(&error.to_string()))?;
-        Ok(Gateway { url, credential: secret.map(Credential::Bearer), limits })
+        Ok(Gateway { url, limits })
+    }
+}
+
+/// What proves who asks: `--token`, else what the variables hold, a secret of the step first.
+fn token(
+    name: &str,
+    given: Option<&str>,
+    url: &Url,
+    find: &dyn Fn(&str) -> Result<Option<Token>, StageError>,
+) -> Result<Option<Secret>, StageError> {
+    let refuse = |text: String| Err(StageError::permanent(format!("{name} refuses to send {text}")));
+    if let Some(token) = given {
+        return Ok(Secret::new(token));
+    }
+    let mut found = None;
+    for variable in ["OPENCLAW_TOKEN", "CLAWD_TOKEN"] {
+        match find(variable)? {
+            Some(token) if token.secret.is_some() => {
+                found = Some(token);
+                break;
+            }
+            token => found = found.or(token),
+        }
+    }
+    let Some(found) = found else { return Ok(None) };
+    let value = Secret::new(&found.value);
+    match &found.secret {
+        _ if http::is_loopback(url) => Ok(value),
+        Some(secret) if url.scheme() != "https" => {
+            refuse(format!("the secret {secret} unencrypted; use an https address"))
+        }
+        None if value.is_some() => refuse(
+            "OPENCLAW_TOKEN/CLAWD_TOKEN to non-local --url; pass --token explicitly for remote endpoints"
+                .to_owned(),
+        ),
+        Some(_) | None => Ok(value),
     }
 }
 

@@ -178,6 +178,7 @@ impl Host for RecordingHost {
                 state_dir: host.state.path(),
                 is_under_policy: false,
                 env: &env,
+                token: &|name: &str| Ok(env(name).map(lobster_stage::Token::of_environment)),
                 cwd: host.cwd.path(),
             })
         })

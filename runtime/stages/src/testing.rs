@@ -115,6 +115,7 @@ impl Host for FakeHost {
             state_dir: &self.cwd,
             is_under_policy: false,
             env: &env,
+            token: &|name: &str| Ok(env(name).map(Token::of_environment)),
             cwd: &self.cwd,
             reserve: &|_| Ok(()),
             give_back: &|| (),

@@ -123,11 +123,18 @@ fn terms(task: &McpTask) -> ServerTerms {
 
 /// How the server is reached from here.
 fn way(reach: &McpReach, host: &Host<'_>) -> Result<Way, CallProblem> {
+    let values = host.secrets.values(reach.secrets());
+    let values = values.map_err(|error| CallProblem::Failed(error.message))?;
     match reach {
-        McpReach::Address { url, token } => {
+        McpReach::Address { url, token, secrets } => {
             let url = http::parse_url(url).filter(http::is_http);
             let url = url.ok_or_else(|| CallProblem::Failed("no http(s) address".to_owned()))?;
-            Ok(Way::Address { url, token: token.as_ref().and_then(|token| Secret::new(token.reveal())) })
+            let token = match values.first() {
+                Some((_, value)) => Secret::new(value),
+                None if secrets.is_empty() => token.as_ref().and_then(|token| Secret::new(token.reveal())),
+                None => None,
+            };
+            Ok(Way::Address { url, token })
         }
         McpReach::Program(program) => {
             let confinement = hold_roots(&program.confinement, &program.roots)
@@ -136,7 +143,12 @@ fn way(reach: &McpReach, host: &Host<'_>) -> Result<Way, CallProblem> {
             Ok(Way::Program(Box::new(Launch {
                 sandbox: Arc::clone(host.sandbox),
                 argv: program.argv.clone(),
-                env: program.env.iter().map(|(name, value)| (text(name), text(value))).collect(),
+                env: program
+                    .env
+                    .iter()
+                    .map(|(name, value)| (text(name), text(value)))
+                    .chain(values.into_iter().map(|(name, value)| (name.into(), value.into())))
+                    .collect(),
                 cwd: program.cwd.as_path().to_owned(),
                 limits: program.limits.clone(),
                 confinement,

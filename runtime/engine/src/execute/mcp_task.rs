@@ -1,5 +1,6 @@
 //! Calls of MCP tools as orders have them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -49,7 +50,20 @@ pub enum McpReach {
         /// The bearer token for it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         token: Option<McpToken>,
+        /// The secret that is that token, by its variable. The value is the executor's to find.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        secrets: BTreeMap<String, String>,
     },
+}
+
+impl McpReach {
+    /// The secrets that it names, by their variables.
+    pub(super) fn secrets(&self) -> &BTreeMap<String, String> {
+        match self {
+            Self::Program(program) => &program.secrets,
+            Self::Address { secrets, .. } => secrets,
+        }
+    }
 }
 
 /// A server's program, as it was decided about.
@@ -58,8 +72,11 @@ pub enum McpReach {
 pub struct McpProgram {
     /// The program and its arguments.
     pub argv: Vec<String>,
-    /// The complete environment.
+    /// The complete environment but for secrets.
     pub env: Vec<(HostText, HostText)>,
+    /// Secrets by the variables that hold them. The values are the executor's to find.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, String>,
     /// Where it starts.
     pub cwd: HostPath,
     /// What it may use. It lives as long as its session.

@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::mcp_task::McpReach;
 use super::{ComponentTask, HostPath, HostText, McpTask};
 use lobster_base::digest::Digest;
 use lobster_sandbox::{Confinement, ProcessLimits, RootId};
@@ -91,7 +92,7 @@ impl Task {
         match self {
             Self::Native(task) => &task.secrets,
             Self::Component(task) => &task.secrets,
-            Self::Mcp(_) => &NONE,
+            Self::Mcp(task) => task.reach.as_ref().map_or(&NONE, McpReach::secrets),
         }
     }
 }

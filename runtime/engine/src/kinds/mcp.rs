@@ -14,7 +14,7 @@ use super::{Decided, policy_gate};
 use crate::action::{ActionRecord, Preimage};
 use crate::binding::Asker;
 use crate::env::Env;
-use crate::execute::{LOCK_HINT, McpPin, McpProgram, McpReach, McpTask, Order, OrderId, Task};
+use crate::execute::{LOCK_HINT, McpPin, McpProgram, McpReach, McpTask, Order, OrderId, SecretSource, Task};
 use crate::mcp::{Launch, Lock, PinnedTool, Reach, ServerTerms, Session, Target, Way};
 use crate::outcome::{failed_outcome as failed, outcome_error};
 use crate::path::StepPath;
@@ -25,9 +25,10 @@ use crate::services::Services;
 use lobster_base::cancel::CancelToken;
 use lobster_base::code::Code;
 use lobster_language::plan::ChangesMode;
+use lobster_models::http::Secret;
 use lobster_policy::{Command, Proposal, Verdict, denial};
 use lobster_sandbox::HeldRoot;
-use lobster_stage::{McpServer, StageError, Stop, ToolCall};
+use lobster_stage::{MCP_TOKEN, McpServer, StageError, Stop, ToolCall};
 use lobster_store::{StepOutcome, StepStatus};
 
 /// Where a call is made.
@@ -36,15 +37,19 @@ pub(crate) struct Place<'p> {
     pub(crate) cwd: &'p Path,
     pub(crate) asker: Asker,
     pub(crate) cancel: &'p CancelToken,
+    /// The step does nothing else, so a secret of it that the server does not take is a mistake.
+    pub(crate) is_whole_step: bool,
 }
 
 /// Calls a tool once per run: decision, journal, call, journal.
 pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place<'_>) -> Result<Value, Stop> {
+    let mut action = json!({ "kind": "mcp", "server": call.server, "tool": call.tool, "args": call.args });
+    if place.is_whole_step && !place.env.secrets().is_empty() {
+        action["secrets"] = run.named_secrets(path, place.env.secrets());
+    }
     let record = ActionRecord {
         kind: "mcp".to_owned(),
-        preimage: Preimage::of(
-            &json!({ "kind": "mcp", "server": call.server, "tool": call.tool, "args": call.args }),
-        )?,
+        preimage: Preimage::of(&action)?,
         decision: Value::Null,
         idempotent: call.idempotent,
     };
@@ -70,13 +75,22 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
             format!("mcp server {}: the operator does not allow its tool {:?}", target.name, call.tool);
         return Err(named(StageError::permanent(message).with_code(Code::PolicyDenied)));
     }
-    let session = run.servers.newest(&call.server).filter(|session| run.has_session(session));
+    if let Some(variable) = target.refused_secret(place.env).filter(|_| place.is_whole_step) {
+        let message = format!(
+            "mcp server {}: it takes no secret as {variable}; its token is granted as the variable of its `token_env`, \
+             or as {MCP_TOKEN} where it has none",
+            target.name
+        );
+        return Err(named(StageError::permanent(message).with_code(Code::Secret)));
+    }
+    let secrets = target.reach.secrets();
+    let session = run.servers.newest(&call.server, &secrets).filter(|session| run.has_session(session));
     let mut decided = None;
-    if let (None, Reach::Program { argv, env }) = (&session, &target.reach) {
+    if let (None, Reach::Program { argv, env, .. }) = (&session, &target.reach) {
         let job = Job {
             program: ShellText::Argv(argv.clone()),
             stdin: None,
-            env: place.env.with(env.clone()),
+            env: place.env.with(env.clone()).holding_secrets(secrets),
             cwd: place.cwd.to_owned(),
             idempotent: false,
             dispatches: false,
@@ -125,7 +139,7 @@ fn task(
             let reach = reach(target, decided.as_ref(), cwd)?;
             let server = Server::new(run.session_end(&session), decided)
                 .map_err(|error| StageError::new(format!("cannot start a thread: {error}")))?;
-            run.servers.hold(&call.server, session.clone(), server);
+            run.servers.hold(&call.server, &target.reach.secrets(), session.clone(), server);
             (session, Some(reach))
         }
     };
@@ -145,12 +159,14 @@ fn task(
 /// How a server is reached, in an order's terms.
 fn reach(target: &Target, decided: Option<&Decided>, cwd: &Path) -> Result<McpReach, StageError> {
     Ok(match (&target.reach, decided) {
-        (Reach::Program { argv, .. }, Some(decided)) => {
+        (Reach::Program { argv, secrets, .. }, Some(decided)) => {
             let variable = |(name, value): &(OsString, OsString)| (name.clone().into(), value.clone().into());
+            let is_secret = |name: &OsString| name.to_str().is_some_and(|name| secrets.contains_key(name));
             let held = decided.confinement.spec().map(|spec| &spec.held);
             McpReach::Program(Box::new(McpProgram {
                 argv: argv.clone(),
-                env: decided.env.iter().map(variable).collect(),
+                env: decided.env.iter().filter(|(name, _)| !is_secret(name)).map(variable).collect(),
+                secrets: secrets.clone(),
                 cwd: cwd.to_owned().into(),
                 limits: decided.limits.clone(),
                 confinement: decided.confinement.clone(),
@@ -162,9 +178,10 @@ fn reach(target: &Target, decided: Option<&Decided>, cwd: &Path) -> Result<McpRe
             let message = format!("mcp server {}: nothing says how it may be started", target.name);
             return Err(StageError::permanent(message).with_code(Code::McpServer));
         }
-        (Reach::Address { url, token }, _) => McpReach::Address {
+        (Reach::Address { url, token, secret }, _) => McpReach::Address {
             url: url.as_str().to_owned(),
             token: token.as_ref().map(|token| token.reveal().to_owned().into()),
+            secrets: secret.iter().cloned().collect(),
         },
     })
 }
@@ -194,6 +211,14 @@ fn pin(services: &Services, target: &Target, call: &ToolCall) -> Result<McpPin, 
     })
 }
 
+/// An environment with the values of secrets over it.
+fn with_secrets(env: &[(OsString, OsString)], secrets: Vec<(String, String)>) -> Vec<(OsString, OsString)> {
+    let is_secret = |name: &OsString| secrets.iter().any(|(variable, _)| name == variable.as_str());
+    let mut all: Vec<_> = env.iter().filter(|(name, _)| !is_secret(name)).cloned().collect();
+    all.extend(secrets.into_iter().map(|(name, value)| (name.into(), value.into())));
+    all
+}
+
 fn answer(outcome: &StepOutcome) -> Result<Value, Stop> {
     match outcome.status {
         StepStatus::Ok => Ok(outcome.value.clone()),
@@ -212,9 +237,13 @@ impl Runtime {
         let services = &self.services;
         let target = Target::find(services, &services.env, &services.cwd, server)?;
         let mut home = None;
+        let secrets = services.values(&target.reach.secrets())?;
         let way = match &target.reach {
-            Reach::Address { url, token } => Way::Address { url: url.clone(), token: token.clone() },
-            Reach::Program { argv, env } => {
+            Reach::Address { url, token, .. } => {
+                let secret = secrets.first().and_then(|(_, value)| Secret::new(value));
+                Way::Address { url: url.clone(), token: secret.or_else(|| token.clone()) }
+            }
+            Reach::Program { argv, env, .. } => {
                 let env = services.env.with(env.clone());
                 let cwd = Some(services.cwd.display().to_string());
                 let proposal = Proposal { command: Command::Argv(argv.clone()), cwd };
@@ -237,7 +266,7 @@ impl Runtime {
                 let launch = Launch {
                     sandbox: Arc::clone(&services.sandbox),
                     argv: argv.clone(),
-                    env: decided.env.clone(),
+                    env: with_secrets(&decided.env, secrets),
                     cwd: services.cwd.clone(),
                     limits: decided.limits.clone(),
                     confinement: decided.confinement.clone(),
@@ -254,7 +283,14 @@ impl Runtime {
         drop(session);
         // Its home goes after it.
         drop(home);
-        Ok(tools.iter().map(|tool| (tool.name.to_string(), PinnedTool::of(tool))).collect())
+        let tools: BTreeMap<_, _> =
+            tools.iter().map(|tool| (tool.name.to_string(), PinnedTool::of(tool))).collect();
+        // The lock is a file that is committed.
+        services
+            .secrets
+            .check_clear("what it says about its tools holds", &json!(tools).to_string())
+            .map_err(|error| StageError::permanent(format!("mcp server {}: {error}", target.name)))?;
+        Ok(tools)
     }
 
     /// The operator's servers, and where their lock lies.

@@ -1,6 +1,6 @@
 //! The servers whose tools a run calls, for as long as it does.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -20,22 +20,28 @@ pub(crate) struct Servers(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
-    /// The session that was opened last.
-    newest: HashMap<McpServer, OrderId>,
+    /// The session that was opened last, with these secrets: one that holds more is not for a step that is granted less.
+    newest: HashMap<(McpServer, BTreeMap<String, String>), OrderId>,
     /// All that sessions need. Another branch may still use one that is not the newest.
     held: Vec<Server>,
 }
 
 impl Servers {
-    /// The session of this server that was opened last.
-    pub(super) fn newest(&self, server: &McpServer) -> Option<OrderId> {
-        lock(&self.0).newest.get(server).cloned()
+    /// The session of this server that was opened last with these secrets.
+    pub(super) fn newest(&self, server: &McpServer, secrets: &BTreeMap<String, String>) -> Option<OrderId> {
+        lock(&self.0).newest.get(&(server.clone(), secrets.clone())).cloned()
     }
 
     /// Holds what a session needs, until the run is over.
-    pub(super) fn hold(&self, server: &McpServer, session: OrderId, held: Server) {
+    pub(super) fn hold(
+        &self,
+        server: &McpServer,
+        secrets: &BTreeMap<String, String>,
+        session: OrderId,
+        held: Server,
+    ) {
         let mut known = lock(&self.0);
-        known.newest.insert(server.clone(), session);
+        known.newest.insert((server.clone(), secrets.clone()), session);
         known.held.push(held);
     }
 }

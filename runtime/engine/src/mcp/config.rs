@@ -1,7 +1,7 @@
 //! `lobster.mcp.toml`: which servers there are, and what of them may be used.
 
 use lobster_base::code::Code;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,6 +10,8 @@ use serde::Deserialize;
 use super::lock::Lock;
 use crate::env::Env;
 use crate::services::Services;
+use lobster_language::pipeline::{self, Pipeline};
+use lobster_language::plan::{Plan, SecretGrant, Work, Workflow};
 use lobster_models::http::{self, Secret, Url};
 use lobster_policy::{Bytes, Span};
 use lobster_stage::{McpServer, StageError};
@@ -40,12 +42,18 @@ pub struct ServerSpec {
     /// Variables of that program.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
+    /// Secrets of that program, by its variables.
+    #[serde(default)]
+    pub secrets: BTreeMap<String, String>,
     /// The address of a server that speaks streamable HTTP.
     #[serde(default)]
     pub url: Option<String>,
     /// The variable that holds the bearer token for that address.
     #[serde(default)]
     pub token_env: Option<String>,
+    /// The secret that is that token.
+    #[serde(default)]
+    pub token_secret: Option<String>,
     /// The tools that may be called, `*` at the end standing for the rest; all if it is left out.
     #[serde(default)]
     pub tools: Option<Vec<String>>,
@@ -95,19 +103,78 @@ impl McpConfig {
             if has_program == server.url.is_some() {
                 return Err(wrong(format!("server {name:?} needs `command` or `url`, one of them")));
             }
-            if server.url.is_none() && server.token_env.is_some() {
-                return Err(wrong(format!("server {name:?}: `token_env` belongs to `url`; use `env`")));
+            if let Some(message) = server.problem() {
+                return Err(wrong(format!("server {name:?}: {message}")));
             }
         }
         Ok(config)
     }
 }
 
+impl ServerSpec {
+    /// Why its fields do not belong together.
+    fn problem(&self) -> Option<String> {
+        let misplaced = |field: &str, of: &str, instead: &str| {
+            Some(format!("`{field}` belongs to `{of}`; use `{instead}`"))
+        };
+        let both = self.env.keys().find(|variable| self.secrets.contains_key(*variable));
+        match self.url {
+            None if self.token_env.is_some() => misplaced("token_env", "url", "env"),
+            None if self.token_secret.is_some() => misplaced("token_secret", "url", "secrets"),
+            Some(_) if !self.secrets.is_empty() => misplaced("secrets", "command", "token_secret"),
+            Some(_) if self.token_env.is_some() && self.token_secret.is_some() => {
+                Some("it has one token: `token_env` or `token_secret`".to_owned())
+            }
+            _ => both.map(|variable| format!("{variable} is set by both env and secrets")),
+        }
+    }
+
+    /// The secret that is the bearer token: the file's own, else what the step grants as the variable
+    /// that the token is taken from.
+    fn secret_token(&self, env: &Env) -> Option<(String, String)> {
+        let own = self.token_secret.iter().map(|secret| (URL_TOKEN, secret)).next();
+        let variable = self.token_env.as_deref().unwrap_or(URL_TOKEN);
+        let granted = env.secrets().get(variable).map(|secret| (variable, secret));
+        own.or(granted).map(|(variable, secret)| (variable.to_owned(), secret.clone()))
+    }
+
+    /// The secrets that the file itself grants, with the variables that hold them.
+    pub(crate) fn grants(&self) -> impl Iterator<Item = SecretGrant> {
+        let token = self.token_secret.iter().map(|secret| (URL_TOKEN, secret));
+        let own = self.secrets.iter().map(|(variable, secret)| (variable.as_str(), secret));
+        own.chain(token)
+            .map(|(variable, secret)| SecretGrant { variable: variable.to_owned(), secret: secret.clone() })
+    }
+}
+
+/// The variable as which a step grants the token of a server that it names by its address.
+const URL_TOKEN: &str = lobster_stage::MCP_TOKEN;
+
 /// Where a server is, as a call needs it.
 #[derive(Clone, Debug)]
 pub(crate) enum Reach {
-    Program { argv: Vec<String>, env: Vec<(String, String)> },
-    Address { url: Url, token: Option<Secret> },
+    Program {
+        argv: Vec<String>,
+        env: Vec<(String, String)>,
+        /// Secrets by their variables.
+        secrets: BTreeMap<String, String>,
+    },
+    Address {
+        url: Url,
+        token: Option<Secret>,
+        /// The secret that the token is, by the variable that it is granted as.
+        secret: Option<(String, String)>,
+    },
+}
+
+impl Reach {
+    /// The secrets that it takes, by their variables.
+    pub(crate) fn secrets(&self) -> BTreeMap<String, String> {
+        match self {
+            Self::Program { secrets, .. } => secrets.clone(),
+            Self::Address { secret, .. } => secret.iter().cloned().collect(),
+        }
+    }
 }
 
 /// A server with all that the operator says about it.
@@ -160,19 +227,35 @@ impl Target {
         let refuse = |message: String| StageError::permanent(message).with_code(Code::McpServer);
         let reach = match (&spec.command, &spec.url) {
             (Some(argv), _) => {
-                Reach::Program { argv: argv.clone(), env: spec.env.clone().into_iter().collect() }
+                let mut secrets = env.secrets().clone();
+                secrets.retain(|variable, _| !spec.env.contains_key(variable));
+                secrets.extend(spec.secrets.clone());
+                let env = spec.env.clone().into_iter().collect();
+                Reach::Program { argv: argv.clone(), env, secrets }
             }
             (None, url) => {
                 let text = url.as_deref().unwrap_or_default();
                 let url = http::parse_url(text).filter(http::is_http);
                 let url = url.ok_or_else(|| refuse(format!("mcp server {server}: no http(s) address")))?;
+                let secret = spec.secret_token(env);
+                if let Some((_, secret)) = &secret
+                    && url.scheme() != "https"
+                    && !http::is_loopback(&url)
+                {
+                    return Err(refuse(format!(
+                        "mcp server {server}: refuses to send the secret {secret} unencrypted; use an https address"
+                    )));
+                }
                 let token = match &spec.token_env {
-                    None => None,
-                    Some(name) => Some(env.get(name).as_deref().and_then(Secret::new).ok_or_else(|| {
-                        refuse(format!("mcp server {server}: the variable {name} holds no token"))
-                    })?),
+                    Some(name) if secret.is_none() => {
+                        let token = env.get(name).as_deref().and_then(Secret::new);
+                        Some(token.ok_or_else(|| {
+                            refuse(format!("mcp server {server}: the variable {name} holds no token"))
+                        })?)
+                    }
+                    Some(_) | None => None,
                 };
-                Reach::Address { url, token }
+                Reach::Address { url, token, secret }
             }
         };
         Ok(Self {
@@ -183,6 +266,15 @@ impl Target {
             timeout: spec.timeout.0,
             lock: file.with_file_name(Lock::FILE),
         })
+    }
+
+    /// A secret that the step is granted and the server does not take, by its variable.
+    pub(crate) fn refused_secret<'e>(&self, env: &'e Env) -> Option<&'e str> {
+        let taken = self.reach.secrets();
+        env.secrets()
+            .iter()
+            .find(|(variable, secret)| taken.get(*variable) != Some(secret))
+            .map(|(name, _)| name.as_str())
     }
 
     /// Whether the operator lets this tool be called.
@@ -200,8 +292,10 @@ fn inline() -> ServerSpec {
     ServerSpec {
         command: None,
         env: BTreeMap::new(),
+        secrets: BTreeMap::new(),
         url: None,
         token_env: None,
+        token_secret: None,
         tools: None,
         max_bytes: max_bytes(),
         timeout: timeout(),
@@ -220,6 +314,36 @@ pub(crate) fn operators(services: &Services, cwd: &Path) -> Result<(PathBuf, Mcp
         }
     };
     Ok((path.clone(), McpConfig::read(&path)?))
+}
+
+/// The servers of the operator's that a plan calls by their names.
+pub(crate) fn servers_of(plan: &Plan) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    match plan {
+        Plan::Pipeline(pipeline) => of_pipeline(pipeline, &mut names),
+        Plan::Workflow(workflow) => of_workflow(workflow, &mut names),
+    }
+    names
+}
+
+fn of_workflow(workflow: &Workflow, names: &mut BTreeSet<String>) {
+    for step in workflow.all_steps() {
+        match &step.work {
+            Work::Mcp { server: McpServer::Named(name), .. } => drop(names.insert(name.clone())),
+            Work::Pipeline(text) => {
+                if let Ok(pipeline) = pipeline::parse(text) {
+                    of_pipeline(&pipeline, names);
+                }
+            }
+            _ => {}
+        }
+    }
+    workflow.children.values().for_each(|child| of_workflow(child, names));
+}
+
+fn of_pipeline(pipeline: &Pipeline, names: &mut BTreeSet<String>) {
+    let calls = pipeline.stages.iter().filter(|stage| stage.name == "mcp.call");
+    names.extend(calls.filter_map(|call| call.args.value("server")).map(|name| name.trim().to_owned()));
 }
 
 /// The variables that servers' tokens are taken from: of the operator's file,
@@ -260,6 +384,16 @@ mod tests {
             ("version = 1\n[server.x]\n", "one of them"),
             ("version = 1\n[server.x]\ncommand = [\"a\"]\nurl = \"http://b\"", "one of them"),
             ("version = 1\n[server.x]\ncommand = [\"a\"]\ntoken_env = \"b\"", "belongs to `url`"),
+            ("version = 1\n[server.x]\ncommand = [\"a\"]\ntoken_secret = \"b\"", "use `secrets`"),
+            ("version = 1\n[server.x]\nurl = \"http://b\"\nsecrets = {A = \"b\"}", "use `token_secret`"),
+            (
+                "version = 1\n[server.x]\nurl = \"http://b\"\ntoken_env = \"A\"\ntoken_secret = \"b\"",
+                "one token",
+            ),
+            (
+                "version = 1\n[server.x]\ncommand = [\"a\"]\nenv = {A = \"1\"}\nsecrets = {A = \"b\"}",
+                "both env",
+            ),
             ("version = 1\n[server.x]\ncomand = [\"a\"]\n", "comand"),
         ] {
             let error = read(text).unwrap_err();

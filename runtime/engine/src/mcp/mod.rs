@@ -14,7 +14,7 @@ mod session;
 pub use config::{ConfigError, McpConfig, ServerSpec};
 pub use lock::{Lock, LockError, PinnedTool};
 
-pub(crate) use config::{Reach, Target, VARIABLE, operators, token_variables};
+pub(crate) use config::{Reach, Target, VARIABLE, operators, servers_of, token_variables};
 pub(crate) use session::{CallProblem, Launch, ServerTerms, Session, Way};
 
 use rmcp::model::CallToolResult;

@@ -133,6 +133,7 @@ impl Lowering<'_> {
     pub(super) fn lint_step(&mut self, node: &Node, step: &Step, commands: &Registry, fatal: bool) {
         if let (Work::Pipeline(text), Some(written)) = (&step.work, node.get("pipeline")) {
             self.lint_pipeline(written, text, commands, &step.id, fatal);
+            self.lint_pipeline_secrets(node, text, step);
         }
         if let Work::Shell(text) = &step.work {
             let key = if node.get("run").and_then(Node::as_text) == Some(text) { "run" } else { "command" };
@@ -182,6 +183,44 @@ impl Lowering<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// A secret that no stage takes would be granted for nothing, and another key would be used.
+    fn lint_pipeline_secrets(&mut self, node: &Node, text: &str, step: &Step) {
+        let (Some(written), Ok(parsed)) = (node.get("secrets"), pipeline::parse(text)) else { return };
+        let mut stages = parsed.stages.iter();
+        if text.contains("${") || stages.any(|stage| stage.name.contains('$')) {
+            return;
+        }
+        for grant in &step.extras.secrets {
+            let answers: Vec<_> = parsed
+                .stages
+                .iter()
+                .map(|call| {
+                    let takes = stage::takes_secret(&call.name, &call.args, &grant.variable);
+                    takes.map_err(|takes| (call, takes))
+                })
+                .collect();
+            if answers.iter().any(Result::is_ok) {
+                continue;
+            }
+            let message = format!(
+                "Workflow step {} secret {:?} reaches no stage of the pipeline as {}",
+                step.id, grant.secret, grant.variable
+            );
+            let mut said = Diagnostic::warning(self.source, codes::IDLE_SECRET, written.span, message);
+            let takers = answers.into_iter().filter_map(Result::err).find(|(_, takes)| !takes.is_empty());
+            said.help = takers.map(|(stage, takes)| {
+                format!(
+                    "{} takes it as {}: `secrets: {{{}: {}}}`",
+                    stage.name,
+                    takes.join(" or "),
+                    takes[0],
+                    grant.secret
+                )
+            });
+            self.warnings.push(said);
         }
     }
 

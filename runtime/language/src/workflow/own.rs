@@ -234,8 +234,9 @@ impl Lowering<'_> {
         if runs_itself {
             return Ok(());
         }
+        let is_call = matches!(work, Work::Mcp { .. });
         for key in ["grants", "limits", "secrets"] {
-            if let Some(node) = step.get_some(key) {
+            if let Some(node) = step.get_some(key).filter(|_| !is_call || key != "secrets") {
                 let message = format!("{prefix}{key} has no effect on a step that runs nothing itself");
                 let error = Diagnostic::error(self.source, codes::CONFLICT, node.span, message);
                 return Err(error.with_help("put it on the steps inside").into());

@@ -5,6 +5,7 @@ use super::super::diagnostic::{Checked, Diagnostic};
 use super::super::plan::{ArgSpec, SecretGrant, Work};
 use super::super::source::{Data, Node};
 use super::Lowering;
+use lobster_stage::{MCP_TOKEN, McpServer};
 
 impl Lowering<'_> {
     /// Refuses names that could be taken for an argument.
@@ -85,6 +86,18 @@ impl Lowering<'_> {
         if matches!(work, Work::Js(_)) && !granted.is_empty() {
             let message = format!("{prefix}secrets has no effect on js, which sees no variables");
             return self.error(codes::CONFLICT, step, message);
+        }
+        if let Work::Mcp { server: McpServer::Url(_), .. } = work
+            && let Some(grant) = granted.iter().find(|grant| grant.variable != MCP_TOKEN)
+        {
+            let message = format!(
+                "{prefix}secret {:?}: a server that is named by its address takes one secret, its token, as {MCP_TOKEN}",
+                grant.secret
+            );
+            let error = Diagnostic::error(self.source, codes::SECRET, step.span, message);
+            return Err(error
+                .with_help(format!("write `secrets: {{{MCP_TOKEN}: {}}}`", grant.secret))
+                .into());
         }
         for key in ["run", "command", "shell", "exec", "pipeline", "args", "stdin", "env", "cwd", "approval"]
         {

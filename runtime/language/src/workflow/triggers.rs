@@ -277,7 +277,7 @@ impl Lowering<'_> {
                 "on.webhook.secret must be the name of a secret, or a list of two while one replaces the other",
             );
             return Err(error
-                .with_help("store it with `lobster secrets set NAME`, and write `secret: NAME`")
+                .with_help("write `secret: NAME`, and in secrets.toml where its value is")
                 .into());
         }
         let verify = self.verify(node)?;

@@ -1,0 +1,226 @@
+//! `lobster cost`
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use lobster_runtime::json;
+use lobster_runtime::model::cost::{Ledger, PaidCall};
+use lobster_runtime::model::pricing::Pricing;
+use lobster_runtime::stage::Mode;
+use lobster_runtime::store::{Record, RunFilter, iso};
+use serde_json::{Value, json};
+
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
+use crate::render::one_line;
+use crate::render::pager::Output;
+use crate::render::table::{Cell, Room, Table};
+use crate::render::units;
+
+/// Sums up what calls of models have cost, from the record.
+///
+/// A call whose answer was lost under a limit counts with the most that it can have cost.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster cost                             by run, the newest first
+  lobster cost --by model
+  lobster cost --by day --json
+
+Prices are those of today: the built-in ones and LOBSTER_LLM_PRICING_JSON.")]
+pub(crate) struct Args {
+    /// What to sum up by.
+    #[arg(long, value_enum, default_value_t = By::Run, value_name = "WHAT")]
+    by: By,
+    /// An object instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What calls are summed up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum By {
+    Run,
+    Model,
+    Workflow,
+    Day,
+}
+
+impl By {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Model => "model",
+            Self::Workflow => "workflow",
+            Self::Day => "day",
+        }
+    }
+
+    fn heading(self) -> &'static str {
+        match self {
+            Self::Run => "RUN",
+            Self::Model => "MODEL",
+            Self::Workflow => "WORKFLOW",
+            Self::Day => "DAY",
+        }
+    }
+}
+
+/// What some calls came to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Sum {
+    calls: u64,
+    lost: u64,
+    unpriced: u64,
+    input_tokens: u64,
+    output_tokens: u64,
+    usd: f64,
+}
+
+impl Sum {
+    /// What the calls of one run came to; none if there was no call.
+    pub(super) fn of_run(journal: &[Record], pricing: &Pricing) -> Option<Self> {
+        let mut sum = Self::default();
+        for payment in Ledger::of(journal).payments() {
+            sum.add(&payment.priced(pricing), payment.spend.is_lost);
+        }
+        (sum.calls > 0).then_some(sum)
+    }
+
+    fn add(&mut self, call: &PaidCall, is_lost: bool) {
+        self.calls += 1;
+        self.lost += u64::from(is_lost);
+        self.unpriced += u64::from(call.cost_usd.is_none());
+        self.input_tokens = self.input_tokens.saturating_add(call.input_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(call.output_tokens);
+        self.usd += call.cost_usd.unwrap_or(0.0);
+    }
+
+    fn object(&self) -> Value {
+        json!({
+            "calls": self.calls,
+            "lostCalls": self.lost,
+            "unpricedCalls": self.unpriced,
+            "inputTokens": self.input_tokens,
+            "outputTokens": self.output_tokens,
+            "costUsd": (self.usd * 1e6).round() / 1e6,
+        })
+    }
+
+    fn cells(&self) -> [Cell; 5] {
+        let note = match (self.lost, self.unpriced) {
+            (0, 0) => String::new(),
+            (lost, 0) => format!("{lost} lost"),
+            (0, unpriced) => format!("{unpriced} without a price"),
+            (lost, unpriced) => format!("{lost} lost, {unpriced} without a price"),
+        };
+        [
+            self.calls.to_string().into(),
+            self.input_tokens.to_string().into(),
+            self.output_tokens.to_string().into(),
+            format!("${:.4}", self.usd).into(),
+            note.into(),
+        ]
+    }
+
+    /// In one line, for a person.
+    pub(super) fn line(&self) -> String {
+        let mut line = format!(
+            "{}: {} tokens in, {} out, ${:.4}",
+            units::counted(self.calls, "model call"),
+            self.input_tokens,
+            self.output_tokens,
+            self.usd
+        );
+        if self.lost > 0 {
+            line.push_str(&format!("; {} lost, counted with the most that it may have cost", self.lost));
+        }
+        if self.unpriced > 0 {
+            line.push_str(&format!("; {} without a price", self.unpriced));
+        }
+        line
+    }
+}
+
+/// The prices of today, and a warning if the operator's table is of no use.
+pub(super) fn pricing() -> (Pricing, Option<String>) {
+    Pricing::new(std::env::var("LOBSTER_LLM_PRICING_JSON").ok().as_deref())
+}
+
+pub(crate) fn run(args: &Args) -> CommandResult {
+    let (pricing, warning) = pricing();
+    if warning.is_some() {
+        return Err(CommandError::failed(
+            "LOBSTER_LLM_PRICING_JSON is no table of prices: {\"model\": {\"input\": 2.5, \"output\": 10}}",
+        ));
+    }
+    let store = prepare::runtime(Mode::Human)?.store()?;
+    // Newest first, as the store lists runs.
+    let mut rows: Vec<(String, String, Sum)> = Vec::new();
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    let mut total = Sum::default();
+    for run in store.runs(&RunFilter::default())? {
+        let (journal, _) = prepare::found_journal(&store, run.id)?;
+        for payment in Ledger::of(&journal).payments() {
+            let call = payment.priced(&pricing);
+            let (key, name) = match args.by {
+                By::Run => (run.id.to_string(), run.name.clone()),
+                By::Model => (call.model.clone().unwrap_or_else(|| "unknown".to_owned()), String::new()),
+                By::Workflow => (run.name.clone(), String::new()),
+                By::Day => (iso(payment.at).chars().take(10).collect(), String::new()),
+            };
+            let place = *places.entry(key.clone()).or_insert_with(|| {
+                rows.push((key, name, Sum::default()));
+                rows.len() - 1
+            });
+            rows[place].2.add(&call, payment.spend.is_lost);
+            total.add(&call, payment.spend.is_lost);
+        }
+    }
+    match args.by {
+        By::Run => {}
+        By::Day => rows.sort_by(|a, b| b.0.cmp(&a.0)),
+        By::Model | By::Workflow => rows.sort_by(|a, b| b.2.usd.total_cmp(&a.2.usd)),
+    }
+    let mut out = Output::for_reader(args.json);
+    if args.json {
+        let object = |(key, name, sum): &(String, String, Sum)| {
+            let mut object = sum.object();
+            object[args.by.name()] = json!(key);
+            if args.by == By::Run {
+                object["name"] = json!(name);
+            }
+            object
+        };
+        let all: Vec<Value> = rows.iter().map(object).collect();
+        let answer = json!({ "by": args.by.name(), "rows": all, "total": total.object() });
+        writeln!(out, "{}", json::pretty(&answer))?;
+        return Ok(Exit::OK);
+    }
+    if rows.is_empty() {
+        writeln!(out, "no calls of models")?;
+        return Ok(Exit::OK);
+    }
+    let mut table = Table::new(&[args.by.heading(), "CALLS", "TOKENS IN", "OUT", "COST", "", ""]).figures(&[
+        "CALLS",
+        "TOKENS IN",
+        "OUT",
+        "COST",
+    ]);
+    for (key, name, sum) in &rows {
+        let key = match args.by {
+            // The end of an id is enough to name it.
+            By::Run => key.chars().skip(key.len().saturating_sub(8)).collect(),
+            By::Model | By::Workflow | By::Day => one_line(key),
+        };
+        let mut row: Vec<Cell> = vec![key.as_str().into()];
+        row.extend(sum.cells());
+        row.push(one_line(name).as_str().into());
+        table.push(row);
+    }
+    let mut last: Vec<Cell> = vec!["total".into()];
+    last.extend(total.cells());
+    table.push(last);
+    table.print(&mut out, Room::of_stdout())?;
+    out.flush()?;
+    Ok(Exit::OK)
+}

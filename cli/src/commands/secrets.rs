@@ -1,0 +1,123 @@
+//! `lobster secrets`
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use lobster_runtime::json;
+use lobster_runtime::runtime::{NamedSecret, Runtime};
+use lobster_runtime::stage::Mode;
+use serde_json::json;
+
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
+use crate::render::one_line;
+use crate::render::table::{Cell, Room, Table};
+
+/// Lists the secrets that the operator has named, and tries whether they have values.
+///
+/// No value is ever printed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster secrets list
+  lobster secrets check                        all of them; a password manager may ask
+  lobster secrets check --workflow deploy.lobster
+  lobster secrets check api_token --json")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Task {
+    /// Lists names, and where their values come from.
+    List {
+        /// A JSON array.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Finds values as a run would, and says which cannot be found. Exit code 1 if there is one.
+    Check {
+        /// Only these.
+        names: Vec<String>,
+        /// Also those that this workflow file grants to its steps.
+        #[arg(long, value_name = "FILE")]
+        workflow: Option<PathBuf>,
+        /// A JSON array.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(crate) fn run(args: &Args) -> CommandResult {
+    let runtime = prepare::runtime(Mode::Human)?;
+    match &args.task {
+        Task::List { json } => list(&runtime, *json),
+        Task::Check { names, workflow, json } => {
+            let mut wanted = names.clone();
+            if let Some(file) = workflow {
+                wanted.extend(named_by(&runtime, file)?);
+            } else if names.is_empty() {
+                wanted.extend(runtime.secrets().0.into_iter().map(|secret| secret.name));
+            }
+            wanted.sort();
+            wanted.dedup();
+            check(&runtime, &wanted, *json)
+        }
+    }
+}
+
+/// The secrets that a workflow file grants.
+fn named_by(runtime: &Runtime, file: &std::path::Path) -> Result<Vec<String>, CommandError> {
+    let workflow = runtime.workflow(file).map_err(|failure| CommandError::failed(failure.message))?;
+    Ok(runtime.secrets_of(workflow).into_iter().collect())
+}
+
+fn list(runtime: &Runtime, as_json: bool) -> CommandResult {
+    let (secrets, place) = runtime.secrets();
+    let mut out = std::io::stdout().lock();
+    if as_json {
+        writeln!(out, "{}", json::pretty(&json!(secrets)))?;
+        return Ok(Exit::OK);
+    }
+    if secrets.is_empty() {
+        writeln!(out, "no secrets are named; `lobster` looks for them in {place}")?;
+        return Ok(Exit::OK);
+    }
+    let mut table = Table::new(&["NAME", "FROM", "STEPS"]);
+    for NamedSecret { name, from, is_allowed } in &secrets {
+        let steps = if *is_allowed {
+            Cell::state("allow")
+        } else {
+            Cell::state("deny: not in [sandbox.env] secrets")
+        };
+        table.push(vec![one_line(name).as_str().into(), one_line(from).as_str().into(), steps]);
+    }
+    table.print(&mut out, Room::of_stdout())?;
+    Ok(Exit::OK)
+}
+
+fn check(runtime: &Runtime, names: &[String], as_json: bool) -> CommandResult {
+    let found: Vec<(&String, Option<String>)> = names
+        .iter()
+        .map(|name| (name, runtime.find_secret(name).err().map(|failure| failure.message)))
+        .collect();
+    let mut out = std::io::stdout().lock();
+    if as_json {
+        let all: Vec<_> = found
+            .iter()
+            .map(|(name, problem)| json!({"name": name, "ok": problem.is_none(), "problem": problem}))
+            .collect();
+        writeln!(out, "{}", json::pretty(&all))?;
+    } else {
+        for (name, problem) in &found {
+            match problem {
+                None => writeln!(out, "{}: ok", one_line(name))?,
+                Some(problem) => writeln!(out, "{}", one_line(problem))?,
+            }
+        }
+        if found.is_empty() {
+            writeln!(out, "no secrets to check")?;
+        }
+    }
+    Ok(if found.iter().all(|(_, problem)| problem.is_none()) { Exit::OK } else { Exit::FAILED })
+}
