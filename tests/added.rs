@@ -1,5 +1,8 @@
 //! `lobster add`: components come into a project from wherever they are, and stay what they were.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING as ALGORITHM, EcdsaKeyPair, KeyPair};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -215,6 +218,142 @@ fn a_registry_gives_the_bytes_that_its_manifest_names() {
         refused(&call(&[&format!("oci://{host}/acme/csv:2.0")]), &["is not there", "404"]);
         let unknown = home.lobster(["add", &source]).env("REGISTRY_AUTH_FILE", "/none").run();
         refused(&unknown, &["gives no token"]);
+    }
+}
+
+/// A key pair as `cosign generate-key-pair` makes one; the public half is written to a file.
+struct Signer {
+    pair: EcdsaKeyPair,
+    random: ring::rand::SystemRandom,
+}
+
+impl Signer {
+    fn new(home: &Home, file: &str) -> Self {
+        let random = ring::rand::SystemRandom::new();
+        let private = EcdsaKeyPair::generate_pkcs8(&ALGORITHM, &random).unwrap();
+        let pair = EcdsaKeyPair::from_pkcs8(&ALGORITHM, private.as_ref(), &random).unwrap();
+        let info = b"\x30\x59\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07\x03\x42\x00";
+        let info = BASE64.encode([info, pair.public_key().as_ref()].concat());
+        home.write(
+            file,
+            format!(
+                "-----BEGIN PUBLIC KEY-----\n{}\n{}\n-----END PUBLIC KEY-----\n",
+                &info[..64],
+                &info[64..]
+            ),
+        );
+        Self { pair, random }
+    }
+
+    fn sign(&self, message: &[u8]) -> String {
+        BASE64.encode(self.pair.sign(&self.random, message).unwrap())
+    }
+}
+
+#[test]
+fn a_file_and_an_address_must_be_signed_with_the_key_that_is_named() {
+    let home = Home::new();
+    let (ours, theirs) = (Signer::new(&home, "ours.pub"), Signer::new(&home, "theirs.pub"));
+    let (csv, diff) = (ready("csv"), ready("diff"));
+    home.write("csv.wasm", &csv);
+    refused(&add(&home, &["./csv.wasm", "--key", "ours.pub"]), &["has no signature", "csv.wasm.sig"]);
+    refused(&add(&home, &["csv", "--key", "ours.pub"]), &["known by its digest"]);
+    refused(&add(&home, &["./csv.wasm", "--key", "csv.wasm"]), &["csv.wasm"]);
+    for (signature, why) in [
+        (theirs.sign(&csv), "not signed with this key"),
+        (ours.sign(&diff), "not signed with this key"),
+        ("no Base64".to_owned(), "not signed with this key"),
+    ] {
+        home.write("csv.wasm.sig", signature);
+        refused(&add(&home, &["./csv.wasm", "--key", "ours.pub"]), &[why]);
+    }
+    assert_eq!(home.read("lobster.lock"), "");
+    let unchecked = add(&home, &["./csv.wasm", "--name", "other"]);
+    assert!(unchecked.code() == 0 && unchecked.stdout.contains("signed, and not checked"), "{unchecked:?}");
+
+    let signatures = [ours.sign(&csv), theirs.sign(&diff), ours.sign(&diff)];
+    let (first, second) = (csv.clone(), diff.clone());
+    let server = Server::start(move |before, request| match (request.path.as_str(), before) {
+        ("/csv.wasm", 0) => bytes(&first),
+        ("/csv.wasm", _) => bytes(&second),
+        ("/csv.wasm.sig", 1) => bytes(signatures[0].as_bytes()),
+        ("/csv.wasm.sig", 3) => bytes(signatures[1].as_bytes()),
+        ("/csv.wasm.sig", 5) => bytes(signatures[2].as_bytes()),
+        _ => Reply::status(404, "", ""),
+    });
+    let source = format!("{}/csv.wasm", server.url());
+    let added = add(&home, &[&source, "--name", "csv", "--key", "ours.pub"]);
+    assert!(added.code() == 0 && added.stdout.contains("signed with the key"), "{added:?}");
+    assert!(home.read("lobster.lock").contains("key = \"MFkw"));
+    // The key is kept: what the source has later must be signed with it, too.
+    refused(&add(&home, &["--update", "csv"]), &["not signed with this key"]);
+    assert_eq!(std::fs::read(home.dir().join("steps/csv.wasm")).unwrap(), csv);
+    assert_eq!(add(&home, &["--update", "csv"]).code(), 0);
+    assert_eq!(std::fs::read(home.dir().join("steps/csv.wasm")).unwrap(), diff);
+    refused(&add(&home, &["--update", "csv"]), &["has no signature"]);
+}
+
+#[test]
+fn an_artifact_must_be_signed_with_the_key_that_is_named() {
+    let program = ready("csv");
+    let layer = json!({"mediaType": "application/wasm", "digest": sha256(&program), "size": program.len()});
+    let manifest = json!({"schemaVersion": 2, "layers": [layer]}).to_string();
+    let payload = |digest: &str, kind: &str| {
+        json!({"critical": {"identity": {"docker-reference": "r.example/acme/csv"},
+               "image": {"docker-manifest-digest": digest}, "type": kind}, "optional": null})
+        .to_string()
+    };
+    let cosign = "cosign container image signature";
+    let good = payload(&sha256(manifest.as_bytes()), cosign);
+    for (name, message, by_ours, lies, why) in [
+        ("good", good.clone(), true, false, None),
+        ("of another", good.clone(), false, false, Some("not signed with this key")),
+        ("another artifact", payload(&sha256(b"other"), cosign), true, false, Some("one of something else")),
+        (
+            "another kind",
+            payload(&sha256(manifest.as_bytes()), "a letter"),
+            true,
+            false,
+            Some("one of something else"),
+        ),
+        ("changed on the way", good.clone(), true, true, Some("gives other bytes")),
+    ] {
+        let home = Home::new();
+        let (ours, theirs) = (Signer::new(&home, "ours.pub"), Signer::new(&home, "theirs.pub"));
+        // Signatures of others stand beside it, too.
+        let more = payload(&sha256(manifest.as_bytes()), cosign);
+        let signature = if by_ours { ours.sign(message.as_bytes()) } else { theirs.sign(message.as_bytes()) };
+        let layer = |message: &str, signature: &str| {
+            json!({"mediaType": "application/vnd.dev.cosign.simplesigning.v1+json", "digest": sha256(message.as_bytes()),
+                   "size": message.len(), "annotations": {"dev.cosignproject.cosign/signature": signature}})
+        };
+        let layers = [layer(&more, &theirs.sign(more.as_bytes())), layer(&message, &signature)];
+        let signatures = json!({"schemaVersion": 2, "layers": layers});
+        let tag = format!("manifests/{}.sig", sha256(manifest.as_bytes()).replace(':', "-"));
+        let (manifest, program) = (manifest.clone(), program.clone());
+        let server = Server::start(move |_, request| {
+            let path = request.path.strip_prefix("/v2/acme/csv/").unwrap_or_default();
+            match path {
+                "manifests/1.0" => bytes(manifest.as_bytes()),
+                path if path == tag => Reply::json(&signatures),
+                path if path == format!("blobs/{}", sha256(&program)) => bytes(&program),
+                path if path == format!("blobs/{}", sha256(message.as_bytes())) => {
+                    bytes(if lies { b"{}" } else { message.as_bytes() })
+                }
+                path if path == format!("blobs/{}", sha256(more.as_bytes())) => bytes(more.as_bytes()),
+                _ => Reply::status(404, "", ""),
+            }
+        });
+        let source = format!("oci://{}/acme/csv:1.0", server.url().replace("http://", ""));
+        let answer = add(&home, &[&source, "--key", "ours.pub"]);
+        match why {
+            Some(why) => refused(&answer, &[why]),
+            None => assert!(
+                answer.code() == 0 && home.read("lobster.lock").contains("key = "),
+                "{name}: {answer:?}"
+            ),
+        }
+        assert_eq!(home.dir().join("lobster.lock").exists(), why.is_none(), "{name}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! `lobster add`
 
 mod registry;
+mod signature;
 mod source;
 
 use std::fs;
@@ -12,7 +13,8 @@ use lobster_runtime::digest::Digest;
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
 
-use self::source::Source;
+use self::signature::Key;
+use self::source::{Source, Taken};
 use super::step;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::files::replace_file;
@@ -29,6 +31,8 @@ use crate::{prepare, which};
   lobster add regex                                a ready step
   lobster add https://example.com/classify.wasm    from an address
   lobster add oci://ghcr.io/acme/classify:1.2      from a registry
+  lobster add oci://ghcr.io/acme/classify:1.2 --key acme.pub
+                                                   signed with this key, now and later
   lobster add --update classify                    what its source has now
   lobster add --locked                             every file as it was added")]
 pub(crate) struct Args {
@@ -44,6 +48,9 @@ pub(crate) struct Args {
     /// The BLAKE3 digest that it must have.
     #[arg(long, value_name = "DIGEST", requires = "source")]
     digest: Option<Digest>,
+    /// The public key that it must be signed with (cosign's, PEM); what comes after it, too.
+    #[arg(long, value_name = "FILE", conflicts_with = "locked")]
+    key: Option<PathBuf>,
     /// Takes this one from its source again, whatever is there now.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["source", "locked"])]
     update: Option<String>,
@@ -109,13 +116,14 @@ fn place(file: &Path, bytes: &[u8]) -> Result<(), CommandError> {
 
 fn add(project: &mut Project, args: &Args, text: &str) -> CommandResult {
     let source = Source::parse(text)?;
-    let (bytes, told) = source.bytes()?;
-    let digest = Digest::of(&bytes);
+    let taken = source.take()?;
+    let Taken { bytes, told, .. } = &taken;
+    let digest = Digest::of(bytes);
     if let Some(wanted) = args.digest.filter(|wanted| *wanted != digest) {
         return Err(CommandError::failed(format!("{told} is blake3:{digest}, and not blake3:{wanted}")));
     }
     let runtime = prepare::runtime(Mode::Human)?;
-    let (component, about) = program(&runtime, &bytes, &told)?;
+    let (component, about) = program(&runtime, bytes, told)?;
     let name = match &args.name {
         Some(name) => name.clone(),
         None => {
@@ -153,8 +161,10 @@ fn add(project: &mut Project, args: &Args, text: &str) -> CommandResult {
             .with_hint(format!("`lobster add --update {name}` takes what its source has now; --name gives this one another name")));
         }
     }
+    let known_key = project.lock.steps.get(&name).and_then(|known| known.key.as_deref());
+    let (key, signed) = signed(args, known_key, &taken)?;
     let there = project.dir().join(&file);
-    if fs::read(&there).is_ok_and(|old| old != bytes) && !project.lock.steps.contains_key(&name) {
+    if fs::read(&there).is_ok_and(|old| old != *bytes) && !project.lock.steps.contains_key(&name) {
         return Err(CommandError::usage(format!(
             "{} exists and is another file; it is left as it is",
             there.display()
@@ -163,21 +173,44 @@ fn add(project: &mut Project, args: &Args, text: &str) -> CommandResult {
     }
     let mut out = std::io::stdout().lock();
     Quoting::new(&mut out).write_all(about.as_bytes())?;
+    out.write_all(signed.as_bytes())?;
     if !args.yes && which::can_ask() && !which::agrees(&format!("\nAdd it as {name}?"))? {
         writeln!(out, "nothing was added")?;
         return Ok(Exit::FAILED);
     }
-    let step = LockedStep { file: file.clone(), blake3: digest, size: bytes.len() as u64, source: told };
-    project.keep(&name, step, &bytes)?;
+    let size = bytes.len() as u64;
+    let step = LockedStep { file: file.clone(), blake3: digest, size, source: told.clone(), key };
+    project.keep(&name, step, bytes)?;
     writeln!(
         out,
         "\nadded {name}: {} ({})\n\nUse it in a workflow beside {}:\n  - id: {name}\n    component: {}",
         file.display(),
-        units::bytes(bytes.len() as u64),
+        units::bytes(size),
         ComponentLock::FILE,
         file.display(),
     )?;
     Ok(Exit::OK)
+}
+
+/// The key that a component must be signed with from now on, in the words of a lock, and what is said of its signature.
+///
+/// # Errors
+/// When there is a key, and no signature by it.
+fn signed(args: &Args, known: Option<&str>, taken: &Taken) -> Result<(Option<String>, String), CommandError> {
+    let Taken { bytes, told, signatures } = taken;
+    let known = known.map(|text| Key::of_text(text).map_err(CommandError::failed)).transpose()?;
+    let given = args.key.as_deref().map(Key::read).transpose()?;
+    // A key that is given takes the place of an earlier one.
+    match given.or(known) {
+        Some(key) => {
+            signatures.check(bytes, &key, told)?;
+            Ok((Some(key.text()), "\nsigned with the key\n".to_owned()))
+        }
+        None if signatures.is_signed(bytes) => {
+            Ok((None, "\nsigned, and not checked: --key FILE names the public key\n".to_owned()))
+        }
+        None => Ok((None, String::new())),
+    }
 }
 
 /// Loads a program and says what it is, in the words of `step inspect`.
@@ -197,13 +230,16 @@ fn program(runtime: &Runtime, bytes: &[u8], told: &str) -> Result<(Component, St
 
 fn update(project: &mut Project, args: &Args, name: &str) -> CommandResult {
     let known = project.step(name)?.clone();
-    let (bytes, told) = again(project, &known)?.unpinned().bytes()?;
+    let taken = again(project, &known)?.unpinned().take()?;
+    let (key, signed) = signed(args, known.key.as_deref(), &taken)?;
+    let Taken { bytes, told, .. } = taken;
     let digest = Digest::of(&bytes);
     let mut out = std::io::stdout().lock();
     let runtime = prepare::runtime(Mode::Human)?;
     let (_, about) = program(&runtime, &bytes, &told)?;
     if digest != known.blake3 {
         Quoting::new(&mut out).write_all(about.as_bytes())?;
+        out.write_all(signed.as_bytes())?;
         writeln!(out, "\n{name} was blake3:{}\n{name} is  blake3:{digest}", known.blake3)?;
         if !args.yes && which::can_ask() && !which::agrees("Take the new one?")? {
             writeln!(out, "nothing was changed")?;
@@ -211,7 +247,7 @@ fn update(project: &mut Project, args: &Args, name: &str) -> CommandResult {
         }
     }
     let is_new = digest != known.blake3;
-    let step = LockedStep { blake3: digest, size: bytes.len() as u64, source: told, ..known };
+    let step = LockedStep { blake3: digest, size: bytes.len() as u64, source: told, key, ..known };
     project.keep(name, step, &bytes)?;
     writeln!(out, "{name} {}", if is_new { "is up to date now" } else { "has not changed" })?;
     Ok(Exit::OK)
@@ -233,7 +269,7 @@ fn restore(project: &Project) -> CommandResult {
         if fs::read(&file).is_ok_and(|bytes| Digest::of(&bytes) == step.blake3) {
             continue;
         }
-        let (bytes, told) = again(project, step)?.bytes()?;
+        let Taken { bytes, told, .. } = again(project, step)?.take()?;
         let found = Digest::of(&bytes);
         if found == step.blake3 {
             place(&file, &bytes)?;

@@ -38,6 +38,10 @@ pub struct LockedStep {
     pub size: u64,
     /// Where it came from, as `lobster add` was told: a name, an address, a file.
     pub source: String,
+    /// The public key that it must be signed with: a SubjectPublicKeyInfo in Base64. Other bytes are
+    /// taken only if they are signed with it, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
 }
 
 /// Why a component is refused, or a lock.
@@ -174,6 +178,7 @@ mod tests {
             blake3: Digest::of(b"one"),
             size: 3,
             source: "./a.wasm".to_owned(),
+            key: None,
         };
         let mut lock = ComponentLock::default();
         lock.steps.insert("a".to_owned(), step);

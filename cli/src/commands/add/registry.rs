@@ -3,11 +3,13 @@
 
 use std::path::PathBuf;
 
+use base64::Engine as _;
 use lobster_runtime::http::{Fetch, Fetched, Url, fetch};
 use lobster_runtime::json;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use super::signature::Signed;
 use super::source::{LIMITS, secure};
 use crate::exit::CommandError;
 
@@ -20,6 +22,13 @@ const PROGRAMS: &[&str] = &[
 ];
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+/// The layer and the annotation of a signature by `cosign sign`.
+const SIGNATURE_LAYER: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
+const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
+
+/// As many signatures of one artifact are looked at.
+const MOST_SIGNATURES: usize = 32;
+
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 /// An artifact: `oci://HOST/REPOSITORY[:TAG][@sha256:DIGEST]`.
@@ -96,11 +105,40 @@ impl std::fmt::Display for Reference {
     }
 }
 
-/// The program of an artifact, and the artifact by its digest.
-pub(super) fn program(wanted: &Reference) -> Result<(Vec<u8>, Reference), CommandError> {
+/// The manifests that lead to a program, by their digests: the artifact's own, then that for WebAssembly.
+pub(super) struct Manifests {
+    wanted: Reference,
+    pub(super) digests: Vec<String>,
+}
+
+/// The signatures beside an artifact, whoever made them.
+pub(super) fn signatures(of: &Manifests) -> Result<Vec<Signed>, CommandError> {
+    let mut session = Session { wanted: &of.wanted, authorization: None };
+    let mut found = Vec::new();
+    for digest in &of.digests {
+        let name = format!("{}.sig", digest.replacen(':', "-", 1));
+        let Some(bytes) = session.find("manifests", &name, MANIFEST)? else { continue };
+        let manifest = session.parsed(&bytes)?;
+        let layers = manifest["layers"].as_array().map(Vec::as_slice).unwrap_or_default();
+        for layer in layers.iter().filter(|layer| layer["mediaType"] == SIGNATURE_LAYER).take(MOST_SIGNATURES)
+        {
+            let signature = layer["annotations"][SIGNATURE].as_str().unwrap_or_default();
+            let name = layer["digest"].as_str().unwrap_or_default();
+            let message = session.get("blobs", name, SIGNATURE_LAYER)?;
+            checked(&message, name, &of.wanted)?;
+            let signature = base64::engine::general_purpose::STANDARD.decode(signature).unwrap_or_default();
+            found.push(Signed { message, signature });
+        }
+    }
+    Ok(found)
+}
+
+/// The program of an artifact, the artifact by its digest, and the manifests on the way.
+pub(super) fn program(wanted: &Reference) -> Result<(Vec<u8>, Reference, Manifests), CommandError> {
     let mut session = Session { wanted, authorization: None };
     let name = wanted.digest.as_deref().or(wanted.tag.as_deref()).unwrap_or("latest");
     let (mut manifest, mut digest) = session.manifest(name)?;
+    let mut digests = vec![digest.clone()];
     if let Some(several) = manifest["manifests"].as_array() {
         let one = match several.as_slice() {
             [only] => only,
@@ -112,6 +150,7 @@ pub(super) fn program(wanted: &Reference) -> Result<(Vec<u8>, Reference), Comman
         };
         let name = one["digest"].as_str().unwrap_or_default().to_owned();
         (manifest, digest) = session.manifest(&name)?;
+        digests.push(digest.clone());
     }
     let layers = manifest["layers"].as_array().map(Vec::as_slice).unwrap_or_default();
     let programs: Vec<&Value> = layers
@@ -129,7 +168,8 @@ pub(super) fn program(wanted: &Reference) -> Result<(Vec<u8>, Reference), Comman
     let name = layer["digest"].as_str().unwrap_or_default().to_owned();
     let bytes = session.get("blobs", &name, PROGRAMS[0])?;
     checked(&bytes, &name, wanted)?;
-    Ok((bytes, Reference { digest: Some(digest), ..wanted.clone() }))
+    let manifests = Manifests { wanted: wanted.clone(), digests };
+    Ok((bytes, Reference { digest: Some(digest), ..wanted.clone() }, manifests))
 }
 
 /// Requests for one artifact, with what the registry wants to see.
@@ -145,13 +185,23 @@ impl Session<'_> {
         if name.starts_with("sha256:") {
             checked(&bytes, name, self.wanted)?;
         }
-        let manifest = json::parse(&String::from_utf8_lossy(&bytes)).map_err(|error| {
+        Ok((self.parsed(&bytes)?, sha256(&bytes)))
+    }
+
+    fn parsed(&self, manifest: &[u8]) -> Result<Value, CommandError> {
+        json::parse(&String::from_utf8_lossy(manifest)).map_err(|error| {
             CommandError::failed(format!("the manifest of {} is no JSON: {error}", self.wanted))
-        })?;
-        Ok((manifest, sha256(&bytes)))
+        })
     }
 
     fn get(&mut self, kind: &str, name: &str, accept: &str) -> Result<Vec<u8>, CommandError> {
+        self.find(kind, name, accept)?.ok_or_else(|| {
+            CommandError::failed(format!("{} is not there: {} answers 404", self.wanted, self.wanted.host))
+        })
+    }
+
+    /// None if the registry has no such thing.
+    fn find(&mut self, kind: &str, name: &str, accept: &str) -> Result<Option<Vec<u8>>, CommandError> {
         let url = self.wanted.url(kind, name)?;
         let mut answer = self.ask(&url, accept)?;
         if answer.status == 401 && self.authorization.is_none() {
@@ -159,11 +209,8 @@ impl Session<'_> {
             answer = self.ask(&url, accept)?;
         }
         match answer.status {
-            200 => Ok(answer.body),
-            404 => Err(CommandError::failed(format!(
-                "{} is not there: {} answers 404",
-                self.wanted, self.wanted.host
-            ))),
+            200 => Ok(Some(answer.body)),
+            404 => Ok(None),
             401 | 403 => Err(CommandError::failed(format!(
                 "{} does not let us have {}",
                 self.wanted.host, self.wanted

@@ -8,6 +8,7 @@ use lobster_runtime::digest::Digest;
 use lobster_runtime::http::{Fetch, Limits, Url, fetch, is_safe};
 
 use super::registry::{self, Reference};
+use super::signature::Place;
 use crate::exit::CommandError;
 
 /// The largest program that is taken from anywhere, and the longest silence on the way.
@@ -21,6 +22,15 @@ const NOT_OFFERED: &[&str] = &["greet", "hostile", "hostile-net", "js-eval", "re
 
 /// The directory of the ready steps, if it is not where lobster was installed or built.
 const READY_DIR: &str = "LOBSTER_STEPS_DIR";
+
+/// A program that was taken from its source.
+pub(super) struct Taken {
+    pub(super) bytes: Vec<u8>,
+    /// Its source in words that lead to these very bytes again, where there are such.
+    pub(super) told: String,
+    /// Where its signatures are.
+    pub(super) signatures: Place,
+}
 
 /// Where a component is taken from.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,27 +82,28 @@ impl Source {
         last.strip_suffix(".wasm").unwrap_or(last).replace(['_', '.'], "-").to_lowercase()
     }
 
-    /// The program, and its source in words that lead to these very bytes again where there are such.
-    pub(super) fn bytes(&self) -> Result<(Vec<u8>, String), CommandError> {
+    /// What is there.
+    pub(super) fn take(&self) -> Result<Taken, CommandError> {
+        let taken = |bytes, told, signatures| Ok(Taken { bytes, told, signatures });
         match self {
-            Self::Ready(name) => Ok((ready_step(name)?, name.clone())),
+            Self::Ready(name) => taken(ready_step(name)?, name.clone(), Place::None),
             Self::File(path) => {
                 let bytes = fs::read(path).map_err(|error| {
                     CommandError::usage(format!("cannot read {}: {error}", path.display()))
                 })?;
-                Ok((bytes, path.display().to_string()))
+                taken(bytes, path.display().to_string(), Place::File(path.clone()))
             }
             Self::Web(url) => {
                 let request = Fetch { url: url.clone(), accept: None, authorization: None };
                 let answer = fetch(&request, LIMITS).map_err(CommandError::failed)?;
                 match answer.status {
-                    200 => Ok((answer.body, url.to_string())),
+                    200 => taken(answer.body, url.to_string(), Place::Web(url.clone())),
                     status => Err(CommandError::failed(format!("{url} answers {status}"))),
                 }
             }
             Self::Registry(reference) => {
-                let (bytes, found) = registry::program(reference)?;
-                Ok((bytes, found.to_string()))
+                let (bytes, found, manifests) = registry::program(reference)?;
+                taken(bytes, found.to_string(), Place::Registry(manifests))
             }
         }
     }
