@@ -11,7 +11,7 @@ use crate::binding::Asker;
 use crate::env::Env;
 use crate::env::WORKFLOW_DIR;
 use crate::execute::{HostText, NativeProfile, NativeTask, Order, PARTIAL_STDOUT, Place, StdinSource, Task};
-use crate::kinds::{changes, inputs};
+use crate::kinds::{changes, inputs, review};
 use crate::outcome::{failed_outcome as failed, outcome_error};
 use crate::overseer::Declared;
 use crate::path::StepPath;
@@ -112,10 +112,15 @@ impl Finished {
 }
 
 /// Runs a process once per run: decision, journal, process, journal. What it changed in
-/// files is committed after it, if it was kept apart and the process succeeded.
+/// files is committed after it, if it was kept apart and the process succeeded; a person is asked before,
+/// if the step says so.
 pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken) -> Result<Finished, Stop> {
+    let (is_reviewed, asker) = (job.changes == ChangesMode::Review, job.asker.clone());
     let done = run_process(run, path, job, cancel)?;
     if let Some(set) = done.changes {
+        if is_reviewed {
+            review::ask(run, path, set.digest, asker, cancel)?;
+        }
         changes::commit(run, path, set.digest).inspect_err(|_| run.record_failure(path))?;
     }
     Ok(done)
@@ -151,7 +156,7 @@ fn run_process(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken) -
     let mut decision = super::policy_gate::decide(run, path, &job, cancel)?;
     let layered = match job.changes {
         ChangesMode::Direct => Vec::new(),
-        ChangesMode::Staged => {
+        ChangesMode::Staged | ChangesMode::Review => {
             changes::stage(run, &job.cwd, &mut decision).inspect_err(|_| run.record_failure(path))?
         }
     };
