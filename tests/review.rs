@@ -223,6 +223,44 @@ fn finish(
 }
 
 #[test]
+fn a_policy_demands_a_review_whatever_the_workflow_and_the_layers_below_say() {
+    let home = Home::new();
+    let rule = "[[rule]]\nid = \"perl\"\neffect = \"allow\"\nprogram = \"perl\"\ngrant = { fs_write = [\"@workspace\"] }\n";
+    home.write("a", "one\n").write("x.pl", "open(my $h, '>>', 'a'); print $h \"two\\n\";");
+    home.write("p.toml", format!("version = 1\n[sandbox]\nchanges = \"review\"\n{rule}"));
+    home.write("lower.toml", format!("version = 1\n[sandbox]\nchanges = \"direct\"\n{rule}"));
+    home.write("wrong.toml", "version = 1\n[sandbox]\nchanges = \"never\"\n");
+    home.write("x.lobster", "steps:\n  - { id: a, changes: direct, exec: [perl, x.pl] }\n");
+    let policy = home.dir().join("p.toml");
+    let call = |words: &[&str]| home.lobster(words).env("LOBSTER_POLICY", &policy).run();
+    let before = tree(&home.dir());
+    let asked = call(&["run", "--mode", "tool", "x.lobster"]);
+    if asked.stdout.contains("cannot enforce") {
+        return;
+    }
+    let preview = asked.envelope()["requiresApproval"]["preview"].as_str().unwrap().to_owned();
+    assert!(preview.contains("+two\n"), "{preview}");
+    assert_eq!(tree(&home.dir()), before);
+    let token = asked.token();
+    let done = call(&["resume", "--token", &token, "--approve", "yes"]);
+    assert_eq!(done.envelope()["status"], "ok", "{done:#?}");
+    assert_eq!(home.read("a"), "one\ntwo\n");
+    // The record is read without the policy, too.
+    let replay = home.lobster(["replay", "@"]).run();
+    assert_eq!(replay.code(), 0, "{replay:#?}");
+
+    let before = tree(&home.dir());
+    let piped = call(&["run", "--mode", "tool", "exec perl x.pl"]);
+    assert_eq!(piped.envelope()["status"], "needs_approval", "{piped:#?}");
+    call(&["resume", "--token", &piped.token(), "--approve", "no"]);
+    assert_eq!(tree(&home.dir()), before, "a pipeline is asked about as well");
+    call(&["run", "--mode", "tool", "--policy", "lower.toml", "x.lobster"]);
+    assert_eq!(tree(&home.dir()), before, "a policy below cannot ask for less");
+    let wrong = home.lobster(["policy", "check", "wrong.toml"]).run();
+    assert!(wrong.code() != 0, "{wrong:#?}");
+}
+
+#[test]
 fn reviewed_is_direct_after_a_yes_and_nothing_after_a_no() {
     let scripts = crate::staged_model::programs(12);
     for (seed, plant, program) in scripts {
