@@ -111,69 +111,6 @@ fn runs_are_named_without_their_ids() {
 }
 
 #[test]
-fn completion_knows_runs_steps_gates_files_and_arguments() {
-    let home = Home::new();
-    home.write(
-        "flow.lobster",
-        "name: triage\nargs: { who: { default: you, description: Whom to greet }, why: { default: 1 } }\n\
-         steps:\n  - { id: list, run: echo hi }\n  - { id: ask, approval: Go on? }\n",
-    )
-    .write("notes.txt", "");
-    home.tool(["flow.lobster"]).token();
-    let run =
-        home.lobster(["runs"]).run().stdout.lines().nth(1).unwrap().split(' ').next().unwrap().to_owned();
-    let complete = |words: &[&str]| {
-        let answer = home.lobster(["complete", "fish", "--"].iter().chain(words)).run();
-        assert_eq!((answer.code(), answer.stderr.as_str()), (0, ""), "{answer:?}");
-        let first = |line: &str| line.split('\t').next().unwrap().to_owned();
-        answer.stdout.lines().map(first).collect::<Vec<_>>()
-    };
-    assert_eq!(complete(&["show", ""]), ["@", &run]);
-    assert_eq!(complete(&["show", "tri"]), ["triage@-"]);
-    assert_eq!(complete(&["logs", "@", "l"]), ["list"]);
-    assert_eq!(complete(&["why", &run, "li"]), ["list"]);
-    assert_eq!(complete(&["gates", "approve", ""]).len(), 1);
-    assert_eq!(complete(&["run", "f"]), ["flow.lobster"]);
-    assert_eq!(complete(&["check", ""]), ["flow.lobster"]);
-    assert_eq!(complete(&["run", "flow.lobster", "--arg", "w"]), ["who=", "why="]);
-    assert_eq!(complete(&["runs", "--name", ""]), ["triage"]);
-    // Nothing is made where there is nothing.
-    let empty = Home::new();
-    assert_eq!(empty.lobster(["complete", "fish", "--", "show", ""]).run().stdout, "");
-    assert!(!empty.state().join("store").exists());
-}
-
-/// The script in a real bash: what readline would offer.
-#[test]
-fn bash_offers_what_lobster_says() {
-    let home = Home::new();
-    home.write(
-        "flow.lobster",
-        "name: triage\nargs: { who: { default: you } }\nsteps: [{ id: a, run: echo a }]\n",
-    );
-    home.tool(["flow.lobster"]).output();
-    home.write("script", home.lobster(["completions", "bash"]).run().stdout);
-    let binary = crate::binary::lobster().display().to_string();
-    let offers = |line: &str| {
-        let text = format!(
-            "lobster() {{ '{binary}' \"$@\"; }}; source ./script; COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}}; \
-             _lobster; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-        );
-        let answer = home.program("bash", ["-c", &text]).run();
-        answer.stdout.lines().map(str::to_owned).collect::<Vec<_>>()
-    };
-    assert_eq!(offers("lobster gat"), ["gates"]);
-    assert_eq!(offers("lobster runs --status=wai"), ["waiting"], "what is before = stays");
-    assert_eq!(offers("lobster show tri"), ["triage@-"]);
-    assert_eq!(offers("lobster show triage@"), ["-"], "bash breaks words at @");
-    assert_eq!(offers("lobster run flow.lobster --arg w"), ["who="]);
-    for (shell, check) in [("zsh", "zsh"), ("fish", "fish")] {
-        let script = home.lobster(["completions", shell]).run().stdout;
-        assert!(script.contains(&format!("lobster complete {check}")), "{script}");
-    }
-}
-
-#[test]
 fn there_is_a_page_of_the_manual_for_each_command() {
     let home = Home::new();
     let made = home.lobster(["man", "pages"]).run();

@@ -20,6 +20,7 @@ mod children;
 mod codes;
 mod compatibility;
 mod compiling;
+mod completion;
 mod components;
 mod conformance;
 mod crash;

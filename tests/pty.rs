@@ -226,6 +226,7 @@ impl Screen {
     fn put(&mut self, c: char) {
         match c {
             '\r' => self.column = 0,
+            '\u{8}' => self.column = self.column.saturating_sub(1),
             '\n' => self.down(),
             // A tab or a bell would be a surprise, and is shown as one.
             c if c.is_control() => self.cell(&format!("<{:02x}>", u32::from(c)), 1),

@@ -245,3 +245,74 @@ fn the_table_of_exit_codes_is_what_lobster_describes() {
         rows.filter_map(|row| Some(row.split('|').nth(1)?.trim().trim_matches('`').to_owned())).collect();
     assert_eq!(listed, known);
 }
+
+/// The blocks of text below a heading, with the places that they name replaced by those of a test.
+fn recipes(heading: &str, home: &Home) -> Vec<String> {
+    let document = Document::read("docs/unattended.md");
+    let from = document.text.lines().position(|line| line == heading).expect("the heading is there");
+    let to = document.text.lines().skip(from + 1).position(|line| line.starts_with("## "));
+    let to = to.map_or(usize::MAX, |to| from + 1 + to);
+    let blocks = document.blocks();
+    let here = blocks.iter().filter(|block| block.language == "text" && (from..to).contains(&block.first));
+    let dir = home.dir().display().to_string();
+    let binary = crate::binary::lobster().display().to_string();
+    here.map(|block| block.text().replace("/usr/local/bin/lobster", &binary).replace("/srv/triage", &dir))
+        .collect()
+}
+
+fn home_with_triage() -> Home {
+    let home = Home::new();
+    home.write("triage.lobster", "steps:\n  - { id: mail, run: echo mail }\n");
+    home
+}
+
+#[test]
+fn the_lines_for_cron_run_as_cron_runs_them() {
+    let home = home_with_triage();
+    let lines = recipes("## From cron", &home);
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    for line in lines {
+        let command = line.trim().splitn(6, char::is_whitespace).nth(5).unwrap().trim().to_owned();
+        assert!(
+            command.starts_with("cd ") && !command.contains('%'),
+            "cron reads % as a new line: {command}"
+        );
+        let call =
+            home.program("/bin/sh", ["-c", &command]).env("PATH", "/usr/bin:/bin").env("SHELL", "/bin/sh");
+        let answer = call.dir(std::path::Path::new("/")).run();
+        assert_eq!((answer.code(), answer.stdout.as_str(), answer.stderr.as_str()), (0, "", ""), "{command}");
+    }
+    let results = home.read("results.json");
+    let envelopes = serde_json::Deserializer::from_str(&results).into_iter::<Value>();
+    let statuses: Vec<_> = envelopes.map(|one| one.unwrap()["status"].clone()).collect();
+    assert_eq!(statuses, ["ok", "ok"], "{results}");
+    assert!(home.read("events.jsonl").contains("run_ended"));
+}
+
+#[test]
+fn the_units_for_systemd_are_valid_and_their_command_works() {
+    let home = home_with_triage();
+    let [units] = recipes("## As a systemd service", &home).try_into().unwrap();
+    let mut files = BTreeMap::<String, String>::new();
+    let mut name = String::new();
+    for line in units.lines() {
+        match line.strip_prefix("# /etc/systemd/system/") {
+            Some(file) => name = file.to_owned(),
+            None => *files.entry(name.clone()).or_default() += &format!("{line}\n"),
+        }
+    }
+    assert_eq!(files.keys().collect::<Vec<_>>(), ["triage.service", "triage.timer"]);
+    for (file, text) in &files {
+        // The user of the page is not one of this machine.
+        home.write(file, text.replace("User=triage", "User=root"));
+    }
+    if std::path::Path::new("/usr/bin/systemd-analyze").exists() {
+        let checked = home.program("systemd-analyze", ["verify", "./triage.service", "./triage.timer"]).run();
+        let about_ours = checked.stderr.lines().any(|line| line.contains("triage."));
+        assert!(checked.code() == 0 && !about_ours, "{checked:?}");
+    }
+    let command = files["triage.service"].lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let words: Vec<&str> = command.split(' ').collect();
+    let answer = home.program(words[0], &words[1..]).env("PATH", "/usr/local/bin:/usr/bin:/bin").run();
+    assert_eq!(answer.envelope()["status"], "ok", "{answer:?}");
+}
