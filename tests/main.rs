@@ -69,6 +69,7 @@ mod reference;
 mod replaced_stores;
 mod resume;
 mod retention;
+mod review;
 mod rule_drafts;
 mod screens;
 mod secrets;

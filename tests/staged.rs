@@ -242,8 +242,8 @@ fn what_cannot_be_committed_fails_the_step_and_changes_nothing() {
 #[test]
 fn mistakes_in_the_field_are_told_with_their_place() {
     for (text, said) in [
-        ("steps:\n  - {id: a, run: ls, changes: maybe}\n", "must be direct or staged"),
-        ("changes: 3\nsteps:\n  - {id: a, run: ls}\n", "must be direct or staged"),
+        ("steps:\n  - {id: a, run: ls, changes: maybe}\n", "must be direct, staged or review"),
+        ("changes: 3\nsteps:\n  - {id: a, run: ls}\n", "must be direct, staged or review"),
         ("steps:\n  - {id: a, js: '1', changes: staged}\n", "only run, command, exec and pipeline steps"),
     ] {
         let home = Home::new();

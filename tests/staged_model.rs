@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::home::Home;
+use crate::review::Plant;
 use crate::staged::tree;
 
 /// As many as take a few seconds.
@@ -89,6 +90,17 @@ fn program(dice: &mut Dice) -> String {
     }
     let quiet = lines.iter().map(|line| format!("( {line} ) >/dev/null 2>&1 </dev/null"));
     quiet.chain(["true".to_owned()]).collect::<Vec<_>>().join("\n")
+}
+
+/// Some of the trees and programs, for those who try them in another way.
+pub(crate) fn programs(count: u64) -> Vec<(u64, Plant, String)> {
+    let first = number("LOBSTER_CHANGES_SEED", 1);
+    let case = |seed: u64| {
+        let dice = move || Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let planted: Plant = Box::new(move |dir| plant(dir, &mut dice()));
+        (seed, planted, program(&mut Dice(seed)))
+    };
+    (first..first + number("LOBSTER_CHANGES_CASES", count)).map(case).collect()
 }
 
 fn number(name: &str, default: u64) -> u64 {

@@ -22,7 +22,7 @@ use crate::which;
 
 /// Shows what the steps of a run changed in files, or would have.
 ///
-/// Only the changes of steps with `changes: staged` are on record.
+/// Only the changes of steps with `changes: staged` or `review` are on record.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster changes @                        the files, deletions first
@@ -77,7 +77,10 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
     if found.is_empty() {
         let what = args.step.as_ref().map_or("The run".to_owned(), |step| format!("Step {}", one_line(step)));
-        writeln!(out, "{what} has no changes to files on record; steps with `changes: staged` have.")?;
+        writeln!(
+            out,
+            "{what} has no changes to files on record; steps with `changes: staged` or `review` have."
+        )?;
         out.flush()?;
         return Ok(Exit::OK);
     }

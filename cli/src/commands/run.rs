@@ -61,6 +61,10 @@ pub(crate) struct Args {
     /// (`changes: staged` in a workflow); `lobster undo` takes it back.
     #[arg(long)]
     staged: bool,
+    /// As `--staged`, and asks before the changes of a step are committed, with the difference
+    /// (`changes: review` in a workflow).
+    #[arg(long)]
+    review: bool,
     /// Does every step, whatever the action cache knows; what they give is still cached (`LOBSTER_NO_CACHE`).
     #[arg(long)]
     no_cache: bool,
@@ -86,6 +90,7 @@ struct Words {
     log: logging::Options,
     no_cache: bool,
     staged: bool,
+    review: bool,
     dry_run: bool,
     /// `--dry-run` that came after a word: ours only if the word is a file.
     late_dry_run: bool,
@@ -133,6 +138,8 @@ fn scan(words: &[String], is_stage: impl Fn(&str) -> bool) -> Words {
             out.args.extend(arg);
         } else if word == "--staged" {
             out.staged = true;
+        } else if word == "--review" {
+            out.review = true;
         } else if word == "--no-cache" {
             out.no_cache = true;
         } else if word == "--dry-run" && out.rest.is_empty() {
@@ -184,7 +191,11 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     };
     let planned = runtime.plan(&request).and_then(|planned| {
         run_hints::refuse_undeclared(&planned, &words.args)?;
-        if words.staged { staged(planned) } else { Ok(planned) }
+        match (words.review, words.staged) {
+            (true, _) => keeping_apart(planned, ChangesMode::Review),
+            (false, true) => keeping_apart(planned, ChangesMode::Staged),
+            (false, false) => Ok(planned),
+        }
     });
     match planned {
         Ok(planned) if words.dry_run || words.late_dry_run => dry_run(&runtime, &planned, &reply),
@@ -212,14 +223,15 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     }
 }
 
-/// The same plan, whose steps keep apart what they change in files.
-fn staged(mut planned: Planned) -> Result<Planned, Failure> {
+/// The same plan, whose steps keep apart what they change in files, at least as `mode` does.
+fn keeping_apart(mut planned: Planned, mode: ChangesMode) -> Result<Planned, Failure> {
     match &mut planned.plan {
-        Plan::Workflow(workflow) => workflow.least_changes = Some(ChangesMode::Staged),
+        Plan::Workflow(workflow) => workflow.least_changes = Some(mode),
         Plan::Pipeline(_) => {
-            return Err(Failure::parse(
-                "--staged needs a workflow file: a step with `pipeline:` and `changes: staged` runs a pipeline",
-            ));
+            return Err(Failure::parse(format!(
+                "--{0} needs a workflow file: a step with `pipeline:` and `changes: {0}` runs a pipeline",
+                mode.name()
+            )));
         }
     }
     Ok(planned)
@@ -317,6 +329,8 @@ mod tests {
         assert_eq!(words.rest, ["openclaw.invoke", "--args-json", "{}", "--file", "f", "--dry-run"]);
         assert_eq!(words.mode.as_deref(), Some("tool"));
         assert!(!words.dry_run && !words.late_dry_run);
+        let words = scanned(&["flow.lobster", "--review"]);
+        assert!(words.review && !words.staged && words.rest == ["flow.lobster"]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::which;
 
 /// Takes back what a run changed in files.
 ///
-/// Only what steps with `changes: staged` committed, all of it or nothing, and only onto files that
+/// Only what steps with `changes: staged` or `review` committed, all of it or nothing, and only onto files that
 /// are as the run left them. The undo is a run of its own, so it can be undone, too.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:

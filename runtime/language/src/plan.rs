@@ -197,11 +197,14 @@ pub enum ChangesMode {
     Direct,
     /// They are kept apart, and committed as a whole when it succeeds.
     Staged,
+    /// They are kept apart, and committed as a whole when it succeeded and a person agreed to them.
+    Review,
 }
 
 impl ChangesMode {
-    /// Both, by their names in a workflow.
-    pub const ALL: [(&'static str, Self); 2] = [("direct", Self::Direct), ("staged", Self::Staged)];
+    /// All, by their names in a workflow; each keeps more apart than the one before.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("direct", Self::Direct), ("staged", Self::Staged), ("review", Self::Review)];
 
     /// The name in a workflow.
     #[must_use]
@@ -209,6 +212,7 @@ impl ChangesMode {
         match self {
             Self::Direct => "direct",
             Self::Staged => "staged",
+            Self::Review => "review",
         }
     }
 }

@@ -17,7 +17,7 @@ pub use self::audit::{Audit, AuditPlaces, AuditSync, Redaction};
 pub use self::error::PolicyError;
 pub(super) use self::error::syntax_error;
 pub use self::sandbox::{
-    Control, EnvPolicy, FsRoots, NetDefault, NetPolicy, Sandbox, SandboxMode, SandboxUser,
+    Control, EnvPolicy, FsRoots, LeastChanges, NetDefault, NetPolicy, Sandbox, SandboxMode, SandboxUser,
 };
 
 /// A whole policy document (format 1). Every table may be left out; what is

@@ -241,6 +241,7 @@ fn tighten(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
     if lower.mode == super::SandboxMode::Strict {
         sandbox.mode = super::SandboxMode::Strict;
     }
+    sandbox.changes = sandbox.changes.max(lower.changes);
     for control in lower.minimum {
         if !sandbox.minimum.contains(&control) {
             sandbox.minimum.push(control);

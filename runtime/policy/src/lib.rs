@@ -67,9 +67,9 @@ pub use dialect::{Dialect, Shell};
 pub use env::{DecisionEnv, EveryProgram, HostPrograms, Resolve};
 pub use file::{
     ArgPattern, ArgShape, AskTerms, Audit, AuditPlaces, AuditSync, Control, Effect, EnvPolicy, FsRoots, Hard,
-    HardRule, Limits, Locked, NetDefault, NetGrantSpec, NetHosts, NetPolicy, NetWord, OneOf, OutputLimit,
-    Overflow, PolicyError, PolicyFile, Profile, Programs, Redaction, Remember, Rule, RuleGrant, Sandbox,
-    SandboxMode, SandboxUser,
+    HardRule, LeastChanges, Limits, Locked, NetDefault, NetGrantSpec, NetHosts, NetPolicy, NetWord, OneOf,
+    OutputLimit, Overflow, PolicyError, PolicyFile, Profile, Programs, Redaction, Remember, Rule, RuleGrant,
+    Sandbox, SandboxMode, SandboxUser,
 };
 pub use layers::{Layer, LayerText};
 pub use lint::{Lint, LintKind};

@@ -1,6 +1,6 @@
 //! What the steps of a run changed in files, and what takes it back.
 //!
-//! Only changes that were kept apart (`changes: staged`) are on record. An undo is a run of
+//! Only changes that were kept apart (`changes: staged` or `review`) are on record. An undo is a run of
 //! its own, with one step: it commits the inverse of all that the other run committed.
 
 use std::collections::BTreeMap;
@@ -56,7 +56,9 @@ pub struct Undo {
 #[derive(Debug, thiserror::Error)]
 pub enum UndoError {
     /// It did nothing that can be.
-    #[error("{what} committed no changes to files; only steps with `changes: staged` can be undone")]
+    #[error(
+        "{what} committed no changes to files; only steps with `changes: staged` or `review` can be undone"
+    )]
     Nothing {
         /// The run, or the step of it.
         what: String,

@@ -90,7 +90,7 @@ impl Line {
 }
 
 /// What the engine keeps for itself: no steps of anybody's.
-const KEPT: [&str; 3] = ["!identity", "!plan", "!winner"];
+const KEPT: [&str; 4] = ["!identity", "!plan", "!shown", "!winner"];
 
 /// The lines of a journal; of a run that nobody executes, what has no end was cut off.
 pub(super) fn lines(journal: &[Record], is_running: bool) -> Vec<Line> {

@@ -1,4 +1,4 @@
-//! `changes: staged`: the process works on layers, and what it changed in files is
+//! `changes: staged` and `review`: the process works on layers, and what it changed in files is
 //! committed when it succeeds, whole or not at all (invariants T1 and T2).
 //!
 //! The commit is an effect of its own, after that of the process. Its journal makes it safe
@@ -39,7 +39,7 @@ pub(super) fn stage(run: &Run<'_>, cwd: &Path, decided: &mut Decided) -> Result<
     let failed = |message: String| StageError::permanent(message).with_code(Code::Changes);
     if run.services.has_other_executor() {
         return Err(failed(
-            "`changes: staged` needs lobster's own executor: another one cannot hand a change set over"
+            "`changes: staged` and `review` need lobster's own executor: another one cannot hand a change set over"
                 .to_owned(),
         ));
     }
@@ -180,20 +180,21 @@ fn perform(run: &Run<'_>, path: &StepPath, digest: &Digest) -> Result<usize, Sta
     let set = load(&run.store, digest)?;
     let (journals, contents) = (journals(&run.store), InStore(&run.store));
     let id = format!("{}-{}", run.id, Digest::of(path.as_str().as_bytes()).short());
+    let step = path.as_str().trim_end_matches("!changes");
     let committed = lobster_changes::recover(&journals)
         .and_then(|_| lobster_changes::commit(&journals, &id, &set, &contents));
     match committed {
         Ok(()) => Ok(set.changes().count()),
         Err(error @ (CommitError::Conflicts(_) | CommitError::Raced { .. })) => {
             let message = format!(
-                "its changes to files were not committed, none of them: {error}. Put the files back as they were \
+                "step {step}: its changes to files were not committed, none of them: {error}. Put the files back as they were \
                  and `lobster resume {0}` commits; `lobster changes {0} --patch` shows what it would do",
                 run.id.short()
             );
             Err(StageError::permanent(message).with_code(Code::ChangesConflict))
         }
         Err(error) => {
-            let message = format!("its changes to files were not committed: {error}");
+            let message = format!("step {step}: its changes to files were not committed: {error}");
             Err(StageError::permanent(message).with_code(Code::Changes))
         }
     }

@@ -11,7 +11,7 @@ use crate::binding::Asker;
 use crate::env::Env;
 use crate::env::WORKFLOW_DIR;
 use crate::execute::{HostText, NativeProfile, NativeTask, Order, PARTIAL_STDOUT, Place, StdinSource, Task};
-use crate::kinds::{changes, inputs};
+use crate::kinds::{changes, inputs, review};
 use crate::outcome::{failed_outcome as failed, outcome_error};
 use crate::overseer::Declared;
 use crate::path::StepPath;
@@ -21,7 +21,7 @@ use crate::value::Text;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 use lobster_language::plan::ChangesMode;
-use lobster_policy::Shell;
+use lobster_policy::{LeastChanges, Shell};
 use lobster_sandbox::{Enforcement, HeldRoot, ProcessLimits, Promise};
 use lobster_stage::{
     OUTPUT_VARIABLE, Payload, SANDBOX_BLOCKED, StageError, Stop, byte_limit, explained, store_failure,
@@ -112,13 +112,29 @@ impl Finished {
 }
 
 /// Runs a process once per run: decision, journal, process, journal. What it changed in
-/// files is committed after it, if it was kept apart and the process succeeded.
+/// files is committed after it, if it was kept apart and the process succeeded; a person is asked before,
+/// if the step says so.
 pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken) -> Result<Finished, Stop> {
+    let (is_reviewed, asker) = (least_changes(run, &job) == ChangesMode::Review, job.asker.clone());
     let done = run_process(run, path, job, cancel)?;
     if let Some(set) = done.changes {
+        if is_reviewed {
+            review::ask(run, path, set.digest, asker, cancel)?;
+        }
         changes::commit(run, path, set.digest).inspect_err(|_| run.record_failure(path))?;
     }
     Ok(done)
+}
+
+/// What becomes of the changes of a job: what it says, or what the policy demands, if that is more. The
+/// action says only the first, so that another policy reads the same record.
+fn least_changes(run: &Run<'_>, job: &Job) -> ChangesMode {
+    let demanded = match run.services.policy.file().sandbox.changes {
+        LeastChanges::Direct => ChangesMode::Direct,
+        LeastChanges::Staged => ChangesMode::Staged,
+        LeastChanges::Review => ChangesMode::Review,
+    };
+    job.changes.max(demanded)
 }
 
 fn run_process(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken) -> Result<Finished, Stop> {
@@ -149,9 +165,9 @@ fn run_process(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken) -
         return finished(store, &outcome).inspect_err(|_| run.record_failure(path));
     }
     let mut decision = super::policy_gate::decide(run, path, &job, cancel)?;
-    let layered = match job.changes {
+    let layered = match least_changes(run, &job) {
         ChangesMode::Direct => Vec::new(),
-        ChangesMode::Staged => {
+        ChangesMode::Staged | ChangesMode::Review => {
             changes::stage(run, &job.cwd, &mut decision).inspect_err(|_| run.record_failure(path))?
         }
     };

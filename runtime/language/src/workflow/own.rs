@@ -215,7 +215,11 @@ impl Lowering<'_> {
             node.as_text().and_then(|text| ChangesMode::ALL.into_iter().find(|(name, _)| *name == text));
         match known {
             Some((_, mode)) => Ok(mode),
-            None => self.error(codes::FIELD_TYPE, node, format!("{prefix}changes must be direct or staged")),
+            None => self.error(
+                codes::FIELD_TYPE,
+                node,
+                format!("{prefix}changes must be direct, staged or review"),
+            ),
         }
     }
 

@@ -101,8 +101,8 @@ fn top(name: &str) -> Option<Value> {
             "Most that calls of models may cost",
         ),
         "changes" => note(
-            json!({ "enum": ["direct", "staged"] }),
-            "Whether the changes of its steps to files are kept apart until each succeeds",
+            json!({ "enum": ["direct", "staged", "review"] }),
+            "Whether the changes of its steps to files are kept apart until each succeeds, or a person agrees",
         ),
         "secrets" => {
             note(json!({ "$ref": "#/definitions/texts" }), "Names of the secrets that steps may ask for")
@@ -267,8 +267,8 @@ fn rights(name: &str) -> Option<Value> {
             "Glob patterns of files that belong to the action; of run, command and exec steps",
         ),
         "changes" => note(
-            json!({ "enum": ["direct", "staged"] }),
-            "Whether its changes to files are kept apart until it succeeds; of run, command, exec and pipeline steps",
+            json!({ "enum": ["direct", "staged", "review"] }),
+            "Whether its changes to files are kept apart until it succeeds, or a person agrees; of run, command, exec and pipeline steps",
         ),
         "idempotent" => note(json!({ "type": "boolean" }), "An interrupted attempt may be repeated unasked"),
         "secrets" => note(

@@ -15,12 +15,35 @@ pub struct Sandbox {
     pub minimum: Vec<Control>,
     /// The user a step runs as.
     pub user: SandboxUser,
+    /// How far changes to files are kept apart at least, whatever a workflow says.
+    #[serde(skip_serializing_if = "LeastChanges::is_direct")]
+    pub changes: LeastChanges,
     /// File roots.
     pub fs: FsRoots,
     /// Network.
     pub net: NetPolicy,
     /// Environment variables.
     pub env: EnvPolicy,
+}
+
+/// How far what a native step changes in files is kept apart at least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LeastChanges {
+    /// As the workflow says.
+    #[default]
+    Direct,
+    /// Until the step succeeds.
+    Staged,
+    /// Until a person agrees, too.
+    Review,
+}
+
+impl LeastChanges {
+    /// Left out where it is so: a policy that says nothing of it keeps its digest.
+    fn is_direct(&self) -> bool {
+        *self == Self::Direct
+    }
 }
 
 /// What happens when a promised control is missing.

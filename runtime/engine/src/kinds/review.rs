@@ -1,0 +1,217 @@
+//! `changes: review`: a person sees what a step changed in files before it is committed.
+//!
+//! The question names the change set by its digest, so the gate's binding covers it, and
+//! what is committed after a yes is byte for byte what was shown (invariant T4). Secrets are
+//! hidden in what is shown, never in what is committed.
+
+use std::fmt::Write as _;
+
+use lobster_base::digest::Digest;
+use lobster_changes::{Change, ChangeSet, Entry, Kind};
+use lobster_stage::{Question, StageError, Stop, store_failure};
+use lobster_store::Store;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use similar::TextDiff;
+
+use super::changes::load;
+use crate::binding::{Asker, GateQuestion, Identity};
+use crate::path::StepPath;
+use crate::run::Run;
+use lobster_base::cancel::CancelToken;
+
+/// A longer text is told by its size: nobody reads its difference in a question.
+const MAX_TEXT: u64 = 256 << 10;
+
+/// Lines of one file's difference that a question shows; `lobster changes --patch` has all.
+const LINES_OF_FILE: usize = 80;
+
+/// Lines of all differences that a question shows.
+const LINES_OF_ALL: usize = 400;
+
+/// Files that a question names one by one.
+const MAX_FILES: usize = 500;
+
+/// A longer line is cut: a minified file has one line.
+const MAX_LINE: usize = 400;
+
+/// Unchanged lines around changed ones.
+const CONTEXT: usize = 3;
+
+/// What a question about a change set shows.
+#[derive(Serialize, Deserialize)]
+struct Shown {
+    /// How many files change.
+    count: usize,
+    /// What becomes of each, deletions first.
+    files: Vec<String>,
+    /// The difference, folded.
+    difference: String,
+}
+
+/// Asks whether a change set is to be committed. A set without changes needs no answer.
+pub(super) fn ask(
+    run: &Run<'_>,
+    path: &StepPath,
+    digest: Digest,
+    asker: Asker,
+    cancel: &CancelToken,
+) -> Result<(), Stop> {
+    let gate = path.gate("review");
+    // What is hidden depends on the secrets that a process knows, and the answer may come in another one.
+    let shown = run.keep(&gate.gate("shown"), || {
+        let set = load(&run.store, &digest)?;
+        serde_json::to_value(show(&run.store, &set, run.id.short())).map_err(StageError::permanent_from)
+    })?;
+    let Shown { count, files, difference } = serde_json::from_value(shown).map_err(store_failure)?;
+    if count == 0 {
+        return Ok(());
+    }
+    let noun = if count == 1 { "path" } else { "paths" };
+    let mut item = json!({ "changes": digest, "files": files });
+    if count > files.len() {
+        item["more"] = json!(count - files.len());
+    }
+    let question = GateQuestion {
+        question: Question::Approval {
+            prompt: format!("Commit the changes of step {path} to {count} {noun}?"),
+            items: vec![item],
+            preview: Some(difference).filter(|text| !text.is_empty()),
+            emit: false,
+        },
+        identity: Identity::default(),
+        asker,
+    };
+    run.gate(&gate, question, cancel).map(|_| ())
+}
+
+fn show(store: &Store, set: &ChangeSet, run: impl std::fmt::Display) -> Shown {
+    let mut changes: Vec<(String, &Change)> =
+        set.changes().map(|(root, change)| (format!("{root}/{}", change.path), change)).collect();
+    changes.sort_by_cached_key(|(path, change)| (rank(change), path.clone()));
+    let files = changes.iter().take(MAX_FILES);
+    let files = files.map(|(path, change)| store.hide(&line(path, change)).into_owned()).collect();
+    let mut difference = String::new();
+    let (mut room, mut folded) = (LINES_OF_ALL, 0);
+    for (path, change) in &changes {
+        let Some(text) = difference_of(store, path, change) else { continue };
+        let lines: Vec<&str> = text.lines().collect();
+        let kept = lines.len().min(LINES_OF_FILE).min(room);
+        if kept == 0 && !lines.is_empty() {
+            folded += 1;
+            continue;
+        }
+        room -= kept;
+        for line in &lines[..kept] {
+            difference.push_str(&cut(line));
+            difference.push('\n');
+        }
+        if kept < lines.len() {
+            // Writing to a string does not fail.
+            let _ = writeln!(difference, "[… {} more lines of this file]", lines.len() - kept);
+        }
+    }
+    if folded > 0 {
+        let _ = writeln!(difference, "[… {folded} more files]");
+    }
+    if difference.contains("[… ") {
+        let _ = writeln!(difference, "`lobster changes {run} --patch` shows all of it");
+    }
+    Shown { count: changes.len(), files, difference }
+}
+
+/// Deletions first, then what gets other rights, links, contents, and what is new.
+fn rank(change: &Change) -> u8 {
+    match change.kind() {
+        Kind::Delete => 0,
+        Kind::Mode => 1,
+        Kind::Create if is_executable(change) => 2,
+        Kind::Link => 3,
+        Kind::Modify => 4,
+        Kind::Create => 5,
+    }
+}
+
+fn is_executable(change: &Change) -> bool {
+    matches!(change.after, Some(Entry::File { mode, .. }) if mode & 0o111 != 0)
+}
+
+/// What becomes of a path, in one line.
+fn line(path: &str, change: &Change) -> String {
+    let kind = match change.kind() {
+        Kind::Create => "new",
+        Kind::Modify => "modified",
+        Kind::Delete => "deleted",
+        Kind::Mode => "mode",
+        Kind::Link => "link",
+    };
+    let mut text = format!("{kind} {path}");
+    let is_directory = |entry: &Option<Entry>| matches!(entry, Some(Entry::Directory { .. }));
+    if is_directory(&change.after) || change.after.is_none() && is_directory(&change.before) {
+        text.push('/');
+    }
+    let told = match (&change.before, &change.after) {
+        (_, Some(Entry::Link { target })) => format!(" -> {target}"),
+        (_, Some(Entry::File { same_as: Some(other), .. })) => format!(" = {other}"),
+        (Some(before), Some(after)) if mode(before) != mode(after) => {
+            format!("  {:04o} -> {:04o}", mode(before), mode(after))
+        }
+        (None, Some(_)) if is_executable(change) => "  executable".to_owned(),
+        _ => String::new(),
+    };
+    text + &told
+}
+
+fn mode(entry: &Entry) -> u32 {
+    match entry {
+        Entry::File { mode, .. } | Entry::Directory { mode } => *mode,
+        Entry::Link { .. } => 0o777,
+    }
+}
+
+/// The unified difference of a file; of what is no text, the sizes.
+fn difference_of(store: &Store, path: &str, change: &Change) -> Option<String> {
+    let is_file = |entry: &Option<Entry>| matches!(entry, Some(Entry::File { same_as: None, .. }));
+    if change.kind() == Kind::Mode || !is_file(&change.before) && !is_file(&change.after) {
+        return None;
+    }
+    let side = |name: &str, entry: &Option<Entry>| match is_file(entry) {
+        true => format!("{name}{path}"),
+        false => "/dev/null".to_owned(),
+    };
+    let (old, new) = (side("a", &change.before), side("b", &change.after));
+    let text = match (text_of(store, change.before.as_ref()), text_of(store, change.after.as_ref())) {
+        (Some(before), Some(after)) => TextDiff::from_lines(&before, &after)
+            .unified_diff()
+            .context_radius(CONTEXT)
+            .header(&old, &new)
+            .to_string(),
+        _ => format!("--- {old}\n+++ {new}\nnot shown: {}\n", sizes(change)),
+    };
+    Some(store.hide(&text).into_owned())
+}
+
+/// The content as text, if it can be shown. Secrets are hidden in the whole of it, for one may go over several lines.
+fn text_of(store: &Store, entry: Option<&Entry>) -> Option<String> {
+    let Some(Entry::File { digest, size, .. }) = entry else { return Some(String::new()) };
+    if *size > MAX_TEXT {
+        return None;
+    }
+    let text = String::from_utf8(store.load(digest, MAX_TEXT).ok()?).ok()?;
+    (!text.contains('\0')).then(|| store.hide(&text).into_owned())
+}
+
+fn sizes(change: &Change) -> String {
+    let size = |entry: &Option<Entry>| match entry {
+        Some(Entry::File { size, .. }) => format!("{size} bytes"),
+        _ => "nothing".to_owned(),
+    };
+    format!("{} -> {}", size(&change.before), size(&change.after))
+}
+
+fn cut(line: &str) -> String {
+    match line.char_indices().nth(MAX_LINE) {
+        Some((end, _)) => format!("{}[… {} more bytes]", &line[..end], line.len() - end),
+        None => line.to_owned(),
+    }
+}
