@@ -6,6 +6,7 @@ use std::process::Command;
 
 use crate::binary::repository;
 use crate::home::{Answer, Home};
+use crate::server::{Reply, Server};
 
 /// Whether there is a C compiler for WebAssembly. A machine that must have one
 /// sets `LOBSTER_REQUIRE_C`.
@@ -37,7 +38,8 @@ fn build(home: &Home, source: &str, words: &[&str]) {
     command.arg(repository().join("tests/guests/c").join(source));
     if words.contains(&"-mexec-model=reactor") {
         command.arg("-I").arg(sdk());
-        for file in ["json.c", "lobster_step.c", "gen/step.c", "gen/step_component_type.o"] {
+        for file in ["json.c", "lobster_http.c", "lobster_step.c", "gen/step.c", "gen/step_component_type.o"]
+        {
             command.arg(sdk().join(file));
         }
     }
@@ -268,4 +270,94 @@ fn hostile_steps_in_rust_end_in_their_named_error() {
     }
     let left: Vec<_> = std::fs::read_dir(home.dir().join("out")).unwrap().collect();
     assert_eq!(left.len(), 1, "a step that failed left something: {left:?}");
+}
+
+/// `lobster:step/http` through the SDK: what it may ask, what it is told when it may not.
+#[test]
+fn a_step_in_c_asks_hosts_that_it_is_granted_and_no_others() {
+    if !has_compiler() {
+        return;
+    }
+    let home = Home::new();
+    build(&home, "asks.c", &["-mexec-model=reactor"]);
+    let server = Server::start(|_, request| match request.path.as_str() {
+        "/away" => Reply::status(302, "location: http://127.0.0.1:1/\r\n", ""),
+        "/silent" => Reply::Silence,
+        "/large" => Reply::status(200, "", &"x".repeat((16 << 20) + 1)),
+        _ => Reply::status(203, "x-kind: real\r\n", "hello"),
+    });
+    let at = server.url().trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let ask = |args: &str, net: &str| {
+        let args = args.replace("HERE", &format!("http://{at}"));
+        home.lobster(["step", "run", "asks.wasm", "--net", net, "--args-json", &args]).run()
+    };
+    let asked = ask(
+        r#"{"method": "PUT", "url": "HERE/a?b=%FC", "name": "X-Of", "value": "one", "body": "12345"}"#,
+        &at,
+    );
+    assert_eq!(asked.stdout, "{\"status\":203,\"kind\":\"real\",\"bytes\":5}\n", "{asked:?}");
+    let seen = server.requests().pop().unwrap();
+    assert_eq!((seen.path.as_str(), seen.body.as_slice()), ("/a?b=%FC", b"12345".as_slice()));
+    assert_eq!(seen.header("x-of"), Some("one"));
+    assert_eq!((seen.header("host"), seen.header("content-length")), (Some(at.as_str()), Some("5")));
+    let away = ask(r#"{"url": "HERE/away"}"#, &at);
+    assert_eq!(away.stdout, "{\"status\":302,\"kind\":\"\",\"bytes\":0}\n", "{away:?}");
+
+    let before = server.requests().len();
+    for (args, net, told) in [
+        (r#"{"url": "http://127.0.0.2:1/"}"#, at.as_str(), ": denied: "),
+        (r#"{"url": "http://169.254.169.254/latest"}"#, &at, ": denied: "),
+        (r#"{"url": "HERE/"}"#, "a.example:80", ": denied: "),
+        (r#"{"url": "ftp://a.example/"}"#, &at, ": bad-request: "),
+        (r#"{"url": "/a"}"#, &at, ": bad-request: "),
+        (r#"{"url": "HERE/ a"}"#, &at, ": bad-request: "),
+        (r#"{"url": "http://me:secret@a.example/"}"#, &at, ": bad-request: a URL cannot carry"),
+        (r#"{"url": "HERE/", "method": "G T"}"#, &at, ": bad-request: \"G T\" is no HTTP method"),
+        (r#"{"url": "HERE/", "name": "Host", "value": "b"}"#, &at, ": bad-request: the header host"),
+        (r#"{"url": "HERE/", "name": "content-length", "value": "9"}"#, &at, ": bad-request: "),
+        (r#"{"url": "HERE/", "name": "transfer-encoding", "value": "chunked"}"#, &at, ": bad-request: "),
+        (r#"{"url": "HERE/", "name": "a", "value": "b\r\nc: d"}"#, &at, ": bad-request: "),
+        (r#"{"url": "HERE/", "name": "a", "value": "😀"}"#, &at, ": bad-request: "),
+        (r#"{"url": "http://localhost:1/"}"#, "localhost:1", ": refused: "),
+    ] {
+        let refused = ask(args, net);
+        assert_eq!((refused.code(), refused.stdout.as_str()), (1, ""), "{args}: {refused:?}");
+        assert!(refused.stderr.contains("http: ") && refused.stderr.contains(told), "{args}: {refused:?}");
+    }
+    assert_eq!(server.requests().len(), before, "nothing of that was sent");
+    let late = ask(r#"{"url": "HERE/silent", "timeout": 50}"#, &at);
+    assert!(late.stderr.contains(": timeout: "), "{late:?}");
+    let large = ask(r#"{"url": "HERE/large"}"#, &at);
+    assert!(large.stderr.contains(": too-large: "), "{large:?}");
+    let silent = format!(r#"{{"url": "http://{at}/silent"}}"#);
+    let words = ["step", "run", "asks.wasm", "--net", &at, "--timeout", "300ms", "--args-json", &silent];
+    let stopped = home.lobster(words).run();
+    assert!(stopped.stderr.contains("timeout: "), "{stopped:?}");
+    let bare =
+        home.lobster(["step", "run", "asks.wasm", "--args-json", r#"{"url": "http://a.example/"}"#]).run();
+    assert!(bare.stderr.contains("not-granted") && bare.stderr.contains("lobster:step/http"), "{bare:?}");
+}
+
+#[test]
+fn what_a_step_in_c_was_answered_is_replayed_without_the_server() {
+    if !has_compiler() {
+        return;
+    }
+    let home = Home::new();
+    build(&home, "asks.c", &["-mexec-model=reactor"]);
+    let server = Server::start(|n, _| Reply::status(200, &format!("x-kind: {n}\r\n"), "hello"));
+    let at = server.url().trim_start_matches("http://").trim_end_matches('/').to_owned();
+    home.write(
+        "ask.lobster",
+        format!(
+            "steps:\n  - id: ask\n    component: ./asks.wasm\n    args: {{ url: 'http://{at}/' }}\n    grants: {{ net: ['{at}'] }}\n"
+        ),
+    );
+    let ran = home.lobster(["run", "ask.lobster"]).run();
+    assert_eq!(ran.code(), 0, "{ran:?}");
+    assert_eq!(server.requests().len(), 1);
+    drop(server);
+    let replayed = home.lobster(["replay", "@"]).run();
+    assert_eq!(replayed.code(), 0, "{replayed:?}");
+    assert!(ran.stdout.contains("\"bytes\": 5"), "{ran:?}");
 }

@@ -4,7 +4,7 @@
 set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-for language in ${*:-c js python rust}; do
+for language in ${*:-c go js python rust ts}; do
   project=$dir/greet-$language
   lobster step new --lang "$language" "greet-$language" --dir "$project" >/dev/null
   if lobster step build "$project" >"$dir/log" 2>&1; then

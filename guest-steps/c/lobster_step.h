@@ -134,4 +134,39 @@ bool lobster_blob_write(lobster_blob *blob, const void *bytes, size_t length);
 /* Closes it; gives its digest, which you free, or NULL. */
 char *lobster_blob_finish(lobster_blob *blob);
 
+typedef struct {
+  const char *name;
+  const char *value;
+} lobster_header;
+
+/* What is asked of a host that the step is granted. */
+typedef struct {
+  /* NULL is GET. */
+  const char *method;
+  const char *url;
+  /* Ends with one whose name is NULL; NULL for none. */
+  const lobster_header *headers;
+  const void *body;
+  size_t length;
+  /* How long the connection, and then the beginning of the answer, may take; 0 as long as the step. */
+  uint32_t timeout_ms;
+} lobster_request;
+
+/* What the host answered, whole. */
+typedef struct {
+  int status;
+  /* Names in lower case; ends with one whose name is NULL. */
+  const lobster_header *headers;
+  const uint8_t *body;
+  size_t length;
+} lobster_response;
+
+/* Makes one HTTP request and waits for the whole answer, of any status. Redirects are
+   not followed. Free it with lobster_response_free. NULL if the request was refused or
+   failed, and the step has failed with `http`. */
+lobster_response *lobster_fetch(const lobster_request *request);
+/* The first header of that name, or NULL. */
+const char *lobster_response_header(const lobster_response *response, const char *name);
+void lobster_response_free(lobster_response *response);
+
 #endif

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes a project of every template as an author would, builds it and runs its
-# cases. For Python also a project that uses the library and packages, and one that makes
-# HTTP requests, which are recorded and then answered without a server.
+# cases; then one that makes HTTP requests. For Python also one that uses the library
+# and packages.
 #
 #   check.sh LOBSTER [LANGUAGE...]
 #
@@ -12,6 +12,7 @@ lobster=$(realpath "${1:?check.sh LOBSTER [LANGUAGE...]}")
 shift
 here=$(cd "$(dirname "$0")" && pwd)
 tests=$here/../../tests/guests/python
+http=$here/../../examples/languages/http
 languages=("${@:-}")
 [[ -n ${languages[0]} ]] || languages=(c go js python rust ts)
 dir=$(mktemp -d)
@@ -51,20 +52,25 @@ check_python() {
   project=$(python_project library)
   echo icalendar >>"$project/requirements.txt"
   check "Python's library" "$project"
-  project=$(python_project fetch)
-  python3 "$tests/server.py" >"$dir/port" &
+}
+
+# The step of the example that makes HTTP requests: they are recorded, and then answered
+# without a server.
+check_http() {
+  local language=$1 project=$dir/fetch-$1 at
+  PATH=$(dirname "$lobster"):$PATH sh "$http/project.sh" "$language" "$project"
+  python3 "$http/server.py" >"$dir/port" &
   server=$!
   until [[ -s $dir/port ]]; do sleep 0.1; done
-  local at
   at=127.0.0.1:$(cat "$dir/port")
-  mkdir -p "$project/cases"
-  printf '{"summary": "asks twice", "args": {"url": "http://%s/a?b=c"}, "net": ["%s"], "expect": {"items": [{"status": 200, "type": "text/plain", "text": "grüezi python"}, {"status": 201}]}}' \
-    "$at" "$at" >"$project/cases/asks.json"
+  printf '{"summary": "asks twice", "args": {"url": "http://%s/a?b=c"}, "net": ["%s"], "expect": {"items": [{"status": 200, "type": "text/plain", "text": "grüezi %s"}, {"status": 201}]}}' \
+    "$at" "$at" "$language" >"$project/cases/asks.json"
   "$lobster" step build "$project" >"$dir/log" 2>&1 || { cat "$dir/log" >&2 && exit 1; }
   "$lobster" step test --record "$project" >"$dir/log" || { cat "$dir/log" >&2 && exit 1; }
   kill "$server" && server=
+  rm "$dir/port"
   "$lobster" step test "$project" >"$dir/log" || { cat "$dir/log" >&2 && exit 1; }
-  echo "Python's HTTP: $(tail -1 "$dir/log") as recorded"
+  echo "HTTP in $language: $(tail -1 "$dir/log") as recorded"
 }
 
 built=0
@@ -74,6 +80,7 @@ for language in "${languages[@]}"; do
   if check "the template for $language" "$project"; then
     built=$((built + 1))
     [[ $language != python ]] || check_python
+    check_http "$language"
   else
     [[ $? == 3 ]] || exit 1
   fi

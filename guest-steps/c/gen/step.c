@@ -3,6 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+// Imported Functions from `lobster:step/http@0.1.0`
+
+__attribute__((__import_module__("lobster:step/http@0.1.0"), __import_name__("fetch")))
+extern void __wasm_import_lobster_step_http_fetch(uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, int32_t, int32_t, uint8_t *);
+
 // Imported Functions from `lobster:step/host@0.1.0`
 
 __attribute__((__import_module__("lobster:step/host@0.1.0"), __import_name__("log")))
@@ -52,7 +57,7 @@ extern void __wasm_import_lobster_step_io_method_output_write(int32_t, uint8_t *
 __attribute__((__import_module__("lobster:step/io@0.1.0"), __import_name__("[method]output.emit")))
 extern void __wasm_import_lobster_step_io_method_output_emit(int32_t, uint8_t *, size_t, uint8_t *);
 
-// Exported Functions from `step`
+// Exported Functions from `step-http`
 
 __attribute__((__weak__, __export_name__("cabi_post_describe")))
 void __wasm_export_exports_step_describe_post_return(uint8_t * arg0) {
@@ -207,6 +212,63 @@ static uint8_t RET_AREA[(64+18*sizeof(void*))];
 
 // Helper Functions
 
+void step_tuple2_string_string_free(step_tuple2_string_string_t *ptr) {
+  step_string_free(&ptr->f0);
+  step_string_free(&ptr->f1);
+}
+
+void step_list_tuple2_string_string_free(step_list_tuple2_string_string_t *ptr) {
+  size_t list_len = ptr->len;
+  if (list_len > 0) {
+    step_tuple2_string_string_t *list_ptr = ptr->ptr;
+    for (size_t i = 0; i < list_len; i++) {
+      step_tuple2_string_string_free(&list_ptr[i]);
+    }
+    free(list_ptr);
+  }
+}
+
+void step_list_u8_free(step_list_u8_t *ptr) {
+  size_t list_len = ptr->len;
+  if (list_len > 0) {
+    uint8_t *list_ptr = ptr->ptr;
+    for (size_t i = 0; i < list_len; i++) {
+    }
+    free(list_ptr);
+  }
+}
+
+void step_option_u32_free(step_option_u32_t *ptr) {
+  if (ptr->is_some) {
+  }
+}
+
+void lobster_step_http_request_free(lobster_step_http_request_t *ptr) {
+  step_string_free(&ptr->method);
+  step_string_free(&ptr->url);
+  step_list_tuple2_string_string_free(&ptr->headers);
+  step_list_u8_free(&ptr->body);
+  step_option_u32_free(&ptr->timeout_ms);
+}
+
+void lobster_step_http_response_free(lobster_step_http_response_t *ptr) {
+  step_list_tuple2_string_string_free(&ptr->headers);
+  step_list_u8_free(&ptr->body);
+}
+
+void lobster_step_http_http_error_free(lobster_step_http_http_error_t *ptr) {
+  step_string_free(&ptr->code);
+  step_string_free(&ptr->message);
+}
+
+void lobster_step_http_result_response_http_error_free(lobster_step_http_result_response_http_error_t *ptr) {
+  if (!ptr->is_err) {
+    lobster_step_http_response_free(&ptr->val.ok);
+  } else {
+    lobster_step_http_http_error_free(&ptr->val.err);
+  }
+}
+
 void lobster_step_host_blob_error_free(lobster_step_host_blob_error_t *ptr) {
   step_string_free(&ptr->code);
   step_string_free(&ptr->message);
@@ -257,16 +319,6 @@ void lobster_step_host_result_own_blob_reader_blob_error_free(lobster_step_host_
   if (!ptr->is_err) {
   } else {
     lobster_step_host_blob_error_free(&ptr->val.err);
-  }
-}
-
-void step_list_u8_free(step_list_u8_t *ptr) {
-  size_t list_len = ptr->len;
-  if (list_len > 0) {
-    uint8_t *list_ptr = ptr->ptr;
-    for (size_t i = 0; i < list_len; i++) {
-    }
-    free(list_ptr);
   }
 }
 
@@ -482,6 +534,51 @@ void step_string_free(step_string_t *ret) {
 }
 
 // Component Adapters
+
+bool lobster_step_http_fetch(lobster_step_http_request_t *request, lobster_step_http_response_t *ret, lobster_step_http_http_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(6*sizeof(void*))];
+  int32_t option;
+  int32_t option1;
+  if (((*request).timeout_ms).is_some) {
+    const uint32_t *payload0 = &((*request).timeout_ms).val;
+    option = 1;
+    option1 = (int32_t) (*payload0);
+  } else {
+    option = 0;
+    option1 = 0;
+  }
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_lobster_step_http_fetch((uint8_t *) ((*request).method).ptr, ((*request).method).len, (uint8_t *) ((*request).url).ptr, ((*request).url).len, (uint8_t *) ((*request).headers).ptr, ((*request).headers).len, (uint8_t *) ((*request).body).ptr, ((*request).body).len, option, option1, ptr);
+  lobster_step_http_result_response_http_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      result.val.ok = (lobster_step_http_response_t) {
+        (uint16_t) (uint16_t) ((int32_t) *((uint16_t*) (ptr + sizeof(void*)))),
+        (step_list_tuple2_string_string_t) (step_list_tuple2_string_string_t) { (step_tuple2_string_string_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+        (step_list_u8_t) (step_list_u8_t) { (uint8_t*)(*((uint8_t **) (ptr + (4*sizeof(void*))))), (*((size_t*) (ptr + (5*sizeof(void*))))) },
+      };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (lobster_step_http_http_error_t) {
+        (step_string_t) (step_string_t) { (uint8_t*)(*((uint8_t **) (ptr + sizeof(void*)))), (*((size_t*) (ptr + (2*sizeof(void*))))) },
+        (step_string_t) (step_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (3*sizeof(void*))))), (*((size_t*) (ptr + (4*sizeof(void*))))) },
+        (bool) (int32_t) *((uint8_t*) (ptr + (5*sizeof(void*)))),
+      };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
 
 void lobster_step_host_log(lobster_step_host_level_t level, step_string_t *message, step_string_t *fields) {
   __wasm_import_lobster_step_host_log((int32_t) level, (uint8_t *) (*message).ptr, (*message).len, (uint8_t *) (*fields).ptr, (*fields).len);

@@ -14,6 +14,64 @@ typedef struct step_string_t {
   size_t len;
 } step_string_t;
 
+typedef struct {
+  step_string_t f0;
+  step_string_t f1;
+} step_tuple2_string_string_t;
+
+typedef struct {
+  step_tuple2_string_string_t *ptr;
+  size_t len;
+} step_list_tuple2_string_string_t;
+
+typedef struct {
+  uint8_t *ptr;
+  size_t len;
+} step_list_u8_t;
+
+typedef struct {
+  bool is_some;
+  uint32_t val;
+} step_option_u32_t;
+
+typedef struct lobster_step_http_request_t {
+  // `GET`, `POST` …
+  step_string_t   method;
+  // `http` or `https`, percent-encoded.
+  step_string_t   url;
+  // Names and values; a character of a value is one byte. `host` and what belongs to
+  // the connection are the host's to send.
+  step_list_tuple2_string_string_t   headers;
+  step_list_u8_t   body;
+  // Milliseconds for the connection, and again until the answer has begun; none for as
+  // long as the step may run.
+  step_option_u32_t   timeout_ms;
+} lobster_step_http_request_t;
+
+typedef struct lobster_step_http_response_t {
+  uint16_t   status;
+  // Names in lower case; a character of a value is one byte.
+  step_list_tuple2_string_string_t   headers;
+  step_list_u8_t   body;
+} lobster_step_http_response_t;
+
+typedef struct lobster_step_http_http_error_t {
+  // `bad-request`, `denied`, `not-found`, `refused`, `unreachable`, `timeout`, `tls`,
+  // `too-large`, `io`.
+  step_string_t   code;
+  step_string_t   message;
+  // Whether the same request may succeed later.
+  bool   retryable;
+} lobster_step_http_http_error_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    lobster_step_http_response_t ok;
+    lobster_step_http_http_error_t err;
+  } val;
+} lobster_step_http_result_response_http_error_t;
+
 typedef uint8_t lobster_step_host_level_t;
 
 #define LOBSTER_STEP_HOST_LEVEL_TRACE 0
@@ -61,11 +119,6 @@ typedef struct {
     lobster_step_host_blob_error_t err;
   } val;
 } lobster_step_host_result_own_blob_reader_blob_error_t;
-
-typedef struct {
-  uint8_t *ptr;
-  size_t len;
-} step_list_u8_t;
 
 typedef struct {
   bool is_err;
@@ -258,6 +311,10 @@ typedef struct {
   } val;
 } step_result_void_step_error_t;
 
+// Imported Functions from `lobster:step/http@0.1.0`
+// Makes one request and waits for the whole answer, of any status. Redirects are not followed.
+extern bool lobster_step_http_fetch(lobster_step_http_request_t *request, lobster_step_http_response_t *ret, lobster_step_http_http_error_t *err);
+
 // Imported Functions from `lobster:step/host@0.1.0`
 // A structured log line; `fields` is a JSON object or empty.
 extern void lobster_step_host_log(lobster_step_host_level_t level, step_string_t *message, step_string_t *fields);
@@ -287,11 +344,27 @@ extern bool lobster_step_io_method_output_write(lobster_step_io_borrow_output_t 
 // Items, each one JSON text.
 extern bool lobster_step_io_method_output_emit(lobster_step_io_borrow_output_t self, step_list_string_t *items, lobster_step_io_stream_error_t *err);
 
-// Exported Functions from `step`
+// Exported Functions from `step-http`
 void exports_step_describe(step_description_t *ret);
 bool exports_step_run(step_string_t *args, step_own_input_t input, step_own_output_t output, step_step_error_t *err);
 
 // Helper Functions
+
+void step_tuple2_string_string_free(step_tuple2_string_string_t *ptr);
+
+void step_list_tuple2_string_string_free(step_list_tuple2_string_string_t *ptr);
+
+void step_list_u8_free(step_list_u8_t *ptr);
+
+void step_option_u32_free(step_option_u32_t *ptr);
+
+void lobster_step_http_request_free(lobster_step_http_request_t *ptr);
+
+void lobster_step_http_response_free(lobster_step_http_response_t *ptr);
+
+void lobster_step_http_http_error_free(lobster_step_http_http_error_t *ptr);
+
+void lobster_step_http_result_response_http_error_free(lobster_step_http_result_response_http_error_t *ptr);
 
 void lobster_step_host_blob_error_free(lobster_step_host_blob_error_t *ptr);
 
@@ -312,8 +385,6 @@ void step_option_u64_free(step_option_u64_t *ptr);
 void step_option_string_free(step_option_string_t *ptr);
 
 void lobster_step_host_result_own_blob_reader_blob_error_free(lobster_step_host_result_own_blob_reader_blob_error_t *ptr);
-
-void step_list_u8_free(step_list_u8_t *ptr);
 
 void lobster_step_host_result_list_u8_blob_error_free(lobster_step_host_result_list_u8_blob_error_t *ptr);
 

@@ -11,7 +11,10 @@ if ! cmp -s package.json $made_from; then
   npm install --no-audit --no-fund >&2 || { echo "npm could not install what package.json names; the lines above say why" >&2 && exit 1; }
   cp package.json $made_from
 fi
+# Only a step that imports lobster_http.js has HTTP.
+world=step
+! grep -qE "^import .*lobster_http" *.js || world=step-http
 # --stub-wasi: no clock, no randomness, no files. Leave it out if the step needs
 # a grant for one of them.
-node_modules/.bin/componentize-qjs --wit wit --world step --js step.js --module-root . \
+node_modules/.bin/componentize-qjs --wit wit --world $world --js step.js --module-root . \
   --sync --stub-wasi --opt-size --minify --output step-name.wasm

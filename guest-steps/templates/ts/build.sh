@@ -17,7 +17,10 @@ export PATH=$PWD/node_modules/.bin:$PATH
 tsc
 esbuild step.ts --bundle --format=esm --platform=neutral --main-fields=module,main --target=es2022 \
   '--external:lobster:*' '--external:wasi:*' --log-level=warning --outfile=build/step.js
+# Only a step that imports lobster_http.js has HTTP.
+world=step
+! grep -qF '"lobster:step/http@' build/step.js || world=step-http
 # --stub-wasi: no clock, no randomness, no files. Leave it out if the step needs
 # a grant for one of them.
-componentize-qjs --wit wit --world step --js build/step.js --module-root build \
+componentize-qjs --wit wit --world $world --js build/step.js --module-root build \
   --sync --stub-wasi --opt-size --minify --output step-name.wasm

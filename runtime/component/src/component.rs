@@ -365,31 +365,36 @@ impl Component {
     }
 }
 
-/// A capability that comes with an interface: its prefix and both sentences.
-const ABILITIES: [(&str, &str, &str); 6] = [
+/// A capability that comes with an interface: its prefixes and both sentences.
+const ABILITIES: [(&[&str], &str, &str); 6] = [
     (
-        "wasi:filesystem/types@",
+        &["wasi:filesystem/types@"],
         "read or write files of directories that are granted",
         "open files: it imports no file system",
     ),
     (
-        "wasi:http/",
+        &["wasi:http/", names::OWN_HTTP],
         "make HTTP requests to hosts that are granted; refused without such a grant",
         "make HTTP requests",
     ),
-    ("wasi:sockets/", "connect to hosts that are granted; refused without such a grant", "open connections"),
-    ("wasi:cli/environment@", "see environment variables that are granted", "see environment variables"),
-    ("wasi:clocks/", "tell the time: virtual time, unless the clock is granted", "tell the time"),
-    ("wasi:random/", "use randomness: seeded, unless randomness is granted", "use randomness"),
+    (
+        &["wasi:sockets/"],
+        "connect to hosts that are granted; refused without such a grant",
+        "open connections",
+    ),
+    (&["wasi:cli/environment@"], "see environment variables that are granted", "see environment variables"),
+    (&["wasi:clocks/"], "tell the time: virtual time, unless the clock is granted", "tell the time"),
+    (&["wasi:random/"], "use randomness: seeded, unless randomness is granted", "use randomness"),
 ];
 
 fn abilities(imports: &[String]) -> (Vec<String>, Vec<String>) {
     let (mut can, mut cannot) = (Vec::new(), Vec::new());
     // A preview-1 module imports single functions; what it could do is fixed.
     let preview1 = imports.iter().any(|import| import.starts_with(PREVIEW1));
-    for (prefix, able, unable) in ABILITIES {
-        let network = ["wasi:http/", "wasi:sockets/"].contains(&prefix);
-        if (preview1 && !network) || imports.iter().any(|import| import.starts_with(prefix)) {
+    for (prefixes, able, unable) in ABILITIES {
+        let network = prefixes.iter().any(|prefix| ["wasi:http/", "wasi:sockets/"].contains(prefix));
+        let has = |import: &String| prefixes.iter().any(|prefix| import.starts_with(prefix));
+        if (preview1 && !network) || imports.iter().any(has) {
             can.push(able.to_owned());
         } else {
             cannot.push(unable.to_owned());

@@ -65,7 +65,7 @@ fn check_import(import: &str) -> Result<(), LoadError> {
         if !version.starts_with("0.1.") {
             return Err(other_version("lobster:step 0.1"));
         }
-        return if matches!(interface, "types" | "host" | "io") { Ok(()) } else { Err(unknown()) };
+        return if matches!(interface, "types" | "host" | "io" | "http") { Ok(()) } else { Err(unknown()) };
     }
     let Some(package) = package.strip_prefix("wasi:") else { return Err(unknown()) };
     if !version.starts_with("0.2.") || version.contains('-') {
@@ -124,15 +124,21 @@ const RAW_SOCKETS: [&str; 3] = ["wasi:sockets/tcp@", "wasi:sockets/udp@", "wasi:
 /// HTTP is given nothing else, because a language's runtime imports sockets that the step never opens.
 pub(crate) fn raw_socket<'i>(imports: &'i [String], is_step: bool, grants: &Grants) -> Option<&'i String> {
     if grants.net.is_empty()
-        || (is_step && imports.iter().any(|i| i.starts_with("wasi:http/outgoing-handler@")))
+        || (is_step && imports.iter().any(|import| HTTP.iter().any(|http| import.starts_with(http))))
     {
         return None;
     }
     imports.iter().find(|import| RAW_SOCKETS.iter().any(|raw| import.starts_with(raw)))
 }
 
+/// By what a step makes HTTP requests.
+const HTTP: [&str; 2] = ["wasi:http/outgoing-handler@", OWN_HTTP];
+
+/// The contract's own HTTP, for languages that cannot link WASI's.
+pub(crate) const OWN_HTTP: &str = "lobster:step/http@";
+
 fn uses_network(import: &str) -> bool {
-    import.starts_with("wasi:sockets/") || import.starts_with("wasi:http/")
+    ["wasi:sockets/", "wasi:http/", OWN_HTTP].iter().any(|network| import.starts_with(network))
 }
 
 /// Whether calls into `import` may have to wait, and so need the asynchronous engine.
@@ -154,6 +160,8 @@ mod tests {
         let python = ["wasi:sockets/tcp@0.2.9".to_owned(), "wasi:http/outgoing-handler@0.2.9".to_owned()];
         let net = Grants { net: vec!["a.example".to_owned()], ..Grants::default() };
         assert_eq!(raw_socket(&python, true, &net), None, "a step with HTTP is given no sockets");
+        let go = ["wasi:sockets/tcp@0.2.9".to_owned(), "lobster:step/http@0.1.0".to_owned()];
+        assert_eq!(raw_socket(&go, true, &net), None, "whichever HTTP it is");
         assert_eq!(raw_socket(&python, false, &net), Some(&python[0]), "a command may use both");
         assert_eq!(raw_socket(&python[..1], true, &net), Some(&python[0]));
         assert_eq!(raw_socket(&python[..1], true, &Grants::default()), None, "nothing is reached");

@@ -26,7 +26,7 @@ use crate::host::services::Tracer;
 use crate::state::State;
 
 /// How long a connection may take when the program does not say.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Largest request or response body that is recorded.
 const MAX_RECORDED: usize = 16 << 20;
@@ -245,7 +245,7 @@ fn failure(name: &str) -> Error {
     }
 }
 
-async fn whole(body: WasiBody, too_large: impl FnOnce() -> Error) -> Result<Bytes, Error> {
+pub(crate) async fn whole(body: WasiBody, too_large: impl FnOnce() -> Error) -> Result<Bytes, Error> {
     match Limited::new(body, MAX_RECORDED).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) => Err(error.downcast::<Error>().map_or_else(|_| too_large(), |own| *own)),
@@ -269,7 +269,7 @@ fn parse(answer: &[u8]) -> Option<(Response<WasiBody>, Driver)> {
 }
 
 /// Headers as text, each byte one character.
-fn plain(headers: &HeaderMap) -> Vec<(String, String)> {
+pub(crate) fn plain(headers: &HeaderMap) -> Vec<(String, String)> {
     let text = |value: &HeaderValue| value.as_bytes().iter().map(|byte| char::from(*byte)).collect();
     headers.iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect()
 }

@@ -1,6 +1,7 @@
 //! The functions that a program can call.
 
 pub(crate) mod clocks;
+pub(crate) mod fetch;
 pub(crate) mod file_streams;
 pub(crate) mod filesystem;
 pub(crate) mod given;
@@ -36,6 +37,16 @@ pub(crate) mod bindings {
 }
 
 pub(crate) use bindings::lobster::step as step_wit;
+
+/// What the world `step-http` adds to it.
+pub(crate) mod step_http {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        inline: "package lobster:host-http; world imports { import lobster:step/http@0.1.0; }",
+        imports: { "lobster:step/http.fetch": async | trappable, default: trappable },
+        require_store_data_send: true,
+    });
+}
 
 /// The parts of WASI that this host implements itself.
 pub(crate) mod wasi_own {
@@ -76,6 +87,7 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
     step_wit::types::add_to_linker::<State, HasSelf<State>>(linker, |state| state)?;
     step_wit::io::add_to_linker::<State, HasSelf<State>>(linker, |state| state)?;
     step_wit::host::add_to_linker::<State, HasSelf<State>>(linker, |state| state)?;
+    step_http::lobster::step::http::add_to_linker::<State, HasSelf<State>>(linker, |state| state)?;
     Ok(())
 }
 

@@ -75,10 +75,13 @@ fn contract(resolve: &wit_parser::Resolve) -> Vec<String> {
 
 #[test]
 fn the_bindings_for_c_are_of_this_contract() {
-    let mut ours = wit_parser::Resolve::default();
-    ours.push_source("step.wit", include_str!("../../../../wit/step.wit")).expect("the contract parses");
+    let mut resolve = wit_parser::Resolve::default();
+    resolve.push_source("step.wit", include_str!("../../../../wit/step.wit")).expect("the contract parses");
     let object = std::fs::read(guest_steps("c/gen/step_component_type.o")).expect("reads");
     let (_, theirs) = wit_component::metadata::decode(&object).expect("holds a world");
-    // After a change of wit/: `wit-bindgen c wit --world step --out-dir guest-steps/c/gen`.
-    assert_eq!(contract(&theirs.resolve), contract(&ours));
+    // After a change of wit/: what guest-steps/c/gen/README.md says.
+    let mut ours = contract(&resolve);
+    // They are of the larger world, which has all that this one has.
+    ours.retain(|part| !part.starts_with("world step {"));
+    assert_eq!(contract(&theirs.resolve), ours);
 }

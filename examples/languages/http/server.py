@@ -1,6 +1,7 @@
-"""Answers what tests/guests/python/fetch asks; prints its port."""
+"""Answers what the steps in this folder ask, on the port that is given or any; prints the port."""
 
 import http.server
+import sys
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -15,7 +16,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             while size := int(self.rfile.readline(), 16):
                 body += self.rfile.read(size)
                 self.rfile.readline()
-        self.answer(201 if len(body) == 10000 else 400, b"")
+        self.answer(201 if body == "ü".encode() * 5000 else 400, b"")
 
     def answer(self, status, body):
         self.send_response(status)
@@ -28,6 +29,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+port = int(sys.argv[1]) if len(sys.argv) > 1 else 0
+server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
 print(server.server_port, flush=True)
 server.serve_forever()

@@ -1,0 +1,1 @@
+../js/lobster_http.js

@@ -1,0 +1,115 @@
+//! `lobster:step/http`: one call makes a request and gives its whole answer, for
+//! languages that cannot link `wasi:http`. It is sent as that is, so grants, the record
+//! and the limits are the same.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, HOST};
+use http::uri::Scheme;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use http_body_util::{BodyExt, Full};
+use wasmtime_wasi_http::{DEFAULT_FORBIDDEN_HEADERS, Error, RequestOptions, WasiBody, WasiHttpHooks};
+
+use super::http::{CONNECT_TIMEOUT, Http, plain, whole};
+use super::step_http::lobster::step::http as wit;
+use crate::state::State;
+
+impl wit::Host for State {
+    async fn fetch(
+        &mut self,
+        request: wit::Request,
+    ) -> wasmtime::Result<Result<wit::Response, wit::HttpError>> {
+        let sent = request.body.len() + request.url.len();
+        let answer = self.http.fetch(request).await;
+        let given = answer.as_ref().map_or(0, |answer| answer.body.len());
+        self.pipes.moving(sent + given);
+        Ok(answer)
+    }
+}
+
+impl Http {
+    async fn fetch(&mut self, asked: wit::Request) -> Result<wit::Response, wit::HttpError> {
+        let patience = asked.timeout_ms.map(|ms| Duration::from_millis(ms.into()));
+        let request = read(asked)?;
+        let options = RequestOptions {
+            connect_timeout: patience.map(|patience| patience.min(CONNECT_TIMEOUT)),
+            first_byte_timeout: patience,
+            ..RequestOptions::default()
+        };
+        let unused = Box::new(std::future::ready(Ok(())));
+        let sending = Box::into_pin(self.send_request(request, Some(options), unused));
+        let answered = async {
+            // Read to its end before the connection is let go.
+            let (response, _connection) = sending.await?;
+            let (head, body) = response.into_parts();
+            let body = whole(body, || Error::HttpResponseBodySize(None)).await?;
+            Ok((head, body))
+        };
+        let (head, body) = answered.await.map_err(|error: Error| failed(&error))?;
+        Ok(wit::Response { status: head.status.as_u16(), headers: plain(&head.headers), body: body.into() })
+    }
+}
+
+/// The request as the network takes it, or what is wrong with it.
+fn read(asked: wit::Request) -> Result<Request<WasiBody>, wit::HttpError> {
+    let method = Method::from_bytes(asked.method.as_bytes())
+        .map_err(|_| bad(format!("{:?} is no HTTP method", asked.method)))?;
+    let url: Uri = asked.url.parse().map_err(|error| bad(format!("{:?} is no URL: {error}", asked.url)))?;
+    let usual = url.scheme() == Some(&Scheme::HTTP) || url.scheme() == Some(&Scheme::HTTPS);
+    let authority = url.authority().filter(|authority| usual && !authority.host().is_empty());
+    let authority = authority.ok_or_else(|| bad(format!("{:?} is no http or https URL", asked.url)))?;
+    if authority.as_str().contains('@') {
+        return Err(bad(
+            "a URL cannot carry a user and a password; send an `authorization` header".to_owned()
+        ));
+    }
+    let mut headers = HeaderMap::new();
+    let host = HeaderValue::from_str(authority.as_str());
+    headers.insert(HOST, host.map_err(|_| bad(format!("{authority} is no host")))?);
+    for (name, value) in &asked.headers {
+        let (name, value) = header(name, value)?;
+        headers.append(name, value);
+    }
+    let body = Full::new(Bytes::from(asked.body)).map_err(Error::from).boxed_unsync();
+    let mut request = Request::new(body);
+    *request.method_mut() = method;
+    *request.uri_mut() = url;
+    *request.headers_mut() = headers;
+    Ok(request)
+}
+
+fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), wit::HttpError> {
+    let known = HeaderName::from_bytes(name.as_bytes())
+        .map_err(|_| bad(format!("{name:?} is no name of a header")))?;
+    // The length is that of the body: two lengths are two requests to somebody on the way.
+    if known == CONTENT_LENGTH || DEFAULT_FORBIDDEN_HEADERS.contains(&known) {
+        return Err(bad(format!("the header {known} is the host's to send")));
+    }
+    let bytes: Option<Vec<u8>> = value.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
+    let value = bytes.and_then(|bytes| HeaderValue::from_bytes(&bytes).ok());
+    Ok((
+        known,
+        value.ok_or_else(|| bad(format!("the header {name} has characters that no header can have")))?,
+    ))
+}
+
+fn bad(message: String) -> wit::HttpError {
+    wit::HttpError { code: "bad-request".to_owned(), message, retryable: false }
+}
+
+fn failed(error: &Error) -> wit::HttpError {
+    let (code, retryable) = match error {
+        Error::HttpRequestDenied => ("denied", false),
+        Error::HttpRequestUriInvalid => ("bad-request", false),
+        Error::DestinationNotFound => ("not-found", true),
+        Error::ConnectionTimeout | Error::ConnectionReadTimeout => ("timeout", true),
+        Error::HttpResponseBodySize(_) | Error::HttpRequestBodySize(_) => ("too-large", false),
+        Error::ConnectionRefused => ("refused", true),
+        Error::Connect(cause) if cause.kind() == std::io::ErrorKind::ConnectionRefused => ("refused", true),
+        Error::Connect(_) | Error::DestinationUnavailable => ("unreachable", true),
+        Error::Tls(_) | Error::TlsProtocolError => ("tls", false),
+        _ => ("io", true),
+    };
+    wit::HttpError { code: code.to_owned(), message: error.to_string(), retryable }
+}
