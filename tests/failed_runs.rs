@@ -47,6 +47,21 @@ fn a_step_in_a_loop_is_named_with_its_round_and_a_code_is_explained() {
     assert!(help.code() == 0 && help.stdout.starts_with("timeout — "), "{help:?}");
 }
 
+/// A run that failed after a commit can be taken back by what it says; one that changed nothing offers nothing.
+#[test]
+fn what_was_committed_before_the_failure_can_be_taken_back() {
+    let (_home, ran) =
+        failing("name: u\nsteps:\n  - {id: no, run: 'echo new >file && exit 1', changes: staged}\n");
+    assert!(!ran.stderr.contains("lobster undo"), "{ran:?}");
+    let (home, ran) = failing(
+        "name: v\nchanges: staged\nsteps:\n  - {id: write, run: echo new >file}\n  - {id: stop, run: exit 1}\n",
+    );
+    assert_eq!(home.read("file"), "new\n");
+    let undone = home.lobster(command(&ran, "lobster undo")).run();
+    assert_eq!(undone.code(), 0, "{undone:?}");
+    assert!(!home.dir().join("file").exists());
+}
+
 /// A terminal is not commanded by what a step wrote.
 #[test]
 fn last_words_are_harmless() {

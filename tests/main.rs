@@ -88,6 +88,7 @@ mod triage;
 mod unattended;
 mod unknown_ends;
 mod unusable_disks;
+mod waits;
 
 /// A file that is not a module of this binary would never run; `with_faults` is a program.
 #[test]

@@ -5,6 +5,7 @@ use lobster_runtime::code::Code;
 use lobster_runtime::envelope::Failure;
 use lobster_runtime::language::plan::{Plan, Workflow};
 use lobster_runtime::language::source::Source;
+use lobster_runtime::replay::changes::changes_of_run;
 use lobster_runtime::runtime::{Runtime, recorded};
 use lobster_runtime::store::{Blob, Event, RunId, StepOutcome, StepStatus, Store};
 
@@ -40,6 +41,9 @@ pub(crate) fn print_where(runtime: &Runtime, run: RunId, failure: &Failure) {
         None => next.push((format!("lobster show {short}"), "what happened, step by step")),
     }
     next.push((format!("lobster resume {short}"), "goes on from there"));
+    if has_changed_files(&store, run) {
+        next.push((format!("lobster undo {short}"), "takes back what it changed in files"));
+    }
     // Of these, the message is all that there is to say.
     let says_it_all = [Code::Failed, Code::Request, Code::CommandFailed, Code::CommandError, Code::StepValue];
     if !failure.code.known().is_some_and(|code| says_it_all.contains(&code)) {
@@ -69,6 +73,12 @@ fn failed_step(store: &Store, run: RunId) -> Option<(String, StepOutcome)> {
         }
     }
     last.map(|(path, outcome)| (path.to_owned(), outcome.clone()))
+}
+
+/// Whether steps before the failure have committed changes.
+fn has_changed_files(store: &Store, run: RunId) -> bool {
+    changes_of_run(store, run)
+        .is_ok_and(|steps| steps.iter().any(|step| step.committed && !step.set.is_empty()))
 }
 
 /// `flow.lobster:7`, if the file is still the one that was run.

@@ -469,6 +469,7 @@ fn summary(step: &Step) -> String {
         Work::Parallel { .. } => "parallel".to_owned(),
         Work::ForEach { over, .. } => format!("for each of {over}"),
         Work::Input(_) => "input".to_owned(),
+        Work::Wait(wait) => format!("wait {}", wait.shown()),
     }
 }
 
@@ -491,7 +492,8 @@ fn fold(step: &Step) -> Option<Fold> {
         | Work::Component { .. }
         | Work::Mcp { .. }
         | Work::Js(_)
-        | Work::Input(_) => None,
+        | Work::Input(_)
+        | Work::Wait(_) => None,
     }
 }
 

@@ -51,9 +51,12 @@ pub(super) fn of_workflow(workflow: &Workflow, registry: &Registry) -> Reach {
 
 fn of_step(step: &Step, workflow: &Workflow, registry: &Registry) -> Reach {
     let reach = match &step.work {
-        Work::Nothing | Work::Input(_) | Work::Js(_) | Work::Parallel { .. } | Work::ForEach { .. } => {
-            Reach::PURE
-        }
+        Work::Nothing
+        | Work::Input(_)
+        | Work::Js(_)
+        | Work::Parallel { .. }
+        | Work::ForEach { .. }
+        | Work::Wait(_) => Reach::PURE,
         Work::Component { .. } => of_grants(step.extras.grants.as_ref()),
         Work::Workflow { path, .. } => match workflow.children.get(path) {
             Some(child) => of_workflow(child, registry),

@@ -263,7 +263,8 @@ fn is_pure(step: &Step) -> bool {
         | Work::Workflow { .. }
         | Work::Parallel { .. }
         | Work::ForEach { .. }
-        | Work::Input(_) => false,
+        | Work::Input(_)
+        | Work::Wait(_) => false,
     };
     let live = step.extras.grants.as_ref().is_some_and(|grants| {
         grants.clock || grants.random || !grants.net.is_empty() || !grants.write.is_empty()

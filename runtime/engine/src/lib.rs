@@ -53,6 +53,7 @@ pub mod token;
 pub(crate) mod unseen;
 pub mod upcoming;
 pub(crate) mod value;
+mod wait;
 mod workflow;
 
 pub use ahead::{Ahead, Asking, NextEffect};

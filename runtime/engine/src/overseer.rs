@@ -156,6 +156,11 @@ pub trait Overseer: Send + Sync {
         false
     }
 
+    /// Until when the step here waits, if a run that this one goes on from has decided it.
+    fn kept(&self, _path: &StepPath) -> Option<Value> {
+        None
+    }
+
     /// The files that belonged to the action here when it was recorded, whatever has become of them.
     fn declared(&self, _path: &StepPath) -> Option<Declared> {
         None

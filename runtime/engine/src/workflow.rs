@@ -332,6 +332,7 @@ impl Frame<'_> {
             Work::Parallel { .. } => self.parallel(step, scope, path, cancel),
             Work::ForEach { .. } => self.for_each(step, scope, path, enclosing, cancel),
             Work::Input(_) => self.input(step, scope, path, cancel),
+            Work::Wait(wait) => self.wait(step, wait, scope, path, cancel),
         }
     }
 
@@ -392,7 +393,7 @@ impl Frame<'_> {
     }
 
     /// A step without work hands on what it read.
-    fn carry(&self, step: &Step, scope: &Scope<'_>, path: &StepPath) -> Result<Record, Stop> {
+    pub(super) fn carry(&self, step: &Step, scope: &Scope<'_>, path: &StepPath) -> Result<Record, Stop> {
         let mut record = Record::new(&step.id);
         if let Some(text) = self.large_text(step, scope)? {
             record.stdout = Some(text);
@@ -647,5 +648,6 @@ pub(super) fn kind_name(work: &Work) -> &'static str {
         Work::Parallel { .. } => "parallel",
         Work::ForEach { .. } => "for_each",
         Work::Input(_) => "input",
+        Work::Wait(_) => "wait",
     }
 }

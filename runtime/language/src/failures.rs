@@ -89,8 +89,8 @@ pub const PAGES: &[CodePage] = &[
     CodePage {
         code: Code::Changes.as_str(),
         title: "Changes to files cannot be kept apart or committed",
-        text: "A step with `changes: staged` works on a layer over its directory, and something there cannot be \
-               layered or committed: another file system mounted in it, a pipe or socket, a set-user-id bit, an \
+        text: "A step with `changes: staged` or `review` works on a layer over its directory, and something there \
+               cannot be layered or committed: another file system mounted in it, a pipe or socket, a set-user-id bit, an \
                extended attribute, a host without namespaces or overlayfs, a full disk. The message names it. \
                Nothing was changed. Mend it, or run the step with `changes: direct`.",
     },

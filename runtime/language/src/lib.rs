@@ -15,5 +15,6 @@ mod scalar;
 pub mod source;
 pub mod template;
 pub mod triggers;
+pub mod wait;
 pub mod workflow;
 mod yaml;

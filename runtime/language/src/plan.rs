@@ -311,6 +311,18 @@ pub enum Work {
     },
     /// A question for structured input.
     Input(InputRequest),
+    /// Nothing, later; stdin becomes the result.
+    Wait(WaitFor),
+}
+
+/// What a step waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitFor {
+    /// A duration from when the run first comes here, such as `90s`; a template.
+    Span(String),
+    /// A time, RFC 3339 with an offset or a time zone; a template.
+    Time(String),
 }
 
 /// Which branches a parallel step waits for.

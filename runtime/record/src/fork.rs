@@ -412,6 +412,11 @@ impl Overseer for Fork {
         self.recording.preimage(&self.store, path.as_str()).as_ref().map(NativeProfile::of_action)
     }
 
+    fn kept(&self, path: &StepPath) -> Option<Value> {
+        let place = path.as_str();
+        self.recording.waits.get(place).filter(|_| !self.terms.is_from(place)).cloned()
+    }
+
     fn wants_anew(&self, path: &StepPath) -> bool {
         self.terms.is_from(path.as_str())
     }

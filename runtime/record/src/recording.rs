@@ -55,6 +55,8 @@ pub(super) struct Recording {
     pub(super) denied: HashMap<String, Value>,
     /// Parallel steps of which one branch won: the others' steps count for nothing.
     pub(super) races: HashSet<String>,
+    /// Until when steps wait, by the places where that is kept.
+    pub(super) waits: HashMap<String, Value>,
     pub(super) status: RunStatus,
     /// A person ended it, wherever it was.
     pub(super) called_off: bool,
@@ -92,6 +94,7 @@ impl Recording {
             answers: HashMap::new(),
             denied: HashMap::new(),
             races: HashSet::new(),
+            waits: HashMap::new(),
             status: RunStatus::Running,
             called_off: false,
             output: None,
@@ -146,6 +149,9 @@ impl Recording {
             Event::StepEnded { path, outcome, .. } => {
                 if let Some(place) = path.strip_suffix("!winner") {
                     self.races.insert(place.to_owned());
+                }
+                if path.ends_with("!wait") {
+                    self.waits.insert(path.clone(), outcome.value.clone());
                 }
                 if let Some(step) = self.steps.get_mut(path) {
                     step.seq = record.seq;

@@ -43,7 +43,8 @@ fn step_commands(
         | Work::Component { .. }
         | Work::Js(_)
         | Work::Mcp { .. }
-        | Work::Input(_) => Ok(()),
+        | Work::Input(_)
+        | Work::Wait(_) => Ok(()),
     }
 }
 

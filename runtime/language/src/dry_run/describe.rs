@@ -110,6 +110,7 @@ impl Planner<'_> {
                 format!("exec: {}", words.join(" "))
             }
             Work::Input(input) => format!("prompt: {}", input.prompt),
+            Work::Wait(wait) => with_note("wait", &wait.shown()),
             Work::Nothing | Work::Parallel { .. } | Work::ForEach { .. } => String::new(),
         }
     }
@@ -146,7 +147,8 @@ impl Planner<'_> {
             | Work::Mcp { .. }
             | Work::Parallel { .. }
             | Work::ForEach { .. }
-            | Work::Input(_) => {}
+            | Work::Input(_)
+            | Work::Wait(_) => {}
         }
         Ok(())
     }
@@ -285,7 +287,8 @@ impl Planner<'_> {
             | Work::Component { .. }
             | Work::Js(_)
             | Work::Mcp { .. }
-            | Work::Input(_) => self.work_notes(step, place, indent, out)?,
+            | Work::Input(_)
+            | Work::Wait(_) => self.work_notes(step, place, indent, out)?,
         }
         if matches!(step.work, Work::Input(_)) {
             line!(out, "{indent}[input required]");
@@ -307,6 +310,7 @@ fn kind(work: &Work) -> &'static str {
         Work::Parallel { .. } => "parallel",
         Work::ForEach { .. } => "for_each",
         Work::Input(_) => "input",
+        Work::Wait(_) => "wait",
     }
 }
 

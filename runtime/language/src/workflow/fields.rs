@@ -46,6 +46,7 @@ pub(crate) const STEP_FIELDS: &[&str] = &[
     "stdin",
     "approval",
     "input",
+    "wait",
     "when",
     "condition",
     "retry",

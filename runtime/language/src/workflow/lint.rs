@@ -146,7 +146,7 @@ impl Lowering<'_> {
                 self.lint_text(value, matches!(key, "run" | "command"));
             }
         }
-        for key in ["stdin", "env", "workflow_args", "args", "exec"] {
+        for key in ["stdin", "env", "workflow_args", "args", "exec", "wait"] {
             if let Some(value) = node.get(key) {
                 self.lint_texts(value);
             }

@@ -70,7 +70,7 @@ impl Lowering<'_> {
                 self.lint_notation(value, Reader::Field);
             }
         }
-        for key in ["stdin", "for_each", "env", "args", "workflow_args", "exec"] {
+        for key in ["stdin", "for_each", "env", "args", "workflow_args", "exec", "wait"] {
             let Some(value) = node.get(key) else { continue };
             // An unknown reference that is the whole of these is refused already, and so
             // is a loop over text.

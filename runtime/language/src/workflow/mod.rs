@@ -268,7 +268,8 @@ fn collect_calls<'s>(steps: &'s [Step], fatal: bool, calls: &mut Vec<Call<'s>>) 
             | Work::Component { .. }
             | Work::Js(_)
             | Work::Mcp { .. }
-            | Work::Input(_) => {}
+            | Work::Input(_)
+            | Work::Wait(_) => {}
         }
     }
 }

@@ -6,8 +6,9 @@
 
 use super::super::codes;
 use super::super::diagnostic::{Checked, Diagnostic};
-use super::super::plan::{ChangesMode, DirGrant, Extras, Grants, Limits, Work};
+use super::super::plan::{ChangesMode, DirGrant, Extras, Grants, Limits, WaitFor, Work};
 use super::super::source::{Data, Node};
+use super::super::template;
 use super::{Lowering, nearest};
 use lobster_base::quantity::{self, Bytes};
 use lobster_stage::McpServer;
@@ -159,6 +160,35 @@ impl Lowering<'_> {
         }
     }
 
+    /// `wait: 90s`, or `wait: {until: TIME}`.
+    pub(super) fn wait(&self, node: &Node, prefix: &str) -> Checked<Work> {
+        let wait = match &node.data {
+            Data::Text(text) => WaitFor::Span(text.clone()),
+            Data::Map(_) => {
+                self.only(node, &["until"], &format!("{prefix}wait"))?;
+                match node.get_some("until").and_then(Node::as_text) {
+                    Some(text) => WaitFor::Time(text.to_owned()),
+                    None => {
+                        return self.error(
+                            codes::FIELD_TYPE,
+                            node.get_some("until").unwrap_or(node),
+                            format!("{prefix}wait.until must be a time as text"),
+                        );
+                    }
+                }
+            }
+            Data::Null | Data::Bool(_) | Data::Number(_) | Data::NotFinite | Data::List(_) => {
+                let message = format!("{prefix}wait must be a duration or a map, not {}", node.kind());
+                let error = Diagnostic::error(self.source, codes::FIELD_TYPE, node.span, message);
+                return Err(error.with_help("for example `wait: 90s`, or `wait: {until: TIME}`").into());
+            }
+        };
+        match wait.mistake().filter(|_| template::is_constant(wait.text())) {
+            Some(why) => self.error(codes::FIELD_TYPE, node, format!("{prefix}wait: {why}")),
+            None => Ok(Work::Wait(wait)),
+        }
+    }
+
     pub(super) fn js(&self, node: &Node, prefix: &str) -> Checked<Work> {
         match node.as_text().filter(|text| !text.trim().is_empty()) {
             Some(text) => Ok(Work::Js(text.to_owned())),
@@ -233,7 +263,8 @@ impl Lowering<'_> {
             | Work::Parallel { .. }
             | Work::ForEach { .. }
             | Work::Mcp { .. }
-            | Work::Input(_) => false,
+            | Work::Input(_)
+            | Work::Wait(_) => false,
         };
         if runs_itself {
             return Ok(());

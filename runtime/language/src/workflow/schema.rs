@@ -189,6 +189,13 @@ fn work(name: &str) -> Option<Value> {
             "A tool of another MCP server, by the operator's name for it, a program or a URL",
         ),
         "js" => text("JavaScript over `input`, in a sandbox"),
+        "wait" => note(
+            json!({ "oneOf": [
+                { "type": "string", "minLength": 1 },
+                object(json!({ "until": { "type": "string", "minLength": 1 } }), &["until"]),
+            ] }),
+            "How long it waits, such as 90s, or until when",
+        ),
         "exec" => {
             note(json!({ "$ref": "#/definitions/texts" }), "A program and its arguments, without a shell")
         }

@@ -201,6 +201,9 @@ impl Lowering<'_> {
         if let Some(exec) = node.get_some("exec") {
             return self.exec(exec, prefix);
         }
+        if let Some(wait) = node.get_some("wait") {
+            return self.wait(wait, prefix);
+        }
         if let Some(pipeline) = node.get("pipeline").and_then(Node::as_text).filter(|text| !text.is_empty()) {
             return Ok(self.pipeline(node, pipeline, prefix, fatal));
         }

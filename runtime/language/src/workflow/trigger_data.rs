@@ -111,7 +111,8 @@ fn pasted_below(workflow: &Workflow, step: &Step, brought: &HashSet<&str>) -> Op
             | Work::Js(_)
             | Work::Parallel { .. }
             | Work::ForEach { .. }
-            | Work::Input(_) => false,
+            | Work::Input(_)
+            | Work::Wait(_) => false,
         };
         if is_pasted {
             return Some(format!("step {} of {path}", inside.id));

@@ -218,13 +218,12 @@ impl Check<'_> {
         let span = id_span(step);
         if kinds == 0 && !is_gate(step.get("approval")) && step.get_some("input").is_none() {
             let message = format!("{subject}requires run, command, or pipeline");
-            let help =
-                "workflow, parallel, for_each, component, js, mcp, exec, approval and input are possible too";
+            let help = "workflow, parallel, for_each, component, js, mcp, exec, wait, approval and input are possible too";
             return Err(self.error(codes::STEP_SHAPE, span, message).with_help(help).into());
         }
         if kinds > 1 {
             let message = format!("{subject}can only define one of run, command, or pipeline");
-            let help = "this also holds for workflow, parallel, for_each, component, js, mcp and exec";
+            let help = "this also holds for workflow, parallel, for_each, component, js, mcp, exec and wait";
             return Err(self.error(codes::CONFLICT, span, message).with_help(help).into());
         }
         Ok(())
@@ -297,7 +296,8 @@ impl Check<'_> {
                 "for_each steps cannot define stdin (loop input comes from the for_each expression)";
             return conflict(stdin, message);
         }
-        let others = ["run", "command", "pipeline", "workflow", "parallel", "component", "js", "mcp", "exec"];
+        let others =
+            ["run", "command", "pipeline", "workflow", "parallel", "component", "js", "mcp", "exec", "wait"];
         match others.iter().find_map(|key| step.get(key)) {
             Some(node) => {
                 conflict(node, "for_each cannot also define run, command, pipeline, workflow, or parallel")
@@ -351,7 +351,7 @@ impl Check<'_> {
             let message = format!(
                 "{prefix}can only define one of run, command, pipeline, workflow, parallel, or for_each"
             );
-            let help = "component, js, mcp and exec count as well; split the step";
+            let help = "component, js, mcp, exec and wait count as well; split the step";
             return Err(self.error(codes::CONFLICT, id_span(step), message).with_help(help).into());
         }
         self.input_alone(step, prefix)
@@ -499,7 +499,7 @@ impl Check<'_> {
 /// Kinds of work besides shell and pipeline.
 fn other_kinds(step: &Node) -> usize {
     let workflow = step.get("workflow").and_then(Node::as_text).is_some_and(|text| !is_blank(text));
-    let rest = ["parallel", "for_each", "component", "js", "mcp", "exec"];
+    let rest = ["parallel", "for_each", "component", "js", "mcp", "exec", "wait"];
     usize::from(workflow) + rest.iter().filter(|key| step.get_some(key).is_some()).count()
 }
 
@@ -548,7 +548,7 @@ const FOREIGN_KINDS: &[(&[&str], &str)] = &[
         &["http", "fetch", "url", "request"],
         "use `run: curl …`, or a component with `grants: {net: [host:port]}`",
     ),
-    (&["sleep", "wait", "delay"], "use `run: sleep <seconds>`"),
+    (&["sleep", "delay", "pause"], "write `wait: 90s`"),
     (&["branches", "concurrent"], "parallel branches are written `parallel: {branches: [...]}`"),
 ];
 
@@ -564,6 +564,7 @@ const KINDS: &[&str] = &[
     "js",
     "mcp",
     "exec",
+    "wait",
     "approval",
     "input",
 ];
