@@ -57,6 +57,7 @@ mod models;
 mod mutated;
 mod one_view;
 mod overspend;
+mod piles;
 mod policy;
 mod promises;
 mod pty;

@@ -61,10 +61,14 @@ pub(crate) struct Args {
     /// (`changes: staged` in a workflow); `lobster undo` takes it back.
     #[arg(long)]
     staged: bool,
-    /// As `--staged`, and asks before the changes of a step are committed, with the difference
+    /// As `--staged`, and asks before what consecutive steps changed is committed, with the difference
     /// (`changes: review` in a workflow).
     #[arg(long)]
     review: bool,
+    /// Does the steps, each finding what those before it changed in files, and commits nothing; ends before
+    /// a step that cannot be done without consequences.
+    #[arg(long)]
+    preview: bool,
     /// Does every step, whatever the action cache knows; what they give is still cached (`LOBSTER_NO_CACHE`).
     #[arg(long)]
     no_cache: bool,
@@ -91,6 +95,7 @@ struct Words {
     no_cache: bool,
     staged: bool,
     review: bool,
+    preview: bool,
     dry_run: bool,
     /// `--dry-run` that came after a word: ours only if the word is a file.
     late_dry_run: bool,
@@ -140,6 +145,8 @@ fn scan(words: &[String], is_stage: impl Fn(&str) -> bool) -> Words {
             out.staged = true;
         } else if word == "--review" {
             out.review = true;
+        } else if word == "--preview" {
+            out.preview = true;
         } else if word == "--no-cache" {
             out.no_cache = true;
         } else if word == "--dry-run" && out.rest.is_empty() {
@@ -191,10 +198,14 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     };
     let planned = runtime.plan(&request).and_then(|planned| {
         run_hints::refuse_undeclared(&planned, &words.args)?;
-        match (words.review, words.staged) {
-            (true, _) => keeping_apart(planned, ChangesMode::Review),
-            (false, true) => keeping_apart(planned, ChangesMode::Staged),
-            (false, false) => Ok(planned),
+        let asked = [
+            (words.preview, ChangesMode::Preview),
+            (words.review, ChangesMode::Review),
+            (words.staged, ChangesMode::Staged),
+        ];
+        match asked.into_iter().find(|(is_asked, _)| *is_asked) {
+            Some((_, mode)) => keeping_apart(planned, mode),
+            None => Ok(planned),
         }
     });
     match planned {
@@ -204,11 +215,13 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
                 return reply.failure(&error.into());
             }
             live::expect(&planned.plan);
-            reply.result(
-                &runtime,
-                runtime.run_planned(&planned),
-                matches!(request.target, Target::Pipeline(_)),
-            )
+            let result = runtime.run_planned(&planned);
+            let previewed = result.run.filter(|_| words.preview);
+            let exit = reply.result(&runtime, result, matches!(request.target, Target::Pipeline(_)));
+            if let Some(run) = previewed {
+                super::changes::tell_preview(&runtime, run);
+            }
+            exit
         }
         Err(failure) => {
             let exit = reply.failure(&failure);
@@ -229,8 +242,9 @@ fn keeping_apart(mut planned: Planned, mode: ChangesMode) -> Result<Planned, Fai
         Plan::Workflow(workflow) => workflow.least_changes = Some(mode),
         Plan::Pipeline(_) => {
             return Err(Failure::parse(format!(
-                "--{0} needs a workflow file: a step with `pipeline:` and `changes: {0}` runs a pipeline",
-                mode.name()
+                "--{} needs a workflow file: a step with `pipeline:` and `changes: {}` runs a pipeline",
+                mode.name(),
+                mode.min(ChangesMode::Review).name()
             )));
         }
     }

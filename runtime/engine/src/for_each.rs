@@ -82,6 +82,7 @@ impl Frame<'_> {
             env: enclosing.env.iter().chain(&step.env).cloned().collect(),
             cwd: step.cwd.clone().or_else(|| enclosing.cwd.clone()),
             reinject_args: true,
+            pile: Arc::clone(&enclosing.pile),
         };
         if items.len() > 1 && self.rounds_are_independent(step) {
             let rounds = self.rounds_at_once(items, path, cancel, |index, item, cancel| {

@@ -28,12 +28,20 @@ impl Frame<'_> {
         step: &Step,
         scope: &Scope<'_>,
         path: &StepPath,
+        around: &Enclosing,
         cancel: &CancelToken,
     ) -> Result<Record, Stop> {
         let Work::Parallel { wait, timeout_ms, branches } = &step.work else {
             return Ok(Record::new(&step.id));
         };
-        let enclosing = Enclosing { env: step.env.clone(), cwd: step.cwd.clone(), reinject_args: false };
+        // No branch can settle what others see.
+        around.pile.settle(self.run, cancel)?;
+        let enclosing = Enclosing {
+            env: step.env.clone(),
+            cwd: step.cwd.clone(),
+            reinject_args: false,
+            pile: Arc::clone(&around.pile),
+        };
         let run = |cancel: &CancelToken| match wait {
             Wait::All => self.all(step, branches, scope, path, &enclosing, cancel),
             Wait::Any => self.any(step, branches, scope, path, &enclosing, cancel),
@@ -63,15 +71,16 @@ impl Frame<'_> {
         enclosing: &Enclosing,
         cancel: &CancelToken,
     ) -> Result<Record, Stop> {
+        let inside = apart(branches, enclosing);
         let mut settled: Vec<Settled> = std::thread::scope(|threads| {
             let (sender, receiver) = mpsc::channel();
             let place: Vec<_> = branches.iter().map(|_| self.run.store.join_commit_group()).collect();
-            for ((index, branch), place) in branches.iter().enumerate().zip(place) {
+            for (((index, branch), place), inside) in branches.iter().enumerate().zip(place).zip(&inside) {
                 let (sender, span) = (sender.clone(), tracing::Span::current());
                 threads.spawn(move || {
                     let (_span, _member) = (span.entered(), place.begin());
                     // The receiver outlives the branches: it is read until all senders are gone.
-                    let _ = sender.send((index, self.branch(branch, scope, path, enclosing, cancel)));
+                    let _ = sender.send((index, self.branch(branch, scope, path, inside, cancel)));
                 });
             }
             drop(sender);
@@ -92,10 +101,11 @@ impl Frame<'_> {
                 (Err(other), _) => stop = Some(other),
             }
         }
-        match stop {
-            Some(stop) => Err(stop),
-            None => self.merged(step, path, records),
+        if let Some(stop) = stop {
+            return Err(stop);
         }
+        self.join_piles(path, enclosing, &inside, cancel)?;
+        self.merged(step, path, records)
     }
 
     fn any(
@@ -112,18 +122,23 @@ impl Frame<'_> {
         if let Some(outcome) = self.run.remembered(&decided) {
             let index = outcome.value.as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
             let branch = branches.get(index).ok_or(Stop::Cancelled)?;
-            let record = self.branch(branch, scope, path, enclosing, cancel)?;
+            let inside = apart(std::slice::from_ref(branch), enclosing);
+            let around = inside.first().unwrap_or(enclosing);
+            let record = self.branch(branch, scope, path, around, cancel)?;
+            self.join_piles(path, enclosing, &inside, cancel)?;
             return self.merged(step, path, record.into_iter().collect());
         }
+        let inside = apart(branches, enclosing);
         let tokens: Vec<_> = branches.iter().map(|_| cancel.child()).collect();
         let first = std::thread::scope(|threads| {
             let (sender, receiver) = mpsc::channel::<Settled>();
             let place: Vec<_> = branches.iter().map(|_| self.run.store.join_commit_group()).collect();
-            for (((index, branch), token), place) in branches.iter().enumerate().zip(&tokens).zip(place) {
+            let all = branches.iter().enumerate().zip(&tokens).zip(place).zip(&inside);
+            for ((((index, branch), token), place), inside) in all {
                 let (sender, span) = (sender.clone(), tracing::Span::current());
                 threads.spawn(move || {
                     let (_span, _member) = (span.entered(), place.begin());
-                    let _ = sender.send((index, self.branch(branch, scope, path, enclosing, token)));
+                    let _ = sender.send((index, self.branch(branch, scope, path, inside, token)));
                 });
             }
             drop(sender);
@@ -145,7 +160,20 @@ impl Frame<'_> {
         self.run.drop_pending(path);
         let record = result?;
         self.run.keep(&decided, || Ok(json!(index)))?;
+        self.join_piles(path, enclosing, inside.get(index..=index).unwrap_or_default(), cancel)?;
         self.merged(step, path, record.into_iter().collect())
+    }
+
+    /// Brings together what the branches changed in files.
+    fn join_piles(
+        &self,
+        path: &StepPath,
+        around: &Enclosing,
+        inside: &[Enclosing],
+        cancel: &CancelToken,
+    ) -> Result<(), Stop> {
+        let piles: Vec<_> = inside.iter().map(|inside| Arc::clone(&inside.pile)).collect();
+        around.pile.join(self.run, &piles, cancel).inspect_err(|_| self.run.record_failure_if_new(path))
     }
 
     /// The step's own record, through which those of its branches become visible.
@@ -177,6 +205,12 @@ impl Frame<'_> {
         let result = self.sequence(std::slice::from_ref(branch), &mut own, path, enclosing, cancel);
         timeout_as_failure(result, cancel)
     }
+}
+
+/// What is around each branch: what one changes in files, the others do not see.
+fn apart(branches: &[Step], around: &Enclosing) -> Vec<Enclosing> {
+    let one = |_: &Step| Enclosing { pile: around.pile.branch(), ..around.clone() };
+    branches.iter().map(one).collect()
 }
 
 /// Whether a failure is that of the time limit which says `limit`.

@@ -21,6 +21,7 @@ use super::run::Run;
 use super::unseen::UnseenEnd;
 use super::value::{ItemSpool, Items, Text};
 use crate::kinds::native::ShellText;
+use crate::kinds::pile::Pile;
 use crate::kinds::{mcp, native};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json;
@@ -51,6 +52,8 @@ pub(crate) struct Place {
     pub(crate) cost: Option<(Arc<Mutex<CostTracker>>, String)>,
     /// What the step says about its effects.
     pub(crate) extras: Option<Extras>,
+    /// The changes that wait.
+    pub(crate) pile: Arc<Pile>,
 }
 
 impl Place {
@@ -326,6 +329,10 @@ impl Shared<'_, '_> {
         action: EffectAction,
         perform: impl FnOnce(&EffectHost<'_>) -> Result<Value, StageError>,
     ) -> Result<Value, Stop> {
+        if ["state.set", "http"].contains(&action.kind.as_str()) {
+            let what = format!("{path} changes something that no preview keeps apart ({})", action.kind);
+            self.place.pile.make_way_for(self.run, &what, &self.place.cancel)?;
+        }
         let record = ActionRecord {
             kind: action.kind.clone(),
             preimage: Preimage::of(&json!({ "kind": action.kind, "detail": action.detail }))?,
@@ -489,6 +496,9 @@ impl Host for StageHost<'_, '_, '_> {
             asker: place.asker.clone(),
             missing_shell: "exec shell not found; check LOBSTER_SHELL or ComSpec",
             changes: place.extras.as_ref().and_then(|extras| extras.changes).unwrap_or(ChangesMode::Direct),
+            pile: Arc::clone(&place.pile),
+            // The stages after it work on what it left.
+            settles: true,
         };
         let done = native::run(self.shared.run, &path, job, &place.cancel)?;
         Ok(NativeOutcome {
@@ -569,6 +579,9 @@ impl Host for StageHost<'_, '_, '_> {
                 Some(true) | None => Reuse::Pure,
             },
             idempotent: place.is_idempotent(),
+            changes: place.extras.as_ref().and_then(|extras| extras.changes).unwrap_or(ChangesMode::Direct),
+            pile: Arc::clone(&place.pile),
+            settles: true,
         };
         let done = component::run_component(run, &path, job, &place.cancel)?;
         if let Some(items) = done.items {
@@ -585,6 +598,8 @@ impl Host for StageHost<'_, '_, '_> {
     fn mcp(&mut self, call: ToolCall) -> Result<Value, Stop> {
         let path = self.next_effect();
         let place = &self.shared.place;
+        let what = format!("{path} calls the tool {} of {}", call.tool, call.server);
+        place.pile.make_way_for(self.shared.run, &what, &place.cancel)?;
         let asker = place.asker.clone();
         let place = mcp::Place {
             env: &place.env,

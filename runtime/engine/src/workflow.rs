@@ -18,6 +18,7 @@ use super::value::Text;
 use crate::kinds::changes;
 use crate::kinds::mcp;
 use crate::kinds::native::{self, ShellText};
+use crate::kinds::pile::Pile;
 use lobster_base::cancel::CancelToken;
 use lobster_base::json;
 use lobster_base::sync::lock;
@@ -44,6 +45,8 @@ pub(crate) struct Frame<'f> {
     pub(super) cost: Arc<Mutex<CostTracker>>,
     /// What becomes of changes to files at least, whatever a step says.
     pub(super) least_changes: ChangesMode,
+    /// The changes that wait.
+    pub(super) pile: Arc<Pile>,
 }
 
 /// How a step ended, if it did not stop the run.
@@ -57,7 +60,7 @@ pub(super) enum Ended {
 
 impl Frame<'_> {
     /// What becomes of the changes that a step makes to files.
-    fn changes_of(&self, step: &Step) -> ChangesMode {
+    pub(crate) fn changes_of(&self, step: &Step) -> ChangesMode {
         let said = step.extras.changes.or(self.workflow.changes).unwrap_or(ChangesMode::Direct);
         said.max(self.least_changes)
     }
@@ -65,8 +68,8 @@ impl Frame<'_> {
     /// Runs all steps; gives the record of the last one that completed.
     pub(super) fn steps(&self, cancel: &CancelToken) -> Result<Option<Arc<Record>>, Stop> {
         let mut scope = Scope::default();
-        let last =
-            self.sequence(&self.workflow.steps, &mut scope, &self.path, &Enclosing::default(), cancel)?;
+        let enclosing = Enclosing::of(Arc::clone(&self.pile));
+        let last = self.sequence(&self.workflow.steps, &mut scope, &self.path, &enclosing, cancel)?;
         self.check_cost()?;
         Ok(last)
     }
@@ -155,7 +158,7 @@ impl Frame<'_> {
         };
         self.count_cost(&step.id, result)?;
         if let Some(approval) = &step.approval {
-            self.approve(step, approval, &mut record, &path, cancel)
+            self.approve(step, approval, &mut record, &path, &enclosing.pile, cancel)
                 .or_else(|stop| self.recorded_approval(&path, &mut record, stop))?;
         }
         self.summarise(step, &path, StepStatus::Ok, None, begun)?;
@@ -171,6 +174,7 @@ impl Frame<'_> {
         approval: &Approval,
         record: &mut Record,
         path: &StepPath,
+        pile: &Pile,
         cancel: &CancelToken,
     ) -> Result<(), Stop> {
         let mut question = super::approval::question(step, approval, record, &self.run.services.env)?;
@@ -180,9 +184,16 @@ impl Frame<'_> {
         })?;
         question.identity = serde_json::from_value(identity).map_err(lobster_stage::store_failure)?;
         record.initiated_by.clone_from(&question.identity.initiated_by);
+        let waits = pile.shown(self.run, path)?;
+        if let Some((total, shown)) = &waits {
+            shown.join(&mut question.question, total);
+        }
         if let Answer::Approved { by } = self.run.gate(path, question, cancel)? {
             record.approved = true;
             record.approved_by = by;
+            if let Some((total, _)) = &waits {
+                pile.commit_agreed(self.run, total)?;
+            }
         }
         Ok(())
     }
@@ -261,23 +272,18 @@ impl Frame<'_> {
                     return self.carry(step, scope, path);
                 }
                 let stdin = self.payload(step, scope, path)?;
-                self.shell(step, ShellText::Shell(text), stdin, &env, &cwd, path, cancel)
+                self.shell(step, ShellText::Shell(text), stdin, &env, &cwd, path, enclosing, cancel)
             }
             Work::Exec(argv) => {
                 let argv: Vec<_> =
                     argv.iter().map(|word| self.fill(word, scope, path)).collect::<Result<_, _>>()?;
                 let stdin = self.payload(step, scope, path)?;
-                self.shell(step, ShellText::Argv(argv), stdin, &env, &cwd, path, cancel)
+                self.shell(step, ShellText::Argv(argv), stdin, &env, &cwd, path, enclosing, cancel)
             }
             Work::Pipeline(text) => {
                 let text = self.fill(text, scope, path)?;
-                let input = match self.large_stdin(step, scope) {
-                    Some(items) => PipelineInput::Items(items),
-                    None => {
-                        let value = self.stdin(step, scope, path)?.load()?;
-                        value.map_or(PipelineInput::Nothing, PipelineInput::Value)
-                    }
-                };
+                enclosing.pile.settle(self.run, cancel)?;
+                let input = self.pipeline_input(step, scope, path)?;
                 let place = pipeline::Place {
                     path: path.clone(),
                     env,
@@ -287,6 +293,7 @@ impl Frame<'_> {
                     capture: true,
                     cost: Some((Arc::clone(&self.cost), step.id.clone())),
                     extras: Some(Extras { changes: Some(self.changes_of(step)), ..step.extras.clone() }),
+                    pile: Arc::clone(&enclosing.pile),
                 };
                 let done = pipeline::run_text(self.run, &text, input, place).map_err(|stop| match stop {
                     pipeline::TextStop::Syntax(message) => Stop::Failed(StageError::permanent(format!(
@@ -298,12 +305,14 @@ impl Frame<'_> {
                 self.of_pipeline(&step.id, done)
             }
             Work::Workflow { path: file, args } => {
-                self.child(step, file, args, scope, path, &env, &cwd, cancel)
+                self.child(step, file, args, scope, path, &env, &cwd, enclosing, cancel)
             }
             Work::Component { .. } | Work::Js(_) => {
-                super::kinds::component::step(self, step, scope, path, &env, cancel)
+                super::kinds::component::step(self, step, scope, path, &env, &enclosing.pile, cancel)
             }
             Work::Mcp { server, tool, args } => {
+                let what = format!("step {path} calls the tool {tool} of {server}");
+                enclosing.pile.make_way_for(self.run, &what, cancel)?;
                 let filled =
                     super::kinds::component::fill_all(self, &Value::Object(args.clone()), scope, path)?;
                 let call = ToolCall {
@@ -329,7 +338,7 @@ impl Frame<'_> {
                 record.json = if value.is_string() { Json::of_stdout() } else { Json::value(value) };
                 Ok(record)
             }
-            Work::Parallel { .. } => self.parallel(step, scope, path, cancel),
+            Work::Parallel { .. } => self.parallel(step, scope, path, enclosing, cancel),
             Work::ForEach { .. } => self.for_each(step, scope, path, enclosing, cancel),
             Work::Input(_) => self.input(step, scope, path, cancel),
             Work::Wait(wait) => self.wait(step, wait, scope, path, cancel),
@@ -345,6 +354,7 @@ impl Frame<'_> {
         env: &Env,
         cwd: &Path,
         path: &StepPath,
+        enclosing: &Enclosing,
         cancel: &CancelToken,
     ) -> Result<Record, Stop> {
         let shown = program.shown();
@@ -367,6 +377,8 @@ impl Frame<'_> {
             asker: Asker::Step(step.id.clone()),
             missing_shell: "workflow shell not found; check LOBSTER_SHELL or ComSpec",
             changes: self.changes_of(step),
+            pile: Arc::clone(&enclosing.pile),
+            settles: false,
         };
         let done = native::run(self.run, path, job, cancel)?;
         if done.exit != Some(0) {
@@ -376,6 +388,15 @@ impl Frame<'_> {
             return Err(done.failure(format!("workflow command failed ({code}): {detail}")).into());
         }
         Ok(Record { stdout: Some(done.stdout), json: Json::of_stdout(), ..Record::new(&step.id) })
+    }
+
+    /// What the pipeline of a step reads.
+    fn pipeline_input(&self, step: &Step, scope: &Scope<'_>, path: &StepPath) -> Result<PipelineInput, Stop> {
+        if let Some(items) = self.large_stdin(step, scope) {
+            return Ok(PipelineInput::Items(items));
+        }
+        let value = self.stdin(step, scope, path)?.load()?;
+        Ok(value.map_or(PipelineInput::Nothing, PipelineInput::Value))
     }
 
     /// A pipeline's result as a step's record.
@@ -522,6 +543,7 @@ impl Frame<'_> {
         path: &StepPath,
         env: &Env,
         cwd: &Path,
+        enclosing: &Enclosing,
         cancel: &CancelToken,
     ) -> Result<Record, Stop> {
         let filled = self.fill(file, scope, path)?;
@@ -573,6 +595,7 @@ impl Frame<'_> {
                 .workflow
                 .changes
                 .map_or(self.least_changes, |mode| mode.max(self.least_changes)),
+            pile: Arc::clone(&enclosing.pile),
         };
         let last = frame.steps(cancel);
         let spent = lock(&cost).clone();
@@ -622,12 +645,20 @@ impl Frame<'_> {
 }
 
 /// What a loop or a parallel step adds to the steps inside it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Enclosing {
     pub(super) env: Vec<(String, String)>,
     pub(super) cwd: Option<String>,
     /// Loops put the argument variables between their own and the sub-step's.
     pub(super) reinject_args: bool,
+    /// The changes that wait in this sequence.
+    pub(super) pile: Arc<Pile>,
+}
+
+impl Enclosing {
+    fn of(pile: Arc<Pile>) -> Self {
+        Self { env: Vec::new(), cwd: None, reinject_args: false, pile }
+    }
 }
 
 /// Whether an error is none of the step's own, so that its `on_error` does not apply.

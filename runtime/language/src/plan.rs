@@ -199,10 +199,12 @@ pub enum ChangesMode {
     Staged,
     /// They are kept apart, and committed as a whole when it succeeded and a person agreed to them.
     Review,
+    /// They are kept apart and never committed. No file says this: `run --preview` does.
+    Preview,
 }
 
 impl ChangesMode {
-    /// All, by their names in a workflow; each keeps more apart than the one before.
+    /// Those that a workflow may say, by their names; each keeps more apart than the one before.
     pub const ALL: [(&'static str, Self); 3] =
         [("direct", Self::Direct), ("staged", Self::Staged), ("review", Self::Review)];
 
@@ -213,6 +215,7 @@ impl ChangesMode {
             Self::Direct => "direct",
             Self::Staged => "staged",
             Self::Review => "review",
+            Self::Preview => "preview",
         }
     }
 }

@@ -33,7 +33,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-pub use confinement::{Confinement, HostPort, JailSpec, Mode, Net, Overlay, Ports, Replaced};
+pub use confinement::{Confinement, HostPort, JailSpec, Mode, Net, Overlay, Ports, Replaced, Upper};
 pub use doctor::{Checkup, Finding, Probe, Verdict};
 pub use enforcement::{Denial, Enforcement, Lacking, Mechanism, Missing, Promise};
 pub use held::{HeldRoot, RootId};

@@ -75,7 +75,7 @@ impl Task {
     #[must_use]
     pub fn blobs(&self) -> Vec<Blob> {
         match self {
-            Self::Native(task) => task.stdin.blob().into_iter().collect(),
+            Self::Native(task) => task.stdin.blob().into_iter().chain(task.pending).collect(),
             Self::Component(task) => {
                 let input = task.input.source().and_then(StdinSource::blob);
                 let own = [Some(task.program), task.args.blob(), input, task.values];
@@ -125,6 +125,9 @@ pub struct NativeTask {
     /// The write roots whose changes are kept apart, and become a change set if it succeeds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layered: Vec<HostPath>,
+    /// A change set that is not committed yet, and that it finds below them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending: Option<Blob>,
     /// Whether to find out if stdout is JSON while it comes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scan_json: bool,

@@ -21,6 +21,8 @@ use crate::binding::Asker;
 use crate::env::Env;
 use crate::execute::{self, Keeper, Prepared, RunServices, command_arguments, failure};
 use crate::host_calls::RecordedCalls;
+use crate::kinds::changes;
+use crate::kinds::pile::Pile;
 use crate::outcome::{failed_outcome, outcome_error};
 use crate::overseer::{Profile, RecordedOutside};
 use crate::path::StepPath;
@@ -34,7 +36,7 @@ use crate::workflow::Frame;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 use lobster_base::json;
-use lobster_language::plan::{self, Step, Work};
+use lobster_language::plan::{self, ChangesMode, Step, Work};
 use lobster_stage::{Payload, StageError, Stop, store_failure};
 use lobster_store::{Blob, StepOutcome, StepStatus, Store};
 
@@ -67,6 +69,12 @@ pub(crate) struct Job {
     pub(crate) asker: Asker,
     pub(crate) reuse: Reuse,
     pub(crate) idempotent: bool,
+    /// What becomes of what it writes.
+    pub(crate) changes: ChangesMode,
+    /// What waits of steps before it, and where its own changes wait.
+    pub(crate) pile: Arc<Pile>,
+    /// What it changes does not wait for steps after it.
+    pub(crate) settles: bool,
 }
 
 /// What a component is told.
@@ -113,6 +121,7 @@ pub(crate) fn step(
     scope: &Scope<'_>,
     path: &StepPath,
     env: &Env,
+    pile: &Arc<Pile>,
     cancel: &CancelToken,
 ) -> Result<Record, Stop> {
     let run = frame.run;
@@ -159,6 +168,9 @@ pub(crate) fn step(
         asker: Asker::Step(step.id.clone()),
         reuse: Reuse::of(&step.extras),
         idempotent: step.extras.idempotent,
+        changes: frame.changes_of(step),
+        pile: Arc::clone(pile),
+        settles: false,
         program,
         args: args.into(),
         input,
@@ -248,6 +260,9 @@ pub(crate) fn run_component(
     cancel: &CancelToken,
 ) -> Result<Output, Stop> {
     let decision = grants::admit(run, path, &mut job, cancel)?;
+    if !(job.grants.read.is_empty() && job.grants.write.is_empty()) {
+        job.pile.make_way_unlayered(run, path, cancel)?;
+    }
     if let Some(overseer) = run.overseer() {
         for (index, dir) in job.grants.read.iter_mut().enumerate() {
             dir.host = overseer.directory(path, index).unwrap_or_else(|| std::mem::take(&mut dir.host));
@@ -259,6 +274,8 @@ pub(crate) fn run_component(
     let action = preimage.digest;
     let store = run.store.clone();
     if !pure {
+        let (mode, settles) = (changes::least(run, job.changes), job.settles);
+        let (pile, asker) = (Arc::clone(&job.pile), job.asker.clone());
         let record =
             ActionRecord { kind: "component".to_owned(), preimage, decision, idempotent: job.idempotent };
         let reuse = if job.secrets.is_empty() { job.reuse } else { Reuse::Never };
@@ -267,11 +284,19 @@ pub(crate) fn run_component(
             Some(outside) => again(run, job, action, outside, cancel),
             None => ordered::carry_out(run, path, job, action, cancel),
         };
-        let decode = |outcome: &StepOutcome| output(&store, outcome);
-        return match reuse.covers(false) {
-            true => run.perform_once_cached(path, &record, (action, reuse), perform, || true, decode),
-            false => run.perform_once(path, &record, perform, decode),
+        let decode = |outcome: &StepOutcome| Ok((output(&store, outcome)?, changes::of_outcome(outcome)));
+        let (output, set) = match reuse.covers(false) {
+            true => run.perform_once_cached(path, &record, (action, reuse), perform, || true, decode)?,
+            false => run.perform_once(path, &record, perform, decode)?,
         };
+        if let Some(set) = set {
+            let taken = pile.take(run, path, set, mode, asker);
+            taken.inspect_err(|_| run.record_failure(path))?;
+            if settles && mode == ChangesMode::Review {
+                pile.settle(run, cancel)?;
+            }
+        }
+        return Ok(output);
     }
     let reuse = job.reuse;
     let cache = reuse.covers(true) && run.journals();

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::mcp_servers::Server;
 use super::native::{Job, ShellText};
+use super::pile::Pile;
 use super::{Decided, policy_gate};
 use crate::action::{ActionRecord, Preimage};
 use crate::binding::Asker;
@@ -101,6 +102,8 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
             asker: place.asker.clone(),
             missing_shell: "",
             changes: ChangesMode::Direct,
+            pile: Pile::of_run(ChangesMode::Direct),
+            settles: true,
         };
         decided = Some(policy_gate::decide(run, path, &job, place.cancel)?);
     }

@@ -12,6 +12,7 @@ mod jail_spec;
 pub(crate) mod mcp;
 pub(crate) mod mcp_servers;
 pub(crate) mod native;
+pub(crate) mod pile;
 pub(crate) mod policy_gate;
 mod review;
 pub(crate) use decided::Decided;

@@ -228,12 +228,13 @@ impl Lowering<'_> {
     /// `changes:` of a step.
     fn changes(&self, step: &Node, work: &Work, prefix: &str) -> Checked<Option<ChangesMode>> {
         let Some(node) = step.get_some("changes") else { return Ok(None) };
-        let starts_processes = matches!(work, Work::Shell(_) | Work::Exec(_) | Work::Pipeline(_));
-        if !starts_processes {
-            let message = format!("{prefix}changes: only run, command, exec and pipeline steps have it");
+        let changes_files =
+            matches!(work, Work::Shell(_) | Work::Exec(_) | Work::Pipeline(_) | Work::Component { .. });
+        if !changes_files {
+            let message =
+                format!("{prefix}changes: only run, command, exec, pipeline and component steps have it");
             let error = Diagnostic::error(self.source, codes::CONFLICT, node.span, message);
-            let help =
-                "components write to a layer of their own anyway; put it on the steps inside of others";
+            let help = "put it on the steps inside of others, or at the top of the file for all of them";
             return Err(error.with_help(help).into());
         }
         self.changes_mode(node, prefix).map(Some)

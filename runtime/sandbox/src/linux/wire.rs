@@ -59,8 +59,9 @@ pub(super) struct Confined {
     pub(super) replaced: Vec<PathBuf>,
     /// What is found at the paths of `replaced`, in their order.
     pub(super) copies: Vec<PathBuf>,
-    /// See [`super::super::Overlay`]: root, upper and work directory of each, one after the other.
-    pub(super) layers: Vec<PathBuf>,
+    /// See [`super::super::Overlay`]: root, what lies below, upper and work directory of each, one after
+    /// the other. What is not there is empty.
+    layers: Vec<PathBuf>,
     pub(super) private: Vec<PathBuf>,
     pub(super) private_size: u64,
     pub(super) network: Network,
@@ -69,6 +70,15 @@ pub(super) struct Confined {
     pub(super) connect: Vec<u16>,
     /// Processes in the namespace, where its numbers shall bound them.
     pub(super) processes: Option<u64>,
+}
+
+/// See [`super::super::Overlay`].
+#[derive(Clone, Copy)]
+pub(super) struct Layer<'c> {
+    pub(super) root: &'c Path,
+    pub(super) below: Option<&'c Path>,
+    /// The upper and the work directory.
+    pub(super) upper: Option<(&'c Path, &'c Path)>,
 }
 
 /// What must be found at a path, for it was judged.
@@ -107,7 +117,11 @@ impl Confined {
             layers: spec
                 .layers
                 .iter()
-                .flat_map(|layer| [layer.root.clone(), layer.upper.clone(), layer.work.clone()])
+                .flat_map(|layer| {
+                    let (upper, work) =
+                        layer.upper.clone().map(|upper| (upper.dir, upper.work)).unwrap_or_default();
+                    [layer.root.clone(), layer.below.clone().unwrap_or_default(), upper, work]
+                })
                 .collect(),
             private: spec.private.clone(),
             private_size: limits.disk.map_or(spec.private_size, |disk| disk.min(spec.private_size)),
@@ -128,15 +142,26 @@ impl Confined {
         self.held.iter().find(|held| held.path == path).map(|held| held.id)
     }
 
-    /// The upper and the work directory of the layer over this root, if it has one.
-    pub(super) fn layer_at(&self, path: &Path) -> Option<(&Path, &Path)> {
-        let layer = self.layers.chunks_exact(3).find(|layer| layer[0] == path)?;
-        Some((&layer[1], &layer[2]))
+    /// All layers.
+    pub(super) fn layers(&self) -> impl Iterator<Item = Layer<'_>> {
+        fn some(path: &Path) -> Option<&Path> {
+            Some(path).filter(|path| !path.as_os_str().is_empty())
+        }
+        self.layers.chunks_exact(4).map(|paths| Layer {
+            root: &paths[0],
+            below: some(&paths[1]),
+            upper: some(&paths[2]).zip(some(&paths[3])),
+        })
+    }
+
+    /// The layer over this root, if it has one.
+    pub(super) fn layer_at(&self, path: &Path) -> Option<Layer<'_>> {
+        self.layers().find(|layer| layer.root == path)
     }
 
     /// Whether what is done at this path stays in a layer.
     pub(super) fn is_layered(&self, path: &Path) -> bool {
-        self.layers.chunks_exact(3).any(|layer| path.starts_with(&layer[0]))
+        self.layers().any(|layer| path.starts_with(layer.root))
     }
 
     pub(super) fn net_is_host(&self) -> bool {
@@ -517,7 +542,7 @@ mod tests {
                 protect: vec!["/w/.git/hooks".into()],
                 replaced: vec!["/w/run.sh".into()],
                 copies: vec!["/state/0".into()],
-                layers: vec!["/w".into(), "/state/upper".into(), "/state/work".into()],
+                layers: vec!["/w".into(), "".into(), "/state/upper".into(), "/state/work".into()],
                 private: vec!["/tmp".into()],
                 private_size: 1 << 33,
                 network: Network::Proxy,
