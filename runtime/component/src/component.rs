@@ -9,7 +9,7 @@ use wasmtime::component::{self, ComponentExportIndex, InstancePre};
 
 use crate::cache::Compiled;
 use crate::engine::{Core, POOL_TABLE_ELEMENTS, fits_pool};
-use crate::host::given::Given;
+use crate::host::readable_blobs::ReadableBlobs;
 use crate::host::step_wit::types as wit;
 use crate::kind::PREVIEW1;
 use crate::schema::Schema;
@@ -259,7 +259,7 @@ impl Component {
         args: &str,
         input: &mut dyn io::Read,
     ) -> io::Result<impl Iterator<Item = Digest> + use<>> {
-        let mut given = Given::new(self.0.opens_blobs, args);
+        let mut given = ReadableBlobs::new(self.0.opens_blobs, args);
         let mut piece = vec![0; if self.0.opens_blobs { 64 << 10 } else { 0 }];
         loop {
             match input.read(&mut piece) {

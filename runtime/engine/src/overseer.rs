@@ -72,7 +72,7 @@ impl Profile {
     }
 
     /// Whether actions tell arguments apart that only differ in their order or spelling.
-    pub(crate) fn tells_text(self) -> bool {
+    pub(crate) fn tells_argument_text(self) -> bool {
         matches!(self, Self::Component | Self::Js)
     }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use super::db::{lock, sync_dir};
 use super::error::StoreError;
-use super::log::log_path;
+use super::wal_file::log_path;
 use super::{Store, fault};
 
 /// The longest that a leader waits for others, whatever happens: as many as a
