@@ -392,7 +392,7 @@ fn abilities(imports: &[String]) -> (Vec<String>, Vec<String>) {
     // A preview-1 module imports single functions; what it could do is fixed.
     let preview1 = imports.iter().any(|import| import.starts_with(PREVIEW1));
     for (prefixes, able, unable) in ABILITIES {
-        let network = prefixes.iter().any(|prefix| ["wasi:http/", "wasi:sockets/"].contains(prefix));
+        let network = prefixes.iter().any(|prefix| names::uses_network(prefix));
         let has = |import: &String| prefixes.iter().any(|prefix| import.starts_with(prefix));
         if (preview1 && !network) || imports.iter().any(has) {
             can.push(able.to_owned());

@@ -157,7 +157,7 @@ pub trait Overseer: Send + Sync {
     }
 
     /// Until when the step here waits, if a run that this one goes on from has decided it.
-    fn kept(&self, _path: &StepPath) -> Option<Value> {
+    fn wait(&self, _path: &StepPath) -> Option<Value> {
         None
     }
 

@@ -412,7 +412,7 @@ impl Overseer for Fork {
         self.recording.preimage(&self.store, path.as_str()).as_ref().map(NativeProfile::of_action)
     }
 
-    fn kept(&self, path: &StepPath) -> Option<Value> {
+    fn wait(&self, path: &StepPath) -> Option<Value> {
         let place = path.as_str();
         self.recording.waits.get(place).filter(|_| !self.terms.is_from(place)).cloned()
     }
