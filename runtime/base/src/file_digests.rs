@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn what_is_no_file_is_not_opened() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(FileDigests::default().of(dir.path()).is_err());
-        assert!(FileDigests::default().of(&dir.path().join("gone")).is_err());
+        assert!(FileDigests::default().digest(dir.path()).is_err());
+        assert!(FileDigests::default().digest(&dir.path().join("gone")).is_err());
     }
 }
