@@ -31,6 +31,7 @@ mod documents;
 mod drop_in;
 mod durability;
 mod examples;
+mod executor_requests;
 mod executors;
 mod failed_runs;
 mod faults;

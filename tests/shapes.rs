@@ -62,7 +62,8 @@ fn functions<'l>(lines: &[&'l str]) -> Vec<(&'l str, usize, usize)> {
         let Some(name) = function_name(code) else { continue };
         let is_end = |later: &str| {
             later.trim_end() == format!("{:indent$}}}", "")
-                || (later.len() - later.trim_start().len() == indent && later.trim_end().ends_with([';', '}']))
+                || (later.len() - later.trim_start().len() == indent
+                    && later.trim_end().ends_with([';', '}']))
         };
         if let Some(end) = lines[at..].iter().position(|later| is_end(later)) {
             found.push((name, at + 1, end + 1));
