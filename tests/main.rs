@@ -79,6 +79,7 @@ mod serve_hooks;
 mod serve_routes;
 mod served;
 mod server;
+mod shapes;
 mod shown;
 mod spelling;
 mod staged;

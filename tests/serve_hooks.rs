@@ -76,6 +76,11 @@ fn a_delivery_fills_declared_arguments_and_runs_once() {
     }
     let deliveries = served.get(&operator, "/api/v1/deliveries").good();
     assert_eq!(deliveries["deliveries"].as_array().unwrap().len(), 1, "{deliveries}");
+    let again = format!("/api/v1/deliveries/{}/redeliver", deliveries["deliveries"][0]["n"]);
+    let again = served.post(&operator, &again, &Value::Null);
+    assert_eq!(again.status, 202, "{again:?}");
+    let again = served.ended(&operator, again.good()["run"].as_str().unwrap());
+    assert_eq!((again["status"].as_str(), again["actor"].as_str()), (Some("ok"), Some("operator-person")));
     drop(served);
     // The value of the secret is nowhere in the store.
     assert_eq!(home.program("grep", ["-ra", SECRET, "../state"]).run().stdout, "");

@@ -37,6 +37,7 @@ const TABLE: &[(&str, &str, Option<&str>)] = &[
     ("POST", "/api/v1/workflows/{workflow}/schedules/{schedule}/resume", Some("operator")),
     ("POST", "/api/v1/workflows/{workflow}/schedules/{schedule}/backfill", Some("operator")),
     ("GET", "/api/v1/deliveries", Some("viewer")),
+    ("POST", "/api/v1/deliveries/{delivery}/redeliver", Some("operator")),
     ("GET", "/api/v1/tokens", Some("admin")),
     ("POST", "/api/v1/tokens", Some("admin")),
     ("DELETE", "/api/v1/tokens/{token}", Some("admin")),
@@ -71,7 +72,10 @@ impl World {
     fn path(&self, route: &Route) -> String {
         let filled = route.path.replace("{workflow}", "ask").replace("{schedule}", "schedule");
         let filled = filled.replace("{run}", &self.run).replace("{gate}", &self.gate);
-        filled.replace("{token}", "token-0000000000").replace("{*path}", "nothing/here")
+        filled
+            .replace("{token}", "token-0000000000")
+            .replace("{*path}", "nothing/here")
+            .replace("{delivery}", "1")
     }
 
     /// Asks with a body that no route takes, so that nothing comes of it.

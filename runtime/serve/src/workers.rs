@@ -43,6 +43,15 @@ const TAIL: u64 = 2000;
 /// Runs looked after in one round.
 const AT_ONCE: usize = 500;
 
+/// How often old deliveries are forgotten.
+const FORGETTING: Duration = Duration::from_secs(3600);
+
+/// Bodies of deliveries are kept for so long, in milliseconds.
+const BODIES_MS: i64 = 7 * 86_400_000;
+
+/// Deliveries are known again for so long, in milliseconds.
+const DELIVERIES_MS: i64 = 400 * 86_400_000;
+
 /// How workers are started.
 #[derive(Clone, Debug)]
 pub struct WorkerSettings {
@@ -140,8 +149,15 @@ impl Dispatcher {
     /// Works until it is told to stop. Gives the runs that are still being executed then: their
     /// processes go on by themselves.
     pub fn work(mut self) -> Vec<RunId> {
-        let mut round = None::<Instant>;
+        let (mut round, mut forgot) = (None::<Instant>, None::<Instant>);
         loop {
+            if forgot.is_none_or(|at| at.elapsed() >= FORGETTING) {
+                forgot = Some(Instant::now());
+                self.or_say("forget old deliveries", |this| {
+                    let now = this.service.store().clock_ms();
+                    this.service.forget_deliveries(now - BODIES_MS, now - DELIVERIES_MS)
+                });
+            }
             if round.is_none_or(|at| at.elapsed() >= ROUND) {
                 round = Some(Instant::now());
                 self.or_say("look after runs", Self::look_after);

@@ -20,7 +20,6 @@ mod claim;
 mod clock;
 mod db;
 mod dependants;
-mod disguise;
 mod dump;
 mod error;
 mod event;
@@ -33,18 +32,19 @@ mod high_water;
 mod identity;
 mod journal;
 mod leaves;
-mod log;
-mod mark;
+mod named_blobs;
 mod pending;
 mod private;
 mod redact;
 mod rescue;
+mod secret_spellings;
 mod service;
 mod service_tables;
 mod spelling;
 mod transfer;
 mod user_state;
 mod verify;
+mod wal_file;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -73,8 +73,8 @@ pub use redact::Redactor;
 pub use rescue::{LostRows, Rescued};
 pub use service::{
     Accepted, Credential, CredentialKind, Deed, Delivery, NewCredential, NewDelivery, NewStart, NewTick,
-    Notice, NoticeState, Registered, Registration, Retraction, ScheduleRow, Served, Service, Settlement,
-    SpecOfSchedule, Standing, Start, StartState, Tick, TickState,
+    Registered, Registration, Retraction, ScheduleRow, Served, Service, Settlement, SpecOfSchedule, Standing,
+    Start, StartState, Tick, TickState,
 };
 pub use transfer::Redacted;
 pub use user_state::{LockedState, UserState, state_dir};

@@ -8,8 +8,8 @@ use rusqlite::{Connection, OptionalExtension, params_from_iter};
 pub(super) const VERSION: i64 = 1;
 
 /// All but the one that names the layout.
-const TABLES: [&str; 9] =
-    ["workflows", "schedules", "ticks", "starts", "deliveries", "credentials", "notices", "trail", "servers"];
+const TABLES: [&str; 8] =
+    ["workflows", "schedules", "ticks", "starts", "deliveries", "credentials", "trail", "servers"];
 
 /// Makes the tables, empty.
 pub(super) fn make(db: &Connection) -> rusqlite::Result<()> {

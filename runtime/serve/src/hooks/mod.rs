@@ -100,40 +100,72 @@ fn delivery_of(
     verified: Verified,
     now: i64,
 ) -> Result<NewDelivery, Problem> {
+    let digest = Digest::of(&asked.body);
+    let id = verified.id.unwrap_or_else(|| digest.to_string());
+    let kept = KEPT.iter().filter_map(|name| Some((*name, asked.headers.get(*name)?.to_str().ok()?)));
+    let headers: serde_json::Map<String, Value> =
+        kept.map(|(name, value)| (name.to_owned(), value.into())).collect();
+    let detail = json!({ "hook": hook.path, "delivery": id, "verify": name_of(&hook.verify) });
+    let actor = format!("webhook:{}", hook.path);
+    Ok(NewDelivery {
+        hook: hook.path.clone(),
+        id,
+        body: asked.body.to_vec(),
+        headers: json::compact(&headers),
+        same_since: verified.is_timeless.then_some(now.saturating_sub(SAME_MS)),
+        start: start_of(workflow, hook, &asked.body, detail, actor)?,
+    })
+}
+
+/// The run that a body starts. It is data: it fills declared arguments, or it starts nothing.
+fn start_of(
+    workflow: &Registered,
+    hook: &Webhook,
+    body: &[u8],
+    detail: Value,
+    actor: String,
+) -> Result<NewStart, Problem> {
     let unusable = |why: String| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "arguments", why);
     let body = match hook.args.is_empty() {
         // Nothing of it is used: it may be anything.
         true => Value::Null,
         false => {
-            let text = std::str::from_utf8(&asked.body);
+            let text = std::str::from_utf8(body);
             let text = text.map_err(|_| unusable("the body is not UTF-8 text".to_owned()))?;
             json::parse(text).map_err(|error| unusable(format!("the body is not JSON: {error}")))?
         }
     };
     let args = Value::Object(find_args(&hook.args, &body));
     check_args(&Content::of(workflow), &args).map_err(unusable)?;
-    let digest = Digest::of(&asked.body);
-    let id = verified.id.unwrap_or_else(|| digest.to_string());
-    let kept = KEPT.iter().filter_map(|name| Some((*name, asked.headers.get(*name)?.to_str().ok()?)));
-    let headers: serde_json::Map<String, Value> =
-        kept.map(|(name, value)| (name.to_owned(), value.into())).collect();
-    Ok(NewDelivery {
-        hook: hook.path.clone(),
-        id: id.clone(),
-        body: asked.body.to_vec(),
-        headers: json::compact(&headers),
-        same_since: verified.is_timeless.then_some(now.saturating_sub(SAME_MS)),
-        start: NewStart {
-            workflow: workflow.n,
-            digest: workflow.digest,
-            schedule: None,
-            cause: "webhook".to_owned(),
-            detail: json!({ "hook": hook.path, "delivery": id, "verify": name_of(&hook.verify) }),
-            args,
-            actor: Some(format!("webhook:{}", hook.path)),
-            is_serial: false,
-        },
+    Ok(NewStart {
+        workflow: workflow.n,
+        digest: workflow.digest,
+        schedule: None,
+        cause: "webhook".to_owned(),
+        detail,
+        args,
+        actor: Some(actor),
+        is_serial: false,
     })
+}
+
+/// Starts another run for a delivery that came before.
+pub(crate) fn redeliver(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let missing = || Problem::not_found("there is no such delivery of a webhook");
+    let n = asked.param("delivery").parse().map_err(|_| missing())?;
+    let delivery = app.service.delivery(n)?.ok_or_else(missing)?;
+    let (workflow, hook) = find(app, &delivery.hook)?.ok_or_else(missing)?;
+    let Some(body) = &delivery.body else {
+        return Err(Problem::conflict(
+            "forgotten",
+            "the body of the delivery is too old and is not kept any more",
+        ));
+    };
+    let detail = json!({ "hook": hook.path, "delivery": delivery.id, "redelivered": true });
+    let start = start_of(&workflow, &hook, body, detail, asked.name().unwrap_or_default().to_owned())?;
+    let run = app.service.redeliver(&delivery, &start, &asked.origin())?;
+    app.waker.wake();
+    Ok(Reply::json(&json!({ "run": run.to_string() })))
 }
 
 fn name_of(verify: &Verify) -> &'static str {

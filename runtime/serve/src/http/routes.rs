@@ -237,6 +237,14 @@ static ROUTES: &[Route] = &[
         ),
         &["limit"],
     ),
+    post(
+        "/api/v1/deliveries/{delivery}/redeliver",
+        Access::To(Verb::Operate, Of::Everything),
+        "Starts another run for a delivery that came before",
+        Takes::Nothing,
+        202,
+        hooks::redeliver,
+    ),
     get("/api/v1/tokens", ADMINISTER, "The tokens of programs, without their secrets", access::tokens),
     post(
         "/api/v1/tokens",

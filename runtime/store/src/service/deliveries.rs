@@ -2,10 +2,12 @@
 //! it was taken; one that came before is found again by its id or by its bytes.
 
 use rusqlite::{OptionalExtension, Row, params};
+use serde_json::json;
 use uuid::Uuid;
 
 use super::Service;
 use super::starts::{self, NewStart};
+use super::workflows::deed;
 use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::RunId;
@@ -88,6 +90,25 @@ impl Service {
             )?
             .execute(params![new.hook, new.id, digest.as_bytes(), new.headers, new.body, now, run.as_bytes()])?;
             Ok(Accepted::New(run))
+        })
+    }
+
+    /// Starts another run for a delivery that came before, on a person's word.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn redeliver(
+        &self,
+        delivery: &Delivery,
+        start: &NewStart,
+        origin: &str,
+    ) -> Result<RunId, StoreError> {
+        let now = self.now();
+        self.write(Durability::Synced, |tx| {
+            let run = starts::insert(tx, start, now)?;
+            let detail = json!({ "delivery": delivery.n, "run": run });
+            deed("redeliver", &delivery.hook, start.actor.as_deref(), origin, detail).note(tx, now)?;
+            Ok(run)
         })
     }
 

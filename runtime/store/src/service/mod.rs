@@ -1,5 +1,5 @@
 //! What the service keeps: registered workflows, schedules and the ledger of their ticks, the
-//! starts of runs, deliveries of webhooks, credentials, notices, and who did what.
+//! starts of runs, deliveries of webhooks, credentials, and who did what.
 //!
 //! The tables are in the same database as runs, so that a tick and the start that it makes are one
 //! transaction. They are made by the first program that asks for them ([`Store::service`]): a store
@@ -8,7 +8,6 @@
 
 mod credentials;
 mod deliveries;
-mod notices;
 mod schedules;
 mod starts;
 mod trail;
@@ -26,7 +25,6 @@ use super::service_tables::{VERSION, make, version};
 
 pub use credentials::{Credential, CredentialKind, NewCredential};
 pub use deliveries::{Accepted, Delivery, NewDelivery};
-pub use notices::{Notice, NoticeState};
 pub use schedules::{NewTick, Retraction, ScheduleRow, Settlement, Tick, TickState};
 pub use starts::{NewStart, Standing, Start, StartState};
 pub use trail::{Deed, Served};
@@ -77,7 +75,7 @@ fn too_new(store: &Store, found: i64) -> StoreError {
 
 impl Store {
     /// Forgets what the service did before an instant: entries of ticks, starts that are over,
-    /// deliveries and notices. What is registered and who may do what stays, and so does the trail.
+    /// deliveries and credentials that count no more. What is registered and who may do what stays, and so does the trail.
     pub(super) fn forget_service_history(&self, before: i64) -> Result<(), StoreError> {
         if self.existing_service()?.is_none() {
             return Ok(());
@@ -87,7 +85,6 @@ impl Store {
                 "DELETE FROM ticks WHERE last < ?1 AND n NOT IN (SELECT max(n) FROM ticks GROUP BY schedule)",
                 "DELETE FROM starts WHERE ended < ?1 AND state IN ('over', 'refused', 'withdrawn')",
                 "DELETE FROM deliveries WHERE received < ?1",
-                "DELETE FROM notices WHERE ended < ?1",
                 "DELETE FROM credentials WHERE ended < ?1 OR expires < ?1",
             ] {
                 tx.execute(sql, [before])?;

@@ -103,21 +103,6 @@ CREATE TABLE credentials (
     ended   INTEGER
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE notices (
-    n        INTEGER PRIMARY KEY AUTOINCREMENT,
-    occasion TEXT NOT NULL,
-    channel  TEXT NOT NULL,
-    message  TEXT NOT NULL,
-    state    TEXT NOT NULL,
-    attempts INTEGER NOT NULL DEFAULT 0,
-    due      INTEGER NOT NULL,
-    why      TEXT,
-    made     INTEGER NOT NULL,
-    ended    INTEGER
-) STRICT;
-CREATE UNIQUE INDEX notices_by_occasion ON notices (occasion, channel);
-CREATE INDEX notices_by_due ON notices (state, due);
-
 -- Who did what to the service.
 CREATE TABLE trail (
     n      INTEGER PRIMARY KEY AUTOINCREMENT,

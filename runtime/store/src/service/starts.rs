@@ -296,17 +296,6 @@ impl Service {
         })
     }
 
-    /// When something was last written that may concern starts that wait: it grows with each record.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub fn newest_record(&self) -> Result<i64, StoreError> {
-        self.read(|db| {
-            let sql = "SELECT coalesce(max(id), 0) FROM journal";
-            Ok(db.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
-        })
-    }
-
     fn select<P: rusqlite::Params + Clone>(&self, rest: &str, values: P) -> Result<Vec<Start>, StoreError> {
         self.read(|db| select(db, rest, values.clone()))
     }

@@ -316,22 +316,6 @@ fn a_link_opens_one_session() {
 }
 
 #[test]
-fn a_notice_is_told_once_and_tried_again() {
-    let (service, time) = service();
-    assert!(service.add_notice("gate:1", "ntfy", "{}", 1_000_000).unwrap());
-    assert!(!service.add_notice("gate:1", "ntfy", "{}", 1_000_000).unwrap());
-    let taken = service.take_notices(1_030_000, 10).unwrap();
-    assert_eq!((taken.len(), taken[0].attempts), (1, 1));
-    assert!(service.take_notices(1_030_000, 10).unwrap().is_empty());
-    service.end_notice(taken[0].n, Some("refused"), Some(1_010_000)).unwrap();
-    time.store(1_010_000, Ordering::SeqCst);
-    let again = service.take_notices(1_030_000, 10).unwrap();
-    assert_eq!((again[0].attempts, again[0].why.as_deref()), (2, Some("refused")));
-    service.end_notice(again[0].n, None, None).unwrap();
-    assert_eq!(service.notices(1).unwrap()[0].state, NoticeState::Sent);
-}
-
-#[test]
 fn copies_and_rescues_have_what_the_service_keeps() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(&dir.path().join("state")).unwrap();

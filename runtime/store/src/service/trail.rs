@@ -53,15 +53,6 @@ impl Deed {
 }
 
 impl Service {
-    /// Writes down a deed that changed nothing in the store by itself.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn note_deed(&self, deed: &Deed) -> Result<(), StoreError> {
-        let at = self.now();
-        self.write(Durability::Synced, |tx| deed.note(tx, at))
-    }
-
     /// What was done, the newest first; at most `limit`.
     ///
     /// # Errors
